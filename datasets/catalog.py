@@ -1,0 +1,74 @@
+"""Name -> images: scikit-learn's digits, CIFAR, any TFDS image set, a folder of cases."""
+
+import os
+
+import numpy as np
+
+from datasets.errors import DatasetError
+from datasets.image_dataset import ImageDataset, Split, check_image_size, hold_out, resize_split
+
+__all__ = ["DatasetError", "ImageDataset", "Split", "load", "names"]
+
+TEST_FRACTION = 0.2  # of the sets that come without a test split
+SPLIT_SEED = 0  # fixed: the test examples are the same whatever --seed says
+
+_NAMES = {
+    "digits": "1,797 handwritten digits of 8x8 pixels, embedded in scikit-learn",
+    "cifar10": "60,000 photographs of 32x32 pixels in 10 classes, prepared by TFDS in --data_dir",
+    "cifar100": "60,000 photographs of 32x32 pixels in 100 classes, prepared by TFDS in --data_dir",
+    "case_folder": "--data_dir with images and a metadata.csv: one client per case",
+}
+
+
+def names() -> dict[str, str]:
+    """Returns the catalog's names with a line on each, without importing anything heavy.
+
+    Besides these, `load` takes the name of any prepared TFDS image-classification set.
+    """
+    return dict(_NAMES)
+
+
+def load(
+    name: str, data_dir: str | os.PathLike[str] | None = None, image_size: int | None = None
+) -> ImageDataset:
+    """Loads a data set into memory, in an order that never changes.
+
+    Nothing is downloaded and no folder is made: a TFDS set must have been prepared.
+
+    Args:
+      name: One of `names()`, or a TFDS name as `mnist`, `name/config` or `name:1.2.3`.
+      data_dir: The TFDS folder (default: TFDS's own), or the folder of cases. Unused by `digits`.
+      image_size: Side in pixels to which images are resized (bilinear); None keeps their size.
+
+    Returns:
+      The data set.
+
+    Raises:
+      DatasetError: Unknown name, data missing in `data_dir` or broken, images of several sizes
+        without `image_size`.
+    """
+    check_image_size(image_size)
+    if name == "digits":
+        return _load_digits(image_size)
+    if name == "case_folder":
+        from datasets import case_folder
+
+        return case_folder.load(data_dir, image_size)
+    from datasets import tfds_images
+
+    return tfds_images.load(name, data_dir, image_size, catalog_names=tuple(_NAMES))
+
+
+def _load_digits(image_size: int | None) -> ImageDataset:
+    """scikit-learn's digits: values 0..16 scaled to 0..255, a fixed stratified test split."""
+    import sklearn.datasets
+
+    digits = sklearn.datasets.load_digits()
+    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
+    everything = Split(
+        images=images,
+        labels=digits.target.astype(np.int32),
+        example_ids=np.arange(len(images), dtype=np.int64),
+    )
+    train, test = hold_out(resize_split(everything, image_size), TEST_FRACTION, SPLIT_SEED)
+    return ImageDataset("digits", train, test, tuple(str(d) for d in digits.target_names))

@@ -1,0 +1,120 @@
+"""Labelled images in memory: what every loader returns and every partition takes."""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from datasets.errors import DatasetError
+
+NO_LABEL = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """One split of a data set; the first axis of every array is the example.
+
+    Attributes:
+      images: uint8 [n, height, width, channels].
+      labels: int32 [n], indices into `ImageDataset.class_names`, or -1 where there is no label.
+      example_ids: int64 [n], unique in the whole data set, over all of its splits.
+      case_ids: str [n] as an object array, for data whose clients are given; else None.
+    """
+
+    images: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.int32]
+    example_ids: npt.NDArray[np.int64]
+    case_ids: npt.NDArray[np.object_] | None = None
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or self.images.dtype != np.uint8:
+            raise DatasetError(
+                f"images must be uint8 [n, height, width, channels], not {self.images.dtype} "
+                f"{list(self.images.shape)}"
+            )
+        for name in ("labels", "example_ids", "case_ids"):
+            values = getattr(self, name)
+            if values is not None and values.shape != (len(self.images),):
+                raise DatasetError(
+                    f"{name} must have shape [{len(self.images)}], not {list(values.shape)}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> "Split":
+        """Returns the examples at `indices` (int64 [m]), in that order."""
+        cases = None if self.case_ids is None else self.case_ids[indices]
+        return Split(self.images[indices], self.labels[indices], self.example_ids[indices], cases)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageDataset:
+    """A data set of images of one size.
+
+    Attributes:
+      name: The catalog's name.
+      train: What clients hold, and what probes are trained on.
+      test: For the final evaluation only; empty where the source has none.
+      class_names: One name per label.
+      validation: For choosing hyperparameters, where the source has it.
+    """
+
+    name: str
+    train: Split
+    test: Split
+    class_names: tuple[str, ...]
+    validation: Split | None = None
+
+
+def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
+    """Splits off a stratified random part, for sources that come without a test split.
+
+    Args:
+      split: The examples; their order is kept within both parts.
+      fraction: Of each class (unlabeled examples count as one class), rounded, which is held out.
+      seed: Fixes the choice.
+
+    Returns:
+      The remaining and the held-out examples.
+    """
+    rng = np.random.default_rng(seed)
+    held = np.zeros(len(split), dtype=bool)
+    for label in np.unique(split.labels):
+        members = np.flatnonzero(split.labels == label)
+        held[rng.permutation(members)[: round(fraction * len(members))]] = True
+    return split.take(np.flatnonzero(~held)), split.take(np.flatnonzero(held))
+
+
+def check_image_size(image_size: int | None) -> None:
+    """Raises DatasetError unless `image_size` is None or a usable side length in pixels."""
+    if image_size is not None and image_size < 1:
+        raise DatasetError(f"image_size must be at least 1 pixel, not {image_size}")
+
+
+def resize(image: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
+    """Resizes one image to a square: bilinear, antialiased where it shrinks.
+
+    Args:
+      image: uint8 [height, width, channels] with 1, 3 or 4 channels.
+      size: Side of the result in pixels; the aspect ratio is not kept.
+
+    Returns:
+      uint8 [size, size, channels].
+    """
+    if image.shape[:2] == (size, size):
+        return image
+    pixels = image[..., 0] if image.shape[-1] == 1 else image
+    resized = Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(resized, dtype=np.uint8).reshape(size, size, image.shape[-1])
+
+
+def resize_split(split: Split, size: int | None) -> Split:
+    """Returns `split` with its images resized to `size` pixels; None leaves them."""
+    if size is None or split.images.shape[1:3] == (size, size):
+        return split
+    images = np.empty((len(split), size, size, split.images.shape[-1]), np.uint8)
+    for i, image in enumerate(split.images):
+        images[i] = resize(image, size)
+    return dataclasses.replace(split, images=images)

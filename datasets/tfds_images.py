@@ -1,0 +1,228 @@
+"""Prepared TensorFlow Datasets image-classification sets as arrays.
+
+The prepared folder is read as it stands (`tfds.builder_from_directory`): no builder code runs,
+nothing reaches the network, and no folder is created.
+"""
+
+import contextlib
+import difflib
+import os
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from datasets.errors import DatasetError
+from datasets.image_dataset import NO_LABEL, ImageDataset, Split, hold_out, resize
+
+TEST_FRACTION = 0.2
+SPLIT_SEED = 0
+_READ_BATCH = 1000
+_NAME = re.compile(r"(?P<name>\w+)(/(?P<config>[\w.+-]+))?(:(?P<version>\d+\.\d+\.\d+))?")
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+
+
+def load(
+    name: str,
+    data_dir: str | os.PathLike[str] | None,
+    image_size: int | None,
+    catalog_names: tuple[str, ...] = (),
+) -> ImageDataset:
+    """Loads `name` from its prepared folder.
+
+    The test split is TFDS's `test`, else its `validation`, else a fixed stratified fifth of
+    `train`. Example ids count through train, test and validation in the order of the files.
+
+    Args:
+      name: `name`, `name/config`, each with `:version` if it is not the newest that is prepared.
+      data_dir: The folder that holds `name/version/`; None means TFDS's default folder.
+      image_size: Side in pixels to resize to; needed where sizes differ.
+      catalog_names: Names of other loaders, for the message on an unknown name.
+
+    Raises:
+      DatasetError: Unknown name; not prepared in `data_dir`; no `image` and `label` features;
+        images of several sizes without `image_size`; unreadable files.
+    """
+    folder = _prepared_folder(name, data_dir, catalog_names)
+    import tensorflow_datasets as tfds
+
+    tfds.disable_progress_bar()
+    with _quiet_absl():
+        try:
+            builder = tfds.builder_from_directory(folder)
+        except Exception as error:  # TFDS raises whatever its JSON and proto parsers raise
+            raise DatasetError(
+                f"data_dir: {folder} cannot be read: {_first_line(error)}"
+            ) from error
+        _check_features(name, builder.info.features, image_size)
+        if "train" not in builder.info.splits:
+            raise DatasetError(
+                f"dataset {name} has no train split, only {', '.join(sorted(builder.info.splits))}"
+            )
+        return _read(name, builder, image_size)
+
+
+@contextlib.contextmanager
+def _quiet_absl() -> Iterator[None]:
+    """Keeps TFDS from logging below the level of errors."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def _prepared_folder(
+    name: str, data_dir: str | os.PathLike[str] | None, catalog_names: tuple[str, ...]
+) -> pathlib.Path:
+    """Finds `root/name[/config]/version`, or says in one line why there is none."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise DatasetError(
+            f"dataset {name!r} is not a name: give one of {', '.join(catalog_names)} "
+            "or a TFDS name such as mnist, name/config or name:1.2.3"
+        )
+    root = pathlib.Path(data_dir) if data_dir is not None else _default_root()
+    folder = root / match["name"]
+    if match["config"]:
+        folder = folder / match["config"]
+    versions = _prepared_versions(folder)
+    if match["version"]:
+        versions = [version for version in versions if version.name == match["version"]]
+    if versions:
+        return versions[-1]
+    configs = [path for path in _subfolders(folder) if _prepared_versions(path)]
+    if configs and not match["version"]:
+        if len(configs) == 1:
+            return _prepared_versions(configs[0])[-1]
+        choice = ", ".join(f"{match['name']}/{path.name}" for path in configs)
+        raise DatasetError(f"dataset {name} has several configurations in {root}: give {choice}")
+    raise _not_prepared(name, match["name"], root, data_dir is not None, catalog_names)
+
+
+def _default_root() -> pathlib.Path:
+    return pathlib.Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+
+
+def _subfolders(folder: pathlib.Path) -> list[pathlib.Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir())
+    except OSError:
+        return []
+
+
+def _prepared_versions(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Folders `folder/1.2.3` with a `dataset_info.json`, oldest version first."""
+    found = [
+        path
+        for path in _subfolders(folder)
+        if _VERSION.fullmatch(path.name) and (path / "dataset_info.json").is_file()
+    ]
+    return sorted(found, key=lambda path: [int(part) for part in path.name.split(".")])
+
+
+def _not_prepared(
+    name: str, base_name: str, root: pathlib.Path, given: bool, catalog_names: tuple[str, ...]
+) -> DatasetError:
+    """The error for a set that is not on disk: unknown at all, or only not prepared."""
+    if base_name not in catalog_names:
+        import tensorflow_datasets as tfds
+
+        known = tfds.list_builders(with_community_datasets=False)
+        if base_name not in known:
+            near = difflib.get_close_matches(base_name, {*catalog_names, *known}, n=3)
+            hint = f" (did you mean {' or '.join(near)}?)" if near else ""
+            return DatasetError(
+                f"unknown dataset {name!r}{hint}: give one of {', '.join(catalog_names)}, or one "
+                f"of the {len(known)} TFDS names that `tfds.list_builders()` prints"
+            )
+    prepare = f"python -m tensorflow_datasets.scripts.cli.main build {name}"
+    if given:
+        state = "is not prepared in" if root.is_dir() else "cannot be found:"
+        missing = "" if root.is_dir() else " does not exist"
+        return DatasetError(
+            f"data_dir: dataset {name} {state} {root}{missing}; give the folder that holds "
+            f"{base_name}/<version>/dataset_info.json, or prepare it with `{prepare} "
+            f"--data_dir={root}`"
+        )
+    return DatasetError(
+        f"dataset {name} is not prepared in {root}: pass --data_dir, or prepare it with `{prepare}`"
+    )
+
+
+def _check_features(name: str, features: Any, image_size: int | None) -> None:
+    """Refuses sets that are not images with one class label each."""
+    import tensorflow_datasets as tfds
+
+    keys = sorted(features) if hasattr(features, "keys") else []
+    if "image" not in keys or not isinstance(features["image"], tfds.features.Image):
+        raise DatasetError(f"dataset {name} has no feature `image`, only {', '.join(keys)}")
+    if "label" not in keys or not isinstance(features["label"], tfds.features.ClassLabel):
+        raise DatasetError(f"dataset {name} has no class feature `label`, only {', '.join(keys)}")
+    height, width, channels = features["image"].shape
+    if channels not in (1, 3, 4) or np.dtype(features["image"].np_dtype) != np.uint8:
+        raise DatasetError(f"dataset {name} is not of uint8 images with 1, 3 or 4 channels")
+    if image_size is None and None in (height, width):
+        raise DatasetError(f"image_size: dataset {name} has images of several sizes; give one size")
+
+
+def _read(name: str, builder: Any, image_size: int | None) -> ImageDataset:
+    splits = builder.info.splits
+    train = _read_split(name, builder, "train", image_size, first_id=0)
+    test_name = next((key for key in ("test", "validation") if key in splits), None)
+    if test_name is None:
+        train, test = hold_out(train, TEST_FRACTION, SPLIT_SEED)
+    else:
+        test = _read_split(name, builder, test_name, image_size, first_id=len(train))
+    validation = None
+    if test_name == "test" and "validation" in splits:
+        first_id = len(train) + len(test)
+        validation = _read_split(name, builder, "validation", image_size, first_id)
+    return ImageDataset(name, train, test, tuple(builder.info.features["label"].names), validation)
+
+
+def _read_split(
+    name: str, builder: Any, split: str, image_size: int | None, first_id: int
+) -> Split:
+    """Reads one split in the order of its files."""
+    import tensorflow_datasets as tfds
+
+    wanted = tfds.decode.PartialDecoding({"image": True, "label": True})
+    # One file after the other: the order must not depend on how many are read side by side.
+    config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+    height, width, channels = builder.info.features["image"].shape
+    try:
+        dataset = builder.as_dataset(
+            split=split, shuffle_files=False, decoders=wanted, read_config=config
+        )
+        one_size = None not in (height, width)
+        if one_size:  # a batch is read ten times as fast as its images one by one
+            dataset = dataset.batch(_READ_BATCH)
+        shape = (image_size, image_size) if image_size is not None else (height, width)
+        images, labels = [np.empty((0, *shape, channels), np.uint8)], [np.empty(0, np.int64)]
+        for element in dataset.prefetch(2).as_numpy_iterator():
+            batch = element["image"] if one_size else element["image"][np.newaxis]
+            if image_size is not None:
+                batch = np.stack([resize(image, image_size) for image in batch])
+            images.append(batch)
+            labels.append(np.atleast_1d(element["label"]))
+    except Exception as error:  # TF's and TFDS's own exceptions share no base class
+        raise DatasetError(
+            f"data_dir: split {split} of dataset {name} in {builder.data_dir} cannot be read: "
+            f"{_first_line(error)}"
+        ) from error
+    all_labels = np.concatenate(labels).astype(np.int32)
+    return Split(
+        images=np.concatenate(images),
+        labels=np.where(all_labels < 0, np.int32(NO_LABEL), all_labels),
+        example_ids=np.arange(first_id, first_id + len(all_labels), dtype=np.int64),
+    )
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

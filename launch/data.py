@@ -1,0 +1,91 @@
+"""From flags to images, clients and views."""
+
+import datetime
+import pathlib
+
+import numpy as np
+from absl import flags
+
+from datasets import catalog, partition
+from datasets.image_dataset import ImageDataset
+from tff_ssl import views
+from tff_ssl.algorithms.task import TwoViews
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.models.dual_encoder import DualEncoder
+
+_DIGITS_VIEW_SIZE = 16  # At 8x8, three stages of a ResNet would see 2x2 pixels.
+
+
+def load_dataset(args: flags.FlagValues) -> ImageDataset:
+    """The data set that the flags name."""
+    return catalog.load(args.dataset, args.data_dir, args.image_size)
+
+
+def partition_dataset(dataset: ImageDataset, args: flags.FlagValues) -> list[np.ndarray]:
+    """The clients that the flags describe; `case_folder` has one client per case."""
+    name = args.partition
+    if dataset.name == "case_folder" and not args["partition"].present:
+        name = "per_case"
+    return partition.make(
+        name,
+        dataset.train,
+        args.seed,
+        alpha=args.alpha,
+        beta=args.beta,
+        num_clients=args.num_clients,
+        samples_per_client=args.samples_per_client,
+        classes_per_client=args.classes_per_client,
+    )
+
+
+def view_policy(dataset: ImageDataset, args: flags.FlagValues) -> str:
+    """The name of the augmentation policy."""
+    default = {"digits": "affine", "case_folder": "skin"}.get(dataset.name, "byol_no_blur")
+    name = args.views or default
+    if name not in views.POLICIES:
+        raise ConfigurationError(f"--views must be one of {', '.join(views.POLICIES)}; got {name!r}")
+    return name
+
+
+def view_size(dataset: ImageDataset, args: flags.FlagValues) -> int | None:
+    """Side of the views; None for the images' own size."""
+    if args.view_size is None and dataset.name == "digits" and args.image_size is None:
+        return _DIGITS_VIEW_SIZE
+    return args.view_size
+
+
+def two_views(dataset: ImageDataset, args: flags.FlagValues) -> TwoViews:
+    """(images, example ids, round) -> two views, with the flags' policy and seed."""
+    policy, size, seed = view_policy(dataset, args), view_size(dataset, args), args.seed
+
+    def make(images, example_ids, round_number):
+        return views.two_views(
+            policy, images, example_ids, seed=seed, round_number=round_number, output_size=size
+        )
+
+    return make
+
+
+def build_model(dataset: ImageDataset, args: flags.FlagValues) -> DualEncoder:
+    """The model that the flags describe."""
+    height, width, channels = dataset.train.images.shape[1:]
+    size = view_size(dataset, args)
+    shape = (size, size, channels) if size else (height, width, channels)
+    try:
+        projector = tuple(int(units) for units in args.projector)
+    except ValueError:
+        raise ConfigurationError(
+            f"--projector must be numbers such as 256,256,256; got {','.join(args.projector)!r}"
+        ) from None
+    try:
+        return DualEncoder(args.encoder, shape, projector, norm=args.norm)
+    except ValueError as error:
+        raise ConfigurationError(f"--encoder, --projector or --norm: {error}") from error
+
+
+def default_output_dir(script: str, args: flags.FlagValues) -> pathlib.Path:
+    """`--output_dir`, or a new folder in results/."""
+    if args.output_dir:
+        return pathlib.Path(args.output_dir)
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return pathlib.Path("results") / f"{script}-{args.dataset}-{now}"

@@ -1,0 +1,33 @@
+"""Learning curves of a run, from its `metrics.csv`."""
+
+import csv
+import os
+import pathlib
+
+import numpy as np
+
+_PANELS = (
+    ("loss", "loss"),
+    ("encoding_std", "spread of the encodings"),
+    ("knn_accuracy", "kNN accuracy (training images)"),
+)
+
+
+def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
+    """Draws loss, spread of the encodings and the kNN monitor over rounds, as a PNG."""
+    from matplotlib.figure import Figure
+
+    with open(metrics_csv, newline="") as file:
+        rows = list(csv.DictReader(file))
+    figure = Figure(figsize=(11, 3), layout="constrained")
+    for axes, (column, title) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
+        points = [(int(row["round"]), float(row[column])) for row in rows if row.get(column)]
+        if points:
+            rounds, values = np.array(points).T
+            axes.plot(rounds, values, marker="." if len(points) < 40 else None, color="#1f5f99")
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("round")
+        axes.grid(alpha=0.3)
+    temporary = path.with_name(f".{path.name}")
+    figure.savefig(temporary, dpi=110, format="png")
+    os.replace(temporary, path)

@@ -1,0 +1,73 @@
+"""Pretrains an encoder with one algorithm on one partitioned data set, and probes it.
+
+With no flags: DCCO on scikit-learn's digits, in clients of four images of one class.
+"""
+
+import contextlib
+
+from absl import flags
+
+import launch.flags
+from launch import app
+
+launch.flags.define_common_flags()
+launch.flags.define_data_flags()
+launch.flags.define_model_flags()
+launch.flags.define_training_flags(rounds=400, what="rounds")
+launch.flags.define_probe_flags()
+flags.DEFINE_string("algorithm", "dcco", "The algorithm; --list shows them.")
+flags.DEFINE_string("objective", "cco", "The clients' loss; --list shows them.")
+flags.DEFINE_integer("clients_per_round", 32, "Clients in a round's cohort.", lower_bound=1)
+flags.DEFINE_integer(
+    "fold",
+    1,
+    "Groups into which a cohort's clients are folded, where the algorithm allows it: the same "
+    "result, much faster. 0 runs each client by itself.",
+    lower_bound=0,
+)
+flags.DEFINE_integer(
+    "max_concurrent_calls",
+    None,
+    "Clients or groups that compute at the same time. Default: four a core; -1: all.",
+    lower_bound=-1,
+)
+flags.adopt_module_key_flags(launch.flags)
+
+
+def main() -> None:
+    args = flags.FLAGS
+    if args.list:
+        _list()
+        return
+    from launch import federated
+
+    federated.pretrain(args)
+
+
+def _list() -> None:
+    import dataclasses
+
+    from datasets import catalog, partition
+    from tff_ssl import views
+    from tff_ssl.algorithms import registry
+    from tff_ssl.models.dual_encoder import ENCODERS
+
+    for name, algorithm in registry.ALGORITHMS.items():
+        print(f"algorithm {name}  {algorithm.summary}")
+        for field in dataclasses.fields(algorithm.hyperparameters):
+            print(f"hparam {name} {field.name.rstrip('_')}={field.default}")
+    for name, summary in registry.OBJECTIVES.items():
+        print(f"objective {name}  {summary}")
+    for name, summary in catalog.names().items():
+        print(f"dataset {name}  {summary}")
+    for name, spec in partition.PARTITIONS.items():
+        print(f"partition {name}  {spec.description}")
+    for name in ENCODERS:
+        print(f"encoder {name}")
+    for name in views.POLICIES:
+        print(f"views {name}")
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError):
+        app.run(main)

@@ -1,0 +1,97 @@
+"""The folder of a run: who owns it, with which settings, and what was written there."""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+from absl import flags
+
+from tff_ssl.errors import ConfigurationError
+
+# Flags that may differ when a run goes on: they do not change what it computes.
+_FREE = {"resume", "output_dir", "data_dir", "checkpoint_every", "list", "max_concurrent_calls"}
+_VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
+
+
+def settings(script: str, args: flags.FlagValues) -> dict[str, Any]:
+    """The script's flags by name."""
+    return {"script": script, **{flag.name: flag.value for flag in own_flags(args)}}
+
+
+def own_flags(args: flags.FlagValues) -> list[flags.Flag]:
+    """The flags of our own scripts, without absl's."""
+    by_module = args.flags_by_module_dict()
+    own = [flag for name, group in by_module.items() if _is_ours(name) for flag in group]
+    return sorted(own, key=lambda flag: flag.name)
+
+
+def _is_ours(module: str) -> bool:
+    return module.startswith("launch") or module == sys.argv[0]
+
+
+def open_run(folder: pathlib.Path, config: dict[str, Any], resume: bool) -> None:
+    """Claims the folder for a run, and writes `config.json`.
+
+    Raises:
+      ConfigurationError: If the folder holds a run and `--resume` is not given, or one with other
+        settings.
+    """
+    path = folder / "config.json"
+    if path.exists():
+        if not resume:
+            raise ConfigurationError(
+                f"--output_dir={folder} already holds a run: add --resume to go on with it, or "
+                "name another folder"
+            )
+        _check_same(path, config)
+        return
+    if folder.exists() and any(folder.glob("checkpoints/*")):
+        raise ConfigurationError(f"--output_dir={folder} holds checkpoints but no config.json")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"flags": config, "versions": _versions(), "git_commit": _git_commit()})
+
+
+def _check_same(path: pathlib.Path, config: dict[str, Any]) -> None:
+    try:
+        before = json.loads(path.read_text())["flags"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    names = (before.keys() | config.keys()) - _FREE
+    differ = [
+        f"--{name}={config.get(name)} (the run has {before.get(name)})"
+        for name in sorted(names)
+        if before.get(name) != config.get(name)
+    ]
+    if differ:
+        raise ConfigurationError(f"--resume with other settings than the run's: {'; '.join(differ)}")
+
+
+def write_json(path: pathlib.Path, content: Any) -> None:
+    """Writes a file that is whole or not there."""
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(temporary, path)
+
+
+def _versions() -> dict[str, str]:
+    versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
+    return {"python": sys.version.split()[0], **versions}
+
+
+def _git_commit() -> str | None:
+    """The commit of this repository, with a plus where files differ from it; None outside one."""
+    root = pathlib.Path(__file__).parent.parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], cwd=root, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

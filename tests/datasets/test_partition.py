@@ -1,0 +1,355 @@
+"""Partitions: conservation, sizes, seeds, limits, and distributions against closed forms."""
+
+import itertools
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datasets import partition
+from datasets.errors import DatasetError
+from datasets.image_dataset import Split
+
+CIFAR100_LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 500))
+
+labels_strategy = st.lists(st.integers(0, 6), min_size=1, max_size=80).map(np.array)
+alphas = st.one_of(st.just(0.0), st.just(math.inf), st.floats(1e-300, 1e9))
+seeds = st.integers(0, 2**32 - 1)
+quick = settings(max_examples=150, deadline=None)
+
+
+def as_split(labels, case_ids=None):
+    count = len(labels)
+    images = np.zeros((count, 1, 1, 1), np.uint8)
+    return Split(images, np.asarray(labels, np.int32), np.arange(count), case_ids)
+
+
+def assert_conserves(clients, count):
+    assert all(len(indices) > 0 and indices.dtype == np.int64 for indices in clients)
+    assert sorted(np.concatenate(clients).tolist()) == list(range(count))
+
+
+def assert_uses_once(clients, count):
+    used = np.concatenate(clients)
+    assert len(set(used.tolist())) == len(used)
+    assert used.min() >= 0
+    assert used.max() < count
+
+
+@quick
+@given(labels_strategy, seeds, st.integers(1, 80))
+def test_iid_by_size(labels, seed, size):
+    size = min(size, len(labels))
+    clients = partition.iid(labels, np.random.default_rng(seed), samples_per_client=size)
+    assert_conserves(clients, len(labels))
+    assert [len(c) for c in clients[:-1]] == [size] * (
+        len(labels) // size - (len(labels) % size == 0)
+    )
+
+
+@quick
+@given(labels_strategy, seeds, st.integers(1, 80))
+def test_iid_by_number(labels, seed, count):
+    count = min(count, len(labels))
+    clients = partition.iid(labels, np.random.default_rng(seed), num_clients=count)
+    assert_conserves(clients, len(labels))
+    assert len(clients) == count
+    assert max(map(len, clients)) - min(map(len, clients)) <= 1
+
+
+@quick
+@given(labels_strategy, seeds, alphas, st.integers(1, 20))
+def test_dirichlet_conserves(labels, seed, alpha, size):
+    size = min(size, len(labels))
+    clients = partition.dirichlet(labels, np.random.default_rng(seed), alpha, size)
+    assert_conserves(clients, len(labels))
+    assert max(map(len, clients)) == size or alpha == 0
+    if alpha > 0:
+        assert all(len(indices) == size for indices in clients[:-1])
+
+
+@quick
+@given(labels_strategy, seeds, alphas, st.integers(1, 20), st.integers(1, 20))
+def test_dirichlet_with_a_number_of_clients(labels, seed, alpha, size, count):
+    size = min(size, len(labels))
+    count = min(count, len(labels) // size)
+    clients = partition.dirichlet(labels, np.random.default_rng(seed), alpha, size, count)
+    assert len(clients) == count
+    assert_uses_once(clients, len(labels))
+    if alpha > 0:
+        assert all(len(indices) == size for indices in clients)
+
+
+@quick
+@given(labels_strategy, seeds, st.integers(1, 20))
+def test_dirichlet_alpha_zero_is_one_class_each(labels, seed, size):
+    size = min(size, len(labels))
+    clients = partition.dirichlet(labels, np.random.default_rng(seed), 0.0, size)
+    assert all(len(set(labels[indices])) == 1 for indices in clients)
+    counts = np.bincount(labels)
+    assert len(clients) == sum(-(-int(n) // size) for n in counts)
+    # Left-overs: at most one smaller client per class, and after all the full ones.
+    smaller = [k for k, indices in enumerate(clients) if len(indices) < size]
+    assert len(smaller) == np.count_nonzero(counts % size)
+    assert smaller == list(range(len(clients) - len(smaller), len(clients)))
+
+
+def test_dirichlet_alpha_zero_draws_classes_by_what_remains():
+    labels = np.repeat([0, 1, 2], [60, 30, 10])
+    first = [
+        labels[partition.dirichlet(labels, np.random.default_rng(seed), 0.0, 2)[0][0]]
+        for seed in range(3000)
+    ]
+    np.testing.assert_allclose(np.bincount(first) / 3000, [0.6, 0.3, 0.1], atol=0.03)
+
+
+@quick
+@given(labels_strategy, seeds, st.floats(0, 1), st.integers(1, 80))
+def test_skew_conserves(labels, seed, beta, count):
+    count = min(count, len(labels))
+    clients = partition.skew(labels, np.random.default_rng(seed), count, beta)
+    assert len(clients) == count
+    assert_conserves(clients, len(labels))
+
+
+@quick
+@given(labels_strategy, seeds, st.integers(1, 80))
+def test_skew_beta_zero_is_exclusive(labels, seed, count):
+    count = min(count, len(labels))
+    clients = partition.skew(labels, np.random.default_rng(seed), count, 0.0)
+    held = [set(labels[indices]) for indices in clients]
+    classes = set(labels.tolist())
+    if count <= len(classes):
+        assert sum(map(len, held)) == len(classes)
+        assert {len(h) for h in held} <= {len(classes) // count, -(-len(classes) // count)}
+    else:
+        assert {len(h) for h in held} == {1}
+
+
+@quick
+@given(labels_strategy, seeds, st.integers(1, 80))
+def test_skew_beta_one_is_even_in_every_class(labels, seed, count):
+    count = min(count, len(labels))
+    clients = partition.skew(labels, np.random.default_rng(seed), count, 1.0)
+    assert max(map(len, clients)) - min(map(len, clients)) <= 1
+    classes = len(np.unique(labels))
+    for label in np.unique(labels):
+        share = np.count_nonzero(labels == label) / count
+        held = [np.count_nonzero(labels[indices] == label) for indices in clients]
+        assert min(held) >= math.floor(share)
+        assert max(held) <= math.floor(share) + classes
+
+
+def test_skew_is_a_mixture_of_both():
+    labels = np.repeat(np.arange(10), 500)
+    clients = partition.skew(labels, np.random.default_rng(0), 5, 0.3)
+    for indices in clients:
+        counts = np.sort(np.bincount(labels[indices], minlength=10))
+        # 30 % of each class in five even parts, 70 % of two classes.
+        assert counts.tolist() == [30] * 8 + [380] * 2
+
+
+@quick
+@given(labels_strategy, seeds, st.integers(1, 12), st.integers(1, 7))
+def test_by_class(labels, seed, count, per_client):
+    classes, sizes = np.unique(labels, return_counts=True)
+    per_client = min(per_client, len(classes))
+    rng = np.random.default_rng(seed)
+    if count * per_client < len(classes):
+        with pytest.raises(DatasetError, match="num_clients"):
+            partition.by_class(labels, rng, count, per_client)
+        return
+    holders = -(-count * per_client // len(classes))
+    if sizes.min() < holders:
+        return
+    clients = partition.by_class(labels, rng, count, per_client)
+    assert_conserves(clients, len(labels))
+    assert [len(set(labels[indices])) for indices in clients] == [per_client] * count
+    for label in classes:
+        held = [np.count_nonzero(labels[indices] == label) for indices in clients]
+        held = [n for n in held if n]
+        assert len(held) in (count * per_client // len(classes), holders)
+        assert max(held) - min(held) <= 1
+
+
+def test_by_class_as_in_fedu_is_exclusive():
+    labels = np.repeat(np.arange(10), 20)
+    clients = partition.by_class(labels, np.random.default_rng(1), 5, 2)
+    held = [tuple(np.unique(labels[indices])) for indices in clients]
+    assert sorted(itertools.chain(*held)) == list(range(10))
+    assert [len(indices) for indices in clients] == [40] * 5
+
+
+def test_per_case_is_one_client_per_case():
+    cases = np.array(["b", "a", "b", "c", "a", "b"], object)
+    clients = partition.per_case(cases)
+    assert [indices.tolist() for indices in clients] == [[1, 4], [0, 2, 5], [3]]
+
+
+@pytest.mark.parametrize("alpha", [0.05, 1.0, 30.0])
+def test_dirichlet_has_the_variance_of_a_dirichlet_multinomial(alpha):
+    # For n ~ Multinomial(m, q), q ~ Dir(alpha p): Var(n_c / m) =
+    # p_c (1 - p_c) (1/m + (1 - 1/m) / (alpha + 1)), and the mean is p_c.
+    prior, size, clients_per_draw = np.array([0.5, 0.3, 0.15, 0.05]), 20, 20
+    labels = np.repeat(np.arange(4), (prior * 40_000).astype(int))
+    shares = np.array(
+        [
+            np.bincount(labels[indices], minlength=4) / size
+            for seed in range(200)
+            for indices in partition.dirichlet(
+                labels, np.random.default_rng(seed), alpha, size, clients_per_draw
+            )
+        ]
+    )
+    np.testing.assert_allclose(shares.mean(axis=0), prior, atol=0.03)
+    expected = prior * (1 - prior) * (1 / size + (1 - 1 / size) / (alpha + 1))
+    np.testing.assert_allclose(shares.var(axis=0), expected, rtol=0.15)
+
+
+def one_by_one(labels, rng, alpha, size):
+    """Hsu et al.'s process as it is told: an example at a time."""
+    left = np.bincount(labels)
+    prior = left / left.sum()
+    clients = []
+    while left.sum():
+        mixture = rng.dirichlet(alpha * prior)
+        counts = np.zeros(len(left), int)
+        for _ in range(min(size, left.sum())):
+            weights = mixture * (left > 0)
+            label = rng.choice(len(left), p=weights / weights.sum())
+            counts[label] += 1
+            left[label] -= 1
+        clients.append(tuple(counts))
+    return tuple(clients)
+
+
+def test_dirichlet_renormalizes_like_drawing_one_by_one():
+    labels, draws = np.array([0, 0, 0, 1, 1, 2]), 4000
+
+    def ours(rng):
+        clients = partition.dirichlet(labels, rng, 1.0, 2)
+        return tuple(tuple(np.bincount(labels[indices], minlength=3)) for indices in clients)
+
+    outcomes = [ours(np.random.default_rng(seed)) for seed in range(draws)]
+    rng = np.random.default_rng(99)
+    expected = [one_by_one(labels, rng, 1.0, 2) for _ in range(draws)]
+    for outcome in set(outcomes) | set(expected):
+        # Four standard deviations of the difference of two frequencies.
+        share = (outcomes.count(outcome) + expected.count(outcome)) / (2 * draws)
+        tolerance = 4 * math.sqrt(2 * share * (1 - share) / draws)
+        assert abs(outcomes.count(outcome) - expected.count(outcome)) / draws <= tolerance
+
+
+@pytest.mark.parametrize("alpha", [1e6, math.inf])
+def test_dirichlet_of_large_alpha_is_near_uniform(alpha):
+    clients = partition.dirichlet(CIFAR100_LABELS, np.random.default_rng(0), alpha, 2500)
+    counts = np.array([np.bincount(CIFAR100_LABELS[c], minlength=100) for c in clients])
+    # Expected 25 of each class in each client, with the spread of a binomial.
+    assert abs(counts[:10].mean() - 25) < 1e-9
+    assert 0.7 < counts[:10].var() / (2500 * 0.01 * 0.99) < 1.3
+
+
+def test_dirichlet_of_tiny_alpha_is_almost_one_class_each():
+    clients = partition.dirichlet(CIFAR100_LABELS, np.random.default_rng(0), 1e-320, 5)
+    classes = np.array([len(np.unique(CIFAR100_LABELS[indices])) for indices in clients])
+    assert_conserves(clients, 50_000)
+    assert np.all(classes == 1)  # 5 divides 500, so no client meets a class that runs out
+
+
+def many_settings():
+    return [
+        ("iid", {"samples_per_client": 1}),
+        ("iid", {"num_clients": 5}),
+        ("dirichlet", {"alpha": 0.0, "samples_per_client": 1}),
+        ("dirichlet", {"alpha": 0.1, "samples_per_client": 1}),
+        ("dirichlet", {"alpha": 1000.0, "samples_per_client": 4}),
+        ("dirichlet", {"alpha": 0.5, "num_clients": 5}),
+        ("skew", {"beta": 0.0, "num_clients": 50_000}),
+        ("skew", {"beta": 0.5, "num_clients": 100}),
+        ("by_class", {"num_clients": 50_000, "classes_per_client": 1}),
+        ("by_class", {"num_clients": 12_500, "classes_per_client": 2}),
+    ]
+
+
+@pytest.mark.parametrize(("name", "options"), many_settings())
+def test_cifar100_is_partitioned_quickly_and_wholly(name, options):
+    started = time.perf_counter()
+    clients = partition.make(name, as_split(CIFAR100_LABELS), 0, **options)
+    print(f"{name} {options}: {len(clients)} clients, {time.perf_counter() - started:.2f} s")
+    assert_conserves(clients, 50_000)
+
+
+@pytest.mark.parametrize(("name", "options"), many_settings()[1:3] + many_settings()[4:6])
+def test_seed_decides(name, options):
+    split = as_split(CIFAR100_LABELS[:4000])
+    first, again, other = (partition.make(name, split, s, **options) for s in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(map(np.array_equal, first, other))
+
+
+def test_names_draw_from_different_streams():
+    split = as_split(np.arange(1000) % 10)
+    same = partition.make("iid", split, 0, samples_per_client=4)
+    limit = partition.make("dirichlet", split, 0, alpha=math.inf, samples_per_client=4)
+    assert not all(map(np.array_equal, same, limit))
+
+
+def test_default_size_is_four():
+    assert len(partition.make("iid", as_split(np.zeros(40)), 0)) == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "flag"),
+    [
+        ("dirichlet", {"alpha": -1.0}, "alpha"),
+        ("dirichlet", {"alpha": math.nan}, "alpha"),
+        ("dirichlet", {"samples_per_client": 0}, "samples_per_client"),
+        ("dirichlet", {"alpha": 1.0, "samples_per_client": 0}, "samples_per_client"),
+        ("dirichlet", {"samples_per_client": 21}, "samples_per_client"),
+        ("dirichlet", {"alpha": 1.0, "num_clients": 6, "samples_per_client": 4}, "num_clients"),
+        ("dirichlet", {"alpha": 0.0, "num_clients": 9, "samples_per_client": 4}, "num_clients"),
+        ("dirichlet", {"alpha": 0.0, "num_clients": 3}, "num_clients"),
+        ("iid", {"num_clients": 0}, "num_clients"),
+        ("iid", {"num_clients": 21}, "num_clients"),
+        ("iid", {"num_clients": 6, "samples_per_client": 4}, "num_clients"),
+        ("skew", {"beta": 1.5, "num_clients": 2}, "beta"),
+        ("skew", {"beta": math.nan, "num_clients": 2}, "beta"),
+        ("skew", {"num_clients": 2}, "beta"),
+        ("skew", {"beta": 0.5}, "num_clients"),
+        ("skew", {"beta": 0.5, "num_clients": 21}, "num_clients"),
+        ("by_class", {"num_clients": 5, "classes_per_client": 5}, "classes_per_client"),
+        ("by_class", {"num_clients": 5, "classes_per_client": 0}, "classes_per_client"),
+        ("by_class", {"num_clients": 1, "classes_per_client": 2}, "num_clients"),
+        ("by_class", {"num_clients": 20, "classes_per_client": 2}, "num_clients"),
+        ("per_case", {}, "case_folder"),
+        ("nosuch", {}, "partition"),
+    ],
+)
+def test_impossible_settings_name_the_flag(name, options, flag):
+    with pytest.raises(DatasetError, match=flag) as caught:
+        partition.make(name, as_split(np.arange(20) % 4), 0, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_negative_seed_is_refused():
+    with pytest.raises(DatasetError, match="seed"):
+        partition.make("iid", as_split(np.zeros(4)), -1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("dirichlet", {"alpha": 0.0}),
+        ("dirichlet", {"alpha": 1.0}),
+        ("skew", {"beta": 0.5, "num_clients": 2}),
+        ("by_class", {"num_clients": 2, "classes_per_client": 1}),
+    ],
+)
+def test_unlabelled_data_needs_another_partition(name, options):
+    split = as_split([0, 1, -1, 0, 1, 0])
+    with pytest.raises(DatasetError, match=r"labels.*1 of 6"):
+        partition.make(name, split, 0, **options)
+    assert_conserves(partition.make("iid", split, 0, num_clients=2), 6)

@@ -1,0 +1,65 @@
+"""The script from outside: files, figures, and one line for what is wrong."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def run(output_dir, *flags):
+    return subprocess.run(
+        [sys.executable, "-m", "launch.partition_report", f"--output_dir={output_dir}", *flags],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_default_report(tmp_path):
+    result = run(tmp_path / "report")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    report = json.loads((tmp_path / "report" / "partition.json").read_text())
+    assert report["examples"] == 1438
+    assert report["client_sizes"]["max"] == 4
+    assert report["classes_per_client"]["max"] == 1
+    assert report["examples_left_out"] == 0
+    with Image.open(tmp_path / "report" / "partition.png") as image:
+        image.verify()
+    last = result.stdout.splitlines()[-2:]
+    assert last == [
+        f"wrote {tmp_path / 'report' / name}" for name in ("partition.json", "partition.png")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        (["--alpha=-1"], "alpha"),
+        (["--partition=skew", "--num_clients=5"], "beta"),
+        (["--dataset=cifar10", "--data_dir=/nonexistent/folder"], "data_dir"),
+    ],
+)
+def test_errors(tmp_path, flags, word):
+    result = run(tmp_path / "report", *flags)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("error: ")
+    assert word in result.stderr
+    assert not (tmp_path / "report").exists()
+
+
+def test_missing_image_is_named(tmp_path):
+    (tmp_path / "metadata.csv").write_text(
+        "file_name,case_id,label,split\nmissing.jpg,c1,a,train\n"
+    )
+    result = run(tmp_path / "report", "--dataset=case_folder", f"--data_dir={tmp_path}")
+    assert result.returncode == 1
+    assert result.stderr.endswith("metadata.csv row 2: missing.jpg: no such file\n")

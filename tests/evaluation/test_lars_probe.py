@@ -1,0 +1,110 @@
+"""The paper's probe against full-batch LARS in NumPy, and on real digits."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import special
+from sklearn import datasets
+
+from tff_ssl.evaluation import labels as labelling
+from tff_ssl.evaluation import lars_probe
+
+SMALL = lars_probe.LARS_PROBES["500_labels"]
+
+
+def noisy_classes(n, seed):
+    """Four overlapping classes in six dimensions, labelled 1, 3, 5, 7."""
+    centres = np.random.default_rng(50).standard_normal((4, 6))
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(4, size=n)
+    return centres[labels] + rng.standard_normal((n, 6)), 2 * labels + 1
+
+
+def reference_predictions(train, labels, test, seed, config):
+    """Full-batch LARS (You et al. 2017) on softmax regression with a cosine rate, in float64."""
+    mean, rms = train.mean(axis=0), np.sqrt(train.var(axis=0).mean())
+    x, (classes, y) = (train - mean) / rms, np.unique(labels, return_inverse=True)
+    rng = np.random.default_rng(seed)
+    kernel = rng.normal(0.0, config.initial_stddev, (x.shape[1], len(classes)))
+    bias, kernel_v, bias_v = np.zeros(len(classes)), 0.0, 0.0
+    for t in range(config.steps):
+        rate = config.learning_rate * (1 + np.cos(np.pi * t / config.steps)) / 2
+        error = (special.softmax(x @ kernel + bias, axis=1) - np.eye(len(classes))[y]) / len(y)
+        kernel_g, bias_g = x.T @ error, error.sum(axis=0)
+        ratio = config.trust_coefficient * np.linalg.norm(kernel) / np.linalg.norm(kernel_g)
+        kernel_v = config.momentum * kernel_v + rate * ratio * kernel_g
+        bias_v = config.momentum * bias_v + rate * bias_g
+        kernel, bias = kernel - kernel_v, bias - bias_v
+    return classes[((test - mean) / rms @ kernel + bias).argmax(axis=1)]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    "config", [SMALL, dataclasses.replace(SMALL, steps=40, trust_coefficient=0.01, momentum=0.8)]
+)
+def test_full_batches_equal_numpy(seed, config):
+    train, test = noisy_classes(50, 0), noisy_classes(500, 1)
+    expected = labelling.score(reference_predictions(*train, test[0], seed, config), test[1])
+    found = lars_probe.lars_probe(*train, *test, seed=seed, config=config)
+    assert expected.accuracy > 0.4
+    np.testing.assert_allclose(found, expected, atol=2.5e-3)  # one of 500 on the boundary
+
+
+def test_same_seed_same_result_and_other_seed_another():
+    train, test = noisy_classes(300, 0), noisy_classes(500, 1)
+    scores = [lars_probe.lars_probe(*train, *test, seed=s, config=SMALL) for s in (5, 5, 6)]
+    assert scores[0] == scores[1]
+    assert scores[0] != scores[2]
+
+
+def test_the_presets_are_the_papers():
+    large, small = lars_probe.config_for(5000), lars_probe.config_for(500)
+    assert (large.steps, large.batch_size, large.learning_rate, large.momentum) == (
+        1000,
+        512,
+        2.0,
+        0.9,
+    )
+    assert (small.steps, small.batch_size, small.learning_rate, small.momentum) == (
+        400,
+        128,
+        2.5,
+        0.9,
+    )
+    assert lars_probe.config_for(10) == small
+    assert lars_probe.config_for(50_000) == large
+
+
+def test_every_example_is_seen_equally_often_in_changing_order():
+    config = dataclasses.replace(SMALL, steps=30, batch_size=8)
+    examples, chosen = lars_probe._batches(np.random.default_rng(0), 24, 2, config)
+    assert examples.shape == chosen.shape == (30, 8)
+    np.testing.assert_array_equal(np.bincount(examples.ravel()), np.full(24, 10))
+    assert len({tuple(epoch) for epoch in examples.reshape(10, 24)}) == 10
+    assert 0.35 < chosen.mean() < 0.65
+
+
+def test_flipped_features_are_trained_on():
+    (x, y), test = noisy_classes(300, 0), noisy_classes(500, 1)
+    noise = np.random.default_rng(3).standard_normal(x.shape)
+    alone = lars_probe.lars_probe(noise, y, *test, seed=0, reference_features=x)
+    both = lars_probe.lars_probe(noise, y, *test, seed=0, reference_features=x, flipped_features=x)
+    assert alone.accuracy < 0.4 < 0.6 < both.accuracy
+    with pytest.raises(ValueError, match="shaped as the training features"):
+        lars_probe.lars_probe(x, y, *test, seed=0, flipped_features=x[:, :4])
+
+
+def test_both_presets_learn_digits():
+    x, y = datasets.load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = ((x[part], y[part]) for part in np.split(order, [1200]))
+    for config in lars_probe.LARS_PROBES.values():
+        assert lars_probe.lars_probe(*train, *test, seed=0, config=config).accuracy > 0.95
+
+
+def test_the_unit_of_the_features_does_not_matter():
+    (x, y), (x_test, y_test) = noisy_classes(300, 0), noisy_classes(500, 1)
+    expected = lars_probe.lars_probe(x, y, x_test, y_test, seed=0, config=SMALL)
+    found = lars_probe.lars_probe(x * 1e-3 + 7, y, x_test * 1e-3 + 7, y_test, seed=0, config=SMALL)
+    np.testing.assert_allclose(found, expected, atol=5e-3)

@@ -1,0 +1,116 @@
+"""The comparison against single probes on the same draws, and the shape of its result."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tff_ssl.evaluation import labels as labelling
+from tff_ssl.evaluation import lars_probe, linear_probe, logistic_probe
+from tff_ssl.evaluation.linear_probe import FeatureSet
+
+RNG = np.random.default_rng(0)
+CENTRES = RNG.standard_normal((4, 8)) * 1.5
+TRAIN_LABELS, TEST_LABELS = RNG.integers(4, size=300), RNG.integers(4, size=200)
+TRAIN_LABELS[::7] = -1
+
+
+def features(spread, seed):
+    """Class centres (of the unlabelled too) plus noise: the less, the better the features."""
+    rng = np.random.default_rng(seed)
+    train, test = (CENTRES[y] + spread * rng.standard_normal((len(y), 8)) for y in LABELS)
+    return FeatureSet(train, test, train + 0.1)
+
+
+LABELS = (TRAIN_LABELS, TEST_LABELS)
+SETS = {
+    "encoder": features(0.7, 1),
+    "random_encoder": features(2.0, 2),
+    "raw_pixels": features(1.5, 3),
+}
+
+
+def compare(**kwargs):
+    return linear_probe.few_label_comparison(SETS, *LABELS, dataset="toy", seed=3, **kwargs)
+
+
+def test_the_result_has_the_agreed_shape_and_is_json():
+    result = compare(labels_per_class=2, draws=4)
+    assert json.loads(json.dumps(result)) == result
+    means = {"accuracy", "accuracy_std", "balanced_accuracy", "balanced_accuracy_std"}
+    fields = {"protocol", "method", "dataset", "labels", "labels_per_class", "draws", "baselines"}
+    assert set(result) == means | fields
+    assert set(result["baselines"]) == {"random_encoder", "raw_pixels"}
+    assert all(set(b) == means for b in result["baselines"].values())
+    assert (result["protocol"], result["method"], result["dataset"]) == (
+        "linear",
+        "logistic",
+        "toy",
+    )
+    assert (result["labels"], result["labels_per_class"], result["draws"]) == (8, 2, 4)
+
+
+@pytest.mark.parametrize("method", ["logistic", "lars"])
+def test_equals_single_probes_on_the_same_draws(method):
+    result = compare(labels_per_class=2, draws=3, method=method)
+    for name, entry in [("encoder", result), *result["baselines"].items()]:
+        train, test, flipped = SETS[name]
+        scores = []
+        for i in range(3):
+            drawn = labelling.draw_labels(TRAIN_LABELS, np.random.default_rng([3, i]), per_class=2)
+            data = (train[drawn], TRAIN_LABELS[drawn], test, TEST_LABELS)
+            if method == "logistic":
+                scores.append(logistic_probe.logistic_probe(*data, reference_features=train))
+            else:
+                scores.append(
+                    lars_probe.lars_probe(
+                        *data,
+                        seed=[3, i, 1],
+                        flipped_features=flipped[drawn],
+                        reference_features=train,
+                    )
+                )
+        accuracy, balanced = np.transpose(scores)
+        assert entry["accuracy"] == pytest.approx(accuracy.mean())
+        assert entry["accuracy_std"] == pytest.approx(accuracy.std() * np.sqrt(3 / 2))
+        assert entry["balanced_accuracy"] == pytest.approx(balanced.mean())
+        assert entry["balanced_accuracy_std"] == pytest.approx(balanced.std() * np.sqrt(3 / 2))
+
+
+def test_better_features_and_more_labels_score_better():
+    few, many = compare(labels_per_class=1, draws=10), compare(labels=80)
+    for result in (few, many):
+        baselines = [b["accuracy"] for b in result["baselines"].values()]
+        assert result["accuracy"] > max(baselines) + 0.05
+    assert many["accuracy"] > few["accuracy"] + 0.02
+    assert many["labels_per_class"] is None
+    assert many["labels"] == 80
+
+
+def test_all_labels():
+    result = compare(draws=3)
+    assert result["labels"] == (TRAIN_LABELS != -1).sum()
+    assert (result["labels_per_class"], result["draws"], result["accuracy_std"]) == (None, 1, 0.0)
+    assert compare(draws=2, method="lars")["draws"] == 2
+
+
+def test_errors_name_the_feature_set():
+    def with_set(**changed):
+        return linear_probe.few_label_comparison(
+            {**SETS, **changed}, *LABELS, dataset="toy", seed=0, labels_per_class=1
+        )
+
+    train, test, _ = SETS["raw_pixels"]
+    broken = np.where(np.arange(8) == 3, np.nan, test)
+    with pytest.raises(ValueError, match="'raw_pixels': The test features are not finite in 200"):
+        with_set(raw_pixels=FeatureSet(train, broken))
+    with pytest.raises(ValueError, match="'raw_pixels': There are 299 training features for 300"):
+        with_set(raw_pixels=FeatureSet(train[1:], test))
+    with pytest.raises(ValueError, match="needs 'encoder'"):
+        linear_probe.few_label_comparison({}, *LABELS, dataset="toy", seed=0)
+    with pytest.raises(ValueError, match="draws"):
+        compare(draws=0)
+    with pytest.raises(ValueError, match="method"):
+        compare(method="svm")
+    with pytest.raises(ValueError, match="exactly one"):
+        compare(labels_per_class=1, labels=4)

@@ -1,0 +1,83 @@
+"""The quick probe against the optimality conditions of its problem, and on real digits."""
+
+import numpy as np
+import pytest
+from scipy import optimize, special
+from sklearn import datasets
+
+from tff_ssl.evaluation import labels as labelling
+from tff_ssl.evaluation import logistic_probe
+
+
+def noisy_classes(n, seed):
+    """Three overlapping classes in five dimensions, of sizes 3 : 2 : 1, labelled 2, 4, 7."""
+    centres = np.random.default_rng(50).standard_normal((3, 5))
+    rng = np.random.default_rng(seed)
+    labels = rng.choice(3, size=n, p=[1 / 2, 1 / 3, 1 / 6])
+    features = 4.0 + centres[labels] + rng.standard_normal((n, 5))
+    return features, np.array([2, 4, 7])[labels]
+
+
+def reference_predictions(train, labels, test, inverse_regularization):
+    """Minimizes sum of losses * C + ||W||^2 / 2 with SciPy, from its formula; C = strength / d."""
+    mean, rms = train.mean(axis=0), np.sqrt(train.var(axis=0).mean())
+    x, (classes, y) = (train - mean) / rms, np.unique(labels, return_inverse=True)
+    size, c = x.shape[1], inverse_regularization / x.shape[1]
+
+    def objective(flat):
+        kernel, bias = np.split(flat.reshape(size + 1, len(classes)), [size])
+        log_p = special.log_softmax(x @ kernel + bias, axis=1)
+        return -c * log_p[np.arange(len(y)), y].sum() + 0.5 * (kernel**2).sum()
+
+    solution = optimize.minimize(objective, np.zeros((size + 1) * len(classes)), tol=1e-9).x
+    kernel, bias = np.split(solution.reshape(size + 1, len(classes)), [size])
+    return classes[((test - mean) / rms @ kernel + bias).argmax(axis=1)]
+
+
+@pytest.mark.parametrize("strength", [0.01, 10.0])
+def test_equals_an_independent_minimization(strength):
+    train, test = noisy_classes(60, 0), noisy_classes(400, 1)
+    expected = labelling.score(reference_predictions(*train, test[0], strength), test[1])
+    found = logistic_probe.logistic_probe(*train, *test, inverse_regularization=strength)
+    assert 0.4 < found.accuracy < 0.95
+    np.testing.assert_allclose(found, expected, atol=2.5e-3)  # one of 400 on the boundary
+
+
+def test_repeated_features_change_nothing():
+    """Twice the same features must not mean half the regularization."""
+    train, test = noisy_classes(60, 0), noisy_classes(400, 1)
+    expected = logistic_probe.logistic_probe(*train, *test)
+    repeated = [(np.tile(x, (1, 8)), y) for x, y in (train, test)]
+    found = logistic_probe.logistic_probe(*repeated[0], *repeated[1])
+    np.testing.assert_allclose(found, expected, atol=5e-3)
+
+
+def test_unlabelled_examples_take_no_part():
+    (x, y), test = noisy_classes(60, 0), noisy_classes(400, 1)
+    expected = logistic_probe.logistic_probe(x[:40], y[:40], *test)
+    y[40:] = -1
+    assert logistic_probe.logistic_probe(x, y, *test) == expected
+
+
+@pytest.mark.parametrize(
+    ("per_class", "lowest", "highest"), [(1, 0.5, 0.8), (5, 0.8, 0.92), (None, 0.95, 0.99)]
+)
+def test_raw_digits_have_their_usual_accuracy(per_class, lowest, highest):
+    x, y = datasets.load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    (x, y), test = ((x[part], y[part]) for part in np.split(order, [1200]))
+    accuracies = []
+    for seed in range(5):
+        chosen = np.arange(1200)
+        if per_class:
+            chosen = labelling.draw_labels(y, np.random.default_rng(seed), per_class=per_class)
+        scores = logistic_probe.logistic_probe(x[chosen], y[chosen], *test, reference_features=x)
+        accuracies.append(scores.accuracy)
+    assert lowest < np.mean(accuracies) < highest
+
+
+def test_non_finite_features_are_named():
+    train, test = noisy_classes(20, 0), noisy_classes(20, 1)
+    test[0][3, 1] = np.inf
+    with pytest.raises(ValueError, match="test features are not finite in 1 of 20 rows"):
+        logistic_probe.logistic_probe(*train, *test)

@@ -1,0 +1,13 @@
+"""What can go wrong in a way that a user can do something about; each message is one line."""
+
+
+class ConfigurationError(ValueError):
+    """A setting that cannot work; the message names the flag and what would do."""
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on."""
+
+
+class WorkerLostError(RuntimeError):
+    """The worker process ended in the middle of a computation."""

@@ -1,0 +1,1 @@
+"""Evaluation of a frozen encoder: features, linear probes, and the kNN monitor."""

@@ -1,0 +1,89 @@
+"""The encoder as a SavedModel: images in, encodings out, nothing of this package needed."""
+
+import os
+import pathlib
+import shutil
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tff_ssl import views
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+
+Encode = Callable[[tf.Tensor], tf.Tensor]
+
+
+def encoder_function(model: DualEncoder, view_size: int | None) -> tf.types.experimental.GenericFunction:
+    """The encoder in inference mode, for weights that change: traced once for all of them.
+
+    Args:
+      model: The model.
+      view_size: Side of the images that the model sees; None for the images' own.
+
+    Returns:
+      A `tf.function`: (the model's `Weights`, images uint8 [b, h, w, c]) -> h float32 [b, features].
+    """
+
+    def encode(weights, images):
+        encoder, own = model.without_heads(weights)
+        x = views.to_float(images, output_size=view_size)
+        return encoder.apply(own, x, training=False).h
+
+    return tf.function(encode, autograph=False)
+
+
+class _EncoderModule(tf.Module):
+    """The encoder's weights as variables, so that tools can read them by name."""
+
+    def __init__(self, model: DualEncoder, weights: Weights, image_shape, view_size: int | None):
+        super().__init__()
+        encoder, own = model.without_heads(weights)
+        self.weights = Weights(*(tuple(tf.Variable(w) for w in group) for group in own))
+
+        def encode(images):
+            x = views.to_float(images, output_size=view_size)
+            return {"h": encoder.apply(self.weights, x, training=False).h}
+
+        signature = [tf.TensorSpec([None, *image_shape], tf.uint8, "images")]
+        self.encode = tf.function(encode, signature, autograph=False)
+
+
+def save_encoder(
+    path: str | os.PathLike[str],
+    model: DualEncoder,
+    weights: Weights,
+    image_shape: tuple[int, int, int],
+    view_size: int | None,
+) -> None:
+    """Writes the encoder as a SavedModel with the signature `encode`: uint8 images -> {"h"}.
+
+    Args:
+      path: The folder; replaced at once when the new one is complete.
+      model: The model.
+      weights: Its weights.
+      image_shape: Height, width and channels of the data set's images.
+      view_size: As for `encoder_function`.
+    """
+    path = pathlib.Path(path)
+    temporary = path.with_name(f"{path.name}.new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    module = _EncoderModule(model, weights, image_shape, view_size)
+    tf.saved_model.save(module, str(temporary), signatures={"encode": module.encode})
+    shutil.rmtree(path, ignore_errors=True)
+    temporary.rename(path)
+
+
+def load_encoder(path: str | os.PathLike[str]) -> Encode:
+    """Reads what `save_encoder` wrote.
+
+    Raises:
+      ConfigurationError: If the folder holds no such SavedModel.
+    """
+    try:
+        module = tf.saved_model.load(str(path))
+        signature = module.signatures["encode"]
+    except (OSError, KeyError, tf.errors.OpError) as error:
+        raise ConfigurationError(f"{path} holds no encoder that `pretrain` wrote") from error
+    # The signature needs its module alive.
+    return lambda images, _module=module: signature(images=images)["h"]

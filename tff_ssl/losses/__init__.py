@@ -1,0 +1,1 @@
+"""Objectives, one file each, in plain TensorFlow."""

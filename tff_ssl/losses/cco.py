@@ -1,0 +1,107 @@
+"""Cross correlation optimization (DCCO paper, Eq. 1 and 2; Barlow Twins, Zbontar et al. 2021).
+
+The loss depends on a batch only through five averages, the encoding statistics. Averages over the
+union of several batches are weighted means of the batches' averages, which is what DCCO builds on.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+# Added to each variance before its square root: encodings that do not vary (a collapsed unit, a
+# single example) then give correlation 0 and finite gradients instead of NaN.
+VARIANCE_EPSILON = 1e-6
+
+
+class EncodingStatistics(NamedTuple):
+    """Averages over the examples of a batch, float32 (the paper's <F>, <F^2>, <G>, <G^2>, <F G>).
+
+    Attributes:
+      f: [d], mean of F_i.
+      f_squared: [d], mean of (F_i)^2.
+      g: [d], mean of G_j.
+      g_squared: [d], mean of (G_j)^2.
+      f_g: [d, d], mean of F_i G_j.
+    """
+
+    f: tf.Tensor
+    f_squared: tf.Tensor
+    g: tf.Tensor
+    g_squared: tf.Tensor
+    f_g: tf.Tensor
+
+
+class CCOTerms(NamedTuple):
+    """The loss and its parts, float32 scalars: loss = on_diagonal + lambda * off_diagonal."""
+
+    loss: tf.Tensor
+    on_diagonal: tf.Tensor
+    off_diagonal: tf.Tensor
+
+
+def zero_statistics(d: int) -> EncodingStatistics:
+    """Where a sum of statistics of d-dimensional encodings starts."""
+    return EncodingStatistics(*[tf.zeros([d])] * 4, tf.zeros([d, d]))
+
+
+def encoding_statistics(f: tf.Tensor, g: tf.Tensor) -> EncodingStatistics:
+    """Statistics of a batch of paired encodings, each float32 [n, d] with n >= 1."""
+    count = tf.cast(tf.shape(f)[0], f.dtype)
+    return EncodingStatistics(
+        f=tf.reduce_mean(f, 0),
+        f_squared=tf.reduce_mean(tf.square(f), 0),
+        g=tf.reduce_mean(g, 0),
+        g_squared=tf.reduce_mean(tf.square(g), 0),
+        f_g=tf.matmul(f, g, transpose_a=True) / count,
+    )
+
+
+def combined_statistics(
+    local: EncodingStatistics, aggregated: EncodingStatistics
+) -> EncodingStatistics:
+    """The paper's <.>_C = <.>_k + sg(<.>_A - <.>_k): aggregated values, local gradients."""
+    return EncodingStatistics(
+        *(k + tf.stop_gradient(a - k) for k, a in zip(local, aggregated, strict=True))
+    )
+
+
+def correlation(statistics: EncodingStatistics) -> tf.Tensor:
+    """C of Eq. 2, float32 [d, d]: correlation of F_i with G_j."""
+    f, f_squared, g, g_squared, f_g = statistics
+    f_scale = tf.math.rsqrt(tf.nn.relu(f_squared - tf.square(f)) + VARIANCE_EPSILON)
+    g_scale = tf.math.rsqrt(tf.nn.relu(g_squared - tf.square(g)) + VARIANCE_EPSILON)
+    covariance = f_g - f[:, tf.newaxis] * g[tf.newaxis, :]
+    return covariance * f_scale[:, tf.newaxis] * g_scale[tf.newaxis, :]
+
+
+def cco_from_statistics(statistics: EncodingStatistics, lambda_: float) -> CCOTerms:
+    """Eq. 1 from statistics.
+
+    Args:
+      statistics: Encoding statistics with d >= 2.
+      lambda_: Weight of the redundancy term; 20 in the paper.
+
+    Raises:
+      ValueError: If encodings have fewer than two dimensions.
+    """
+    d = statistics.f.shape[0]
+    if d < 2:
+        raise ValueError(f"CCO needs encodings of at least 2 dimensions, got {d}")
+    c = correlation(statistics)
+    diagonal = tf.linalg.diag_part(c)
+    on_diagonal = tf.reduce_sum(tf.square(1.0 - diagonal))
+    # Zeroing the diagonal, not subtracting its sum, keeps a small sum of squares exact.
+    off_diagonal = tf.reduce_sum(tf.square(tf.linalg.set_diag(c, tf.zeros_like(diagonal))))
+    off_diagonal /= d - 1
+    return CCOTerms(on_diagonal + lambda_ * off_diagonal, on_diagonal, off_diagonal)
+
+
+def cco(f: tf.Tensor, g: tf.Tensor, lambda_: float) -> CCOTerms:
+    """Eq. 1 of one batch of paired encodings, each float32 [n, d]."""
+    return cco_from_statistics(encoding_statistics(f, g), lambda_)
+
+
+def encoding_std(statistics: EncodingStatistics) -> tf.Tensor:
+    """Mean over dimensions of the standard deviation of F; near 0 when encodings collapse."""
+    variance = statistics.f_squared - tf.square(statistics.f)
+    return tf.reduce_mean(tf.sqrt(tf.nn.relu(variance)))

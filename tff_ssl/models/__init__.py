@@ -1,0 +1,1 @@
+"""Encoders, heads and dual encoders as pure functions of their weights."""

@@ -1,0 +1,24 @@
+"""Projector (h -> z) and predictor (z -> p): fully connected heads of any widths."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tff_ssl.models import layers
+
+
+def mlp(
+    parameters: layers.Parameters, name: str, x: tf.Tensor, widths: Sequence[int]
+) -> tf.Tensor:
+    """Fully connected layers, [b, n] -> [b, widths[-1]].
+
+    Each layer but the last has a norm and a ReLU (DCCO, section 4.2: weight standardization and
+    group norm "at every layer except the last projection layer"). No layer has a bias: a norm
+    follows, or, after the last, the statistics-based losses are blind to it, so that its gradient
+    would be rounding noise, which Adam blows up to full steps.
+    """
+    for index, width in enumerate(widths[:-1]):
+        layer = f"{name}/layer{index}"
+        x = layers.dense(parameters, layer, x, width, standardize=parameters.norm == "group")
+        x = tf.nn.relu(layers.norm(parameters, layer, x))
+    return layers.dense(parameters, f"{name}/layer{len(widths) - 1}", x, widths[-1])

@@ -1,0 +1,167 @@
+"""Layers that ask a `Parameters` object for their weights, so that a network is a pure function.
+
+A network here is a plain function `network(parameters, x) -> y`. The same function serves three
+times: to list the weights it needs (`collect`), to draw their initial values (`initialize`) and to
+compute with given values. TFF computations can thus carry weights as tensors; creating Keras
+variables inside a client's computation doubles what a client call costs.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+_NORM_EPSILON = 1e-5
+_BATCH_NORM_MOMENTUM = 0.9
+
+
+class ParameterSpec(NamedTuple):
+    """Name, shape, initializer and kind of one weight tensor (float32)."""
+
+    name: str
+    shape: tuple[int, ...]
+    initializer: str
+    trainable: bool
+
+
+class Parameters:
+    """What a network sees of its weights.
+
+    Attributes:
+      training: Whether batch norm uses the batch's statistics (True) or its moving averages.
+      norm: `group`, or `batch`.
+      groups: Number of groups of group norm.
+      updates: After a call, the new values of non-trainable weights, by name.
+    """
+
+    def __init__(
+        self,
+        values: dict[str, tf.Tensor] | None = None,
+        *,
+        training: bool = False,
+        norm: str = "group",
+        groups: int = 32,
+    ):
+        self._values = values
+        self.training = training
+        self.norm = norm
+        self.groups = groups
+        self.updates: dict[str, tf.Tensor] = {}
+        self.specs: dict[str, ParameterSpec] = {}
+
+    def get(
+        self, name: str, shape: Sequence[int], initializer: str, trainable: bool = True
+    ) -> tf.Tensor:
+        """The value of weight `name`: a float32 tensor of `shape`."""
+        if name in self.specs:
+            raise ValueError(f"two layers are called {name!r}")
+        self.specs[name] = ParameterSpec(name, tuple(shape), initializer, trainable)
+        if self._values is None:  # Only listing: any value of the right shape will do.
+            return tf.zeros(shape)
+        return self._values[name]
+
+
+def collect(network: Callable[[Parameters, tf.Tensor], object], input_shape, **options):
+    """Lists the `ParameterSpec`s of `network` for inputs [batch, *input_shape]."""
+    parameters = Parameters(**options)
+    with tf.Graph().as_default():
+        network(parameters, tf.zeros([1, *input_shape]))
+    return tuple(parameters.specs.values())
+
+
+def initialize(spec: ParameterSpec, seed: tf.Tensor) -> tf.Tensor:
+    """Draws the initial value of a weight, a pure function of `seed` (int [2])."""
+    if spec.initializer == "zeros":
+        return tf.zeros(spec.shape)
+    if spec.initializer == "ones":
+        return tf.ones(spec.shape)
+    fan_in = 1
+    for size in spec.shape[:-1]:
+        fan_in *= size
+    # He et al. 2015: variance 2 / fan_in keeps the scale through a ReLU network.
+    return tf.random.stateless_normal(spec.shape, seed, stddev=(2.0 / fan_in) ** 0.5)
+
+
+def standardize_weight(weight: tf.Tensor) -> tf.Tensor:
+    """Weight standardization (Qiao et al. 2019, Eq. 5): per output unit, mean 0, deviation 1."""
+    axes = list(range(weight.shape.rank - 1))
+    mean, variance = tf.nn.moments(weight, axes, keepdims=True)
+    return (weight - mean) * tf.math.rsqrt(variance + 1e-10)
+
+
+def conv(
+    parameters: Parameters, name: str, x: tf.Tensor, filters: int, size: int, stride: int = 1
+) -> tf.Tensor:
+    """Convolution without bias, [b, h, w, c] -> [b, h/stride, w/stride, filters].
+
+    Weights are standardized where the norm is group norm (Qiao et al. 2019).
+    """
+    shape = (size, size, x.shape[-1], filters)
+    kernel = parameters.get(f"{name}/kernel", shape, "he_normal")
+    if parameters.norm == "group":
+        kernel = standardize_weight(kernel)
+    return tf.nn.conv2d(x, kernel, strides=stride, padding="SAME")
+
+
+def dense(
+    parameters: Parameters, name: str, x: tf.Tensor, units: int, standardize: bool = False
+) -> tf.Tensor:
+    """Linear layer without bias, [b, n] -> [b, units]."""
+    kernel = parameters.get(f"{name}/kernel", (x.shape[-1], units), "he_normal")
+    return tf.linalg.matmul(x, standardize_weight(kernel) if standardize else kernel)
+
+
+def norm(parameters: Parameters, name: str, x: tf.Tensor) -> tf.Tensor:
+    """The network's norm layer, with a scale and an offset per channel; same shape as `x`."""
+    channels = x.shape[-1]
+    scale = parameters.get(f"{name}/scale", (channels,), "ones")
+    offset = parameters.get(f"{name}/offset", (channels,), "zeros")
+    if parameters.norm == "group":
+        return group_norm(x, scale, offset, parameters.groups)
+    return _batch_norm(parameters, name, x, scale, offset)
+
+
+def group_norm(x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, groups: int) -> tf.Tensor:
+    """Group norm (Wu & He 2018) of [b, ..., channels], each example by itself.
+
+    Mean and variance are folded into one multiplication and one addition per element, because
+    passes over the activations, not arithmetic, are what this costs on a CPU.
+
+    Raises:
+      ValueError: If `groups` does not divide the number of channels.
+    """
+    channels = x.shape[-1]
+    if channels % groups:
+        raise ValueError(f"{groups} groups do not divide {channels} channels")
+    spatial = list(range(1, x.shape.rank - 1))
+    mean, square = x, tf.square(x)
+    if spatial:
+        mean, square = tf.reduce_mean(mean, spatial), tf.reduce_mean(square, spatial)
+
+    def over_group(values: tf.Tensor) -> tf.Tensor:  # [b, channels] -> [b, groups, 1]
+        return tf.reduce_mean(tf.reshape(values, [-1, groups, channels // groups]), 2, True)
+
+    mean, square = over_group(mean), over_group(square)
+    inverse = tf.math.rsqrt(tf.nn.relu(square - tf.square(mean)) + _NORM_EPSILON)
+    multiplier = inverse * tf.reshape(scale, [groups, -1])
+    addend = tf.reshape(offset, [groups, -1]) - mean * multiplier
+    shape = [-1] + [1] * len(spatial) + [channels]
+    return x * tf.reshape(multiplier, shape) + tf.reshape(addend, shape)
+
+
+def _batch_norm(parameters, name, x, scale, offset):
+    """Batch norm (Ioffe & Szegedy 2015) with moving averages as non-trainable weights."""
+    shape = (x.shape[-1],)
+    moving_mean = parameters.get(f"{name}/moving_mean", shape, "zeros", trainable=False)
+    moving_variance = parameters.get(f"{name}/moving_variance", shape, "ones", trainable=False)
+    mean, variance = moving_mean, moving_variance
+    if parameters.training:
+        mean, variance = tf.nn.moments(x, list(range(x.shape.rank - 1)))
+        for key, moving, value in (
+            ("moving_mean", moving_mean, mean),
+            ("moving_variance", moving_variance, variance),
+        ):
+            parameters.updates[f"{name}/{key}"] = (
+                _BATCH_NORM_MOMENTUM * moving + (1 - _BATCH_NORM_MOMENTUM) * value
+            )
+    return tf.nn.batch_normalization(x, mean, variance, offset, scale, _NORM_EPSILON)

@@ -1,0 +1,232 @@
+"""What `tff.learning.optimizers` lacks: LARS, cosine decay, and server optimizers by name.
+
+Sources: Y. You, I. Gitman, B. Ginsburg, "Large Batch Training of Convolutional Networks", 2017
+(arXiv:1708.03888), for LARS; I. Loshchilov, F. Hutter, "SGDR", 2017 (arXiv:1608.03983), Eq. 5
+with one period, for cosine decay.
+
+Nothing here creates a `tf.Variable`: an optimizer's whole memory is its state, so it works in
+eager code, in a `tf.function`, and inside TFF computations alike.
+"""
+
+import collections
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+_LEARNING_RATE = tff.learning.optimizers.LEARNING_RATE_KEY
+_HPARAMS = (_LEARNING_RATE, "momentum", "weight_decay", "trust_coefficient", "epsilon")
+_ACCUMULATOR = "accumulator"
+
+Schedule = Callable[[Any], tf.Tensor]
+
+
+def build_lars(
+    learning_rate: float,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    trust_coefficient: float = 0.001,
+    epsilon: float = 0.0,
+    adapt_1d: bool = False,
+) -> tff.learning.optimizers.Optimizer:
+    """Returns LARS, layer-wise adaptive rate scaling (You et al. 2017, Algorithm 1).
+
+    For each weight tensor `w` with gradient `g` and accumulator `v`, which starts at zero:
+
+    ```
+    ratio = trust_coefficient * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)
+    v = momentum * v + learning_rate * ratio * (g + weight_decay * w)
+    w = w - v
+    ```
+
+    Two cases that the paper leaves open follow the usual practice. Where `||w||` or `||g||` is
+    zero, the ratio is 1, so that a tensor that starts at zero can leave it. A tensor of at most
+    one dimension (a bias, the scale or offset of a normalization) gets ratio 1 and no weight
+    decay, which is plain momentum SGD, as in SimCLR and BYOL; `adapt_1d=True` treats it like any
+    other, as in the paper.
+
+    The learning rate is inside the accumulator, as in the paper: under a schedule, past gradients
+    keep the rate of their step.
+
+    Args:
+      learning_rate: The paper's gamma, not negative.
+      momentum: The paper's m, in [0, 1).
+      weight_decay: The paper's beta, not negative.
+      trust_coefficient: The paper's eta, positive.
+      epsilon: Added to the denominator of the ratio, not negative.
+      adapt_1d: Whether tensors of at most one dimension are adapted and decayed too.
+
+    Returns:
+      A `tff.learning.optimizers.Optimizer` for any structure of floating-point tensors.
+
+    Raises:
+      ValueError: A hyperparameter is out of its range.
+    """
+    if not 0.0 <= momentum < 1.0:
+        raise ValueError(f"LARS momentum must be in [0, 1), found {momentum}.")
+    if not trust_coefficient > 0.0:
+        raise ValueError(f"LARS trust_coefficient must be positive, found {trust_coefficient}.")
+    values = map(float, (learning_rate, momentum, weight_decay, trust_coefficient, epsilon))
+    hparams = collections.OrderedDict(zip(_HPARAMS, values, strict=True))
+    for name, value in hparams.items():
+        if not 0.0 <= value < math.inf:
+            raise ValueError(f"LARS {name} must be finite and not negative, found {value}.")
+    return _Lars(hparams, adapt_1d)
+
+
+class _Lars(tff.learning.optimizers.Optimizer):
+    """See `build_lars`."""
+
+    def __init__(self, hparams: collections.OrderedDict[str, float], adapt_1d: bool):
+        self._hparams = hparams
+        self._adapt_1d = adapt_1d
+
+    def initialize(self, specs: Any) -> collections.OrderedDict[str, Any]:
+        """Returns the hyperparameters (float32 scalars) and zero accumulators shaped as `specs`."""
+        state: collections.OrderedDict[str, Any] = collections.OrderedDict(
+            (name, tf.constant(value, tf.float32)) for name, value in self._hparams.items()
+        )
+        state[_ACCUMULATOR] = tf.nest.map_structure(lambda s: tf.zeros(s.shape, s.dtype), specs)
+        return state
+
+    def next(self, state: Any, weights: Any, gradients: Any) -> tuple[Any, Any]:
+        """Returns (state, weights) after one step; a gradient of None leaves its weight alone."""
+        gradients = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
+        tff.learning.optimizers.check_weights_gradients_match(weights, gradients)
+        tf.nest.assert_same_structure(state[_ACCUMULATOR], weights)
+        hparams = self.get_hparams(state)
+        stepped = [
+            self._step(hparams, w, v, g)
+            for w, v, g in zip(
+                tf.nest.flatten(weights),
+                tf.nest.flatten(state[_ACCUMULATOR]),
+                tf.nest.flatten(gradients),
+                strict=True,
+            )
+        ]
+        new_weights = tf.nest.pack_sequence_as(weights, [w for w, _ in stepped])
+        accumulator = tf.nest.pack_sequence_as(state[_ACCUMULATOR], [v for _, v in stepped])
+        return collections.OrderedDict([*hparams.items(), (_ACCUMULATOR, accumulator)]), new_weights
+
+    def _step(self, hparams: Any, w: Any, v: Any, g: Any) -> tuple[Any, Any]:
+        """Returns one tensor's weight and accumulator after a step."""
+        if g is None:
+            return w, v
+        lr, momentum, decay, eta, epsilon = (tf.cast(hparams[name], w.dtype) for name in _HPARAMS)
+        if w.shape.rank > 1 or self._adapt_1d:
+            w_norm, g_norm = tf.norm(w), tf.norm(g)
+            adapted = tf.math.divide_no_nan(eta * w_norm, g_norm + decay * w_norm + epsilon)
+            ratio = tf.where((w_norm > 0) & (g_norm > 0), adapted, tf.ones_like(adapted))
+            v = momentum * v + lr * ratio * (g + decay * w)
+        else:
+            v = momentum * v + lr * g
+        return w - v, v
+
+    def get_hparams(self, state: Any) -> collections.OrderedDict[str, Any]:
+        return collections.OrderedDict((name, state[name]) for name in _HPARAMS)
+
+    def set_hparams(self, state: Any, hparams: Any) -> collections.OrderedDict[str, Any]:
+        return collections.OrderedDict(
+            (name, hparams[name] if name in _HPARAMS else value) for name, value in state.items()
+        )
+
+
+def cosine_decay(initial_learning_rate: float, decay_steps: int, warmup_steps: int = 0) -> Schedule:
+    """Returns the learning rate as a function of the step, counted from 0.
+
+    With `W = warmup_steps` and `T = decay_steps - W`, the rate of step t is `(t + 1) / W` of the
+    initial one for `t < W` (so that no step is lost on a rate of zero), and after that
+    `0.5 * initial_learning_rate * (1 + cos(pi * min(t - W, T) / T))`: it starts at the initial
+    rate, is half of it in the middle, and is zero from step `decay_steps` on.
+
+    Args:
+      initial_learning_rate: The rate at the end of the warm-up.
+      decay_steps: The number of steps in all, the warm-up included.
+      warmup_steps: The number of steps of linear warm-up.
+
+    Returns:
+      A function from a step (an int or an integer scalar tensor) to a float32 scalar tensor, for
+      `tff.learning.optimizers.schedule_learning_rate`, which gives it 0 at the first call of
+      `next` and keeps the count in its state: a resumed run goes on with the right rate.
+
+    Raises:
+      ValueError: Unless `0 <= warmup_steps < decay_steps` and the rate is not negative.
+    """
+    if not 0 <= warmup_steps < decay_steps:
+        raise ValueError(
+            "cosine_decay needs 0 <= warmup_steps < decay_steps, found "
+            f"warmup_steps={warmup_steps}, decay_steps={decay_steps}."
+        )
+    if not initial_learning_rate >= 0.0:
+        raise ValueError(f"The learning rate must not be negative: {initial_learning_rate}.")
+
+    def schedule(step: Any) -> tf.Tensor:
+        t = tf.cast(step, tf.float32)
+        decayed = tf.clip_by_value((t - warmup_steps) / (decay_steps - warmup_steps), 0.0, 1.0)
+        rate = 0.5 * initial_learning_rate * (1.0 + tf.math.cos(math.pi * decayed))
+        if warmup_steps:
+            rate *= tf.minimum((t + 1.0) / warmup_steps, 1.0)
+        return rate
+
+    return schedule
+
+
+def _adam(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Optimizer:
+    if decay:
+        raise ValueError(f"Adam takes no weight_decay (found {decay}); adamw and lars do.")
+    return tff.learning.optimizers.build_adam(lr, beta_1=momentum)
+
+
+def _adamw(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Optimizer:
+    return tff.learning.optimizers.build_adamw(lr, beta_1=momentum, weight_decay=decay)
+
+
+def _sgd(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Optimizer:
+    if decay:
+        raise ValueError(f"SGD takes no weight_decay (found {decay}); adamw and lars do.")
+    return tff.learning.optimizers.build_sgdm(lr, momentum=momentum)
+
+
+_Build = Callable[[float, float, float], tff.learning.optimizers.Optimizer]
+_SERVER_OPTIMIZERS: dict[str, _Build] = {
+    "adam": _adam,
+    "adamw": _adamw,
+    "lars": build_lars,
+    "sgd": _sgd,
+}
+SERVER_OPTIMIZER_NAMES = tuple(_SERVER_OPTIMIZERS)
+
+
+def build_server_optimizer(
+    name: str,
+    learning_rate: float,
+    rounds: int,
+    warmup_rounds: int = 0,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+) -> tff.learning.optimizers.Optimizer:
+    """Returns a server optimizer with cosine decay over a run of `rounds` rounds.
+
+    Args:
+      name: One of `SERVER_OPTIMIZER_NAMES`.
+      learning_rate: The rate of the first round, or the one that the warm-up leads to.
+      rounds: The number of rounds of the run, the warm-up included.
+      warmup_rounds: The number of rounds of linear warm-up.
+      momentum: Of SGD and LARS; for Adam and AdamW it is beta_1.
+      weight_decay: Of LARS and AdamW; must be 0 for the others.
+
+    Returns:
+      The optimizer wrapped by `tff.learning.optimizers.schedule_learning_rate`. Its state is
+      `<round_num=int32, optimizer=<learning_rate=float32, ...>>`.
+
+    Raises:
+      ValueError: The name is unknown, or a value is out of range for that optimizer.
+    """
+    if name not in _SERVER_OPTIMIZERS:
+        known = ", ".join(SERVER_OPTIMIZER_NAMES)
+        raise ValueError(f"Unknown server optimizer {name!r}; known are {known}.")
+    optimizer = _SERVER_OPTIMIZERS[name](learning_rate, momentum, weight_decay)
+    schedule = cosine_decay(learning_rate, rounds, warmup_rounds)
+    return tff.learning.optimizers.schedule_learning_rate(optimizer, schedule)

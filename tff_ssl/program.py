@@ -1,0 +1,217 @@
+"""The round loop: checkpoints, resuming, metrics and progress."""
+
+import asyncio
+import csv
+import dataclasses
+import math
+import os
+import pathlib
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow_federated as tff
+import tqdm
+import tree
+from absl import logging
+
+from tff_ssl.errors import TrainingError
+from tff_ssl.simulation import Simulation
+
+CHECKPOINT_PREFIX = "round_"
+_LINE_SECONDS = 10.0  # Between two lines of progress where there is no terminal.
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A run's loop.
+
+    Attributes:
+      output_dir: Holds `checkpoints/`, `metrics.csv` and `tensorboard/`.
+      rounds: Number of rounds in all.
+      checkpoint_every: Rounds between two checkpoints; one more is made at the end and on Ctrl-C.
+      monitor_every: Rounds between two calls of `monitor`; 0 for none.
+      monitor: (state) -> metrics, such as the accuracy of a kNN classifier on training data.
+    """
+
+    output_dir: pathlib.Path
+    rounds: int
+    checkpoint_every: int
+    monitor_every: int = 0
+    monitor: Callable[[Any], dict[str, float]] | None = None
+
+    def run(self, simulation: Simulation, seed: int) -> Any:
+        """Trains from the last checkpoint, or from the start, to the last round.
+
+        Metrics rows after the checkpoint are taken back, so that each round has one row.
+
+        Returns:
+          The state after the last round.
+
+        Raises:
+          TrainingError: If the loss is no longer finite.
+          KeyboardInterrupt: After a checkpoint, if the user stops the run.
+        """
+        state, done = self._restore(simulation.initialize(seed))
+        trim_metrics(self._metrics_path, done)
+        releases = [
+            tff.program.CSVFileReleaseManager(self._metrics_path, key_fieldname="round"),
+            tff.program.TensorBoardReleaseManager(self.output_dir / "tensorboard"),
+        ]
+        saved = done
+        progress = _Progress(done, self.rounds)
+        try:
+            while done < self.rounds:
+                state, metrics = self._round(simulation, state, done)
+                done += 1
+                for manager in releases:
+                    asyncio.run(manager.release(metrics, done))
+                progress.show(done, metrics)
+                if done % self.checkpoint_every == 0 or done == self.rounds:
+                    self._save(state, done)
+                    saved = done
+        except KeyboardInterrupt:
+            if done > saved:
+                self._save(state, done)
+            progress.note(f"stopped after round {done} of {self.rounds}; the checkpoint is saved")
+            raise
+        finally:
+            progress.close()
+        return state
+
+    def _round(self, simulation: Simulation, state: Any, done: int):
+        start = time.monotonic()
+        state, metrics = simulation.run_round(state, done)
+        if not math.isfinite(metrics["loss"]):
+            raise TrainingError(
+                f"the loss of round {done + 1} is {metrics['loss']}: training diverged; a smaller "
+                f"--hparam=server_learning_rate may help (the checkpoints are of earlier rounds)"
+            )
+        metrics["seconds"] = time.monotonic() - start
+        last = done + 1 == self.rounds
+        if self.monitor and self.monitor_every and ((done + 1) % self.monitor_every == 0 or last):
+            metrics |= self.monitor(state)
+        return state, metrics
+
+    @property
+    def _metrics_path(self) -> str:
+        return str(self.output_dir / "metrics.csv")
+
+    @property
+    def _checkpoints(self) -> tff.program.FileProgramStateManager:
+        return tff.program.FileProgramStateManager(
+            str(self.output_dir / "checkpoints"), CHECKPOINT_PREFIX, keep_total=2, keep_first=False
+        )
+
+    def _save(self, state: Any, done: int) -> None:
+        # One that could not be read when this run was resumed.
+        shutil.rmtree(self.output_dir / "checkpoints" / f"{CHECKPOINT_PREFIX}{done}", True)
+        asyncio.run(self._checkpoints.save(pack(state), done))
+
+    def _restore(self, initial: Any) -> tuple[Any, int]:
+        """The newest state that can be read, and its round; the initial state if there is none."""
+        manager = self._checkpoints
+        for version in reversed(asyncio.run(manager.get_versions()) or []):
+            try:
+                packed = asyncio.run(manager.load(version, pack(initial)))
+                return unpack(packed, initial), version
+            except Exception as error:  # Whatever is wrong with the files, the one before may do.
+                logging.warning(
+                    "checkpoint %s%d cannot be read (%s); trying the one before",
+                    CHECKPOINT_PREFIX,
+                    version,
+                    str(error).splitlines()[0] if str(error) else type(error).__name__,
+                )
+        return initial, 0
+
+
+def pack(state: Any) -> dict[str, np.ndarray]:
+    """A nested state as one vector per dtype: a checkpoint's cost is per tensor, not per byte."""
+    vectors: dict[str, list[np.ndarray]] = {}
+    for leaf in tree.flatten(state):
+        array = np.asarray(leaf)
+        vectors.setdefault(array.dtype.name, []).append(array.ravel())
+    return {dtype: np.concatenate(parts) for dtype, parts in vectors.items()}
+
+
+def unpack(packed: dict[str, np.ndarray], like: Any) -> Any:
+    """The state that was packed, in the shapes and containers of `like`.
+
+    Raises:
+      ValueError: If the sizes do not fit.
+    """
+    offsets = dict.fromkeys(packed, 0)
+
+    def take(leaf):
+        array = np.asarray(leaf)
+        start = offsets[array.dtype.name]
+        offsets[array.dtype.name] = start + array.size
+        values = packed[array.dtype.name][start : start + array.size]
+        return values.reshape(array.shape) if array.ndim else values[0]
+
+    state = tree.map_structure(take, like)
+    if any(offsets[dtype] != len(vector) for dtype, vector in packed.items()):
+        raise ValueError("the checkpoint holds a state of another shape")
+    return state
+
+
+def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
+    """Takes back the rows after `last_round`, and a last row that was cut short by a kill."""
+    if not os.path.exists(path):
+        return
+    with open(path, newline="") as file:
+        rows = list(csv.reader(file))
+    kept = [
+        row
+        for number, row in enumerate(rows[1 : last_round + 1], start=1)
+        if len(row) == len(rows[0]) and row[0] == str(number)
+    ]
+    if len(kept) < last_round:
+        raise TrainingError(f"{path} lacks rows of the {last_round} rounds of the checkpoint")
+    temporary = f"{path}.new"
+    with open(temporary, "w", newline="") as file:
+        csv.writer(file).writerows([*rows[:1], *kept])
+    os.replace(temporary, path)
+
+
+class _Progress:
+    """A bar on a terminal, else a line every few seconds."""
+
+    def __init__(self, done: int, rounds: int):
+        self._rounds = rounds
+        self._first, self._start, self._last = done, time.monotonic(), -math.inf
+        self._bar = (
+            tqdm.tqdm(total=rounds, initial=done, unit="round", dynamic_ncols=True)
+            if sys.stderr.isatty()
+            else None
+        )
+
+    def show(self, done: int, metrics: dict[str, float]) -> None:
+        shown = {"loss": f"{metrics['loss']:.4g}"}
+        if self._bar is not None:
+            self._bar.set_postfix(shown, refresh=False)
+            self._bar.update()
+            return
+        now = time.monotonic()
+        if now - self._last < _LINE_SECONDS and done < self._rounds:
+            return
+        self._last = now
+        rate = (done - self._first) / (now - self._start)
+        left = (self._rounds - done) / rate
+        print(
+            f"round {done}/{self._rounds}  loss {metrics['loss']:.4g}  "
+            f"{rate:.2f} rounds/s  {left:.0f} s left",
+            flush=True,
+        )
+
+    def note(self, text: str) -> None:
+        self.close()
+        print(text, flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
