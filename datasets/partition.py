@@ -68,6 +68,9 @@ def dirichlet(
     it when `samples_per_client` does not divide its size. For alpha > 0 there is at most one
     smaller client, the last.
 
+    Papers that draw Dir(alpha) with the same alpha for each of C classes (Dec-SSL, appendix C.2)
+    mean alpha * C here: with that, 5 clients of CIFAR-10 have the distances of its Figure 17.
+
     Args:
       labels: int [n], all >= 0.
       rng: Source of all randomness.

@@ -6,7 +6,7 @@ from absl import flags
 
 from datasets import federated
 from launch import data, run_folder, training
-from tff_ssl import cohort, communication, execution, simulation
+from tff_ssl import cohort, communication, execution, hyperparameters, simulation
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.task import Task
 from tff_ssl.errors import ConfigurationError
@@ -15,7 +15,7 @@ from tff_ssl.errors import ConfigurationError
 def pretrain(args: flags.FlagValues) -> None:
     """The whole of `launch.pretrain`."""
     algorithm = registry.find(args.algorithm, args.objective)
-    hyperparameters = registry.parse_hyperparameters(args.algorithm, args.hparam)
+    values = hyperparameters.parse(algorithm.hyperparameters, args.hparam)
     dataset = data.load_dataset(args)
     clients = data.partition_dataset(dataset, args)
     cohorts = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)
@@ -32,7 +32,7 @@ def pretrain(args: flags.FlagValues) -> None:
     element_type = tff.types.tensorflow_to_type(client_data.element_type_structure)
     try:
         computations = algorithm.build(
-            Task(model, two_views, element_type, args.rounds), hyperparameters
+            Task(model, two_views, element_type, args.rounds), values
         )
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
@@ -40,7 +40,7 @@ def pretrain(args: flags.FlagValues) -> None:
         communication.total_bytes(types)
         for types in (computations.downloads, computations.uploads)
     )
-    _announce(args, dataset, clients, model, hyperparameters, groups, down, up, folder)
+    _announce(args, dataset, clients, model, values, groups, down, up, folder)
     run = simulation.LearningProcessSimulation(
         computations.process,
         client_data.group_dataset_computation,
@@ -67,7 +67,7 @@ def pretrain(args: flags.FlagValues) -> None:
     store.unlink()  # Only a run that goes on needs it, and would write it again.
 
 
-def _announce(args, dataset, clients, model, hyperparameters, groups, down, up, folder) -> None:
+def _announce(args, dataset, clients, model, values, groups, down, up, folder) -> None:
     sizes = np.array([len(c) for c in clients])
     print(
         f"{args.algorithm} on {dataset.name}: {len(dataset.train)} images of "
@@ -78,7 +78,7 @@ def _announce(args, dataset, clients, model, hyperparameters, groups, down, up, 
         f"{args.rounds} rounds of {args.clients_per_round} clients, "
         f"{f'folded into {groups}' if groups else 'each by itself'}; "
         f"{down / 1e6:.2f} MB down and {up / 1e6:.2f} MB up per client and round\n"
-        f"{hyperparameters}\n"
+        f"{values}\n"
         f"results go to {folder}/",
         flush=True,
     )

@@ -98,9 +98,43 @@ def probe(
         raise ConfigurationError(f"--labels or --labels_per_class: {error}") from error
 
 
+def knn_results(
+    dataset: ImageDataset, encode: Encode, random_encode: Encode
+) -> list[dict[str, Any]]:
+    """kNN on the test images with all labelled training images as its bank.
+
+    Raises:
+      ConfigurationError: If the data set has no labels or no test images.
+    """
+    labelled = dataset.train.take(np.flatnonzero(dataset.train.labels >= 0))
+    if len(labelled) == 0 or len(dataset.test) == 0:
+        raise ConfigurationError(f"--dataset={dataset.name} has no labels or no test images")
+
+    def scores(of_images) -> dict[str, float]:
+        bank, queries = of_images(labelled.images), of_images(dataset.test.images)
+        found = knn.knn_probe(bank, labelled.labels, queries, dataset.test.labels)
+        stds = {f"{name}_std": 0.0 for name in found._fields}
+        return {**found._asdict(), **stds}
+
+    return [
+        {
+            "protocol": "knn",
+            "dataset": dataset.name,
+            "labels": len(labelled),
+            "labels_per_class": None,
+            **scores(functools.partial(features.extract, encode)),
+            "baselines": {
+                "random_encoder": scores(functools.partial(features.extract, random_encode)),
+                "raw_pixels": scores(features.raw_pixels),
+            },
+        }
+    ]
+
+
 def format_results(results: list[dict[str, Any]]) -> str:
-    """A short table of probe results."""
-    lines = [f"{'linear probe, test accuracy':30}{'encoder':>16}{'untrained':>16}{'raw pixels':>16}"]
+    """A short table of one or more results."""
+    title = f"{results[0]['protocol']}, test accuracy"
+    lines = [f"{title:30}{'encoder':>16}{'untrained':>16}{'raw pixels':>16}"]
     for result in results:
         per_class = result["labels_per_class"]
         name = f"{per_class} per class" if per_class else f"{result['labels']} labels"

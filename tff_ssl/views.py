@@ -1,8 +1,10 @@
 """Random views of images: stateless, seeded, vectorized augmentation in plain TensorFlow.
 
-A view is a pure function of (seed, round, example id, view number). It has the same bits whatever
-the batch, its size and its order, in eager mode and in a graph, in this process and in TFF's
-worker. That makes the federated computations of the papers comparable with centralized ones.
+A view is a pure function of (seed, round, example id, view number): it has the same bits whatever
+the batch, its size and its order, in eager mode and in a graph. That makes federated computations
+exactly comparable with centralized ones. Between TensorFlow's wheel and TFF's worker process the
+parameters agree too; pixels differ by rounding, since the worker interpolates with fused
+multiply-add instructions (1e-5 at most where seen).
 
 The steps, in the order of Grill et al.: geometry (crop, flip, rotation, ... as one affine map,
 interpolated once), color jitter, grayscale, blur, solarization. Sources:
@@ -14,8 +16,9 @@ Choices where the papers are silent, or that differ from them:
   - interpolation is bilinear (BYOL: bicubic), not antialiased, of boxes in fractions of pixels;
   - the area of a crop is uniform, as the papers say, and its aspect ratio log-uniform among those
     that fit into the image; the usual rejection sampler makes large areas rarer than uniform;
-  - brightness is additive and contrast is taken around each channel's mean, as in TensorFlow and in
-    BYOL's code; torchvision multiplies, and takes the mean of the gray image;
+  - brightness is added in BYOL, as its code does, and multiplied in SimCLR, as its later code does
+    (adding +-0.8 would leave many images all black or white); contrast is taken around the mean of
+    each channel, as both do, where torchvision takes the mean of the gray image;
   - blur reflects the image at its border, where BYOL's code pads with zeros (a dark frame).
 
 What could make bits depend on the batch: the order of float sums (so the mean of an image is made
@@ -56,6 +59,7 @@ class ViewPolicy:
     fill: str = "NEAREST"  # outside of the image: NEAREST, REFLECT, WRAP or CONSTANT (black)
     jitter: float = 0.0  # probability of color jitter: the next four, in random order
     brightness: float = 0.0  # adds up to +- this; pixels are in [0, 1]
+    brightness_is_factor: bool = False  # multiplies by [1 - brightness, 1 + brightness] instead
     contrast: float = 0.0  # factor in [1 - contrast, 1 + contrast]; at most 1
     saturation: float = 0.0  # factor in [1 - saturation, 1 + saturation]; at most 1
     hue: float = 0.0  # up to +- this, in turns of the color wheel; at most 0.5
@@ -70,6 +74,7 @@ _SIMCLR = ViewPolicy(
     flip=0.5,
     jitter=0.8,
     brightness=0.8,
+    brightness_is_factor=True,
     contrast=0.8,
     saturation=0.8,
     hue=0.2,
@@ -79,23 +84,23 @@ _SIMCLR = ViewPolicy(
 _BYOL = dataclasses.replace(
     _SIMCLR,
     brightness=0.4,
+    brightness_is_factor=False,
     contrast=0.4,
     saturation=0.2,
     hue=0.1,
     blur=(1.0, 0.1),
     solarize=(0.0, 0.2),
 )
-_BYOL_NO_BLUR = dataclasses.replace(_BYOL, blur=(0.0, 0.0))
 
 POLICIES: dict[str, ViewPolicy] = {
     "byol": _BYOL,
-    "byol_no_blur": _BYOL_NO_BLUR,  # DCCO on CIFAR-100
+    "byol_no_blur": dataclasses.replace(_BYOL, blur=(0.0, 0.0)),  # DCCO on CIFAR-100
     "skin": dataclasses.replace(  # DCCO on DERM
         _BYOL, solarize=(0.0, 0.0), rotation=180.0, fill="REFLECT"
     ),
     "simclr": _SIMCLR,  # color strength 1
-    "simclr_small": dataclasses.replace(  # CIFAR-10: color strength 0.5
-        _BYOL_NO_BLUR, saturation=0.4, solarize=(0.0, 0.0)
+    "simclr_small": dataclasses.replace(  # CIFAR-10: color strength 0.5, no blur
+        _SIMCLR, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, blur=(0.0, 0.0)
     ),
     # Digits: a small crop of a digit, or its mirror image, may be another digit.
     "affine": ViewPolicy(rotation=20.0, shear=0.2, scale=(0.8, 1.2), shift=0.1, fill="CONSTANT"),
@@ -253,7 +258,7 @@ def _resize(x: tf.Tensor, size: int | None) -> tf.Tensor:
 def _uniforms(
     seed: int, round_number: int | tf.Tensor, example_ids: tf.Tensor, view_numbers: tf.Tensor
 ) -> _Draws:
-    """Uniforms in [0, 1) for all of `_DRAWS`: float32 [rows] each, multiples of 2**-24.
+    """Uniforms in [0, 1) for all of `_DRAWS`: float64 [rows] each, multiples of 2**-24.
 
     Key (seed, example id) and counter (round, view number and block) are 64-bit words: different
     arguments never share a key and a counter. `tf.random.stateless_uniform` takes one seed for a
@@ -404,13 +409,15 @@ def _color_jitter(policy: ViewPolicy, draws: _Draws, x: tf.Tensor) -> tf.Tensor:
     """In each of four steps, an image goes through one of the four adjustments, or through none."""
     if policy.jitter == 0.0:
         return x
+    middle = 1 if policy.brightness_is_factor else 0
     amounts = [
-        _between(draws["brightness"], -policy.brightness, policy.brightness),
+        _between(draws["brightness"], middle - policy.brightness, middle + policy.brightness),
         _between(draws["contrast"], 1 - policy.contrast, 1 + policy.contrast),
         _between(draws["saturation"], 1 - policy.saturation, 1 + policy.saturation),
         _between(draws["hue"], -policy.hue, policy.hue),
     ]
-    adjustments = [_brightness, _contrast, _saturation, _hue][: 4 if x.shape[-1] == 3 else 2]
+    brightness = tf.multiply if policy.brightness_is_factor else tf.add
+    adjustments = [brightness, _contrast, _saturation, _hue][: 4 if x.shape[-1] == 3 else 2]
     none = len(adjustments)
     orders = tf.constant(list(itertools.permutations(range(4))))
     order = tf.minimum(tf.gather(orders, tf.cast(draws["order"] * 24.0, tf.int32)), none)
@@ -422,10 +429,6 @@ def _color_jitter(policy: ViewPolicy, draws: _Draws, x: tf.Tensor) -> tf.Tensor:
             parts[i] = tf.clip_by_value(adjust(parts[i], amount), 0.0, 1.0)
         x = _join(places, parts, x)
     return x
-
-
-def _brightness(x: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
-    return x + amount
 
 
 def _contrast(x: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
@@ -446,10 +449,11 @@ def _hue(x: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
     """Adds to the hue of the HSV model, in turns."""
     value, chroma = _value_and_chroma(x)
     red, green, blue = tf.split(x, 3, axis=-1)
+    # Not `==`: in the graphs of TFF, that compares the Python objects.
     sixths = tf.where(  # chroma times the hue, in sixths of a turn from red
-        value == red,
+        tf.equal(value, red),
         green - blue,
-        tf.where(value == green, blue - red + 2.0 * chroma, red - green + 4.0 * chroma),
+        tf.where(tf.equal(value, green), blue - red + 2.0 * chroma, red - green + 4.0 * chroma),
     )
     hue = _as_written(tf.math.divide_no_nan(sixths, chroma))
     # A channel has the largest value up to 1 sixth from its own hue, the smallest from 2 sixths on.

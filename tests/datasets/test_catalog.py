@@ -63,6 +63,14 @@ def test_hold_out_keeps_order_and_everything():
     assert np.all(np.diff(rest.example_ids) > 0)
 
 
+def test_split_refuses_other_shapes_and_types():
+    images, ids = np.zeros((2, 3, 3, 1), np.uint8), np.arange(2)
+    with pytest.raises(DatasetError, match="uint8"):
+        Split(images / 255, np.zeros(2, np.int32), ids)
+    with pytest.raises(DatasetError, match="labels"):
+        Split(images, np.zeros(3, np.int32), ids)
+
+
 def test_names_import_nothing_heavy():
     program = (
         "import sys; from datasets import catalog; print(*catalog.names());"

@@ -110,7 +110,14 @@ def test_element_types(stored):
         assert client_data.group_dataset(np.array([1, 2])).element_spec == spec
         element_type = client_data.group_dataset_computation.type_signature.result.element
         assert element_type == client_data.dataset_computation.type_signature.result.element
-        assert element_type == tff.tensorflow.to_type(spec)
+        expected = [
+            (
+                name,
+                tff.types.TensorType(spec[name].dtype.as_numpy_dtype, spec[name].shape.as_list()),
+            )
+            for name in names
+        ]
+        assert element_type == tff.types.StructWithPythonType(expected, collections.OrderedDict)
     parameter = store.group_dataset_computation.type_signature.parameter
     assert parameter == tff.types.TensorType(np.int64, [None])
 

@@ -27,10 +27,10 @@ def loop_predictions(bank, bank_labels, queries, k, temperature, own=None):
             if own is None or own[q] != b:
                 cosine = query @ example / np.sqrt((query @ query) * (example @ example))
                 pairs.append((cosine, bank_labels[b]))
-        votes = {}
+        votes: dict[int, float] = {}
         for cosine, label in sorted(pairs, reverse=True)[:k]:
             votes[label] = votes.get(label, 0.0) + math.exp(cosine / temperature)
-        predictions.append(max(votes, key=votes.get))
+        predictions.append(max(votes, key=lambda label: votes[label]))
     return np.array(predictions)
 
 

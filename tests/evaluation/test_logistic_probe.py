@@ -18,10 +18,11 @@ def noisy_classes(n, seed):
     return features, np.array([2, 4, 7])[labels]
 
 
-def reference_predictions(train, labels, test, inverse_regularization):
+def reference_predictions(train, test, inverse_regularization):
     """Minimizes sum of losses * C + ||W||^2 / 2 with SciPy, from its formula; C = strength / d."""
-    mean, rms = train.mean(axis=0), np.sqrt(train.var(axis=0).mean())
-    x, (classes, y) = (train - mean) / rms, np.unique(labels, return_inverse=True)
+    features, labels = train
+    mean, rms = features.mean(axis=0), np.sqrt(features.var(axis=0).mean())
+    x, (classes, y) = (features - mean) / rms, np.unique(labels, return_inverse=True)
     size, c = x.shape[1], inverse_regularization / x.shape[1]
 
     def objective(flat):
@@ -37,7 +38,7 @@ def reference_predictions(train, labels, test, inverse_regularization):
 @pytest.mark.parametrize("strength", [0.01, 10.0])
 def test_equals_an_independent_minimization(strength):
     train, test = noisy_classes(60, 0), noisy_classes(400, 1)
-    expected = labelling.score(reference_predictions(*train, test[0], strength), test[1])
+    expected = labelling.score(reference_predictions(train, test[0], strength), test[1])
     found = logistic_probe.logistic_probe(*train, *test, inverse_regularization=strength)
     assert 0.4 < found.accuracy < 0.95
     np.testing.assert_allclose(found, expected, atol=2.5e-3)  # one of 400 on the boundary

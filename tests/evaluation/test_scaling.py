@@ -45,7 +45,7 @@ def test_constant_features_with_rounding_errors_are_not_blown_up(kind):
 
 def test_unknown_scaling_is_refused():
     with pytest.raises(ValueError, match="global or per_feature, found 'standard'"):
-        scaling.fit_scaler(uneven_features(), "standard")
+        scaling.fit_scaler(uneven_features(), "standard")  # type: ignore[arg-type]
 
 
 def test_the_scaling_is_fitted_on_the_reference_alone():

@@ -55,6 +55,14 @@ class DCCOHyperparameters:
     warmup_rounds: int = 0
     micro_batch_size: int = 32
 
+    def __post_init__(self):
+        if self.lambda_ < 0:
+            raise ValueError(f"lambda must not be negative; got {self.lambda_}")
+        if self.micro_batch_size < 1:
+            raise ValueError(f"micro_batch_size must be at least 1; got {self.micro_batch_size}")
+        if self.server_learning_rate <= 0 or self.client_learning_rate <= 0:
+            raise ValueError("learning rates must be positive")
+
 
 class ClientWorkState(NamedTuple):
     """What the server keeps for the clients' work.

@@ -24,7 +24,7 @@ def logistic_probe(
     feature set. scikit-learn's C, the weight of the summed losses beside half the squared norm of
     the classifier's weights, is `inverse_regularization / d`: scaled examples have a mean squared
     norm of d, so features of any number are regularized alike (with one C for all, 3072 pixels
-    would hardly be regularized, and fall from 0.37 to 0.27 on CIFAR-10 with 5000 labels). The
+    would hardly be regularized, and fall from 0.36 to 0.27 on CIFAR-10 with 5000 labels). The
     default, 10, did well from 10 to 5000 labels on held-out parts of the training sets of digits
     and CIFAR-10, for pixels and random features; no test set and no trained encoder had a part.
 

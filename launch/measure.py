@@ -1,0 +1,217 @@
+"""Programs measured by `benchmark`, each in a process of its own."""
+
+import datetime
+import multiprocessing
+import os
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import psutil
+
+_IMAGE = (32, 32, 3)
+_POLL_SECONDS = 0.02
+_MEGABYTE = 1e6
+
+
+def output_folder(flag: str | None) -> pathlib.Path:
+    """The folder of `--output_dir`, made; or a new one in results/."""
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    folder = pathlib.Path(flag) if flag else pathlib.Path("results") / f"benchmark-{now}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+class Child:
+    """A process that performs one step whenever it is asked to.
+
+    Attributes:
+      first_seconds: From the start of the process to the end of its first step.
+    """
+
+    def __init__(self, program: Callable[..., Iterator[None]], *arguments: Any):
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, program, arguments))
+        start = time.monotonic()
+        self._process.start()
+        theirs.close()
+        self._watch = _MemoryWatch(self._process.pid)
+        self._pipe.recv()
+        self.first_seconds = time.monotonic() - start
+
+    def step(self) -> float:
+        """Performs a step; its seconds."""
+        self._pipe.send("step")
+        return self._pipe.recv()
+
+    def peak_rss_mb(self) -> float:
+        """Most memory held at once by the process and its children so far."""
+        return self._watch.peak / _MEGABYTE
+
+    def rss_mb(self) -> float:
+        """Memory held now."""
+        return _tree_rss(self._process.pid) / _MEGABYTE
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._watch.stop()
+        self._pipe.close()
+        self._process.join()
+
+
+def _serve(pipe: Connection, program: Callable[..., Iterator[None]], arguments: tuple) -> None:
+    steps = program(*arguments)
+    next(steps)
+    pipe.send("ready")
+    try:
+        while pipe.recv() == "step":
+            start = time.monotonic()
+            next(steps)
+            pipe.send(time.monotonic() - start)
+    except EOFError:
+        steps.close()
+
+
+class _MemoryWatch:
+    """Samples the resident memory of a process and its children."""
+
+    def __init__(self, pid: int | None):
+        self.peak = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(pid,), daemon=True)
+        self._thread.start()
+
+    def _run(self, pid: int) -> None:
+        while not self._stop.wait(_POLL_SECONDS):
+            self.peak = max(self.peak, _tree_rss(pid))
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def _tree_rss(pid: int | None) -> int:
+    try:
+        process = psutil.Process(pid)
+        tree = [process, *process.children(recursive=True)]
+        return sum(_rss(p) for p in tree)
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def _rss(process: psutil.Process) -> int:
+    try:
+        return process.memory_info().rss
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def in_turn(programs: dict[str, Child], repetitions: int) -> dict[str, list[float]]:
+    """Seconds of each program's steps; the programs take turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    for child in programs.values():
+        child.step()  # Memory pools and caches fill.
+    for _ in range(repetitions):
+        for name, child in programs.items():
+            seconds[name].append(child.step())
+    return seconds
+
+
+def steady(child: Child, rounds: int) -> dict[str, Any]:
+    """Memory and speed at the beginning and at the end of many rounds."""
+    tenth = max(1, rounds // 10)
+    seconds, memory = [], []
+    for _ in range(rounds):
+        seconds.append(child.step())
+        memory.append(child.rss_mb())
+    return {
+        "rounds": rounds,
+        "rss_mb_first_tenth": float(np.mean(memory[:tenth])),
+        "rss_mb_last_tenth": float(np.mean(memory[-tenth:])),
+        "seconds_first_tenth": float(np.median(seconds[:tenth])),
+        "seconds_last_tenth": float(np.median(seconds[-tenth:])),
+    }
+
+
+def _quiet() -> None:
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import warnings
+
+    warnings.filterwarnings("ignore")
+
+
+def _images(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, *_IMAGE), np.uint8)
+
+
+def _model_and_views(projection: int, seed: int):
+    from tff_ssl import views
+    from tff_ssl.models.dual_encoder import DualEncoder
+
+    def two_views(images, example_ids, round_number):
+        return views.two_views(
+            "byol_no_blur", images, example_ids, seed=seed, round_number=round_number
+        )
+
+    return DualEncoder("small", _IMAGE, (projection,) * 3), two_views
+
+
+def centralized_step(samples: int, projection: int, seed: int) -> Iterator[None]:
+    """The plain TensorFlow step on a whole batch; one step a turn, the first before the first."""
+    _quiet()
+    from tff_ssl import centralized
+
+    model, two_views = _model_and_views(projection, seed)
+    run = centralized.CentralizedCCO(
+        model,
+        two_views,
+        _images(samples, seed),
+        np.arange(samples),
+        centralized.shuffled_batches(samples, samples, seed),
+        1000,
+        centralized.CentralizedHyperparameters(),
+    )
+    state = run.initialize(seed)
+    for step in range(1_000_000):
+        state, _ = run.run_round(state, step)
+        yield
+
+
+def dcco_round(
+    clients: int, samples: int, projection: int, seed: int, scratch: str
+) -> Iterator[None]:
+    """DCCO's round of `clients` clients of `samples` samples, folded into one group."""
+    _quiet()
+    import tensorflow_federated as tff
+
+    from datasets import federated
+    from datasets.image_dataset import Split
+    from tff_ssl import cohort, execution, simulation
+    from tff_ssl.algorithms import dcco
+    from tff_ssl.algorithms.task import Task
+
+    model, two_views = _model_and_views(projection, seed)
+    count = clients * samples
+    split = Split(_images(count, seed), np.zeros(count, np.int32), np.arange(count))
+    store = pathlib.Path(scratch) / f"{clients}x{samples}.sqlite"
+    federated.write_store(store, split, list(np.arange(count).reshape(clients, samples)))
+    data = federated.StoredClientData(store)
+    element_type = tff.types.tensorflow_to_type(data.element_type_structure)
+    computations = dcco.build(Task(model, two_views, element_type, 1000), dcco.DCCOHyperparameters())
+    run = simulation.LearningProcessSimulation(
+        computations.process,
+        data.group_dataset_computation,
+        model,
+        cohort.uniform_cohorts(clients, clients, seed),
+        groups=1,
+    )
+    with execution.local_worker():
+        state = run.initialize(seed)
+        for round_number in range(1_000_000):
+            state, _ = run.run_round(state, round_number)
+            yield

@@ -1,0 +1,122 @@
+"""CCO against an independent NumPy calculation, finite differences and closed forms."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tff_ssl.losses import cco
+
+
+def numpy_cco(f, g, lambda_):
+    """Eq. 1 with correlation coefficients from NumPy's corrcoef, in float64."""
+    d = f.shape[1]
+    c = np.corrcoef(f.T, g.T)[:d, d:]
+    off_diagonal = c[~np.eye(d, dtype=bool)]
+    return np.sum((1 - np.diag(c)) ** 2) + lambda_ * np.sum(off_diagonal**2) / (d - 1)
+
+
+def pairs(n=20, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    f = rng.normal(0.5, 2.0, (n, d))
+    g = 0.7 * f + rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) - 1.0
+    return f.astype(np.float32), g.astype(np.float32)
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(4, 40), d=st.integers(2, 9), seed=st.integers(0, 1000))
+def test_equals_numpy(n, d, seed):
+    f, g = pairs(n, d, seed)
+    expected = numpy_cco(f.astype(float), g.astype(float), 20.0)
+    assert float(cco.cco(f, g, 20.0).loss) == pytest.approx(expected, rel=2e-3)
+
+
+def test_terms_add_up():
+    terms = cco.cco(*pairs(), 20.0)
+    assert float(terms.loss) == pytest.approx(float(terms.on_diagonal + 20 * terms.off_diagonal))
+
+
+def test_gradient_equals_finite_differences():
+    f, g = (tf.constant(x, tf.float64) for x in pairs(12, 4))
+    with tf.GradientTape() as tape:
+        tape.watch([f, g])
+        loss = cco.cco(f, g, 20.0).loss
+    gradients = tape.gradient(loss, [f, g])
+    step = 1e-6
+    for which, (x, gradient) in enumerate(zip((f, g), gradients, strict=True)):
+        for position in [(0, 0), (5, 2), (11, 3)]:
+            moved = []
+            for sign in (1, -1):
+                y = x.numpy().copy()
+                y[position] += sign * step
+                moved.append(cco.cco(*((y, g) if which == 0 else (f, y)), 20.0).loss)
+            expected = (moved[0] - moved[1]) / (2 * step)
+            assert float(gradient[position]) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_equal_and_uncorrelated_encodings_have_loss_0():
+    f = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]], np.float32)
+    assert float(cco.cco(f, f, 20.0).loss) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_copies_of_one_unit_cost_lambda_times_d():
+    f = np.random.default_rng(0).normal(size=(50, 1)).astype(np.float32).repeat(5, axis=1)
+    terms = cco.cco(f, f, 20.0)
+    # All correlations are 1: d (d - 1) of them off the diagonal, over d - 1.
+    assert float(terms.off_diagonal) == pytest.approx(5.0, rel=1e-4)
+    assert float(terms.on_diagonal) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_paper_normalization_at_1024_dimensions_is_barlow_twins_with_0_0196():
+    f, g = pairs(64, 1024)
+    d = 1024
+    c = np.corrcoef(f.T, g.T)[:d, d:]
+    barlow = np.sum((1 - np.diag(c)) ** 2) + 0.01955 * np.sum(c[~np.eye(d, dtype=bool)] ** 2)
+    assert float(cco.cco(f, g, 20.0).loss) == pytest.approx(barlow, rel=1e-3)
+
+
+def test_statistics_of_a_union_are_the_weighted_mean():
+    f, g = pairs(20)
+    whole = cco.encoding_statistics(f, g)
+    parts = [(3, cco.encoding_statistics(f[:3], g[:3])), (17, cco.encoding_statistics(f[3:], g[3:]))]
+    for i, expected in enumerate(whole):
+        mean = sum(n / 20 * statistics[i] for n, statistics in parts)
+        np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_combined_statistics_have_aggregated_values_and_local_gradients():
+    f, g = (tf.constant(x) for x in pairs(8))
+    aggregated = cco.encoding_statistics(*pairs(30, seed=1))
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(f)
+        local = cco.encoding_statistics(f, g)
+        combined = cco.combined_statistics(local, aggregated)
+        local_sum = tf.reduce_sum(local.f_g) + tf.reduce_sum(local.f_squared)
+        combined_sum = tf.reduce_sum(combined.f_g) + tf.reduce_sum(combined.f_squared)
+    for value, expected in zip(combined, aggregated, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(tape.gradient(combined_sum, f), tape.gradient(local_sum, f))
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_encodings_that_do_not_vary_give_finite_values_and_gradients(n):
+    f = tf.ones([n, 3])
+    with tf.GradientTape() as tape:
+        tape.watch(f)
+        terms = cco.cco(f, f, 20.0)
+    assert float(terms.on_diagonal) == pytest.approx(3.0)
+    assert np.all(np.isfinite(tape.gradient(terms.loss, f)))
+
+
+def test_encoding_std_equals_numpy_and_sees_collapse():
+    f, g = pairs(200)
+    statistics = cco.encoding_statistics(f, g)
+    assert float(cco.encoding_std(statistics)) == pytest.approx(f.std(0).mean(), rel=1e-4)
+    collapsed = cco.encoding_statistics(tf.ones([9, 4]), tf.ones([9, 4]))
+    assert float(cco.encoding_std(collapsed)) == pytest.approx(0.0, abs=1e-4)
+
+
+def test_one_dimension_is_refused():
+    with pytest.raises(ValueError, match="at least 2 dimensions"):
+        cco.cco(tf.zeros([3, 1]), tf.zeros([3, 1]), 20.0)

@@ -1,0 +1,104 @@
+"""The model as a pure function of its weights."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+
+SHAPE = (8, 8, 1)
+
+
+def images(seed=0, count=6):
+    return tf.random.stateless_normal([count, *SHAPE], [seed, 1])
+
+
+def test_init_is_a_pure_function_of_the_seed():
+    model = DualEncoder("small", SHAPE, projector=(16, 8))
+    first, again, other = model.init(3), model.init(3), model.init(4)
+    for a, b in zip(first.trainable, again.trainable, strict=True):
+        np.testing.assert_array_equal(a, b)
+    kernels = [i for i, spec in enumerate(model.trainable_specs) if spec.name.endswith("kernel")]
+    assert all(np.any(first.trainable[i] != other.trainable[i]) for i in kernels)
+
+
+def test_no_two_kernels_start_alike():
+    model = DualEncoder("small", SHAPE, projector=(32, 32, 32))
+    weights = dict(zip([s.name for s in model.trainable_specs], model.init(0).trainable, strict=True))
+    one, two = weights["projector/layer1/kernel"], weights["projector/layer2/kernel"]
+    assert np.any(one.numpy() != two.numpy())
+
+
+def test_group_norm_model_encodes_each_image_by_itself():
+    model = DualEncoder("small", SHAPE, projector=(16, 8))
+    weights = model.init(0)
+    together = model.apply(weights, images(), training=True).z
+    alone = tf.concat([model.apply(weights, x[tf.newaxis], True).z for x in images()], 0)
+    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5)
+    assert model.non_trainable_specs == ()
+
+
+def test_batch_norm_moves_its_averages_in_training_only():
+    model = DualEncoder("small", SHAPE, projector=(16, 8), norm="batch")
+    weights = model.init(0)
+    in_training = model.apply(weights, images(), training=True).non_trainable
+    at_rest = model.apply(weights, images(), training=False).non_trainable
+    names = [spec.name for spec in model.non_trainable_specs]
+    stem = names.index("stem/moving_mean")
+    assert np.any(in_training[stem].numpy() != weights.non_trainable[stem].numpy())
+    for before, after in zip(weights.non_trainable, at_rest, strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_batch_norm_average_equals_numpy():
+    model = DualEncoder("small", SHAPE, norm="batch")
+    weights = model.init(0)
+    kernel = weights.trainable[[s.name for s in model.trainable_specs].index("stem/kernel")]
+    x = tf.nn.conv2d(images(), kernel, 1, "SAME").numpy()
+    updated = dict(
+        zip(
+            [s.name for s in model.non_trainable_specs],
+            model.apply(weights, images(), training=True).non_trainable,
+            strict=True,
+        )
+    )
+    np.testing.assert_allclose(updated["stem/moving_mean"], 0.1 * x.mean((0, 1, 2)), atol=1e-5)
+    expected = 0.9 + 0.1 * x.var((0, 1, 2))
+    np.testing.assert_allclose(updated["stem/moving_variance"], expected, rtol=1e-4)
+
+
+def test_without_heads_gives_the_same_h():
+    model = DualEncoder("small", SHAPE, projector=(16, 8), predictor=(8, 8), norm="batch")
+    weights = model.init(1)
+    encoder, own = model.without_heads(weights)
+    expected = model.apply(weights, images(), training=False).h
+    np.testing.assert_array_equal(encoder.apply(own, images(), training=False).h, expected)
+    assert not any("projector" in spec.name for spec in encoder.specs)
+
+
+def test_without_heads_z_and_p_are_h():
+    model = DualEncoder("small", SHAPE)
+    outputs = model.apply(model.init(0), images(), training=False)
+    np.testing.assert_array_equal(outputs.z, outputs.h)
+    np.testing.assert_array_equal(outputs.p, outputs.h)
+
+
+def test_weights_of_another_model_are_refused():
+    model = DualEncoder("small", SHAPE, projector=(16, 8))
+    weights = model.init(0)
+    with pytest.raises(ValueError, match="zip"):
+        model.apply(Weights(weights.trainable[:-1], ()), images(), training=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"encoder": "vgg"}, "encoder must be one of small"),
+        ({"norm": "layer"}, "norm must be group or batch"),
+        ({"projector": (12, 8)}, "multiples of 8"),
+        ({"projector": (0,)}, "at least 1"),
+    ],
+)
+def test_impossible_settings_are_named(settings, named):
+    with pytest.raises(ValueError, match=named):
+        DualEncoder(**{"encoder": "small", "image_shape": SHAPE, **settings})
