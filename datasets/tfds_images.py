@@ -6,6 +6,7 @@ nothing reaches the network, and no folder is created.
 
 import contextlib
 import difflib
+import logging
 import os
 import pathlib
 import re
@@ -13,7 +14,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from datasets.errors import DatasetError
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split, hold_out, resize
@@ -68,12 +68,13 @@ def load(
 @contextlib.contextmanager
 def _quiet_absl() -> Iterator[None]:
     """Keeps TFDS from logging below the level of errors."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        logging.set_verbosity(verbosity)
+        logger.setLevel(level)
 
 
 def _prepared_folder(

@@ -5,4 +5,4 @@ import sys
 try:
     import tff_ssl  # noqa: F401
 except ImportError as error:
-    sys.exit("error: %s" % error)
+    sys.exit(f"error: {error}")

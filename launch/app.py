@@ -1,6 +1,9 @@
 """What all scripts share: quiet logs, one line for a mistake, and a clean end."""
 
+import atexit
 import os
+import pathlib
+import re
 import signal
 import sys
 import warnings
@@ -9,14 +12,40 @@ from collections.abc import Callable, Sequence
 # Before TensorFlow is imported: its chatter about CUDA would stand above a run's own words.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from absl import app, flags, logging  # noqa: E402
+from absl import app, flags, logging
 
 INTERRUPTED = 130  # The shell's code for a program ended by Ctrl-C.
 
 
-def run(main: Callable[[], None]) -> None:
-    """Parses the flags and runs `main`; the exit code is 0 only if all went well."""
-    app.run(lambda argv: _guarded(main, argv), flags_parser=_parse_flags)
+def run(main: Callable[[], None], digits_preset: str | None = None) -> None:
+    """Parses the flags and runs `main`; the exit code is 0 only if all went well.
+
+    Args:
+      main: The script.
+      digits_preset: A file of `launch/presets`, whose flags hold on the digits (the default data
+        set) unless given anew. Other data sets have presets that the user names by --flagfile.
+    """
+    atexit.register(_end_quietly)
+    argv = list(sys.argv)
+    if digits_preset and _on_digits(argv):
+        preset = pathlib.Path(__file__).parent / "presets" / f"{digits_preset}.flags"
+        argv.insert(1, f"--flagfile={preset}")
+    app.run(lambda rest: _guarded(main, rest), argv, flags_parser=_parse_flags)
+
+
+def _end_quietly() -> None:
+    """Takes away TFF's default context, which complains when it is collected at the exit."""
+    if "tensorflow_federated" in sys.modules:
+        from tff_ssl import execution  # noqa: F401
+
+
+def _on_digits(argv: Sequence[str]) -> bool:
+    """Whether the flags name no other data set and no preset."""
+    text = "\n".join(argv)
+    if re.search(r"^--?flagfile\b", text, re.MULTILINE):
+        return False
+    named = re.findall(r"^--?dataset[=\n](.*)$", text, re.MULTILINE)
+    return not named or named[-1] == "digits"
 
 
 def _parse_flags(argv: Sequence[str]) -> Sequence[str]:

@@ -15,7 +15,9 @@ from launch import app
 
 launch.flags.define_common_flags()
 flags.DEFINE_list("splits", ["512x1", "128x4", "32x16"], "CLIENTSxSAMPLES of the rounds measured.")
-flags.DEFINE_integer("repetitions", 5, "Timed steps of each program, after one to warm up.", lower_bound=1)
+flags.DEFINE_integer(
+    "repetitions", 5, "Timed steps of each program, after one to warm up.", lower_bound=1
+)
 flags.DEFINE_integer("projection", 512, "Width of the projector's three layers.", lower_bound=8)
 flags.DEFINE_integer(
     "steady_rounds",
@@ -60,7 +62,9 @@ def _measure(splits, scratch: str, args: flags.FlagValues) -> dict[str, Any]:
     centralized = None
     for size in sizes:
         same = [split for split in splits if split[0] * split[1] == size]
-        programs = {"centralized": measure.Child(measure.centralized_step, size, args.projection, args.seed)}
+        programs = {
+            "centralized": measure.Child(measure.centralized_step, size, args.projection, args.seed)
+        }
         for clients, samples in same:
             programs[f"{clients}x{samples}"] = measure.Child(
                 measure.dcco_round, clients, samples, args.projection, args.seed, scratch

@@ -23,7 +23,10 @@ flags.DEFINE_enum(
     "Shuffled epochs, or the examples of --clients_per_round clients as in a federated round.",
 )
 flags.DEFINE_integer(
-    "clients_per_round", 32, "Clients whose examples are a batch (--batches=cohorts).", lower_bound=1
+    "clients_per_round",
+    32,
+    "Clients whose examples are a batch (--batches=cohorts).",
+    lower_bound=1,
 )
 flags.adopt_module_key_flags(launch.flags)
 
@@ -93,4 +96,4 @@ def _train(args: flags.FlagValues) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, digits_preset="digits_centralized")

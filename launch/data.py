@@ -9,9 +9,9 @@ from absl import flags
 from datasets import catalog, partition
 from datasets.image_dataset import ImageDataset
 from tff_ssl import views
-from tff_ssl.algorithms.task import TwoViews
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.views import TwoViews
 
 _DIGITS_VIEW_SIZE = 16  # At 8x8, three stages of a ResNet would see 2x2 pixels.
 
@@ -21,13 +21,17 @@ def load_dataset(args: flags.FlagValues) -> ImageDataset:
     return catalog.load(args.dataset, args.data_dir, args.image_size)
 
 
+def partition_name(args: flags.FlagValues) -> str:
+    """`--partition`; where it is not given, a case folder has one client per case."""
+    if args.dataset == "case_folder" and not args["partition"].present:
+        return "per_case"
+    return args.partition
+
+
 def partition_dataset(dataset: ImageDataset, args: flags.FlagValues) -> list[np.ndarray]:
-    """The clients that the flags describe; `case_folder` has one client per case."""
-    name = args.partition
-    if dataset.name == "case_folder" and not args["partition"].present:
-        name = "per_case"
+    """The clients that the flags describe."""
     return partition.make(
-        name,
+        partition_name(args),
         dataset.train,
         args.seed,
         alpha=args.alpha,
@@ -43,7 +47,9 @@ def view_policy(dataset: ImageDataset, args: flags.FlagValues) -> str:
     default = {"digits": "affine", "case_folder": "skin"}.get(dataset.name, "byol_no_blur")
     name = args.views or default
     if name not in views.POLICIES:
-        raise ConfigurationError(f"--views must be one of {', '.join(views.POLICIES)}; got {name!r}")
+        raise ConfigurationError(
+            f"--views must be one of {', '.join(views.POLICIES)}; got {name!r}"
+        )
     return name
 
 

@@ -31,14 +31,11 @@ def pretrain(args: flags.FlagValues) -> None:
     client_data = federated.StoredClientData(store)
     element_type = tff.types.tensorflow_to_type(client_data.element_type_structure)
     try:
-        computations = algorithm.build(
-            Task(model, two_views, element_type, args.rounds), values
-        )
+        computations = algorithm.build(Task(model, two_views, element_type, args.rounds), values)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
     down, up = (
-        communication.total_bytes(types)
-        for types in (computations.downloads, computations.uploads)
+        communication.total_bytes(types) for types in (computations.downloads, computations.uploads)
     )
     _announce(args, dataset, clients, model, values, groups, down, up, folder)
     run = simulation.LearningProcessSimulation(
@@ -72,7 +69,7 @@ def _announce(args, dataset, clients, model, values, groups, down, up, folder) -
     print(
         f"{args.algorithm} on {dataset.name}: {len(dataset.train)} images of "
         f"{'x'.join(map(str, dataset.train.images.shape[1:]))} in {len(clients)} clients of "
-        f"{_range(sizes)}, {args.partition} partition\n"
+        f"{_range(sizes)}, {data.partition_name(args)} partition\n"
         f"model: {args.encoder} encoder and projector, {model.parameter_count:,} parameters, "
         f"views {data.view_policy(dataset, args)} {model.image_shape[0]}x{model.image_shape[1]}\n"
         f"{args.rounds} rounds of {args.clients_per_round} clients, "

@@ -2,50 +2,73 @@
 
 from absl import flags
 
-_PARTITIONS = ["iid", "dirichlet", "skew", "by_class", "per_case"]
+from datasets import catalog, partition
 
 
 def define_common_flags() -> None:
     """Where results go, and the seed."""
-    flags.DEFINE_string("output_dir", None, "Folder for the results. Default: a new one in results/.")
+    flags.DEFINE_string(
+        "output_dir", None, "Folder for the results. Default: a new one in results/."
+    )
     flags.DEFINE_integer("seed", 0, "Seed of all randomness.", lower_bound=0, upper_bound=2**31 - 1)
 
 
 def define_data_flags() -> None:
     """Images and clients."""
     flags.DEFINE_string(
-        "dataset", "digits", "digits, cifar10, cifar100, case_folder, or any TFDS image set by name."
+        "dataset",
+        "digits",
+        "; ".join(f"{name}: {text}" for name, text in catalog.names().items())
+        + "; or the name of any TFDS image-classification set that is prepared in --data_dir.",
     )
     flags.DEFINE_string(
-        "data_dir", None, "Folder of prepared TFDS data sets, or of the images and metadata.csv."
+        "data_dir", None, "Folder of prepared TFDS sets, or of a case_folder's images."
     )
     flags.DEFINE_integer(
         "image_size", None, "Resize all images to this height and width.", lower_bound=8
     )
-    flags.DEFINE_enum("partition", "dirichlet", _PARTITIONS, "How images are dealt to clients.")
-    flags.DEFINE_float(
-        "alpha", 0.0, "dirichlet: 0 gives each client one class, inf gives IID.", lower_bound=0.0
+    flags.DEFINE_enum(
+        "partition",
+        "dirichlet",
+        list(partition.PARTITIONS),
+        "; ".join(f"{name}: {spec.description}" for name, spec in partition.PARTITIONS.items())
+        + ". A case_folder has one client per case unless this is given.",
     )
-    flags.DEFINE_float("beta", 0.0, "skew: 0 exclusive classes, 1 IID.", 0.0, 1.0)
+    flags.DEFINE_float(
+        "alpha", 0.0, "dirichlet: concentration, 0 (one class each) to inf (IID).", lower_bound=0.0
+    )
+    flags.DEFINE_float(
+        "beta", None, "skew: IID fraction, 0 (exclusive classes) to 1 (IID).", 0.0, 1.0
+    )
     flags.DEFINE_integer(
-        "num_clients", None, "Number of clients. Default: as many as the samples give.", lower_bound=1
+        "num_clients", None, "Number of clients. Default: as many as can be.", lower_bound=1
     )
     flags.DEFINE_integer(
         "samples_per_client",
         None,
-        "Samples of a client (iid, dirichlet). Default: 4, or what --num_clients gives.",
+        "iid, dirichlet: size of a client. Default: an even share of all examples where "
+        f"--num_clients is given, else {partition.DEFAULT_SAMPLES_PER_CLIENT}.",
         lower_bound=1,
     )
-    flags.DEFINE_integer("classes_per_client", 2, "by_class: classes of a client.", lower_bound=1)
+    flags.DEFINE_integer(
+        "classes_per_client", None, "by_class: classes of a client.", lower_bound=1
+    )
 
 
 def define_model_flags() -> None:
     """The model and its views."""
     flags.DEFINE_string(
-        "encoder", "small", "small, resnet14, resnet14_bottleneck, resnet18, resnet34, resnet50."
+        "encoder",
+        "small",
+        "tiny, small, resnet14, resnet14_bottleneck, resnet18, resnet34, resnet50.",
     )
     flags.DEFINE_list("projector", ["256", "256", "256"], "Widths of the projector's layers.")
-    flags.DEFINE_enum("norm", "group", ["group", "batch"], "Group norm (and weight standardization) or batch norm.")
+    flags.DEFINE_enum(
+        "norm",
+        "group",
+        ["group", "batch"],
+        "Group norm (and weight standardization) or batch norm.",
+    )
     flags.DEFINE_string(
         "views",
         None,
@@ -70,7 +93,10 @@ def define_training_flags(rounds: int, what: str) -> None:
         "checkpoint_every", 50, f"{what.capitalize()} between checkpoints.", lower_bound=1
     )
     flags.DEFINE_integer(
-        "eval_every", 50, f"{what.capitalize()} between looks of the kNN monitor; 0: none.", lower_bound=0
+        "eval_every",
+        50,
+        f"{what.capitalize()} between looks of the kNN monitor; 0: none.",
+        lower_bound=0,
     )
     flags.DEFINE_boolean("resume", False, "Go on with the run in --output_dir.")
     flags.DEFINE_boolean("list", False, "Print what can be chosen, and end.")
@@ -80,7 +106,12 @@ def define_probe_flags() -> None:
     """The linear probe."""
     flags.DEFINE_list("labels_per_class", ["1", "5"], "Labels per class of the linear probes.")
     flags.DEFINE_list("labels", [], "Labels in all of the linear probes, instead of per class.")
-    flags.DEFINE_integer("label_draws", 5, "Draws of the labels, of which mean and deviation are given.", lower_bound=1)
+    flags.DEFINE_integer(
+        "label_draws",
+        5,
+        "Draws of the labels, of which mean and deviation are given.",
+        lower_bound=1,
+    )
     flags.DEFINE_enum(
         "probe", "logistic", ["logistic", "lars"], "Logistic regression, or the DCCO paper's LARS."
     )

@@ -6,7 +6,7 @@ import os
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -33,7 +33,7 @@ class Child:
       first_seconds: From the start of the process to the end of its first step.
     """
 
-    def __init__(self, program: Callable[..., Iterator[None]], *arguments: Any):
+    def __init__(self, program: Callable[..., Generator[None, None, None]], *arguments: Any):
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, program, arguments))
@@ -64,7 +64,9 @@ class Child:
         self._process.join()
 
 
-def _serve(pipe: Connection, program: Callable[..., Iterator[None]], arguments: tuple) -> None:
+def _serve(
+    pipe: Connection, program: Callable[..., Generator[None, None, None]], arguments: tuple
+) -> None:
     steps = program(*arguments)
     next(steps)
     pipe.send("ready")
@@ -161,7 +163,7 @@ def _model_and_views(projection: int, seed: int):
     return DualEncoder("small", _IMAGE, (projection,) * 3), two_views
 
 
-def centralized_step(samples: int, projection: int, seed: int) -> Iterator[None]:
+def centralized_step(samples: int, projection: int, seed: int) -> Generator[None, None, None]:
     """The plain TensorFlow step on a whole batch; one step a turn, the first before the first."""
     _quiet()
     from tff_ssl import centralized
@@ -184,7 +186,7 @@ def centralized_step(samples: int, projection: int, seed: int) -> Iterator[None]
 
 def dcco_round(
     clients: int, samples: int, projection: int, seed: int, scratch: str
-) -> Iterator[None]:
+) -> Generator[None, None, None]:
     """DCCO's round of `clients` clients of `samples` samples, folded into one group."""
     _quiet()
     import tensorflow_federated as tff
@@ -202,7 +204,9 @@ def dcco_round(
     federated.write_store(store, split, list(np.arange(count).reshape(clients, samples)))
     data = federated.StoredClientData(store)
     element_type = tff.types.tensorflow_to_type(data.element_type_structure)
-    computations = dcco.build(Task(model, two_views, element_type, 1000), dcco.DCCOHyperparameters())
+    computations = dcco.build(
+        Task(model, two_views, element_type, 1000), dcco.DCCOHyperparameters()
+    )
     run = simulation.LearningProcessSimulation(
         computations.process,
         data.group_dataset_computation,

@@ -3,8 +3,6 @@
 With no flags: DCCO on scikit-learn's digits, in clients of four images of one class.
 """
 
-import contextlib
-
 from absl import flags
 
 import launch.flags
@@ -69,5 +67,4 @@ def _list() -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(BrokenPipeError):
-        app.run(main)
+    app.run(main, digits_preset="digits_dcco")

@@ -40,7 +40,7 @@ def build_monitor(dataset: ImageDataset, encode, weights_of) -> Callable[[Any], 
     return monitor
 
 
-def parse_label_counts(args: flags.FlagValues) -> list[dict[str, int]]:
+def parse_label_counts(args: flags.FlagValues) -> list[dict[str, Any]]:
     """`--labels`, or else `--labels_per_class`, as arguments of `few_label_comparison`.
 
     Raises:

@@ -67,7 +67,9 @@ def _check_same(path: pathlib.Path, config: dict[str, Any]) -> None:
         if before.get(name) != config.get(name)
     ]
     if differ:
-        raise ConfigurationError(f"--resume with other settings than the run's: {'; '.join(differ)}")
+        raise ConfigurationError(
+            f"--resume with other settings than the run's: {'; '.join(differ)}"
+        )
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:

@@ -42,8 +42,8 @@ def train_and_probe(
     )
     state = loop.run(simulation, args.seed)
     weights = simulation.encoder_weights(state)
-    image_shape = dataset.train.images.shape[1:]
-    export.save_encoder(folder / "encoder", model, weights, image_shape, size)
+    height, width, channels = dataset.train.images.shape[1:]
+    export.save_encoder(folder / "encoder", model, weights, (height, width, channels), size)
     print("probing the encoder, the untrained encoder and raw pixels", flush=True)
     results = probing.probe(
         dataset,

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -59,7 +60,7 @@ def wait_until_gone(*pids):
 
 
 def socket_folders():
-    return {p for p in pathlib.Path(os.environ.get("TMPDIR", "/tmp")).glob("tff_ssl_worker_*")}
+    return set(pathlib.Path(tempfile.gettempdir()).glob("tff_ssl_worker_*"))
 
 
 def start(end):
@@ -139,7 +140,9 @@ def test_without_namespaces_one_warning_names_the_open_port(caplog):
         assert add_one(1) == 2
         with socket.create_connection(("127.0.0.1", worker.open_port)):
             pass
-    warnings = [record.getMessage() for record in caplog.records if "network" in record.getMessage()]
+    warnings = [
+        record.getMessage() for record in caplog.records if "network" in record.getMessage()
+    ]
     assert len(warnings) == 1
     assert f"TCP port {worker.open_port}" in warnings[0]
 

@@ -141,7 +141,11 @@ def test_the_monitor_looks_when_due_and_at_the_end(tmp_path):
 
 
 def test_pack_and_unpack_are_inverse_for_mixed_types():
-    state = ({"a": np.arange(6, dtype=np.float32).reshape(2, 3)}, [np.int64(4), np.float32(0.5)], ())
+    state = (
+        {"a": np.arange(6, dtype=np.float32).reshape(2, 3)},
+        [np.int64(4), np.float32(0.5)],
+        (),
+    )
     packed = program.pack(state)
     assert {name: len(v) for name, v in packed.items()} == {"float32": 7, "int64": 1}
     restored = program.unpack(packed, state)

@@ -11,5 +11,5 @@ if not (
 ):
     raise ImportError(
         "tff_ssl runs on Linux x86-64 with Python 3.10 or 3.11, as TensorFlow Federated 0.87 does; "
-        "this is %s %s with Python %s" % (sys.platform, platform.machine(), platform.python_version())
+        f"this is {sys.platform} {platform.machine()} with Python {platform.python_version()}"
     )

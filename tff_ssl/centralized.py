@@ -13,10 +13,10 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tff_ssl import optimizers
-from tff_ssl.algorithms.task import TwoViews
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.losses import cco
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.views import TwoViews
 
 Batch = npt.NDArray[np.int64]
 

@@ -11,9 +11,7 @@ from tff_ssl.errors import ConfigurationError
 Cohort = npt.NDArray[np.int64]
 
 
-def uniform_cohorts(
-    num_clients: int, clients_per_round: int, seed: int
-) -> Callable[[int], Cohort]:
+def uniform_cohorts(num_clients: int, clients_per_round: int, seed: int) -> Callable[[int], Cohort]:
     """Uniform sampling without replacement within a round.
 
     Args:

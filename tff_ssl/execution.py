@@ -1,6 +1,7 @@
 """Where TFF computations run: a local worker that nobody else can reach and that dies with us."""
 
 import contextlib
+import logging
 import os
 import pathlib
 import shutil
@@ -12,10 +13,10 @@ from collections.abc import Iterator
 
 import grpc
 import tensorflow_federated as tff
-from absl import logging
 
 from tff_ssl.errors import WorkerLostError
 
+_LOG = logging.getLogger(__name__)
 _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -63,7 +64,7 @@ class LocalWorker:
                 if not answer.startswith("ready"):
                     raise OSError(f"TFF's worker did not start: {answer}; {self._log_tail()}")
                 self.open_port = int(answer.split()[1])
-                logging.warning(
+                _LOG.warning(
                     "TFF's worker could not be given a private network (%s): until this run ends, "
                     "anyone who reaches TCP port %d of this machine can run computations and read "
                     "files as you. Block that port, or allow user namespaces.",
@@ -96,7 +97,7 @@ class LocalWorker:
             stderr=self._log,
             text=True,
             env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "1"},
-            # Not in our process group: Ctrl-C is for us, who still need the worker to end the round.
+            # Not in our process group: Ctrl-C is for us, who then end the worker.
             start_new_session=True,
         )
         assert self._relay.stdout is not None
@@ -138,6 +139,19 @@ class _LossDetector(grpc.UnaryUnaryClientInterceptor):
         if call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION):
             raise WorkerLostError(self._worker.describe_loss())
         return call
+
+
+class _NoWorker(tff.framework.SyncContext):
+    """Where computations go outside of `local_worker`.
+
+    TFF's own default would start a worker that listens on all interfaces and outlives the program.
+    """
+
+    def invoke(self, comp, arg):
+        raise RuntimeError("run TFF computations inside `with execution.local_worker():`")
+
+
+tff.framework.get_context_stack().set_default_context(_NoWorker())
 
 
 def _execution_context(channel: grpc.Channel) -> tff.framework.SyncExecutionContext:

@@ -1,9 +1,11 @@
 """The encoder as a SavedModel: images in, encodings out, nothing of this package needed."""
 
+import functools
 import os
 import pathlib
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,7 +16,9 @@ from tff_ssl.models.dual_encoder import DualEncoder, Weights
 Encode = Callable[[tf.Tensor], tf.Tensor]
 
 
-def encoder_function(model: DualEncoder, view_size: int | None) -> tf.types.experimental.GenericFunction:
+def encoder_function(
+    model: DualEncoder, view_size: int | None
+) -> tf.types.experimental.GenericFunction:
     """The encoder in inference mode, for weights that change: traced once for all of them.
 
     Args:
@@ -22,7 +26,8 @@ def encoder_function(model: DualEncoder, view_size: int | None) -> tf.types.expe
       view_size: Side of the images that the model sees; None for the images' own.
 
     Returns:
-      A `tf.function`: (the model's `Weights`, images uint8 [b, h, w, c]) -> h float32 [b, features].
+      A `tf.function`: (the model's `Weights`, images uint8 [b, h, w, c]) -> h float32
+      [b, features].
     """
 
     def encode(weights, images):
@@ -82,8 +87,12 @@ def load_encoder(path: str | os.PathLike[str]) -> Encode:
     """
     try:
         module = tf.saved_model.load(str(path))
-        signature = module.signatures["encode"]
+        module.signatures["encode"]
     except (OSError, KeyError, tf.errors.OpError) as error:
         raise ConfigurationError(f"{path} holds no encoder that `pretrain` wrote") from error
-    # The signature needs its module alive.
-    return lambda images, _module=module: signature(images=images)["h"]
+    return functools.partial(_call_signature, module)
+
+
+def _call_signature(module: Any, images: tf.Tensor) -> tf.Tensor:
+    # The module is passed, and not its signature, which would not keep it alive.
+    return module.signatures["encode"](images=images)["h"]

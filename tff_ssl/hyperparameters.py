@@ -35,13 +35,13 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
 
 
 def _parse(field: dataclasses.Field, text: str, assignment: str) -> Any:
-    kind = type(field.default)
+    kind: type = type(field.default)
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise ConfigurationError(f"--hparam={assignment}: give true or false")
         return text.lower() == "true"
     try:
-        return kind(text)
+        return kind(text)  # type: ignore[misc]
     except ValueError as error:
         raise ConfigurationError(
             f"--hparam={assignment}: {text!r} is not of type {kind.__name__}"

@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import dataclasses
+import logging
 import math
 import os
 import pathlib
@@ -16,12 +17,12 @@ import numpy as np
 import tensorflow_federated as tff
 import tqdm
 import tree
-from absl import logging
 
 from tff_ssl.errors import TrainingError
 from tff_ssl.simulation import Simulation
 
 CHECKPOINT_PREFIX = "round_"
+_LOG = logging.getLogger(__name__)
 _LINE_SECONDS = 10.0  # Between two lines of progress where there is no terminal.
 
 
@@ -119,7 +120,7 @@ class Program:
                 packed = asyncio.run(manager.load(version, pack(initial)))
                 return unpack(packed, initial), version
             except Exception as error:  # Whatever is wrong with the files, the one before may do.
-                logging.warning(
+                _LOG.warning(
                     "checkpoint %s%d cannot be read (%s); trying the one before",
                     CHECKPOINT_PREFIX,
                     version,

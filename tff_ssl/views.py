@@ -29,7 +29,7 @@ elementwise arithmetic, rounded as IEEE 754 prescribes.
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -106,6 +106,9 @@ POLICIES: dict[str, ViewPolicy] = {
     "affine": ViewPolicy(rotation=20.0, shear=0.2, scale=(0.8, 1.2), shift=0.1, fill="CONSTANT"),
     "none": ViewPolicy(),
 }
+
+
+TwoViews = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 def two_views(

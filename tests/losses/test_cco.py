@@ -79,7 +79,10 @@ def test_paper_normalization_at_1024_dimensions_is_barlow_twins_with_0_0196():
 def test_statistics_of_a_union_are_the_weighted_mean():
     f, g = pairs(20)
     whole = cco.encoding_statistics(f, g)
-    parts = [(3, cco.encoding_statistics(f[:3], g[:3])), (17, cco.encoding_statistics(f[3:], g[3:]))]
+    parts = [
+        (3, cco.encoding_statistics(f[:3], g[:3])),
+        (17, cco.encoding_statistics(f[3:], g[3:])),
+    ]
     for i, expected in enumerate(whole):
         mean = sum(n / 20 * statistics[i] for n, statistics in parts)
         np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-6)

@@ -24,7 +24,9 @@ def test_init_is_a_pure_function_of_the_seed():
 
 def test_no_two_kernels_start_alike():
     model = DualEncoder("small", SHAPE, projector=(32, 32, 32))
-    weights = dict(zip([s.name for s in model.trainable_specs], model.init(0).trainable, strict=True))
+    weights = dict(
+        zip([s.name for s in model.trainable_specs], model.init(0).trainable, strict=True)
+    )
     one, two = weights["projector/layer1/kernel"], weights["projector/layer2/kernel"]
     assert np.any(one.numpy() != two.numpy())
 

@@ -23,6 +23,7 @@ def bottleneck(n, width, first):
 
 CIFAR_STEM = 27 * 64 + norm(64)
 HAND_COUNTS = {
+    "tiny": 27 * 16 + norm(16) + basic(16, 16) + basic(16, 32) + basic(32, 64),
     "small": 27 * 32 + norm(32) + basic(32, 32) + basic(32, 64) + basic(64, 128),
     "resnet14": CIFAR_STEM
     + 2 * basic(64, 64)
@@ -41,6 +42,7 @@ HAND_COUNTS = {
     "resnet50": 25_557_032 - 2_049_000 - (49 - 9) * 3 * 64,
 }
 FEATURES = {
+    "tiny": 64,
     "small": 128,
     "resnet14": 256,
     "resnet14_bottleneck": 2048,

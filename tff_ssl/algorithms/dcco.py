@@ -4,7 +4,7 @@
 Figure 2. A round has two stages:
 
 1. each client encodes two views of its images with the broadcast model and sends the encoding
-   statistics <F>, <F^2>, <G>, <G^2>, <F G^T>; the server averages them with weights N_k / N (Eq. 3);
+   statistics <F>, <F^2>, <G>, <G^2>, <F G^T>; the server averages them by N_k / N (Eq. 3);
 2. each client takes one step of gradient descent on the CCO loss (Eq. 1) of the aggregated
    statistics, with gradients through its own statistics only; the server averages the model deltas
    with the same weights and gives them to its optimizer as a gradient.
@@ -27,9 +27,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
-from tff_ssl.algorithms.task import Task, TwoViews
+from tff_ssl.algorithms.task import Task
 from tff_ssl.losses import cco
 from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.views import TwoViews
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +135,7 @@ def build_dcco(
     weights_type = initial_weights.type_signature.result
     d = model.projector[-1]
     statistics_type = tff.types.to_type(
-        cco.EncodingStatistics(*[(np.float32, [d])] * 4, (np.float32, [d, d]))
+        tf.nest.map_structure(lambda t: (np.float32, t.shape.as_list()), cco.zero_statistics(d))
     )
     mean = tff.aggregators.MeanFactory()
     weight_type = tff.types.TensorType(np.float32)

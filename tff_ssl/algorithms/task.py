@@ -1,14 +1,12 @@
 """What passes between the registry and the algorithms."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.models.dual_encoder import DualEncoder
-
-TwoViews = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+from tff_ssl.views import TwoViews
 
 
 class Task(NamedTuple):

@@ -41,7 +41,8 @@ class CCOTerms(NamedTuple):
 
 def zero_statistics(d: int) -> EncodingStatistics:
     """Where a sum of statistics of d-dimensional encodings starts."""
-    return EncodingStatistics(*[tf.zeros([d])] * 4, tf.zeros([d, d]))
+    vector = tf.zeros([d])
+    return EncodingStatistics(vector, vector, vector, vector, tf.zeros([d, d]))
 
 
 def encoding_statistics(f: tf.Tensor, g: tf.Tensor) -> EncodingStatistics:

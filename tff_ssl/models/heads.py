@@ -7,9 +7,7 @@ import tensorflow as tf
 from tff_ssl.models import layers
 
 
-def mlp(
-    parameters: layers.Parameters, name: str, x: tf.Tensor, widths: Sequence[int]
-) -> tf.Tensor:
+def mlp(parameters: layers.Parameters, name: str, x: tf.Tensor, widths: Sequence[int]) -> tf.Tensor:
     """Fully connected layers, [b, n] -> [b, widths[-1]].
 
     Each layer but the last has a norm and a ReLU (DCCO, section 4.2: weight standardization and

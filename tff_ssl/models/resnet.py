@@ -1,10 +1,11 @@
 """Residual networks (He et al. 2016): image -> encoding h.
 
-| name | blocks | widths | h | parameters without stem variants |
+| name | blocks | widths | h | for |
 |---|---|---|---|---|
+| tiny | basic 1, 1, 1 | 16, 32, 64 | 64 | digits |
 | small | basic 1, 1, 1 | 32, 64, 128 | 128 | for CPUs |
 | resnet14 | basic 2, 2, 2 | 64, 128, 256 | 256 | the DCCO paper's, on CIFAR-100 |
-| resnet14_bottleneck | bottleneck 1, 1, 1, 1 | 64, 128, 256, 512 | 2048 | the other reading of "14 layers" |
+| resnet14_bottleneck | bottleneck 1, 1, 1, 1 | 64, 128, 256, 512 | 2048 | another "14 layers" |
 | resnet18, resnet34 | basic | 64, 128, 256, 512 | 512 | FedU, Dec-SSL, Hetero-SSFL |
 | resnet50 | bottleneck 3, 4, 6, 3 | 64, 128, 256, 512 | 2048 | the DCCO paper's, on DERM |
 """
@@ -32,6 +33,7 @@ class ResNetSpec:
 
 
 RESNETS = {
+    "tiny": ResNetSpec((1, 1, 1), (16, 32, 64), groups=4),
     "small": ResNetSpec((1, 1, 1), (32, 64, 128), groups=8),
     # 14 = 6n + 2 with n = 2: He et al.'s own network for CIFAR, made wide enough for 32 groups.
     "resnet14": ResNetSpec((2, 2, 2), (64, 128, 256)),
