@@ -108,6 +108,20 @@ def _rows(
             yield client, int(ids[i]), int(labels[i]), split.images[i].tobytes()
 
 
+def element_spec(
+    image_shape: Sequence[int], with_labels: bool = False
+) -> "collections.OrderedDict[str, tf.TensorSpec]":
+    """The type of an element of `StoredClientData` with images of that shape."""
+    spec = collections.OrderedDict(
+        client=tf.TensorSpec([], tf.int64),
+        example_id=tf.TensorSpec([], tf.int64),
+        image=tf.TensorSpec(image_shape, tf.uint8),
+    )
+    if with_labels:
+        spec["label"] = tf.TensorSpec([], tf.int32)
+    return spec
+
+
 class StoredClientData(tff.simulation.datasets.ClientData):
     """The clients of a file that `write_store` wrote.
 
@@ -181,14 +195,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
     @property
     def element_type_structure(self) -> "collections.OrderedDict[str, tf.TensorSpec]":
         """The type of an element, as `tf.TensorSpec`s."""
-        spec = collections.OrderedDict(
-            client=tf.TensorSpec([], tf.int64),
-            example_id=tf.TensorSpec([], tf.int64),
-            image=tf.TensorSpec(self._image_shape, tf.uint8),
-        )
-        if self._with_labels:
-            spec["label"] = tf.TensorSpec([], tf.int32)
-        return spec
+        return element_spec(self._image_shape, self._with_labels)
 
     @property
     def serializable_dataset_fn(self) -> Callable[[tf.Tensor], tf.data.Dataset]:

@@ -52,7 +52,7 @@ def _list() -> None:
 def _train(args: flags.FlagValues) -> None:
     import numpy as np
 
-    from launch import data, run_folder, training
+    from launch import data, probing, run_folder, training
     from tff_ssl import centralized, cohort, hyperparameters
     from tff_ssl.errors import ConfigurationError
 
@@ -80,6 +80,7 @@ def _train(args: flags.FlagValues) -> None:
         )
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
+    probing.check_labels(dataset, args)
     folder = data.default_output_dir("centralized", args)
     run_folder.open_run(folder, run_folder.settings("centralized", args), args.resume)
     print(

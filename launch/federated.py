@@ -5,7 +5,7 @@ import tensorflow_federated as tff
 from absl import flags
 
 from datasets import federated
-from launch import data, run_folder, training
+from launch import data, probing, run_folder, training
 from tff_ssl import cohort, communication, execution, hyperparameters, simulation
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.task import Task
@@ -23,17 +23,20 @@ def pretrain(args: flags.FlagValues) -> None:
     cohort.fold(cohorts(0), groups)  # Complains now, not in the first round.
     model = data.build_model(dataset, args)
     two_views = data.two_views(dataset, args)
-    folder = data.default_output_dir("pretrain", args)
-    run_folder.open_run(folder, run_folder.settings("pretrain", args), args.resume)
-
-    store = folder / "clients.sqlite"
-    federated.write_store(store, dataset.train, clients)
-    client_data = federated.StoredClientData(store)
-    element_type = tff.types.tensorflow_to_type(client_data.element_type_structure)
+    element_type = tff.types.tensorflow_to_type(
+        federated.element_spec(dataset.train.images.shape[1:])
+    )
     try:
         computations = algorithm.build(Task(model, two_views, element_type, args.rounds), values)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
+    probing.check_labels(dataset, args)
+    # All that can be wrong with the flags has been found by now: from here on, files are written.
+    folder = data.default_output_dir("pretrain", args)
+    run_folder.open_run(folder, run_folder.settings("pretrain", args), args.resume)
+    store = folder / "clients.sqlite"
+    federated.write_store(store, dataset.train, clients)
+    client_data = federated.StoredClientData(store)
     down, up = (
         communication.total_bytes(types) for types in (computations.downloads, computations.uploads)
     )

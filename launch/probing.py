@@ -10,7 +10,7 @@ from absl import flags
 
 from datasets.image_dataset import ImageDataset
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.evaluation import features, knn, linear_probe
+from tff_ssl.evaluation import features, knn, labels, linear_probe
 
 _MONITOR_EXAMPLES = 2000
 _MONITOR_SEED = 0
@@ -31,11 +31,11 @@ def build_monitor(dataset: ImageDataset, encode, weights_of) -> Callable[[Any], 
         return lambda state: {}
     rng = np.random.default_rng(_MONITOR_SEED)
     chosen = np.sort(rng.permutation(labelled)[:_MONITOR_EXAMPLES])
-    images, labels = dataset.train.images[chosen], dataset.train.labels[chosen]
+    images, classes = dataset.train.images[chosen], dataset.train.labels[chosen]
 
     def monitor(state: Any) -> dict[str, float]:
         h = features.extract(functools.partial(encode, weights_of(state)), images)
-        return {"knn_accuracy": knn.leave_one_out_knn(h, labels).accuracy}
+        return {"knn_accuracy": knn.leave_one_out_knn(h, classes).accuracy}
 
     return monitor
 
@@ -53,6 +53,25 @@ def parse_label_counts(args: flags.FlagValues) -> list[dict[str, Any]]:
             raise ConfigurationError(f"--{name} takes positive numbers such as 1,5; got {text!r}")
         counts.append({name: int(text)})
     return counts
+
+
+def check_labels(dataset: ImageDataset, args: flags.FlagValues) -> None:
+    """Finds out before the training whether the probes after it can be done.
+
+    Raises:
+      ConfigurationError: If the data set has fewer labels than the flags ask for.
+    """
+    for count in parse_label_counts(args):
+        if len(dataset.test) and np.any(dataset.train.labels >= 0):
+            try:
+                labels.draw_labels(
+                    dataset.train.labels,
+                    np.random.default_rng(0),
+                    per_class=count.get("labels_per_class"),
+                    total=count.get("labels"),
+                )
+            except ValueError as error:
+                raise ConfigurationError(f"--{next(iter(count))}: {error}") from error
 
 
 def probe(

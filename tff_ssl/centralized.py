@@ -39,6 +39,17 @@ class CentralizedHyperparameters:
     momentum: float = 0.9
     warmup_steps: int = 0
 
+    def __post_init__(self):
+        if self.lambda_ < 0:
+            raise ValueError(f"lambda must not be negative; got {self.lambda_}")
+        if self.optimizer not in optimizers.SERVER_OPTIMIZER_NAMES:
+            raise ValueError(
+                f"optimizer must be one of {', '.join(optimizers.SERVER_OPTIMIZER_NAMES)}; "
+                f"got {self.optimizer!r}"
+            )
+        if self.learning_rate <= 0:
+            raise ValueError(f"learning_rate must be positive; got {self.learning_rate}")
+
 
 class CentralizedState(NamedTuple):
     """Weights of the model and state of the optimizer."""

@@ -61,6 +61,11 @@ class DCCOHyperparameters:
             raise ValueError(f"lambda must not be negative; got {self.lambda_}")
         if self.micro_batch_size < 1:
             raise ValueError(f"micro_batch_size must be at least 1; got {self.micro_batch_size}")
+        if self.server_optimizer not in optimizers.SERVER_OPTIMIZER_NAMES:
+            raise ValueError(
+                f"server_optimizer must be one of {', '.join(optimizers.SERVER_OPTIMIZER_NAMES)}; "
+                f"got {self.server_optimizer!r}"
+            )
         if self.server_learning_rate <= 0 or self.client_learning_rate <= 0:
             raise ValueError("learning rates must be positive")
 

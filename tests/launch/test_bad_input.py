@@ -1,0 +1,73 @@
+"""Every mistake is one line that names the flag, an exit code, and nothing written.
+
+Within one process, since importing TFF takes seconds; `test_scripts` has two of them from outside.
+"""
+
+import sys
+
+import pytest
+from absl import flags as absl_flags
+from absl.testing import flagsaver
+
+from launch import app, pretrain
+
+
+def fails(monkeypatch, capsys, flags):
+    """Runs `pretrain` with flags that must not work; what it writes to stderr."""
+    monkeypatch.setattr(sys, "argv", ["pretrain", *flags])
+    with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
+        app.run(pretrain.main, digits_preset="digits_dcco")
+    absl_flags.FLAGS.unparse_flags()
+    message = end.value.code if isinstance(end.value.code, str) else capsys.readouterr().err
+    assert end.value.code != 0
+    return message
+
+
+@pytest.mark.parametrize(
+    ("named", "flags"),
+    [
+        ("alpha", ["--partition=dirichlet", "--alpha=-1"]),
+        ("algorithm", ["--algorithm=nosuch"]),
+        ("objective", ["--objective=nosuch"]),
+        ("dataset", ["--dataset=nosuch"]),
+        ("data_dir", ["--dataset=cifar10", "--data_dir=/nonexistent/folder"]),
+        ("clients_per_round", ["--clients_per_round=1000000"]),
+        ("hparam", ["--hparam=nosuch=1"]),
+        ("hparam", ["--hparam=server_optimizer=nosuch"]),
+        ("rounds", ["--rounds=-3"]),
+        ("samples_per_client", ["--samples_per_client=0"]),
+        ("views", ["--views=nosuch"]),
+        ("projector", ["--projector=12,x"]),
+        ("norm", ["--norm=batch"]),
+        ("fold", ["--fold=99"]),
+        ("encoder", ["--encoder=vgg"]),
+        ("labels_per_class", ["--labels_per_class=0"]),
+        ("labels_per_class", ["--labels_per_class=1000"]),
+        ("nosuchflag", ["--nosuchflag=1"]),
+        ("argument", ["surplus"]),
+    ],
+)
+def test_bad_input_is_one_line_that_names_it(tmp_path, monkeypatch, capsys, named, flags):
+    folder = tmp_path / "run"
+    message = fails(monkeypatch, capsys, [f"--output_dir={folder}", "--rounds=2", *flags])
+    assert len(message.splitlines()) == 1
+    assert message.startswith("error: ")
+    assert named in message
+    assert not folder.exists()
+
+
+def test_a_missing_image_is_named_by_row_and_file(tmp_path, monkeypatch, capsys):
+    (tmp_path / "metadata.csv").write_text(
+        "file_name,case_id,label,split\nmissing.jpg,c1,a,train\n"
+    )
+    message = fails(monkeypatch, capsys, ["--dataset=case_folder", f"--data_dir={tmp_path}"])
+    assert "row 2" in message
+    assert "missing.jpg" in message
+
+
+def test_an_output_dir_that_is_a_file_is_named(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "file"
+    path.write_text("")
+    message = fails(monkeypatch, capsys, [f"--output_dir={path}", "--rounds=2"])
+    assert str(path) in message
+    assert path.read_text() == ""

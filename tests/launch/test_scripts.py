@@ -1,0 +1,287 @@
+"""The scripts as a user runs them: in processes of their own, seen from outside."""
+
+import csv
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import psutil
+import pytest
+import tensorflow as tf
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+FEW = ["--rounds=6", "--checkpoint_every=2", "--eval_every=3", "--label_draws=2", "--seed=3"]
+
+
+def command(script, *flags):
+    return [sys.executable, "-m", f"launch.{script}", *flags]
+
+
+def run(script, *flags, **options):
+    return subprocess.run(
+        command(script, *flags),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=200,
+        **options,
+    )
+
+
+def workers():
+    return {p.pid for p in psutil.process_iter(["name"]) if "worker_binary" in p.info["name"]}
+
+
+def rows(folder):
+    with open(folder / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def encoder(folder):
+    path = str(folder / "encoder" / "variables" / "variables")
+    names = [name for name, _ in tf.train.list_variables(path) if "VARIABLE_VALUE" in name]
+    return {name: tf.train.load_variable(path, name) for name in names}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run of few rounds: its folder, and what it printed."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    before = workers()
+    result = run("pretrain", f"--output_dir={folder}", *FEW)
+    assert result.returncode == 0, result.stderr
+    assert workers() <= before
+    return folder, result
+
+
+@pytest.mark.slow
+def test_a_run_writes_its_files_and_ends_with_the_comparison(finished):
+    folder, result = finished
+    written = {path.name for path in folder.iterdir()}
+    assert written == {
+        "config.json",
+        "metrics.csv",
+        "curves.png",
+        "tensorboard",
+        "checkpoints",
+        "encoder",
+        "result.json",
+    }
+    one, five = json.loads((folder / "result.json").read_text())
+    assert (one["labels_per_class"], five["labels_per_class"]) == (1, 5)
+    for entry in (one, five):
+        assert 0.1 < entry["accuracy"] < 1
+        assert set(entry["baselines"]) == {"random_encoder", "raw_pixels"}
+    assert f"{one['accuracy']:.3f}" in result.stdout
+    assert str(folder) in result.stdout.splitlines()[-1]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["flags"]["rounds"] == 6
+    assert config["versions"]["tensorflow-federated"] == "0.87.0"
+
+
+@pytest.mark.slow
+def test_a_runs_output_is_its_own_words_only(finished):
+    _, result = finished
+    assert result.stderr == ""
+    first = result.stdout.splitlines()[0]
+    assert first.startswith("dcco on digits: 1438 images of 8x8x1 in 364 clients of 1 to 4 images")
+
+
+@pytest.mark.slow
+def test_metrics_have_one_row_a_round_with_what_the_rounds_did(finished):
+    folder, _ = finished
+    table = rows(folder)
+    assert [row["round"] for row in table] == list("123456")
+    for row in table:
+        assert float(row["loss"]) == pytest.approx(
+            float(row["on_diagonal"]) + 5 * float(row["off_diagonal"]), rel=1e-5
+        )
+        assert int(row["clients"]) == 32
+        assert 32 < int(row["samples"]) <= 128
+        assert int(row["bytes"]) > 32 * 1e5
+        assert float(row["encoding_std"]) > 0
+    assert [bool(row["knn_accuracy"]) for row in table] == [False, False, True] * 2
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_equals_never_stopped(finished, tmp_path):
+    expected, _ = finished
+    folder = tmp_path / "killed"
+    before = workers()
+    process = subprocess.Popen(
+        command("pretrain", f"--output_dir={folder}", *FEW),
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 150
+    while time.monotonic() < deadline:
+        if (folder / "metrics.csv").exists() and len(rows(folder)) >= 3:
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 10
+    while workers() - before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert workers() <= before
+    assert not (folder / "result.json").exists()
+
+    refused = run("pretrain", f"--output_dir={folder}", *FEW)
+    assert refused.returncode != 0
+    assert "--resume" in refused.stderr
+    other = run("pretrain", f"--output_dir={folder}", *FEW, "--resume", "--clients_per_round=8")
+    assert other.returncode != 0
+    assert "--clients_per_round=8 (the run has 32)" in other.stderr
+
+    resumed = run("pretrain", f"--output_dir={folder}", *FEW, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    one, other = encoder(expected), encoder(folder)
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name])
+    drop = {"seconds"}
+    for a, b in zip(rows(expected), rows(folder), strict=True):
+        assert {k: v for k, v in a.items() if k not in drop} == {
+            k: v for k, v in b.items() if k not in drop
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_saves_a_checkpoint_and_says_so(tmp_path, signal_number):
+    folder = tmp_path / "stopped"
+    flags = ["--rounds=500", "--checkpoint_every=400", "--eval_every=0", f"--output_dir={folder}"]
+    before = workers()
+    process = subprocess.Popen(
+        command("pretrain", *flags),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 150
+    while time.monotonic() < deadline:
+        if (folder / "metrics.csv").exists() and len(rows(folder)) >= 2:
+            break
+        time.sleep(0.05)
+    process.send_signal(signal_number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    done = len(rows(folder))
+    assert f"stopped after round {done} of 500" in out
+    assert (folder / "checkpoints" / f"round_{done}").is_dir()
+    assert workers() <= before
+
+
+@pytest.mark.slow
+def test_a_pipe_behind_a_run_ends(tmp_path):
+    flags = " ".join([*FEW, f"--output_dir={tmp_path / 'run'}"])
+    piped = f"{sys.executable} -m launch.pretrain {flags} | tee {tmp_path / 'log'}"
+    result = subprocess.run(
+        ["bash", "-c", piped], cwd=ROOT, capture_output=True, text=True, timeout=150
+    )
+    assert "written to" in result.stdout
+
+
+@pytest.mark.slow
+def test_evaluate_takes_over_the_runs_flags(finished, tmp_path):
+    folder, _ = finished
+    result = run("evaluate", f"--run={folder}", f"--output_dir={tmp_path}", "--label_draws=2",
+                 "--labels_per_class=1,5")  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    again = json.loads((tmp_path / "result_linear.json").read_text())
+    before = json.loads((folder / "result.json").read_text())
+    for a, b in zip(again, before, strict=True):
+        assert a["accuracy"] == pytest.approx(b["accuracy"], abs=0.01)
+        assert a["baselines"]["raw_pixels"] == b["baselines"]["raw_pixels"]
+    knn = run("evaluate", f"--run={folder}", f"--output_dir={tmp_path}", "--protocol=knn")
+    assert knn.returncode == 0, knn.stderr
+    (entry,) = json.loads((tmp_path / "result_knn.json").read_text())
+    assert entry["baselines"]["raw_pixels"]["accuracy"] > 0.9
+    missing = run("evaluate", f"--run={tmp_path / 'nowhere'}")
+    assert missing.returncode != 0
+    assert "nowhere holds no encoder" in missing.stderr
+
+
+@pytest.mark.slow
+def test_centralized_runs_and_resumes(tmp_path):
+    flags = ["--rounds=4", "--checkpoint_every=2", "--eval_every=0", f"--output_dir={tmp_path}/c"]
+    first = run("centralized", *flags)
+    assert first.returncode == 0, first.stderr
+    assert "centralized cco on digits" in first.stdout
+    assert len(rows(tmp_path / "c")) == 4
+    again = run("centralized", *flags, "--resume")
+    assert again.returncode == 0, again.stderr
+    assert len(rows(tmp_path / "c")) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("named", "flags"),
+    [("alpha", ["--alpha=-1"]), ("data_dir", ["--dataset=cifar10", "--data_dir=/nonexistent"])],
+)
+def test_bad_input_ends_a_script_with_one_line(tmp_path, named, flags):
+    result = run("pretrain", f"--output_dir={tmp_path / 'run'}", *flags)
+    assert result.returncode not in (0, None)
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    assert named in result.stderr
+
+
+@pytest.mark.slow
+def test_list_and_help_answer_at_once():
+    listed = run("pretrain", "--list")
+    assert listed.returncode == 0
+    for line in ("algorithm dcco", "dataset cifar10", "partition dirichlet", "encoder resnet14"):
+        assert any(text.startswith(line) for text in listed.stdout.splitlines()), line
+    helped = run("pretrain", "--help")
+    for flag in ("--algorithm", "--alpha", "--output_dir", "--checkpoint_every", "--fold"):
+        assert flag in helped.stdout
+
+
+def test_another_platform_gets_one_line():
+    # The check comes before anything heavy: a Python without any of the packages can run it.
+    program = (
+        "import sys, platform; platform.machine = lambda: 'arm64'; sys.path.insert(0, '.'); "
+        "import launch"
+    )
+    result = subprocess.run(
+        [sys.executable, "-S", "-c", program], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert "Linux x86-64 with Python 3.10 or 3.11" in result.stderr
+
+
+def test_the_wheel_holds_tff_ssl_only(tmp_path):
+    import shutil
+    import zipfile
+
+    source = tmp_path / "source"
+    shutil.copytree(
+        ROOT, source, ignore=shutil.ignore_patterns(".*", "results", "build", "*.egg-info")
+    )
+    build = "import setuptools.build_meta as b; b.build_wheel('wheel')"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
+    (wheel,) = (source / "wheel").glob("*.whl")
+    top = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"tff_ssl"}
+    assert "tff_ssl/worker_relay.py" in zipfile.ZipFile(wheel).namelist()
+
+
+def test_the_presets_name_flags_that_exist():
+    from absl import flags as absl_flags
+
+    known = (ROOT / "launch" / "flags.py").read_text()
+    for script in ("pretrain", "centralized"):
+        known += (ROOT / "launch" / f"{script}.py").read_text()
+    for preset in (ROOT / "launch" / "presets").glob("*.flags"):
+        for argument in absl_flags.FlagValues().read_flags_from_files([f"--flagfile={preset}"]):
+            name = argument.lstrip("-").split("=")[0]
+            assert f'"{name}"' in known, (preset.name, name)

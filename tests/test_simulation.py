@@ -1,0 +1,119 @@
+"""Folded rounds equal unfolded ones, and centralized steps on the same examples."""
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from datasets import federated, partition
+from datasets.image_dataset import Split
+from tff_ssl import centralized, cohort, simulation, views
+from tff_ssl.algorithms import dcco
+from tff_ssl.algorithms.task import Task
+from tff_ssl.models.dual_encoder import DualEncoder
+
+SEED = 11
+ROUNDS = 4
+MODEL = DualEncoder("tiny", (8, 8, 1), projector=(32, 16))
+
+
+def two_views(images, example_ids, round_number):
+    return views.two_views("affine", images, example_ids, seed=SEED, round_number=round_number)
+
+
+@pytest.fixture(scope="module")
+def split():
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (40, 8, 8, 1), np.uint8)
+    return Split(images, np.repeat(np.arange(4), 10).astype(np.int32), np.arange(40) + 100)
+
+
+@pytest.fixture(scope="module")
+def clients(split):
+    return partition.dirichlet(split.labels, np.random.default_rng(0), 0.0, 3)
+
+
+@pytest.fixture
+def build(tmp_path, split, clients):
+    store = tmp_path / "clients.sqlite"
+    federated.write_store(store, split, clients)
+    data = federated.StoredClientData(store)
+    element_type = tff.types.tensorflow_to_type(data.element_type_structure)
+    values = dcco.DCCOHyperparameters(
+        server_optimizer="sgd", server_learning_rate=0.05, micro_batch_size=4
+    )
+    process = dcco.build(Task(MODEL, two_views, element_type, ROUNDS), values).process
+
+    def with_groups(groups):
+        return simulation.LearningProcessSimulation(
+            process,
+            data.group_dataset_computation,
+            MODEL,
+            cohort.uniform_cohorts(len(clients), 6, SEED),
+            groups,
+            bytes_per_client=1000,
+        )
+
+    return with_groups
+
+
+def curve(run, rounds=ROUNDS):
+    state, rows = run.initialize(SEED), []
+    for r in range(rounds):
+        state, metrics = run.run_round(state, r)
+        rows.append(metrics)
+    return rows, run.encoder_weights(state)
+
+
+def assert_same_curve(one, other):
+    for a, b in zip(one[0], other[0], strict=True):
+        for name in ("loss", "on_diagonal", "off_diagonal", "encoding_std", "update_norm"):
+            assert a[name] == pytest.approx(b[name], rel=1e-3), name
+        assert a["samples"] == b["samples"]
+    for a, b in zip(one[1].trainable, other[1].trainable, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
+
+
+def test_folded_equals_unfolded(worker, build):
+    unfolded = curve(build(groups=0), rounds=2)
+    for groups in (1, 2):
+        assert_same_curve(curve(build(groups=groups), rounds=2), unfolded)
+
+
+def test_dcco_and_centralized_cco_have_the_same_curve(worker, build, split, clients):
+    cohorts = cohort.uniform_cohorts(len(clients), 6, SEED)
+    baseline = centralized.CentralizedCCO(
+        MODEL,
+        two_views,
+        split.images,
+        split.example_ids,
+        lambda step: np.concatenate([clients[c] for c in cohorts(step)]),
+        ROUNDS,
+        centralized.CentralizedHyperparameters(optimizer="sgd", learning_rate=0.05),
+    )
+    federated_curve = curve(build(groups=1))
+    assert_same_curve(federated_curve, curve(baseline))
+    losses = [row["loss"] for row in federated_curve[0]]
+    assert max(losses) > 1.05 * min(losses)  # The curve moves, so that its equality says something.
+
+
+def test_metrics_name_clients_samples_and_bytes(worker, build, clients):
+    rows, _ = curve(build(groups=1), rounds=1)
+    sizes = [len(clients[c]) for c in cohort.uniform_cohorts(len(clients), 6, SEED)(0)]
+    assert rows[0]["clients"] == 6
+    assert rows[0]["samples"] == sum(sizes)
+    assert rows[0]["bytes"] == 6000
+    assert rows[0]["dropped_clients"] == 0
+
+
+def test_flatten_metrics_keeps_leaves_only():
+    nested = {"a": {"loss": np.float32(2), "empty": ()}, "b": {"c": {"n": np.int64(3)}}, "d": ()}
+    assert simulation.flatten_metrics(nested) == {"loss": 2.0, "n": 3}
+
+
+def test_shuffled_batches_use_each_example_once_an_epoch():
+    batch = centralized.shuffled_batches(10, 3, seed=1)
+    for epoch in range(3):
+        seen = np.concatenate([batch(3 * epoch + i) for i in range(3)])
+        assert len(set(seen)) == 9
+    assert not np.array_equal(batch(0), batch(3))
+    np.testing.assert_array_equal(batch(4), centralized.shuffled_batches(10, 3, seed=1)(4))
