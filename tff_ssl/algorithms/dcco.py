@@ -27,6 +27,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
+from tff_ssl.algorithms import finite
+from tff_ssl.algorithms.micro_batches import mean_over_examples
 from tff_ssl.algorithms.task import Task
 from tff_ssl.losses import cco
 from tff_ssl.models.dual_encoder import DualEncoder
@@ -84,6 +86,32 @@ class ClientWorkState(NamedTuple):
     statistics: Any
 
 
+class LocalStatistics(NamedTuple):
+    """What a client sends in the first stage.
+
+    Attributes:
+      statistics: `EncodingStatistics` of its examples.
+      weight: N_k, or 0 where the statistics are not finite; float32.
+    """
+
+    statistics: Any
+    weight: Any
+
+
+class LocalUpdate(NamedTuple):
+    """What a client sends in the second stage.
+
+    Attributes:
+      result: `tff.learning.templates.ClientResult` with the model delta and N_k, or with zeros.
+      samples: N_k, int64.
+      dropped: 1 where the delta is not finite, else 0; int64.
+    """
+
+    result: Any
+    samples: Any
+    dropped: Any
+
+
 class DCCO(NamedTuple):
     """DCCO's computations; all three share one state, a `LearningAlgorithmState`.
 
@@ -101,6 +129,68 @@ class DCCO(NamedTuple):
     update_round: tff.learning.templates.LearningProcess
     downloads: tuple[tff.Type, ...]
     uploads: tuple[tff.Type, ...]
+
+
+def client_computations(
+    model: DualEncoder,
+    two_views: TwoViews,
+    hyperparameters: DCCOHyperparameters,
+    weights_type: tff.Type,
+    statistics_type: tff.Type,
+    examples_type: tff.Type,
+) -> tuple[tff.Computation, tff.Computation]:
+    """A client's work in the two stages.
+
+    Returns:
+      (weights, round number, examples) -> `LocalStatistics`, and
+      (weights, round number, aggregated statistics, examples) -> `LocalUpdate`.
+    """
+    batch_size = hyperparameters.micro_batch_size
+
+    @tf.autograph.experimental.do_not_convert
+    def statistics_of(weights, round_number, batch):
+        views = two_views(batch["image"], batch["example_id"], round_number)
+        f, g = tf.split(model.apply(weights, tf.concat(views, 0), training=True).z, 2)
+        return cco.encoding_statistics(f, g)
+
+    @tff.tensorflow.computation(weights_type, np.int64, examples_type)
+    @tf.function
+    def local_statistics(weights, round_number, examples):
+        mean, samples = mean_over_examples(
+            examples,
+            lambda batch: statistics_of(weights, round_number, batch),
+            cco.zero_statistics(model.projector[-1]),
+            batch_size,
+        )
+        statistics, is_finite = finite.zero_unless_finite(mean)
+        return LocalStatistics(statistics, tf.where(is_finite, tf.cast(samples, tf.float32), 0.0))
+
+    @tff.tensorflow.computation(weights_type, np.int64, statistics_type, examples_type)
+    @tf.function
+    def local_update(weights, round_number, aggregated, examples):
+        @tf.autograph.experimental.do_not_convert
+        def gradient(batch):
+            with tf.GradientTape() as tape:
+                tape.watch(weights.trainable)
+                local = statistics_of(weights, round_number, batch)
+                combined = cco.combined_statistics(local, aggregated)
+                loss = cco.cco_from_statistics(combined, hyperparameters.lambda_).loss
+            return tape.gradient(loss, weights.trainable)
+
+        zeros = tf.nest.map_structure(tf.zeros_like, weights.trainable)
+        mean, samples = mean_over_examples(examples, gradient, zeros, batch_size)
+        # TFF's convention: initial minus final weights, which the server takes as a gradient.
+        delta, is_finite = finite.zero_unless_finite(
+            tf.nest.map_structure(lambda g: hyperparameters.client_learning_rate * g, mean)
+        )
+        weight = tf.where(is_finite, tf.cast(samples, tf.float32), 0.0)
+        return LocalUpdate(
+            tff.learning.templates.ClientResult(delta, weight),
+            samples,
+            1 - tf.cast(is_finite, tf.int64),
+        )
+
+    return local_statistics, local_update
 
 
 def build_dcco(
@@ -146,10 +236,11 @@ def build_dcco(
     weight_type = tff.types.TensorType(np.float32)
     statistics_mean = (statistics_aggregator or mean).create(statistics_type, weight_type)
     update_mean = (update_aggregator or mean).create(weights_type.trainable, weight_type)
-    local_statistics, local_update = _client_computations(
-        model, two_views, hyperparameters, weights_type, statistics_type, element_type
+    examples_type = tff.types.SequenceType(element_type)
+    local_statistics, local_update = client_computations(
+        model, two_views, hyperparameters, weights_type, statistics_type, examples_type
     )
-    data_type = tff.types.FederatedType(tff.types.SequenceType(element_type), tff.CLIENTS)
+    data_type = tff.types.FederatedType(examples_type, tff.CLIENTS)
 
     @tff.tensorflow.computation
     def first_round():
@@ -231,7 +322,7 @@ def build_dcco(
             tff.learning.templates.ClientWorkProcess(initialize, next_fn),
             update_mean,
             tff.learning.templates.build_apply_optimizer_finalizer(
-                server_optimizer, weights_type, reject_non_finite_update
+                server_optimizer, weights_type, finite.reject_non_finite_update
             ),
         )
 
@@ -272,110 +363,3 @@ def build(task: Task, hyperparameters: DCCOHyperparameters) -> DCCO:
     return build_dcco(
         task.model, task.two_views, task.element_type, server_optimizer, hyperparameters
     )
-
-
-class LocalStatistics(NamedTuple):
-    """What a client sends in the first stage.
-
-    Attributes:
-      statistics: `EncodingStatistics` of its examples.
-      weight: N_k, or 0 where the statistics are not finite; float32.
-    """
-
-    statistics: Any
-    weight: Any
-
-
-class LocalUpdate(NamedTuple):
-    """What a client sends in the second stage.
-
-    Attributes:
-      result: `tff.learning.templates.ClientResult` with the model delta and N_k, or with zeros.
-      samples: N_k, int64.
-      dropped: 1 where the delta is not finite, else 0; int64.
-    """
-
-    result: Any
-    samples: Any
-    dropped: Any
-
-
-def _client_computations(
-    model, two_views, hyperparameters, weights_type, statistics_type, element_type
-):
-    """The clients' work in the two stages, as TFF computations."""
-    examples_type = tff.types.SequenceType(element_type)
-    d = model.projector[-1]
-
-    @tf.autograph.experimental.do_not_convert
-    def encode(weights, round_number, batch):
-        views = two_views(batch["image"], batch["example_id"], round_number)
-        z = model.apply(weights, tf.concat(views, 0), training=True).z
-        return tf.split(z, 2)
-
-    def sum_over_examples(examples, function, zeros):
-        """(sum over micro-batches of n * function(batch), sum of n), n the batch's size."""
-        total, samples = zeros, tf.constant(0, tf.int64)
-        # An iterator, since Dataset.reduce prepares its function anew in every call.
-        for batch in iter(examples.batch(hyperparameters.micro_batch_size)):
-            n = tf.shape(batch["example_id"])[0]
-            total = tf.nest.map_structure(
-                lambda t, v, n=n: t + tf.cast(n, t.dtype) * v, total, function(batch)
-            )
-            samples += tf.cast(n, tf.int64)
-        return total, samples
-
-    @tff.tensorflow.computation(weights_type, np.int64, examples_type)
-    @tf.function
-    def local_statistics(weights, round_number, examples):
-        total, samples = sum_over_examples(
-            examples,
-            lambda batch: cco.encoding_statistics(*encode(weights, round_number, batch)),
-            cco.zero_statistics(d),
-        )
-        mean = tf.nest.map_structure(lambda t: t / tf.cast(samples, t.dtype), total)
-        mean, finite = _zero_unless_finite(mean)
-        return LocalStatistics(mean, tf.where(finite, tf.cast(samples, tf.float32), 0.0))
-
-    @tff.tensorflow.computation(weights_type, np.int64, statistics_type, examples_type)
-    @tf.function
-    def local_update(weights, round_number, aggregated, examples):
-        @tf.autograph.experimental.do_not_convert
-        def gradient(batch):
-            with tf.GradientTape() as tape:
-                tape.watch(weights.trainable)
-                local = cco.encoding_statistics(*encode(weights, round_number, batch))
-                combined = cco.combined_statistics(local, aggregated)
-                loss = cco.cco_from_statistics(combined, hyperparameters.lambda_).loss
-            return tape.gradient(loss, weights.trainable)
-
-        zeros = tf.nest.map_structure(tf.zeros_like, weights.trainable)
-        total, samples = sum_over_examples(examples, gradient, zeros)
-        # TFF's convention: initial minus final weights, which the server takes as a gradient.
-        scale = hyperparameters.client_learning_rate / tf.cast(samples, tf.float32)
-        delta = tf.nest.map_structure(lambda t: scale * t, total)
-        delta, finite = _zero_unless_finite(delta)
-        weight = tf.where(finite, tf.cast(samples, tf.float32), 0.0)
-        return LocalUpdate(
-            tff.learning.templates.ClientResult(delta, weight),
-            samples,
-            1 - tf.cast(finite, tf.int64),
-        )
-
-    return local_statistics, local_update
-
-
-def _zero_unless_finite(structure):
-    """(structure, True), or (zeros, False) where it holds a NaN or an infinity."""
-    finite = tf.reduce_all(
-        tf.stack([tf.reduce_all(tf.math.is_finite(t)) for t in tf.nest.flatten(structure)])
-    )
-    zeroed = tf.nest.map_structure(lambda t: tf.where(finite, t, tf.zeros_like(t)), structure)
-    return zeroed, finite
-
-
-def reject_non_finite_update(state, update):
-    """TFF's rule (no finite client update, no step), with the norm of the update beside it."""
-    reject, measurements = tff.learning.templates.reject_non_finite_update(state, update)
-    norm = tf.linalg.global_norm(tf.nest.flatten(update))
-    return reject, collections.OrderedDict(update_norm=norm, **measurements)
