@@ -43,7 +43,7 @@ def main() -> None:
 
 def _settings(values: flags.FlagValues, used: tuple[str, ...]) -> dict[str, Any]:
     """What determines the partition; the flags that it does not use are left out."""
-    from launch import data
+    from launch import data, run_folder
 
     read = {flag: values[flag].value for flag in used}
     return {
@@ -52,10 +52,7 @@ def _settings(values: flags.FlagValues, used: tuple[str, ...]) -> dict[str, Any]
         "image_size": values.image_size,
         "partition": data.partition_name(values),
         "flags": {
-            # JSON has no infinity.
-            flag: str(value) if isinstance(value, float) and value == float("inf") else value
-            for flag, value in read.items()
-            if value is not None
+            flag: run_folder.json_value(value) for flag, value in read.items() if value is not None
         },
         "seed": values.seed,
     }

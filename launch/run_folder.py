@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -19,7 +20,12 @@ _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 
 def settings(script: str, args: flags.FlagValues) -> dict[str, Any]:
     """The script's flags by name."""
-    return {"script": script, **{flag.name: flag.value for flag in own_flags(args)}}
+    return {"script": script, **{flag.name: json_value(flag.value) for flag in own_flags(args)}}
+
+
+def json_value(value: Any) -> Any:
+    """JSON has no infinity (`--alpha=inf`)."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def own_flags(args: flags.FlagValues) -> list[flags.Flag]:

@@ -73,12 +73,14 @@ def assert_same_curve(one, other):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_folded_equals_unfolded(worker, build):
     unfolded = curve(build(groups=0), rounds=2)
     for groups in (1, 2):
         assert_same_curve(curve(build(groups=groups), rounds=2), unfolded)
 
 
+@pytest.mark.slow
 def test_dcco_and_centralized_cco_have_the_same_curve(worker, build, split, clients):
     cohorts = cohort.uniform_cohorts(len(clients), 6, SEED)
     baseline = centralized.CentralizedCCO(

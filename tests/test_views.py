@@ -66,6 +66,7 @@ _ODD_POLICIES = {  # Ranges of zero are constants, which the graph optimizer fol
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*views.POLICIES, *_ODD_POLICIES])
 def test_view_has_the_same_bits_in_graphs(name, capfd):
     policy = views.POLICIES.get(name) or _ODD_POLICIES[name]

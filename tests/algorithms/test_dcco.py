@@ -148,6 +148,7 @@ def test_the_two_halves_equal_the_round_to_the_last_bit(worker, computations):
         state = whole.state
 
 
+@pytest.mark.slow
 def test_the_halves_are_one_stage_computations(computations):
     for half in (computations.statistics_round, computations.update_round):
         process = tff.templates.IterativeProcess(half.initialize, _as_pair(half))
@@ -168,6 +169,7 @@ def _as_pair(half):
     return pair
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batch_size", [1, 64])
 def test_micro_batches_do_not_change_the_result(worker, computations, micro_batch_size):
     other = build(hyperparameters={"micro_batch_size": micro_batch_size})
@@ -179,6 +181,7 @@ def test_micro_batches_do_not_change_the_result(worker, computations, micro_batc
     assert_equal_steps(state.global_model_weights.trainable, actual, steps)
 
 
+@pytest.mark.slow
 def test_a_client_without_a_finite_update_is_dropped_and_counted(worker, computations):
     def spoiled(images, example_ids, round_number):
         bad = tf.reshape(tf.equal(example_ids, 3), [-1, 1, 1, 1])
@@ -197,6 +200,7 @@ def test_a_client_without_a_finite_update_is_dropped_and_counted(worker, computa
     assert_equal_steps(before, output.state.global_model_weights.trainable, gradients)
 
 
+@pytest.mark.slow
 def test_a_round_without_any_finite_update_changes_nothing(worker):
     def all_nan(images, example_ids, round_number):
         x = tf.cast(images, tf.float32) * np.float32(np.nan)
@@ -213,6 +217,7 @@ def test_a_round_without_any_finite_update_changes_nothing(worker):
         np.testing.assert_array_equal(before, after)
 
 
+@pytest.mark.slow
 def test_both_aggregators_are_the_callers(worker, computations):
     bound = 1e-3
     clipped = tff.aggregators.clipping_factory(bound, tff.aggregators.MeanFactory())
@@ -228,6 +233,7 @@ def test_both_aggregators_are_the_callers(worker, computations):
     assert statistics_clipped["client_work"]["encoding_std"] < 0.1 * plain
 
 
+@pytest.mark.slow
 def test_the_clients_learning_rate_scales_the_update(worker, computations):
     cohort = [client(np.arange(N))]
     state = initial_state(computations.process)
