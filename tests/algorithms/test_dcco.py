@@ -181,6 +181,17 @@ def test_micro_batches_do_not_change_the_result(worker, computations, micro_batc
     assert_equal_steps(state.global_model_weights.trainable, actual, steps)
 
 
+def test_a_client_without_examples_is_dropped_and_counted(worker, computations):
+    state = initial_state(computations.process)
+    nothing = np.zeros(0, np.int64)
+    output = computations.process.next(state, [client(np.arange(N)), client(nothing)])
+    assert output.metrics["client_work"]["dropped_clients"] == 1
+    assert output.metrics["client_work"]["samples"] == N
+    _, gradients = centralized_gradient(state.global_model_weights.trainable, np.arange(N))
+    before = state.global_model_weights.trainable
+    assert_equal_steps(before, output.state.global_model_weights.trainable, gradients)
+
+
 @pytest.mark.slow
 def test_a_client_without_a_finite_update_is_dropped_and_counted(worker, computations):
     def spoiled(images, example_ids, round_number):

@@ -147,14 +147,13 @@ def client_computations(
     """
     batch_size = hyperparameters.micro_batch_size
 
-    @tf.autograph.experimental.do_not_convert
     def statistics_of(weights, round_number, batch):
         views = two_views(batch["image"], batch["example_id"], round_number)
         f, g = tf.split(model.apply(weights, tf.concat(views, 0), training=True).z, 2)
         return cco.encoding_statistics(f, g)
 
     @tff.tensorflow.computation(weights_type, np.int64, examples_type)
-    @tf.function
+    @tf.function(autograph=False)
     def local_statistics(weights, round_number, examples):
         mean, samples = mean_over_examples(
             examples,
@@ -166,9 +165,8 @@ def client_computations(
         return LocalStatistics(statistics, tf.where(is_finite, tf.cast(samples, tf.float32), 0.0))
 
     @tff.tensorflow.computation(weights_type, np.int64, statistics_type, examples_type)
-    @tf.function
+    @tf.function(autograph=False)
     def local_update(weights, round_number, aggregated, examples):
-        @tf.autograph.experimental.do_not_convert
         def gradient(batch):
             with tf.GradientTape() as tape:
                 tape.watch(weights.trainable)
