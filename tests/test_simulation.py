@@ -16,7 +16,11 @@ ROUNDS = 4
 MODEL = DualEncoder("tiny", (8, 8, 1), projector=(32, 16))
 
 
+TRACES = []
+
+
 def two_views(images, example_ids, round_number):
+    TRACES.append(images)  # Python runs when a graph is made, and not when it is computed.
     return views.two_views("affine", images, example_ids, seed=SEED, round_number=round_number)
 
 
@@ -105,6 +109,15 @@ def test_metrics_name_clients_samples_and_bytes(worker, build, clients):
     assert rows[0]["samples"] == sum(sizes)
     assert rows[0]["bytes"] == 6000
     assert rows[0]["dropped_clients"] == 0
+
+
+def test_rounds_do_not_trace_again(worker, build):
+    run = build(groups=1)
+    state, _ = run.run_round(run.initialize(SEED), 0)
+    before = len(TRACES)
+    for r in range(1, 4):
+        state, _ = run.run_round(state, r)
+    assert len(TRACES) == before > 0
 
 
 def test_flatten_metrics_keeps_leaves_only():

@@ -95,7 +95,7 @@ def test_weights_of_another_model_are_refused():
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"encoder": "vgg"}, "encoder must be one of small"),
+        ({"encoder": "vgg"}, "encoder must be one of tiny, small"),
         ({"norm": "layer"}, "norm must be group or batch"),
         ({"projector": (12, 8)}, "multiples of 8"),
         ({"projector": (0,)}, "at least 1"),
