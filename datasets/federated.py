@@ -9,7 +9,6 @@ import collections
 import os
 import pathlib
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -45,22 +44,20 @@ def write_store(
     """
     path = pathlib.Path(path)
     _check_partition(len(split), partition)
+    # One name, so that what a killed program leaves is overwritten by the next.
+    partial = path.with_name(f"{path.name}.partial")
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".partial")
-    except OSError as error:
-        raise DatasetError(f"{path} cannot be written: {error.strerror}") from error
-    os.close(handle)
-    try:
-        connection = sqlite3.connect(name)
+        partial.unlink(missing_ok=True)
+        connection = sqlite3.connect(partial)
         try:
             _fill(connection, split, partition)
         finally:
             connection.close()
-        os.replace(name, path)
+        os.replace(partial, path)
     except (OSError, sqlite3.Error) as error:
         raise DatasetError(f"{path} cannot be written: {error}") from error
     finally:
-        pathlib.Path(name).unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def _check_partition(num_examples: int, partition: Sequence[npt.NDArray[np.int64]]) -> None:

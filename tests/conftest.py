@@ -2,10 +2,17 @@
 
 import os
 import pathlib
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import pytest
+
+
+def pytest_sessionfinish():
+    """Takes away TFF's default context, which complains when it is collected at the exit."""
+    if "tensorflow_federated" in sys.modules:
+        from tff_ssl import execution  # noqa: F401
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import tensorflow_federated as tff
 
 from tff_ssl import program
 from tff_ssl.errors import TrainingError
@@ -57,6 +58,25 @@ def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_from_it(tmp_path):
     assert again.rounds == [5, 6]
     assert state["total"] == sum(range(7))
     np.testing.assert_array_equal(state["vector"], np.full([2, 3], 7, np.float32))
+    assert [row["round"] for row in rows(tmp_path)] == [str(r) for r in range(1, 8)]
+
+
+def test_ctrl_c_while_a_row_is_written_loses_nothing(tmp_path, monkeypatch):
+    release = tff.program.CSVFileReleaseManager.release
+
+    async def interrupted(self, value, key):
+        if key == 5:
+            raise KeyboardInterrupt
+        await release(self, value, key)
+
+    monkeypatch.setattr(tff.program.CSVFileReleaseManager, "release", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loop(tmp_path).run(Counting(), seed=0)
+    monkeypatch.undo()
+    again = Counting()
+    state = loop(tmp_path).run(again, seed=0)
+    assert again.rounds == [4, 5, 6]
+    assert state["total"] == sum(range(7))
     assert [row["round"] for row in rows(tmp_path)] == [str(r) for r in range(1, 8)]
 
 
@@ -120,6 +140,14 @@ def test_an_empty_checkpoint_folder_falls_back_too(tmp_path):
     again = Counting()
     loop(tmp_path, rounds=5).run(again, seed=0)
     assert again.rounds == [3, 4]
+
+
+def test_what_a_killed_run_was_writing_is_removed(tmp_path):
+    (tmp_path / "checkpoints" / "round_3_temp1234" / "variables").mkdir(parents=True)
+    (tmp_path / "metrics.csv_temp4321").write_text("round,loss")
+    loop(tmp_path, rounds=3).run(Counting(), seed=0)
+    assert {p.name for p in tmp_path.iterdir()} == {"checkpoints", "metrics.csv", "tensorboard"}
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["round_3"]
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_the_round(tmp_path):

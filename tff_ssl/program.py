@@ -56,6 +56,7 @@ class Program:
           TrainingError: If the loss is no longer finite.
           KeyboardInterrupt: After a checkpoint, if the user stops the run.
         """
+        self._clean_up()
         state, done = self._restore(simulation.initialize(seed))
         trim_metrics(self._metrics_path, done)
         releases = [
@@ -66,10 +67,11 @@ class Program:
         progress = _Progress(done, self.rounds)
         try:
             while done < self.rounds:
-                state, metrics = self._round(simulation, state, done)
-                done += 1
+                following, metrics = self._round(simulation, state, done)
                 for manager in releases:
-                    asyncio.run(manager.release(metrics, done))
+                    asyncio.run(manager.release(metrics, done + 1))
+                # Only now: a checkpoint of a round without its row could not be gone on from.
+                state, done = following, done + 1
                 progress.show(done, metrics)
                 if done % self.checkpoint_every == 0 or done == self.rounds:
                     self._save(state, done)
@@ -111,6 +113,13 @@ class Program:
         # One that could not be read when this run was resumed.
         shutil.rmtree(self.output_dir / "checkpoints" / f"{CHECKPOINT_PREFIX}{done}", True)
         asyncio.run(self._checkpoints.save(pack(state), done))
+
+    def _clean_up(self) -> None:
+        """Removes what a killed run was writing at that moment."""
+        for folder in self.output_dir.glob(f"checkpoints/{CHECKPOINT_PREFIX}*_temp*"):
+            shutil.rmtree(folder)
+        for file in self.output_dir.glob("metrics.csv_temp*"):
+            file.unlink()
 
     def _restore(self, initial: Any) -> tuple[Any, int]:
         """The newest state that can be read, and its round; the initial state if there is none."""
