@@ -166,7 +166,8 @@ def _model_and_views(projection: int, seed: int):
 def centralized_step(samples: int, projection: int, seed: int) -> Generator[None, None, None]:
     """The plain TensorFlow step on a whole batch; one step a turn, the first before the first."""
     _quiet()
-    from tff_ssl import centralized
+    # `execution` takes away TFF's default context, which complains at the exit when never used.
+    from tff_ssl import centralized, execution  # noqa: F401
 
     model, two_views = _model_and_views(projection, seed)
     run = centralized.CentralizedCCO(
