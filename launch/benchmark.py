@@ -1,4 +1,7 @@
-"""Times DCCO's round against the centralized TensorFlow step on as many samples, in one run.
+"""Times federated rounds against the same work in plain TensorFlow, in one run.
+
+One-step rounds (DCCO, and FedAvg with the contrastive loss) are compared with the centralized step
+on as many samples; rounds of several local steps with the same steps in one plain loop.
 
 Each measured program is a process of its own, so that its memory is its own; they take turns, so
 that a noisy machine is noisy for all of them. Data reading and views are part of every step.
@@ -15,6 +18,12 @@ from launch import app
 
 launch.flags.define_common_flags()
 flags.DEFINE_list("splits", ["512x1", "128x4", "32x16"], "CLIENTSxSAMPLES of the rounds measured.")
+flags.DEFINE_list(
+    "parts",
+    ["dcco", "fedavg", "local_steps"],
+    "What to measure: dcco and fedavg, rounds of one step at each of --splits; local_steps, rounds "
+    "of several local steps.",
+)
 flags.DEFINE_integer(
     "repetitions", 5, "Timed steps of each program, after one to warm up.", lower_bound=1
 )
@@ -22,24 +31,43 @@ flags.DEFINE_integer("projection", 512, "Width of the projector's three layers."
 flags.DEFINE_integer(
     "steady_rounds",
     0,
-    "Also run so many rounds of the first split, and report the growth of memory over them.",
+    "Also run so many rounds of DCCO at the first split, and report memory and time over them.",
     lower_bound=0,
 )
 flags.adopt_module_key_flags(launch.flags)
 
 
+# (what, clients, samples, local steps, batch size; 0 for all of a client's samples)
+_LOCAL_STEPS = (
+    ("128 clients x 4 samples x 4 steps", 128, 4, 4, 0),
+    ("1 client, 64 steps of 32", 1, 512, 64, 32),
+)
+
+
 def main() -> None:
     from launch import measure, run_folder
+    from tff_ssl.errors import ConfigurationError
 
     args = flags.FLAGS
     splits = [_parse_split(text) for text in args.splits]
+    unknown = set(args.parts) - {"dcco", "fedavg", "local_steps"}
+    if unknown:
+        raise ConfigurationError(f"--parts takes dcco, fedavg, local_steps; got {sorted(unknown)}")
     folder = measure.output_folder(args.output_dir)
     print(
         f"small ResNet, 32x32x3, projector 3 x {args.projection}, views byol_no_blur; "
-        f"{args.repetitions} repetitions, programs in turn"
+        f"{args.repetitions} repetitions, programs in turn",
+        flush=True,
     )
+    results: dict[str, Any] = {"centralized": None, "rounds": [], "local_steps": []}
     with tempfile.TemporaryDirectory(prefix="tff_ssl_benchmark_") as scratch:
-        results = _measure(splits, scratch, args)
+        for algorithm, objective in (("dcco", "cco"), ("fedavg", "nt_xent")):
+            if algorithm in args.parts:
+                step, rounds = _measure_rounds(algorithm, objective, splits, scratch, args)
+                results["centralized"] = results["centralized"] or step
+                results["rounds"] += rounds
+        if "local_steps" in args.parts:
+            results["local_steps"] = [_measure_steps(s, scratch, args) for s in _LOCAL_STEPS]
     run_folder.write_json(folder / "benchmark.json", results)
     _print(results)
     print(f"\nwritten to {folder / 'benchmark.json'}")
@@ -54,63 +82,108 @@ def _parse_split(text: str) -> tuple[int, int]:
     return int(clients), int(samples)
 
 
-def _measure(splits, scratch: str, args: flags.FlagValues) -> dict[str, Any]:
+def _measure_rounds(algorithm, objective, splits, scratch, args):
+    """(the centralized step, rounds at each split), measured in turn."""
     from launch import measure
 
-    sizes = sorted({clients * samples for clients, samples in splits})
-    rounds = []
-    centralized = None
-    for size in sizes:
+    step, rounds = None, []
+    # A client's own loss needs two samples.
+    splits = [s for s in splits if algorithm == "dcco" or s[1] > 1]
+    for size in sorted({clients * samples for clients, samples in splits}):
         same = [split for split in splits if split[0] * split[1] == size]
         programs = {
-            "centralized": measure.Child(measure.centralized_step, size, args.projection, args.seed)
+            "centralized": measure.Child(
+                measure.centralized_step, size, args.projection, args.seed, objective
+            )
         }
         for clients, samples in same:
             programs[f"{clients}x{samples}"] = measure.Child(
-                measure.dcco_round, clients, samples, args.projection, args.seed, scratch
-            )
+                measure.federated_round, algorithm, objective, {}, clients, samples,
+                args.projection, args.seed, scratch,
+            )  # fmt: skip
         try:
             seconds = measure.in_turn(programs, args.repetitions)
             peaks = {name: child.peak_rss_mb() for name, child in programs.items()}
-            step = statistics.median(seconds["centralized"])
-            centralized = centralized or {
-                "samples": size, "seconds": step, "peak_rss_mb": peaks["centralized"],
-            }  # fmt: skip
+            step = step or {
+                "samples": size,
+                "seconds": statistics.median(seconds["centralized"]),
+                "peak_rss_mb": peaks["centralized"],
+            }
             for clients, samples in same:
                 name = f"{clients}x{samples}"
-                pairs = zip(seconds[name], seconds["centralized"], strict=True)
                 rounds.append(
                     {
-                        "algorithm": "dcco",
+                        "algorithm": algorithm,
                         "clients": clients,
                         "samples_per_client": samples,
                         "seconds": statistics.median(seconds[name]),
-                        # Of each repetition's own pair: the machine's mood is then the same.
-                        "ratio": statistics.median(a / b for a, b in pairs),
+                        "ratio": _ratio(seconds[name], seconds["centralized"]),
                         "peak_rss_mb": peaks[name],
                         "first_round_seconds": programs[name].first_seconds,
                     }
                 )
-                if args.steady_rounds and len(rounds) == 1:
+                if args.steady_rounds and algorithm == "dcco" and len(rounds) == 1:
                     rounds[0]["steady"] = measure.steady(programs[name], args.steady_rounds)
         finally:
             for child in programs.values():
                 child.close()
-    return {"centralized": centralized, "rounds": rounds}
+    return step, rounds
+
+
+def _measure_steps(what, scratch: str, args: flags.FlagValues) -> dict[str, Any]:
+    """A FedAvg round of several local steps against the same steps in a plain loop."""
+    from launch import measure
+
+    name, clients, samples, steps, batch_size = what
+    values = {"local_steps": steps, "batch_size": batch_size, "client_learning_rate": 0.01}
+    programs = {
+        "plain": measure.Child(
+            measure.plain_local_steps, clients, samples, steps, batch_size, args.projection,
+            args.seed,
+        ),
+        "round": measure.Child(
+            measure.federated_round, "fedavg", "nt_xent", values, clients, samples,
+            args.projection, args.seed, scratch,
+        ),
+    }  # fmt: skip
+    try:
+        seconds = measure.in_turn(programs, args.repetitions)
+    finally:
+        for child in programs.values():
+            child.close()
+    return {
+        "name": name,
+        "clients": clients,
+        "samples_per_client": samples,
+        "local_steps": steps,
+        "plain_seconds": statistics.median(seconds["plain"]),
+        "seconds": statistics.median(seconds["round"]),
+        "ratio": _ratio(seconds["round"], seconds["plain"]),
+    }
+
+
+def _ratio(seconds: list[float], baseline: list[float]) -> float:
+    """Median ratio of each repetition's own pair: the machine's mood is then the same."""
+    return statistics.median(a / b for a, b in zip(seconds, baseline, strict=True))
 
 
 def _print(results: dict[str, Any]) -> None:
-    step = results["centralized"]
-    print(f"\n{'':24}{'seconds':>10}{'ratio':>8}{'peak MB':>10}")
-    print(
-        f"{'centralized, ' + str(step['samples']):24}{step['seconds']:10.2f}{1:8.2f}"
-        f"{step['peak_rss_mb']:10.0f}"
-    )
+    if results["rounds"]:
+        step = results["centralized"]
+        print(f"\n{'':36}{'seconds':>10}{'ratio':>8}{'peak MB':>10}")
+        print(
+            f"{'centralized, ' + str(step['samples']):36}{step['seconds']:10.2f}{1:8.2f}"
+            f"{step['peak_rss_mb']:10.0f}"
+        )
     for row in results["rounds"]:
-        name = f"dcco, {row['clients']} x {row['samples_per_client']}"
-        print(f"{name:24}{row['seconds']:10.2f}{row['ratio']:8.2f}{row['peak_rss_mb']:10.0f}")
+        name = f"{row['algorithm']}, {row['clients']} x {row['samples_per_client']}"
+        print(f"{name:36}{row['seconds']:10.2f}{row['ratio']:8.2f}{row['peak_rss_mb']:10.0f}")
         if "steady" in row:
             print(f"  {row['steady']}")
+    if results["local_steps"]:
+        print(f"\n{'':36}{'seconds':>10}{'ratio':>8}   (against a plain loop)")
+    for row in results["local_steps"]:
+        print(f"{row['name']:36}{row['seconds']:10.2f}{row['ratio']:8.2f}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ launch.flags.define_data_flags()
 launch.flags.define_model_flags()
 launch.flags.define_training_flags(rounds=400, what="steps")
 launch.flags.define_probe_flags()
-flags.DEFINE_enum("objective", "cco", ["cco"], "The loss.")
+flags.DEFINE_string("objective", "cco", "The loss; --list shows them.")
 flags.DEFINE_integer("batch_size", 128, "Examples of a step (--batches=shuffled).", lower_bound=2)
 flags.DEFINE_enum(
     "batches",
@@ -26,6 +26,13 @@ flags.DEFINE_integer(
     "clients_per_round",
     32,
     "Clients whose examples are a batch (--batches=cohorts).",
+    lower_bound=1,
+)
+flags.DEFINE_integer(
+    "train_labels",
+    None,
+    "supervised: train on so many labelled images, drawn by --seed and split evenly over the "
+    "classes. Default: all that have a label.",
     lower_bound=1,
 )
 flags.adopt_module_key_flags(launch.flags)
@@ -43,8 +50,10 @@ def _list() -> None:
     import dataclasses
 
     from tff_ssl import centralized
+    from tff_ssl.objectives import OBJECTIVES
 
-    print("objective cco")
+    for name, objective in OBJECTIVES.items():
+        print(f"objective {name}  {objective.summary}")
     for field in dataclasses.fields(centralized.CentralizedHyperparameters):
         print(f"hparam {field.name.rstrip('_')}={field.default}")
 
@@ -58,6 +67,7 @@ def _train(args: flags.FlagValues) -> None:
 
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, args.hparam)
     dataset = data.load_dataset(args)
+    train = _training_images(dataset, args)
     if args.batches == "cohorts":
         clients = data.partition_dataset(dataset, args)
         cohorts = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)
@@ -66,34 +76,79 @@ def _train(args: flags.FlagValues) -> None:
             return np.concatenate([clients[c] for c in np.sort(cohorts(step))])
 
     else:
-        batches = centralized.shuffled_batches(len(dataset.train), args.batch_size, args.seed)
-    model = data.build_model(dataset, args)
+        batches = centralized.shuffled_batches(len(train), args.batch_size, args.seed)
+    model = data.build_model(dataset, args, args.objective)
     try:
-        run = centralized.CentralizedCCO(
+        run = centralized.Centralized(
+            args.objective,
             model,
-            data.two_views(dataset, args),
-            dataset.train.images,
-            dataset.train.example_ids,
+            data.two_views(dataset, args, args.objective),
+            train.images,
+            train.example_ids,
             batches,
             args.rounds,
             values,
+            train.labels,
         )
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
     probing.check_labels(dataset, args)
     folder = data.default_output_dir("centralized", args)
     run_folder.open_run(folder, run_folder.settings("centralized", args), args.resume)
+    policy = data.view_policy(dataset, args, args.objective)
     print(
-        f"centralized cco on {dataset.name}: {len(dataset.train)} images, "
+        f"centralized {args.objective} on {dataset.name}: {len(train)} images, "
         f"{args.rounds} steps of {len(batches(0))} ({args.batches})\n"
-        f"model: {args.encoder} encoder and projector, {model.parameter_count:,} parameters, "
-        f"views {data.view_policy(dataset, args)} {model.image_shape[0]}x{model.image_shape[1]}\n"
+        f"model: {args.encoder} encoder and heads, {model.parameter_count:,} parameters, "
+        f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
         f"{values}\nresults go to {folder}/",
         flush=True,
     )
     training.train_and_probe(
-        run, model, dataset, folder, args, {"algorithm": "centralized", "rounds": args.rounds}
+        run,
+        model,
+        dataset,
+        folder,
+        args,
+        {
+            "algorithm": "centralized",
+            "objective": args.objective,
+            "rounds": args.rounds,
+            "train_images": len(train),
+        },
     )
+
+
+def _training_images(dataset, args: flags.FlagValues):
+    """All training images, or the labelled ones that `--train_labels` asks for."""
+    import numpy as np
+
+    from tff_ssl.errors import ConfigurationError
+    from tff_ssl.evaluation import labels
+    from tff_ssl.objectives import OBJECTIVES
+
+    if args.objective not in OBJECTIVES:
+        raise ConfigurationError(
+            f"--objective must be one of {', '.join(OBJECTIVES)}; got {args.objective!r}"
+        )
+    if not OBJECTIVES[args.objective].supervised:
+        if args.train_labels:
+            raise ConfigurationError("--train_labels needs --objective=supervised")
+        return dataset.train
+    if args.batches == "cohorts":
+        raise ConfigurationError("--objective=supervised needs --batches=shuffled")
+    if not args.train_labels:
+        labelled = np.flatnonzero(dataset.train.labels >= 0)
+        if len(labelled) == 0:
+            raise ConfigurationError(f"--dataset={args.dataset} has no labels to train with")
+        return dataset.train.take(labelled)
+    try:
+        chosen = labels.draw_labels(
+            dataset.train.labels, np.random.default_rng([args.seed, 0]), total=args.train_labels
+        )
+    except ValueError as error:
+        raise ConfigurationError(f"--train_labels: {error}") from error
+    return dataset.train.take(chosen)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from datasets.image_dataset import ImageDataset
 from tff_ssl import views
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.models.two_towers import Model, TwoTowers
+from tff_ssl.objectives import OBJECTIVES
 from tff_ssl.views import TwoViews
 
 _DIGITS_VIEW_SIZE = 16  # At 8x8, three stages of a ResNet would see 2x2 pixels.
@@ -42,9 +44,11 @@ def partition_dataset(dataset: ImageDataset, args: flags.FlagValues) -> list[np.
     )
 
 
-def view_policy(dataset: ImageDataset, args: flags.FlagValues) -> str:
+def view_policy(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> str:
     """The name of the augmentation policy."""
     default = {"digits": "affine", "case_folder": "skin"}.get(dataset.name, "byol_no_blur")
+    if OBJECTIVES[objective].supervised and dataset.name != "digits":
+        default = "flip"
     name = args.views or default
     if name not in views.POLICIES:
         raise ConfigurationError(
@@ -60,9 +64,9 @@ def view_size(dataset: ImageDataset, args: flags.FlagValues) -> int | None:
     return args.view_size
 
 
-def two_views(dataset: ImageDataset, args: flags.FlagValues) -> TwoViews:
+def two_views(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> TwoViews:
     """(images, example ids, round) -> two views, with the flags' policy and seed."""
-    policy, size, seed = view_policy(dataset, args), view_size(dataset, args), args.seed
+    policy, size, seed = view_policy(dataset, args, objective), view_size(dataset, args), args.seed
 
     def make(images, example_ids, round_number):
         return views.two_views(
@@ -72,21 +76,42 @@ def two_views(dataset: ImageDataset, args: flags.FlagValues) -> TwoViews:
     return make
 
 
-def build_model(dataset: ImageDataset, args: flags.FlagValues) -> DualEncoder:
-    """The model that the flags describe."""
+def build_model(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> Model:
+    """The model that the flags describe, with the heads that the objective needs."""
     height, width, channels = dataset.train.images.shape[1:]
     size = view_size(dataset, args)
     shape = (size, size, channels) if size else (height, width, channels)
+    projector, predictor = (
+        _widths("projector", args.projector),
+        _widths("predictor", args.predictor),
+    )
+    needs = OBJECTIVES[objective]
+    if needs.predictor and not predictor and projector:
+        predictor = (projector[0], projector[-1])
+    classes = len(dataset.class_names) if needs.supervised else 0
     try:
-        projector = tuple(int(units) for units in args.projector)
+        model = DualEncoder(
+            args.encoder,
+            shape,
+            () if needs.supervised else projector,
+            predictor if needs.predictor else (),
+            norm=args.norm,
+            classes=classes,
+        )
+        return model if args.towers == "one" else TwoTowers(model, args.towers)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"--encoder, --projector, --predictor, --towers or --norm: {error}"
+        ) from error
+
+
+def _widths(flag: str, texts: list[str]) -> tuple[int, ...]:
+    try:
+        return tuple(int(units) for units in texts)
     except ValueError:
         raise ConfigurationError(
-            f"--projector must be numbers such as 256,256,256; got {','.join(args.projector)!r}"
+            f"--{flag} must be numbers such as 256,256,256; got {','.join(texts)!r}"
         ) from None
-    try:
-        return DualEncoder(args.encoder, shape, projector, norm=args.norm)
-    except ValueError as error:
-        raise ConfigurationError(f"--encoder, --projector or --norm: {error}") from error
 
 
 def default_output_dir(script: str, args: flags.FlagValues) -> pathlib.Path:

@@ -1,8 +1,12 @@
-"""Evaluates a frozen encoder: linear probes or a kNN classifier, beside the untrained encoder and
-raw pixels.
+"""Evaluates an encoder beside the untrained encoder and raw pixels.
 
 --run is the folder of a pretraining run, whose data and model flags then hold unless given anew, or
-the folder of a SavedModel encoder.
+the folder of a SavedModel encoder. Protocols:
+  linear           a linear classifier on the frozen encoder, with few labels;
+  knn              a nearest-neighbour classifier on the frozen encoder, with all labels;
+  finetune         encoder and classifier trained together on few labels;
+  semi_supervised  the same with 1 % and 10 % of the labels;
+  transfer         linear, on another data set (--dataset) than the encoder was trained on.
 """
 
 import json
@@ -19,11 +23,38 @@ launch.flags.define_data_flags()
 launch.flags.define_model_flags()
 launch.flags.define_probe_flags()
 flags.DEFINE_string("run", None, "Folder of a pretraining run, or of a SavedModel encoder.")
-flags.DEFINE_enum("protocol", "linear", ["linear", "knn"], "What to do with the encoder.")
+flags.DEFINE_enum(
+    "protocol",
+    "linear",
+    ["linear", "knn", "finetune", "semi_supervised", "transfer"],
+    "What to do with the encoder.",
+)
+flags.DEFINE_list(
+    "label_fractions", ["0.01", "0.1"], "semi_supervised: fractions of the training labels."
+)
+flags.DEFINE_integer(
+    "finetune_steps",
+    None,
+    "Steps of fine-tuning. Default: the DCCO paper's, 100 from 1600 labels on, else 40.",
+    lower_bound=1,
+)
+flags.DEFINE_integer(
+    "finetune_batch_size",
+    None,
+    "Labels of a step of fine-tuning. Default: the paper's, 256 from 1600 labels on, else 128.",
+    lower_bound=1,
+)
+flags.DEFINE_float(
+    "finetune_learning_rate",
+    None,
+    "Initial learning rate of fine-tuning (Adam). Default: the paper's, 0.005.",
+    lower_bound=1e-12,
+)
 flags.adopt_module_key_flags(launch.flags)
 
 _OF_THE_RUN = (
-    "dataset", "data_dir", "image_size", "encoder", "projector", "norm", "view_size", "seed",
+    "dataset", "data_dir", "image_size", "encoder", "projector", "towers", "norm", "view_size",
+    "seed", "probe", "per_case",
 )  # fmt: skip
 
 
@@ -34,49 +65,110 @@ def main() -> None:
     if not args.run:
         raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
     folder = pathlib.Path(args.run)
-    encoder_folder = _take_settings(folder, args)
-    _evaluate(encoder_folder, pathlib.Path(args.output_dir or folder), args)
+    encoder_folder, trained_on = _take_settings(folder, args)
+    _evaluate(encoder_folder, trained_on, pathlib.Path(args.output_dir or folder), args)
 
 
-def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> pathlib.Path:
-    """Takes over a run's flags that are not given anew; returns the folder of the encoder."""
+def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> tuple[pathlib.Path, str | None]:
+    """Takes over a run's flags that are not given anew.
+
+    Returns:
+      The folder of the encoder, and the data set that it was trained on, where it is known.
+    """
     from tff_ssl.errors import ConfigurationError
 
     config = folder / "config.json"
     if not config.exists():
-        return folder
+        return folder, None
     try:
         settings = json.loads(config.read_text())["flags"]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{config} cannot be read: {error}") from error
+    trained_on = settings.get("dataset")
+    if args.protocol == "transfer" and args.dataset == trained_on:
+        raise ConfigurationError(
+            f"--protocol=transfer needs another --dataset than the run's, {trained_on}"
+        )
+    elsewhere = args.dataset != trained_on and args["dataset"].present
     for name in _OF_THE_RUN:
+        # What belongs to the run's data set does not hold for another one.
+        if elsewhere and name in ("image_size", "per_case"):
+            continue
         if not args[name].present and name in settings:
             args[name].value = settings[name]
-    return folder / "encoder"
+    return folder / "encoder", trained_on
 
 
-def _evaluate(encoder_folder: pathlib.Path, output: pathlib.Path, args: flags.FlagValues) -> None:
-    import functools
-
+def _evaluate(
+    encoder_folder: pathlib.Path,
+    trained_on: str | None,
+    output: pathlib.Path,
+    args: flags.FlagValues,
+) -> None:
     from launch import data, probing, run_folder
     from tff_ssl import export
+    from tff_ssl.errors import ConfigurationError
+    from tff_ssl.evaluation import frozen
 
-    encode = export.load_encoder(encoder_folder)
+    encoder = export.load_encoder(encoder_folder)
+    if args.protocol == "transfer" and args.image_size is None:
+        args.image_size = encoder.image_shape[0]
     dataset = data.load_dataset(args)
-    model = data.build_model(dataset, args)
-    untrained = functools.partial(
-        export.encoder_function(model, data.view_size(dataset, args)), model.init(args.seed)
-    )
+    if dataset.train.images.shape[1:] != encoder.image_shape:
+        theirs, ours = dataset.train.images.shape[1:], encoder.image_shape
+        raise ConfigurationError(
+            f"--dataset={args.dataset} has images of {'x'.join(map(str, theirs))}, and the encoder "
+            f"takes {'x'.join(map(str, ours))}; --image_size resizes"
+        )
     path = output / f"result_{args.protocol}.json"
     print(f"{args.protocol} on {dataset.name} with the encoder in {encoder_folder}/", flush=True)
-    results: list[dict[str, Any]]
-    if args.protocol == "linear":
-        results = probing.probe(dataset, encode, untrained, args)
-    else:
-        results = probing.knn_results(dataset, encode, untrained)
+    before = encoder.weights
+    results = _results(dataset, encoder, args)
+    frozen.check_unchanged(before, encoder.weights)
+    if trained_on and trained_on != args.dataset:
+        results = [result | {"pretrained_on": trained_on} for result in results]
     output.mkdir(parents=True, exist_ok=True)
     run_folder.write_json(path, results)
     print(f"\n{probing.format_results(results)}\n\nwritten to {path}")
+
+
+def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
+    import functools
+
+    import numpy as np
+
+    from launch import data, finetuning, probing
+    from tff_ssl import export
+    from tff_ssl.errors import ConfigurationError
+    from tff_ssl.models.dual_encoder import DualEncoder
+
+    model = data.build_model(dataset, args, "cco")
+    untrained = functools.partial(
+        export.encoder_function(model, data.view_size(dataset, args)), model.init(args.seed)
+    )
+    if args.protocol == "knn":
+        return probing.knn_results(dataset, encoder, untrained)
+    if args.protocol in ("linear", "transfer"):
+        results = probing.probe(dataset, encoder, untrained, args)
+        if not results:
+            raise ConfigurationError(f"--dataset={args.dataset} has no labels or no test images")
+        return [result | {"protocol": args.protocol} for result in results]
+    if not isinstance(model, DualEncoder):
+        raise ConfigurationError(f"--protocol={args.protocol} needs a run with --towers=one")
+    network, _ = model.without_heads(model.init(0))
+    shapes = [spec.shape for spec in network.trainable_specs]
+    if shapes != [w.shape for w in encoder.weights.trainable]:
+        raise ConfigurationError(
+            f"--encoder={args.encoder} with --norm={args.norm} is not the one in --run={args.run}"
+        )
+    if args.protocol == "finetune":
+        counts = probing.parse_label_counts(args)
+    else:
+        known = probing.cases_of(dataset.train, args).labels
+        counts = finetuning.parse_fractions(args, int(np.sum(known >= 0)))
+    return finetuning.finetune_results(
+        dataset, network, encoder.weights, counts, args.protocol, args
+    )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from tff_ssl import cohort, communication, execution, hyperparameters, simulatio
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.task import Task
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.objectives import OBJECTIVES
 
 
 def pretrain(args: flags.FlagValues) -> None:
@@ -17,17 +18,32 @@ def pretrain(args: flags.FlagValues) -> None:
     algorithm = registry.find(args.algorithm, args.objective)
     values = hyperparameters.parse(algorithm.hyperparameters, args.hparam)
     dataset = data.load_dataset(args)
-    clients = data.partition_dataset(dataset, args)
+    supervised = OBJECTIVES[args.objective].supervised
+    if supervised and np.any(dataset.train.labels < 0):
+        raise ConfigurationError(
+            f"--objective={args.objective} needs a label for every training image of "
+            f"--dataset={args.dataset}"
+        )
+    clients, skipped = _large_enough(
+        data.partition_dataset(dataset, args), algorithm.min_samples(args.objective, values), args
+    )
     cohorts = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)
     groups = args.fold if algorithm.folds else 0
     cohort.fold(cohorts(0), groups)  # Complains now, not in the first round.
-    model = data.build_model(dataset, args)
-    two_views = data.two_views(dataset, args)
+    model = data.build_model(dataset, args, args.objective)
     element_type = tff.types.tensorflow_to_type(
-        federated.element_spec(dataset.train.images.shape[1:])
+        federated.element_spec(dataset.train.images.shape[1:], with_labels=supervised)
+    )
+    task = Task(
+        model,
+        data.two_views(dataset, args, args.objective),
+        element_type,
+        args.rounds,
+        args.objective,
+        args.seed,
     )
     try:
-        computations = algorithm.build(Task(model, two_views, element_type, args.rounds), values)
+        computations = algorithm.build(task, values)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
     probing.check_labels(dataset, args)
@@ -36,15 +52,16 @@ def pretrain(args: flags.FlagValues) -> None:
     run_folder.open_run(folder, run_folder.settings("pretrain", args), args.resume)
     store = folder / "clients.sqlite"
     federated.write_store(store, dataset.train, clients)
-    client_data = federated.StoredClientData(store)
+    client_data = federated.StoredClientData(store, with_labels=supervised)
     down, up = (
         communication.total_bytes(types) for types in (computations.downloads, computations.uploads)
     )
-    _announce(args, dataset, clients, model, values, groups, down, up, folder)
+    _announce(args, dataset, clients, skipped, model, values, groups, down, up, folder)
     run = simulation.LearningProcessSimulation(
         computations.process,
         client_data.group_dataset_computation,
         model,
+        computations.initial_weights,
         cohorts,
         groups,
         bytes_per_client=down + up,
@@ -58,8 +75,10 @@ def pretrain(args: flags.FlagValues) -> None:
             args,
             {
                 "algorithm": args.algorithm,
+                "objective": args.objective,
                 "rounds": args.rounds,
                 "clients": len(clients),
+                "skipped_clients": skipped,
                 "bytes_down_per_client_and_round": down,
                 "bytes_up_per_client_and_round": up,
             },
@@ -67,14 +86,41 @@ def pretrain(args: flags.FlagValues) -> None:
     store.unlink()  # Only a run that goes on needs it, and would write it again.
 
 
-def _announce(args, dataset, clients, model, values, groups, down, up, folder) -> None:
+def _large_enough(
+    clients: list[np.ndarray], least: int, args: flags.FlagValues
+) -> tuple[list[np.ndarray], int]:
+    """The clients that the objective can train on, and how many are left out.
+
+    Raises:
+      ConfigurationError: If there are smaller ones and `--skip_small_clients` is not given, or if
+        no client is left.
+    """
+    kept = [client for client in clients if len(client) >= least]
+    small = len(clients) - len(kept)
+    if small and not (args.skip_small_clients and kept):
+        advice = (
+            "leave them out with --skip_small_clients, take larger ones with --samples_per_client"
+            if kept
+            else "take larger ones with --samples_per_client"
+        )
+        raise ConfigurationError(
+            f"--objective={args.objective} with {args.algorithm} needs clients of at least {least} "
+            f"examples, and {small} of {len(clients)} have fewer: {advice}, or lower the bound "
+            "with --hparam=min_samples=N"
+        )
+    return kept, small
+
+
+def _announce(args, dataset, clients, skipped, model, values, groups, down, up, folder) -> None:
     sizes = np.array([len(c) for c in clients])
+    policy = data.view_policy(dataset, args, args.objective)
+    left_out = f" ({skipped} smaller ones left out)" if skipped else ""
     print(
-        f"{args.algorithm} on {dataset.name}: {len(dataset.train)} images of "
+        f"{args.algorithm} with {args.objective} on {dataset.name}: {len(dataset.train)} images of "
         f"{'x'.join(map(str, dataset.train.images.shape[1:]))} in {len(clients)} clients of "
-        f"{_range(sizes)}, {data.partition_name(args)} partition\n"
-        f"model: {args.encoder} encoder and projector, {model.parameter_count:,} parameters, "
-        f"views {data.view_policy(dataset, args)} {model.image_shape[0]}x{model.image_shape[1]}\n"
+        f"{_range(sizes)}{left_out}, {data.partition_name(args)} partition\n"
+        f"model: {args.encoder} encoder and heads, {model.parameter_count:,} parameters, "
+        f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
         f"{args.rounds} rounds of {args.clients_per_round} clients, "
         f"{f'folded into {groups}' if groups else 'each by itself'}; "
         f"{down / 1e6:.2f} MB down and {up / 1e6:.2f} MB up per client and round\n"

@@ -63,6 +63,19 @@ def define_model_flags() -> None:
         "tiny, small, resnet14, resnet14_bottleneck, resnet18, resnet34, resnet50.",
     )
     flags.DEFINE_list("projector", ["256", "256", "256"], "Widths of the projector's layers.")
+    flags.DEFINE_list(
+        "predictor",
+        [],
+        "Widths of the predictor's layers (byol, simsiam). Default: two layers as wide as the "
+        "projector's first and last.",
+    )
+    flags.DEFINE_enum(
+        "towers",
+        "one",
+        ["one", "views", "halves", "colour_planes"],
+        "One network for both views, or two networks: one for each view, for the left and right "
+        "half of the image, or for its red and its blue plane.",
+    )
     flags.DEFINE_enum(
         "norm",
         "group",
@@ -72,8 +85,9 @@ def define_model_flags() -> None:
     flags.DEFINE_string(
         "views",
         None,
-        "Augmentation: byol, byol_no_blur, simclr, simclr_small, skin, affine or none. Default: "
-        "affine for digits, skin for case_folder, byol_no_blur for the others.",
+        "Augmentation: byol, byol_no_blur, simclr, simclr_small, skin, affine, flip or none. "
+        "Default: affine for digits, skin for case_folder, byol_no_blur for the others; "
+        "supervised: flip, but affine for digits.",
     )
     flags.DEFINE_integer(
         "view_size",
@@ -111,6 +125,12 @@ def define_probe_flags() -> None:
         5,
         "Draws of the labels, of which mean and deviation are given.",
         lower_bound=1,
+    )
+    flags.DEFINE_boolean(
+        "per_case",
+        None,
+        "One label and one prediction per case, from the mean of its images' encodings. Default: "
+        "yes for a case_folder.",
     )
     flags.DEFINE_enum(
         "probe", "logistic", ["logistic", "lars"], "Logistic regression, or the DCCO paper's LARS."

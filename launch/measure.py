@@ -163,55 +163,96 @@ def _model_and_views(projection: int, seed: int):
     return DualEncoder("small", _IMAGE, (projection,) * 3), two_views
 
 
-def centralized_step(samples: int, projection: int, seed: int) -> Generator[None, None, None]:
-    """The plain TensorFlow step on a whole batch; one step a turn, the first before the first."""
+def centralized_step(
+    samples: int, projection: int, seed: int, objective: str = "cco"
+) -> Generator[None, None, None]:
+    """The plain TensorFlow step on a whole batch; one step a turn."""
+    for step in _plain_steps(samples, samples, projection, seed, objective):
+        step()
+        yield
+
+
+def plain_local_steps(
+    clients: int, samples: int, local_steps: int, batch_size: int, projection: int, seed: int
+) -> Generator[None, None, None]:
+    """The local steps of all clients of a round in one plain TensorFlow loop; a round a turn."""
+    batch_size = batch_size or samples
+    steps = _plain_steps(samples, batch_size, projection, seed, "nt_xent", clients)
+    for step in steps:
+        for client in range(clients):
+            for number in range(local_steps):
+                step(client, number)
+        yield
+
+
+def _plain_steps(samples, batch_size, projection, seed, objective, clients=1):
+    """Yields, for ever, a function (client, step) that does a step; step 0 starts anew."""
     _quiet()
     # `execution` takes away TFF's default context, which complains at the exit when never used.
     from tff_ssl import centralized, execution  # noqa: F401
 
     model, two_views = _model_and_views(projection, seed)
-    run = centralized.CentralizedCCO(
+    where = {"client": 0}
+    order = centralized.shuffled_batches(samples, batch_size, seed)
+    run = centralized.Centralized(
+        objective,
         model,
         two_views,
-        _images(samples, seed),
-        np.arange(samples),
-        centralized.shuffled_batches(samples, samples, seed),
+        _images(clients * samples, seed),
+        np.arange(clients * samples),
+        lambda step: where["client"] * samples + order(step),
         1000,
-        centralized.CentralizedHyperparameters(),
+        centralized.CentralizedHyperparameters(optimizer="sgd", learning_rate=0.01),
     )
-    state = run.initialize(seed)
-    for step in range(1_000_000):
-        state, _ = run.run_round(state, step)
-        yield
+    initial = run.initialize(seed)
+    state = initial
+
+    def step(client: int = 0, number: int = 0) -> None:
+        nonlocal state
+        where["client"] = client
+        state, _ = run.run_round(state if number else initial, number)
+
+    while True:
+        yield step
 
 
-def dcco_round(
-    clients: int, samples: int, projection: int, seed: int, scratch: str
+def federated_round(
+    algorithm: str,
+    objective: str,
+    hyperparameters: dict[str, Any],
+    clients: int,
+    samples: int,
+    projection: int,
+    seed: int,
+    scratch: str,
 ) -> Generator[None, None, None]:
-    """DCCO's round of `clients` clients of `samples` samples, folded into one group."""
+    """An algorithm's round of `clients` clients of `samples` samples, folded into one group."""
     _quiet()
     import tensorflow_federated as tff
 
     from datasets import federated
     from datasets.image_dataset import Split
     from tff_ssl import cohort, execution, simulation
-    from tff_ssl.algorithms import dcco
+    from tff_ssl.algorithms import registry
     from tff_ssl.algorithms.task import Task
 
     model, two_views = _model_and_views(projection, seed)
     count = clients * samples
     split = Split(_images(count, seed), np.zeros(count, np.int32), np.arange(count))
-    store = pathlib.Path(scratch) / f"{clients}x{samples}.sqlite"
+    store = pathlib.Path(scratch) / f"{algorithm}_{clients}x{samples}_{os.getpid()}.sqlite"
     federated.write_store(store, split, list(np.arange(count).reshape(clients, samples)))
     data = federated.StoredClientData(store)
     element_type = tff.types.tensorflow_to_type(data.element_type_structure)
-    computations = dcco.build(
-        Task(model, two_views, element_type, 1000), dcco.DCCOHyperparameters()
+    entry = registry.ALGORITHMS[algorithm]
+    computations = entry.build(
+        Task(model, two_views, element_type, 1000, objective),
+        entry.hyperparameters(**hyperparameters),
     )
     run = simulation.LearningProcessSimulation(
         computations.process,
         data.group_dataset_computation,
         model,
+        computations.initial_weights,
         cohort.uniform_cohorts(clients, clients, seed),
         groups=1,
     )

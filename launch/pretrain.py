@@ -16,6 +16,11 @@ launch.flags.define_training_flags(rounds=400, what="rounds")
 launch.flags.define_probe_flags()
 flags.DEFINE_string("algorithm", "dcco", "The algorithm; --list shows them.")
 flags.DEFINE_string("objective", "cco", "The clients' loss; --list shows them.")
+flags.DEFINE_boolean(
+    "skip_small_clients",
+    False,
+    "Leave out clients with too few examples for the objective, instead of refusing them.",
+)
 flags.DEFINE_integer("clients_per_round", 32, "Clients in a round's cohort.", lower_bound=1)
 flags.DEFINE_integer(
     "fold",
@@ -50,13 +55,14 @@ def _list() -> None:
     from tff_ssl import views
     from tff_ssl.algorithms import registry
     from tff_ssl.models.dual_encoder import ENCODERS
+    from tff_ssl.objectives import OBJECTIVES
 
     for name, algorithm in registry.ALGORITHMS.items():
         print(f"algorithm {name}  {algorithm.summary}")
         for field in dataclasses.fields(algorithm.hyperparameters):
             print(f"hparam {name} {field.name.rstrip('_')}={field.default}")
-    for name, summary in registry.OBJECTIVES.items():
-        print(f"objective {name}  {summary}")
+    for name, objective in OBJECTIVES.items():
+        print(f"objective {name}  {objective.summary}")
     for name, summary in catalog.names().items():
         print(f"dataset {name}  {summary}")
     for name, spec in partition.PARTITIONS.items():

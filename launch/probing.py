@@ -8,12 +8,16 @@ import numpy as np
 import tensorflow as tf
 from absl import flags
 
-from datasets.image_dataset import ImageDataset
+from datasets.image_dataset import ImageDataset, Split
+from tff_ssl import views
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.evaluation import features, knn, labels, linear_probe
+from tff_ssl.evaluation import cases, features, knn, labels, linear_probe
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.models.two_towers import Model
 
 _MONITOR_EXAMPLES = 2000
 _MONITOR_SEED = 0
+_SAME = 0.01  # Accuracies this close are shown once.
 
 Encode = Callable[[tf.Tensor], tf.Tensor]
 
@@ -55,23 +59,51 @@ def parse_label_counts(args: flags.FlagValues) -> list[dict[str, Any]]:
     return counts
 
 
+def cases_of(split: Split, args: flags.FlagValues) -> cases.Cases:
+    """What has one label and one prediction: an image, or with `--per_case` a case.
+
+    Raises:
+      ConfigurationError: If the images have no cases, or those of one differ in their labels.
+    """
+    per_case = args.dataset == "case_folder" if args.per_case is None else args.per_case
+    if not per_case:
+        return cases.each_image(split.labels)
+    if split.case_ids is None:
+        raise ConfigurationError(f"--per_case: --dataset={args.dataset} has no cases")
+    try:
+        return cases.group(split.case_ids, split.labels)
+    except ValueError as error:
+        raise ConfigurationError(f"--per_case: {error}") from error
+
+
 def check_labels(dataset: ImageDataset, args: flags.FlagValues) -> None:
     """Finds out before the training whether the probes after it can be done.
 
     Raises:
       ConfigurationError: If the data set has fewer labels than the flags ask for.
     """
-    for count in parse_label_counts(args):
-        if len(dataset.test) and np.any(dataset.train.labels >= 0):
-            try:
-                labels.draw_labels(
-                    dataset.train.labels,
-                    np.random.default_rng(0),
-                    per_class=count.get("labels_per_class"),
-                    total=count.get("labels"),
-                )
-            except ValueError as error:
-                raise ConfigurationError(f"--{next(iter(count))}: {error}") from error
+    counts = parse_label_counts(args)
+    if len(dataset.test) and np.any(dataset.train.labels >= 0):
+        known = cases_of(dataset.train, args).labels
+        for count in counts:
+            draw(known, count, [0, 0])
+
+
+def draw(known: np.ndarray, count: dict[str, int], seed: list[int]) -> np.ndarray:
+    """A draw of labelled examples or cases.
+
+    Raises:
+      ConfigurationError: If there are fewer labels than the flags ask for.
+    """
+    try:
+        return labels.draw_labels(
+            known,
+            np.random.default_rng(seed),
+            per_class=count.get("labels_per_class"),
+            total=count.get("labels"),
+        )
+    except ValueError as error:
+        raise ConfigurationError(f"--{next(iter(count))}: {error}") from error
 
 
 def probe(
@@ -87,12 +119,19 @@ def probe(
     """
     if len(dataset.test) == 0 or not np.any(dataset.train.labels >= 0):
         return []
+    train, test = cases_of(dataset.train, args), cases_of(dataset.test, args)
     flip = args.probe == "lars" and dataset.name != "digits"  # A mirrored digit is no digit.
 
     def feature_set(of_images):
-        train, test = dataset.train.images, dataset.test.images
-        flipped = of_images(train[:, :, ::-1]) if flip else None
-        return linear_probe.FeatureSet(of_images(train), of_images(test), flipped)
+        def pooled(images, of_cases):
+            return cases.average(of_images(images), of_cases)
+
+        mirrored = dataset.train.images[:, :, ::-1]
+        return linear_probe.FeatureSet(
+            pooled(dataset.train.images, train),
+            pooled(dataset.test.images, test),
+            pooled(mirrored, train) if flip else None,
+        )
 
     feature_sets = {
         "encoder": feature_set(functools.partial(features.extract, encode)),
@@ -103,8 +142,8 @@ def probe(
         return [
             linear_probe.few_label_comparison(
                 feature_sets,
-                dataset.train.labels,
-                dataset.test.labels,
+                train.labels,
+                test.labels,
                 dataset=dataset.name,
                 seed=args.seed,
                 draws=args.label_draws,
@@ -150,14 +189,47 @@ def knn_results(
     ]
 
 
+def classifier_results(
+    dataset: ImageDataset, model: Model, weights: Weights, view_size: int | None
+) -> list[dict[str, Any]]:
+    """A supervised model's own classifier on the test images; none where there are none."""
+    if len(dataset.test) == 0:
+        return []
+
+    @tf.function(autograph=False)
+    def classify(images):
+        x = views.to_float(images, output_size=view_size)
+        return model.apply(weights, x, training=False).logits
+
+    known = dataset.test.take(np.flatnonzero(dataset.test.labels >= 0))
+    predicted = np.argmax(features.extract(classify, known.images), 1)
+    scores = labels.score(predicted, known.labels)
+    return [
+        {
+            "protocol": "supervised",
+            "dataset": dataset.name,
+            "labels": int(np.sum(dataset.train.labels >= 0)),
+            "labels_per_class": None,
+            **scores._asdict(),
+            **{f"{name}_std": 0.0 for name in scores._fields},
+            "baselines": {},
+        }
+    ]
+
+
 def format_results(results: list[dict[str, Any]]) -> str:
     """A short table of one or more results."""
     title = f"{results[0]['protocol']}, test accuracy"
-    lines = [f"{title:30}{'encoder':>16}{'untrained':>16}{'raw pixels':>16}"]
+    columns = {"encoder": None, "untrained": "random_encoder", "raw pixels": "raw_pixels"}
+    shown = [name for name, key in columns.items() if not key or key in results[0]["baselines"]]
+    lines = [f"{title:30}" + "".join(f"{name:>16}" for name in shown)]
     for result in results:
         per_class = result["labels_per_class"]
         name = f"{per_class} per class" if per_class else f"{result['labels']} labels"
-        cells = [result, result["baselines"]["random_encoder"], result["baselines"]["raw_pixels"]]
-        numbers = (f"{c['accuracy']:.3f} ± {c['accuracy_std']:.3f}" for c in cells)
-        lines.append(f"{name:30}" + "".join(f"{number:>16}" for number in numbers))
+        cells = [result["baselines"][columns[c]] if columns[c] else result for c in shown]
+        for score, note in (("accuracy", ""), ("balanced_accuracy", ", balanced")):
+            # Where classes are of one size, the two are the same.
+            if score == "accuracy" or abs(result[score] - result["accuracy"]) > _SAME:
+                numbers = (f"{c[score]:.3f} ± {c[score + '_std']:.3f}" for c in cells)
+                lines.append(f"{name + note:30}" + "".join(f"{n:>16}" for n in numbers))
     return "\n".join(lines)

@@ -9,13 +9,13 @@ from absl import flags
 from datasets.image_dataset import ImageDataset
 from launch import data, picture, probing, run_folder
 from tff_ssl import export, program
-from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.models.two_towers import Model
 from tff_ssl.simulation import Simulation
 
 
 def train_and_probe(
     simulation: Simulation,
-    model: DualEncoder,
+    model: Model,
     dataset: ImageDataset,
     folder: pathlib.Path,
     args: flags.FlagValues,
@@ -44,13 +44,10 @@ def train_and_probe(
     weights = simulation.encoder_weights(state)
     height, width, channels = dataset.train.images.shape[1:]
     export.save_encoder(folder / "encoder", model, weights, (height, width, channels), size)
-    print("probing the encoder, the untrained encoder and raw pixels", flush=True)
-    results = probing.probe(
-        dataset,
-        functools.partial(encode, weights),
-        functools.partial(encode, model.init(args.seed)),
-        args,
-    )
+    if model.classes:
+        results = probing.classifier_results(dataset, model, weights, size)
+    else:
+        results = _probe(dataset, model, encode, weights, args)
     run_folder.write_json(folder / "result.json", [result | extra for result in results])
     picture.draw_curves(folder / "metrics.csv", folder / "curves.png")
     print()
@@ -58,4 +55,14 @@ def train_and_probe(
     print(
         f"\nwritten to {folder}/: encoder/ (SavedModel), result.json, metrics.csv, curves.png, "
         "tensorboard/, checkpoints/, config.json"
+    )
+
+
+def _probe(dataset, model, encode, weights, args) -> list[dict[str, Any]]:
+    print("probing the encoder, the untrained encoder and raw pixels", flush=True)
+    return probing.probe(
+        dataset,
+        functools.partial(encode, weights),
+        functools.partial(encode, model.init(args.seed)),
+        args,
     )

@@ -178,7 +178,7 @@ def test_scheduled_lars_uses_the_rate_of_step_zero_first():
     rates = [0.5 * 3.0 * (1 + np.cos(np.pi * t / 4)) for t in range(4)]
     expected = numpy_lars(initial, gradients, rates, 0.9, 0.02, 0.001, False)
 
-    optimizer = optimizers.build_server_optimizer("lars", 3.0, rounds=4, weight_decay=0.02)
+    optimizer = optimizers.build_scheduled_optimizer("lars", 3.0, steps=4, weight_decay=0.02)
     weights = as_structure(initial)
     state = optimizer.initialize(specs_of(weights))
     for g in gradients:
@@ -192,20 +192,20 @@ def test_scheduled_lars_uses_the_rate_of_step_zero_first():
 def test_server_sgd_and_adam_first_steps():
     w, g = tf.constant([1.0, 2.0]), tf.constant([0.5, -0.25])
     for name, expected in [("sgd", w - 0.1 * g), ("adam", w - 0.1 * tf.sign(g))]:
-        optimizer = optimizers.build_server_optimizer(name, 0.1, rounds=10)
+        optimizer = optimizers.build_scheduled_optimizer(name, 0.1, steps=10)
         _, new = optimizer.next(optimizer.initialize(tf.TensorSpec([2])), w, g)
         np.testing.assert_allclose(new, expected, rtol=1e-5)
 
 
 def test_server_optimizer_errors():
     with pytest.raises(ValueError, match="adam, adamw, lars, sgd"):
-        optimizers.build_server_optimizer("rmsprob", 0.1, 10)
+        optimizers.build_scheduled_optimizer("rmsprob", 0.1, 10)
     for name in ("adam", "sgd"):
         with pytest.raises(ValueError, match="weight_decay"):
-            optimizers.build_server_optimizer(name, 0.1, 10, weight_decay=0.1)
+            optimizers.build_scheduled_optimizer(name, 0.1, 10, weight_decay=0.1)
 
 
-@pytest.mark.parametrize("name", optimizers.SERVER_OPTIMIZER_NAMES)
+@pytest.mark.parametrize("name", optimizers.OPTIMIZER_NAMES)
 def test_builds_as_a_tff_finalizer(name):
     trainable = (
         tff.TensorType(np.float32, [3, 4]),
@@ -214,7 +214,7 @@ def test_builds_as_a_tff_finalizer(name):
     weights_type = tff.types.to_type(
         tff.learning.models.ModelWeights(trainable=trainable, non_trainable=())
     )
-    optimizer = optimizers.build_server_optimizer(name, 0.1, rounds=10, warmup_rounds=2)
+    optimizer = optimizers.build_scheduled_optimizer(name, 0.1, steps=10, warmup_steps=2)
     finalizer = tff.learning.templates.build_apply_optimizer_finalizer(optimizer, weights_type)
     state_type = finalizer.initialize.type_signature.result
     assert state_type.placement is tff.SERVER

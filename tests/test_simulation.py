@@ -45,13 +45,14 @@ def build(tmp_path, split, clients):
     values = dcco.DCCOHyperparameters(
         server_optimizer="sgd", server_learning_rate=0.05, micro_batch_size=4
     )
-    process = dcco.build(Task(MODEL, two_views, element_type, ROUNDS), values).process
+    built = dcco.build_dcco(Task(MODEL, two_views, element_type, ROUNDS), values)
 
     def with_groups(groups):
         return simulation.LearningProcessSimulation(
-            process,
+            built.process,
             data.group_dataset_computation,
             MODEL,
+            built.initial_weights,
             cohort.uniform_cohorts(len(clients), 6, SEED),
             groups,
             bytes_per_client=1000,
@@ -87,7 +88,8 @@ def test_folded_equals_unfolded(worker, build):
 @pytest.mark.slow
 def test_dcco_and_centralized_cco_have_the_same_curve(worker, build, split, clients):
     cohorts = cohort.uniform_cohorts(len(clients), 6, SEED)
-    baseline = centralized.CentralizedCCO(
+    baseline = centralized.Centralized(
+        "cco",
         MODEL,
         two_views,
         split.images,

@@ -1,4 +1,4 @@
-"""Centralized baselines in plain TensorFlow, on the same model, views and loss.
+"""Centralized baselines in plain TensorFlow, on the same model, views and objectives.
 
 Only the optimizers come from `tff.learning.optimizers`, which are pure TensorFlow functions; no
 federated computation runs here.
@@ -14,51 +14,56 @@ import tensorflow as tf
 
 from tff_ssl import optimizers
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.losses import cco
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.losses import segments
+from tff_ssl.losses.statistics_based import STATISTICS_LOSSES
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.models.two_towers import Model
+from tff_ssl.objectives import OBJECTIVES, Batch, ObjectiveHyperparameters, moved_target
 from tff_ssl.views import TwoViews
 
-Batch = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
-class CentralizedHyperparameters:
+class CentralizedHyperparameters(ObjectiveHyperparameters):
     """Hyperparameters with the DCCO paper's values for CIFAR-100 (section 4.3, Appendix B).
 
     Attributes:
-      lambda_: Tradeoff parameter lambda of Eq. 1.
       optimizer: `adam`, `adamw`, `lars` or `sgd`, with cosine decay over the run's steps.
       learning_rate: Initial learning rate.
       momentum: Momentum of `lars` and `sgd`, beta_1 of the others.
       warmup_steps: Steps of linear warm-up.
+      target_momentum: `byol`: tau of the target network's moving average.
     """
 
-    lambda_: float = 20.0
     optimizer: str = "adam"
     learning_rate: float = 5e-3
     momentum: float = 0.9
     warmup_steps: int = 0
+    target_momentum: float = 0.99
 
     def __post_init__(self):
-        if self.lambda_ < 0:
-            raise ValueError(f"lambda must not be negative; got {self.lambda_}")
-        if self.optimizer not in optimizers.SERVER_OPTIMIZER_NAMES:
+        super().__post_init__()
+        if self.optimizer not in optimizers.OPTIMIZER_NAMES:
             raise ValueError(
-                f"optimizer must be one of {', '.join(optimizers.SERVER_OPTIMIZER_NAMES)}; "
+                f"optimizer must be one of {', '.join(optimizers.OPTIMIZER_NAMES)}; "
                 f"got {self.optimizer!r}"
             )
         if self.learning_rate <= 0:
             raise ValueError(f"learning_rate must be positive; got {self.learning_rate}")
+        if not 0 <= self.target_momentum <= 1:
+            raise ValueError(f"target_momentum must be in [0, 1]; got {self.target_momentum}")
 
 
 class CentralizedState(NamedTuple):
-    """Weights of the model and state of the optimizer."""
+    """Weights of the model, state of the optimizer, and weights of the target network, if any."""
 
     weights: Weights
     optimizer: Any
+    target: Weights
 
 
-def shuffled_batches(num_examples: int, batch_size: int, seed: int) -> Callable[[int], Batch]:
+def shuffled_batches(num_examples: int, batch_size: int, seed: int) -> Callable[[int], Indices]:
     """Batches of shuffled epochs; what is left of an epoch after whole batches is not used in it.
 
     Returns:
@@ -74,7 +79,7 @@ def shuffled_batches(num_examples: int, batch_size: int, seed: int) -> Callable[
         )
     per_epoch = num_examples // batch_size
 
-    def batch(step: int) -> Batch:
+    def batch(step: int) -> Indices:
         epoch, position = divmod(step, per_epoch)
         order = np.random.default_rng((seed, epoch)).permutation(num_examples)
         return order[position * batch_size : (position + 1) * batch_size]
@@ -82,22 +87,28 @@ def shuffled_batches(num_examples: int, batch_size: int, seed: int) -> Callable[
     return batch
 
 
-class CentralizedCCO:
-    """CCO on whole batches: what DCCO equals; a `simulation.Simulation`."""
+class Centralized:
+    """An objective on whole batches; a `simulation.Simulation`.
+
+    With `cco` or `vicreg` it is what DCCO equals.
+    """
 
     def __init__(
         self,
-        model: DualEncoder,
+        objective: str,
+        model: Model,
         two_views: TwoViews,
         images: npt.NDArray[np.uint8],
         example_ids: npt.NDArray[np.int64],
-        batches: Callable[[int], Batch],
+        batches: Callable[[int], Indices],
         steps: int,
         hyperparameters: CentralizedHyperparameters,
+        labels: npt.NDArray[np.int32] | None = None,
     ):
         """Joins the parts.
 
         Args:
+          objective: A name of `OBJECTIVES`.
           model: The model to train.
           two_views: As for the federated algorithms; a step counts as a round.
           images: uint8 [n, h, w, c].
@@ -105,58 +116,80 @@ class CentralizedCCO:
           batches: Step -> indices of its examples.
           steps: Length of the run, for the schedule.
           hyperparameters: See `CentralizedHyperparameters`.
+          labels: int32 [n], where the objective is supervised.
         """
         self._model = model
-        self._images, self._example_ids = images, example_ids
+        self._has_target = OBJECTIVES[objective].target
+        self._data: dict[str, Any] = {"image": images, "example_id": example_ids}
+        if OBJECTIVES[objective].supervised:
+            self._data["label"] = labels
         self._batches = batches
-        self._optimizer = optimizers.build_server_optimizer(
+        self._optimizer = optimizers.build_scheduled_optimizer(
             hyperparameters.optimizer,
             hyperparameters.learning_rate,
             steps,
             hyperparameters.warmup_steps,
             hyperparameters.momentum,
         )
+        evaluate: Callable[..., tuple[dict[str, Any], Any]] = (
+            _by_statistics if objective in STATISTICS_LOSSES else _by_examples
+        )
 
-        def step(state, images, example_ids, step_number):
-            x1, x2 = two_views(images, example_ids, step_number)
-            weights, optimizer_state = state
+        def step(state, batch, step_number):
+            x1, x2 = two_views(batch["image"], batch["example_id"], step_number)
+            everyone = segments.one(tf.shape(x1)[0])
+            seen = Batch(x1, x2, everyone, batch.get("label"))
             with tf.GradientTape() as tape:
-                tape.watch(weights.trainable)
-                outputs = model.apply(weights, tf.concat([x1, x2], 0), training=True)
-                f, g = tf.split(outputs.z, 2)
-                statistics = cco.encoding_statistics(f, g)
-                terms = cco.cco_from_statistics(statistics, hyperparameters.lambda_)
-            gradients = tape.gradient(terms.loss, weights.trainable)
-            optimizer_state, trainable = self._optimizer.next(
-                optimizer_state, weights.trainable, gradients
+                tape.watch(state.weights.trainable)
+                metrics, non_trainable = evaluate(objective, model, state, seen, hyperparameters)
+            gradients = tape.gradient(
+                metrics["loss"], state.weights.trainable, unconnected_gradients="zero"
             )
-            metrics = {
-                **terms._asdict(),
-                "encoding_std": cco.encoding_std(statistics),
-                "samples": tf.shape(example_ids)[0],
-                "update_norm": tf.linalg.global_norm(gradients),
-            }
-            new_weights = Weights(tuple(trainable), outputs.non_trainable)
-            return CentralizedState(new_weights, optimizer_state), metrics
+            optimizer_state, trainable = self._optimizer.next(
+                state.optimizer, state.weights.trainable, gradients
+            )
+            metrics["samples"] = tf.shape(x1)[0]
+            metrics["update_norm"] = tf.linalg.global_norm(gradients)
+            moved = moved_target(state.target.trainable, trainable, hyperparameters.target_momentum)
+            new_weights = Weights(tuple(trainable), non_trainable)
+            target = Weights(moved, state.target.non_trainable)
+            return CentralizedState(new_weights, optimizer_state, target), metrics
 
         # Batches of different sizes (cohorts of unlike clients) share one trace.
         self._step = tf.function(step, reduce_retracing=True)
 
     def initialize(self, seed: int) -> CentralizedState:
         specs = tuple(tf.TensorSpec(spec.shape) for spec in self._model.trainable_specs)
-        return CentralizedState(self._model.init(seed), self._optimizer.initialize(specs))
+        weights = self._model.init(seed)
+        target = self._model.target_model.part_of(weights) if self._has_target else Weights((), ())
+        return CentralizedState(weights, self._optimizer.initialize(specs), target)
 
     def run_round(
         self, state: CentralizedState, round_number: int
     ) -> tuple[CentralizedState, dict[str, float]]:
-        batch = self._batches(round_number)
-        state, metrics = self._step(
-            state,
-            tf.constant(self._images[batch]),
-            tf.constant(self._example_ids[batch]),
-            tf.constant(round_number, tf.int64),
-        )
+        chosen = self._batches(round_number)
+        batch = {name: tf.constant(values[chosen]) for name, values in self._data.items()}
+        state, metrics = self._step(state, batch, tf.constant(round_number, tf.int64))
         return state, {name: value.numpy().item() for name, value in metrics.items()}
 
     def encoder_weights(self, state: CentralizedState, client_id: str | None = None) -> Weights:
         return state.weights
+
+
+def _by_statistics(objective, model, state, batch, hyperparameters):
+    """Loss, its terms and the spread of a loss that depends on statistics, from the whole batch."""
+    loss = STATISTICS_LOSSES[objective]
+    first, second = model.apply_pair(state.weights, batch.x1, batch.x2, training=True)
+    statistics = loss.of_batch(first.z, second.z)
+    terms = loss.terms(statistics, hyperparameters)
+    metrics = {**terms._asdict(), "encoding_std": loss.encoding_std(statistics)}
+    return metrics, second.non_trainable
+
+
+def _by_examples(objective, model, state, batch, hyperparameters):
+    """Loss and spread of any other objective."""
+    found = OBJECTIVES[objective].evaluate(
+        model, state.weights, state.target, batch, hyperparameters
+    )
+    spread = tf.reduce_mean(tf.math.reduce_std(found.z, 0))
+    return {"loss": tf.reduce_mean(found.losses), "encoding_std": spread}, found.non_trainable

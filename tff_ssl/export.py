@@ -1,6 +1,5 @@
 """The encoder as a SavedModel: images in, encodings out, nothing of this package needed."""
 
-import functools
 import os
 import pathlib
 import shutil
@@ -11,14 +10,13 @@ import tensorflow as tf
 
 from tff_ssl import views
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.models.two_towers import Model
 
 Encode = Callable[[tf.Tensor], tf.Tensor]
 
 
-def encoder_function(
-    model: DualEncoder, view_size: int | None
-) -> tf.types.experimental.GenericFunction:
+def encoder_function(model: Model, view_size: int | None) -> tf.types.experimental.GenericFunction:
     """The encoder in inference mode, for weights that change: traced once for all of them.
 
     Args:
@@ -41,14 +39,17 @@ def encoder_function(
 class _EncoderModule(tf.Module):
     """The encoder's weights as variables, so that tools can read them by name."""
 
-    def __init__(self, model: DualEncoder, weights: Weights, image_shape, view_size: int | None):
+    def __init__(self, model: Model, weights: Weights, image_shape, view_size: int | None):
         super().__init__()
         encoder, own = model.without_heads(weights)
-        self.weights = Weights(*(tuple(tf.Variable(w) for w in group) for group in own))
+        # Two attributes: a SavedModel forgets names and emptiness of a NamedTuple's fields.
+        self.trainable_weights = [tf.Variable(w) for w in own.trainable]
+        self.non_trainable_weights = [tf.Variable(w) for w in own.non_trainable]
 
         def encode(images):
             x = views.to_float(images, output_size=view_size)
-            return {"h": encoder.apply(self.weights, x, training=False).h}
+            weights = Weights(tuple(self.trainable_weights), tuple(self.non_trainable_weights))
+            return {"h": encoder.apply(weights, x, training=False).h}
 
         signature = [tf.TensorSpec([None, *image_shape], tf.uint8, "images")]
         self.encode = tf.function(encode, signature, autograph=False)
@@ -56,7 +57,7 @@ class _EncoderModule(tf.Module):
 
 def save_encoder(
     path: str | os.PathLike[str],
-    model: DualEncoder,
+    model: Model,
     weights: Weights,
     image_shape: tuple[int, int, int],
     view_size: int | None,
@@ -79,20 +80,38 @@ def save_encoder(
     temporary.rename(path)
 
 
-def load_encoder(path: str | os.PathLike[str]) -> Encode:
+class LoadedEncoder:
+    """An encoder read from a SavedModel: images uint8 [b, h, w, c] -> h float32 [b, features]."""
+
+    def __init__(self, module: Any):
+        self._module = module
+        self._encode = module.signatures["encode"]
+
+    def __call__(self, images: tf.Tensor) -> tf.Tensor:
+        return self._encode(images=images)["h"]
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of the images that it takes."""
+        _, *shape = self._encode.structured_input_signature[1]["images"].shape
+        return tuple(shape)
+
+    @property
+    def weights(self) -> Weights:
+        """Its weights now, as arrays; batch norm's moving averages are the non-trainable ones."""
+        return Weights(
+            tuple(w.numpy() for w in self._module.trainable_weights),
+            tuple(w.numpy() for w in getattr(self._module, "non_trainable_weights", ())),
+        )
+
+
+def load_encoder(path: str | os.PathLike[str]) -> LoadedEncoder:
     """Reads what `save_encoder` wrote.
 
     Raises:
       ConfigurationError: If the folder holds no such SavedModel.
     """
     try:
-        module = tf.saved_model.load(str(path))
-        module.signatures["encode"]
+        return LoadedEncoder(tf.saved_model.load(str(path)))
     except (OSError, KeyError, tf.errors.OpError) as error:
         raise ConfigurationError(f"{path} holds no encoder that `pretrain` wrote") from error
-    return functools.partial(_call_signature, module)
-
-
-def _call_signature(module: Any, images: tf.Tensor) -> tf.Tensor:
-    # The module is passed, and not its signature, which would not keep it alive.
-    return module.signatures["encode"](images=images)["h"]

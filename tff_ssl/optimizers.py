@@ -9,6 +9,7 @@ eager code, in a `tf.function`, and inside TFF computations alike.
 """
 
 import collections
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -190,32 +191,52 @@ def _sgd(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Op
 
 
 _Build = Callable[[float, float, float], tff.learning.optimizers.Optimizer]
-_SERVER_OPTIMIZERS: dict[str, _Build] = {
+_OPTIMIZERS: dict[str, _Build] = {
     "adam": _adam,
     "adamw": _adamw,
     "lars": build_lars,
     "sgd": _sgd,
 }
-SERVER_OPTIMIZER_NAMES = tuple(_SERVER_OPTIMIZERS)
+OPTIMIZER_NAMES = tuple(_OPTIMIZERS)
 
 
-def build_server_optimizer(
+def build_optimizer(
+    name: str, learning_rate: float, momentum: float = 0.9, weight_decay: float = 0.0
+) -> tff.learning.optimizers.Optimizer:
+    """Returns an optimizer with a constant learning rate.
+
+    Args:
+      name: One of `OPTIMIZER_NAMES`.
+      learning_rate: The rate.
+      momentum: Of SGD and LARS, 0 for none; for Adam and AdamW it is beta_1.
+      weight_decay: Of LARS and AdamW; must be 0 for the others.
+
+    Raises:
+      ValueError: The name is unknown, or a value is out of range for that optimizer.
+    """
+    if name not in _OPTIMIZERS:
+        known = ", ".join(OPTIMIZER_NAMES)
+        raise ValueError(f"Unknown optimizer {name!r}; known are {known}.")
+    return _OPTIMIZERS[name](learning_rate, momentum, weight_decay)
+
+
+def build_scheduled_optimizer(
     name: str,
     learning_rate: float,
-    rounds: int,
-    warmup_rounds: int = 0,
+    steps: int,
+    warmup_steps: int = 0,
     momentum: float = 0.9,
     weight_decay: float = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-    """Returns a server optimizer with cosine decay over a run of `rounds` rounds.
+    """Returns an optimizer with cosine decay over `steps` steps (rounds, for a server's).
 
     Args:
-      name: One of `SERVER_OPTIMIZER_NAMES`.
-      learning_rate: The rate of the first round, or the one that the warm-up leads to.
-      rounds: The number of rounds of the run, the warm-up included.
-      warmup_rounds: The number of rounds of linear warm-up.
-      momentum: Of SGD and LARS; for Adam and AdamW it is beta_1.
-      weight_decay: Of LARS and AdamW; must be 0 for the others.
+      name: One of `OPTIMIZER_NAMES`.
+      learning_rate: The rate of the first step, or the one that the warm-up leads to.
+      steps: The number of steps, the warm-up included.
+      warmup_steps: The number of steps of linear warm-up.
+      momentum: As in `build_optimizer`.
+      weight_decay: As in `build_optimizer`.
 
     Returns:
       The optimizer wrapped by `tff.learning.optimizers.schedule_learning_rate`. Its state is
@@ -224,9 +245,44 @@ def build_server_optimizer(
     Raises:
       ValueError: The name is unknown, or a value is out of range for that optimizer.
     """
-    if name not in _SERVER_OPTIMIZERS:
-        known = ", ".join(SERVER_OPTIMIZER_NAMES)
-        raise ValueError(f"Unknown server optimizer {name!r}; known are {known}.")
-    optimizer = _SERVER_OPTIMIZERS[name](learning_rate, momentum, weight_decay)
-    schedule = cosine_decay(learning_rate, rounds, warmup_rounds)
+    optimizer = build_optimizer(name, learning_rate, momentum, weight_decay)
+    schedule = cosine_decay(learning_rate, steps, warmup_steps)
     return tff.learning.optimizers.schedule_learning_rate(optimizer, schedule)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerOptimizerHyperparameters:
+    """The server's optimizer, with the DCCO paper's values for CIFAR-100 (Appendix B).
+
+    Attributes:
+      server_optimizer: `adam`, `adamw`, `lars` or `sgd`, with cosine decay over the run's rounds.
+      server_learning_rate: Initial learning rate.
+      server_momentum: Momentum of `lars` and `sgd`, beta_1 of the others.
+      warmup_rounds: Rounds of linear warm-up of the learning rate.
+    """
+
+    server_optimizer: str = "adam"
+    server_learning_rate: float = 5e-3
+    server_momentum: float = 0.9
+    warmup_rounds: int = 0
+
+    def __post_init__(self):
+        if self.server_optimizer not in OPTIMIZER_NAMES:
+            raise ValueError(
+                f"server_optimizer must be one of {', '.join(OPTIMIZER_NAMES)}; "
+                f"got {self.server_optimizer!r}"
+            )
+        if self.server_learning_rate <= 0:
+            raise ValueError(
+                f"server_learning_rate must be positive; got {self.server_learning_rate}"
+            )
+
+    def build_server_optimizer(self, rounds: int) -> tff.learning.optimizers.Optimizer:
+        """The optimizer for a run of so many rounds."""
+        return build_scheduled_optimizer(
+            self.server_optimizer,
+            self.server_learning_rate,
+            rounds,
+            self.warmup_rounds,
+            self.server_momentum,
+        )

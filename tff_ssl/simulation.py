@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow_federated as tff
 
 from tff_ssl import cohort
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.models.two_towers import Model
 
 
 class Simulation(Protocol):
@@ -34,7 +35,8 @@ class LearningProcessSimulation:
         self,
         process: tff.learning.templates.LearningProcess,
         group_data: tff.Computation,
-        model: DualEncoder,
+        model: Model,
+        initial_weights: Callable[[int], tff.learning.models.ModelWeights],
         cohorts: Callable[[int], cohort.Cohort],
         groups: int,
         bytes_per_client: int = 0,
@@ -46,6 +48,7 @@ class LearningProcessSimulation:
           group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
             runs, so that a round sends indices and not images.
           model: The model that the process trains.
+          initial_weights: Seed -> the weights before the first round.
           cohorts: Round number -> client indices.
           groups: How many groups a cohort is folded into; 0 for none.
           bytes_per_client: What a client receives and sends in a round, folded or not.
@@ -54,13 +57,16 @@ class LearningProcessSimulation:
             group_data, process
         )
         self._model = model
+        self._initial_weights = initial_weights
         self._cohorts = cohorts
         self._groups = groups
         self._bytes_per_client = bytes_per_client
 
     def initialize(self, seed: int) -> Any:
+        initial = self._initial_weights(seed)
+        groups = (initial.trainable, initial.non_trainable)
         weights = tff.learning.models.ModelWeights(
-            *(tuple(np.asarray(w) for w in group) for group in self._model.init(seed))
+            *(tuple(np.asarray(w) for w in group) for group in groups)
         )
         return self._process.set_model_weights(self._process.initialize(), weights)
 
@@ -73,8 +79,7 @@ class LearningProcessSimulation:
         return output.state, metrics
 
     def encoder_weights(self, state: Any, client_id: str | None = None) -> Weights:
-        weights = state.global_model_weights
-        return Weights(tuple(weights.trainable), tuple(weights.non_trainable))
+        return self._model.part_of(state.global_model_weights)
 
 
 def flatten_metrics(metrics: Any) -> dict[str, float]:

@@ -104,6 +104,7 @@ POLICIES: dict[str, ViewPolicy] = {
     ),
     # Digits: a small crop of a digit, or its mirror image, may be another digit.
     "affine": ViewPolicy(rotation=20.0, shear=0.2, scale=(0.8, 1.2), shift=0.1, fill="CONSTANT"),
+    "flip": ViewPolicy(flip=0.5),  # the DCCO paper's supervised training
     "none": ViewPolicy(),
 }
 

@@ -10,8 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tff_ssl import views
-from tff_ssl.algorithms import dcco
-from tff_ssl.losses import cco
+from tff_ssl.algorithms import dcco, dcco_one_stage
+from tff_ssl.algorithms.task import Task
+from tff_ssl.losses import cco, vicreg
+from tff_ssl.models import two_towers
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 
 N = 12  # Images in all.
@@ -29,13 +31,11 @@ def augmented(images, example_ids, round_number):
     return views.two_views("byol", images, example_ids, seed=7, round_number=round_number)
 
 
-def build(two_views=augmented, server_optimizer=SGD, hyperparameters=PARTS, **aggregators):
+def build(two_views=augmented, hyperparameters=PARTS, objective="cco", model=MODEL, **aggregators):
     return dcco.build_dcco(
-        MODEL,
-        two_views,
-        ELEMENT_TYPE,
-        server_optimizer,
+        Task(model, two_views, ELEMENT_TYPE, rounds=10, objective=objective),
         dcco.DCCOHyperparameters(**hyperparameters),
+        SGD,
         **aggregators,
     )
 
@@ -71,11 +71,11 @@ def centralized_gradient(weights, indices, round_number=0, lambda_=20.0):
     return loss, tape.gradient(loss, weights.trainable)
 
 
-def assert_equal_steps(before, after, gradients):
+def assert_equal_steps(before, after, gradients, tolerance=2e-6):
     """after = before - gradients, to the accuracy that float32 has at the gradient's norm."""
     scale = float(tf.linalg.global_norm(gradients))
     for b, a, g in zip(before, after, gradients, strict=True):
-        np.testing.assert_allclose(b - a, g, rtol=0, atol=2e-6 * scale)
+        np.testing.assert_allclose(b - a, g, rtol=0, atol=tolerance * scale)
 
 
 @settings(
@@ -267,14 +267,13 @@ def test_metrics_and_types(worker, computations):
 
 
 def test_batch_norm_and_missing_projector_are_refused():
-    optimizer = tff.learning.optimizers.build_sgdm(1.0)
     for model, named in (
         (DualEncoder("small", SHAPE, (16, 16), norm="batch"), "--norm=group"),
         (DualEncoder("small", SHAPE), "--projector"),
         (DualEncoder("small", SHAPE, (16, 1)), "--projector"),
     ):
         with pytest.raises(ValueError, match=named):
-            dcco.build_dcco(model, augmented, ELEMENT_TYPE, optimizer)
+            build(model=model)
 
 
 @pytest.mark.parametrize(
@@ -283,3 +282,134 @@ def test_batch_norm_and_missing_projector_are_refused():
 def test_impossible_hyperparameters_are_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad)).strip("_").split("_")[-1]):
         dcco.DCCOHyperparameters(**bad)
+
+
+def step_of(model, objective, weights, indices, round_number=0):
+    """(loss, gradients) of a loss of the union, written straight down."""
+    x1, x2 = augmented(
+        tf.constant(IMAGES[indices]), tf.constant(indices, tf.int64), tf.constant(round_number)
+    )
+    weights = Weights(tuple(tf.constant(w) for w in weights), ())
+    with tf.GradientTape() as tape:
+        tape.watch(weights.trainable)
+        f, g = (o.z for o in model.apply_pair(weights, x1, x2, training=True))
+        if objective == "vicreg":
+            loss = vicreg.vicreg_from_statistics(vicreg.encoding_statistics(f, g)).loss
+        else:
+            loss = cco.cco(f, g, 20.0).loss
+    return loss, tape.gradient(loss, weights.trainable)
+
+
+def start(built, seed=0):
+    weights = tuple(w.numpy() for w in built.initial_weights(seed).trainable)
+    return built.process.set_model_weights(
+        built.process.initialize(), tff.learning.models.ModelWeights(weights, ())
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("objective", "towers"),
+    [("vicreg", None), ("cco", "views"), ("cco", "halves"), ("vicreg", "colour_planes")],
+)
+def test_the_theorem_holds_for_vicreg_and_for_two_encoders(worker, objective, towers):
+    model = two_towers.TwoTowers(MODEL, towers) if towers else MODEL
+    built = build(objective=objective, model=model)
+    state = start(built)
+    output = built.process.next(state, [client([0]), client(np.arange(1, 6)), client([6, 7, 8])])
+    before = state.global_model_weights.trainable
+    loss, gradients = step_of(model, objective, before, np.arange(9), np.int64(0))
+    assert_equal_steps(before, output.state.global_model_weights.trainable, gradients)
+    assert output.metrics["client_work"]["loss"] == pytest.approx(float(loss), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_several_local_steps_use_the_statistics_of_the_broadcast_model(worker):
+    built = build(hyperparameters={"local_steps": 2, "client_learning_rate": 0.02})
+    state = start(built)
+    parts = [np.arange(5), np.arange(5, N)]
+    output = built.process.next(state, [client(part) for part in parts])
+    initial = [tf.constant(w) for w in state.global_model_weights.trainable]
+
+    def statistics(weights, indices, view_round):
+        x1, x2 = augmented(
+            tf.constant(IMAGES[indices]), tf.constant(indices, tf.int64), tf.constant(view_round)
+        )
+        pair = MODEL.apply_pair(Weights(tuple(weights), ()), x1, x2, training=True)
+        return cco.encoding_statistics(*(o.z for o in pair))
+
+    aggregated = statistics(initial, np.arange(N), np.int64(0))
+    deltas = []
+    for part in parts:
+        weights = initial
+        for step in range(2):
+            with tf.GradientTape() as tape:
+                tape.watch(weights)
+                own = statistics(weights, part, np.int64(step))
+                combined = [
+                    o + tf.stop_gradient(a - o) for o, a in zip(own, aggregated, strict=True)
+                ]
+                loss = cco.cco_from_statistics(cco.EncodingStatistics(*combined), 20.0).loss
+            gradients = tape.gradient(loss, weights)
+            weights = [w - 0.02 * g for w, g in zip(weights, gradients, strict=True)]
+        deltas.append([len(part) / N * (a - b) for a, b in zip(initial, weights, strict=True)])
+    expected = [a + b for a, b in zip(*deltas, strict=True)]
+    scale = float(tf.linalg.global_norm(expected))
+    after = output.state.global_model_weights.trainable
+    for b, a, delta in zip(initial, after, expected, strict=True):
+        np.testing.assert_allclose(b - a, delta, rtol=0, atol=1e-4 * scale)
+
+
+@pytest.mark.slow
+def test_one_communication_uses_the_statistics_of_the_round_before(worker):
+    built = dcco_one_stage.build_dcco_one_stage(
+        Task(MODEL, augmented, ELEMENT_TYPE, rounds=10),
+        dcco_one_stage.DCCOOneStageHyperparameters(
+            statistics_momentum=0.5, client_learning_rate=0.02, micro_batch_size=5
+        ),
+        SGD,
+    )
+    first = start(built)
+    weights = [tf.constant(w) for w in first.global_model_weights.trainable]
+    parts = [client(np.arange(5)), client(np.arange(5, N))]
+    second = built.process.next(first, parts).state
+    for a, b in zip(weights, second.global_model_weights.trainable, strict=True):
+        np.testing.assert_array_equal(a, b)  # Round 0 only gathers statistics.
+
+    def statistics(weights, view_round):
+        indices = np.arange(N)
+        x1, x2 = augmented(tf.constant(IMAGES), tf.constant(indices), tf.constant(view_round))
+        pair = MODEL.apply_pair(Weights(tuple(weights), ()), x1, x2, training=True)
+        return cco.encoding_statistics(*(o.z for o in pair))
+
+    kept = statistics(weights, np.int64(0))
+    state = second
+    for round_number in (1, 2):
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            own = statistics(weights, np.int64(round_number))
+            combined = [o + tf.stop_gradient(k - o) for o, k in zip(own, kept, strict=True)]
+            loss = cco.cco_from_statistics(cco.EncodingStatistics(*combined), 20.0).loss
+        gradients = tape.gradient(loss, weights)
+        output = built.process.next(state, parts)
+        assert_equal_steps(
+            [np.asarray(w) for w in weights],
+            output.state.global_model_weights.trainable,
+            [0.02 * g for g in gradients],
+            tolerance=5e-4,  # The loss of statistics that are not its own is steep.
+        )
+        assert output.metrics["client_work"]["loss"] == pytest.approx(
+            float(cco.cco_from_statistics(own, 20.0).loss), rel=1e-3
+        )
+        state = output.state
+        weights = [tf.constant(w) for w in state.global_model_weights.trainable]
+        kept = [0.5 * k + 0.5 * o for k, o in zip(kept, own, strict=True)]
+    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(
+        tff.templates.IterativeProcess(built.process.initialize, _as_pair(built.process)).next
+    )
+    assert form.type_signature is not None
+
+
+def test_an_objective_without_statistics_is_refused():
+    with pytest.raises(ValueError, match="cco or vicreg"):
+        build(objective="nt_xent")

@@ -38,6 +38,7 @@ def test_default_report(tmp_path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "word"),
     [
@@ -56,6 +57,7 @@ def test_errors(tmp_path, flags, word):
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.slow
 def test_missing_image_is_named(tmp_path):
     (tmp_path / "metadata.csv").write_text(
         "file_name,case_id,label,split\nmissing.jpg,c1,a,train\n"

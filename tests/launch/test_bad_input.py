@@ -45,6 +45,12 @@ def fails(monkeypatch, capsys, flags):
         ("labels_per_class", ["--labels_per_class=1000"]),
         ("nosuchflag", ["--nosuchflag=1"]),
         ("argument", ["surplus"]),
+        ("skip_small_clients", ["--algorithm=fedavg", "--objective=nt_xent"]),
+        ("at least 8", ["--algorithm=fedavg", "--objective=cco", "--skip_small_clients"]),
+        ("objective", ["--algorithm=dcco", "--objective=nt_xent"]),
+        ("min_samples", ["--algorithm=fedavg", "--objective=cco", "--hparam=min_samples=-1"]),
+        ("towers", ["--towers=colour_planes"]),
+        ("predictor", ["--algorithm=fedavg", "--objective=byol", "--predictor=7x"]),
     ],
 )
 def test_bad_input_is_one_line_that_names_it(tmp_path, monkeypatch, capsys, named, flags):

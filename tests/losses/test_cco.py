@@ -6,7 +6,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tff_ssl.losses import cco
+from tff_ssl.losses import cco, segments
+from tff_ssl.losses.statistics_based import combined_statistics
 
 
 def numpy_cco(f, g, lambda_):
@@ -94,7 +95,7 @@ def test_combined_statistics_have_aggregated_values_and_local_gradients():
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(f)
         local = cco.encoding_statistics(f, g)
-        combined = cco.combined_statistics(local, aggregated)
+        combined = combined_statistics(local, aggregated)
         local_sum = tf.reduce_sum(local.f_g) + tf.reduce_sum(local.f_squared)
         combined_sum = tf.reduce_sum(combined.f_g) + tf.reduce_sum(combined.f_squared)
     for value, expected in zip(combined, aggregated, strict=True):
@@ -123,3 +124,15 @@ def test_encoding_std_equals_numpy_and_sees_collapse():
 def test_one_dimension_is_refused():
     with pytest.raises(ValueError, match="at least 2 dimensions"):
         cco.cco(tf.zeros([3, 1]), tf.zeros([3, 1]), 20.0)
+
+
+@settings(max_examples=20, deadline=None)
+@given(sizes=st.lists(st.integers(3, 12), min_size=1, max_size=5), seed=st.integers(0, 1000))
+def test_within_clients_equals_each_client_alone(sizes, seed):
+    f, g = pairs(sum(sizes), 5, seed)
+    client = np.repeat(np.arange(len(sizes)) * 7 + 1, sizes)
+    found = cco.cco_within_clients(f, g, segments.by_client(tf.constant(client)), 20.0)
+    for k, number in enumerate(np.unique(client)):
+        own = client == number
+        expected = numpy_cco(f[own].astype(float), g[own].astype(float), 20.0)
+        assert float(found.loss[k]) == pytest.approx(expected, rel=5e-3)

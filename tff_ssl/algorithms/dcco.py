@@ -13,6 +13,13 @@ One round equals one centralized step on the union of the clients' examples (App
 clients may be folded into groups, and a client may work in micro-batches: once the aggregated
 statistics are fixed, the gradient is a sum over examples (Eq. 9).
 
+Beyond the paper, where section 6 leaves it open: VICReg's statistics in place of CCO's (the same
+argument holds); two encoders (`models.two_towers`); several local steps on larger clients, in
+which the loss keeps the statistics of the broadcast model ("stale statistics") and a step may see
+a part of a client's examples ("partial gradients"; `dcco_drift` measures what that does). With
+stale values the loss is linear in the client's own statistics, without a bound: small learning
+rates only. `dcco_one_stage` is the form with one communication a round.
+
 Deviations: `losses.cco.VARIANCE_EPSILON` keeps a variance of zero from giving NaN; a client whose
 statistics or delta are not finite gets weight 0 and is counted. Batch norm is refused: it would
 need one more communication per layer (section 3.2).
@@ -20,6 +27,7 @@ need one more communication per layer (section 3.2).
 
 import collections
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,49 +35,45 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
-from tff_ssl.algorithms import finite
+from tff_ssl.algorithms import finite, local_training
 from tff_ssl.algorithms.micro_batches import mean_over_examples
 from tff_ssl.algorithms.task import Task
-from tff_ssl.losses import cco
-from tff_ssl.models.dual_encoder import DualEncoder
-from tff_ssl.views import TwoViews
+from tff_ssl.losses.statistics_based import (
+    STATISTICS_LOSSES,
+    StatisticsLoss,
+    combined_statistics,
+)
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.objectives import Evaluated, Objective, ObjectiveHyperparameters
 
 
 @dataclasses.dataclass(frozen=True)
-class DCCOHyperparameters:
+class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHyperparameters):
     """Hyperparameters with the paper's values for CIFAR-100 (section 4.3, Appendix B).
 
     Attributes:
-      lambda_: Tradeoff parameter lambda of Eq. 1.
-      client_learning_rate: Learning rate of the clients' one step of gradient descent.
-      server_optimizer: `adam`, `lars` or `sgd`, with cosine decay over the run's rounds.
-      server_learning_rate: Initial learning rate of the server's optimizer.
-      server_momentum: Momentum of `lars` and `sgd`.
-      warmup_rounds: Rounds of linear warm-up of the server's learning rate.
-      micro_batch_size: Examples that a client processes at a time; the result does not depend on
-        it, memory and speed do.
+      client_learning_rate: Learning rate of the clients' gradient descent.
+      micro_batch_size: Examples that a client processes at a time in a round of one step; the
+        result does not depend on it, memory and speed do.
+      local_steps: Steps of each client in a round; more than one is beyond the paper.
+      batch_size: Examples of a local step; 0 for all of the client.
     """
 
-    lambda_: float = 20.0
     client_learning_rate: float = 1.0
-    server_optimizer: str = "adam"
-    server_learning_rate: float = 5e-3
-    server_momentum: float = 0.9
-    warmup_rounds: int = 0
     micro_batch_size: int = 32
+    local_steps: int = 1
+    batch_size: int = 0
 
     def __post_init__(self):
-        if self.lambda_ < 0:
-            raise ValueError(f"lambda must not be negative; got {self.lambda_}")
-        if self.micro_batch_size < 1:
-            raise ValueError(f"micro_batch_size must be at least 1; got {self.micro_batch_size}")
-        if self.server_optimizer not in optimizers.SERVER_OPTIMIZER_NAMES:
+        ObjectiveHyperparameters.__post_init__(self)
+        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
+        for name, least in (("micro_batch_size", 1), ("local_steps", 1), ("batch_size", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        if self.client_learning_rate <= 0:
             raise ValueError(
-                f"server_optimizer must be one of {', '.join(optimizers.SERVER_OPTIMIZER_NAMES)}; "
-                f"got {self.server_optimizer!r}"
+                f"client_learning_rate must be positive; got {self.client_learning_rate}"
             )
-        if self.server_learning_rate <= 0 or self.client_learning_rate <= 0:
-            raise ValueError("learning rates must be positive")
 
 
 class ClientWorkState(NamedTuple):
@@ -78,7 +82,7 @@ class ClientWorkState(NamedTuple):
     Attributes:
       round_number: int64, the round that comes next; the views depend on it.
       statistics_aggregator: State of the statistics' aggregator.
-      statistics: `EncodingStatistics` of the last cohort, <.>_A.
+      statistics: Encoding statistics of the last cohort, <.>_A.
     """
 
     round_number: Any
@@ -90,7 +94,7 @@ class LocalStatistics(NamedTuple):
     """What a client sends in the first stage.
 
     Attributes:
-      statistics: `EncodingStatistics` of its examples.
+      statistics: Encoding statistics of its examples.
       weight: N_k, or 0 where the statistics are not finite; float32.
     """
 
@@ -120,6 +124,7 @@ class DCCO(NamedTuple):
       statistics_round: Its first stage: `next` puts the cohort's statistics into the state.
       update_round: Its second stage: `next` updates the model with the statistics in the state. On
         the same cohort, `statistics_round.next` and then `update_round.next` equal `process.next`.
+      initial_weights: Seed -> the global model's weights.
       downloads: What a client receives in a round (TFF types).
       uploads: What a client sends in a round (TFF types), but for its weight, a scalar.
     """
@@ -127,17 +132,17 @@ class DCCO(NamedTuple):
     process: tff.learning.templates.LearningProcess
     statistics_round: tff.templates.IterativeProcess
     update_round: tff.learning.templates.LearningProcess
+    initial_weights: Callable[[int], tff.learning.models.ModelWeights]
     downloads: tuple[tff.Type, ...]
     uploads: tuple[tff.Type, ...]
 
 
 def client_computations(
-    model: DualEncoder,
-    two_views: TwoViews,
+    task: Task,
+    loss: StatisticsLoss,
     hyperparameters: DCCOHyperparameters,
     weights_type: tff.Type,
     statistics_type: tff.Type,
-    examples_type: tff.Type,
 ) -> tuple[tff.Computation, tff.Computation]:
     """A client's work in the two stages.
 
@@ -145,45 +150,71 @@ def client_computations(
       (weights, round number, examples) -> `LocalStatistics`, and
       (weights, round number, aggregated statistics, examples) -> `LocalUpdate`.
     """
-    batch_size = hyperparameters.micro_batch_size
+    model, batch_size = task.model, hyperparameters.micro_batch_size
+    examples_type = tff.types.SequenceType(task.element_type)
 
-    def statistics_of(weights, round_number, batch):
-        views = two_views(batch["image"], batch["example_id"], round_number)
-        f, g = tf.split(model.apply(weights, tf.concat(views, 0), training=True).z, 2)
-        return cco.encoding_statistics(f, g)
+    def statistics_of(weights, view_round, batch):
+        x1, x2 = task.two_views(batch["image"], batch["example_id"], view_round)
+        first, second = model.apply_pair(weights, x1, x2, training=True)
+        return loss.of_batch(first.z, second.z)
+
+    def loss_with(aggregated, local):
+        return loss.terms(combined_statistics(local, aggregated), hyperparameters).loss
 
     @tff.tensorflow.computation(weights_type, np.int64, examples_type)
     @tf.function(autograph=False)
     def local_statistics(weights, round_number, examples):
+        # The views of the first local step: the stages must see the same ones.
+        view_round = round_number * hyperparameters.local_steps
         mean, samples = mean_over_examples(
             examples,
-            lambda batch: statistics_of(weights, round_number, batch),
-            cco.zero_statistics(model.projector[-1]),
+            lambda batch: statistics_of(weights, view_round, batch),
+            loss.zero(model.projector[-1]),
             batch_size,
         )
         statistics, is_finite = finite.zero_unless_finite(mean)
         return LocalStatistics(statistics, tf.where(is_finite, tf.cast(samples, tf.float32), 0.0))
 
-    @tff.tensorflow.computation(weights_type, np.int64, statistics_type, examples_type)
-    @tf.function(autograph=False)
-    def local_update(weights, round_number, aggregated, examples):
+    def one_step(weights, round_number, aggregated, examples):
         def gradient(batch):
             with tf.GradientTape() as tape:
                 tape.watch(weights.trainable)
-                local = statistics_of(weights, round_number, batch)
-                combined = cco.combined_statistics(local, aggregated)
-                loss = cco.cco_from_statistics(combined, hyperparameters.lambda_).loss
-            return tape.gradient(loss, weights.trainable)
+                value = loss_with(aggregated, statistics_of(weights, round_number, batch))
+            return tape.gradient(value, weights.trainable)
 
         zeros = tf.nest.map_structure(tf.zeros_like, weights.trainable)
         mean, samples = mean_over_examples(examples, gradient, zeros, batch_size)
         # TFF's convention: initial minus final weights, which the server takes as a gradient.
-        delta, is_finite = finite.zero_unless_finite(
-            tf.nest.map_structure(lambda g: hyperparameters.client_learning_rate * g, mean)
+        delta = tf.nest.map_structure(lambda g: hyperparameters.client_learning_rate * g, mean)
+        return delta, tf.cast(samples, tf.float32), samples
+
+    def many_steps(weights, round_number, aggregated, examples):
+        def evaluate(model, weights, target, batch, hyperparameters):
+            first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
+            value = loss_with(aggregated, loss.of_batch(first.z, second.z))
+            return Evaluated(tf.fill(tf.shape(first.z)[:1], value), first.z, second.non_trainable)
+
+        training = local_training.LocalTraining(
+            model,
+            Objective("CCO of aggregated statistics", evaluate),
+            hyperparameters,
+            task.two_views,
+            optimizers.build_optimizer("sgd", hyperparameters.client_learning_rate, 0.0),
+            local_steps=hyperparameters.local_steps,
+            batch_size=hyperparameters.batch_size,
+            seed=task.seed,
         )
-        weight = tf.where(is_finite, tf.cast(samples, tf.float32), 0.0)
+        trained = training.many_steps(weights, Weights((), ()), round_number, examples)
+        return trained.means.delta, trained.means.weight, trained.samples
+
+    @tff.tensorflow.computation(weights_type, np.int64, statistics_type, examples_type)
+    @tf.function(autograph=False)
+    def local_update(weights, round_number, aggregated, examples):
+        train = one_step if hyperparameters.local_steps == 1 else many_steps
+        delta, weight, samples = train(weights, round_number, aggregated, examples)
+        delta, is_finite = finite.zero_unless_finite(delta)
         return LocalUpdate(
-            tff.learning.templates.ClientResult(delta, weight),
+            tff.learning.templates.ClientResult(delta, tf.where(is_finite, weight, 0.0)),
             samples,
             1 - tf.cast(is_finite, tf.int64),
         )
@@ -192,67 +223,53 @@ def client_computations(
 
 
 def build_dcco(
-    model: DualEncoder,
-    two_views: TwoViews,
-    element_type: tff.Type,
-    server_optimizer: tff.learning.optimizers.Optimizer,
+    task: Task,
     hyperparameters: DCCOHyperparameters | None = None,
+    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
     statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
     update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> DCCO:
     """Builds DCCO's computations.
 
     Args:
-      model: The dual encoder, with group norm and a projector.
-      two_views: (images uint8 [b, h, w, c], example ids int64 [b], round int64 []) -> two views,
-        each float32 [b, *model.image_shape]. Must be pure: both stages call it.
-      element_type: TFF type of a client's example: a struct with `image` and `example_id`.
-      server_optimizer: Turns the mean model delta into the new model.
+      task: Model (with group norm and a projector), views, objective (`cco` or `vicreg`) and type
+        of the examples. The views must be pure: both stages call them.
       hyperparameters: The paper's by default.
+      server_optimizer: Turns the mean model delta into the new model; as the hyperparameters say
+        by default.
       statistics_aggregator: Weighted mean of the statistics; `MeanFactory` by default.
       update_aggregator: Weighted mean of the model deltas; `MeanFactory` by default.
 
     Raises:
-      ValueError: If the model has batch norm or fewer than two outputs.
+      ValueError: If the model has batch norm or fewer than two outputs, or the objective does not
+        depend on statistics alone.
     """
-    if model.norm != "group":
-        raise ValueError("dcco needs --norm=group: batch norm would mix the clients' statistics")
-    if not model.projector or model.projector[-1] < 2:
-        raise ValueError("dcco needs a --projector with at least 2 outputs")
+    check_task(task)
     hyperparameters = hyperparameters or DCCOHyperparameters()
+    model, loss, d = task.model, STATISTICS_LOSSES[task.objective], task.model.projector[-1]
 
-    @tff.tensorflow.computation
-    def initial_weights():
-        return tff.learning.models.ModelWeights(*model.init(seed=0))
+    def initial_weights(seed):
+        return tff.learning.models.ModelWeights(*model.init(seed))
 
-    weights_type = initial_weights.type_signature.result
-    d = model.projector[-1]
-    statistics_type = tff.types.to_type(
-        tf.nest.map_structure(lambda t: (np.float32, t.shape.as_list()), cco.zero_statistics(d))
-    )
+    initial_model = tff.tensorflow.computation(lambda: initial_weights(0))
+    weights_type = initial_model.type_signature.result
+    no_statistics = tff.tensorflow.computation(lambda: loss.zero(d))
+    statistics_type = no_statistics.type_signature.result
     mean = tff.aggregators.MeanFactory()
     weight_type = tff.types.TensorType(np.float32)
     statistics_mean = (statistics_aggregator or mean).create(statistics_type, weight_type)
     update_mean = (update_aggregator or mean).create(weights_type.trainable, weight_type)
-    examples_type = tff.types.SequenceType(element_type)
     local_statistics, local_update = client_computations(
-        model, two_views, hyperparameters, weights_type, statistics_type, examples_type
+        task, loss, hyperparameters, weights_type, statistics_type
     )
+    examples_type = tff.types.SequenceType(task.element_type)
     data_type = tff.types.FederatedType(examples_type, tff.CLIENTS)
-
-    @tff.tensorflow.computation
-    def first_round():
-        return tf.constant(0, tf.int64)
-
-    @tff.tensorflow.computation
-    def no_statistics():
-        return cco.zero_statistics(d)
 
     @tff.federated_computation
     def initialize():
         return tff.federated_zip(
             ClientWorkState(
-                tff.federated_eval(first_round, tff.SERVER),
+                tff.federated_value(np.int64(0), tff.SERVER),
                 statistics_mean.initialize(),
                 tff.federated_eval(no_statistics, tff.SERVER),
             )
@@ -294,12 +311,10 @@ def build_dcco(
 
     @tff.tensorflow.computation(statistics_type, np.int64, np.int64)
     def server_metrics(statistics, samples, dropped):
-        terms = cco.cco_from_statistics(statistics, hyperparameters.lambda_)
+        terms = loss.terms(statistics, hyperparameters)
         return collections.OrderedDict(
-            loss=terms.loss,
-            on_diagonal=terms.on_diagonal,
-            off_diagonal=terms.off_diagonal,
-            encoding_std=cco.encoding_std(statistics),
+            **terms._asdict(),
+            encoding_std=loss.encoding_std(statistics),
             samples=samples,
             dropped_clients=dropped,
         )
@@ -315,12 +330,14 @@ def build_dcco(
 
     def compose(next_fn):
         return tff.learning.templates.compose_learning_process(
-            initial_weights,
+            initial_model,
             tff.learning.templates.build_broadcast_process(weights_type),
             tff.learning.templates.ClientWorkProcess(initialize, next_fn),
             update_mean,
             tff.learning.templates.build_apply_optimizer_finalizer(
-                server_optimizer, weights_type, finite.reject_non_finite_update
+                server_optimizer or hyperparameters.build_server_optimizer(task.rounds),
+                weights_type,
+                finite.reject_non_finite_update,
             ),
         )
 
@@ -344,20 +361,18 @@ def build_dcco(
         process=process,
         statistics_round=tff.templates.IterativeProcess(process.initialize, next_statistics),
         update_round=compose(next_update),
+        initial_weights=initial_weights,
         downloads=(weights_type, tff.types.to_type(np.int64), statistics_type),
         uploads=(statistics_type, weights_type.trainable),
     )
 
 
-def build(task: Task, hyperparameters: DCCOHyperparameters) -> DCCO:
-    """DCCO for the registry."""
-    server_optimizer = optimizers.build_server_optimizer(
-        hyperparameters.server_optimizer,
-        hyperparameters.server_learning_rate,
-        task.rounds,
-        hyperparameters.warmup_rounds,
-        hyperparameters.server_momentum,
-    )
-    return build_dcco(
-        task.model, task.two_views, task.element_type, server_optimizer, hyperparameters
-    )
+def check_task(task: Task) -> None:
+    """Raises a ValueError if DCCO cannot work on it."""
+    model = task.model
+    if task.objective not in STATISTICS_LOSSES:
+        raise ValueError(f"dcco trains with {' or '.join(STATISTICS_LOSSES)}; got {task.objective}")
+    if model.norm != "group":
+        raise ValueError("dcco needs --norm=group: batch norm would mix the clients' statistics")
+    if not model.projector or model.projector[-1] < 2:
+        raise ValueError("dcco needs a --projector with at least 2 outputs")

@@ -29,7 +29,7 @@ def mean_over_examples(
     Returns:
       The mean, NaN if there is no example; and the number of examples, int64.
     """
-    everything = _read_all(examples)
+    everything = read_all(examples)
     samples = tf.shape(everything["example_id"])[0]
 
     def add(start, total):
@@ -50,8 +50,8 @@ def mean_over_examples(
     return mean, tf.cast(samples, tf.int64)
 
 
-def _read_all(examples: tf.data.Dataset) -> Any:
-    """All examples as one batch, which may be empty."""
+def read_all(examples: tf.data.Dataset) -> Any:
+    """All examples of a client as one batch, which may be empty; for use in a graph."""
     batches = iter(examples.batch(_ALL))
     first = batches.get_next_as_optional()
     empty = tf.nest.map_structure(

@@ -1,11 +1,11 @@
 """What passes between the registry and the algorithms."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import tensorflow_federated as tff
 
-from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.models.two_towers import Model
 from tff_ssl.views import TwoViews
 
 
@@ -18,12 +18,16 @@ class Task(NamedTuple):
         each float32 [b, *model.image_shape]; pure.
       element_type: TFF type of a client's example.
       rounds: Length of the run, for schedules.
+      objective: A name of `objectives.OBJECTIVES`.
+      seed: Of what clients draw beside their views.
     """
 
-    model: DualEncoder
+    model: Model
     two_views: TwoViews
     element_type: tff.Type
     rounds: int
+    objective: str = "cco"
+    seed: int = 0
 
 
 class Computations(Protocol):
@@ -31,12 +35,16 @@ class Computations(Protocol):
 
     Attributes:
       process: Its round.
+      initial_weights: Seed -> the global model's weights before the first round.
       downloads: Types that a client receives in a round.
       uploads: Types that a client sends in a round.
     """
 
     @property
     def process(self) -> tff.learning.templates.LearningProcess: ...
+
+    @property
+    def initial_weights(self) -> Callable[[int], tff.learning.models.ModelWeights]: ...
 
     @property
     def downloads(self) -> Sequence[tff.Type]: ...

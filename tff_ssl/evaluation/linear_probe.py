@@ -97,7 +97,7 @@ def few_label_comparison(
             ]
         except ValueError as error:
             raise ValueError(f"Feature set {name!r}: {error}") from error
-        summaries[name] = _summary(scores)
+        summaries[name] = summarize(scores)
     return {
         "protocol": "linear",
         "method": method,
@@ -141,7 +141,7 @@ def _probe(
     )
 
 
-def _summary(scores: list[labelling.Scores]) -> dict[str, float]:
+def summarize(scores: list[labelling.Scores]) -> dict[str, float]:
     """Returns mean and sample standard deviation of each score."""
     summary = {}
     for field in labelling.Scores._fields:

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tff_ssl.losses import segments as segments_lib
+from tff_ssl.losses.segments import Segments
+
 # Added to each variance before its square root: encodings that do not vary (a collapsed unit, a
 # single example) then give correlation 0 and finite gradients instead of NaN.
 VARIANCE_EPSILON = 1e-6
@@ -57,15 +60,6 @@ def encoding_statistics(f: tf.Tensor, g: tf.Tensor) -> EncodingStatistics:
     )
 
 
-def combined_statistics(
-    local: EncodingStatistics, aggregated: EncodingStatistics
-) -> EncodingStatistics:
-    """The paper's <.>_C = <.>_k + sg(<.>_A - <.>_k): aggregated values, local gradients."""
-    return EncodingStatistics(
-        *(k + tf.stop_gradient(a - k) for k, a in zip(local, aggregated, strict=True))
-    )
-
-
 def correlation(statistics: EncodingStatistics) -> tf.Tensor:
     """C of Eq. 2, float32 [d, d]: correlation of F_i with G_j."""
     f, f_squared, g, g_squared, f_g = statistics
@@ -100,6 +94,32 @@ def cco_from_statistics(statistics: EncodingStatistics, lambda_: float) -> CCOTe
 def cco(f: tf.Tensor, g: tf.Tensor, lambda_: float) -> CCOTerms:
     """Eq. 1 of one batch of paired encodings, each float32 [n, d]."""
     return cco_from_statistics(encoding_statistics(f, g), lambda_)
+
+
+def cco_within_clients(f: tf.Tensor, g: tf.Tensor, segments: Segments, lambda_: float) -> CCOTerms:
+    """Eq. 1 of each client's own examples.
+
+    Args:
+      f: Encodings of the first views, float32 [n, d] with d >= 2.
+      g: Encodings of the second views, float32 [n, d].
+      segments: The examples' k clients.
+      lambda_: Weight of the redundancy term.
+
+    Returns:
+      Terms, each float32 [k].
+    """
+
+    def normalized(x):
+        centred = x - tf.gather(segments_lib.mean(x, segments), segments.ids)
+        variance = segments_lib.mean(tf.square(centred), segments)
+        return centred * tf.gather(tf.math.rsqrt(variance + VARIANCE_EPSILON), segments.ids)
+
+    f, g = normalized(f), normalized(g)
+    diagonal = segments_lib.mean(f * g, segments)
+    on_diagonal = tf.reduce_sum(tf.square(1.0 - diagonal), 1)
+    everything = segments_lib.squared_cross_norm(f, g, segments)
+    off_diagonal = (everything - tf.reduce_sum(tf.square(diagonal), 1)) / (f.shape[1] - 1)
+    return CCOTerms(on_diagonal + lambda_ * off_diagonal, on_diagonal, off_diagonal)
 
 
 def encoding_std(statistics: EncodingStatistics) -> tf.Tensor:

@@ -26,12 +26,14 @@ class Outputs(NamedTuple):
       h: Encodings, float32 [batch, features].
       z: Projections, float32 [batch, projector[-1]]; h where there is no projector.
       p: Predictions, float32 [batch, predictor[-1]]; z where there is no predictor.
+      logits: float32 [batch, classes], of a linear classifier on h; h where there is none.
       non_trainable: New values of the non-trainable weights (batch norm's moving averages).
     """
 
     h: tf.Tensor
     z: tf.Tensor
     p: tf.Tensor
+    logits: tf.Tensor
     non_trainable: tuple[tf.Tensor, ...]
 
 
@@ -45,6 +47,7 @@ class DualEncoder:
       projector: Widths of the projector's layers; empty for none.
       predictor: Widths of the predictor's layers; empty for none.
       norm: `group` (group norm and weight standardization) or `batch`.
+      classes: Outputs of a linear classifier on h; 0 for none.
 
     Raises:
       ValueError: If a field has a value that the model cannot be built with.
@@ -55,6 +58,7 @@ class DualEncoder:
     projector: tuple[int, ...] = ()
     predictor: tuple[int, ...] = ()
     norm: str = "group"
+    classes: int = 0
 
     def __post_init__(self):
         if self.encoder not in ENCODERS:
@@ -89,6 +93,11 @@ class DualEncoder:
         """Number of trainable parameters, heads included."""
         return sum(math.prod(spec.shape) for spec in self.trainable_specs)
 
+    @property
+    def features(self) -> int:
+        """Size of the encoding h."""
+        return resnet.RESNETS[self.encoder].features
+
     def init(self, seed: int) -> Weights:
         """Draws initial weights, a pure function of `seed`."""
         values = {
@@ -110,22 +119,41 @@ class DualEncoder:
         """
         specs = (*self.trainable_specs, *self.non_trainable_specs)
         tensors = (*weights.trainable, *weights.non_trainable)
-        values = {spec.name: value for spec, value in zip(specs, tensors, strict=True)}
+        values = {s.name: tf.convert_to_tensor(t) for s, t in zip(specs, tensors, strict=True)}
         parameters = layers.Parameters(values, training=training, **self._options)
-        h, z, p = self._forward(parameters, images)
+        h, z, p, logits = self._forward(parameters, images)
         non_trainable = tuple(
             parameters.updates.get(spec.name, values[spec.name])
             for spec in self.non_trainable_specs
         )
-        return Outputs(h, z, p, non_trainable)
+        return Outputs(h, z, p, logits, non_trainable)
+
+    def apply_pair(
+        self, weights: Any, x1: tf.Tensor, x2: tf.Tensor, training: bool
+    ) -> tuple[Outputs, Outputs]:
+        """Applies the network to two views of each image, as one batch; see `apply`."""
+        both = self.apply(weights, tf.concat([x1, x2], 0), training)
+        parts = [tf.split(output, 2) for output in (both.h, both.z, both.p, both.logits)]
+        (h1, h2), (z1, z2), (p1, p2), (logits1, logits2) = parts
+        first = Outputs(h1, z1, p1, logits1, both.non_trainable)
+        return first, Outputs(h2, z2, p2, logits2, both.non_trainable)
+
+    @functools.cached_property
+    def target_model(self) -> "DualEncoder":
+        """The part that a target network has: encoder and projector."""
+        return dataclasses.replace(self, predictor=(), classes=0)
 
     def without_heads(self, weights: Any) -> tuple["DualEncoder", Weights]:
-        """The encoder alone, whose z and p are h, and its part of the weights."""
-        encoder = dataclasses.replace(self, projector=(), predictor=())
+        """The encoder alone, whose other outputs are h, and its part of the weights."""
+        encoder = dataclasses.replace(self, projector=(), predictor=(), classes=0)
+        return encoder, encoder.part_of(weights)
+
+    def part_of(self, weights: Any) -> Weights:
+        """This model's part of the weights of one that has more heads."""
         # The heads come after the encoder in the order of the weights.
-        return encoder, Weights(
-            tuple(weights.trainable[: len(encoder.trainable_specs)]),
-            tuple(weights.non_trainable[: len(encoder.non_trainable_specs)]),
+        return Weights(
+            tuple(weights.trainable[: len(self.trainable_specs)]),
+            tuple(weights.non_trainable[: len(self.non_trainable_specs)]),
         )
 
     @property
@@ -138,4 +166,5 @@ class DualEncoder:
         h = resnet.resnet(parameters, images, spec, small_stem)
         z = heads.mlp(parameters, "projector", h, self.projector) if self.projector else h
         p = heads.mlp(parameters, "predictor", z, self.predictor) if self.predictor else z
-        return h, z, p
+        logits = heads.classifier(parameters, h, self.classes) if self.classes else h
+        return h, z, p, logits

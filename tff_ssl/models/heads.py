@@ -1,4 +1,4 @@
-"""Projector (h -> z) and predictor (z -> p): fully connected heads of any widths."""
+"""Projector (h -> z), predictor (z -> p) and classifier (h -> logits)."""
 
 from collections.abc import Sequence
 
@@ -20,3 +20,10 @@ def mlp(parameters: layers.Parameters, name: str, x: tf.Tensor, widths: Sequence
         x = layers.dense(parameters, layer, x, width, standardize=parameters.norm == "group")
         x = tf.nn.relu(layers.norm(parameters, layer, x))
     return layers.dense(parameters, f"{name}/layer{len(widths) - 1}", x, widths[-1])
+
+
+def classifier(parameters: layers.Parameters, h: tf.Tensor, classes: int) -> tf.Tensor:
+    """A linear classifier that starts at zero, [b, n] -> [b, classes]."""
+    kernel = parameters.get("classifier/kernel", (h.shape[-1], classes), "zeros")
+    bias = parameters.get("classifier/bias", (classes,), "zeros")
+    return tf.linalg.matmul(h, kernel) + bias

@@ -1,0 +1,141 @@
+"""How far DCCO with several local steps drifts from as many centralized steps.
+
+With one local step a round equals a centralized step. With more, the clients go on with statistics
+of the broadcast model, and with --batch_sizes a step sees a part of a client's examples. For each
+setting this prints the distance between the round's mean model delta and that of the centralized
+steps on all examples of the cohort, relative to the length of the latter, and the cosine between
+them; from untrained weights, or from those after --rounds centralized steps of the same objective.
+"""
+
+from typing import Any
+
+from absl import flags
+
+import launch.flags
+from launch import app
+
+launch.flags.define_common_flags()
+launch.flags.define_data_flags()
+launch.flags.define_model_flags()
+flags.DEFINE_list("local_steps", ["1", "2", "4", "8"], "Numbers of local steps.")
+flags.DEFINE_list("batch_sizes", ["0"], "Examples of a local step; 0 for all of a client.")
+flags.DEFINE_list("learning_rates", ["0.001", "0.01"], "Learning rates of the clients.")
+flags.DEFINE_integer("clients_per_round", 32, "Clients in the cohort.", lower_bound=1)
+flags.DEFINE_integer("rounds", 0, "Steps of training before the measurement.", lower_bound=0)
+flags.DEFINE_string("objective", "cco", "cco or vicreg.")
+flags.DEFINE_multi_string("hparam", [], "name=value, a hyperparameter of dcco; repeatable.")
+flags.adopt_module_key_flags(launch.flags)
+
+
+def main() -> None:
+    from launch import data, run_folder
+    from tff_ssl import execution
+
+    args = flags.FLAGS
+    settings = [
+        {"learning_rate": rate, "batch_size": size, "local_steps": steps}
+        for rate in _numbers("learning_rates", args, float)
+        for size in _numbers("batch_sizes", args, int)
+        for steps in _numbers("local_steps", args, int)
+    ]
+    folder = data.default_output_dir("drift", args)
+    print(
+        f"drift of dcco with {args.objective} on {args.dataset} from centralized steps, after "
+        f"{args.rounds} steps of training; results go to {folder}/",
+        flush=True,
+    )
+    print(f"{'rate':>8}{'batch':>7}{'steps':>7}{'distance':>11}{'cosine':>9}")
+    rows = []
+    with execution.local_worker():
+        for setting, drift in _measure(settings, args):
+            size = setting["batch_size"] or "all"
+            print(
+                f"{setting['learning_rate']:8g}{size:>7}{setting['local_steps']:7}"
+                f"{drift.relative_distance:11.4f}{drift.cosine:9.4f}",
+                flush=True,
+            )
+            rows.append(setting | drift._asdict())
+    folder.mkdir(parents=True, exist_ok=True)
+    run_folder.write_json(folder / "drift.json", rows)
+    print(f"\nwritten to {folder / 'drift.json'}")
+
+
+def _numbers(name: str, args: flags.FlagValues, kind: type) -> list[Any]:
+    from tff_ssl.errors import ConfigurationError
+
+    try:
+        numbers = [kind(text) for text in args[name].value]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0:
+        raise ConfigurationError(
+            f"--{name} takes numbers such as 1,2; got {','.join(args[name].value)!r}"
+        )
+    return numbers
+
+
+def _measure(settings, args: flags.FlagValues):
+    """Yields (setting, its drift)."""
+    import numpy as np
+    import tensorflow_federated as tff
+
+    from datasets import federated
+    from launch import data
+    from tff_ssl import centralized, cohort, hyperparameters
+    from tff_ssl.algorithms import dcco, dcco_drift
+    from tff_ssl.algorithms.task import Task
+    from tff_ssl.errors import ConfigurationError
+
+    dataset = data.load_dataset(args)
+    train, clients = dataset.train, data.partition_dataset(dataset, args)
+    model = data.build_model(dataset, args, args.objective)
+    two_views = data.two_views(dataset, args, args.objective)
+    element = federated.element_spec(train.images.shape[1:])
+    task = Task(
+        model, two_views, tff.types.tensorflow_to_type(element), 1, args.objective, args.seed
+    )
+    values = [
+        hyperparameters.parse(
+            dcco.DCCOHyperparameters,
+            [
+                *args.hparam,
+                f"local_steps={setting['local_steps']}",
+                f"batch_size={setting['batch_size']}",
+                f"client_learning_rate={setting['learning_rate']}",
+            ],
+        )
+        for setting in settings
+    ]
+    try:
+        dcco.check_task(task)
+    except ValueError as error:
+        raise ConfigurationError(f"--objective, --norm or --projector: {error}") from error
+    chosen = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)(0)
+    examples = [
+        {
+            "client": np.full(len(clients[k]), k, np.int64),
+            "example_id": train.example_ids[clients[k]],
+            "image": train.images[clients[k]],
+        }
+        for k in chosen
+    ]
+    size = sum(len(clients[k]) for k in chosen)
+    training = centralized.Centralized(
+        args.objective,
+        model,
+        two_views,
+        train.images,
+        train.example_ids,
+        centralized.shuffled_batches(len(train), size, args.seed),
+        max(args.rounds, 1),
+        centralized.CentralizedHyperparameters(lambda_=values[0].lambda_, learning_rate=2e-3),
+    )
+    state = training.initialize(args.seed)
+    for step in range(args.rounds):
+        state, _ = training.run_round(state, step)
+    for setting, value in zip(settings, values, strict=True):
+        yield setting, dcco_drift.measure(task, state.weights.trainable, examples, value)
+
+
+if __name__ == "__main__":
+    app.run(main, digits_preset=None)

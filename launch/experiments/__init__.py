@@ -1,0 +1,1 @@
+"""The papers' experiments: which runs fill which table."""

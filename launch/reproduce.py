@@ -1,0 +1,64 @@
+"""Reruns an experiment of a paper: all its trainings and evaluations, then its tables beside the
+published ones.
+
+A stopped reproduction goes on where it was when it is started again with the same --output_dir; the
+report is written anew after each run, so that it can be looked at on the way.
+"""
+
+import fnmatch
+import pathlib
+
+from absl import flags
+
+import launch.flags
+from launch import app
+
+flags.DEFINE_string("experiment", None, "The experiment; --list shows them.")
+flags.DEFINE_enum(
+    "scale", "cpu", ["cpu", "paper"], "A small model and few rounds, or the paper's setting."
+)
+flags.DEFINE_string(
+    "output_dir", None, "Folder for runs and report. Default: results/EXPERIMENT-SCALE[-DATASET]."
+)
+flags.DEFINE_string("data_dir", None, "Folder of prepared TFDS sets, or of a case_folder's images.")
+flags.DEFINE_string("dataset", None, "Another TFDS set than the paper's (dcco_table1).")
+flags.DEFINE_integer("seeds", 3, "Seeds 0, 1, ... of every run.", lower_bound=1)
+flags.DEFINE_list("only", [], "Run only the cells of these names; * and ? stand for any text.")
+flags.DEFINE_integer("rounds", None, "Rounds of each run instead of the preset's.", lower_bound=1)
+flags.DEFINE_boolean("report_only", False, "Run nothing; write the report of what there is.")
+flags.DEFINE_boolean("retry_failed", False, "Run anew what failed before.")
+flags.DEFINE_boolean("list", False, "Print the experiments, and end.")
+flags.adopt_module_key_flags(launch.flags)
+
+
+def main() -> None:
+    from launch import reproduction
+    from launch.experiments import dcco
+    from tff_ssl.errors import ConfigurationError
+
+    args = flags.FLAGS
+    if args.list:
+        for name, (_, summary) in dcco.EXPERIMENTS.items():
+            print(f"experiment {name}  {summary}")
+        return
+    if args.experiment not in dcco.EXPERIMENTS:
+        raise ConfigurationError(
+            f"--experiment must be one of {', '.join(dcco.EXPERIMENTS)}; got {args.experiment!r}"
+        )
+    build, _ = dcco.EXPERIMENTS[args.experiment]
+    experiment = build(args.scale, args.dataset, args.rounds)
+    cells = [
+        cell
+        for cell in experiment.cells
+        if not args.only or any(fnmatch.fnmatch(cell.name, pattern) for pattern in args.only)
+    ]
+    if not cells:
+        names = ", ".join(cell.name for cell in experiment.cells)
+        raise ConfigurationError(f"--only={','.join(args.only)} names no cell of {names}")
+    name = "-".join(filter(None, (experiment.name, args.scale, args.dataset)))
+    folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
+    reproduction.run(experiment, cells, folder, args)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,161 @@
+"""Runs the cells of an experiment one after the other, each in a process of its own."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from absl import flags
+
+from launch import run_folder
+from tff_ssl.errors import ConfigurationError, TrainingError
+from tff_ssl.reporting import measured, report
+from tff_ssl.reporting.experiment import Cell, Experiment
+
+_ROOT = pathlib.Path(__file__).parent.parent
+
+
+def run(
+    experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: flags.FlagValues
+) -> None:
+    """Runs what is missing, and writes the report after each run."""
+    jobs = [(cell, seed) for seed in range(args.seeds) for cell in cells]
+    pending = [job for job in jobs if not _is_done(folder, *job, args.retry_failed)]
+    if args.report_only:
+        pending = []
+    print(
+        f"{experiment.title}: {len(cells)} cells x {args.seeds} seeds, {len(pending)} runs to do, "
+        f"{len(jobs) - len(pending)} done; results go to {folder}/",
+        flush=True,
+    )
+    _claim(folder, experiment, args)
+    if pending:
+        _draw_partitions(experiment, folder, args)
+    start = time.monotonic()
+    for done, (cell, seed) in enumerate(pending, start=1):
+        print(f"[{done}/{len(pending)}] {cell.name}, seed {seed}", flush=True)
+        outcome = _run_cell(cell, seed, folder, args)
+        minutes = (time.monotonic() - start) / 60
+        left = minutes / done * (len(pending) - done)
+        print(f"    {outcome}; {minutes:.0f} minutes so far, about {left:.0f} left", flush=True)
+        _write_report(experiment, folder)
+    markdown, page = _write_report(experiment, folder)
+    _print_tables(experiment, folder)
+    print(f"\nwritten to {markdown} and {page}")
+
+
+def _claim(folder: pathlib.Path, experiment: Experiment, args: flags.FlagValues) -> None:
+    """Notes in the folder what it is for; another experiment may not be mixed in."""
+    path = folder / "experiment.json"
+    mine = {"experiment": experiment.name, "scale": args.scale, "dataset": args.dataset,
+            "rounds": args.rounds}  # fmt: skip
+    if path.exists():
+        before = json.loads(path.read_text())
+        if before != mine:
+            raise ConfigurationError(
+                f"--output_dir={folder} holds another reproduction ({before}); name another folder"
+            )
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    run_folder.write_json(path, mine)
+
+
+def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) -> bool:
+    run_of = folder / cell.name / f"seed{seed}"
+    if (run_of / measured.FAILED).exists():
+        return not retry_failed
+    return (run_of / "done.json").exists()
+
+
+def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValues) -> str:
+    """Trains and evaluates; says how it went.
+
+    Raises:
+      TrainingError: If a script ends with an error that is not a diverged training.
+    """
+    output = folder / cell.name / f"seed{seed}"
+    output.mkdir(parents=True, exist_ok=True)
+    if (output / measured.FAILED).exists():
+        shutil.rmtree(output)
+        output.mkdir()
+    data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
+    train = [cell.script, *cell.flags, *data, f"--seed={seed}", f"--output_dir={output}"]
+    start = time.monotonic()
+    if not (output / "result.json").exists():
+        failure = _script([*train, "--resume"], output / "log.txt")
+        if failure:
+            if "training diverged" not in failure:
+                raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
+            run_folder.write_json(output / measured.FAILED, {"reason": failure})
+            return f"failed: {failure}"
+    for evaluation in cell.evaluations:
+        flags_of = ["evaluate", f"--run={output}", *data, *evaluation]
+        failure = _script(flags_of, output / "log.txt")
+        if failure:
+            raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
+    # What a finished run no longer needs; with it, a table of the paper would be some gigabytes.
+    shutil.rmtree(output / "checkpoints", ignore_errors=True)
+    run_folder.write_json(output / "done.json", {"seconds": round(time.monotonic() - start)})
+    return "done"
+
+
+def _script(arguments: Sequence[str], log: pathlib.Path) -> str | None:
+    """Runs `python -m launch.NAME FLAGS` from the project's root; its last line if it fails."""
+    name, *rest = arguments
+    command = [sys.executable, "-m", f"launch.{name}", *rest]
+    with open(log, "a") as file:
+        file.write(f"$ {' '.join(command)}\n")
+        file.flush()
+        process = subprocess.Popen(
+            command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
+        )
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            # Ctrl-C went to it too: it saves its state, to go on with next time.
+            process.wait()
+            raise
+    if code == 0:
+        return None
+    lines = [line for line in log.read_text().splitlines() if line.strip()]
+    return lines[-1].removeprefix("error: ")
+
+
+def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.FlagValues) -> None:
+    """A picture of each partition, with seed 0."""
+    data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
+    for name, flags_of in experiment.partitions.items():
+        output = folder / "partitions" / name
+        if not (output / "partition.png").exists():
+            output.mkdir(parents=True, exist_ok=True)
+            command = ["partition_report", *flags_of, *data, f"--output_dir={output}"]
+            failure = _script(command, output / "log.txt")
+            if failure:
+                raise TrainingError(f"the partition {name}: {failure}")
+
+
+def _write_report(
+    experiment: Experiment, folder: pathlib.Path
+) -> tuple[pathlib.Path, pathlib.Path]:
+    drawn = {
+        f"Partition {name}": folder / "partitions" / name / "partition.png"
+        for name in experiment.partitions
+    }
+    return report.write(
+        folder, experiment, {name: path for name, path in drawn.items() if path.exists()}
+    )
+
+
+def _print_tables(experiment: Experiment, folder: pathlib.Path) -> None:
+    for table in experiment.tables:
+        print(f"\n{table.title}")
+        values = report.values_of(folder, table)
+        for grid in (report.measured_grid(table, values), report.published_grid(table)):
+            for name, *cells in grid:
+                print(f"{name:26}" + "".join(f"{cell:>15}" for cell in cells))
+    print()
+    for title, text, verdict in report.claim_rows(folder, experiment):
+        print(f"{verdict:14} {text} ({title})")

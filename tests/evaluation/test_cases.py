@@ -1,0 +1,32 @@
+"""Grouping images by case, against NumPy."""
+
+import numpy as np
+import pytest
+
+from tff_ssl.evaluation import cases
+
+
+def test_average_is_the_mean_over_a_cases_images():
+    rng = np.random.default_rng(0)
+    names = np.array(["b", "a", "b", "c", "a", "b"], object)
+    labels = np.array([1, 0, 1, -1, 0, 1])
+    grouped = cases.group(names, labels)
+    np.testing.assert_array_equal(grouped.labels, [0, 1, -1])
+    features = rng.normal(size=(6, 4)).astype(np.float32)
+    pooled = cases.average(features, grouped)
+    for k, name in enumerate("abc"):
+        np.testing.assert_allclose(pooled[k], features[names == name].mean(0), rtol=1e-6)
+        assert set(grouped.images_of(np.array([k]))[0]) == set(np.flatnonzero(names == name))
+
+
+def test_each_image_alone_changes_nothing():
+    labels = np.array([2, 0, 1])
+    alone = cases.each_image(labels)
+    features = np.arange(6, dtype=np.float32).reshape(3, 2)
+    np.testing.assert_array_equal(cases.average(features, alone), features)
+    assert [list(i) for i in alone.images_of(np.array([2, 0]))] == [[2], [0]]
+
+
+def test_a_case_with_two_labels_is_named():
+    with pytest.raises(ValueError, match="case x7"):
+        cases.group(np.array(["x7", "y", "x7"]), np.array([0, 1, 1]))

@@ -1,0 +1,85 @@
+"""`launch.evaluate` on a short run: its protocols and its errors."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, project_root):
+    folder = tmp_path_factory.mktemp("run")
+    script(project_root, "pretrain", "--rounds=2", "--eval_every=0", f"--output_dir={folder}")
+    return folder
+
+
+def script(project_root, name, *arguments, check=True):
+    done = subprocess.run(
+        [sys.executable, "-m", f"launch.{name}", *arguments],
+        cwd=project_root,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.slow
+def test_finetune_and_semi_supervised(project_root, run):
+    few = ["--label_draws=2", "--finetune_steps=3"]
+    out = script(project_root, "evaluate", f"--run={run}", "--protocol=finetune", *few).stdout
+    assert "untrained" in out
+    results = json.loads((run / "result_finetune.json").read_text())
+    assert [r["labels"] for r in results] == [10, 50]
+    for r in results:
+        assert set(r["baselines"]) == {"random_encoder", "raw_pixels"}
+        assert 0 <= r["accuracy"] <= 1
+        assert r["accuracy_std"] >= 0
+    script(project_root, "evaluate", f"--run={run}", "--protocol=semi_supervised", *few)
+    results = json.loads((run / "result_semi_supervised.json").read_text())
+    assert [r["labels"] for r in results] == [14, 144]  # 1 % and 10 % of 1438.
+
+
+@pytest.mark.slow
+def test_mistakes_are_one_line(project_root, run, tmp_path):
+    for named, arguments in (
+        ("transfer", ["--protocol=transfer"]),
+        ("--label_fractions", ["--protocol=semi_supervised", "--label_fractions=2"]),
+        ("--per_case", ["--per_case"]),
+        ("--encoder", ["--protocol=finetune", "--encoder=tiny"]),
+        ("no encoder", [f"--run={tmp_path}"]),
+    ):
+        output = tmp_path / "out"
+        flags = [f"--run={run}", f"--output_dir={output}", *arguments]
+        done = script(project_root, "evaluate", *flags, check=False)
+        assert done.returncode != 0
+        assert named in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+        assert not output.exists()
+
+
+@pytest.mark.slow
+def test_transfer_and_cases(project_root, run, tmp_path):
+    cifar = project_root.parent / "shared/data/tfds"
+    ham = project_root.parent / "shared/data/ham10000"
+    if not (cifar.exists() and ham.exists()):
+        pytest.skip("../shared/data is not there")
+    trained = tmp_path / "run"
+    script(
+        project_root, "pretrain", "--dataset=case_folder", f"--data_dir={ham}", "--rounds=1",
+        "--image_size=16", "--encoder=tiny", "--projector=64,16", "--labels_per_class=2",
+        "--label_draws=1", "--eval_every=0", f"--output_dir={trained}",
+    )  # fmt: skip
+    [result] = json.loads((trained / "result.json").read_text())
+    assert result["labels"] == 14  # Cases, not images.
+    assert result["balanced_accuracy"] != result["accuracy"]
+    script(
+        project_root, "evaluate", f"--run={trained}", "--protocol=transfer", "--dataset=cifar10",
+        f"--data_dir={cifar}", "--labels=50", "--label_draws=1",
+    )  # fmt: skip
+    [result] = json.loads((trained / "result_transfer.json").read_text())
+    assert (result["protocol"], result["dataset"]) == ("transfer", "cifar10")
+    assert result["pretrained_on"] == "case_folder"

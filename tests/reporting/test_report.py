@@ -1,0 +1,108 @@
+"""Tables, claims and reports from result files that are written here by hand."""
+
+import json
+import math
+
+import pytest
+
+from tff_ssl.reporting import measured, report
+from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table, check
+from tff_ssl.reporting.measured import Selector
+
+LINEAR = Selector("linear", 500)
+TABLE = Table(
+    "Linear",
+    LINEAR,
+    ("one", "four"),
+    {"DCCO": ("dcco_1", "dcco_4"), "FedAvg": (None, "fedavg_4"), "Centralized": ("centralized",)},
+    {"DCCO": (51.7, 49.6), "FedAvg": (None, "failed"), "Centralized": (52.6,)},
+)
+
+
+def write_run(folder, cell, seed, accuracy, labels=500, **extra):
+    run = folder / cell / f"seed{seed}"
+    run.mkdir(parents=True, exist_ok=True)
+    entry = {
+        "protocol": "linear",
+        "labels": labels,
+        "accuracy": accuracy,
+        "baselines": {"random_encoder": {"accuracy": accuracy / 2}},
+    } | extra
+    other = entry | {"labels": 1, "accuracy": 0.99}
+    (run / "result.json").write_text(json.dumps([other, entry]))
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for seed, accuracy in enumerate((0.5, 0.52, 0.54)):
+        write_run(tmp_path, "dcco_1", seed, accuracy)
+        write_run(tmp_path, "dcco_4", seed, accuracy - 0.02)
+    write_run(tmp_path, "centralized", 0, 0.53, bytes_down_per_client_and_round=1.5e6,
+              bytes_up_per_client_and_round=2e6)  # fmt: skip
+    return tmp_path
+
+
+def test_values_are_means_and_sample_deviations_over_seeds(folder):
+    values = report.values_of(folder, TABLE)
+    assert values["DCCO", "one"].mean == pytest.approx(0.52)
+    assert values["DCCO", "one"].std == pytest.approx(0.02)
+    assert values["DCCO", "one"].seeds == 3
+    assert values["Centralized", "one"] == values["Centralized", "four"]
+    assert math.isnan(values["FedAvg", "four"].mean)
+
+
+def test_a_baseline_of_a_result_can_be_shown(folder):
+    runs = report.runs_of(folder, "dcco_1")
+    value = measured.select(runs, Selector("linear", 500, baseline="random_encoder"))
+    assert value.mean == pytest.approx(0.26)
+
+
+def test_grids(folder):
+    (folder / "fedavg_4" / "seed0").mkdir(parents=True)
+    (folder / "fedavg_4" / "seed0" / measured.FAILED).write_text("{}")
+    assert report.measured_grid(TABLE, report.values_of(folder, TABLE)) == [
+        ["measured (%)", "one", "four"],
+        ["DCCO", "52.0 ± 2.0", "50.0 ± 2.0"],
+        ["FedAvg", "-", "failed"],
+        ["Centralized", "53.0 ± 0.0", ""],
+    ]
+    assert report.published_grid(TABLE)[2:] == [["FedAvg", "-", "failed"],
+                                                ["Centralized", "52.6", ""]]  # fmt: skip
+
+
+def test_claims_hold_or_not_or_are_not_measured(folder):
+    values = report.values_of(folder, TABLE)
+
+    def verdict(holds):
+        return check(Claim("", "Linear", holds), TABLE, values)
+
+    assert verdict(lambda v: v("DCCO", "one") > v("DCCO", "four")) == "holds"
+    assert verdict(lambda v: v("DCCO", "one") > v("Centralized", "one")) == "does not hold"
+    assert verdict(lambda v: v("DCCO", "four") > v("FedAvg", "four")) == "not measured"
+    assert verdict(lambda v: not v("DCCO", "four") > v("FedAvg", "four")) == "not measured"
+    # A training that failed is known to be worse than one that did not.
+    values["FedAvg", "four"] = measured.Value(math.nan, 0.0, 0, failed=2)
+    assert verdict(lambda v: v("DCCO", "four") > v("FedAvg", "four")) == "holds"
+
+
+def test_the_report_is_whole_and_light(folder):
+    run = folder / "dcco_1" / "seed0"
+    (run / "metrics.csv").write_text(
+        "round,loss,seconds,knn_accuracy\n1,3.0,30,\n2,2.0,30,0.4\n3,1.5,30,\n4,1.0,30,0.5\n"
+    )
+    cells = tuple(Cell(name, "pretrain", ()) for name in ("dcco_1", "dcco_4", "centralized"))
+    claims = (Claim("one < four & more", "Linear", lambda v: v("DCCO", "one") < v("DCCO", "four")),)
+    experiment = Experiment("x", "A <title>", cells, (TABLE,), claims, ("A note.",))
+    markdown, page = report.write(folder, experiment, {})
+    text, html = markdown.read_text(), page.read_text()
+    assert "| DCCO | 52.0 ± 2.0 | 50.0 ± 2.0 |" in text
+    assert "| DCCO | 51.7 | 49.6 |" in text
+    assert "- **does not hold**: one < four & more (Linear)" in text
+    assert "| centralized | 1 | 1.50 + 2.00 | 0.0 |" in text
+    assert "| dcco_1 | 3 | - | 0.7 |" in text  # Two minutes at one of three seeds.
+    assert "A &lt;title&gt;" in html
+    assert "data:image/png;base64," in html
+    assert 'src="curves' not in html  # Nothing outside of the file.
+    assert len(html) < 300_000
+    assert not [path for path in folder.iterdir() if path.name.endswith(".new")]

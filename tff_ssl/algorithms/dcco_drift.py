@@ -1,0 +1,91 @@
+"""How far a DCCO round of several local steps is from as many centralized steps.
+
+With one local step they are equal (Appendix A). With more, the clients go on with statistics of the
+broadcast model ("stale statistics"), and where a step takes a part of a client's examples, only
+these take part in its gradient ("partial gradients"; section 6 of the paper).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.algorithms import dcco
+from tff_ssl.algorithms.task import Task
+from tff_ssl.losses.statistics_based import STATISTICS_LOSSES
+from tff_ssl.models.dual_encoder import Weights
+
+
+class Drift(NamedTuple):
+    """A round's mean model delta against that of centralized gradient descent.
+
+    Attributes:
+      relative_distance: |round - centralized| / |centralized|.
+      cosine: Of the angle between the two.
+    """
+
+    relative_distance: float
+    cosine: float
+
+
+def measure(
+    task: Task,
+    weights: Sequence[tf.Tensor],
+    clients: Sequence[Mapping[str, np.ndarray]],
+    hyperparameters: dcco.DCCOHyperparameters,
+) -> Drift:
+    """Compares one round from `weights` with `local_steps` centralized steps from them.
+
+    The centralized steps take all examples of the cohort, with the clients' learning rate and the
+    views that the clients' passes have.
+
+    Args:
+      task: What the algorithm works on.
+      weights: The model's trainable weights.
+      clients: The cohort: each client's examples, arrays by the names of `task.element_type`.
+      hyperparameters: DCCO's.
+    """
+    ours = _round_delta(task, weights, clients, hyperparameters)
+    theirs = _centralized_delta(task, weights, clients, hyperparameters)
+    length = tf.linalg.global_norm(theirs)
+    difference = [a - b for a, b in zip(ours, theirs, strict=True)]
+    product = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(ours, theirs, strict=True)])
+    return Drift(
+        float(tf.linalg.global_norm(difference) / length),
+        float(product / length / tf.linalg.global_norm(ours)),
+    )
+
+
+def _round_delta(task, weights, clients, hyperparameters) -> list[tf.Tensor]:
+    server_optimizer = tff.learning.optimizers.build_sgdm(1.0)
+    process = dcco.build_dcco(task, hyperparameters, server_optimizer).process
+    model = tff.learning.models.ModelWeights(tuple(np.asarray(w) for w in weights), ())
+    state = process.set_model_weights(process.initialize(), model)
+    cohort = [tf.data.Dataset.from_tensor_slices(dict(client)) for client in clients]
+    after = process.next(state, cohort).state.global_model_weights.trainable
+    return [w - a for w, a in zip(weights, after, strict=True)]
+
+
+def _centralized_delta(task, weights, clients, hyperparameters) -> list[tf.Tensor]:
+    loss = STATISTICS_LOSSES[task.objective]
+    union: dict[str, Any] = {
+        name: np.concatenate([client[name] for client in clients]) for name in clients[0]
+    }
+
+    # Not a tf.function: tracing it for each comparison would take longer than its few calls.
+    def gradient(current, step):
+        views = task.two_views(tf.constant(union["image"]), tf.constant(union["example_id"]), step)
+        with tf.GradientTape() as tape:
+            tape.watch(current)
+            first, second = task.model.apply_pair(Weights(current, ()), *views, training=True)
+            value = loss.terms(loss.of_batch(first.z, second.z), hyperparameters).loss
+        return tape.gradient(value, current)
+
+    current = tuple(tf.convert_to_tensor(w) for w in weights)
+    for step in range(hyperparameters.local_steps):
+        gradients = gradient(current, tf.constant(step, tf.int64))
+        rate = hyperparameters.client_learning_rate
+        current = tuple(w - rate * g for w, g in zip(current, gradients, strict=True))
+    return [w - a for w, a in zip(weights, current, strict=True)]

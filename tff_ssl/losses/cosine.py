@@ -1,0 +1,40 @@
+"""Predictive losses: BYOL (Grill et al. 2020) and SimSiam (Chen & He 2021)."""
+
+import tensorflow as tf
+
+
+def cosine(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """Cosine of the angle between rows, [n, d] each -> [n]."""
+    return tf.reduce_sum(tf.math.l2_normalize(a, 1) * tf.math.l2_normalize(b, 1), 1)
+
+
+def byol(p1: tf.Tensor, p2: tf.Tensor, target_z1: tf.Tensor, target_z2: tf.Tensor) -> tf.Tensor:
+    """BYOL's symmetric loss of each example (Eq. 2 and the line after it): in [0, 8].
+
+    Args:
+      p1: The online network's predictions from the first views, float32 [n, d].
+      p2: From the second views.
+      target_z1: The target network's projections of the first views; no gradient flows into them.
+      target_z2: Of the second views.
+
+    Returns:
+      float32 [n]: 2 - 2 cos(p1, target_z2) + 2 - 2 cos(p2, target_z1).
+    """
+    target_z1, target_z2 = tf.stop_gradient(target_z1), tf.stop_gradient(target_z2)
+    return 4 - 2 * cosine(p1, target_z2) - 2 * cosine(p2, target_z1)
+
+
+def simsiam(p1: tf.Tensor, p2: tf.Tensor, z1: tf.Tensor, z2: tf.Tensor) -> tf.Tensor:
+    """SimSiam's loss of each example (Eq. 4): in [-1, 1].
+
+    Args:
+      p1: Predictions from the first views, float32 [n, d].
+      p2: From the second views.
+      z1: Projections of the first views, by the same network; no gradient flows into them here.
+      z2: Of the second views.
+
+    Returns:
+      float32 [n]: -cos(p1, z2) / 2 - cos(p2, z1) / 2.
+    """
+    z1, z2 = tf.stop_gradient(z1), tf.stop_gradient(z2)
+    return -(cosine(p1, z2) + cosine(p2, z1)) / 2

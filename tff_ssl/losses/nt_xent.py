@@ -1,0 +1,31 @@
+"""NT-Xent, the contrastive loss of SimCLR (Chen et al. 2020, Eq. 1), within each client."""
+
+import tensorflow as tf
+
+from tff_ssl.losses import segments as segments_lib
+from tff_ssl.losses.segments import Segments
+
+
+def nt_xent(z1: tf.Tensor, z2: tf.Tensor, segments: Segments, temperature: float) -> tf.Tensor:
+    """The loss of each example against the other examples of its own client.
+
+    Args:
+      z1: Projections of the first views, float32 [n, d]; any norm but zero.
+      z2: Projections of the second views, float32 [n, d].
+      segments: The examples' clients. A client with one example has no negatives, and loss 0.
+      temperature: tau > 0; 0.1 in the DCCO paper, 0.5 in Dec-SSL's.
+
+    Returns:
+      float32 [n]: the mean of the example's two anchors (one a view). Their mean over a client's
+      examples is the paper's loss of that client's 2 N_k views.
+    """
+    z = tf.math.l2_normalize(tf.concat([z1, z2], 0), 1)
+    similarity = tf.matmul(z, z, transpose_b=True) / temperature
+    # Both views of all examples of one's own client, but for oneself.
+    allowed = tf.tile(segments_lib.together(segments), [2, 2])
+    allowed = tf.linalg.set_diag(allowed, tf.zeros(tf.shape(z)[:1], tf.bool))
+    everyone = tf.reduce_logsumexp(tf.where(allowed, similarity, similarity.dtype.min), 1)
+    z1, z2 = tf.split(z, 2)
+    positive = tf.reduce_sum(z1 * z2, 1) / temperature
+    first, second = tf.split(everyone, 2)
+    return (first + second) / 2 - positive

@@ -1,0 +1,135 @@
+"""VICReg (Bardes, Ponce & LeCun 2022): variance, invariance and covariance.
+
+The invariance term is the mean over dimensions of squared differences, as in the paper's
+pseudo-code. Variances and covariances divide by n where the paper divides by n - 1: then the loss
+depends on a batch only through averages, and those of a union are weighted means of its parts'
+averages, which is what DCCO needs of a loss.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tff_ssl.losses import segments as segments_lib
+from tff_ssl.losses.segments import Segments
+
+# In the square root of a variance (the paper's epsilon).
+VARIANCE_EPSILON = 1e-4
+_TARGET_STD = 1.0  # The paper's gamma.
+
+
+class VICRegStatistics(NamedTuple):
+    """Averages over the examples of a batch, float32.
+
+    Attributes:
+      f: [d], mean of F_i.
+      g: [d], mean of G_i.
+      f_f: [d, d], mean of F_i F_j.
+      g_g: [d, d], mean of G_i G_j.
+      f_g: [d], mean of F_i G_i.
+    """
+
+    f: tf.Tensor
+    g: tf.Tensor
+    f_f: tf.Tensor
+    g_g: tf.Tensor
+    f_g: tf.Tensor
+
+
+class VICRegTerms(NamedTuple):
+    """The loss, and its terms before they are weighted, float32 scalars (or one per client)."""
+
+    loss: tf.Tensor
+    invariance: tf.Tensor
+    variance: tf.Tensor
+    covariance: tf.Tensor
+
+
+class VICRegWeights(NamedTuple):
+    """lambda, mu and nu of the paper's Eq. 6, with its values."""
+
+    invariance: float = 25.0
+    variance: float = 25.0
+    covariance: float = 1.0
+
+
+DEFAULT_WEIGHTS = VICRegWeights()
+
+
+def zero_statistics(d: int) -> VICRegStatistics:
+    """Where a sum of statistics of d-dimensional encodings starts."""
+    vector, matrix = tf.zeros([d]), tf.zeros([d, d])
+    return VICRegStatistics(vector, vector, matrix, matrix, vector)
+
+
+def encoding_statistics(f: tf.Tensor, g: tf.Tensor) -> VICRegStatistics:
+    """Statistics of a batch of paired encodings, each float32 [n, d] with n >= 1."""
+    count = tf.cast(tf.shape(f)[0], f.dtype)
+    return VICRegStatistics(
+        f=tf.reduce_mean(f, 0),
+        g=tf.reduce_mean(g, 0),
+        f_f=tf.matmul(f, f, transpose_a=True) / count,
+        g_g=tf.matmul(g, g, transpose_a=True) / count,
+        f_g=tf.reduce_mean(f * g, 0),
+    )
+
+
+def vicreg_from_statistics(
+    statistics: VICRegStatistics, weights: VICRegWeights = DEFAULT_WEIGHTS
+) -> VICRegTerms:
+    """Eq. 6 from statistics."""
+    f, g, f_f, g_g, f_g = statistics
+    d = f.shape[0]
+    invariance = (tf.linalg.trace(f_f) + tf.linalg.trace(g_g) - 2 * tf.reduce_sum(f_g)) / d
+    variance, covariance = tf.constant(0.0), tf.constant(0.0)
+    for mean, second_moment in ((f, f_f), (g, g_g)):
+        c = second_moment - mean[:, tf.newaxis] * mean[tf.newaxis, :]
+        diagonal = tf.linalg.diag_part(c)
+        variance += tf.reduce_mean(_hinge(diagonal))
+        covariance += tf.reduce_sum(tf.square(tf.linalg.set_diag(c, tf.zeros_like(diagonal)))) / d
+    return _weighted(invariance, variance, covariance, weights)
+
+
+def vicreg_within_clients(
+    f: tf.Tensor, g: tf.Tensor, segments: Segments, weights: VICRegWeights = DEFAULT_WEIGHTS
+) -> VICRegTerms:
+    """Eq. 6 of each client's own examples.
+
+    Args:
+      f: Encodings of the first views, float32 [n, d].
+      g: Encodings of the second views, float32 [n, d].
+      segments: The examples' k clients.
+      weights: Of the three terms.
+
+    Returns:
+      Terms, each float32 [k].
+    """
+    d = f.shape[1]
+    invariance = segments_lib.mean(tf.reduce_mean(tf.square(f - g), 1), segments)
+    variance, covariance = tf.zeros_like(invariance), tf.zeros_like(invariance)
+    for x in (f, g):
+        centred = x - tf.gather(segments_lib.mean(x, segments), segments.ids)
+        variances = segments_lib.mean(tf.square(centred), segments)
+        variance += tf.reduce_mean(_hinge(variances), 1)
+        everything = segments_lib.squared_cross_norm(centred, centred, segments)
+        covariance += (everything - tf.reduce_sum(tf.square(variances), 1)) / d
+    return _weighted(invariance, variance, covariance, weights)
+
+
+def encoding_std(statistics: VICRegStatistics) -> tf.Tensor:
+    """Mean over dimensions of the standard deviation of F; near 0 when encodings collapse."""
+    variance = tf.linalg.diag_part(statistics.f_f) - tf.square(statistics.f)
+    return tf.reduce_mean(tf.sqrt(tf.nn.relu(variance)))
+
+
+def _hinge(variance: tf.Tensor) -> tf.Tensor:
+    return tf.nn.relu(_TARGET_STD - tf.sqrt(tf.nn.relu(variance) + VARIANCE_EPSILON))
+
+
+def _weighted(invariance, variance, covariance, weights: VICRegWeights) -> VICRegTerms:
+    loss = (
+        weights.invariance * invariance
+        + weights.variance * variance
+        + weights.covariance * covariance
+    )
+    return VICRegTerms(loss, invariance, variance, covariance)

@@ -1,0 +1,219 @@
+"""`report.md` and `report.html` of an experiment, from its result files."""
+
+import base64
+import csv
+import html
+import io
+import math
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from tff_ssl.reporting import measured
+from tff_ssl.reporting.experiment import Cell, Experiment, Table, check
+from tff_ssl.reporting.measured import Value
+
+_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;
+color:#1a1a1a}table{border-collapse:collapse;margin:1rem 0}
+td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd}
+td:first-child,th:first-child{text-align:left}.published{color:#777}
+img{max-width:100%}.yes{color:#176117}.no{color:#a11616}.unknown{color:#777}"""
+_NONE = "-"
+_MARKS = {"holds": "yes", "does not hold": "no", "not measured": "unknown"}
+
+Grid = list[list[str]]
+
+
+def runs_of(folder: pathlib.Path, cell: str) -> list[pathlib.Path]:
+    """The runs of a cell, one a seed."""
+    return sorted((folder / cell).glob("seed*"))
+
+
+def values_of(folder: pathlib.Path, table: Table) -> dict[tuple[str, str], Value]:
+    """(row, column) -> figure; a row of one cell has it in every column."""
+    values = {}
+    for row, cells in table.rows.items():
+        selector = table.selectors.get(row, table.selector)
+        for i, column in enumerate(table.columns):
+            cell = cells[i if len(cells) > 1 else 0]
+            runs = runs_of(folder, cell) if cell else []
+            values[row, column] = measured.select(runs, selector)
+    return values
+
+
+def measured_grid(table: Table, values: Mapping[tuple[str, str], Value]) -> Grid:
+    """The measured table in percent, header first."""
+    grid = [["measured (%)", *table.columns]]
+    for row, cells in table.rows.items():
+        shown = [_figure(values[row, column]) for column in table.columns]
+        for i, cell in enumerate(cells):
+            if cell is None:
+                shown[i] = _NONE
+        grid.append([row, *(_once(shown) if len(cells) == 1 else shown)])
+    return grid
+
+
+def published_grid(table: Table) -> Grid:
+    """The paper's table in percent, header first."""
+    grid = [["published (%)", *table.columns]]
+    for row, figures in table.published.items():
+        shown = [_NONE if f is None else f if isinstance(f, str) else f"{f:.1f}" for f in figures]
+        grid.append([row, *(_once(shown * len(table.columns)) if len(shown) == 1 else shown)])
+    return grid
+
+
+def _once(shown: Sequence[str]) -> list[str]:
+    return [shown[0], *[""] * (len(shown) - 1)]
+
+
+def _figure(value: Value) -> str:
+    if math.isnan(value.mean):
+        return "failed" if value.failed else "not run"
+    note = f" ({value.failed} failed)" if value.failed else ""
+    return f"{100 * value.mean:.1f} ± {100 * value.std:.1f}{note}"
+
+
+def run_grid(folder: pathlib.Path, cells: Sequence[Cell]) -> Grid:
+    """What each cell's runs cost."""
+    grid = [["run", "seeds", "MB down and up a client and round", "minutes of training"]]
+    for cell in cells:
+        runs = [r for r in runs_of(folder, cell.name) if measured.read_results(r)]
+        down = measured.first_extra(runs, "bytes_down_per_client_and_round")
+        up = measured.first_extra(runs, "bytes_up_per_client_and_round")
+        size = f"{down / 1e6:.2f} + {up / 1e6:.2f}" if down is not None else _NONE
+        minutes = [_training_minutes(run) for run in runs]
+        shown = f"{sum(minutes) / len(minutes):.1f}" if minutes else _NONE
+        grid.append([cell.name, str(len(runs)), size, shown])
+    return grid
+
+
+def _training_minutes(run: pathlib.Path) -> float:
+    return sum(float(row["seconds"]) for row in _metrics(run) if row.get("seconds")) / 60
+
+
+def _metrics(run: pathlib.Path) -> list[dict[str, str]]:
+    path = run / "metrics.csv"
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def claim_rows(folder: pathlib.Path, experiment: Experiment) -> list[tuple[str, str, str]]:
+    """(table, claim, `holds` / `does not hold` / `not measured`)."""
+    tables = {table.title: table for table in experiment.tables}
+    values = {title: values_of(folder, table) for title, table in tables.items()}
+    return [
+        (claim.table, claim.text, check(claim, tables[claim.table], values[claim.table]))
+        for claim in experiment.claims
+    ]
+
+
+def draw_curves(folder: pathlib.Path, experiment: Experiment) -> bytes | None:
+    """kNN accuracy on training images over rounds, a line per cell (first seed), as a PNG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 5), layout="constrained")
+    axes = figure.subplots()
+    lines = 0
+    for number, cell in enumerate(experiment.cells):
+        for run in runs_of(folder, cell.name)[:1]:
+            points = [
+                (int(row["round"]), float(row["knn_accuracy"]))
+                for row in _metrics(run)
+                if row.get("knn_accuracy")
+            ]
+            if len(points) > 1:
+                style = ("-", "--", ":", "-.")[number // 10 % 4]
+                axes.plot(*zip(*points, strict=True), style, label=cell.name, linewidth=1.3)
+                lines += 1
+    if not lines:
+        return None
+    axes.set_xlabel("round or step")
+    axes.set_ylabel("kNN accuracy (training images)")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, ncols=2, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=90, format="png")
+    return buffer.getvalue()
+
+
+def write(
+    folder: pathlib.Path, experiment: Experiment, pictures: Mapping[str, pathlib.Path]
+) -> tuple[pathlib.Path, pathlib.Path]:
+    """Writes `report.md` and the self-contained `report.html`.
+
+    Args:
+      folder: Of the experiment; cell C's run of seed s is in `C/seed<s>/`.
+      experiment: What was run.
+      pictures: Caption -> PNG in `folder`, shown after the tables.
+
+    Returns:
+      Their paths.
+    """
+    curves = draw_curves(folder, experiment)
+    shown = dict(pictures)
+    if curves:
+        _replace(folder / "curves.png", curves)
+        shown = {"Learning curves (first seed)": folder / "curves.png", **shown}
+    markdown, page = [f"# {experiment.title}", ""], [f"<h1>{html.escape(experiment.title)}</h1>"]
+    for note in experiment.notes:
+        markdown += [note, ""]
+        page.append(f"<p>{html.escape(note)}</p>")
+    for table in experiment.tables:
+        markdown += [f"## {table.title}", ""]
+        page.append(f"<h2>{html.escape(table.title)}</h2>")
+        for name, grid in (
+            ("measured", measured_grid(table, values_of(folder, table))),
+            ("published", published_grid(table)),
+        ):
+            if len(grid) > 1:
+                markdown += [*_markdown(grid), ""]
+                page.append(_html(grid, name))
+    markdown += ["## Claims of the paper, in the measured tables", ""]
+    page.append("<h2>Claims of the paper, in the measured tables</h2><ul>")
+    for title, text, verdict in claim_rows(folder, experiment):
+        markdown.append(f"- **{verdict}**: {text} ({title})")
+        page.append(
+            f'<li><b class="{_MARKS[verdict]}">{verdict}</b>: {html.escape(text)} '
+            f"({html.escape(title)})</li>"
+        )
+    page.append("</ul>")
+    markdown.append("")
+    for caption, path in shown.items():
+        markdown += [f"## {caption}", "", f"![{caption}]({path.relative_to(folder)})", ""]
+        data = base64.b64encode(path.read_bytes()).decode()
+        page.append(
+            f"<h2>{html.escape(caption)}</h2>"
+            f'<img alt="{html.escape(caption)}" src="data:image/png;base64,{data}">'
+        )
+    grid = run_grid(folder, experiment.cells)
+    markdown += ["## Runs", "", *_markdown(grid), ""]
+    page += ["<h2>Runs</h2>", _html(grid, "runs")]
+    whole = (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        f"<title>{html.escape(experiment.title)}</title><style>{_STYLE}</style>"
+        f"<body>{''.join(page)}</body></html>\n"
+    )
+    _replace(folder / "report.md", "\n".join(markdown).encode())
+    _replace(folder / "report.html", whole.encode())
+    return folder / "report.md", folder / "report.html"
+
+
+def _markdown(grid: Grid) -> list[str]:
+    lines = ["| " + " | ".join(row) + " |" for row in grid]
+    return [lines[0], "|" + "---|" * len(grid[0]), *lines[1:]]
+
+
+def _html(grid: Grid, kind: str) -> str:
+    def cells(row, tag):
+        return "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in row)
+
+    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in grid[1:])
+    return f'<table class="{kind}"><tr>{cells(grid[0], "th")}</tr>{body}</table>'
+
+
+def _replace(path: pathlib.Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)
