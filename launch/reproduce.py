@@ -33,19 +33,19 @@ flags.adopt_module_key_flags(launch.flags)
 
 def main() -> None:
     from launch import reproduction
-    from launch.experiments import dcco
+    from launch.experiments import catalog
     from tff_ssl.errors import ConfigurationError
 
     args = flags.FLAGS
     if args.list:
-        for name, (_, summary) in dcco.EXPERIMENTS.items():
+        for name, (_, summary) in catalog.EXPERIMENTS.items():
             print(f"experiment {name}  {summary}")
         return
-    if args.experiment not in dcco.EXPERIMENTS:
+    if args.experiment not in catalog.EXPERIMENTS:
         raise ConfigurationError(
-            f"--experiment must be one of {', '.join(dcco.EXPERIMENTS)}; got {args.experiment!r}"
+            f"--experiment must be one of {', '.join(catalog.EXPERIMENTS)}; got {args.experiment!r}"
         )
-    build, _ = dcco.EXPERIMENTS[args.experiment]
+    build, _ = catalog.EXPERIMENTS[args.experiment]
     experiment = build(args.scale, args.dataset, args.rounds)
     cells = [
         cell

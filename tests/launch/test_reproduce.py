@@ -1,13 +1,16 @@
 """`launch.reproduce`: its experiments, and a tiny reproduction that is stopped and goes on."""
 
 import json
-import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 
-from launch.experiments import dcco
+from launch import reproduction
+from launch.experiments import catalog, dcco
+from tff_ssl.errors import TrainingError
+from tff_ssl.reporting.experiment import Cell, Experiment
 
 
 def reproduce(project_root, *arguments):
@@ -22,9 +25,9 @@ def reproduce(project_root, *arguments):
 
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
-@pytest.mark.parametrize("name", list(dcco.EXPERIMENTS))
+@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
 def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name, scale):
-    experiment = dcco.EXPERIMENTS[name][0](scale, None, None)
+    experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
     names = [cell.name for cell in experiment.cells]
     assert len(set(names)) == len(names)
     for table in experiment.tables:
@@ -75,28 +78,78 @@ def test_list_and_bad_input(project_root, tmp_path):
 
 @pytest.mark.slow
 def test_a_tiny_reproduction_goes_on_where_it_was(project_root, tmp_path):
-    data = project_root.parent / "shared" / "data" / "ham10000"
-    if not data.exists():
-        pytest.skip("../shared/data/ham10000 is not there")
     arguments = [
-        "--experiment=dcco_table2", "--seeds=1", "--rounds=2", f"--data_dir={data}",
-        f"--output_dir={tmp_path}",
+        "--experiment=dcco_extensions", "--seeds=1", "--rounds=2", f"--output_dir={tmp_path}",
     ]  # fmt: skip
-    first = reproduce(project_root, *arguments, "--only=dcco_64")
+    first = reproduce(project_root, *arguments, "--only=dcco")
     assert first.returncode == 0, first.stderr
-    run = tmp_path / "dcco_64" / "seed0"
-    assert {e["labels"] for e in json.loads((run / "result_finetune.json").read_text())} == {
-        1524, 3057, 4592,
-    }  # fmt: skip
+    run = tmp_path / "dcco" / "seed0"
+    assert {e["labels"] for e in json.loads((run / "result.json").read_text())} == {10, 50}
     before = (run / "result.json").stat().st_mtime_ns
-    again = reproduce(project_root, *arguments, "--only=dcco_64")
+    again = reproduce(project_root, *arguments, "--only=dcco")
     assert "0 runs to do, 1 done" in again.stdout
     assert (run / "result.json").stat().st_mtime_ns == before
     report = (tmp_path / "report.md").read_text()
     assert "not measured" in report
-    assert "published" in report
     assert (tmp_path / "report.html").stat().st_size < 1_000_000
     other = reproduce(project_root, *arguments[:2], "--rounds=3", *arguments[3:])
     assert other.returncode != 0
     assert "another reproduction" in other.stderr
-    assert pathlib.Path(tmp_path / "partitions").exists()
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """Stands for the scripts: `calls` are their arguments, `failures` their last lines."""
+    calls: list[list[str]] = []
+    failures: dict[str, str] = {}
+
+    def run(arguments, log):
+        calls.append(list(arguments))
+        output = log.parent
+        if arguments[0] != "evaluate" and output.parent.name not in failures:
+            (output / "checkpoints").mkdir()
+            (output / "result.json").write_text("[]")
+        return failures.get(output.parent.name)
+
+    monkeypatch.setattr(reproduction, "_script", run)
+    return calls, failures
+
+
+ARGS = types.SimpleNamespace(
+    seeds=2, retry_failed=False, report_only=False, data_dir="images", scale="cpu", dataset=None,
+    rounds=None,
+)  # fmt: skip
+EXPERIMENT = Experiment(
+    "two", "Two cells", (
+        Cell("good", "pretrain", ("--alpha=0",), (("--protocol=finetune",), ("--protocol=knn",))),
+        Cell("bad", "centralized", ()),
+    ), (), (),
+)  # fmt: skip
+
+
+def test_a_cell_is_trained_and_evaluated_once_a_seed(scripts, tmp_path):
+    calls, _ = scripts
+    reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    output = tmp_path / "good" / "seed1"
+    assert [call[0] for call in calls] == ["pretrain", "evaluate", "evaluate", "centralized"] * 2
+    assert calls[4] == [
+        "pretrain", "--alpha=0", "--data_dir=images", "--seed=1", f"--output_dir={output}",
+        "--resume",
+    ]  # fmt: skip
+    assert calls[5] == ["evaluate", f"--run={output}", "--data_dir=images", "--protocol=finetune"]
+    assert not (output / "checkpoints").exists()
+    reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    assert len(calls) == 8
+
+
+def test_diverged_training_is_a_result_and_other_errors_are_not(scripts, tmp_path):
+    calls, failures = scripts
+    failures["bad"] = "training diverged: loss nan in round 3"
+    reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    assert "loss nan" in (tmp_path / "bad" / "seed0" / "failed.json").read_text()
+    done = len(calls)
+    reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    assert len(calls) == done
+    failures["good"] = "no space left on device"
+    with pytest.raises(TrainingError, match=r"good, seed 0: no space.*log\.txt"):
+        reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path / "other", ARGS)

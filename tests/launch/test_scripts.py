@@ -89,7 +89,9 @@ def test_a_runs_output_is_its_own_words_only(finished):
     _, result = finished
     assert result.stderr == ""
     first = result.stdout.splitlines()[0]
-    assert first.startswith("dcco on digits: 1438 images of 8x8x1 in 364 clients of 1 to 4 images")
+    assert first.startswith(
+        "dcco with cco on digits: 1438 images of 8x8x1 in 364 clients of 1 to 4 images"
+    )
 
 
 @pytest.mark.slow

@@ -1,0 +1,14 @@
+"""All experiments by name."""
+
+from collections.abc import Callable
+
+from launch.experiments import dcco, dcco_extensions
+from tff_ssl.reporting.experiment import Experiment
+
+Build = Callable[[str, str | None, int | None], Experiment]
+
+# Name -> (build(scale, dataset or None, rounds or None), what it is about).
+EXPERIMENTS: dict[str, tuple[Build, str]] = {
+    **dcco.EXPERIMENTS,
+    **dcco_extensions.EXPERIMENTS,
+}
