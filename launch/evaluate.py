@@ -54,7 +54,7 @@ flags.adopt_module_key_flags(launch.flags)
 
 _OF_THE_RUN = (
     "dataset", "data_dir", "image_size", "encoder", "projector", "towers", "norm", "view_size",
-    "seed", "probe", "per_case",
+    "seed", "probe", "per_case", "baselines",
 )  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
         export.encoder_function(model, data.view_size(dataset, args)), model.init(args.seed)
     )
     if args.protocol == "knn":
-        return probing.knn_results(dataset, encoder, untrained)
+        return probing.knn_results(dataset, encoder, untrained, args)
     if args.protocol in ("linear", "transfer"):
         results = probing.probe(dataset, encoder, untrained, args)
         if not results:

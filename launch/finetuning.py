@@ -48,7 +48,10 @@ def finetune_results(
         for count in counts
     ]
     policy = data.view_policy(dataset, args, "supervised")
-    starts = {"encoder": pretrained, "random_encoder": encoder.init(args.seed)}
+    baselines = probing.parse_baselines(args)
+    starts = {"encoder": pretrained}
+    if "random_encoder" in baselines:
+        starts["random_encoder"] = encoder.init(args.seed)
     results = []
     for count, draws in zip(counts, drawn, strict=True):
         number = len(draws[0])
@@ -70,6 +73,8 @@ def finetune_results(
                 scores.append(tuner.scores(weights, dataset.test.images, test))
             summaries[name] = linear_probe.summarize(scores)
             print(f"{name}, {number} labels: {summaries[name]['accuracy']:.3f}", flush=True)
+        if "raw_pixels" in baselines:
+            summaries["raw_pixels"] = _raw_pixels(dataset, train, test, count, args)
         results.append(
             {
                 "protocol": protocol,
@@ -78,8 +83,7 @@ def finetune_results(
                 "labels_per_class": count.get("labels_per_class"),
                 "draws": len(draws),
                 **summaries.pop("encoder"),
-                "baselines": summaries
-                | {"raw_pixels": _raw_pixels(dataset, train, test, count, args)},
+                "baselines": summaries,
             }
         )
     return results

@@ -126,6 +126,11 @@ def define_probe_flags() -> None:
         "Draws of the labels, of which mean and deviation are given.",
         lower_bound=1,
     )
+    flags.DEFINE_list(
+        "baselines",
+        ["random_encoder", "raw_pixels"],
+        "What is evaluated beside the encoder, on the same labels: random_encoder, raw_pixels.",
+    )
     flags.DEFINE_boolean(
         "per_case",
         None,

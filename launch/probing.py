@@ -18,6 +18,7 @@ from tff_ssl.models.two_towers import Model
 _MONITOR_EXAMPLES = 2000
 _MONITOR_SEED = 0
 _SAME = 0.01  # Accuracies this close are shown once.
+_BASELINES = ("random_encoder", "raw_pixels")
 
 Encode = Callable[[tf.Tensor], tf.Tensor]
 
@@ -59,6 +60,18 @@ def parse_label_counts(args: flags.FlagValues) -> list[dict[str, Any]]:
     return counts
 
 
+def parse_baselines(args: flags.FlagValues) -> list[str]:
+    """`--baselines`.
+
+    Raises:
+      ConfigurationError: If one is not known.
+    """
+    for name in args.baselines:
+        if name not in _BASELINES:
+            raise ConfigurationError(f"--baselines takes {', '.join(_BASELINES)}; got {name!r}")
+    return args.baselines
+
+
 def cases_of(split: Split, args: flags.FlagValues) -> cases.Cases:
     """What has one label and one prediction: an image, or with `--per_case` a case.
 
@@ -83,6 +96,7 @@ def check_labels(dataset: ImageDataset, args: flags.FlagValues) -> None:
       ConfigurationError: If the data set has fewer labels than the flags ask for.
     """
     counts = parse_label_counts(args)
+    parse_baselines(args)
     if len(dataset.test) and np.any(dataset.train.labels >= 0):
         known = cases_of(dataset.train, args).labels
         for count in counts:
@@ -109,7 +123,7 @@ def draw(known: np.ndarray, count: dict[str, int], seed: list[int]) -> np.ndarra
 def probe(
     dataset: ImageDataset, encode: Encode, random_encode: Encode, args: flags.FlagValues
 ) -> list[dict[str, Any]]:
-    """Linear probes of the encoder, the untrained encoder and raw pixels, on the same labels.
+    """Linear probes of the encoder and of `--baselines`, on the same labels.
 
     Returns:
       A result per number of labels; none where the data set has no labels or no test images.
@@ -133,11 +147,12 @@ def probe(
             pooled(mirrored, train) if flip else None,
         )
 
-    feature_sets = {
-        "encoder": feature_set(functools.partial(features.extract, encode)),
-        "random_encoder": feature_set(functools.partial(features.extract, random_encode)),
-        "raw_pixels": feature_set(features.raw_pixels),
+    kinds = {
+        "encoder": functools.partial(features.extract, encode),
+        "random_encoder": functools.partial(features.extract, random_encode),
+        "raw_pixels": features.raw_pixels,
     }
+    feature_sets = {name: feature_set(kinds[name]) for name in ("encoder", *parse_baselines(args))}
     try:
         return [
             linear_probe.few_label_comparison(
@@ -157,7 +172,7 @@ def probe(
 
 
 def knn_results(
-    dataset: ImageDataset, encode: Encode, random_encode: Encode
+    dataset: ImageDataset, encode: Encode, random_encode: Encode, args: flags.FlagValues
 ) -> list[dict[str, Any]]:
     """kNN on the test images with all labelled training images as its bank.
 
@@ -174,6 +189,10 @@ def knn_results(
         stds = {f"{name}_std": 0.0 for name in found._fields}
         return {**found._asdict(), **stds}
 
+    kinds = {
+        "random_encoder": functools.partial(features.extract, random_encode),
+        "raw_pixels": features.raw_pixels,
+    }
     return [
         {
             "protocol": "knn",
@@ -181,10 +200,7 @@ def knn_results(
             "labels": len(labelled),
             "labels_per_class": None,
             **scores(functools.partial(features.extract, encode)),
-            "baselines": {
-                "random_encoder": scores(functools.partial(features.extract, random_encode)),
-                "raw_pixels": scores(features.raw_pixels),
-            },
+            "baselines": {name: scores(kinds[name]) for name in parse_baselines(args)},
         }
     ]
 
