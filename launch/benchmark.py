@@ -20,7 +20,7 @@ launch.flags.define_common_flags()
 flags.DEFINE_list("splits", ["512x1", "128x4", "32x16"], "CLIENTSxSAMPLES of the rounds measured.")
 flags.DEFINE_list(
     "parts",
-    ["dcco", "fedavg", "local_steps"],
+    ["dcco"],
     "What to measure: dcco and fedavg, rounds of one step at each of --splits; local_steps, rounds "
     "of several local steps.",
 )
