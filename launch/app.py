@@ -17,18 +17,20 @@ from absl import app, flags, logging
 INTERRUPTED = 130  # The shell's code for a program ended by Ctrl-C.
 
 
-def run(main: Callable[[], None], digits_preset: str | None = None) -> None:
+def run(main: Callable[[], None], digits_preset: Callable[[str], str] | None = None) -> None:
     """Parses the flags and runs `main`; the exit code is 0 only if all went well.
 
     Args:
       main: The script.
-      digits_preset: A file of `launch/presets`, whose flags hold on the digits (the default data
-        set) unless given anew. Other data sets have presets that the user names by --flagfile.
+      digits_preset: The --algorithm, or "" -> a file of `launch/presets`, whose flags hold on the
+        digits (the default data set) unless given anew. Other data sets have presets that the user
+        names by --flagfile.
     """
     atexit.register(_end_quietly)
     argv = list(sys.argv)
     if digits_preset and _on_digits(argv):
-        preset = pathlib.Path(__file__).parent / "presets" / f"{digits_preset}.flags"
+        name = digits_preset((_given(argv, "algorithm") or [""])[-1])
+        preset = pathlib.Path(__file__).parent / "presets" / f"{name}.flags"
         argv.insert(1, f"--flagfile={preset}")
     app.run(lambda rest: _guarded(main, rest), argv, flags_parser=_parse_flags)
 
@@ -41,11 +43,13 @@ def _end_quietly() -> None:
 
 def _on_digits(argv: Sequence[str]) -> bool:
     """Whether the flags name no other data set and no preset."""
-    text = "\n".join(argv)
-    if re.search(r"^--?flagfile\b", text, re.MULTILINE):
-        return False
-    named = re.findall(r"^--?dataset[=\n](.*)$", text, re.MULTILINE)
-    return not named or named[-1] == "digits"
+    named = _given(argv, "dataset")
+    return not _given(argv, "flagfile") and (not named or named[-1] == "digits")
+
+
+def _given(argv: Sequence[str], flag: str) -> list[str]:
+    """The values that a flag is given, before flags are parsed."""
+    return re.findall(rf"^--?{flag}[=\n](.*)$", "\n".join(argv), re.MULTILINE)
 
 
 def _parse_flags(argv: Sequence[str]) -> Sequence[str]:

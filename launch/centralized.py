@@ -152,4 +152,4 @@ def _training_images(dataset, args: flags.FlagValues):
 
 
 if __name__ == "__main__":
-    app.run(main, digits_preset="digits_centralized")
+    app.run(main, digits_preset=lambda _: "digits_centralized")

@@ -138,4 +138,4 @@ def _measure(settings, args: flags.FlagValues):
 
 
 if __name__ == "__main__":
-    app.run(main, digits_preset=None)
+    app.run(main)

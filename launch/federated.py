@@ -8,6 +8,7 @@ from datasets import federated
 from launch import data, probing, run_folder, training
 from tff_ssl import cohort, communication, execution, hyperparameters, simulation
 from tff_ssl.algorithms import registry
+from tff_ssl.algorithms.client_memory import ClientMemory
 from tff_ssl.algorithms.task import Task
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives import OBJECTIVES
@@ -16,6 +17,7 @@ from tff_ssl.objectives import OBJECTIVES
 def pretrain(args: flags.FlagValues) -> None:
     """The whole of `launch.pretrain`."""
     algorithm = registry.find(args.algorithm, args.objective)
+    args.objective = args.objective or algorithm.objectives[0]
     values = hyperparameters.parse(algorithm.hyperparameters, args.hparam)
     dataset = data.load_dataset(args)
     supervised = OBJECTIVES[args.objective].supervised
@@ -57,14 +59,8 @@ def pretrain(args: flags.FlagValues) -> None:
         communication.total_bytes(types) for types in (computations.downloads, computations.uploads)
     )
     _announce(args, dataset, clients, skipped, model, values, groups, down, up, folder)
-    run = simulation.LearningProcessSimulation(
-        computations.process,
-        client_data.group_dataset_computation,
-        model,
-        computations.initial_weights,
-        cohorts,
-        groups,
-        bytes_per_client=down + up,
+    run = _simulation(
+        computations, client_data, model, cohorts, groups, len(clients), folder, down + up
     )
     with execution.local_worker(args.max_concurrent_calls):
         training.train_and_probe(
@@ -84,6 +80,25 @@ def pretrain(args: flags.FlagValues) -> None:
             },
         )
     store.unlink()  # Only a run that goes on needs it, and would write it again.
+
+
+def _simulation(
+    computations, client_data, model, cohorts, groups, num_clients, folder, bytes_per_client
+) -> simulation.Simulation:
+    group_data = client_data.group_dataset_computation
+    if isinstance(computations, ClientMemory):
+        return simulation.ClientMemorySimulation(
+            computations, group_data, cohorts, num_clients, folder, bytes_per_client
+        )
+    return simulation.LearningProcessSimulation(
+        computations.process,
+        group_data,
+        model,
+        computations.initial_weights,
+        cohorts,
+        groups,
+        bytes_per_client,
+    )
 
 
 def _large_enough(

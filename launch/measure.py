@@ -244,7 +244,7 @@ def federated_round(
     data = federated.StoredClientData(store)
     element_type = tff.types.tensorflow_to_type(data.element_type_structure)
     entry = registry.ALGORITHMS[algorithm]
-    computations = entry.build(
+    computations: Any = entry.build(
         Task(model, two_views, element_type, 1000, objective),
         entry.hyperparameters(**hyperparameters),
     )

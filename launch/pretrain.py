@@ -15,7 +15,9 @@ launch.flags.define_model_flags()
 launch.flags.define_training_flags(rounds=400, what="rounds")
 launch.flags.define_probe_flags()
 flags.DEFINE_string("algorithm", "dcco", "The algorithm; --list shows them.")
-flags.DEFINE_string("objective", "cco", "The clients' loss; --list shows them.")
+flags.DEFINE_string(
+    "objective", None, "The clients' loss; --list shows them. Default: the algorithm's own."
+)
 flags.DEFINE_boolean(
     "skip_small_clients",
     False,
@@ -36,6 +38,14 @@ flags.DEFINE_integer(
     lower_bound=-1,
 )
 flags.adopt_module_key_flags(launch.flags)
+
+# Few clients with many images each, instead of many with few.
+_DIGITS_PRESETS = {
+    "fedu": "digits_byol",
+    "fedema": "digits_byol",
+    "fedbn": "digits_nt_xent",
+    "featarc": "digits_nt_xent",
+}
 
 
 def main() -> None:
@@ -74,4 +84,4 @@ def _list() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, digits_preset="digits_dcco")
+    app.run(main, digits_preset=lambda algorithm: _DIGITS_PRESETS.get(algorithm, "digits_dcco"))

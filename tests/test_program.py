@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow_federated as tff
 
-from tff_ssl import program
+from tff_ssl import packing, program
 from tff_ssl.errors import TrainingError
 
 
@@ -31,6 +31,9 @@ class Counting:
 
     def encoder_weights(self, state, client_id=None):
         return state["vector"]
+
+    def saved(self, state):
+        self.checkpoints = [*getattr(self, "checkpoints", []), state]
 
 
 def loop(folder, rounds=7, every=3, **settings):
@@ -174,15 +177,15 @@ def test_pack_and_unpack_are_inverse_for_mixed_types():
         [np.int64(4), np.float32(0.5)],
         (),
     )
-    packed = program.pack(state)
+    packed = packing.pack(state)
     assert {name: len(v) for name, v in packed.items()} == {"float32": 7, "int64": 1}
-    restored = program.unpack(packed, state)
+    restored = packing.unpack(packed, state)
     np.testing.assert_array_equal(restored[0]["a"], state[0]["a"])
     assert restored[1] == state[1]
     assert restored[1][0].dtype == np.int64
 
 
 def test_unpack_refuses_a_state_of_another_shape():
-    packed = program.pack([np.zeros(3, np.float32)])
+    packed = packing.pack([np.zeros(3, np.float32)])
     with pytest.raises(ValueError, match="another shape"):
-        program.unpack(packed, [np.zeros(2, np.float32)])
+        packing.unpack(packed, [np.zeros(2, np.float32)])

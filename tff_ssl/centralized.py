@@ -175,6 +175,9 @@ class Centralized:
     def encoder_weights(self, state: CentralizedState, client_id: str | None = None) -> Weights:
         return state.weights
 
+    def saved(self, state: CentralizedState) -> None:
+        pass
+
 
 def _by_statistics(objective, model, state, batch, hyperparameters):
     """Loss, its terms and the spread of a loss that depends on statistics, from the whole batch."""

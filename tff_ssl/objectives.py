@@ -71,11 +71,14 @@ class Evaluated(NamedTuple):
     Attributes:
       losses: float32 [n]; their mean over a client's examples is the client's loss.
       z: What the loss sees of the first views, float32 [n, d]: its spread shows collapse.
+      predictions: p of the first and of the second views, float32 [n, d]; z or h where there is
+        no predictor or projector.
       non_trainable: New values of the model's non-trainable weights.
     """
 
     losses: tf.Tensor
     z: tf.Tensor
+    predictions: tuple[tf.Tensor, tf.Tensor]
     non_trainable: tuple[tf.Tensor, ...]
 
 
@@ -109,7 +112,7 @@ def _on_projections(
     def evaluate(model, weights, target, batch, hyperparameters):
         first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
         losses = loss(first.z, second.z, batch.segments, hyperparameters)
-        return Evaluated(losses, first.z, second.non_trainable)
+        return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
 
     return evaluate
 
@@ -134,19 +137,19 @@ def _byol(model, weights, target, batch, hyperparameters):
     # In training mode as in the paper: with batch norm, the target uses the batch's statistics.
     target1, target2 = model.target_model.apply_pair(target, batch.x1, batch.x2, training=True)
     losses = cosine.byol(first.p, second.p, target1.z, target2.z)
-    return Evaluated(losses, first.z, second.non_trainable)
+    return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
 
 
 def _simsiam(model, weights, target, batch, hyperparameters):
     first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
     losses = cosine.simsiam(first.p, second.p, first.z, second.z)
-    return Evaluated(losses, first.z, second.non_trainable)
+    return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
 
 
 def _supervised(model, weights, target, batch, hyperparameters):
     outputs = model.apply(weights, batch.x1, training=True)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, outputs.logits)
-    return Evaluated(losses, outputs.h, outputs.non_trainable)
+    return Evaluated(losses, outputs.h, (outputs.h, outputs.h), outputs.non_trainable)
 
 
 OBJECTIVES = {

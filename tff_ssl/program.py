@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow_federated as tff
 import tqdm
-import tree
 
 from tff_ssl.errors import TrainingError
+from tff_ssl.packing import pack, unpack
 from tff_ssl.simulation import Simulation
 
 CHECKPOINT_PREFIX = "round_"
@@ -75,10 +74,12 @@ class Program:
                 progress.show(done, metrics)
                 if done % self.checkpoint_every == 0 or done == self.rounds:
                     self._save(state, done)
+                    simulation.saved(state)
                     saved = done
         except KeyboardInterrupt:
             if done > saved:
                 self._save(state, done)
+                simulation.saved(state)
             progress.note(f"stopped after round {done} of {self.rounds}; the checkpoint is saved")
             raise
         finally:
@@ -136,36 +137,6 @@ class Program:
                     str(error).splitlines()[0] if str(error) else type(error).__name__,
                 )
         return initial, 0
-
-
-def pack(state: Any) -> dict[str, np.ndarray]:
-    """A nested state as one vector per dtype: a checkpoint's cost is per tensor, not per byte."""
-    vectors: dict[str, list[np.ndarray]] = {}
-    for leaf in tree.flatten(state):
-        array = np.asarray(leaf)
-        vectors.setdefault(array.dtype.name, []).append(array.ravel())
-    return {dtype: np.concatenate(parts) for dtype, parts in vectors.items()}
-
-
-def unpack(packed: dict[str, np.ndarray], like: Any) -> Any:
-    """The state that was packed, in the shapes and containers of `like`.
-
-    Raises:
-      ValueError: If the sizes do not fit.
-    """
-    offsets = dict.fromkeys(packed, 0)
-
-    def take(leaf):
-        array = np.asarray(leaf)
-        start = offsets[array.dtype.name]
-        offsets[array.dtype.name] = start + array.size
-        values = packed[array.dtype.name][start : start + array.size]
-        return values.reshape(array.shape) if array.ndim else values[0]
-
-    state = tree.map_structure(take, like)
-    if any(offsets[dtype] != len(vector) for dtype, vector in packed.items()):
-        raise ValueError("the checkpoint holds a state of another shape")
-    return state
 
 
 def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:

@@ -4,13 +4,16 @@
 `initialize(seed)`, `run_round(state, round_number)`, `encoder_weights(state)`.
 """
 
+import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow_federated as tff
+import tree
 
-from tff_ssl import cohort
+from tff_ssl import client_log, client_states, cohort
+from tff_ssl.algorithms.client_memory import ClientMemory
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 
@@ -26,6 +29,9 @@ class Simulation(Protocol):
 
     def encoder_weights(self, state: Any, client_id: str | None = None) -> Weights:
         """The model's weights; of one client, where clients have models of their own."""
+
+    def saved(self, state: Any) -> None:
+        """Is told that a checkpoint holds this state."""
 
 
 class LearningProcessSimulation:
@@ -80,6 +86,125 @@ class LearningProcessSimulation:
 
     def encoder_weights(self, state: Any, client_id: str | None = None) -> Weights:
         return self._model.part_of(state.global_model_weights)
+
+    def saved(self, state: Any) -> None:
+        pass
+
+
+class MemoryState(NamedTuple):
+    """The state of a run whose clients remember.
+
+    Attributes:
+      server: The algorithm's server state.
+      versions: The round in which each client last took part, int64 [clients]; names its file.
+    """
+
+    server: Any
+    versions: Any
+
+
+class ClientMemorySimulation:
+    """Clients with memory: a process with client states, which are kept in files."""
+
+    def __init__(
+        self,
+        computations: ClientMemory,
+        group_data: tff.Computation,
+        cohorts: Callable[[int], cohort.Cohort],
+        num_clients: int,
+        folder: pathlib.Path,
+        bytes_per_client: int = 0,
+    ):
+        """Joins the parts.
+
+        Args:
+          computations: The algorithm.
+          group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
+            runs.
+          cohorts: Round number -> client indices.
+          num_clients: Of the population.
+          folder: Of the run: `client_states/` and `client_metrics.csv` are written there.
+          bytes_per_client: What a client receives and sends in a round.
+        """
+        self._computations = computations
+        self._group_data = group_data
+        self._cohorts = cohorts
+        self._num_clients = num_clients
+        self._folder = folder
+        self._bytes_per_client = bytes_per_client
+        self._saved: list[client_states.Versions] = []
+        self._log = client_log.ClientLog(folder / "client_metrics.csv")
+
+    def initialize(self, seed: int) -> MemoryState:
+        self._states = client_states.ClientStates(
+            self._folder / "client_states", self._computations.initial_client_state(seed)
+        )
+        self._next = self._compose(self._states)
+        first = self._computations.process.initialize()
+        model = _to_arrays(self._computations.initial_model(seed))
+        versions = np.full(self._num_clients, client_states.NEVER, np.int64)
+        return MemoryState(first._replace(model=model), versions)
+
+    def _compose(self, states: client_states.ClientStates) -> tff.Computation:
+        process_next = self._computations.process.next
+        paths_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
+        indices_type = self._group_data.type_signature.parameter
+
+        @tff.federated_computation(
+            process_next.type_signature.parameter[0],
+            paths_type,
+            paths_type,
+            tff.types.FederatedType(indices_type, tff.CLIENTS),
+        )
+        def run(server, to_read, to_write, indices):
+            output = process_next(
+                server,
+                tff.federated_map(states.read, to_read),
+                tff.federated_map(self._group_data, indices),
+            )
+            written = tff.federated_map(states.write, (to_write, output.client_states))
+            return output.state, output.metrics, output.client_metrics, written
+
+        return run
+
+    def run_round(self, state: MemoryState, round_number: int) -> tuple[Any, dict[str, float]]:
+        if not self._saved:
+            self._saved = [state.versions]  # Of the checkpoint that the run goes on from.
+            self._log.trim(round_number)
+        clients = self._cohorts(round_number)
+        to_write = self._states.paths_to_write(clients, round_number)
+        server, metrics, client_metrics, _ = self._next(
+            state.server,
+            self._states.paths_to_read(clients, state.versions),
+            to_write,
+            cohort.fold(clients, 0),
+        )
+        self._states.commit(to_write)
+        self._log.write(round_number, clients, client_metrics)
+        versions = state.versions.copy()
+        versions[clients] = round_number
+        values = flatten_metrics(metrics)
+        values["clients"] = len(clients)
+        values["bytes"] = len(clients) * self._bytes_per_client
+        return MemoryState(server, versions), values
+
+    def encoder_weights(self, state: MemoryState, client_id: str | None = None) -> Weights:
+        model = state.server.model
+        if client_id is None and self._computations.global_weights is not None:
+            return self._computations.global_weights(model)
+        # Clients that train alone have no global model: the first one stands for them.
+        client = int(client_id or 0)
+        own = self._states.load(client, int(state.versions[client]))
+        return self._computations.client_weights(model, own)
+
+    def saved(self, state: MemoryState) -> None:
+        # The checkpoint before the last is kept too.
+        self._saved = [*self._saved[-1:], state.versions]
+        self._states.keep_only(self._saved)
+
+
+def _to_arrays(structure: Any) -> Any:
+    return tree.map_structure(np.asarray, structure)
 
 
 def flatten_metrics(metrics: Any) -> dict[str, float]:

@@ -192,7 +192,8 @@ def client_computations(
         def evaluate(model, weights, target, batch, hyperparameters):
             first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
             value = loss_with(aggregated, loss.of_batch(first.z, second.z))
-            return Evaluated(tf.fill(tf.shape(first.z)[:1], value), first.z, second.non_trainable)
+            losses = tf.fill(tf.shape(first.z)[:1], value)
+            return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
 
         training = local_training.LocalTraining(
             model,

@@ -23,87 +23,46 @@ import tensorflow_federated as tff
 
 from tff_ssl import optimizers
 from tff_ssl.algorithms import finite, local_training
+from tff_ssl.algorithms.client_hyperparameters import ClientHyperparameters, check_choice
 from tff_ssl.algorithms.task import Task
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
-from tff_ssl.objectives import (
-    OBJECTIVES,
-    Objective,
-    ObjectiveHyperparameters,
-    moved_target,
-)
+from tff_ssl.objectives import OBJECTIVES, moved_target
 
 
 @dataclasses.dataclass(frozen=True)
-class FedAvgHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHyperparameters):
-    """Hyperparameters of FedAvg; those of the losses and of the server's optimizer are inherited.
+class FedAvgHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyperparameters):
+    """Hyperparameters of FedAvg; those of local training and of the server are inherited.
 
     Attributes:
-      client_optimizer: `sgd`, `adam`, `adamw` or `lars`, new in every round.
-      client_learning_rate: 1.0 in the DCCO paper.
-      client_momentum: Momentum of `sgd` and `lars`, beta_1 of the others.
-      local_epochs: E, passes over a client's examples in a round.
-      local_steps: If positive, so many steps instead of epochs.
-      batch_size: Of a local step; 0 for all examples of the client.
-      client_weighting: `examples` (N_k) or `uniform`.
       mu: Of FedProx's proximal term, mu / 2 |w - w_broadcast|^2.
       target: BYOL: `server` or `local`, where the target network's moving average is kept.
-      target_momentum: BYOL: tau of the moving average.
-      min_samples: Clients with fewer examples are refused; 0 for the objective's own bound.
       micro_batch_size: Examples processed at a time in a round of one step; the result does not
         depend on it, memory and speed do.
     """
 
-    client_optimizer: str = "sgd"
-    client_learning_rate: float = 1.0
+    client_learning_rate: float = 1.0  # The DCCO paper's, with one step of plain descent.
     client_momentum: float = 0.0
-    local_epochs: int = 1
-    local_steps: int = 0
-    batch_size: int = 0
-    client_weighting: str = "examples"
     mu: float = 0.0
     target: str = "server"
-    target_momentum: float = 0.99
-    min_samples: int = 0
     micro_batch_size: int = 32
 
     def __post_init__(self):
-        ObjectiveHyperparameters.__post_init__(self)
+        ClientHyperparameters.__post_init__(self)
         optimizers.ServerOptimizerHyperparameters.__post_init__(self)
-        _check_choice("client_optimizer", self.client_optimizer, optimizers.OPTIMIZER_NAMES)
-        _check_choice("client_weighting", self.client_weighting, ("examples", "uniform"))
-        _check_choice("target", self.target, ("server", "local"))
-        if self.client_learning_rate <= 0:
-            raise ValueError(
-                f"client_learning_rate must be positive; got {self.client_learning_rate}"
-            )
-        if not 0 <= self.target_momentum <= 1:
-            raise ValueError(f"target_momentum must be in [0, 1]; got {self.target_momentum}")
+        check_choice("target", self.target, ("server", "local"))
         if self.mu < 0:
             raise ValueError(f"mu must not be negative; got {self.mu}")
-        for name, least in (
-            ("local_epochs", 1), ("local_steps", 0), ("batch_size", 0), ("min_samples", 0),
-            ("micro_batch_size", 1),
-        ):  # fmt: skip
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        if self.micro_batch_size < 1:
+            raise ValueError(f"micro_batch_size must be at least 1; got {self.micro_batch_size}")
 
     @property
     def is_one_gradient_step(self) -> bool:
         """Whether a client's delta is its learning rate times one gradient on all its examples."""
         one_step = (self.local_steps or self.local_epochs) == 1 and self.batch_size == 0
         # The first step of SGD with momentum is plain; the proximal term's gradient is zero there.
-        return one_step and self.client_optimizer == "sgd"
-
-    def build_client_optimizer(self) -> tff.learning.optimizers.Optimizer:
-        return optimizers.build_optimizer(
-            self.client_optimizer, self.client_learning_rate, self.client_momentum
-        )
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+        plain = self.client_optimizer == "sgd" and not self.client_weight_decay
+        return one_step and plain and self.learning_rate_schedule == "constant"
 
 
 class LocalUpdate(NamedTuple):
@@ -165,23 +124,17 @@ def build_fedavg(
     """
     hyperparameters = hyperparameters or FedAvgHyperparameters()
     model, objective = task.model, OBJECTIVES[task.objective]
-    _check_model(model, task.objective, objective)
+    if model.norm != "group":
+        raise ValueError("fedavg needs --norm=group: clients without memory have no batch norm")
     local_target = objective.target and hyperparameters.target == "local"
     server_target = objective.target and not local_target
     one_step = hyperparameters.is_one_gradient_step and client_optimizer is None
-    training = local_training.LocalTraining(
-        model=model,
-        objective=objective,
-        hyperparameters=hyperparameters,
-        two_views=task.two_views,
-        optimizer=client_optimizer or hyperparameters.build_client_optimizer(),
-        local_epochs=hyperparameters.local_epochs,
-        local_steps=hyperparameters.local_steps,
-        batch_size=hyperparameters.batch_size,
+    training = local_training.build_local_training(
+        task,
+        hyperparameters,
+        optimizer=client_optimizer,
+        keeps_target=local_target,
         proximal=hyperparameters.mu,
-        target_momentum=hyperparameters.target_momentum if local_target else None,
-        uniform=hyperparameters.client_weighting == "uniform",
-        seed=task.seed,
     )
 
     def initial_weights(seed):
@@ -301,14 +254,3 @@ def _moving_target(
         )
 
     return tff.learning.templates.FinalizerProcess(finalizer.initialize, next_fn)
-
-
-def _check_model(model: Model, name: str, objective: Objective) -> None:
-    if model.norm != "group":
-        raise ValueError("fedavg needs --norm=group: clients without memory have no batch norm")
-    if objective.predictor and not model.predictor:
-        raise ValueError(f"--objective={name} needs a --predictor")
-    if objective.supervised and not model.classes:
-        raise ValueError(f"--objective={name} needs labels")
-    if not objective.supervised and not model.projector:
-        raise ValueError(f"--objective={name} needs a --projector")

@@ -16,11 +16,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.algorithms.client_hyperparameters import ClientHyperparameters
 from tff_ssl.algorithms.micro_batches import read_all
+from tff_ssl.algorithms.task import Task
 from tff_ssl.losses import segments as segments_lib
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives import (
+    OBJECTIVES,
     Batch,
     Evaluated,
     Objective,
@@ -58,6 +61,28 @@ class Trained(NamedTuple):
     samples: Any
 
 
+class LocalModel(NamedTuple):
+    """A client's model after its local steps.
+
+    Attributes:
+      weights: `Weights`.
+      target: `Weights` of the target network.
+      loss: Mean over the steps, float32.
+      z_mean: Mean of z, float32 [d].
+      z_squared: Mean of z^2, float32 [d].
+    """
+
+    weights: Weights
+    target: Weights
+    loss: Any
+    z_mean: Any
+    z_squared: Any
+
+
+# (batch, the objective on it) -> what is added to each example's loss, float32 [n].
+Regularizer = Callable[[Batch, Evaluated], tf.Tensor]
+
+
 @dataclasses.dataclass(frozen=True)
 class LocalTraining:
     """What a client does.
@@ -72,6 +97,8 @@ class LocalTraining:
       local_steps: If positive, so many steps instead of `local_epochs`.
       batch_size: An epoch deals a client's N_k examples into floor(N_k / batch_size) batches of
         equal size up to one (at least one batch); 0 for one batch of all.
+      schedule: Round number -> learning rate; None for the optimizer's own.
+      l2: This much of |w|^2 / 2 is added to the loss.
       proximal: mu of FedProx: mu / 2 |w - w_broadcast|^2 is added to the loss.
       target_momentum: Of a target network that is kept up during local training; None where it
         stays as it was broadcast.
@@ -87,6 +114,8 @@ class LocalTraining:
     local_epochs: int = 1
     local_steps: int = 0
     batch_size: int = 0
+    schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
+    l2: float = 0.0
     proximal: float = 0.0
     target_momentum: float | None = None
     uniform: bool = False
@@ -111,7 +140,7 @@ class LocalTraining:
             share = tf.gather(weights_of / clients.sizes, ids)
             with tf.GradientTape() as tape:
                 tape.watch(weights.trainable)
-                found = self._evaluate(weights, target, round_number, batch)
+                found = self._evaluate(weights, target, self._seen(batch, round_number))
                 loss = tf.reduce_sum(share * found.losses)
             gradient = tape.gradient(loss, weights.trainable, unconnected_gradients="zero")
             delta = tf.nest.map_structure(lambda g: learning_rate * g, tuple(gradient))
@@ -132,73 +161,108 @@ class LocalTraining:
 
         def add(k, total):
             own = tf.nest.map_structure(lambda t: t[starts[k] : starts[k] + sizes[k]], everything)
-            delta, loss, z_mean, z_squared = self._train(
-                weights, target, round_number, own, sizes[k]
+            trained = self.train(weights, target, round_number, own)
+            delta = tf.nest.map_structure(
+                tf.subtract, tuple(weights.trainable), trained.weights.trainable
             )
-            one = Means(delta, tf.constant(1.0), loss, z_mean, z_squared)
+            one = Means(delta, tf.constant(1.0), trained.loss, trained.z_mean, trained.z_squared)
             weighted = tf.nest.map_structure(lambda t: weights_of[k] * t, one)
             return k + 1, _plus(total, weighted)
 
         return self._mean(add, tf.shape(sizes)[0], weights, clients)
 
-    def _train(self, weights, target, round_number, examples, size):
-        """One client: (delta, mean loss, means of z and z^2) over its steps."""
+    def train(
+        self,
+        weights: Weights,
+        target: Weights,
+        round_number: tf.Tensor,
+        examples: Any,
+        regularizer: Regularizer | None = None,
+    ) -> LocalModel:
+        """One client's own steps.
+
+        Args:
+          weights: Where it starts.
+          target: Of the target network; without weights where the objective has none.
+          round_number: int64.
+          examples: The client's, as one batch; at least one.
+          regularizer: What is added to the loss.
+        """
+        size = tf.shape(examples["example_id"])[0]
         batches = tf.maximum(size // self.batch_size, 1) if self.batch_size else tf.constant(1)
         steps = tf.constant(self.local_steps) if self.local_steps else self.local_epochs * batches
         # At most so many passes over the examples in a round: each pass has views of its own.
         passes = self.local_steps or self.local_epochs
+        weights, target = (Weights(tuple(w.trainable), tuple(w.non_trainable))
+                           for w in (weights, target))  # fmt: skip
         initial = weights.trainable
-        specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), initial)
 
-        def step(t, trainable, optimizer_state, target, sums):
+        def step(t, weights, optimizer_state, target, sums):
             epoch, position = t // batches, t % batches
             pass_number = round_number * passes + tf.cast(epoch, tf.int64)
             order = _shuffled(examples, size, pass_number, self.seed)
             chosen = order[position * size // batches : (position + 1) * size // batches]
-            batch = tf.nest.map_structure(lambda x: tf.gather(x, chosen), examples)
-            current = Weights(trainable, tuple(weights.non_trainable))
-            with tf.GradientTape() as tape:
-                tape.watch(trainable)
-                found = self._evaluate(current, target, pass_number, batch)
-                loss = tf.reduce_mean(found.losses)
-            gradient = tape.gradient(loss, trainable, unconnected_gradients="zero")
-            if self.proximal:
-                gradient = tf.nest.map_structure(
-                    lambda g, w, w0: g + self.proximal * (w - w0), tuple(gradient), trainable,
-                    initial,
-                )  # fmt: skip
-            optimizer_state, trainable = self.optimizer.next(
-                optimizer_state, trainable, tuple(gradient)
+            batch = self._seen(
+                tf.nest.map_structure(lambda x: tf.gather(x, chosen), examples), pass_number
             )
-            trainable = tuple(trainable)
+            with tf.GradientTape() as tape:
+                tape.watch(weights.trainable)
+                found = self._evaluate(weights, target, batch)
+                losses = found.losses + (regularizer(batch, found) if regularizer else 0.0)
+                loss = tf.reduce_mean(losses)
+            gradient = tape.gradient(loss, weights.trainable, unconnected_gradients="zero")
+            gradient = self._with_penalties(tuple(gradient), weights.trainable, initial)
+            optimizer_state, trainable = self.optimizer.next(
+                optimizer_state, weights.trainable, gradient
+            )
+            weights = Weights(tuple(trainable), tuple(found.non_trainable))
             if self.target_momentum is not None:
-                moved = moved_target(target.trainable, trainable, self.target_momentum)
+                moved = moved_target(target.trainable, weights.trainable, self.target_momentum)
                 target = Weights(moved, target.non_trainable)
-            share = tf.fill(tf.shape(found.losses), 1 / tf.cast(tf.size(found.losses), tf.float32))
+            share = tf.fill(tf.shape(losses), 1 / tf.cast(tf.size(losses), tf.float32))
             sums = _plus(sums, (loss, *_spread(found.z, share)))
-            return t + 1, trainable, optimizer_state, target, sums
+            return t + 1, weights, optimizer_state, target, sums
 
         d = self._z_dimension
-        _, trainable, _, _, sums = tf.while_loop(
+        _, weights, _, target, sums = tf.while_loop(
             lambda t, *_: t < steps,
             step,
             (
                 tf.constant(0),
-                initial,
-                self.optimizer.initialize(specs),
+                weights,
+                self._optimizer_state(initial, round_number),
                 target,
                 (tf.constant(0.0), tf.zeros([d]), tf.zeros([d])),
             ),
             parallel_iterations=1,
         )
-        delta = tf.nest.map_structure(lambda w0, w: w0 - w, initial, trainable)
-        return delta, *(s / tf.cast(steps, tf.float32) for s in sums)
+        return LocalModel(weights, target, *(s / tf.cast(steps, tf.float32) for s in sums))
 
-    def _evaluate(self, weights, target, pass_number, batch) -> Evaluated:
+    def _with_penalties(self, gradient, trainable, initial):
+        if self.proximal:
+            gradient = tf.nest.map_structure(
+                lambda g, w, w0: g + self.proximal * (w - w0), gradient, trainable, initial
+            )
+        if self.l2:
+            gradient = tf.nest.map_structure(lambda g, w: g + self.l2 * w, gradient, trainable)
+        return gradient
+
+    def _optimizer_state(self, trainable, round_number):
+        specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), trainable)
+        state = self.optimizer.initialize(specs)
+        if self.schedule is None:
+            return state
+        hparams = self.optimizer.get_hparams(state)
+        hparams[tff.learning.optimizers.LEARNING_RATE_KEY] = self.schedule(round_number)
+        return self.optimizer.set_hparams(state, hparams)
+
+    def _seen(self, batch: Any, pass_number: tf.Tensor) -> Batch:
         x1, x2 = self.two_views(batch["image"], batch["example_id"], pass_number)
         labels = batch["label"] if self.objective.supervised else None
-        seen = Batch(x1, x2, _clients(batch), labels)
-        return self.objective.evaluate(self.model, weights, target, seen, self.hyperparameters)
+        return Batch(x1, x2, _clients(batch), labels)
+
+    def _evaluate(self, weights: Any, target: Any, batch: Batch) -> Evaluated:
+        return self.objective.evaluate(self.model, weights, target, batch, self.hyperparameters)
 
     def _weights(self, sizes: tf.Tensor) -> tf.Tensor:
         return tf.ones_like(sizes) if self.uniform else sizes
@@ -225,6 +289,54 @@ class LocalTraining:
         mean = tf.nest.map_structure(lambda t: t / total.weight, total)
         samples = tf.cast(tf.reduce_sum(clients.sizes), tf.int64)
         return Trained(mean._replace(weight=total.weight), samples)
+
+
+def build_local_training(
+    task: Task,
+    hyperparameters: ClientHyperparameters,
+    *,
+    optimizer: tff.learning.optimizers.Optimizer | None = None,
+    keeps_target: bool = False,
+    proximal: float = 0.0,
+) -> LocalTraining:
+    """Local training as the hyperparameters say.
+
+    Args:
+      task: Model, views and objective.
+      hyperparameters: Of the clients.
+      optimizer: Instead of the one that the hyperparameters name.
+      keeps_target: Whether clients move the target network while they train.
+      proximal: mu of FedProx.
+
+    Raises:
+      ValueError: If the model lacks a head that the objective needs.
+    """
+    _check_heads(task.model, task.objective, OBJECTIVES[task.objective])
+    return LocalTraining(
+        model=task.model,
+        objective=OBJECTIVES[task.objective],
+        hyperparameters=hyperparameters,
+        two_views=task.two_views,
+        optimizer=optimizer or hyperparameters.build_client_optimizer(),
+        local_epochs=hyperparameters.local_epochs,
+        local_steps=hyperparameters.local_steps,
+        batch_size=hyperparameters.batch_size,
+        schedule=hyperparameters.build_schedule(task.rounds),
+        l2=hyperparameters.l2,
+        proximal=proximal,
+        target_momentum=hyperparameters.target_momentum if keeps_target else None,
+        uniform=hyperparameters.client_weighting == "uniform",
+        seed=task.seed,
+    )
+
+
+def _check_heads(model: Model, name: str, objective: Objective) -> None:
+    if objective.predictor and not model.predictor:
+        raise ValueError(f"--objective={name} needs a --predictor")
+    if objective.supervised and not model.classes:
+        raise ValueError(f"--objective={name} needs labels")
+    if not objective.supervised and not model.projector:
+        raise ValueError(f"--objective={name} needs a --projector")
 
 
 def _clients(batch: Any) -> segments_lib.Segments:

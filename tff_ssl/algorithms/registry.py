@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tff_ssl.algorithms import dcco, dcco_one_stage, fedavg, fedprox
+from tff_ssl.algorithms import dcco, dcco_one_stage, featarc, fedavg, fedbn, fedema, fedprox, fedu
+from tff_ssl.algorithms.client_memory import ClientMemory
 from tff_ssl.algorithms.task import Computations, Task
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.losses.statistics_based import STATISTICS_LOSSES
@@ -19,13 +20,14 @@ class Algorithm:
       summary: One line for `--list`.
       hyperparameters: Its frozen dataclass; an instance without arguments has the defaults.
       build: (task, hyperparameters) -> its computations.
-      objectives: Losses it can train with.
+      objectives: Losses it can train with; its default first.
       folds: Whether clients may be folded into groups, worked on in one call, with the same result.
+        Clients with memory may not.
     """
 
     summary: str
     hyperparameters: type
-    build: Callable[[Task, Any], Computations]
+    build: Callable[[Task, Any], Computations | ClientMemory]
     objectives: tuple[str, ...]
     folds: bool
 
@@ -35,6 +37,8 @@ class Algorithm:
             return 1
         return hyperparameters.min_samples or OBJECTIVES[objective].stable_samples
 
+
+_WITH_CONTRASTIVE_FIRST = ("nt_xent", *(name for name in OBJECTIVES if name != "nt_xent"))
 
 ALGORITHMS = {
     "dcco": Algorithm(
@@ -65,11 +69,39 @@ ALGORITHMS = {
         objectives=tuple(OBJECTIVES),
         folds=True,
     ),
+    "fedbn": Algorithm(
+        "federated averaging with local batch norm (Dec-SSL); or every client alone",
+        fedbn.FedBNHyperparameters,
+        fedbn.build_fedbn,
+        objectives=_WITH_CONTRASTIVE_FIRST,
+        folds=False,
+    ),
+    "fedu": Algorithm(
+        "BYOL whose clients keep their target networks, and predictors where they diverge",
+        fedu.FedUHyperparameters,
+        fedu.build_fedu,
+        objectives=("byol",),
+        folds=False,
+    ),
+    "fedema": Algorithm(
+        "BYOL whose clients mix the global model into their own",
+        fedema.FedEMAHyperparameters,
+        fedema.build_fedema,
+        objectives=("byol",),
+        folds=False,
+    ),
+    "featarc": Algorithm(
+        "clusters of clients by feature alignment, which regularizes their training",
+        featarc.FeatARCHyperparameters,
+        featarc.build_featarc,
+        objectives=_WITH_CONTRASTIVE_FIRST,
+        folds=False,
+    ),
 }
 
 
-def find(name: str, objective: str) -> Algorithm:
-    """The algorithm of that name.
+def find(name: str, objective: str | None) -> Algorithm:
+    """The algorithm of that name, which trains with that objective (if it is not None).
 
     Raises:
       ConfigurationError: If there is none, or it does not train with that objective.
@@ -79,7 +111,7 @@ def find(name: str, objective: str) -> Algorithm:
             f"--algorithm must be one of {', '.join(ALGORITHMS)}; got {name!r}"
         )
     algorithm = ALGORITHMS[name]
-    if objective not in algorithm.objectives:
+    if objective is not None and objective not in algorithm.objectives:
         raise ConfigurationError(
             f"--objective of {name} must be one of {', '.join(algorithm.objectives)}; "
             f"got {objective!r}"

@@ -16,12 +16,21 @@ _BATCH_NORM_MOMENTUM = 0.9
 
 
 class ParameterSpec(NamedTuple):
-    """Name, shape, initializer and kind of one weight tensor (float32)."""
+    """One weight tensor (float32).
+
+    Attributes:
+      name: Unique in the network.
+      shape: Of the tensor.
+      initializer: `zeros`, `ones` or `he_normal`.
+      trainable: Whether gradients train it.
+      batch_norm: Whether it belongs to a batch norm: scale, offset or a moving average.
+    """
 
     name: str
     shape: tuple[int, ...]
     initializer: str
     trainable: bool
+    batch_norm: bool = False
 
 
 class Parameters:
@@ -50,12 +59,17 @@ class Parameters:
         self.specs: dict[str, ParameterSpec] = {}
 
     def get(
-        self, name: str, shape: Sequence[int], initializer: str, trainable: bool = True
+        self,
+        name: str,
+        shape: Sequence[int],
+        initializer: str,
+        trainable: bool = True,
+        batch_norm: bool = False,
     ) -> tf.Tensor:
         """The value of weight `name`: a float32 tensor of `shape`."""
         if name in self.specs:
             raise ValueError(f"two layers are called {name!r}")
-        self.specs[name] = ParameterSpec(name, tuple(shape), initializer, trainable)
+        self.specs[name] = ParameterSpec(name, tuple(shape), initializer, trainable, batch_norm)
         if self._values is None:  # Only listing: any value of the right shape will do.
             return tf.zeros(shape)
         return self._values[name]
@@ -114,8 +128,9 @@ def dense(
 def norm(parameters: Parameters, name: str, x: tf.Tensor) -> tf.Tensor:
     """The network's norm layer, with a scale and an offset per channel; same shape as `x`."""
     channels = x.shape[-1]
-    scale = parameters.get(f"{name}/scale", (channels,), "ones")
-    offset = parameters.get(f"{name}/offset", (channels,), "zeros")
+    of_batch = parameters.norm == "batch"
+    scale = parameters.get(f"{name}/scale", (channels,), "ones", batch_norm=of_batch)
+    offset = parameters.get(f"{name}/offset", (channels,), "zeros", batch_norm=of_batch)
     if parameters.norm == "group":
         return group_norm(x, scale, offset, parameters.groups)
     return _batch_norm(parameters, name, x, scale, offset)
@@ -152,8 +167,8 @@ def group_norm(x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, groups: int) -
 def _batch_norm(parameters, name, x, scale, offset):
     """Batch norm (Ioffe & Szegedy 2015) with moving averages as non-trainable weights."""
     shape = (x.shape[-1],)
-    moving_mean = parameters.get(f"{name}/moving_mean", shape, "zeros", trainable=False)
-    moving_variance = parameters.get(f"{name}/moving_variance", shape, "ones", trainable=False)
+    moving_mean = parameters.get(f"{name}/moving_mean", shape, "zeros", False, True)
+    moving_variance = parameters.get(f"{name}/moving_variance", shape, "ones", False, True)
     mean, variance = moving_mean, moving_variance
     if parameters.training:
         mean, variance = tf.nn.moments(x, list(range(x.shape.rank - 1)))

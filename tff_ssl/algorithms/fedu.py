@@ -1,0 +1,176 @@
+"""FedU: federated BYOL whose clients keep their target networks (Zhuang et al., ICCV 2021).
+
+"Collaborative Unsupervised Visual Representation Learning from Decentralized Data", Algorithm 1.
+A client trains BYOL from the global encoder f_phi, keeps its target network xi (a moving average of
+its own online network), and sends online encoder f_theta and predictor p_theta. It takes the global
+predictor p_phi only where its local training has moved the encoder little (DAPU, Eq. 3):
+
+  p_theta <- p_phi  if  |theta^r - phi^(r-1)|^2 < mu,  else p_theta.
+
+The encoder here is encoder and projector, as in BYOL's target network. The paper's ablations are
+options: which encoder is aggregated and which is updated (Table 4), and the predictor's rule
+(Figure 5).
+
+Choices: SGD has momentum 0.9, of which the paper says nothing. The divergence of Eq. 3 is taken at
+the end of a client's local training, from where that training started to where it ended, over the
+encoder's trainable parameters, as the paper's text says; `mean_squared` divides it by their number,
+which makes mu independent of the network's size. Both are logged. A client that has not taken part
+yet takes everything from the server. Moving averages of batch norm follow the online network, which
+alone computes them.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.algorithms import client_memory, local_training
+from tff_ssl.algorithms.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.algorithms.encoder_and_predictor import (
+    encoder_of,
+    joined,
+    one_tower,
+    predictor_of,
+    squared_distance,
+)
+from tff_ssl.algorithms.micro_batches import read_all
+from tff_ssl.algorithms.task import Task
+from tff_ssl.models.dual_encoder import Weights
+
+
+@dataclasses.dataclass(frozen=True)
+class FedUHyperparameters(ClientHyperparameters):
+    """Hyperparameters with the paper's values (section 4.1); those of local training are inherited.
+
+    Attributes:
+      aggregate: `online` or `target`, the encoder that clients send.
+      update: `online`, `target` or `both`, the encoders that take the global one's place.
+      predictor_update: `dapu`, `global` or `local`.
+      mu: Threshold of DAPU.
+      divergence: `squared_l2` (Eq. 3) or `mean_squared`, what mu is compared with.
+    """
+
+    client_learning_rate: float = 0.032
+    batch_size: int = 128
+    local_epochs: int = 5
+    aggregate: str = "online"
+    update: str = "online"
+    predictor_update: str = "dapu"
+    mu: float = 0.4
+    divergence: str = "squared_l2"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("aggregate", self.aggregate, ("online", "target"))
+        check_choice("update", self.update, ("online", "target", "both"))
+        check_choice("predictor_update", self.predictor_update, ("dapu", "global", "local"))
+        check_choice("divergence", self.divergence, ("squared_l2", "mean_squared"))
+        if self.mu < 0:
+            raise ValueError(f"mu must not be negative; got {self.mu}")
+
+
+class ClientState(NamedTuple):
+    """What a client keeps between its rounds.
+
+    Attributes:
+      rounds: Rounds that it took part in, int64.
+      divergence: Of its last local training, float32.
+      encoder: f_theta, where it is not taken from the server (update=target); else empty.
+      predictor: p_theta.
+      target: f_xi.
+    """
+
+    rounds: Any
+    divergence: Any
+    encoder: Any
+    predictor: Any
+    target: Any
+
+
+def build_fedu(
+    task: Task,
+    hyperparameters: FedUHyperparameters | None = None,
+    aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+) -> client_memory.ClientMemory:
+    """Builds FedU's round.
+
+    Args:
+      task: Model, views and type of the examples.
+      hyperparameters: The defaults if None.
+      aggregator: Weighted mean of encoders and predictors; `MeanFactory` by default.
+    """
+    hyperparameters = hyperparameters or FedUHyperparameters()
+    options, model = hyperparameters, one_tower(task.model)
+    training = local_training.build_local_training(task, hyperparameters, keeps_target=True)
+    parameters = model.target_model.parameter_count
+
+    def initial_client_state(seed: int) -> ClientState:
+        weights = model.init(seed)
+        encoder = encoder_of(model, weights)
+        return ClientState(
+            rounds=tf.constant(0, tf.int64),
+            divergence=tf.constant(0.0),
+            encoder=encoder if options.update == "target" else (),
+            predictor=predictor_of(model, weights),
+            target=encoder,
+        )
+
+    def updated(phi: Weights, p_phi: Weights, state: ClientState) -> tuple[Weights, Weights]:
+        """(online network, target network) with which a client starts a round."""
+        is_new = tf.equal(state.rounds, 0)
+        encoder = phi if options.update != "target" else _where(is_new, phi, state.encoder)
+        target = phi if options.update != "online" else _where(is_new, phi, state.target)
+        takes_global = {
+            "global": tf.constant(True),
+            "local": tf.constant(False),
+            "dapu": state.divergence < options.mu,
+        }[options.predictor_update]
+        predictor = _where(is_new | takes_global, p_phi, state.predictor)
+        return joined(encoder, predictor), target
+
+    def client_work(server, round_number, state, examples):
+        phi, p_phi = encoder_of(model, server), predictor_of(model, server)
+        start, target = updated(phi, p_phi, state)
+        own = read_all(examples)
+        samples = tf.shape(own["example_id"])[0]
+        trained = training.train(start, target, round_number, own)
+        online = encoder_of(model, trained.weights)
+        predictor = predictor_of(model, trained.weights)
+        squared = squared_distance(online.trainable, encoder_of(model, start).trainable)
+        per_parameter = squared / parameters
+        new_state = ClientState(
+            rounds=state.rounds + 1,
+            divergence=squared if options.divergence == "squared_l2" else per_parameter,
+            encoder=online if options.update == "target" else (),
+            predictor=predictor,
+            target=trained.target,
+        )
+        sent = online
+        if options.aggregate == "target":
+            sent = Weights(trained.target.trainable, online.non_trainable)
+        weight = tf.constant(1.0) if training.uniform else tf.cast(samples, tf.float32)
+        return client_memory.unless_dropped(
+            [(joined(sent, predictor), weight)],
+            new_state,
+            state,
+            trained,
+            samples,
+            {"squared_divergence": squared, "mean_squared_divergence": per_parameter},
+        )
+
+    return client_memory.build_client_memory(
+        initial_model=model.init,
+        initial_client_state=initial_client_state,
+        client_work=client_work,
+        server_update=lambda server, means: client_memory.mean_or(server, means[0]),
+        element_type=task.element_type,
+        global_weights=lambda server: server,
+        # The history of what the client learned; its online encoder is the server's next time.
+        client_weights=lambda server, state: joined(state.target, state.predictor),
+        aggregator=aggregator,
+    )
+
+
+def _where(condition: tf.Tensor, yes: Any, no: Any) -> Any:
+    return tf.nest.map_structure(lambda y, n: tf.where(condition, y, n), yes, no)
