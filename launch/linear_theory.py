@@ -1,0 +1,300 @@
+"""What theory says of linear features, at finite dimension: Dec-SSL beside Dec-SLRep.
+
+    python -m launch.linear_theory --dimensions=64,256,1024 --sources=3
+
+Draws the heterogeneous data of "Does Learning from Decentralized Non-IID Unlabeled Data Benefit
+from Self Supervision?" (appendix E.1) and solves both problems exactly: Dec-SSL at each source and
+on all data (Theorem 3.2), and Dec-SLRep, which learns from labels, at each source (Proposition
+4.1). Prints how much of the directions e_j of the data the features contain: that of the source
+itself (j = k), which tells its two frequent classes apart, and those of the others (j != k).
+Writes `linear_theory.json` and `linear_theory.png`.
+"""
+
+import datetime
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from absl import flags
+
+from launch import app
+
+flags.DEFINE_list("dimensions", ["64", "128", "256", "512", "1024"], "Dimensions d.")
+flags.DEFINE_integer("sources", 3, "Number K of data sources.", lower_bound=2)
+flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of the data.")
+flags.DEFINE_integer(
+    "features", None, "Rows of Dec-SSL's w, at least 2K. Default: 2K.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "frequent", None, "Samples of a frequent class. Default: half of d.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "infrequent",
+    None,
+    "Samples of an infrequent class at a source. Default: d^(1/5) / K, at least 1.",
+    lower_bound=1,
+)
+flags.DEFINE_string("output_dir", None, "Folder for the results. Default: a new one in results/.")
+
+_MAX_SIZE = 16384  # The Gram matrix of a source has the square of it in numbers: 2 GB.
+# Quantity: its field of a Comparison, and whether it is of a source's own direction (None: of all).
+_QUANTITIES = {
+    "ssl_local_others": ("ssl_local", False),
+    "ssl_local_own": ("ssl_local", True),
+    "ssl_global": ("ssl_global", None),
+    "slrep_own": ("slrep_local", True),
+    "slrep_others": ("slrep_local", False),
+    "slrep_representability_own": ("slrep_representability", True),
+    "slrep_representability_others": ("slrep_representability", False),
+}
+_OWN, _OTHERS = ("one source, $j = k$", "#c07a1a"), (r"one source, $j \neq k$", "#1f5f99")
+_SSL_LINES = {
+    "ssl_global": ("all data, every $j$", "#2a7f3f"),
+    "ssl_local_others": _OTHERS,
+    "ssl_local_own": _OWN,
+}
+_SLREP_LINES = {"slrep_own": _OWN, "slrep_others": _OTHERS}
+_REFERENCE: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
+_HEAD = """
+          representability, Dec-SSL, lowest     correlations, Dec-SLRep
+     d       local      global       local      lowest     highest   samples
+            j != k       all j       j = k       j = k      j != k  a source"""
+
+
+def main() -> None:
+    from launch import run_folder
+
+    args = flags.FLAGS
+    dimensions, seeds = _numbers("dimensions", args, args.sources), _numbers("seeds", args, 0)
+    _check(args, dimensions)
+    folder = _output_dir(args)
+    print(
+        f"Solves Dec-SSL and Dec-SLRep, both linear, at {args.sources} sources in d = "
+        f"{', '.join(map(str, dimensions))} dimensions, {len(seeds)} draws of the data each,\n"
+        f"and writes linear_theory.json and linear_theory.png to {folder}/\n{_HEAD}",
+        flush=True,
+    )
+    rows = []
+    for dimension in dimensions:
+        rows.append(_measure(dimension, seeds, args))
+        _print_row(rows[-1])
+    # Where w has a row for every dimension nothing falls short of 1.
+    telling = [row for row in rows if row["dimension"] > (args.features or 2 * args.sources)]
+    exponents = _exponents(telling) if len(telling) > 1 else {}
+    if exponents:
+        _print_exponents(exponents)
+    report = {
+        "flags": run_folder.settings("linear_theory", args),
+        "exponents": exponents,
+        "rows": rows,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    run_folder.write_json(folder / "linear_theory.json", report)
+    _draw(rows, folder / "linear_theory.png")
+    print(f"\nwrote {folder / 'linear_theory.json'}\nwrote {folder / 'linear_theory.png'}")
+
+
+def _numbers(name: str, args: flags.FlagValues, lowest: int) -> list[int]:
+    """A list flag's whole numbers, ascending."""
+    from tff_ssl.errors import ConfigurationError
+
+    try:
+        numbers = sorted({int(text) for text in args[name].value})
+    except ValueError:
+        numbers = []
+    if not numbers or numbers[0] < lowest:
+        raise ConfigurationError(
+            f"--{name} takes whole numbers from {lowest}, such as {lowest + 1},{lowest + 2}; got "
+            f"{','.join(args[name].value)!r}"
+        )
+    return numbers
+
+
+def _check(args: flags.FlagValues, dimensions: list[int]) -> None:
+    from tff_ssl.errors import ConfigurationError
+
+    if args.features is not None and args.features < 2 * args.sources:
+        raise ConfigurationError(
+            f"--features={args.features} is less than twice --sources={args.sources}, which the "
+            "theory asks for"
+        )
+    if dimensions[-1] > _MAX_SIZE:
+        raise ConfigurationError(f"--dimensions may go up to {_MAX_SIZE}, found {dimensions[-1]}")
+    for dimension in dimensions:
+        frequent, infrequent = _counts(dimension, args)
+        samples = 2 * frequent + (args.sources - 1) * infrequent
+        if samples > 2 * _MAX_SIZE:
+            raise ConfigurationError(
+                f"--frequent, --infrequent or --sources: {samples} samples a source, more than "
+                f"{2 * _MAX_SIZE}"
+            )
+
+
+def _counts(dimension: int, args: flags.FlagValues):
+    from tff_ssl.evaluation import linear_theory
+
+    default = linear_theory.default_counts(args.sources, dimension)
+    return linear_theory.SampleCounts(
+        args.frequent or default.frequent, args.infrequent or default.infrequent
+    )
+
+
+def _output_dir(args: flags.FlagValues) -> pathlib.Path:
+    if args.output_dir:
+        return pathlib.Path(args.output_dir)
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return pathlib.Path("results") / f"linear_theory-{now}"
+
+
+def _measure(dimension: int, seeds: list[int], args: flags.FlagValues) -> dict[str, Any]:
+    """All draws of one dimension: each of them, and mean, min and max of each quantity."""
+    import numpy as np
+
+    from tff_ssl.errors import ConfigurationError
+    from tff_ssl.evaluation import linear_theory
+
+    counts = _counts(dimension, args)
+    results = []
+    for seed in seeds:
+        rng = np.random.default_rng([seed, dimension])
+        sources = linear_theory.draw_sources(args.sources, dimension, counts, rng)
+        try:
+            results.append(linear_theory.compare(sources, args.features or 2 * args.sources))
+        except ValueError as error:
+            raise ConfigurationError(
+                f"--frequent or --infrequent, {counts.frequent} and {counts.infrequent}, are too "
+                f"many samples in {dimension} dimensions: {error}"
+            ) from error
+    return {
+        "dimension": dimension,
+        "frequent": counts.frequent,
+        "infrequent": counts.infrequent,
+        "samples_per_source": 2 * counts.frequent + (args.sources - 1) * counts.infrequent,
+        "kkt_residual": max(result.kkt_residual for result in results),
+        **_summary(results),
+        "draws": [
+            {
+                "seed": seed,
+                **{field: getattr(result, field).tolist() for field in result._fields[:4]},
+            }
+            for seed, result in zip(seeds, results, strict=True)
+        ],
+    }
+
+
+def _summary(results: list[Any]) -> dict[str, dict[str, float]]:
+    """Mean, min and max of each quantity over sources, directions and draws."""
+    import numpy as np
+
+    own = np.eye(len(results[0].ssl_global), dtype=bool)
+    summary = {}
+    for name, (field, wanted) in _QUANTITIES.items():
+        values = np.stack([getattr(result, field) for result in results])
+        values = values if wanted is None else values[:, own == wanted]
+        summary[name] = {kind: float(getattr(values, kind)()) for kind in ("mean", "min", "max")}
+    return summary
+
+
+def _print_row(row: dict[str, Any]) -> None:
+    """The values that are furthest from what the theory says, of all sources and draws."""
+    cells = (
+        row["ssl_local_others"]["min"],
+        row["ssl_global"]["min"],
+        row["ssl_local_own"]["min"],
+        row["slrep_own"]["min"],
+        row["slrep_others"]["max"],
+    )
+    numbers = "".join(f"{cell:12.4f}" for cell in cells)
+    print(f"{row['dimension']:6}{numbers}{row['samples_per_source']:10}", flush=True)
+
+
+def _exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Slopes of what the theory bounds against d, both logarithmic; least squares on the means."""
+    import numpy as np
+
+    dimensions = np.log([row["dimension"] for row in rows])
+
+    def slope(values: list[float]) -> float:
+        return float(np.polyfit(dimensions, np.log(values), 1)[0])
+
+    shortfalls = {
+        f"1 - {name}": slope([1 - row[name]["mean"] for row in rows])
+        for name in ("ssl_local_others", "ssl_global", "ssl_local_own")
+    }
+    return shortfalls | {"slrep_others": slope([row["slrep_others"]["mean"] for row in rows])}
+
+
+def _print_exponents(exponents: dict[str, float]) -> None:
+    others, pooled, own = (
+        exponents[f"1 - {name}"] for name in ("ssl_local_others", "ssl_global", "ssl_local_own")
+    )
+    print(
+        "\nexponents of d, fitted to the means"
+        f"\n  Dec-SSL's shortfall from 1: local, j != k {others:.2f} (theory at most -0.80), "
+        f"global {pooled:.2f} (-0.80), local, j = k {own:.2f} (not in the theorem)"
+        f"\n  Dec-SLRep's correlations, j != k: {exponents['slrep_others']:.2f} (theory at most "
+        "-0.10)"
+    )
+
+
+def _draw(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
+    """Three panels against d; lines are means over sources and draws, bands go from min to max."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    panels = figure.subplots(1, 3)
+    _draw_representability(panels[0], rows)
+    _draw_shortfall(panels[1], rows)
+    _draw_correlations(panels[2], rows)
+    dimensions = [row["dimension"] for row in rows]
+    for axes in panels:
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(dimensions, [str(d) for d in dimensions])
+        axes.minorticks_off()
+        axes.set_xlabel("dimension $d$")
+        axes.grid(alpha=0.3)
+    temporary = path.with_name(f".{path.name}")
+    figure.savefig(temporary, dpi=110, format="png")
+    os.replace(temporary, path)
+
+
+def _draw_representability(axes, rows: list[dict[str, Any]]) -> None:
+    for name, style in _SSL_LINES.items():
+        _line(axes, rows, name, style, lambda r: r)
+    dimensions = [row["dimension"] for row in rows]
+    axes.plot(dimensions, [1 - d**-0.8 for d in dimensions], **_REFERENCE, label="$1 - d^{-4/5}$")
+    axes.set_title("Dec-SSL: representability $r_j$ of direction $e_j$", fontsize=10)
+    axes.legend(fontsize=8, loc="lower right")
+
+
+def _draw_shortfall(axes, rows: list[dict[str, Any]]) -> None:
+    """The same, such that a power of d is a straight line."""
+    for name, style in _SSL_LINES.items():
+        _line(axes, rows, name, style, lambda r: max(1 - r, 1e-15))
+    dimensions = [row["dimension"] for row in rows]
+    axes.plot(dimensions, [d**-0.8 for d in dimensions], **_REFERENCE, label="$d^{-4/5}$")
+    axes.set_yscale("log")
+    axes.set_title("Dec-SSL: its shortfall $1 - r_j$", fontsize=10)
+    axes.legend(fontsize=8, loc="lower left")
+
+
+def _draw_correlations(axes, rows: list[dict[str, Any]]) -> None:
+    for name, style in _SLREP_LINES.items():
+        _line(axes, rows, name, style, lambda correlation: correlation)
+    axes.axhline(2**0.5, **_REFERENCE, label=r"limit for $j = k$: $\sqrt{2}$")
+    axes.set_title(r"Dec-SLRep: correlations $\sum_i \langle u_i, e_j \rangle^2$", fontsize=10)
+    axes.set_ylim(0, 1.4 * axes.get_ylim()[1])  # Room for the legend.
+    axes.legend(fontsize=8, loc="upper left")
+
+
+def _line(axes, rows, name: str, style: tuple[str, str], change: Callable[[float], float]) -> None:
+    dimensions = [row["dimension"] for row in rows]
+    label, colour = style
+    mean, low, high = ([change(row[name][kind]) for row in rows] for kind in ("mean", "min", "max"))
+    axes.plot(dimensions, mean, marker=".", color=colour, label=label)
+    axes.fill_between(dimensions, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+if __name__ == "__main__":
+    app.run(main)
