@@ -149,7 +149,7 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
     if args.protocol == "knn":
         return probing.knn_results(dataset, encoder, untrained, args)
     if args.protocol in ("linear", "transfer"):
-        results = probing.probe(dataset, encoder, untrained, args)
+        results = probing.probe(dataset, encoder, untrained, probing.parse_baselines(args), args)
         if not results:
             raise ConfigurationError(f"--dataset={args.dataset} has no labels or no test images")
         return [result | {"protocol": args.protocol} for result in results]

@@ -48,6 +48,14 @@ def pretrain(args: flags.FlagValues) -> None:
         computations = algorithm.build(task, values)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
+    if args.personalized_clients and not isinstance(computations, ClientMemory):
+        raise ConfigurationError(
+            f"--personalized_clients: clients of {args.algorithm} have no models of their own"
+        )
+    if args.personalized_clients > len(clients):
+        raise ConfigurationError(
+            f"--personalized_clients={args.personalized_clients}: there are {len(clients)} clients"
+        )
     probing.check_labels(dataset, args)
     # All that can be wrong with the flags has been found by now: from here on, files are written.
     folder = data.default_output_dir("pretrain", args)

@@ -37,6 +37,12 @@ flags.DEFINE_integer(
     "Clients or groups that compute at the same time. Default: four a core; -1: all.",
     lower_bound=-1,
 )
+flags.DEFINE_integer(
+    "personalized_clients",
+    0,
+    "Clients with memory: also evaluate the own models of so many clients, the first ones.",
+    lower_bound=0,
+)
 flags.adopt_module_key_flags(launch.flags)
 
 # Few clients with many images each, instead of many with few.

@@ -1,7 +1,7 @@
 """The kNN monitor, and the probes at the end of a run with their baselines beside them."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,9 +121,13 @@ def draw(known: np.ndarray, count: dict[str, int], seed: list[int]) -> np.ndarra
 
 
 def probe(
-    dataset: ImageDataset, encode: Encode, random_encode: Encode, args: flags.FlagValues
+    dataset: ImageDataset,
+    encode: Encode,
+    random_encode: Encode,
+    baselines: Sequence[str],
+    args: flags.FlagValues,
 ) -> list[dict[str, Any]]:
-    """Linear probes of the encoder and of `--baselines`, on the same labels.
+    """Linear probes of the encoder and of some baselines, on the same labels.
 
     Returns:
       A result per number of labels; none where the data set has no labels or no test images.
@@ -152,7 +156,7 @@ def probe(
         "random_encoder": functools.partial(features.extract, random_encode),
         "raw_pixels": features.raw_pixels,
     }
-    feature_sets = {name: feature_set(kinds[name]) for name in ("encoder", *parse_baselines(args))}
+    feature_sets = {name: feature_set(kinds[name]) for name in ("encoder", *baselines)}
     try:
         return [
             linear_probe.few_label_comparison(
@@ -233,8 +237,43 @@ def classifier_results(
     ]
 
 
+def over_clients(results: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Mean and deviation over clients of what their own models reach.
+
+    Args:
+      results: Of each client, the same entries in the same order.
+
+    Returns:
+      The entries with the protocol `..._personalized`, and with the figures of each client.
+    """
+    entries = []
+    for of_clients in zip(*results, strict=True):
+        scores = [
+            labels.Scores(*(entry[name] for name in labels.Scores._fields)) for entry in of_clients
+        ]
+        first = of_clients[0]
+        entries.append(
+            first
+            | linear_probe.summarize(scores)
+            | {
+                "protocol": f"{first['protocol']}_personalized",
+                "clients_evaluated": len(scores),
+                "accuracy_of_clients": [score.accuracy for score in scores],
+                "baselines": {},
+            }
+        )
+    return entries
+
+
 def format_results(results: list[dict[str, Any]]) -> str:
-    """A short table of one or more results."""
+    """A short table of one or more results, a part for each protocol."""
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        parts.setdefault(result["protocol"], []).append(result)
+    return "\n\n".join(_table(part) for part in parts.values())
+
+
+def _table(results: list[dict[str, Any]]) -> str:
     title = f"{results[0]['protocol']}, test accuracy"
     columns = {"encoder": None, "untrained": "random_encoder", "raw pixels": "raw_pixels"}
     shown = [name for name, key in columns.items() if not key or key in results[0]["baselines"]]

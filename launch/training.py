@@ -31,8 +31,7 @@ def train_and_probe(
       args: The flags.
       extra: What `result.json` should say of the run beside the probes.
     """
-    size = data.view_size(dataset, args)
-    encode = export.encoder_function(model, size)
+    encode = export.encoder_function(model, data.view_size(dataset, args))
     loop = program.Program(
         output_dir=folder,
         rounds=args.rounds,
@@ -42,27 +41,44 @@ def train_and_probe(
     )
     state = loop.run(simulation, args.seed)
     weights = simulation.encoder_weights(state)
-    height, width, channels = dataset.train.images.shape[1:]
-    export.save_encoder(folder / "encoder", model, weights, (height, width, channels), size)
-    if model.classes:
-        results = probing.classifier_results(dataset, model, weights, size)
-    else:
-        results = _probe(dataset, model, encode, weights, args)
+    _export(folder, dataset, model, weights, args)
+    print("evaluating the model", flush=True)
+    results = _evaluate(dataset, model, encode, weights, probing.parse_baselines(args), args)
+    own = _personalized(simulation, state, dataset, model, encode, folder, args)
+    results += probing.over_clients(own)
     run_folder.write_json(folder / "result.json", [result | extra for result in results])
     picture.draw_curves(folder / "metrics.csv", folder / "curves.png")
     print()
     print(probing.format_results(results) if results else "no labels, no probe")
+    clients = "clients/ (their encoders), " if own else ""
     print(
-        f"\nwritten to {folder}/: encoder/ (SavedModel), result.json, metrics.csv, curves.png, "
-        "tensorboard/, checkpoints/, config.json"
+        f"\nwritten to {folder}/: encoder/ (SavedModel), {clients}result.json, metrics.csv, "
+        "curves.png, tensorboard/, checkpoints/, config.json"
     )
 
 
-def _probe(dataset, model, encode, weights, args) -> list[dict[str, Any]]:
-    print("probing the encoder, the untrained encoder and raw pixels", flush=True)
-    return probing.probe(
-        dataset,
-        functools.partial(encode, weights),
-        functools.partial(encode, model.init(args.seed)),
-        args,
-    )
+def _evaluate(dataset, model, encode, weights, baselines, args) -> list[dict[str, Any]]:
+    if model.classes:
+        return probing.classifier_results(dataset, model, weights, data.view_size(dataset, args))
+    untrained = functools.partial(encode, model.init(args.seed))
+    return probing.probe(dataset, functools.partial(encode, weights), untrained, baselines, args)
+
+
+def _personalized(
+    simulation, state, dataset, model, encode, folder, args
+) -> list[list[dict[str, Any]]]:
+    """The first clients' own models: written to `clients/`, and evaluated like the global one."""
+    results = []
+    for client in range(getattr(args, "personalized_clients", 0)):
+        print(f"evaluating the model of client {client}", flush=True)
+        weights = simulation.encoder_weights(state, str(client))
+        _export(folder / "clients" / str(client), dataset, model, weights, args)
+        results.append(_evaluate(dataset, model, encode, weights, [], args))
+    return results
+
+
+def _export(folder: pathlib.Path, dataset: ImageDataset, model: Model, weights, args) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    height, width, channels = dataset.train.images.shape[1:]
+    shape, size = (height, width, channels), data.view_size(dataset, args)
+    export.save_encoder(folder / "encoder", model, weights, shape, size)
