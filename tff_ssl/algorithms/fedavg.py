@@ -42,6 +42,7 @@ class FedAvgHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizer
       client_optimizer: `sgd`, `adam`, `adamw` or `lars`, new in every round.
       client_learning_rate: 1.0 in the DCCO paper.
       client_momentum: Momentum of `sgd` and `lars`, beta_1 of the others.
+      client_weight_decay: Of `adamw` and `lars`.
       local_epochs: E, passes over a client's examples in a round.
       local_steps: If positive, so many steps instead of epochs.
       batch_size: Of a local step; 0 for all examples of the client.
@@ -57,6 +58,7 @@ class FedAvgHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizer
     client_optimizer: str = "sgd"
     client_learning_rate: float = 1.0
     client_momentum: float = 0.0
+    client_weight_decay: float = 0.0
     local_epochs: int = 1
     local_steps: int = 0
     batch_size: int = 0
@@ -76,6 +78,10 @@ class FedAvgHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizer
         if self.client_learning_rate <= 0:
             raise ValueError(
                 f"client_learning_rate must be positive; got {self.client_learning_rate}"
+            )
+        if self.client_weight_decay < 0:
+            raise ValueError(
+                f"client_weight_decay must not be negative; got {self.client_weight_decay}"
             )
         if not 0 <= self.target_momentum <= 1:
             raise ValueError(f"target_momentum must be in [0, 1]; got {self.target_momentum}")
@@ -97,7 +103,10 @@ class FedAvgHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizer
 
     def build_client_optimizer(self) -> tff.learning.optimizers.Optimizer:
         return optimizers.build_optimizer(
-            self.client_optimizer, self.client_learning_rate, self.client_momentum
+            self.client_optimizer,
+            self.client_learning_rate,
+            self.client_momentum,
+            self.client_weight_decay,
         )
 
 
@@ -310,5 +319,7 @@ def _check_model(model: Model, name: str, objective: Objective) -> None:
         raise ValueError(f"--objective={name} needs a --predictor")
     if objective.supervised and not model.classes:
         raise ValueError(f"--objective={name} needs labels")
-    if not objective.supervised and not model.projector:
+    if objective.decoder and not model.decoder:
+        raise ValueError(f"--objective={name} needs a ViT --encoder with a decoder")
+    if not (objective.supervised or objective.decoder or model.projector):
         raise ValueError(f"--objective={name} needs a --projector")

@@ -76,7 +76,7 @@ class LocalTraining:
       target_momentum: Of a target network that is kept up during local training; None where it
         stays as it was broadcast.
       uniform: Whether clients weigh 1 instead of N_k.
-      seed: Of the order of a client's examples.
+      seed: Of the order of a client's examples, and of masks.
     """
 
     model: Model
@@ -197,7 +197,8 @@ class LocalTraining:
     def _evaluate(self, weights, target, pass_number, batch) -> Evaluated:
         x1, x2 = self.two_views(batch["image"], batch["example_id"], pass_number)
         labels = batch["label"] if self.objective.supervised else None
-        seen = Batch(x1, x2, _clients(batch), labels)
+        ids = batch["example_id"]
+        seen = Batch(x1, x2, _clients(batch), labels, ids, pass_number, self.seed)
         return self.objective.evaluate(self.model, weights, target, seen, self.hyperparameters)
 
     def _weights(self, sizes: tf.Tensor) -> tf.Tensor:
