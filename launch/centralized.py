@@ -89,6 +89,7 @@ def _train(args: flags.FlagValues) -> None:
             args.rounds,
             values,
             train.labels,
+            args.seed,
         )
     except ValueError as error:
         raise ConfigurationError(str(error)) from error

@@ -49,6 +49,8 @@ def view_policy(dataset: ImageDataset, args: flags.FlagValues, objective: str) -
     default = {"digits": "affine", "case_folder": "skin"}.get(dataset.name, "byol_no_blur")
     if OBJECTIVES[objective].supervised and dataset.name != "digits":
         default = "flip"
+    if OBJECTIVES[objective].decoder and dataset.name != "digits":
+        default = "crop_flip"
     name = args.views or default
     if name not in views.POLICIES:
         raise ConfigurationError(
@@ -93,15 +95,16 @@ def build_model(dataset: ImageDataset, args: flags.FlagValues, objective: str) -
         model = DualEncoder(
             args.encoder,
             shape,
-            () if needs.supervised else projector,
+            () if needs.supervised or needs.decoder else projector,
             predictor if needs.predictor else (),
             norm=args.norm,
             classes=classes,
+            decoder=needs.decoder,
         )
         return model if args.towers == "one" else TwoTowers(model, args.towers)
     except ValueError as error:
         raise ConfigurationError(
-            f"--encoder, --projector, --predictor, --towers or --norm: {error}"
+            f"--encoder, --projector, --predictor, --towers, --norm or --view_size: {error}"
         ) from error
 
 

@@ -60,7 +60,8 @@ def define_model_flags() -> None:
     flags.DEFINE_string(
         "encoder",
         "small",
-        "tiny, small, resnet14, resnet14_bottleneck, resnet18, resnet34, resnet50.",
+        "ResNets: tiny, small, resnet14, resnet14_bottleneck, resnet18, resnet34, resnet50; vision "
+        "transformers: vit_micro, vit_tiny, vit_small_cpu, vit_one_block.",
     )
     flags.DEFINE_list("projector", ["256", "256", "256"], "Widths of the projector's layers.")
     flags.DEFINE_list(
@@ -80,14 +81,14 @@ def define_model_flags() -> None:
         "norm",
         "group",
         ["group", "batch"],
-        "Group norm (and weight standardization) or batch norm.",
+        "Group norm (and weight standardization) or batch norm; ViTs have layer norm.",
     )
     flags.DEFINE_string(
         "views",
         None,
-        "Augmentation: byol, byol_no_blur, simclr, simclr_small, skin, affine, flip or none. "
-        "Default: affine for digits, skin for case_folder, byol_no_blur for the others; "
-        "supervised: flip, but affine for digits.",
+        "Augmentation: byol, byol_no_blur, simclr, simclr_small, skin, affine, flip, "
+        "crop_flip or none. Default: affine for digits, skin for case_folder, byol_no_blur for the "
+        "others; supervised: flip, mae: crop_flip, but both affine for digits.",
     )
     flags.DEFINE_integer(
         "view_size",

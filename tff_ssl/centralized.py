@@ -32,6 +32,7 @@ class CentralizedHyperparameters(ObjectiveHyperparameters):
       optimizer: `adam`, `adamw`, `lars` or `sgd`, with cosine decay over the run's steps.
       learning_rate: Initial learning rate.
       momentum: Momentum of `lars` and `sgd`, beta_1 of the others.
+      weight_decay: Of `adamw` and `lars`.
       warmup_steps: Steps of linear warm-up.
       target_momentum: `byol`: tau of the target network's moving average.
     """
@@ -39,6 +40,7 @@ class CentralizedHyperparameters(ObjectiveHyperparameters):
     optimizer: str = "adam"
     learning_rate: float = 5e-3
     momentum: float = 0.9
+    weight_decay: float = 0.0
     warmup_steps: int = 0
     target_momentum: float = 0.99
 
@@ -51,6 +53,8 @@ class CentralizedHyperparameters(ObjectiveHyperparameters):
             )
         if self.learning_rate <= 0:
             raise ValueError(f"learning_rate must be positive; got {self.learning_rate}")
+        if self.weight_decay < 0:
+            raise ValueError(f"weight_decay must not be negative; got {self.weight_decay}")
         if not 0 <= self.target_momentum <= 1:
             raise ValueError(f"target_momentum must be in [0, 1]; got {self.target_momentum}")
 
@@ -104,6 +108,7 @@ class Centralized:
         steps: int,
         hyperparameters: CentralizedHyperparameters,
         labels: npt.NDArray[np.int32] | None = None,
+        seed: int = 0,
     ):
         """Joins the parts.
 
@@ -117,6 +122,7 @@ class Centralized:
           steps: Length of the run, for the schedule.
           hyperparameters: See `CentralizedHyperparameters`.
           labels: int32 [n], where the objective is supervised.
+          seed: Of masks.
         """
         self._model = model
         self._has_target = OBJECTIVES[objective].target
@@ -130,6 +136,7 @@ class Centralized:
             steps,
             hyperparameters.warmup_steps,
             hyperparameters.momentum,
+            hyperparameters.weight_decay,
         )
         evaluate: Callable[..., tuple[dict[str, Any], Any]] = (
             _by_statistics if objective in STATISTICS_LOSSES else _by_examples
@@ -138,7 +145,8 @@ class Centralized:
         def step(state, batch, step_number):
             x1, x2 = two_views(batch["image"], batch["example_id"], step_number)
             everyone = segments.one(tf.shape(x1)[0])
-            seen = Batch(x1, x2, everyone, batch.get("label"))
+            ids = batch["example_id"]
+            seen = Batch(x1, x2, everyone, batch.get("label"), ids, step_number, seed)
             with tf.GradientTape() as tape:
                 tape.watch(state.weights.trainable)
                 metrics, non_trainable = evaluate(objective, model, state, seen, hyperparameters)
@@ -156,7 +164,7 @@ class Centralized:
             return CentralizedState(new_weights, optimizer_state, target), metrics
 
         # Batches of different sizes (cohorts of unlike clients) share one trace.
-        self._step = tf.function(step, reduce_retracing=True)
+        self._step = tf.function(step, reduce_retracing=True, autograph=False)
 
     def initialize(self, seed: int) -> CentralizedState:
         specs = tuple(tf.TensorSpec(spec.shape) for spec in self._model.trainable_specs)

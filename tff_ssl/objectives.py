@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tff_ssl.losses import cco, cosine, nt_xent, vicreg
+from tff_ssl import views
+from tff_ssl.losses import cco, cosine, nt_xent, reconstruction, vicreg
 from tff_ssl.losses.segments import Segments
+from tff_ssl.models import vit
 from tff_ssl.models.two_towers import Model
 
 
@@ -26,6 +28,8 @@ class ObjectiveHyperparameters:
       invariance_weight: `vicreg`: lambda of its Eq. 6.
       variance_weight: `vicreg`: mu.
       covariance_weight: `vicreg`: nu.
+      mask_ratio: `mae`: fraction of the patches that the encoder does not see.
+      normalize_patches: `mae`: whether targets are patches with mean 0 and deviation 1.
     """
 
     lambda_: float = 20.0
@@ -33,6 +37,8 @@ class ObjectiveHyperparameters:
     invariance_weight: float = 25.0
     variance_weight: float = 25.0
     covariance_weight: float = 1.0
+    mask_ratio: float = 0.75
+    normalize_patches: bool = True
 
     def __post_init__(self):
         if self.lambda_ < 0:
@@ -41,6 +47,8 @@ class ObjectiveHyperparameters:
             raise ValueError(f"temperature must be positive; got {self.temperature}")
         if min(self.vicreg_weights) < 0:
             raise ValueError(f"VICReg's weights must not be negative; got {self.vicreg_weights}")
+        if not 0 < self.mask_ratio < 1:
+            raise ValueError(f"mask_ratio must be between 0 and 1; got {self.mask_ratio}")
 
     @property
     def vicreg_weights(self) -> vicreg.VICRegWeights:
@@ -57,12 +65,18 @@ class Batch(NamedTuple):
       x2: Second views.
       segments: The examples' clients.
       labels: int32 [n] where the objective is supervised, else None.
+      example_ids: int64 [n]; with the two below, they determine the masks of `mae`.
+      pass_number: Which pass over the examples this is, int64 scalar.
+      seed: Of the masks.
     """
 
     x1: tf.Tensor
     x2: tf.Tensor
     segments: Segments
     labels: tf.Tensor | None
+    example_ids: tf.Tensor | None = None
+    pass_number: tf.Tensor | None = None
+    seed: int = 0
 
 
 class Evaluated(NamedTuple):
@@ -95,6 +109,7 @@ class Objective:
       predictor: Whether the model needs a predictor.
       target: Whether there is a target network.
       supervised: Whether it needs labels, and a classifier instead of heads.
+      decoder: Whether the model needs a decoder instead of heads.
     """
 
     summary: str
@@ -104,6 +119,7 @@ class Objective:
     predictor: bool = False
     target: bool = False
     supervised: bool = False
+    decoder: bool = False
 
 
 def _on_projections(
@@ -152,6 +168,23 @@ def _supervised(model, weights, target, batch, hyperparameters):
     return Evaluated(losses, outputs.h, (outputs.h, outputs.h), outputs.non_trainable)
 
 
+def _mae(model, weights, target, batch, hyperparameters):
+    """One view only; batch norm, whose averages would move, is no part of a vision transformer."""
+    patches = vit.patches(batch.x1)
+    visible = views.visible_patches(
+        batch.example_ids,
+        patches.shape[1],
+        hyperparameters.mask_ratio,
+        seed=batch.seed,
+        round_number=batch.pass_number,
+    )
+    found = model.reconstruct(weights, batch.x1, visible)
+    losses = reconstruction.masked_error(
+        found.patches, patches, visible, hyperparameters.normalize_patches
+    )
+    return Evaluated(losses, found.h, (found.h, found.h), ())
+
+
 OBJECTIVES = {
     "cco": Objective(
         "cross correlation optimization (Barlow Twins)",
@@ -172,6 +205,9 @@ OBJECTIVES = {
     "simsiam": Objective("prediction with stop-gradient", _simsiam, predictor=True),
     "supervised": Objective(
         "cross-entropy of a linear classifier; needs labels", _supervised, supervised=True
+    ),
+    "mae": Objective(
+        "masked autoencoder: prediction of hidden patches; needs a ViT encoder", _mae, decoder=True
     ),
 }  # fmt: skip
 

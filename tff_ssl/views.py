@@ -105,6 +105,7 @@ POLICIES: dict[str, ViewPolicy] = {
     # Digits: a small crop of a digit, or its mirror image, may be another digit.
     "affine": ViewPolicy(rotation=20.0, shear=0.2, scale=(0.8, 1.2), shift=0.1, fill="CONSTANT"),
     "flip": ViewPolicy(flip=0.5),  # the DCCO paper's supervised training
+    "crop_flip": ViewPolicy(crop_area=(0.2, 1.0), flip=0.5),  # "MAE": He et al. 2021, appendix A.1
     "none": ViewPolicy(),
 }
 
@@ -176,6 +177,41 @@ def to_float(images: tf.Tensor, *, output_size: int | None = None) -> tf.Tensor:
     """
     images = _checked_images(images, output_size)
     return _normalize(_resize(_unit(images), output_size))
+
+
+def visible_patches(
+    example_ids: tf.Tensor,
+    patches: int,
+    mask_ratio: float,
+    *,
+    seed: int,
+    round_number: int | tf.Tensor,
+) -> tf.Tensor:
+    """What a masked autoencoder's encoder sees: a pure function of (seed, round, example id).
+
+    All choices of so many patches are equally likely, as in He et al. 2021, section 3.
+
+    Args:
+      example_ids: int64 [batch].
+      patches: Number of patches of an image, at least 2.
+      mask_ratio: Fraction of the patches that is hidden, in (0, 1).
+      seed: In [0, 2**31).
+      round_number: int, or int64 scalar.
+
+    Returns:
+      int32 [batch, visible], ascending; visible is round((1 - mask_ratio) * patches), but at least
+      one patch is visible and at least one hidden.
+    """
+    visible = min(max(round((1 - mask_ratio) * patches), 1), patches - 1)
+    ids, round_number, pairs = (
+        tf.cast(tf.cast(word, tf.int64), tf.uint64)
+        for word in (example_ids, round_number, tf.range((patches + 1) // 2))
+    )
+    # A view's key has a smaller first word, so that masks and views are independent.
+    key = (tf.constant(seed + 2**32, tf.uint64), ids[:, None])
+    words = tf.concat(_threefry(key, (round_number, pairs)), 1)[:, :patches]
+    draws = tf.cast(tf.bitwise.right_shift(words, tf.constant(1, tf.uint64)), tf.int64)
+    return tf.sort(tf.math.top_k(draws, visible).indices, 1)
 
 
 def _views(

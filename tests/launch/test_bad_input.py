@@ -51,6 +51,9 @@ def fails(monkeypatch, capsys, flags):
         ("min_samples", ["--algorithm=fedavg", "--objective=cco", "--hparam=min_samples=-1"]),
         ("towers", ["--towers=colour_planes"]),
         ("predictor", ["--algorithm=fedavg", "--objective=byol", "--predictor=7x"]),
+        ("vit_tiny", ["--algorithm=fedavg", "--objective=mae"]),
+        ("view_size", ["--algorithm=dcco", "--encoder=vit_tiny", "--view_size=15"]),
+        ("mask_ratio", ["--algorithm=fedavg", "--objective=mae", "--hparam=mask_ratio=1"]),
     ],
 )
 def test_bad_input_is_one_line_that_names_it(tmp_path, monkeypatch, capsys, named, flags):

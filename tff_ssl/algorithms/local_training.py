@@ -103,7 +103,7 @@ class LocalTraining:
       target_momentum: Of a target network that is kept up during local training; None where it
         stays as it was broadcast.
       uniform: Whether clients weigh 1 instead of N_k.
-      seed: Of the order of a client's examples.
+      seed: Of the order of a client's examples, and of masks.
     """
 
     model: Model
@@ -259,7 +259,8 @@ class LocalTraining:
     def _seen(self, batch: Any, pass_number: tf.Tensor) -> Batch:
         x1, x2 = self.two_views(batch["image"], batch["example_id"], pass_number)
         labels = batch["label"] if self.objective.supervised else None
-        return Batch(x1, x2, _clients(batch), labels)
+        ids = batch["example_id"]
+        return Batch(x1, x2, _clients(batch), labels, ids, pass_number, self.seed)
 
     def _evaluate(self, weights: Any, target: Any, batch: Batch) -> Evaluated:
         return self.objective.evaluate(self.model, weights, target, batch, self.hyperparameters)
@@ -335,7 +336,9 @@ def _check_heads(model: Model, name: str, objective: Objective) -> None:
         raise ValueError(f"--objective={name} needs a --predictor")
     if objective.supervised and not model.classes:
         raise ValueError(f"--objective={name} needs labels")
-    if not objective.supervised and not model.projector:
+    if objective.decoder and not model.decoder:
+        raise ValueError(f"--objective={name} needs a ViT --encoder with a decoder")
+    if not (objective.supervised or objective.decoder or model.projector):
         raise ValueError(f"--objective={name} needs a --projector")
 
 

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tff_ssl.models import heads, layers, resnet
+from tff_ssl.models import heads, layers, resnet, vit
 
-ENCODERS = tuple(resnet.RESNETS)
+_SPECS: dict[str, resnet.ResNetSpec | vit.ViTSpec] = {**resnet.RESNETS, **vit.VITS}
+ENCODERS = tuple(_SPECS)
 
 
 class Weights(NamedTuple):
@@ -37,6 +38,18 @@ class Outputs(NamedTuple):
     non_trainable: tuple[tf.Tensor, ...]
 
 
+class Reconstruction(NamedTuple):
+    """What a masked autoencoder makes of the visible patches.
+
+    Attributes:
+      h: Encodings of the visible patches, float32 [batch, features].
+      patches: Predictions of all patches, float32 [batch, patches, values of a patch].
+    """
+
+    h: tf.Tensor
+    patches: tf.Tensor
+
+
 @dataclasses.dataclass(frozen=True)
 class DualEncoder:
     """A network that encodes both views of an image, as a pure function of its weights.
@@ -46,8 +59,10 @@ class DualEncoder:
       image_shape: Height, width and channels of the (float32) images that `apply` takes.
       projector: Widths of the projector's layers; empty for none.
       predictor: Widths of the predictor's layers; empty for none.
-      norm: `group` (group norm and weight standardization) or `batch`.
+      norm: `group` (group norm and weight standardization) or `batch`, of a ResNet and of projector
+        and predictor; a vision transformer has layer norm.
       classes: Outputs of a linear classifier on h; 0 for none.
+      decoder: Whether there is a masked autoencoder's decoder, which leaves no other head.
 
     Raises:
       ValueError: If a field has a value that the model cannot be built with.
@@ -59,6 +74,7 @@ class DualEncoder:
     predictor: tuple[int, ...] = ()
     norm: str = "group"
     classes: int = 0
+    decoder: bool = False
 
     def __post_init__(self):
         if self.encoder not in ENCODERS:
@@ -67,7 +83,8 @@ class DualEncoder:
             raise ValueError(f"norm must be group or batch; got {self.norm!r}")
         if any(width < 1 for width in (*self.projector, *self.predictor)):
             raise ValueError("projector and predictor widths must be at least 1")
-        groups = resnet.RESNETS[self.encoder].groups
+        self._check_transformer()
+        groups = _SPECS[self.encoder].groups
         hidden = (*self.projector[:-1], *self.predictor[:-1])
         if self.norm == "group" and any(width % groups for width in hidden):
             raise ValueError(
@@ -75,10 +92,22 @@ class DualEncoder:
                 f"the number of groups of encoder {self.encoder}; got {hidden}"
             )
 
+    def _check_transformer(self) -> None:
+        if self.encoder in vit.VITS:
+            vit.check_image_shape(self.image_shape)
+        if self.decoder and self.encoder not in vit.VITS:
+            raise ValueError(
+                f"a decoder needs a vision transformer, one of {', '.join(vit.VITS)}, as encoder; "
+                f"got {self.encoder}"
+            )
+        if self.decoder and (self.projector or self.predictor or self.classes):
+            raise ValueError("a model with a decoder has no projector, predictor or classifier")
+
     @functools.cached_property
     def specs(self) -> tuple[layers.ParameterSpec, ...]:
         """Name, shape and kind of each weight."""
-        return layers.collect(self._forward, self.image_shape, **self._options)
+        network = self._list_autoencoder if self.decoder else self._forward
+        return layers.collect(network, self.image_shape, **self._options)
 
     @property
     def trainable_specs(self) -> tuple[layers.ParameterSpec, ...]:
@@ -96,7 +125,7 @@ class DualEncoder:
     @property
     def features(self) -> int:
         """Size of the encoding h."""
-        return resnet.RESNETS[self.encoder].features
+        return _SPECS[self.encoder].features
 
     def init(self, seed: int) -> Weights:
         """Draws initial weights, a pure function of `seed`."""
@@ -117,9 +146,7 @@ class DualEncoder:
           images: float32 [batch, *image_shape].
           training: Whether batch norm uses, and updates, with the batch's statistics.
         """
-        specs = (*self.trainable_specs, *self.non_trainable_specs)
-        tensors = (*weights.trainable, *weights.non_trainable)
-        values = {s.name: tf.convert_to_tensor(t) for s, t in zip(specs, tensors, strict=True)}
+        values = self._values(weights)
         parameters = layers.Parameters(values, training=training, **self._options)
         h, z, p, logits = self._forward(parameters, images)
         non_trainable = tuple(
@@ -138,14 +165,25 @@ class DualEncoder:
         first = Outputs(h1, z1, p1, logits1, both.non_trainable)
         return first, Outputs(h2, z2, p2, logits2, both.non_trainable)
 
+    def reconstruct(self, weights: Any, images: tf.Tensor, visible: tf.Tensor) -> Reconstruction:
+        """Applies a model with a decoder as a masked autoencoder.
+
+        Args:
+          weights: As for `apply`.
+          images: float32 [batch, *image_shape].
+          visible: Indices of the patches that the encoder sees, int32 [batch, visible].
+        """
+        parameters = layers.Parameters(self._values(weights), **self._options)
+        return self._autoencoder(parameters, images, visible)
+
     @functools.cached_property
     def target_model(self) -> "DualEncoder":
         """The part that a target network has: encoder and projector."""
-        return dataclasses.replace(self, predictor=(), classes=0)
+        return dataclasses.replace(self, predictor=(), classes=0, decoder=False)
 
     def without_heads(self, weights: Any) -> tuple["DualEncoder", Weights]:
         """The encoder alone, whose other outputs are h, and its part of the weights."""
-        encoder = dataclasses.replace(self, projector=(), predictor=(), classes=0)
+        encoder = dataclasses.replace(self, projector=(), predictor=(), classes=0, decoder=False)
         return encoder, encoder.part_of(weights)
 
     def part_of(self, weights: Any) -> Weights:
@@ -158,13 +196,35 @@ class DualEncoder:
 
     @property
     def _options(self) -> dict[str, Any]:
-        return {"norm": self.norm, "groups": resnet.RESNETS[self.encoder].groups}
+        return {"norm": self.norm, "groups": _SPECS[self.encoder].groups}
+
+    def _values(self, weights: Any) -> dict[str, tf.Tensor]:
+        specs = (*self.trainable_specs, *self.non_trainable_specs)
+        tensors = (*weights.trainable, *weights.non_trainable)
+        return {s.name: tf.convert_to_tensor(t) for s, t in zip(specs, tensors, strict=True)}
 
     def _forward(self, parameters, images):
-        spec = resnet.RESNETS[self.encoder]
-        small_stem = self.image_shape[0] < resnet.SMALL_IMAGE
-        h = resnet.resnet(parameters, images, spec, small_stem)
+        h = _encode(parameters, images, _SPECS[self.encoder])
         z = heads.mlp(parameters, "projector", h, self.projector) if self.projector else h
         p = heads.mlp(parameters, "predictor", z, self.predictor) if self.predictor else z
         logits = heads.classifier(parameters, h, self.classes) if self.classes else h
         return h, z, p, logits
+
+    def _autoencoder(self, parameters, images, visible):
+        spec = vit.VITS[self.encoder]
+        tokens = vit.encode(parameters, images, spec, visible)
+        return Reconstruction(
+            vit.pool(tokens), vit.decode(parameters, tokens, images, spec, visible)
+        )
+
+    def _list_autoencoder(self, parameters, images):
+        return self._autoencoder(parameters, images, tf.zeros([1, 1], tf.int32))
+
+
+def _encode(
+    parameters: layers.Parameters, images: tf.Tensor, spec: resnet.ResNetSpec | vit.ViTSpec
+) -> tf.Tensor:
+    """The encoding h of whole images, float32 [batch, spec.features]."""
+    if isinstance(spec, vit.ViTSpec):
+        return vit.pool(vit.encode(parameters, images, spec))
+    return resnet.resnet(parameters, images, spec, images.shape[1] < resnet.SMALL_IMAGE)

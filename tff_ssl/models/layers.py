@@ -13,6 +13,7 @@ import tensorflow as tf
 
 _NORM_EPSILON = 1e-5
 _BATCH_NORM_MOMENTUM = 0.9
+_LAYER_NORM_EPSILON = 1e-6
 
 
 class ParameterSpec(NamedTuple):
@@ -89,9 +90,14 @@ def initialize(spec: ParameterSpec, seed: tf.Tensor) -> tf.Tensor:
         return tf.zeros(spec.shape)
     if spec.initializer == "ones":
         return tf.ones(spec.shape)
+    if spec.initializer == "normal_0.02":
+        return tf.random.stateless_normal(spec.shape, seed, stddev=0.02)
     fan_in = 1
     for size in spec.shape[:-1]:
         fan_in *= size
+    if spec.initializer == "xavier_uniform":  # Glorot & Bengio 2010, Eq. 16
+        limit = (6.0 / (fan_in + spec.shape[-1])) ** 0.5
+        return tf.random.stateless_uniform(spec.shape, seed, -limit, limit)
     # He et al. 2015: variance 2 / fan_in keeps the scale through a ReLU network.
     return tf.random.stateless_normal(spec.shape, seed, stddev=(2.0 / fan_in) ** 0.5)
 
@@ -180,3 +186,38 @@ def _batch_norm(parameters, name, x, scale, offset):
                 _BATCH_NORM_MOMENTUM * moving + (1 - _BATCH_NORM_MOMENTUM) * value
             )
     return tf.nn.batch_normalization(x, mean, variance, offset, scale, _NORM_EPSILON)
+
+
+def linear(parameters: Parameters, name: str, x: tf.Tensor, units: int) -> tf.Tensor:
+    """Linear layer with bias, [..., n] -> [..., units]."""
+    kernel = parameters.get(f"{name}/kernel", (x.shape[-1], units), "xavier_uniform")
+    bias = parameters.get(f"{name}/bias", (units,), "zeros")
+    # One product of two matrices: a product of a batch would sum the kernel's gradients afterwards.
+    return tf.tensordot(x, kernel, 1) + bias
+
+
+def layer_norm(parameters: Parameters, name: str, x: tf.Tensor) -> tf.Tensor:
+    """Layer norm (Ba et al. 2016) over the last axis, with a scale and an offset per channel."""
+    scale = parameters.get(f"{name}/scale", (x.shape[-1],), "ones")
+    offset = parameters.get(f"{name}/offset", (x.shape[-1],), "zeros")
+    centred = x - tf.reduce_mean(x, -1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centred), -1, keepdims=True)
+    return centred * tf.math.rsqrt(variance + _LAYER_NORM_EPSILON) * scale + offset
+
+
+def attention(parameters: Parameters, name: str, x: tf.Tensor, heads: int) -> tf.Tensor:
+    """Multi-head self-attention (Vaswani et al. 2017, Eq. 1), [b, tokens, width] -> the same shape.
+
+    Raises:
+      ValueError: If `heads` does not divide the width.
+    """
+    tokens, width = x.shape[1:]
+    if width % heads:
+        raise ValueError(f"{heads} heads do not divide a width of {width}")
+    qkv = linear(parameters, f"{name}/qkv", x, 3 * width)
+    qkv = tf.reshape(qkv, [-1, tokens, 3, heads, width // heads])
+    q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # [b, heads, tokens, width / heads]
+    scores = tf.linalg.matmul(q, k, transpose_b=True) * (width // heads) ** -0.5
+    mixed = tf.linalg.matmul(tf.nn.softmax(scores), v)
+    mixed = tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), [-1, tokens, width])
+    return linear(parameters, f"{name}/out", mixed, width)

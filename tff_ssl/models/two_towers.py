@@ -48,7 +48,7 @@ class TwoTowers:
             raise ValueError(f"colour_planes needs images of 3 channels, found {channels}")
         if self.pair == "halves" and width % 2:
             raise ValueError(f"halves needs an even width, found {width}")
-        if self.tower.predictor or self.tower.classes:
+        if self.tower.predictor or self.tower.classes or self.tower.decoder:
             raise ValueError("two towers have projectors only")
 
     @functools.cached_property
@@ -78,6 +78,10 @@ class TwoTowers:
     @property
     def classes(self) -> int:
         return 0
+
+    @property
+    def decoder(self) -> bool:
+        return False
 
     @property
     def norm(self) -> str:

@@ -1,0 +1,33 @@
+"""The masked autoencoder's loss (He et al. 2021, section 3, "Reconstruction target")."""
+
+import tensorflow as tf
+
+# Added to a patch's variance, as in the authors' code: a patch of one colour has the target zero.
+VARIANCE_EPSILON = 1e-6
+
+
+def masked_error(
+    predicted: tf.Tensor, patches: tf.Tensor, visible: tf.Tensor, normalize: bool
+) -> tf.Tensor:
+    """Mean squared error of each example over its hidden patches.
+
+    Args:
+      predicted: Predictions of all patches, float32 [n, patches, values].
+      patches: The patches themselves, of the same shape.
+      visible: Indices of the visible patches, int32 [n, v], v < patches; these do not count.
+      normalize: Whether the target is each patch with mean 0 and deviation 1. The deviation divides
+        by the number of values, where the authors' code divides by one less.
+
+    Returns:
+      float32 [n].
+    """
+    target = normalized(patches) if normalize else patches
+    error = tf.reduce_mean(tf.math.squared_difference(predicted, target), 2)
+    hidden = 1.0 - tf.reduce_sum(tf.one_hot(visible, patches.shape[1]), 1)
+    return tf.reduce_sum(hidden * error, 1) / tf.reduce_sum(hidden, 1)
+
+
+def normalized(patches: tf.Tensor) -> tf.Tensor:
+    """Each patch with its own mean removed and divided by its own deviation, the same shape."""
+    mean, variance = tf.nn.moments(patches, 2, keepdims=True)
+    return (patches - mean) * tf.math.rsqrt(variance + VARIANCE_EPSILON)

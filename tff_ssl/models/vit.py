@@ -1,0 +1,224 @@
+"""Vision transformers (Dosovitskiy et al. 2020) and the masked autoencoder around them.
+
+| name | encoder: width, blocks, heads | decoder | h | for |
+|---|---|---|---|---|
+| vit_micro | 64, 2, 4 | 32, 1, 4 | 64 | digits |
+| vit_tiny | 192, 12, 3 (DeiT's "tiny") | 192, 4, 3 | 192 | Dec-SSL's masked autoencoder |
+| vit_small_cpu | 128, 4, 4 | 64, 2, 4 | 128 | for CPUs |
+| vit_one_block | 768, 1, 12 | 512, 1, 16 | 768 | DeNAV's one-block masked autoencoder |
+
+Sources: He et al. 2021, "Masked Autoencoders Are Scalable Vision Learners" (arXiv:2111.06377), and
+its code: fixed positions of sines and cosines, a class token that is never masked, blocks with the
+norm before attention and MLP, Xavier initialization. The encoder's encoding h is the mean of the
+patches' tokens after the last norm; the class token only takes part in the attention (the paper
+finds pooling and class token equally good).
+
+DeNAV gives no widths. With those of He et al. (ViT-B, a decoder of width 512) and one block each,
+parameters and operations are those of its Table 1: see `multiply_adds`.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tff_ssl.models import layers
+
+_MLP_RATIO = 4
+_SMALL_PATCH, _LARGE_PATCH = 4, 16
+# Images from this height on are cut into large patches; as `resnet.SMALL_IMAGE`.
+_LARGE_IMAGE = 96
+
+
+class Transformer(NamedTuple):
+    """Width of the tokens, number of blocks, and heads of the attention."""
+
+    width: int
+    depth: int
+    heads: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ViTSpec:
+    """Encoder, decoder, and the number of groups of the group norm in projector and predictor."""
+
+    encoder: Transformer
+    decoder: Transformer
+    groups: int = 32
+
+    @property
+    def features(self) -> int:
+        """Size of the encoding h."""
+        return self.encoder.width
+
+
+VITS = {
+    "vit_micro": ViTSpec(Transformer(64, 2, 4), Transformer(32, 1, 4), groups=4),
+    "vit_tiny": ViTSpec(Transformer(192, 12, 3), Transformer(192, 4, 3)),
+    "vit_small_cpu": ViTSpec(Transformer(128, 4, 4), Transformer(64, 2, 4), groups=8),
+    "vit_one_block": ViTSpec(Transformer(768, 1, 12), Transformer(512, 1, 16)),
+}
+
+
+def patch_size(height: int) -> int:
+    """Side of the patches of images of that height: 16 pixels; 4 for small images."""
+    return _LARGE_PATCH if height >= _LARGE_IMAGE else _SMALL_PATCH
+
+
+def check_image_shape(image_shape: tuple[int, int, int]) -> None:
+    """Raises ValueError unless an image can be cut into at least two patches."""
+    height, width, _ = image_shape
+    size = patch_size(height)
+    if height % size or width % size or height * width < 2 * size**2:
+        raise ValueError(
+            f"a vision transformer cuts images of {height}x{width} into patches of {size}x{size}: "
+            f"height and width must be multiples of {size}, with two patches or more"
+        )
+
+
+def patches(x: tf.Tensor) -> tf.Tensor:
+    """Cuts images row by row, [b, h, w, c] -> [b, patches, size * size * c]."""
+    size = patch_size(x.shape[1])
+    cut = tf.nn.space_to_depth(x, size)
+    return tf.reshape(cut, [-1, cut.shape[1] * cut.shape[2], cut.shape[3]])
+
+
+def encode(
+    parameters: layers.Parameters, x: tf.Tensor, spec: ViTSpec, visible: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Encodes images, or the visible patches of images.
+
+    Args:
+      parameters: The weights.
+      x: float32 [b, h, w, c].
+      spec: Which network.
+      visible: Indices of the patches to encode, int32 [b, v]; None for all.
+
+    Returns:
+      float32 [b, 1 + v, width]: the class token and the patches' tokens, after the last norm.
+    """
+    width = spec.encoder.width
+    tokens = layers.linear(parameters, "patches", patches(x), width)
+    tokens += positions(_grid(x), width)
+    if visible is not None:
+        tokens = tf.gather(tokens, visible, batch_dims=1)
+    class_token = parameters.get("class_token", (width,), "normal_0.02")
+    tokens = tf.concat([_repeated(class_token, tokens, 1), tokens], 1)
+    for index in range(spec.encoder.depth):
+        tokens = _block(parameters, f"block{index}", tokens, spec.encoder.heads)
+    return layers.layer_norm(parameters, "norm", tokens)
+
+
+def pool(tokens: tf.Tensor) -> tf.Tensor:
+    """The encoding h: the mean of the patches' tokens, [b, 1 + v, width] -> [b, width]."""
+    return tf.reduce_mean(tokens[:, 1:], 1)
+
+
+def decode(
+    parameters: layers.Parameters,
+    tokens: tf.Tensor,
+    x: tf.Tensor,
+    spec: ViTSpec,
+    visible: tf.Tensor,
+) -> tf.Tensor:
+    """Predicts all patches from the visible ones.
+
+    Args:
+      parameters: The weights.
+      tokens: What `encode` gives for the visible patches.
+      x: The images, of which only the shape is used.
+      spec: Which network.
+      visible: Indices of the visible patches, int32 [b, v].
+
+    Returns:
+      float32 [b, patches, size * size * channels], in the order of `patches`.
+    """
+    width = spec.decoder.width
+    grid = _grid(x)
+    tokens = layers.linear(parameters, "decoder/embed", tokens, width)
+    mask_token = parameters.get("decoder/mask_token", (width,), "normal_0.02")
+    everywhere = _repeated(mask_token, tokens, grid[0] * grid[1])
+    image = tf.broadcast_to(tf.range(tf.shape(visible)[0])[:, tf.newaxis], tf.shape(visible))
+    places = tf.stack([image, visible], -1)
+    placed = tf.tensor_scatter_nd_update(everywhere, places, tokens[:, 1:])
+    tokens = tf.concat([tokens[:, :1], placed + positions(grid, width)], 1)
+    for index in range(spec.decoder.depth):
+        tokens = _block(parameters, f"decoder/block{index}", tokens, spec.decoder.heads)
+    tokens = layers.layer_norm(parameters, "decoder/norm", tokens[:, 1:])
+    values = patch_size(x.shape[1]) ** 2 * x.shape[3]
+    return layers.linear(parameters, "decoder/pixels", tokens, values)
+
+
+def positions(grid: tuple[int, int], width: int) -> npt.NDArray[np.float32]:
+    """Position embedding of a grid of patches, [rows * columns, width].
+
+    Half of the channels are for the column and half for the row; of each, half are sines and half
+    cosines of the index times 10000^(-i / (width / 4)), as in He et al.'s code.
+
+    Raises:
+      ValueError: If the width is not a multiple of 4.
+    """
+    if width % 4:
+        raise ValueError(f"positions need a width that is a multiple of 4; got {width}")
+    frequencies = 10000.0 ** (-np.arange(width // 4) / (width / 4))
+    row, column = np.divmod(np.arange(grid[0] * grid[1]), grid[1])
+    angles = [index[:, np.newaxis] * frequencies for index in (column, row)]
+    waves = [wave for angle in angles for wave in (np.sin(angle), np.cos(angle))]
+    return np.concatenate(waves, 1).astype(np.float32)
+
+
+def multiply_adds(
+    spec: ViTSpec, image_shape: tuple[int, int, int], visible: int | None = None
+) -> int:
+    """Multiplications (each with its addition) of one image's forward pass, in matrix products.
+
+    This is what tools count as FLOPs of such networks: 1.23e9 for `vit_one_block` with 49 of the
+    196 patches of a 224x224 image visible, as in DeNAV's Table 1; and 7.39e9, as there, for five of
+    its blocks on whole images.
+
+    Args:
+      spec: Which network.
+      image_shape: Height, width and channels.
+      visible: Visible patches of a masked autoencoder; None for the encoder on the whole image.
+    """
+    height, width, channels = image_shape
+    size = patch_size(height)
+    total, values = height * width // size**2, size**2 * channels
+    embedding = total * values * spec.encoder.width
+    seen = 1 + (total if visible is None else visible)
+    encoder = _transformer_multiply_adds(spec.encoder, seen)
+    if visible is None:
+        return embedding + encoder
+    narrowing = seen * spec.encoder.width * spec.decoder.width
+    prediction = total * spec.decoder.width * values
+    decoder = _transformer_multiply_adds(spec.decoder, 1 + total)
+    return embedding + encoder + narrowing + decoder + prediction
+
+
+def _transformer_multiply_adds(transformer: Transformer, tokens: int) -> int:
+    width, depth, _ = transformer
+    # Query, key, value and output are one square each; then two layers of the MLP.
+    linear = (4 + 2 * _MLP_RATIO) * width**2 * tokens
+    return depth * (linear + 2 * tokens**2 * width)
+
+
+def _block(parameters: layers.Parameters, name: str, x: tf.Tensor, heads: int) -> tf.Tensor:
+    """Attention and MLP, each after a norm and beside a shortcut, [b, t, width] -> same shape."""
+    y = layers.layer_norm(parameters, f"{name}/norm0", x)
+    x += layers.attention(parameters, f"{name}/attention", y, heads)
+    y = layers.layer_norm(parameters, f"{name}/norm1", x)
+    y = tf.nn.gelu(layers.linear(parameters, f"{name}/mlp0", y, _MLP_RATIO * x.shape[-1]))
+    return x + layers.linear(parameters, f"{name}/mlp1", y, x.shape[-1])
+
+
+def _grid(x: tf.Tensor) -> tuple[int, int]:
+    """Rows and columns of patches."""
+    size = patch_size(x.shape[1])
+    return x.shape[1] // size, x.shape[2] // size
+
+
+def _repeated(token: tf.Tensor, tokens: tf.Tensor, times: int) -> tf.Tensor:
+    """One token for every image of `tokens`, [width] -> [b, times, width]."""
+    return tf.broadcast_to(token, [tf.shape(tokens)[0], times, token.shape[0]])
