@@ -18,6 +18,8 @@ Histograms = npt.NDArray[np.int64]
 
 MAX_BARS = 50
 MAX_LEGEND = 20  # more classes get a colour bar
+MAX_STRIPS = 10  # clients whose images are shown
+_IMAGES_IN_A_STRIP = 10
 
 
 def histograms(
@@ -142,7 +144,7 @@ def draw(
             counts = np.column_stack([counts, unlabelled])
             class_names = [*class_names, "no label"]
             colours = np.concatenate([colours, [[0.8, 0.8, 0.8, 1.0]]])
-    shown = np.unique(np.linspace(0, len(counts) - 1, min(len(counts), MAX_BARS)).astype(int))
+    shown = _evenly(np.arange(len(counts)), MAX_BARS)
     figure = Figure(figsize=(9, 1.6 + 0.16 * max(len(shown), 12)), layout="constrained")
     axes = figure.add_subplot()
     for row, client in enumerate(shown):
@@ -164,6 +166,42 @@ def draw(
     _style(axes, shown)
     _explain_colours(figure, axes, colours, class_names)
     figure.savefig(path, dpi=120)
+
+
+def draw_images(
+    images: npt.NDArray[np.uint8],
+    partition: Sequence[npt.NDArray[np.int64]],
+    path: str | os.PathLike[str],
+    title: str,
+) -> None:
+    """Draws images of the first 10 clients: a row per client, 10 images evenly chosen from it.
+
+    Args:
+      images: uint8 [n, h, w, c] with 1, 3 or 4 channels, as the clients see them.
+      partition: Indices into `images` per client.
+      path: The file; its ending chooses the format.
+      title: The title.
+    """
+    shown = [_evenly(indices, _IMAGES_IN_A_STRIP) for indices in partition[:MAX_STRIPS]]
+    columns = max(map(len, shown))
+    figure = Figure(figsize=(0.9 * columns + 1.2, 0.9 * len(shown) + 0.6), layout="constrained")
+    figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+    grid = figure.subplots(len(shown), columns, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for client, (row, indices) in enumerate(zip(grid, shown, strict=True)):
+        row[0].text(
+            -0.15, 0.5, f"client {client}", ha="right", va="center", transform=row[0].transAxes
+        )
+        for axes, i in zip(row, indices, strict=False):
+            # `gray` and its limits hold for one channel only.
+            axes.imshow(np.squeeze(images[i]), cmap="gray", vmin=0, vmax=255)
+    figure.savefig(path, dpi=120)
+
+
+def _evenly(indices: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """`count` of the indices, at even distances; all where they are fewer."""
+    return indices[np.linspace(0, len(indices) - 1, min(len(indices), count)).astype(int)]
 
 
 def _colours(count: int) -> npt.NDArray[np.float64]:

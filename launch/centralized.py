@@ -70,12 +70,15 @@ def _train(args: flags.FlagValues) -> None:
     train = _training_images(dataset, args)
     if args.batches == "cohorts":
         clients = data.partition_dataset(dataset, args)
+        train = data.client_images(train, clients, args)
         cohorts = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)
 
         def batches(step):
             return np.concatenate([clients[c] for c in np.sort(cohorts(step))])
 
     else:
+        if args.shift != "none":
+            raise ConfigurationError("--shift needs --batches=cohorts: no clients, no shifts")
         batches = centralized.shuffled_batches(len(train), args.batch_size, args.seed)
     model = data.build_model(dataset, args, args.objective)
     try:

@@ -1,13 +1,14 @@
 """From flags to images, clients and views."""
 
+import dataclasses
 import datetime
 import pathlib
 
 import numpy as np
 from absl import flags
 
-from datasets import catalog, partition
-from datasets.image_dataset import ImageDataset
+from datasets import catalog, partition, shift
+from datasets.image_dataset import ImageDataset, Split
 from tff_ssl import views
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.dual_encoder import DualEncoder
@@ -30,9 +31,26 @@ def partition_name(args: flags.FlagValues) -> str:
     return args.partition
 
 
-def partition_dataset(dataset: ImageDataset, args: flags.FlagValues) -> list[np.ndarray]:
-    """The clients that the flags describe."""
-    return partition.make(
+def cluster_ids(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray | None:
+    """The feature clusters of the training images, int32 [n]; None for the other partitions."""
+    if partition_name(args) != "feature_clusters":
+        return None
+    from launch import clusters
+
+    return clusters.cluster_ids(dataset, args)
+
+
+def partition_dataset(
+    dataset: ImageDataset, args: flags.FlagValues, clusters: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """The clients that the flags describe.
+
+    Args:
+      dataset: The images.
+      args: The flags.
+      clusters: `cluster_ids` of the same arguments, where the caller has them.
+    """
+    clients = partition.make(
         partition_name(args),
         dataset.train,
         args.seed,
@@ -41,7 +59,19 @@ def partition_dataset(dataset: ImageDataset, args: flags.FlagValues) -> list[np.
         num_clients=args.num_clients,
         samples_per_client=args.samples_per_client,
         classes_per_client=args.classes_per_client,
+        balance_sizes=args.balance_sizes,
+        cluster_ids=cluster_ids(dataset, args) if clusters is None else clusters,
+        cluster_partition=args.cluster_partition,
     )
+    return partition.keep_fraction(clients, args.data_fraction, args.seed)
+
+
+def client_images(split: Split, clients: list[np.ndarray], args: flags.FlagValues) -> Split:
+    """The images as the clients see them: `split`, with the flags' shift of the input."""
+    if args.shift == "none":
+        return split
+    shifted = shift.shift_clients(args.shift, split.images, clients, args.shifts)
+    return dataclasses.replace(split, images=shifted)
 
 
 def view_policy(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> str:

@@ -87,7 +87,8 @@ def _measure(settings, args: flags.FlagValues):
     from tff_ssl.errors import ConfigurationError
 
     dataset = data.load_dataset(args)
-    train, clients = dataset.train, data.partition_dataset(dataset, args)
+    clients = data.partition_dataset(dataset, args)
+    train = data.client_images(dataset.train, clients, args)
     model = data.build_model(dataset, args, args.objective)
     two_views = data.two_views(dataset, args, args.objective)
     element = federated.element_spec(train.images.shape[1:])

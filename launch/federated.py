@@ -29,6 +29,7 @@ def pretrain(args: flags.FlagValues) -> None:
     clients, skipped = _large_enough(
         data.partition_dataset(dataset, args), algorithm.min_samples(args.objective, values), args
     )
+    seen = data.client_images(dataset.train, clients, args)
     cohorts = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)
     groups = args.fold if algorithm.folds else 0
     cohort.fold(cohorts(0), groups)  # Complains now, not in the first round.
@@ -61,7 +62,7 @@ def pretrain(args: flags.FlagValues) -> None:
     folder = data.default_output_dir("pretrain", args)
     run_folder.open_run(folder, run_folder.settings("pretrain", args), args.resume)
     store = folder / "clients.sqlite"
-    federated.write_store(store, dataset.train, clients)
+    federated.write_store(store, seen, clients)
     client_data = federated.StoredClientData(store, with_labels=supervised)
     down, up = (
         communication.total_bytes(types) for types in (computations.downloads, computations.uploads)
@@ -83,6 +84,7 @@ def pretrain(args: flags.FlagValues) -> None:
                 "rounds": args.rounds,
                 "clients": len(clients),
                 "skipped_clients": skipped,
+                "examples_left_out": len(dataset.train) - sum(map(len, clients)),
                 "bytes_down_per_client_and_round": down,
                 "bytes_up_per_client_and_round": up,
             },
@@ -141,7 +143,8 @@ def _announce(args, dataset, clients, skipped, model, values, groups, down, up, 
     print(
         f"{args.algorithm} with {args.objective} on {dataset.name}: {len(dataset.train)} images of "
         f"{'x'.join(map(str, dataset.train.images.shape[1:]))} in {len(clients)} clients of "
-        f"{_range(sizes)}{left_out}, {data.partition_name(args)} partition\n"
+        f"{_range(sizes)}{left_out}, {data.partition_name(args)} partition"
+        f"{_data_settings(len(dataset.train) - sizes.sum(), len(clients), args)}\n"
         f"model: {args.encoder} encoder and heads, {model.parameter_count:,} parameters, "
         f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
         f"{args.rounds} rounds of {args.clients_per_round} clients, "
@@ -151,6 +154,12 @@ def _announce(args, dataset, clients, skipped, model, values, groups, down, up, 
         f"results go to {folder}/",
         flush=True,
     )
+
+
+def _data_settings(left_out: int, clients: int, args) -> str:
+    """What is said of the clients' images only where it is out of the ordinary."""
+    shift = "" if args.shift == "none" else f", {min(clients, args.shifts)} {args.shift} shifts"
+    return (f", {left_out} images left out" if left_out else "") + shift
 
 
 def _range(sizes: np.ndarray) -> str:

@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from datasets import catalog, partition
+from datasets import catalog, feature_clusters, partition, shift
 
 
 def define_common_flags() -> None:
@@ -35,7 +35,17 @@ def define_data_flags() -> None:
         + ". A case_folder has one client per case unless this is given.",
     )
     flags.DEFINE_float(
-        "alpha", 0.0, "dirichlet: concentration, 0 (one class each) to inf (IID).", lower_bound=0.0
+        "alpha",
+        0.0,
+        "dirichlet: concentration, 0 (one class each) to inf (IID). dirichlet_per_class: the same, "
+        "0 putting each class on one client; Dec-SSL takes 0.01 to 5.",
+        lower_bound=0.0,
+    )
+    flags.DEFINE_boolean(
+        "balance_sizes",
+        True,
+        "dirichlet_per_class: keep clients near their even share of the examples, as the code of "
+        "Yurochkin et al. and of Dec-SSL does.",
     )
     flags.DEFINE_float(
         "beta", None, "skew: IID fraction, 0 (exclusive classes) to 1 (IID).", 0.0, 1.0
@@ -52,6 +62,46 @@ def define_data_flags() -> None:
     )
     flags.DEFINE_integer(
         "classes_per_client", None, "by_class: classes of a client.", lower_bound=1
+    )
+    _define_cluster_flags()
+    flags.DEFINE_float(
+        "data_fraction",
+        1.0,
+        "Share of its examples that each client keeps, chosen at random, at least one.",
+    )
+    flags.DEFINE_enum(
+        "shift",
+        "none",
+        ["none", *shift.SHIFTS],
+        "What each client sees differently. rotation: client k of K is turned by 2 pi k / K; "
+        f"style: {', '.join(shift.STYLES)}. Only clients' training images are shifted; monitor, "
+        "probes and tests see the images as they are.",
+    )
+    flags.DEFINE_integer(
+        "shifts",
+        shift.DEFAULT_SHIFTS,
+        "rotation, style: number of different shifts; with more clients than that, client k has "
+        "shift k modulo this.",
+        lower_bound=1,
+    )
+
+
+def _define_cluster_flags() -> None:
+    """Of the partition `feature_clusters`."""
+    flags.DEFINE_string(
+        "cluster_encoder",
+        None,
+        "feature_clusters: whose features are clustered: the folder of a run or of its encoder/, "
+        "or `pixels` for the images themselves.",
+    )
+    flags.DEFINE_integer(
+        "clusters", feature_clusters.DEFAULT_CLUSTERS, "feature_clusters: number.", lower_bound=1
+    )
+    flags.DEFINE_enum(
+        "cluster_partition",
+        partition.CLUSTER_PARTITIONS[0],
+        partition.CLUSTER_PARTITIONS,
+        "feature_clusters: the partition that deals the clusters out as if they were classes.",
     )
 
 

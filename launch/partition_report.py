@@ -3,9 +3,12 @@
     python -m launch.partition_report --dataset=cifar10 --data_dir=... --partition=skew \
         --beta=0.5 --num_clients=5 --output_dir=/tmp/report
 
-Writes `partition.json` and `partition.png` (a bar per client, a colour per class).
+Writes `partition.json` and `partition.png` (a bar per client, a colour per class, or per cluster of
+`--partition=feature_clusters`), and with --shift `images.png` (some images of the first clients).
 """
 
+import pathlib
+import textwrap
 from typing import Any
 
 from absl import flags
@@ -19,38 +22,48 @@ flags.adopt_module_key_flags(launch.flags)
 
 
 def main() -> None:
-    from datasets import describe, partition
+    from datasets import describe
     from launch import data, run_folder
 
     values = flags.FLAGS
-    settings = _settings(values, partition.PARTITIONS[data.partition_name(values)].flags)
+    settings = _settings(values)
     folder = data.default_output_dir("partition", values)
     used = "".join(f", {flag}={value}" for flag, value in settings["flags"].items())
     what = f"{values.dataset}: {settings['partition']}{used}, seed {values.seed}"
+    title = textwrap.fill(what, 90)
+    pictures = ["partition.png"] + (["images.png"] if values.shift != "none" else [])
     print(f"Partitions the training examples of {what}")
-    print(f"and writes partition.json and partition.png to {folder}/", flush=True)
+    print(f"and writes partition.json and {' and '.join(pictures)} to {folder}/", flush=True)
     dataset = data.load_dataset(values)
-    clients = data.partition_dataset(dataset, values)
-    counts = describe.histograms(dataset.train.labels, clients, len(dataset.class_names))
-    report = settings | describe.summary(counts, clients, len(dataset.train))
-    title = what if report["emd"] is None else f"{what}, EMD {report['emd']:.3f}"
+    clusters = data.cluster_ids(dataset, values)
+    clients = data.partition_dataset(dataset, values, clusters)
+    seen = data.client_images(dataset.train, clients, values)
+    report = settings | _figures(dataset, clients, clusters)
     folder.mkdir(parents=True, exist_ok=True)
-    describe.draw(counts, dataset.class_names, folder / "partition.png", title, clients)
+    _draw(dataset, clients, clusters, folder / "partition.png", title)
+    if values.shift != "none":
+        describe.draw_images(seen.images, clients, folder / "images.png", title)
     run_folder.write_json(folder / "partition.json", report)
     _print_table(report)
-    print(f"wrote {folder / 'partition.json'}\nwrote {folder / 'partition.png'}")
+    for name in ["partition.json", *pictures]:
+        print(f"wrote {folder / name}")
 
 
-def _settings(values: flags.FlagValues, used: tuple[str, ...]) -> dict[str, Any]:
+def _settings(values: flags.FlagValues) -> dict[str, Any]:
     """What determines the partition; the flags that it does not use are left out."""
+    from datasets import partition
     from launch import data, run_folder
 
+    name = data.partition_name(values)
+    used = partition.flags_of(name, values.cluster_partition)
+    used += ("data_fraction",) if values.data_fraction != 1 else ()
+    used += ("shift", "shifts") if values.shift != "none" else ()
     read = {flag: values[flag].value for flag in used}
     return {
         "dataset": values.dataset,
         "data_dir": values.data_dir,
         "image_size": values.image_size,
-        "partition": data.partition_name(values),
+        "partition": name,
         "flags": {
             flag: run_folder.json_value(value) for flag, value in read.items() if value is not None
         },
@@ -58,17 +71,57 @@ def _settings(values: flags.FlagValues, used: tuple[str, ...]) -> dict[str, Any]
     }
 
 
+def _figures(dataset, clients, clusters) -> dict[str, Any]:
+    """The figures by class, and those by cluster where there are clusters."""
+    import numpy as np
+
+    from datasets import describe
+
+    counts = describe.histograms(dataset.train.labels, clients, len(dataset.class_names))
+    figures = describe.summary(counts, clients, len(dataset.train))
+    if clusters is None:
+        return figures
+    sizes = np.bincount(clusters)
+    held = describe.histograms(clusters, clients, len(sizes))
+    return figures | {
+        "cluster_sizes": sizes.tolist(),
+        "cluster_emd": describe.earth_movers_distance(held),
+    }
+
+
+def _draw(dataset, clients, clusters, path: pathlib.Path, title: str) -> None:
+    """The bars, coloured by what the partition tells examples apart by."""
+    from datasets import describe
+
+    labels, names = dataset.train.labels, dataset.class_names
+    if clusters is not None:
+        labels, names = clusters, [f"cluster {k}" for k in range(clusters.max() + 1)]
+    counts = describe.histograms(labels, clients, len(names))
+    distance = describe.earth_movers_distance(counts)
+    title += f", EMD {distance:.3f}" if counts.any() else ""
+    describe.draw(counts, names, path, title, clients)
+
+
 def _print_table(report: dict[str, Any]) -> None:
     sizes, classes = report["client_sizes"], report["classes_per_client"]
-    distance = "no labels" if report["emd"] is None else f"{report['emd']:.3f} (0 IID, 2 disjoint)"
-    for name, value in (
+    rows = [
         ("clients", f"{report['clients']:,}"),
         ("examples", f"{report['examples']:,} ({report['examples_left_out']:,} left out)"),
         ("examples per client", _spread(sizes)),
         ("classes per client", _spread(classes)),
-        ("earth mover's distance", distance),
-    ):
+        ("earth mover's distance", _distance(report["emd"])),
+    ]
+    if "cluster_emd" in report:
+        rows += [
+            ("cluster sizes", ", ".join(f"{size:,}" for size in report["cluster_sizes"])),
+            ("distance by cluster", _distance(report["cluster_emd"])),
+        ]
+    for name, value in rows:
         print(f"  {name:<24}{value}")
+
+
+def _distance(value: float | None) -> str:
+    return "no labels" if value is None else f"{value:.3f} (0 IID, 2 disjoint)"
 
 
 def _spread(values: dict[str, float]) -> str:

@@ -106,6 +106,78 @@ def test_dirichlet_alpha_zero_draws_classes_by_what_remains():
     np.testing.assert_allclose(np.bincount(first) / 3000, [0.6, 0.3, 0.1], atol=0.03)
 
 
+@settings(max_examples=40, deadline=None)
+@given(labels_strategy, seeds, alphas, st.integers(1, 80), st.booleans())
+def test_dirichlet_per_class_conserves(labels, seed, alpha, count, balance):
+    count = min(count, len(labels))
+    rng = np.random.default_rng(seed)
+    clients = partition.dirichlet_per_class(labels, rng, count, alpha, balance)
+    assert len(clients) == count
+    assert_conserves(clients, len(labels))
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1.0, 5.0])
+def test_dirichlet_per_class_has_the_variance_of_a_dirichlet(alpha):
+    # Portions of Dir_K(alpha): mean 1/K, variance (1/K) (1 - 1/K) / (K alpha + 1).
+    count, labels = 5, np.repeat(np.arange(10), 1000)
+    portions = np.array(
+        [
+            np.bincount(labels[indices], minlength=10) / 1000
+            for seed in range(200)
+            for indices in partition.dirichlet_per_class(
+                labels, np.random.default_rng(seed), count, alpha, balance_sizes=False
+            )
+        ]
+    )
+    assert portions.mean() == pytest.approx(1 / count)
+    expected = (1 / count) * (1 - 1 / count) / (count * alpha + 1)
+    np.testing.assert_allclose(portions.var(axis=0).mean(), expected, rtol=0.1)
+
+
+@pytest.mark.parametrize("balance", [True, False])
+def test_dirichlet_per_class_limits(balance):
+    labels = np.repeat(np.arange(10), 500)
+    rng = np.random.default_rng(0)
+    whole = partition.dirichlet_per_class(labels, rng, 5, 0.0, balance)
+    held = [np.bincount(labels[indices], minlength=10) for indices in whole]
+    if balance:  # five even shares of two classes each
+        assert [len(indices) for indices in whole] == [1000] * 5
+    assert set(np.concatenate(held)) <= {0, 500, 250, 125}  # halves where a client got nothing
+    even = partition.dirichlet_per_class(labels, rng, 5, math.inf, balance)
+    assert all(np.all(np.bincount(labels[indices]) == 100) for indices in even)
+
+
+@quick
+@given(st.floats(0.05, 5), seeds)
+def test_balanced_sizes_are_half_to_one_and_a_half_even_shares(alpha, seed):
+    labels = np.repeat(np.arange(10), 50)
+    clients = partition.dirichlet_per_class(labels, np.random.default_rng(seed), 5, alpha)
+    assert all(50 <= len(indices) <= 150 for indices in clients)
+
+
+@quick
+@given(labels_strategy, seeds, st.integers(1, 20), st.floats(1e-9, 1), st.floats(1e-9, 1))
+def test_keep_fraction_keeps_that_share_of_each_client(labels, seed, count, one, other):
+    clients = partition.iid(labels, np.random.default_rng(0), min(count, len(labels)))
+    small, large = (
+        partition.keep_fraction(clients, fraction, seed) for fraction in sorted((one, other))
+    )
+    for fraction, kept in zip(sorted((one, other)), (small, large), strict=True):
+        sizes = [max(1, round(fraction * len(indices))) for indices in clients]
+        assert [len(indices) for indices in kept] == sizes
+    for some, more, all_ in zip(small, large, clients, strict=True):
+        assert set(some.tolist()) <= set(more.tolist()) <= set(all_.tolist())
+        assert len(np.unique(more)) == len(more)
+    again = partition.keep_fraction(clients, max(one, other), seed)
+    assert all(map(np.array_equal, large, again))
+
+
+@pytest.mark.parametrize("fraction", [0.0, -0.5, 1.5, math.nan])
+def test_keep_fraction_refuses_what_is_no_share(fraction):
+    with pytest.raises(DatasetError, match="data_fraction"):
+        partition.keep_fraction([np.arange(3)], fraction, 0)
+
+
 @quick
 @given(labels_strategy, seeds, st.floats(0, 1), st.integers(1, 80))
 def test_skew_conserves(labels, seed, beta, count):
@@ -181,6 +253,34 @@ def test_by_class_as_in_fedu_is_exclusive():
     held = [tuple(np.unique(labels[indices])) for indices in clients]
     assert sorted(itertools.chain(*held)) == list(range(10))
     assert [len(indices) for indices in clients] == [40] * 5
+
+
+@pytest.mark.parametrize("count", [10, 100])
+def test_by_class_with_one_class_each(count):
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 5000))
+    options = {"num_clients": count, "classes_per_client": 1}
+    clients = partition.make("by_class", as_split(labels), 0, **options)
+    assert_conserves(clients, 50_000)
+    assert [len(indices) for indices in clients] == [50_000 // count] * count
+    held = [np.unique(labels[indices]).tolist() for indices in clients]
+    assert sorted(held) == sorted([[c] for c in range(10)] * (count // 10))
+
+
+@pytest.mark.parametrize("name", partition.CLUSTER_PARTITIONS)
+def test_feature_clusters_are_dealt_out_as_classes_are(name):
+    clusters = np.random.default_rng(0).integers(0, 5, 2000)
+    options = {"num_clients": 5, "alpha": 1e-9, "beta": 0.0}
+    unlabelled = as_split(np.full(2000, -1))
+    clients = partition.make(
+        "feature_clusters", unlabelled, 0, cluster_ids=clusters, cluster_partition=name, **options
+    )
+    assert_conserves(clients, 2000)
+    shares = [np.bincount(clusters[indices]).max() / len(indices) for indices in clients]
+    assert min(shares) > 0.75
+    again = partition.make(
+        "feature_clusters", unlabelled, 0, cluster_ids=clusters, cluster_partition=name, **options
+    )
+    assert all(map(np.array_equal, clients, again))
 
 
 def test_per_case_is_one_client_per_case():
@@ -267,6 +367,9 @@ def many_settings():
         ("dirichlet", {"alpha": 0.1, "samples_per_client": 1}),
         ("dirichlet", {"alpha": 1000.0, "samples_per_client": 4}),
         ("dirichlet", {"alpha": 0.5, "num_clients": 5}),
+        ("dirichlet_per_class", {"alpha": 0.1, "num_clients": 5}),
+        ("dirichlet_per_class", {"alpha": 0.01, "num_clients": 100}),
+        ("dirichlet_per_class", {"alpha": 0.0, "num_clients": 50_000, "balance_sizes": False}),
         ("skew", {"beta": 0.0, "num_clients": 50_000}),
         ("skew", {"beta": 0.5, "num_clients": 100}),
         ("by_class", {"num_clients": 50_000, "classes_per_client": 1}),
@@ -282,7 +385,7 @@ def test_cifar100_is_partitioned_quickly_and_wholly(name, options):
     assert_conserves(clients, 50_000)
 
 
-@pytest.mark.parametrize(("name", "options"), many_settings()[1:3] + many_settings()[4:6])
+@pytest.mark.parametrize(("name", "options"), many_settings()[1:3] + many_settings()[4:7])
 def test_seed_decides(name, options):
     split = as_split(CIFAR100_LABELS[:4000])
     first, again, other = (partition.make(name, split, s, **options) for s in (1, 1, 2))
@@ -312,6 +415,11 @@ def test_default_size_is_four():
         ("dirichlet", {"alpha": 1.0, "num_clients": 6, "samples_per_client": 4}, "num_clients"),
         ("dirichlet", {"alpha": 0.0, "num_clients": 9, "samples_per_client": 4}, "num_clients"),
         ("dirichlet", {"alpha": 0.0, "num_clients": 3}, "num_clients"),
+        ("dirichlet_per_class", {"alpha": -1.0, "num_clients": 2}, "alpha"),
+        ("dirichlet_per_class", {"alpha": 1.0}, "num_clients"),
+        ("dirichlet_per_class", {"alpha": 1.0, "num_clients": 21}, "num_clients"),
+        ("feature_clusters", {"num_clients": 2}, "cluster_encoder"),
+        ("feature_clusters", {"num_clients": 2, "cluster_ids": np.zeros(3, int)}, "cluster_ids"),
         ("iid", {"num_clients": 0}, "num_clients"),
         ("iid", {"num_clients": 21}, "num_clients"),
         ("iid", {"num_clients": 6, "samples_per_client": 4}, "num_clients"),

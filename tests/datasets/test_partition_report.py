@@ -39,6 +39,23 @@ def test_default_report(tmp_path):
 
 
 @pytest.mark.slow
+def test_report_of_clusters_and_shifts(tmp_path):
+    flags = ["--partition=feature_clusters", "--cluster_encoder=pixels", "--clusters=3"]
+    flags += ["--num_clients=5", "--alpha=0.5", "--shift=rotation", "--data_fraction=0.5"]
+    result = run(tmp_path / "report", *flags)
+    assert result.returncode == 0, result.stderr
+    report = json.loads((tmp_path / "report" / "partition.json").read_text())
+    assert sum(report["cluster_sizes"]) == 1438 == report["examples"] + report["examples_left_out"]
+    assert 713 <= report["examples_left_out"] <= 725
+    assert 0 < report["cluster_emd"] < 2
+    used = {"cluster_encoder", "clusters", "cluster_partition", "num_clients", "alpha"}
+    assert set(report["flags"]) - {"balance_sizes", "data_fraction", "shift", "shifts"} == used
+    for name in ("partition.png", "images.png"):
+        with Image.open(tmp_path / "report" / name) as image:
+            image.verify()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "word"),
     [

@@ -27,6 +27,10 @@ def fails(monkeypatch, capsys, flags):
     ("named", "flags"),
     [
         ("alpha", ["--partition=dirichlet", "--alpha=-1"]),
+        ("cluster_encoder", ["--partition=feature_clusters", "--num_clients=5"]),
+        ("data_fraction", ["--data_fraction=0"]),
+        ("shift", ["--shift=nosuch"]),
+        ("shifts", ["--shift=style", "--shifts=6"]),
         ("algorithm", ["--algorithm=nosuch"]),
         ("objective", ["--objective=nosuch"]),
         ("dataset", ["--dataset=nosuch"]),

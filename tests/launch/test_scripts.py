@@ -213,6 +213,19 @@ def test_evaluate_takes_over_the_runs_flags(finished, tmp_path):
 
 
 @pytest.mark.slow
+def test_clusters_a_share_of_the_data_and_shifts_in_a_run(tmp_path):
+    result = run("pretrain", f"--output_dir={tmp_path}/r", *FEW, "--rounds=2", "--num_clients=12",
+                 "--clients_per_round=4", "--partition=feature_clusters", "--alpha=1",
+                 "--cluster_encoder=pixels", "--data_fraction=0.5", "--shift=style")  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    entry = json.loads((tmp_path / "r" / "result.json").read_text())[0]
+    left_out = entry["examples_left_out"]
+    assert 713 <= left_out <= 725  # half of 1438 images, rounded in each client
+    words = f"feature_clusters partition, {left_out} images left out, 5 style shifts"
+    assert words in result.stdout.splitlines()[0]
+
+
+@pytest.mark.slow
 def test_centralized_runs_and_resumes(tmp_path):
     flags = ["--rounds=4", "--checkpoint_every=2", "--eval_every=0", f"--output_dir={tmp_path}/c"]
     first = run("centralized", *flags)
@@ -240,7 +253,14 @@ def test_bad_input_ends_a_script_with_one_line(tmp_path, named, flags):
 def test_list_and_help_answer_at_once():
     listed = run("pretrain", "--list")
     assert listed.returncode == 0
-    for line in ("algorithm dcco", "dataset cifar10", "partition dirichlet", "encoder resnet14"):
+    for line in (
+        "algorithm dcco",
+        "dataset cifar10",
+        "partition dirichlet",
+        "partition dirichlet_per_class",
+        "partition feature_clusters",
+        "encoder resnet14",
+    ):
         assert any(text.startswith(line) for text in listed.stdout.splitlines()), line
     helped = run("pretrain", "--help")
     for flag in ("--algorithm", "--alpha", "--output_dir", "--checkpoint_every", "--fold"):

@@ -1,0 +1,60 @@
+"""From flags to the feature clusters of `--partition=feature_clusters`."""
+
+import pathlib
+
+import numpy as np
+from absl import flags
+
+from datasets import feature_clusters
+from datasets.image_dataset import ImageDataset
+from tff_ssl.errors import ConfigurationError
+
+PIXELS = "pixels"
+_STREAM = 0xC1  # sets the clusters' random stream apart from that of the partition
+
+
+def cluster_ids(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray:
+    """The feature cluster of each training image, int32 [n]; a pure function of the flags.
+
+    Raises:
+      ConfigurationError: No `--cluster_encoder`, a folder without one, or one for other images.
+      DatasetError: More clusters than different features.
+    """
+    rng = np.random.default_rng([args.seed, _STREAM])
+    return feature_clusters.cluster(_features(dataset, args), rng, args.clusters)
+
+
+def _features(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray:
+    """float32 [n, d]."""
+    from tff_ssl import export
+    from tff_ssl.evaluation import features
+
+    if not args.cluster_encoder:
+        raise ConfigurationError(
+            "--partition=feature_clusters needs --cluster_encoder=FOLDER, the folder of a run or "
+            "of its encoder/; `python -m launch.centralized --objective=supervised "
+            f"--dataset={args.dataset} --output_dir=FOLDER` makes one as in the Dec-SSL paper; or "
+            f"--cluster_encoder={PIXELS} for the images themselves"
+        )
+    images = dataset.train.images
+    if args.cluster_encoder == PIXELS:
+        return features.raw_pixels(images)
+    folder = pathlib.Path(args.cluster_encoder)
+    try:
+        encoder = export.load_encoder(folder / "encoder" if _is_run(folder) else folder)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--cluster_encoder: {error}") from error
+    if images.shape[1:] != encoder.image_shape:
+        raise ConfigurationError(
+            f"--cluster_encoder={folder} takes images of {_size(encoder.image_shape)}, and those "
+            f"of --dataset={args.dataset} are {_size(images.shape[1:])}; --image_size resizes"
+        )
+    return features.extract(encoder, images)
+
+
+def _is_run(folder: pathlib.Path) -> bool:
+    return (folder / "encoder").is_dir()
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
