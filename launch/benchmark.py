@@ -9,7 +9,7 @@ that a noisy machine is noisy for all of them. Data reading and views are part o
 
 import statistics
 import tempfile
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 
@@ -22,7 +22,7 @@ flags.DEFINE_list(
     "parts",
     ["dcco"],
     "What to measure: dcco and fedavg, rounds of one step at each of --splits; local_steps, rounds "
-    "of several local steps.",
+    "of several local steps; memory, rounds of clients with memory, a ResNet-18 each.",
 )
 flags.DEFINE_integer(
     "repetitions", 5, "Timed steps of each program, after one to warm up.", lower_bound=1
@@ -37,10 +37,28 @@ flags.DEFINE_integer(
 flags.adopt_module_key_flags(launch.flags)
 
 
-# (what, clients, samples, local steps, batch size; 0 for all of a client's samples)
-_LOCAL_STEPS = (
-    ("128 clients x 4 samples x 4 steps", 128, 4, 4, 0),
-    ("1 client, 64 steps of 32", 1, 512, 64, 32),
+_PARTS = ("dcco", "fedavg", "local_steps", "memory")
+
+
+class _LocalWork(NamedTuple):
+    """A round of local training to measure; batch size 0 is all of a client's samples."""
+
+    name: str
+    part: str
+    algorithm: str
+    objective: str
+    clients: int
+    samples: int
+    steps: int
+    batch_size: int
+
+
+_LOCAL_WORK = (
+    _LocalWork(
+        "128 clients x 4 samples x 4 steps", "local_steps", "fedavg", "nt_xent", 128, 4, 4, 0
+    ),
+    _LocalWork("1 client, 64 steps of 32", "local_steps", "fedavg", "nt_xent", 1, 512, 64, 32),
+    _LocalWork("fedu, 5 clients, 2 epochs of 64", "memory", "fedu", "byol", 5, 64, 4, 32),
 )
 
 
@@ -50,9 +68,9 @@ def main() -> None:
 
     args = flags.FLAGS
     splits = [_parse_split(text) for text in args.splits]
-    unknown = set(args.parts) - {"dcco", "fedavg", "local_steps"}
+    unknown = set(args.parts) - set(_PARTS)
     if unknown:
-        raise ConfigurationError(f"--parts takes dcco, fedavg, local_steps; got {sorted(unknown)}")
+        raise ConfigurationError(f"--parts takes {', '.join(_PARTS)}; got {sorted(unknown)}")
     folder = measure.output_folder(args.output_dir)
     print(
         f"small ResNet, 32x32x3, projector 3 x {args.projection}, views byol_no_blur; "
@@ -66,8 +84,9 @@ def main() -> None:
                 step, rounds = _measure_rounds(algorithm, objective, splits, scratch, args)
                 results["centralized"] = results["centralized"] or step
                 results["rounds"] += rounds
-        if "local_steps" in args.parts:
-            results["local_steps"] = [_measure_steps(s, scratch, args) for s in _LOCAL_STEPS]
+        results["local_steps"] = [
+            _measure_steps(work, scratch, args) for work in _LOCAL_WORK if work.part in args.parts
+        ]
     run_folder.write_json(folder / "benchmark.json", results)
     _print(results)
     print(f"\nwritten to {folder / 'benchmark.json'}")
@@ -93,13 +112,13 @@ def _measure_rounds(algorithm, objective, splits, scratch, args):
         same = [split for split in splits if split[0] * split[1] == size]
         programs = {
             "centralized": measure.Child(
-                measure.centralized_step, size, args.projection, args.seed, objective
+                measure.centralized_step, size, _network(args), args.seed, objective
             )
         }
         for clients, samples in same:
             programs[f"{clients}x{samples}"] = measure.Child(
                 measure.federated_round, algorithm, objective, {}, clients, samples,
-                args.projection, args.seed, scratch,
+                _network(args), args.seed, scratch,
             )  # fmt: skip
         try:
             seconds = measure.in_turn(programs, args.repetitions)
@@ -130,20 +149,26 @@ def _measure_rounds(algorithm, objective, splits, scratch, args):
     return step, rounds
 
 
-def _measure_steps(what, scratch: str, args: flags.FlagValues) -> dict[str, Any]:
-    """A FedAvg round of several local steps against the same steps in a plain loop."""
+def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> dict[str, Any]:
+    """A round of several local steps against the same steps in a plain loop."""
     from launch import measure
 
-    name, clients, samples, steps, batch_size = what
-    values = {"local_steps": steps, "batch_size": batch_size, "client_learning_rate": 0.01}
+    values = {
+        "local_steps": work.steps,
+        "batch_size": work.batch_size,
+        "client_learning_rate": 0.01,
+    }
+    network = _network(args)
+    if work.part == "memory":
+        network = measure.Network("resnet18", (512, 256), (512, 256))
     programs = {
         "plain": measure.Child(
-            measure.plain_local_steps, clients, samples, steps, batch_size, args.projection,
-            args.seed,
+            measure.plain_local_steps, work.objective, work.clients, work.samples, work.steps,
+            work.batch_size, network, args.seed,
         ),
         "round": measure.Child(
-            measure.federated_round, "fedavg", "nt_xent", values, clients, samples,
-            args.projection, args.seed, scratch,
+            measure.federated_round, work.algorithm, work.objective, values, work.clients,
+            work.samples, network, args.seed, scratch,
         ),
     }  # fmt: skip
     try:
@@ -152,14 +177,21 @@ def _measure_steps(what, scratch: str, args: flags.FlagValues) -> dict[str, Any]
         for child in programs.values():
             child.close()
     return {
-        "name": name,
-        "clients": clients,
-        "samples_per_client": samples,
-        "local_steps": steps,
+        "name": work.name,
+        "algorithm": work.algorithm,
+        "clients": work.clients,
+        "samples_per_client": work.samples,
+        "local_steps": work.steps,
         "plain_seconds": statistics.median(seconds["plain"]),
         "seconds": statistics.median(seconds["round"]),
         "ratio": _ratio(seconds["round"], seconds["plain"]),
     }
+
+
+def _network(args: flags.FlagValues):
+    from launch import measure
+
+    return measure.Network("small", (args.projection,) * 3)
 
 
 def _ratio(seconds: list[float], baseline: list[float]) -> float:

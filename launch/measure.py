@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -140,6 +140,14 @@ def steady(child: Child, rounds: int) -> dict[str, Any]:
     }
 
 
+class Network(NamedTuple):
+    """What is trained: name of the encoder, widths of projector and predictor."""
+
+    encoder: str
+    projector: tuple[int, ...]
+    predictor: tuple[int, ...] = ()
+
+
 def _quiet() -> None:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import warnings
@@ -151,7 +159,7 @@ def _images(count: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (count, *_IMAGE), np.uint8)
 
 
-def _model_and_views(projection: int, seed: int):
+def _model_and_views(network: Network, seed: int):
     from tff_ssl import views
     from tff_ssl.models.dual_encoder import DualEncoder
 
@@ -160,24 +168,31 @@ def _model_and_views(projection: int, seed: int):
             "byol_no_blur", images, example_ids, seed=seed, round_number=round_number
         )
 
-    return DualEncoder("small", _IMAGE, (projection,) * 3), two_views
+    model = DualEncoder(network.encoder, _IMAGE, network.projector, network.predictor)
+    return model, two_views
 
 
 def centralized_step(
-    samples: int, projection: int, seed: int, objective: str = "cco"
+    samples: int, network: Network, seed: int, objective: str = "cco"
 ) -> Generator[None, None, None]:
     """The plain TensorFlow step on a whole batch; one step a turn."""
-    for step in _plain_steps(samples, samples, projection, seed, objective):
+    for step in _plain_steps(samples, samples, network, seed, objective):
         step()
         yield
 
 
 def plain_local_steps(
-    clients: int, samples: int, local_steps: int, batch_size: int, projection: int, seed: int
+    objective: str,
+    clients: int,
+    samples: int,
+    local_steps: int,
+    batch_size: int,
+    network: Network,
+    seed: int,
 ) -> Generator[None, None, None]:
     """The local steps of all clients of a round in one plain TensorFlow loop; a round a turn."""
     batch_size = batch_size or samples
-    steps = _plain_steps(samples, batch_size, projection, seed, "nt_xent", clients)
+    steps = _plain_steps(samples, batch_size, network, seed, objective, clients)
     for step in steps:
         for client in range(clients):
             for number in range(local_steps):
@@ -185,13 +200,13 @@ def plain_local_steps(
         yield
 
 
-def _plain_steps(samples, batch_size, projection, seed, objective, clients=1):
+def _plain_steps(samples, batch_size, network, seed, objective, clients=1):
     """Yields, for ever, a function (client, step) that does a step; step 0 starts anew."""
     _quiet()
     # `execution` takes away TFF's default context, which complains at the exit when never used.
     from tff_ssl import centralized, execution  # noqa: F401
 
-    model, two_views = _model_and_views(projection, seed)
+    model, two_views = _model_and_views(network, seed)
     where = {"client": 0}
     order = centralized.shuffled_batches(samples, batch_size, seed)
     run = centralized.Centralized(
@@ -222,11 +237,11 @@ def federated_round(
     hyperparameters: dict[str, Any],
     clients: int,
     samples: int,
-    projection: int,
+    network: Network,
     seed: int,
     scratch: str,
 ) -> Generator[None, None, None]:
-    """An algorithm's round of `clients` clients of `samples` samples, folded into one group."""
+    """A round of `clients` clients of `samples` samples, folded into one group where it may be."""
     _quiet()
     import tensorflow_federated as tff
 
@@ -234,9 +249,10 @@ def federated_round(
     from datasets.image_dataset import Split
     from tff_ssl import cohort, execution, simulation
     from tff_ssl.algorithms import registry
+    from tff_ssl.algorithms.client_memory import ClientMemory
     from tff_ssl.algorithms.task import Task
 
-    model, two_views = _model_and_views(projection, seed)
+    model, two_views = _model_and_views(network, seed)
     count = clients * samples
     split = Split(_images(count, seed), np.zeros(count, np.int32), np.arange(count))
     store = pathlib.Path(scratch) / f"{algorithm}_{clients}x{samples}_{os.getpid()}.sqlite"
@@ -248,16 +264,25 @@ def federated_round(
         Task(model, two_views, element_type, 1000, objective),
         entry.hyperparameters(**hyperparameters),
     )
-    run = simulation.LearningProcessSimulation(
-        computations.process,
-        data.group_dataset_computation,
-        model,
-        computations.initial_weights,
-        cohort.uniform_cohorts(clients, clients, seed),
-        groups=1,
-    )
+    cohorts = cohort.uniform_cohorts(clients, clients, seed)
+    run: simulation.Simulation
+    if isinstance(computations, ClientMemory):
+        folder = store.with_suffix(".run")
+        run = simulation.ClientMemorySimulation(
+            computations, data.group_dataset_computation, cohorts, clients, folder
+        )
+    else:
+        run = simulation.LearningProcessSimulation(
+            computations.process,
+            data.group_dataset_computation,
+            model,
+            computations.initial_weights,
+            cohorts,
+            groups=1,
+        )
     with execution.local_worker():
         state = run.initialize(seed)
         for round_number in range(1_000_000):
             state, _ = run.run_round(state, round_number)
+            run.saved(state)  # Old states of clients are deleted, as after a checkpoint.
             yield
