@@ -58,7 +58,8 @@ _LOCAL_WORK = (
         "128 clients x 4 samples x 4 steps", "local_steps", "fedavg", "nt_xent", 128, 4, 4, 0
     ),
     _LocalWork("1 client, 64 steps of 32", "local_steps", "fedavg", "nt_xent", 1, 512, 64, 32),
-    _LocalWork("fedu, 5 clients, 2 epochs of 64", "memory", "fedu", "byol", 5, 64, 4, 32),
+    # FedU's E = 5 epochs.
+    _LocalWork("fedu, 5 clients, 5 epochs of 64", "memory", "fedu", "byol", 5, 64, 10, 32),
 )
 
 

@@ -280,7 +280,8 @@ def federated_round(
             cohorts,
             groups=1,
         )
-    with execution.local_worker():
+    remembers = isinstance(computations, ClientMemory)
+    with execution.local_worker(os.cpu_count() if remembers else None):
         state = run.initialize(seed)
         for round_number in range(1_000_000):
             state, _ = run.run_round(state, round_number)

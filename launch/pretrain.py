@@ -34,7 +34,8 @@ flags.DEFINE_integer(
 flags.DEFINE_integer(
     "max_concurrent_calls",
     None,
-    "Clients or groups that compute at the same time. Default: four a core; -1: all.",
+    "Clients or groups that compute at the same time. Default: four a core, one a core for clients "
+    "with memory; -1: all.",
     lower_bound=-1,
 )
 flags.DEFINE_integer(

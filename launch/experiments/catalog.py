@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from launch.experiments import dcco, dcco_extensions
+from launch.experiments import dcco, dcco_extensions, dec_ssl, fedu
 from tff_ssl.reporting.experiment import Experiment
 
 Build = Callable[[str, str | None, int | None], Experiment]
@@ -11,4 +11,6 @@ Build = Callable[[str, str | None, int | None], Experiment]
 EXPERIMENTS: dict[str, tuple[Build, str]] = {
     **dcco.EXPERIMENTS,
     **dcco_extensions.EXPERIMENTS,
+    **fedu.EXPERIMENTS,
+    **dec_ssl.EXPERIMENTS,
 }
