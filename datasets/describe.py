@@ -136,7 +136,7 @@ def draw(
       title: First line of the title.
       partition: Indices per client: what `counts` does not count is then drawn as unlabelled.
     """
-    colours = _colours(len(class_names))
+    colours = class_colours(len(class_names))
     if partition is not None:
         sizes = np.array([len(indices) for indices in partition], np.int64)
         unlabelled = sizes - counts.sum(axis=1)
@@ -164,7 +164,7 @@ def draw(
         f"{title}\n{len(counts):,} clients{chosen}", loc="left", fontsize=10, linespacing=1.4
     )
     _style(axes, shown)
-    _explain_colours(figure, axes, colours, class_names)
+    explain_colours(figure, axes, colours, class_names)
     figure.savefig(path, dpi=120)
 
 
@@ -204,7 +204,7 @@ def _evenly(indices: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]
     return indices[np.linspace(0, len(indices) - 1, min(len(indices), count)).astype(int)]
 
 
-def _colours(count: int) -> npt.NDArray[np.float64]:
+def class_colours(count: int) -> npt.NDArray[np.float64]:
     """One RGBA colour per class, [count, 4]."""
     if count <= 10:
         return matplotlib.colormaps["tab10"](np.arange(count))
@@ -229,12 +229,20 @@ def _style(axes: matplotlib.axes.Axes, shown: npt.NDArray[np.int64]) -> None:
     axes.set_axisbelow(True)
 
 
-def _explain_colours(
+def explain_colours(
     figure: Figure,
-    axes: matplotlib.axes.Axes,
+    axes: matplotlib.axes.Axes | Sequence[matplotlib.axes.Axes],
     colours: npt.NDArray[np.float64],
     class_names: Sequence[str],
 ) -> None:
+    """Adds a legend, or where there are more than 20 classes, a colour bar.
+
+    Args:
+      figure: The figure, with constrained layout.
+      axes: Where the colours are used, one or several; a colour bar takes its room from here.
+      colours: RGBA, [classes, 4].
+      class_names: One name per colour.
+    """
     count = len(class_names)
     if count <= MAX_LEGEND:
         handles = [

@@ -26,6 +26,7 @@ def cluster_ids(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray:
 
 def _features(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray:
     """float32 [n, d]."""
+    from launch import data, run_folder
     from tff_ssl import export
     from tff_ssl.evaluation import features
 
@@ -41,20 +42,8 @@ def _features(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray:
         return features.raw_pixels(images)
     folder = pathlib.Path(args.cluster_encoder)
     try:
-        encoder = export.load_encoder(folder / "encoder" if _is_run(folder) else folder)
+        encoder = export.load_encoder(run_folder.encoder_of(folder))
     except ConfigurationError as error:
         raise ConfigurationError(f"--cluster_encoder: {error}") from error
-    if images.shape[1:] != encoder.image_shape:
-        raise ConfigurationError(
-            f"--cluster_encoder={folder} takes images of {_size(encoder.image_shape)}, and those "
-            f"of --dataset={args.dataset} are {_size(images.shape[1:])}; --image_size resizes"
-        )
+    data.check_image_shape(dataset, encoder.image_shape, f"--cluster_encoder={folder}")
     return features.extract(encoder, images)
-
-
-def _is_run(folder: pathlib.Path) -> bool:
-    return (folder / "encoder").is_dir()
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))

@@ -24,6 +24,29 @@ def load_dataset(args: flags.FlagValues) -> ImageDataset:
     return catalog.load(args.dataset, args.data_dir, args.image_size)
 
 
+def check_image_shape(dataset: ImageDataset, image_shape: tuple[int, ...], encoder: str) -> None:
+    """Checks that an encoder takes the images of a data set.
+
+    Args:
+      dataset: The data set.
+      image_shape: Height, width and channels that the encoder takes.
+      encoder: What it is called in the error.
+
+    Raises:
+      ConfigurationError: If it takes others.
+    """
+    theirs = dataset.train.images.shape[1:]
+    if theirs != image_shape:
+        raise ConfigurationError(
+            f"{encoder} takes images of {_size(image_shape)}, and those of "
+            f"--dataset={dataset.name} are {_size(theirs)}; --image_size resizes"
+        )
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
 def partition_name(args: flags.FlagValues) -> str:
     """`--partition`; where it is not given, a case folder has one client per case."""
     if args.dataset == "case_folder" and not args["partition"].present:

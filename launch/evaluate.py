@@ -9,7 +9,6 @@ the folder of a SavedModel encoder. Protocols:
   transfer         linear, on another data set (--dataset) than the encoder was trained on.
 """
 
-import json
 import pathlib
 from typing import Any
 
@@ -75,27 +74,18 @@ def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> tuple[pathli
     Returns:
       The folder of the encoder, and the data set that it was trained on, where it is known.
     """
+    from launch import run_folder
     from tff_ssl.errors import ConfigurationError
 
-    config = folder / "config.json"
-    if not config.exists():
+    settings = run_folder.read_flags(folder)
+    if not settings:
         return folder, None
-    try:
-        settings = json.loads(config.read_text())["flags"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError(f"{config} cannot be read: {error}") from error
     trained_on = settings.get("dataset")
     if args.protocol == "transfer" and args.dataset == trained_on:
         raise ConfigurationError(
             f"--protocol=transfer needs another --dataset than the run's, {trained_on}"
         )
-    elsewhere = args.dataset != trained_on and args["dataset"].present
-    for name in _OF_THE_RUN:
-        # What belongs to the run's data set does not hold for another one.
-        if elsewhere and name in ("image_size", "per_case"):
-            continue
-        if not args[name].present and name in settings:
-            args[name].value = settings[name]
+    run_folder.take_over(settings, _OF_THE_RUN, args)
     return folder / "encoder", trained_on
 
 
@@ -107,19 +97,13 @@ def _evaluate(
 ) -> None:
     from launch import data, probing, run_folder
     from tff_ssl import export
-    from tff_ssl.errors import ConfigurationError
     from tff_ssl.evaluation import frozen
 
     encoder = export.load_encoder(encoder_folder)
     if args.protocol == "transfer" and args.image_size is None:
         args.image_size = encoder.image_shape[0]
     dataset = data.load_dataset(args)
-    if dataset.train.images.shape[1:] != encoder.image_shape:
-        theirs, ours = dataset.train.images.shape[1:], encoder.image_shape
-        raise ConfigurationError(
-            f"--dataset={args.dataset} has images of {'x'.join(map(str, theirs))}, and the encoder "
-            f"takes {'x'.join(map(str, ours))}; --image_size resizes"
-        )
+    data.check_image_shape(dataset, encoder.image_shape, f"the encoder in {encoder_folder}")
     path = output / f"result_{args.protocol}.json"
     print(f"{args.protocol} on {dataset.name} with the encoder in {encoder_folder}/", flush=True)
     before = encoder.weights

@@ -13,8 +13,8 @@ def define_common_flags() -> None:
     flags.DEFINE_integer("seed", 0, "Seed of all randomness.", lower_bound=0, upper_bound=2**31 - 1)
 
 
-def define_data_flags() -> None:
-    """Images and clients."""
+def define_image_flags() -> None:
+    """Images alone."""
     flags.DEFINE_string(
         "dataset",
         "digits",
@@ -27,6 +27,11 @@ def define_data_flags() -> None:
     flags.DEFINE_integer(
         "image_size", None, "Resize all images to this height and width.", lower_bound=8
     )
+
+
+def define_data_flags() -> None:
+    """Images and clients."""
+    define_image_flags()
     flags.DEFINE_enum(
         "partition",
         "dirichlet",

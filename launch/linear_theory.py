@@ -11,7 +11,6 @@ Writes `linear_theory.json` and `linear_theory.png`.
 """
 
 import datetime
-import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -242,6 +241,8 @@ def _draw(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
     """Three panels against d; lines are means over sources and draws, bands go from min to max."""
     from matplotlib.figure import Figure
 
+    from launch import picture
+
     figure = Figure(figsize=(13, 4), layout="constrained")
     panels = figure.subplots(1, 3)
     _draw_representability(panels[0], rows)
@@ -254,9 +255,7 @@ def _draw(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
         axes.minorticks_off()
         axes.set_xlabel("dimension $d$")
         axes.grid(alpha=0.3)
-    temporary = path.with_name(f".{path.name}")
-    figure.savefig(temporary, dpi=110, format="png")
-    os.replace(temporary, path)
+    picture.save(figure, path)
 
 
 def _draw_representability(axes, rows: list[dict[str, Any]]) -> None:

@@ -1,10 +1,11 @@
-"""Learning curves of a run, from its `metrics.csv`."""
+"""Pictures: files that are whole or not there, and a run's learning curves."""
 
 import csv
 import os
 import pathlib
 
 import numpy as np
+from matplotlib.figure import Figure
 
 _PANELS = (
     ("loss", "loss"),
@@ -13,10 +14,15 @@ _PANELS = (
 )
 
 
+def save(figure: Figure, path: pathlib.Path) -> None:
+    """Writes a figure as a PNG that is whole or not there."""
+    temporary = path.with_name(f".{path.name}")
+    figure.savefig(temporary, dpi=110, format="png")
+    os.replace(temporary, path)
+
+
 def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
     """Draws loss, spread of the encodings and the kNN monitor over rounds, as a PNG."""
-    from matplotlib.figure import Figure
-
     with open(metrics_csv, newline="") as file:
         rows = list(csv.DictReader(file))
     figure = Figure(figsize=(11, 3), layout="constrained")
@@ -28,6 +34,4 @@ def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("round")
         axes.grid(alpha=0.3)
-    temporary = path.with_name(f".{path.name}")
-    figure.savefig(temporary, dpi=110, format="png")
-    os.replace(temporary, path)
+    save(figure, path)

@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from absl import flags
@@ -15,6 +16,8 @@ from tff_ssl.errors import ConfigurationError
 
 # Flags that may differ when a run goes on: they do not change what it computes.
 _FREE = {"resume", "output_dir", "data_dir", "checkpoint_every", "list", "max_concurrent_calls"}
+# What belongs to a run's data set and does not hold for another one.
+_OF_A_DATASET = {"image_size", "per_case"}
 _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 
 
@@ -53,7 +56,7 @@ def open_run(folder: pathlib.Path, config: dict[str, Any], resume: bool) -> None
                 f"--output_dir={folder} already holds a run: add --resume to go on with it, or "
                 "name another folder"
             )
-        _check_same(path, config)
+        _check_same(folder, config)
         return
     if folder.exists() and any(folder.glob("checkpoints/*")):
         raise ConfigurationError(f"--output_dir={folder} holds checkpoints but no config.json")
@@ -61,11 +64,51 @@ def open_run(folder: pathlib.Path, config: dict[str, Any], resume: bool) -> None
     write_json(path, {"flags": config, "versions": _versions(), "git_commit": _git_commit()})
 
 
-def _check_same(path: pathlib.Path, config: dict[str, Any]) -> None:
+def read_flags(folder: pathlib.Path) -> dict[str, Any]:
+    """The flags of the run in a folder; none where it has no `config.json`.
+
+    Raises:
+      ConfigurationError: If the file is not one that `open_run` wrote.
+    """
+    path = folder / "config.json"
+    if not path.exists():
+        return {}
     try:
-        before = json.loads(path.read_text())["flags"]
+        return dict(json.loads(path.read_text())["flags"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
+
+
+def take_over(before: dict[str, Any], names: Iterable[str], args: flags.FlagValues) -> None:
+    """Takes over a run's flags that are not given anew.
+
+    Args:
+      before: Its flags.
+      names: Which of them.
+      args: The flags of this script, which are changed.
+    """
+    elsewhere = args["dataset"].present and args.dataset != before.get("dataset")
+    for name in names:
+        if elsewhere and name in _OF_A_DATASET:
+            continue
+        if not args[name].present and name in before:
+            args[name].value = before[name]
+
+
+def encoder_of(folder: pathlib.Path) -> pathlib.Path:
+    """The SavedModel in the folder of a run or of a client; or else the folder itself."""
+    return folder / "encoder" if (folder / "encoder").is_dir() else folder
+
+
+def run_of(folder: pathlib.Path) -> pathlib.Path:
+    """The run to which a folder RUN, RUN/clients/K, or the `encoder/` of one of them belongs."""
+    folder = folder.absolute()  # So that `.` has a name.
+    folder = folder.parent if folder.name == "encoder" else folder
+    return folder.parent.parent if folder.parent.name == "clients" else folder
+
+
+def _check_same(folder: pathlib.Path, config: dict[str, Any]) -> None:
+    before = read_flags(folder)
     names = (before.keys() | config.keys()) - _FREE
     differ = [
         f"--{name}={config.get(name)} (the run has {before.get(name)})"

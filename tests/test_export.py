@@ -7,6 +7,7 @@ import tensorflow as tf
 from tff_ssl import export, views
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.models.two_towers import TwoTowers
 
 MODEL = DualEncoder("tiny", (16, 16, 1), projector=(16, 8))
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 1), np.uint8)
@@ -23,6 +24,28 @@ def test_saved_encoder_equals_the_model(tmp_path):
     encode = export.load_encoder(tmp_path / "encoder")
     np.testing.assert_allclose(encode(tf.constant(IMAGES)), expected(weights), rtol=1e-5, atol=1e-6)
     assert [p.name for p in tmp_path.iterdir()] == ["encoder"]
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_weights_and_their_names_are_those_of_the_model(tmp_path, norm):
+    model = DualEncoder("tiny", (16, 16, 1), projector=(16, 8), norm=norm)
+    weights = model.init(3)
+    export.save_encoder(tmp_path / "encoder", model, weights, (8, 8, 1), view_size=16)
+    loaded = export.load_encoder(tmp_path / "encoder")
+    encoder, own = model.without_heads(weights)
+    assert loaded.weight_names.trainable == tuple(s.name for s in encoder.trainable_specs)
+    assert loaded.weight_names.non_trainable == tuple(s.name for s in encoder.non_trainable_specs)
+    for kind in ("trainable", "non_trainable"):
+        for found, expected in zip(getattr(loaded.weights, kind), getattr(own, kind), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_names_that_two_towers_share_are_numbered(tmp_path):
+    model = TwoTowers(MODEL)
+    export.save_encoder(tmp_path / "encoder", model, model.init(0), (8, 8, 1), view_size=16)
+    names = export.load_encoder(tmp_path / "encoder").weight_names.trainable
+    first = [spec.name for spec in DualEncoder("tiny", (16, 16, 1)).trainable_specs]
+    assert names == tuple(f"{name} #{tower}" for tower in (1, 2) for name in first)
 
 
 def test_saving_again_replaces_the_encoder(tmp_path):

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -43,8 +43,8 @@ class _EncoderModule(tf.Module):
         super().__init__()
         encoder, own = model.without_heads(weights)
         # Two attributes: a SavedModel forgets names and emptiness of a NamedTuple's fields.
-        self.trainable_weights = [tf.Variable(w) for w in own.trainable]
-        self.non_trainable_weights = [tf.Variable(w) for w in own.non_trainable]
+        self.trainable_weights = _variables(own.trainable, encoder.trainable_specs)
+        self.non_trainable_weights = _variables(own.non_trainable, encoder.non_trainable_specs)
 
         def encode(images):
             x = views.to_float(images, output_size=view_size)
@@ -53,6 +53,10 @@ class _EncoderModule(tf.Module):
 
         signature = [tf.TensorSpec([None, *image_shape], tf.uint8, "images")]
         self.encode = tf.function(encode, signature, autograph=False)
+
+
+def _variables(weights, specs) -> list[tf.Variable]:
+    return [tf.Variable(w, name=spec.name) for w, spec in zip(weights, specs, strict=True)]
 
 
 def save_encoder(
@@ -101,8 +105,31 @@ class LoadedEncoder:
         """Its weights now, as arrays; batch norm's moving averages are the non-trainable ones."""
         return Weights(
             tuple(w.numpy() for w in self._module.trainable_weights),
-            tuple(w.numpy() for w in getattr(self._module, "non_trainable_weights", ())),
+            tuple(w.numpy() for w in self._non_trainable),
         )
+
+    @property
+    def weight_names(self) -> Weights:
+        """The names of its weights, unique among the trainable and among the others.
+
+        Names that occur more than once are numbered: those of two towers, and `Variable`, the name
+        of all in SavedModels that were written without names.
+        """
+        return Weights(
+            _unique_names(self._module.trainable_weights), _unique_names(self._non_trainable)
+        )
+
+    @property
+    def _non_trainable(self) -> Sequence[tf.Variable]:
+        return getattr(self._module, "non_trainable_weights", ())
+
+
+def _unique_names(variables: Sequence[tf.Variable]) -> tuple[str, ...]:
+    names = [variable.name.removesuffix(":0") for variable in variables]
+    return tuple(
+        f"{name} #{names[:i].count(name) + 1}" if names.count(name) > 1 else name
+        for i, name in enumerate(names)
+    )
 
 
 def load_encoder(path: str | os.PathLike[str]) -> LoadedEncoder:

@@ -1,0 +1,302 @@
+"""Pictures of the features of two or more encoders, and how far apart the encoders are.
+
+    python -m launch.visualize --run=RUN
+    python -m launch.visualize --encoders=global=RUN,own=RUN/clients/0,other=RUN2 --images=train
+
+As appendix B.3 of "Does Learning from Decentralized Non-IID Unlabeled Data Benefit from Self
+Supervision?": features of the same images from all encoders are concatenated, brought to 20
+dimensions by PCA and to the plane by t-SNE (the paper's UMAP needs numba). Prints for each pair of
+encoders d_w (the sum over layers of the l2 norms of their weights' difference), the same of batch
+norm's moving averages, and linear CKA and mean cosine of their features (after a ReLU the cosine is
+high for any two encoders; CKA tells them apart). Writes `features.png`, `distances.png` (d_w by
+layer, the first encoder against the others) and `visualize.json`.
+"""
+
+import itertools
+import pathlib
+from typing import Any, NamedTuple
+
+from absl import flags
+
+import launch.flags
+from launch import app
+
+launch.flags.define_common_flags()
+launch.flags.define_image_flags()
+flags.DEFINE_list(
+    "encoders",
+    [],
+    "NAME=FOLDER,NAME=FOLDER,...: the encoders; a folder is that of a run, of its encoder/, or "
+    "RUN/clients/K, which `pretrain --personalized_clients` writes. The data flags of the first "
+    "one's run hold unless given anew.",
+)
+flags.DEFINE_string(
+    "run", None, "Instead of --encoders: a run, for its encoder and all in its clients/."
+)
+flags.DEFINE_enum("images", "test", ["test", "train"], "Whose features are shown.")
+flags.DEFINE_integer(
+    "max_images",
+    1000,
+    "Most images; where there are labels, of images that have one, evenly over the classes.",
+    lower_bound=2,
+)
+flags.adopt_module_key_flags(launch.flags)
+
+_OF_THE_RUN = ("dataset", "data_dir", "image_size")
+
+
+class Encoder(NamedTuple):
+    """An encoder and what it makes of the images.
+
+    Attributes:
+      name: The user's name for it.
+      folder: Where it was found.
+      weights: `Weights` of arrays.
+      weight_names: `Weights` of their names.
+      features: float32 [images, d].
+    """
+
+    name: str
+    folder: pathlib.Path
+    weights: Any
+    weight_names: Any
+    features: Any
+
+
+def main() -> None:
+    from launch import data, run_folder
+
+    args = flags.FLAGS
+    folders = _folders(args)
+    first = run_folder.run_of(next(iter(folders.values())))
+    run_folder.take_over(run_folder.read_flags(first), _OF_THE_RUN, args)
+    loaded = _load(folders, args)
+    dataset = data.load_dataset(args)
+    for name, encoder in loaded.items():
+        data.check_image_shape(dataset, encoder.image_shape, f"encoder {name}")
+    images = _choose_images(dataset, args)
+    output = data.default_output_dir("visualize", args)
+    what = f"{len(images)} {args.images} images of {dataset.name}"
+    print(
+        f"Compares the encoders {', '.join(folders)} on {what},\n"
+        f"and writes features.png, distances.png and visualize.json to {output}/",
+        flush=True,
+    )
+    encoders = _encode(loaded, folders, images)
+    pairs = [_compare(a, b) for a, b in itertools.combinations(encoders, 2)]
+    plane = _plane(encoders, args)
+    report = {
+        "flags": run_folder.settings("visualize", args),
+        "encoders": {encoder.name: str(encoder.folder) for encoder in encoders},
+        "images": len(images),
+        "features": int(encoders[0].features.shape[1]),
+        "pca_components": plane.components,
+        "pca_explained_variance": plane.explained_variance,
+        "pairs": pairs,
+    }
+    written = _write(output, report, encoders, plane, images, dataset.class_names, what)
+    _print_table(pairs)
+    for path in written:
+        print(f"wrote {path}")
+
+
+def _folders(args: flags.FlagValues) -> dict[str, pathlib.Path]:
+    """Name and folder of each encoder, of `--encoders` or of `--run`."""
+    from tff_ssl.errors import ConfigurationError
+
+    if bool(args.run) == bool(args.encoders):
+        raise ConfigurationError("give either --encoders=NAME=FOLDER,NAME=FOLDER or --run=RUN")
+    if args.run:
+        return _folders_of_run(pathlib.Path(args.run))
+    folders: dict[str, pathlib.Path] = {}
+    for text in args.encoders:
+        name, _, folder = (part.strip() for part in text.partition("="))
+        if not name or not folder:
+            raise ConfigurationError(f"--encoders takes NAME=FOLDER,NAME=FOLDER; got {text!r}")
+        if name in folders:
+            raise ConfigurationError(f"--encoders has two encoders called {name}")
+        folders[name] = pathlib.Path(folder)
+    if len(folders) < 2:
+        raise ConfigurationError(
+            f"--encoders needs two encoders or more; got {next(iter(folders))}"
+        )
+    return folders
+
+
+def _folders_of_run(run: pathlib.Path) -> dict[str, pathlib.Path]:
+    from tff_ssl.errors import ConfigurationError
+
+    clients = sorted(int(path.name) for path in run.glob("clients/*") if path.name.isdecimal())
+    if not clients:
+        raise ConfigurationError(
+            f"--run={run} has no encoders in clients/, which `pretrain --personalized_clients=N` "
+            "writes; --encoders names others"
+        )
+    return {"global": run} | {f"client {k}": run / "clients" / str(k) for k in clients}
+
+
+def _load(folders: dict[str, pathlib.Path], args: flags.FlagValues) -> dict[str, Any]:
+    """A `LoadedEncoder` by name."""
+    from launch import run_folder
+    from tff_ssl import export
+    from tff_ssl.errors import ConfigurationError
+
+    loaded = {}
+    for name, folder in folders.items():
+        try:
+            loaded[name] = export.load_encoder(run_folder.encoder_of(folder))
+        except ConfigurationError as error:
+            flag = "--run" if args.run else "--encoders"
+            raise ConfigurationError(f"{flag}: {name}: {error}") from error
+    return loaded
+
+
+def _choose_images(dataset, args: flags.FlagValues):
+    """At most `--max_images` images of the split, as a `Split`."""
+    import numpy as np
+
+    from tff_ssl.errors import ConfigurationError
+    from tff_ssl.evaluation import labels
+
+    split = dataset.test if args.images == "test" else dataset.train
+    if len(split) < 2:
+        raise ConfigurationError(
+            f"--images={args.images}: --dataset={args.dataset} has {len(split)} such images"
+        )
+    rng = np.random.default_rng(args.seed)
+    known = np.flatnonzero(split.labels >= 0)
+    candidates = known if len(known) > 1 else np.arange(len(split))
+    count = min(args.max_images, len(candidates))
+    if len(known) > 1 and count >= len(np.unique(split.labels[known])):
+        return split.take(labels.draw_labels(split.labels, rng, total=count))
+    return split.take(np.sort(rng.choice(candidates, count, replace=False)))
+
+
+def _encode(loaded: dict[str, Any], folders: dict[str, pathlib.Path], images) -> list[Encoder]:
+    """Applies all encoders to the images.
+
+    Raises:
+      ConfigurationError: If features are not finite or not of one size; the message has the name.
+    """
+    from tff_ssl.errors import ConfigurationError
+    from tff_ssl.evaluation import features, labels
+
+    encoders: list[Encoder] = []
+    for name, encoder in loaded.items():
+        try:
+            h = labels.finite_features(name, features.extract(encoder, images.images))
+        except ValueError as error:
+            raise ConfigurationError(f"encoder {name}: {error}") from error
+        if encoders and h.shape[1] != encoders[0].features.shape[1]:
+            raise ConfigurationError(
+                f"encoder {name} has {h.shape[1]} features and {encoders[0].name} has "
+                f"{encoders[0].features.shape[1]}: they lie in no common space"
+            )
+        encoders.append(Encoder(name, folders[name], encoder.weights, encoder.weight_names, h))
+    return encoders
+
+
+def _compare(a: Encoder, b: Encoder) -> dict[str, Any]:
+    """The figures of a pair; those of the weights are None where the structures differ."""
+    import tensorflow as tf
+
+    from tff_ssl.errors import ConfigurationError
+    from tff_ssl.losses import cka, cosine
+
+    weights: dict[str, Any]
+    try:
+        weights = {
+            "weights": _distances(a, b, "trainable"),
+            "moving_averages": _distances(a, b, "non_trainable"),
+        }
+    except ConfigurationError as error:
+        weights = {"weights": None, "moving_averages": None, "structures_differ": str(error)}
+    return {
+        "encoders": [a.name, b.name],
+        **weights,
+        "linear_cka": float(cka.linear_cka(a.features, b.features)),
+        "mean_cosine": float(tf.reduce_mean(cosine.cosine(a.features, b.features))),
+    }
+
+
+def _distances(a: Encoder, b: Encoder, kind: str) -> dict[str, Any]:
+    """d_w and the distance of each layer, of one kind of weights."""
+    from tff_ssl.evaluation import weight_distances
+
+    ours, theirs, names = (getattr(w, kind) for w in (a.weights, b.weights, a.weight_names))
+    layers = weight_distances.layer_distances(ours, theirs)
+    return {
+        "distance": float(layers.sum()),
+        "layers": dict(zip(names, layers.tolist(), strict=True)),
+    }
+
+
+def _plane(encoders: list[Encoder], args: flags.FlagValues):
+    """The `FeatureMap` of all encoders' features together, one encoder after the other."""
+    import numpy as np
+
+    from tff_ssl.evaluation import feature_map
+
+    together = np.concatenate([encoder.features for encoder in encoders])
+    print(f"placing {len(together):,} features in the plane", flush=True)
+    return feature_map.feature_map(together, args.seed)
+
+
+def _write(
+    folder: pathlib.Path,
+    report: dict[str, Any],
+    encoders: list[Encoder],
+    plane,
+    images,
+    classes,
+    what,
+) -> list[pathlib.Path]:
+    """Writes the files; their paths."""
+    import numpy as np
+
+    from launch import feature_picture, run_folder
+
+    of_encoders = np.split(plane.points, len(encoders))
+    points = {encoder.name: p for encoder, p in zip(encoders, of_encoders, strict=True)}
+    title = (
+        f"Features of {what}: PCA to {plane.components} dimensions "
+        f"({plane.explained_variance:.0%} of the variance), then t-SNE"
+    )
+    with_first = [
+        pair
+        for pair in report["pairs"]
+        if pair["encoders"][0] == encoders[0].name and pair["weights"]
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    feature_picture.draw_features(points, images.labels, classes, folder / "features.png", title)
+    if with_first:
+        feature_picture.draw_distances(with_first, folder / "distances.png")
+    run_folder.write_json(folder / "visualize.json", report)
+    names = ["features.png", *(["distances.png"] if with_first else []), "visualize.json"]
+    return [folder / name for name in names]
+
+
+def _print_table(pairs: list[dict[str, Any]]) -> None:
+    titles = [", ".join(pair["encoders"]) for pair in pairs]
+    width = max(map(len, titles)) + 2
+    print(f"\n{'':{width}}{'d_w':>12}{'moving averages':>18}{'linear CKA':>13}{'mean cosine':>13}")
+    for title, pair in zip(titles, pairs, strict=True):
+        weights, moving = (_distance(pair[kind]) for kind in ("weights", "moving_averages"))
+        print(
+            f"{title:{width}}{weights:>12}{moving:>18}{pair['linear_cka']:13.4f}"
+            f"{pair['mean_cosine']:13.4f}"
+        )
+    unlike = [(t, p) for t, p in zip(titles, pairs, strict=True) if "structures_differ" in p]
+    if unlike:
+        title, pair = unlike[0]
+        more = f"; likewise {len(unlike) - 1} more" if len(unlike) > 1 else ""
+        print(f"no distances between unlike structures: {title}: {pair['structures_differ']}{more}")
+    print()
+
+
+def _distance(figures: dict[str, Any] | None) -> str:
+    return f"{figures['distance']:.4f}" if figures and figures["layers"] else "-"
+
+
+if __name__ == "__main__":
+    app.run(main)

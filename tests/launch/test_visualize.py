@@ -1,0 +1,125 @@
+"""`launch.visualize` on tiny encoders: its table, files and errors."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tff_ssl import export
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+
+BATCH = DualEncoder("tiny", (16, 16, 1), projector=(8,), norm="batch")
+IMAGE = (8, 8, 1)  # That of the digits.
+
+
+def script(project_root, *arguments, check=True):
+    done = subprocess.run(
+        [sys.executable, "-m", "launch.visualize", *arguments],
+        cwd=project_root,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def moved(weights):
+    """Other weights: the first layer is 3 away, the second 4, the first average 0.5."""
+    first, second, *rest = weights.trainable
+    shift = np.zeros(first.shape, np.float32)
+    shift.flat[:9] = 1
+    shift_second = np.zeros(second.shape, np.float32)
+    shift_second.flat[0] = -4
+    average, *averages = weights.non_trainable
+    shift_average = np.zeros(average.shape, np.float32)
+    shift_average.flat[1] = 0.5
+    return Weights(
+        (first + shift, second + shift_second, *rest), (average + shift_average, *averages)
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """What `pretrain --personalized_clients=2` leaves; client 1 equals the global encoder."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    weights = BATCH.init(0)
+    for part, own in ((".", weights), ("clients/0", moved(weights)), ("clients/1", weights)):
+        (folder / part).mkdir(parents=True)
+        export.save_encoder(folder / part / "encoder", BATCH, own, IMAGE, view_size=16)
+    (folder / "config.json").write_text(json.dumps({"flags": {"dataset": "digits", "alpha": 3}}))
+    return folder
+
+
+@pytest.mark.slow
+def test_a_run_and_its_clients(project_root, run, tmp_path):
+    flags = [f"--run={run}", "--max_images=45", f"--output_dir={tmp_path}"]
+    done = script(project_root, *flags)
+    assert done.stderr == ""
+    assert "global, client 0, client 1 on 45 test images of digits" in done.stdout
+    report = json.loads((tmp_path / "visualize.json").read_text())
+    assert report["flags"]["max_images"] == 45
+    assert list(report["encoders"]) == ["global", "client 0", "client 1"]
+    pairs = {tuple(pair["encoders"]): pair for pair in report["pairs"]}
+    assert len(pairs) == 3
+    apart = pairs["global", "client 0"]
+    names = [spec.name for spec in BATCH.without_heads(BATCH.init(0))[0].trainable_specs]
+    layers = apart["weights"]["layers"]
+    assert list(layers) == names
+    assert list(layers.values()) == pytest.approx([3, 4, *[0] * (len(names) - 2)], abs=1e-6)
+    assert apart["weights"]["distance"] == pytest.approx(7)
+    assert apart["moving_averages"]["distance"] == pytest.approx(0.5)
+    assert apart["mean_cosine"] < 0.999
+    equal = pairs["global", "client 1"]
+    assert equal["weights"]["distance"] == equal["moving_averages"]["distance"] == 0
+    assert equal["linear_cka"] == pytest.approx(1, abs=1e-5)
+    assert equal["mean_cosine"] == pytest.approx(1, abs=1e-5)
+    row = next(line for line in done.stdout.splitlines() if line.startswith("global, client 0 "))
+    assert row.split()[3:5] == ["7.0000", "0.5000"]
+    for name in ("features.png", "distances.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+        assert str(tmp_path / name) in done.stdout
+
+
+@pytest.mark.slow
+def test_unlike_structures_have_features_but_no_distances(project_root, run, tmp_path):
+    group = DualEncoder("tiny", (16, 16, 1))
+    export.save_encoder(tmp_path / "group", group, group.init(1), IMAGE, view_size=16)
+    output = tmp_path / "out"
+    encoders = f"--encoders=batch={run}/clients/0/encoder,group={tmp_path}/group"
+    done = script(
+        project_root, encoders, "--images=train", "--max_images=9", f"--output_dir={output}"
+    )
+    assert "on 9 train images of digits" in done.stdout  # Fewer images than classes.
+    assert sum("unlike structures: batch, group" in text for text in done.stdout.split("\n")) == 1
+    (pair,) = json.loads((output / "visualize.json").read_text())["pairs"]
+    assert pair["weights"] is pair["moving_averages"] is None
+    assert 0 < pair["linear_cka"] < 1
+    assert {path.name for path in output.iterdir()} == {"features.png", "visualize.json"}
+
+
+@pytest.mark.slow
+def test_mistakes_are_one_line(project_root, run, tmp_path):
+    small = DualEncoder("small", (16, 16, 1))
+    export.save_encoder(tmp_path / "small", small, small.init(1), IMAGE, view_size=16)
+    export.save_encoder(tmp_path / "large", BATCH, BATCH.init(1), (16, 16, 1), None)
+    output = tmp_path / "out"
+    for named, flags in (
+        ("--encoders=NAME=FOLDER", []),
+        ("--encoders=NAME=FOLDER", [f"--run={run}", f"--encoders=a={run}"]),
+        ("two encoders or more", [f"--encoders=a={run}"]),
+        (f"got '{run}'", [f"--encoders=a={run},{run}"]),
+        ("two encoders called a", [f"--encoders=a={run},a={run}"]),
+        ("--personalized_clients", [f"--run={run}/clients/0"]),
+        ("b: /nonexistent holds no encoder", [f"--encoders=a={run},b=/nonexistent"]),
+        ("encoder b has 128 features", [f"--encoders=a={run},b={tmp_path}/small"]),
+        ("encoder b takes images of 16x16x1", [f"--encoders=a={run},b={tmp_path}/large"]),
+    ):
+        done = script(project_root, f"--output_dir={output}", *flags, check=False)
+        assert done.returncode != 0
+        assert named in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+        assert not output.exists()

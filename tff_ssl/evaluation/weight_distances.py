@@ -1,0 +1,39 @@
+"""How far apart two networks' weights are, layer by layer (Dec-SSL paper, appendix B.3)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tff_ssl.errors import ConfigurationError
+
+
+def layer_distances(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:
+    """The l2 norm of the difference in each layer, where a layer is a weight tensor.
+
+    The sum over the layers is d_w(a, b) of the Dec-SSL paper (appendix B.3), its surrogate for
+    the drift of models.
+
+    Args:
+      a: The weights of one network, of any shapes.
+      b: Those of another network with the same structure.
+
+    Returns:
+      float64 [layers].
+
+    Raises:
+      ConfigurationError: If the structures differ.
+    """
+    _check_structures(a, b)
+    # In float64: a layer of millions of float32 would lose digits of its sum of squares.
+    return np.array(
+        [np.linalg.norm(np.subtract(v, w, dtype=np.float64)) for v, w in zip(a, b, strict=True)]
+    )
+
+
+def _check_structures(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> None:
+    if len(a) != len(b):
+        raise ConfigurationError(f"they have {len(a)} and {len(b)} layers")
+    for number, (v, w) in enumerate(zip(a, b, strict=True), 1):
+        if np.shape(v) != np.shape(w):
+            theirs = " and ".join("x".join(map(str, np.shape(x))) or "scalar" for x in (v, w))
+            raise ConfigurationError(f"their layer {number} of {len(a)} has shapes {theirs}")

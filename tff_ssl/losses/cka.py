@@ -1,0 +1,41 @@
+"""Linear centred kernel alignment (Kornblith et al. 2019, arXiv:1905.00414, section 3).
+
+CKA compares what two networks make of the same inputs through the similarities between the inputs,
+so the networks' features may differ in size, and it is blind to rotations, reflections and scale.
+"""
+
+import tensorflow as tf
+
+# The least squared Frobenius norm of features that counts as one, and of their normalized products.
+_EPSILON = 1e-12
+
+
+def linear_cka(x: tf.Tensor, y: tf.Tensor, uncentred: bool = False) -> tf.Tensor:
+    """|| X^T Y ||^2 / (|| X^T X || || Y^T Y ||) (Frobenius), of features of the same n inputs.
+
+    It equals HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)) of the kernels K = X X^T and L = Y Y^T, but
+    never holds anything of size n x n.
+
+    Args:
+      x: Features of one network, float32 [n, d] with n >= 1; n >= 2 where they are centred.
+      y: Features of another one, float32 [n, e].
+      uncentred: Whether features are taken as they are. Else their mean over the n inputs is
+        subtracted first, which makes CKA blind to an offset too.
+
+    Returns:
+      float32 scalar in [0, 1], 1 for equal features; 0, with finite gradients, where the features
+      of one network do not vary.
+    """
+    x, y = (_unit(m if uncentred else m - tf.reduce_mean(m, 0)) for m in (x, y))
+    scale = _squared_norm(x, x) * _squared_norm(y, y)
+    return _squared_norm(x, y) * tf.math.rsqrt(tf.maximum(scale, _EPSILON))
+
+
+def _unit(x: tf.Tensor) -> tf.Tensor:
+    """Frobenius norm 1, or less where it is hardly above zero: fourth powers keep in range."""
+    return x * tf.math.rsqrt(tf.maximum(tf.reduce_sum(tf.square(x)), _EPSILON))
+
+
+def _squared_norm(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """|| X^T Y ||^2, [n, d] and [n, e] -> []."""
+    return tf.reduce_sum(tf.square(tf.matmul(x, y, transpose_a=True)))
