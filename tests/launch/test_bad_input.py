@@ -16,7 +16,7 @@ def fails(monkeypatch, capsys, flags):
     """Runs `pretrain` with flags that must not work; what it writes to stderr."""
     monkeypatch.setattr(sys, "argv", ["pretrain", *flags])
     with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
-        app.run(pretrain.main, digits_preset="digits_dcco")
+        app.run(pretrain.main, digits_preset=lambda _: "digits_dcco")
     absl_flags.FLAGS.unparse_flags()
     message = end.value.code if isinstance(end.value.code, str) else capsys.readouterr().err
     assert end.value.code != 0
