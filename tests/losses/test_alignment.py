@@ -1,0 +1,145 @@
+"""Hetero-SSFL's proximal term against the plain formula with n x n kernels, in float64."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tff_ssl.losses import alignment
+
+
+def plain_cka(a, clients, weights, centred=True):
+    """CKA of the kernels as matrices: <HKH, HLH> / (|HKH| |HLH|)."""
+    n = len(a)
+    h = np.eye(n) - 1 / n if centred else np.eye(n)
+    k = h @ (a @ a.T) @ h
+    mean = h @ sum(w * c @ c.T for w, c in zip(weights, clients, strict=True)) @ h
+    return np.sum(k * mean) / (np.linalg.norm(k) * np.linalg.norm(mean))
+
+
+def representations(n, widths, seed, offset=0.5):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(offset, 1.0, (n, d)).astype(np.float32) for d in widths]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(2, 40),
+    widths=st.lists(st.integers(1, 9), min_size=2, max_size=5),
+    seed=st.integers(0, 1000),
+    centred=st.booleans(),
+)
+def test_equals_the_plain_formula(n, widths, seed, centred):
+    a, *clients = representations(n, widths, seed)
+    weights = np.random.default_rng(seed).uniform(0.1, 2, len(clients))
+    found = alignment.cka_with_mean_kernel(a, alignment.stack(clients, weights), centred)
+    expected = plain_cka(a.astype(float), [c.astype(float) for c in clients], weights, centred)
+    assert float(found) == pytest.approx(expected, abs=1e-5)
+    term = alignment.proximal_term(a, alignment.stack(clients, weights), 0.5, centred)
+    assert float(term) == pytest.approx(0.5 * (1 - expected), abs=1e-5)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_gradient_equals_finite_differences(centred):
+    a, *clients = representations(7, [3, 4, 2], 0)
+    weights = [0.3, 0.7]
+    stacked = alignment.stack(clients, weights)
+    a = tf.constant(a)
+    with tf.GradientTape() as tape:
+        tape.watch(a)
+        value = alignment.proximal_term(a, stacked, 0.5, centred)
+    gradient = tape.gradient(value, a).numpy()
+    clients = [c.astype(float) for c in clients]
+    for position in np.ndindex(7, 3):
+        moved = []
+        for sign in (1, -1):
+            x = a.numpy().astype(float)
+            x[position] += sign * 1e-5
+            moved.append(0.5 * (1 - plain_cka(x, clients, weights, centred)))
+        expected = (moved[0] - moved[1]) / 2e-5
+        assert gradient[position] == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+def test_a_step_along_the_gradient_brings_clients_together():
+    a, *clients = (tf.constant(x) for x in representations(20, [4, 6, 5], 1))
+    stacked = alignment.stack(clients, [0.5, 0.5])
+    before = float(alignment.cka_with_mean_kernel(a, stacked))
+    for _ in range(50):
+        with tf.GradientTape() as tape:
+            tape.watch(a)
+            value = alignment.proximal_term(a, stacked, 1.0)
+        a -= 5.0 * tape.gradient(value, a)
+    assert float(alignment.cka_with_mean_kernel(a, stacked)) > before + 0.1
+
+
+def test_no_gradient_flows_into_the_mean_kernel():
+    a, *clients = (tf.constant(x) for x in representations(9, [3, 4, 5], 2))
+    with tf.GradientTape() as tape:
+        tape.watch([a, *clients])
+        value = alignment.proximal_term(a, alignment.stack(clients, [0.5, 0.5]), 1.0)
+    own, *others = tape.gradient(value, [a, *clients])
+    assert float(tf.reduce_max(tf.abs(own))) > 1e-3
+    assert others == [None, None]
+
+
+def test_known_properties():
+    a, b = representations(30, [5, 8], 3)
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0].astype(np.float32)
+    itself = alignment.stack([a], [1.0])
+    other = alignment.stack([b], [1.0])
+    assert float(alignment.cka_with_mean_kernel(a, itself)) == pytest.approx(1, abs=1e-5)
+    value = float(alignment.cka_with_mean_kernel(a, other))
+    assert 0 < value < 0.9
+    for changed in (a @ rotation, 1e-4 * a, 1e4 * a, a + 7):
+        found = float(alignment.cka_with_mean_kernel(changed, other))
+        assert found == pytest.approx(value, rel=1e-3)
+    shifted = float(alignment.cka_with_mean_kernel(a + 7, other, centred=False))
+    assert shifted != pytest.approx(value, rel=1e-2)
+    # Weights count: all on the client itself, or all on another; only their ratios do.
+    both = [alignment.stack([a, b], weights) for weights in ([1, 0], [0, 1], [0.2, 0.6], [1, 3])]
+    found = [float(alignment.cka_with_mean_kernel(a, stacked)) for stacked in both]
+    assert found[:2] == pytest.approx([1, value], abs=1e-5)
+    assert found[2] == pytest.approx(found[3], abs=1e-5)
+
+
+# 123.4 in float32, give or take the last bit.
+ROUNDED = 123.4 + 8e-6 * (np.arange(18).reshape(6, 3) % 2)
+
+
+@pytest.mark.parametrize("own", [np.zeros((6, 3)), np.full((6, 3), 123.4), ROUNDED])
+def test_collapsed_representations_have_distance_1_and_no_gradient(own):
+    a = tf.constant(own, tf.float32)
+    (other,) = representations(6, [4], 0)
+    with tf.GradientTape() as tape:
+        tape.watch(a)
+        value = alignment.proximal_term(a, alignment.stack([other], [1.0]), 0.5)
+    assert float(value) == 0.5
+    np.testing.assert_array_equal(tape.gradient(value, a), np.zeros((6, 3)))
+    # And the other way round: nothing to align with.
+    assert float(alignment.proximal_term(other, alignment.stack([a], [1.0]), 0.5)) == 0.5
+
+
+@pytest.mark.parametrize("shape", [(5, 2100), (2100, 5), (1500, 1300), (1, 1)])
+def test_kernel_norms_from_blocks(shape):
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    small = x.T @ x if shape[0] > shape[1] else x @ x.T
+    expected = np.sum(np.square(small.astype(np.float64)))
+    assert float(alignment.squared_kernel_norm(tf.constant(x))) == pytest.approx(expected, rel=1e-4)
+
+
+def test_bad_arguments_are_refused():
+    a, b = representations(4, [2, 3], 0)
+    with pytest.raises(ValueError, match="1 weights for 2 clients"):
+        alignment.stack([a, b], [1.0])
+    with pytest.raises(ValueError, match="must not be negative, and not all 0"):
+        alignment.stack([a, b], [1.0, -1.0])
+    with pytest.raises(ValueError, match="must not be negative, and not all 0"):
+        alignment.stack([a, b], [0.0, 0.0])
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2])])
+    def unknown(x):
+        return alignment.squared_kernel_norm(x)
+
+    with pytest.raises(ValueError, match=r"need a known shape \[n, d\]"):
+        unknown(a)
