@@ -17,6 +17,8 @@ from tff_ssl.models.two_towers import Model
 
 _MONITOR_EXAMPLES = 2000
 _MONITOR_SEED = 0
+_SCALING_CASES = 5000
+_SCALING_SEED = 0
 _SAME = 0.01  # Accuracies this close are shown once.
 _BASELINES = ("random_encoder", "raw_pixels")
 
@@ -137,18 +139,25 @@ def probe(
     """
     if len(dataset.test) == 0 or not np.any(dataset.train.labels >= 0):
         return []
-    train, test = cases_of(dataset.train, args), cases_of(dataset.test, args)
+    known, test = cases_of(dataset.train, args), cases_of(dataset.test, args)
+    counts = parse_label_counts(args)
+    drawn = [
+        [draw(known.labels, count, [args.seed, i]) for i in range(args.label_draws)]
+        for count in counts
+    ]
+    used = _used(len(known.labels), [chosen for draws in drawn for chosen in draws])
+    indices, train = known.take(used)
+    images = dataset.train.images[indices]
     flip = args.probe == "lars" and dataset.name != "digits"  # A mirrored digit is no digit.
 
     def feature_set(of_images):
         def pooled(images, of_cases):
             return cases.average(of_images(images), of_cases)
 
-        mirrored = dataset.train.images[:, :, ::-1]
         return linear_probe.FeatureSet(
-            pooled(dataset.train.images, train),
+            pooled(images, train),
             pooled(dataset.test.images, test),
-            pooled(mirrored, train) if flip else None,
+            pooled(images[:, :, ::-1], train) if flip else None,
         )
 
     kinds = {
@@ -165,14 +174,23 @@ def probe(
                 test.labels,
                 dataset=dataset.name,
                 seed=args.seed,
-                draws=args.label_draws,
+                drawn=[np.searchsorted(used, chosen) for chosen in draws],
                 method=args.probe,
-                **count,
+                labels_per_class=count.get("labels_per_class"),
             )
-            for count in parse_label_counts(args)
+            for count, draws in zip(counts, drawn, strict=True)
         ]
     except ValueError as error:
         raise ConfigurationError(f"--labels or --labels_per_class: {error}") from error
+
+
+def _used(size: int, drawn: list[np.ndarray]) -> np.ndarray:
+    """The training cases that a probe looks at: those drawn, and a sample for the scaling.
+
+    The encodings of all of a large data set would cost more than the probes.
+    """
+    sample = np.random.default_rng(_SCALING_SEED).permutation(size)[:_SCALING_CASES]
+    return np.unique(np.concatenate([sample, *drawn]))
 
 
 def knn_results(

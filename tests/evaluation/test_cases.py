@@ -19,6 +19,14 @@ def test_average_is_the_mean_over_a_cases_images():
         assert set(grouped.images_of(np.array([k]))[0]) == set(np.flatnonzero(names == name))
 
 
+def test_some_cases_by_themselves():
+    grouped = cases.group(np.array(["b", "a", "b", "c", "a"]), np.array([1, 0, 1, -1, 0]))
+    images, part = grouped.take(np.array([2, 0]))
+    np.testing.assert_array_equal(images, [3, 1, 4])
+    np.testing.assert_array_equal(part.of_image, [0, 1, 1])
+    np.testing.assert_array_equal(part.labels, [-1, 0])
+
+
 def test_each_image_alone_changes_nothing():
     labels = np.array([2, 0, 1])
     alone = cases.each_image(labels)

@@ -50,6 +50,14 @@ def test_the_result_has_the_agreed_shape_and_is_json():
     assert (result["labels"], result["labels_per_class"], result["draws"]) == (8, 2, 4)
 
 
+def test_labels_may_be_drawn_before():
+    drawn = [
+        labelling.draw_labels(TRAIN_LABELS, np.random.default_rng([3, i]), per_class=2)
+        for i in range(4)
+    ]
+    assert compare(labels_per_class=2, draws=4) == compare(labels_per_class=2, drawn=drawn)
+
+
 @pytest.mark.parametrize("method", ["logistic", "lars"])
 def test_equals_single_probes_on_the_same_draws(method):
     result = compare(labels_per_class=2, draws=3, method=method)

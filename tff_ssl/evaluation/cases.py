@@ -25,6 +25,12 @@ class Cases(NamedTuple):
         starts = np.searchsorted(self.of_image[order], np.arange(len(self.labels) + 1))
         return [order[starts[c] : starts[c + 1]] for c in cases]
 
+    def take(self, cases: np.ndarray) -> tuple[np.ndarray, "Cases"]:
+        """The indices of the images of some cases, case by case, and these cases by themselves."""
+        images = self.images_of(cases)
+        of_image = np.repeat(np.arange(len(cases)), [len(indices) for indices in images])
+        return np.concatenate(images), Cases(of_image, self.labels[cases])
+
 
 def each_image(labels: np.ndarray) -> Cases:
     """Every image is a case of its own."""

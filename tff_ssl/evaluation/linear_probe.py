@@ -4,7 +4,7 @@ An accuracy says little alone. Each result therefore holds that of the same prob
 draws of labels, on other features of the same images: the untrained encoder and raw pixels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ class FeatureSet(NamedTuple):
     """One kind of features of the same training and test images.
 
     Attributes:
-      train: [n, d], of all training images, labelled or not.
+      train: [n, d], of training images, labelled or not.
       test: [m, d].
       flipped_train: [n, d], of the training images mirrored left to right, for `lars`; or None.
     """
@@ -40,13 +40,14 @@ def few_label_comparison(
     labels_per_class: int | None = None,
     labels: int | None = None,
     draws: int = 5,
+    drawn: Sequence[np.ndarray] | None = None,
     method: Literal["logistic", "lars"] = "logistic",
     scaling: feature_scaling.Scaling = "global",
 ) -> dict[str, Any]:
     """Probes every feature set on the same draws of labels and returns an entry of `result.json`.
 
     Draw i uses the generator seeded with (seed, i), so a draw does not depend on how many there
-    are. The scaling is fitted on all training images, without labels, alike for every set.
+    are. The scaling is fitted on the training images given, without labels, alike for every set.
 
     Args:
       feature_sets: By name; `encoder` and any number of baselines, by convention
@@ -59,6 +60,7 @@ def few_label_comparison(
       labels: so many in all, split evenly over the classes; with neither, all of them.
       draws: The number of draws, >= 1. With all labels and `logistic` they would be equal: one is
         made.
+      drawn: The examples whose labels are used, int [labels] for each draw, instead of drawing.
       method: `logistic` (quick) or `lars` (the DCCO paper's).
       scaling: See `scaling.fit_scaler`.
 
@@ -82,7 +84,7 @@ def few_label_comparison(
     if labels is None and labels_per_class is None:
         labels = int((train_labels != labelling.UNLABELLED).sum())
         draws = 1 if method == "logistic" else draws
-    drawn = [
+    drawn = drawn or [
         labelling.draw_labels(
             train_labels, np.random.default_rng([seed, i]), per_class=labels_per_class, total=labels
         )
@@ -104,7 +106,7 @@ def few_label_comparison(
         "dataset": dataset,
         "labels": len(drawn[0]),
         "labels_per_class": labels_per_class,
-        "draws": draws,
+        "draws": len(drawn),
         **summaries.pop(ENCODER),
         "baselines": summaries,
     }
