@@ -34,16 +34,10 @@ with execution.local_worker() as worker:
 """
 
 
-def listening_ports():
-    """Local addresses on which anything listens in this network namespace."""
-    found = set()
-    for table in ("tcp", "tcp6"):
-        path = pathlib.Path("/proc/net") / table
-        for line in path.read_text().splitlines()[1:] if path.exists() else ():
-            local, _, state = line.split()[1:4]
-            if state == "0A":
-                found.add(local)
-    return found
+def listening_ports(*pids):
+    """TCP addresses on which these processes listen."""
+    connections = [c for pid in pids for c in psutil.Process(pid).net_connections("tcp")]
+    return [c.laddr for c in connections if c.status == psutil.CONN_LISTEN]
 
 
 def worker_pid(relay_pid):
@@ -61,6 +55,15 @@ def wait_until_gone(*pids):
 
 def socket_folders():
     return set(pathlib.Path(tempfile.gettempdir()).glob("tff_ssl_worker_*"))
+
+
+@pytest.fixture
+def own_temporary_folder(monkeypatch):
+    """An empty place for temporary files, whatever else runs; a socket's path must be short."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield
 
 
 def start(end):
@@ -88,9 +91,10 @@ def start(end):
         ("time.sleep(60)", signal.SIGKILL, -signal.SIGKILL),
     ],
 )
+@pytest.mark.usefixtures("own_temporary_folder")
 def test_the_worker_never_outlives_the_program(end, signal_number, code):
-    before = socket_folders()
     process, pids = start(end)
+    assert socket_folders()
     if signal_number is not None:
         process.send_signal(signal_number)
     # Reading to the end of the pipe would hang if the worker held it open.
@@ -98,7 +102,7 @@ def test_the_worker_never_outlives_the_program(end, signal_number, code):
     assert process.returncode == code
     assert wait_until_gone(*pids)
     time.sleep(0.2)
-    assert socket_folders() <= before
+    assert not socket_folders()
 
 
 @pytest.mark.slow
@@ -116,20 +120,22 @@ def add_one(x):
 
 
 def test_nothing_listens_where_others_could_reach_it():
-    before = listening_ports()
     with execution.local_worker() as worker:
         assert add_one(41) == 42
         if worker.open_port is not None:
             pytest.skip("this system forbids private networks")
-        assert listening_ports() <= before
+        assert not listening_ports(os.getpid(), worker.relay_pid)
         pid = worker_pid(worker.relay_pid)
         assert os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net")
 
 
-def test_the_socket_is_for_this_user_only(worker):
-    folder = max(socket_folders(), key=lambda p: p.stat().st_mtime)
-    assert folder.stat().st_mode & 0o077 == 0
-    assert (folder / "worker.sock").stat().st_mode & 0o077 == 0
+@pytest.mark.usefixtures("own_temporary_folder")
+def test_the_socket_is_for_this_user_only():
+    with execution.local_worker():
+        assert add_one(1) == 2
+        (folder,) = socket_folders()
+        assert folder.stat().st_mode & 0o077 == 0
+        assert (folder / "worker.sock").stat().st_mode & 0o077 == 0
 
 
 def test_without_namespaces_one_warning_names_the_open_port(caplog):
@@ -140,6 +146,7 @@ def test_without_namespaces_one_warning_names_the_open_port(caplog):
         assert add_one(1) == 2
         with socket.create_connection(("127.0.0.1", worker.open_port)):
             pass
+        assert listening_ports(worker_pid(worker.relay_pid))
     warnings = [
         record.getMessage() for record in caplog.records if "network" in record.getMessage()
     ]
@@ -155,13 +162,13 @@ def test_a_lost_worker_is_an_error_and_not_a_hang():
             add_one(1)
 
 
+@pytest.mark.usefixtures("own_temporary_folder")
 def test_a_worker_that_cannot_start_says_why(monkeypatch, tmp_path):
     fake = tmp_path / "data" / "worker_binary"
     fake.parent.mkdir()
     fake.write_text("#!/bin/sh\necho no space for a worker >&2\nexit 3\n")
     fake.chmod(0o755)
     monkeypatch.setattr(tff, "__file__", str(tmp_path / "__init__.py"))
-    before = socket_folders()
     with pytest.raises(OSError, match=r"ended with code 3; .*no space for a worker"):
         execution.LocalWorker()
-    assert socket_folders() <= before
+    assert not socket_folders()

@@ -77,6 +77,8 @@ class Program:
                     simulation.saved(state)
                     saved = done
         except KeyboardInterrupt:
+            # The row of a round that was stopped before it counted.
+            trim_metrics(self._metrics_path, done)
             if done > saved:
                 self._save(state, done)
                 simulation.saved(state)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -14,6 +15,8 @@ import pytest
 import tensorflow as tf
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
+# What this process starts is known by it, whatever else runs on the machine.
+MARKED = os.environ | {"STARTED_BY_TESTS": str(os.getpid())}
 FEW = ["--rounds=6", "--checkpoint_every=2", "--eval_every=3", "--label_draws=2", "--seed=3"]
 
 
@@ -29,12 +32,28 @@ def run(script, *flags, **options):
         text=True,
         stdin=subprocess.DEVNULL,
         timeout=200,
+        env=MARKED,
         **options,
     )
 
 
 def workers():
-    return {p.pid for p in psutil.process_iter(["name"]) if "worker_binary" in p.info["name"]}
+    """The local TFF workers that scripts of these tests started and that still run."""
+    return [p for p in psutil.process_iter(["name", "environ"]) if is_ours(p.info)]
+
+
+def is_ours(process):
+    # A process that just ended has no environment.
+    environment = process["environ"] or {}
+    mark = environment.get("STARTED_BY_TESTS")
+    return "worker_binary" in process["name"] and mark == MARKED["STARTED_BY_TESTS"]
+
+
+def eventually(condition, seconds=150):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
 
 
 def rows(folder):
@@ -52,10 +71,9 @@ def encoder(folder):
 def finished(tmp_path_factory):
     """A finished run of few rounds: its folder, and what it printed."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    before = workers()
     result = run("pretrain", f"--output_dir={folder}", *FEW)
     assert result.returncode == 0, result.stderr
-    assert workers() <= before
+    assert not workers()
     return folder, result
 
 
@@ -114,24 +132,18 @@ def test_metrics_have_one_row_a_round_with_what_the_rounds_did(finished):
 def test_killed_and_resumed_equals_never_stopped(finished, tmp_path):
     expected, _ = finished
     folder = tmp_path / "killed"
-    before = workers()
     process = subprocess.Popen(
         command("pretrain", f"--output_dir={folder}", *FEW),
         cwd=ROOT,
+        env=MARKED,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 150
-    while time.monotonic() < deadline:
-        if (folder / "metrics.csv").exists() and len(rows(folder)) >= 3:
-            break
-        time.sleep(0.02)
+    assert eventually(lambda: (folder / "metrics.csv").exists() and len(rows(folder)) >= 3)
+    assert workers()
     process.send_signal(signal.SIGKILL)
     process.wait()
-    deadline = time.monotonic() + 10
-    while workers() - before and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert workers() <= before
+    assert eventually(lambda: not workers(), seconds=10)
     assert not (folder / "result.json").exists()
 
     refused = run("pretrain", f"--output_dir={folder}", *FEW)
@@ -159,19 +171,15 @@ def test_killed_and_resumed_equals_never_stopped(finished, tmp_path):
 def test_a_stopped_run_saves_a_checkpoint_and_says_so(tmp_path, signal_number):
     folder = tmp_path / "stopped"
     flags = ["--rounds=500", "--checkpoint_every=400", "--eval_every=0", f"--output_dir={folder}"]
-    before = workers()
     process = subprocess.Popen(
         command("pretrain", *flags),
         cwd=ROOT,
+        env=MARKED,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 150
-    while time.monotonic() < deadline:
-        if (folder / "metrics.csv").exists() and len(rows(folder)) >= 2:
-            break
-        time.sleep(0.05)
+    assert eventually(lambda: (folder / "metrics.csv").exists() and len(rows(folder)) >= 2)
     process.send_signal(signal_number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -179,7 +187,7 @@ def test_a_stopped_run_saves_a_checkpoint_and_says_so(tmp_path, signal_number):
     done = len(rows(folder))
     assert f"stopped after round {done} of 500" in out
     assert (folder / "checkpoints" / f"round_{done}").is_dir()
-    assert workers() <= before
+    assert not workers()
 
 
 @pytest.mark.slow
