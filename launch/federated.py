@@ -7,7 +7,7 @@ import tensorflow_federated as tff
 from absl import flags
 
 from datasets import federated
-from launch import data, probing, run_folder, training
+from launch import aggregation, data, probing, run_folder, training
 from tff_ssl import cohort, communication, execution, hyperparameters, simulation
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.client_memory import ClientMemory
@@ -32,9 +32,11 @@ def pretrain(args: flags.FlagValues) -> None:
         data.partition_dataset(dataset, args), algorithm.min_samples(args.objective, values), args
     )
     seen = data.client_images(dataset.train, clients, args)
-    cohorts = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)
-    groups = args.fold if algorithm.folds else 0
-    cohort.fold(cohorts(0), groups)  # Complains now, not in the first round.
+    who = aggregation.participation(len(clients), args)
+    how = aggregation.choose(args, algorithm, values, len(clients), who.invited)
+    groups = args.fold if how.folds else 0
+    if not who.vary:
+        cohort.fold(who.cohorts(0), groups)  # Complains now, not in the first round.
     model = data.build_model(dataset, args, args.objective)
     element_type = tff.types.tensorflow_to_type(
         federated.element_spec(dataset.train.images.shape[1:], with_labels=supervised)
@@ -48,7 +50,7 @@ def pretrain(args: flags.FlagValues) -> None:
         args.seed,
     )
     try:
-        computations = algorithm.build(task, values)
+        computations = algorithm.build(task, values, **how.arguments)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
     if args.personalized_clients and not isinstance(computations, ClientMemory):
@@ -66,14 +68,13 @@ def pretrain(args: flags.FlagValues) -> None:
     store = folder / "clients.sqlite"
     federated.write_store(store, seen, clients)
     client_data = federated.StoredClientData(store, with_labels=supervised)
-    down, up = (
-        communication.total_bytes(types) for types in (computations.downloads, computations.uploads)
-    )
-    _announce(args, dataset, clients, skipped, model, values, groups, down, up, folder)
+    down, up = _bytes(computations)
+    _announce(args, dataset, clients, skipped, model, values, who, how, groups, down, up, folder)
     run = _simulation(
-        computations, client_data, model, cohorts, groups, len(clients), folder, down + up
+        computations, client_data, model, who, how, groups, len(clients), folder, down + up
     )
-    with execution.local_worker(_concurrent_calls(computations, args)):
+    calls = _concurrent_calls(computations, args)
+    with execution.local_worker(calls, call_seconds=args.round_timeout):
         training.train_and_probe(
             run,
             model,
@@ -89,28 +90,42 @@ def pretrain(args: flags.FlagValues) -> None:
                 "examples_left_out": len(dataset.train) - sum(map(len, clients)),
                 "bytes_down_per_client_and_round": down,
                 "bytes_up_per_client_and_round": up,
+                **how.result,
             },
         )
     store.unlink()  # Only a run that goes on needs it, and would write it again.
 
 
 def _simulation(
-    computations, client_data, model, cohorts, groups, num_clients, folder, bytes_per_client
+    computations, client_data, model, who, how, groups, num_clients, folder, bytes_per_client
 ) -> simulation.Simulation:
     group_data = client_data.group_dataset_computation
     if isinstance(computations, ClientMemory):
         return simulation.ClientMemorySimulation(
-            computations, group_data, cohorts, num_clients, folder, bytes_per_client
-        )
+            computations, group_data, who.cohorts, num_clients, folder, bytes_per_client,
+            faults=who.faults,
+        )  # fmt: skip
     return simulation.LearningProcessSimulation(
         computations.process,
         group_data,
         model,
         computations.initial_weights,
-        cohorts,
+        who.cohorts,
         groups,
         bytes_per_client,
+        stages=list(getattr(computations, "stages", {}).values()),
+        faults=who.faults,
+        cohorts_vary=who.vary,
+        epsilon=how.epsilon,
     )
+
+
+def _bytes(computations) -> tuple[int, int]:
+    """What a client receives and sends in a round, as it is encoded."""
+    if isinstance(computations, ClientMemory):
+        types = (computations.downloads, computations.uploads)
+        return communication.total_bytes(types[0]), communication.total_bytes(types[1])
+    return communication.client_bytes(computations.process.next)
 
 
 def _concurrent_calls(computations, args: flags.FlagValues) -> int | None:
@@ -145,7 +160,9 @@ def _large_enough(
     return kept, small
 
 
-def _announce(args, dataset, clients, skipped, model, values, groups, down, up, folder) -> None:
+def _announce(
+    args, dataset, clients, skipped, model, values, who, how, groups, down, up, folder
+) -> None:
     sizes = np.array([len(c) for c in clients])
     policy = data.view_policy(dataset, args, args.objective)
     left_out = f" ({skipped} smaller ones left out)" if skipped else ""
@@ -156,12 +173,24 @@ def _announce(args, dataset, clients, skipped, model, values, groups, down, up, 
         f"{_data_settings(len(dataset.train) - sizes.sum(), len(clients), args)}\n"
         f"model: {args.encoder} encoder and heads, {model.parameter_count:,} parameters, "
         f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
-        f"{args.rounds} rounds of {args.clients_per_round} clients, "
+        f"{args.rounds} rounds of {_cohort(who, args)}, "
         f"{f'folded into {groups}' if groups else 'each by itself'}; "
         f"{down / 1e6:.2f} MB down and {up / 1e6:.2f} MB up per client and round\n"
-        f"{values}\n"
+        + "".join(f"{line}\n" for line in how.summary)
+        + f"{values}\n"
         f"results go to {folder}/",
         flush=True,
+    )
+
+
+def _cohort(who: aggregation.Participation, args) -> str:
+    """Size of a cohort, and how many of it are expected to drop out."""
+    about = "about " if who.vary else ""
+    if not args.dropout:
+        return f"{about}{args.clients_per_round} clients"
+    return (
+        f"{about}{who.invited} clients, of which about {args.clients_per_round} finish "
+        f"(dropout {args.dropout:g})"
     )
 
 

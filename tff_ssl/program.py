@@ -91,7 +91,8 @@ class Program:
     def _round(self, simulation: Simulation, state: Any, done: int):
         start = time.monotonic()
         state, metrics = simulation.run_round(state, done)
-        if not math.isfinite(metrics["loss"]):
+        # A round without examples, in which no client was sampled, has no loss.
+        if not math.isfinite(metrics["loss"]) and metrics.get("samples", 1):
             raise TrainingError(
                 f"the loss of round {done + 1} is {metrics['loss']}: training diverged; a smaller "
                 f"--hparam=server_learning_rate may help (the checkpoints are of earlier rounds)"

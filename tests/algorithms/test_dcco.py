@@ -139,7 +139,7 @@ def test_the_two_halves_equal_the_round_to_the_last_bit(worker, computations):
     state = initial_state(computations.process)
     for _ in range(2):
         whole = computations.process.next(state, cohort)
-        half = computations.statistics_round.next(state, cohort)
+        half = computations.statistics_round.next(state, cohort).state
         halves = computations.update_round.next(half, cohort)
         for a, b in zip(flat(whole.state), flat(halves.state), strict=True):
             np.testing.assert_array_equal(a, b)

@@ -3,6 +3,7 @@
 Within one process, since importing TFF takes seconds; `test_scripts` has two of them from outside.
 """
 
+import pathlib
 import sys
 
 import pytest
@@ -10,6 +11,19 @@ from absl import flags as absl_flags
 from absl.testing import flagsaver
 
 from launch import app, pretrain
+
+FEDAVG = ["--algorithm=fedavg", "--objective=nt_xent", "--skip_small_clients"]
+FEDU = [
+    f"--flagfile={pathlib.Path(app.__file__).parent / 'presets' / 'digits_byol.flags'}",
+    "--algorithm=fedu",
+]
+PRIVATE = [
+    "--dp_epsilon=8",
+    "--sampling=poisson",
+    "--hparam=client_weighting=uniform",
+    "--dp_clip=1",
+    "--dp_statistics_clip=1",
+]
 
 
 def fails(monkeypatch, capsys, flags):
@@ -57,6 +71,28 @@ def fails(monkeypatch, capsys, flags):
         ("predictor", ["--algorithm=fedavg", "--objective=byol", "--predictor=7x"]),
         ("vit_tiny", ["--algorithm=fedavg", "--objective=mae"]),
         ("view_size", ["--algorithm=dcco", "--encoder=vit_tiny", "--view_size=15"]),
+        ("dropout", ["--dropout=1"]),
+        ("dropout", ["--dropout=0.99"]),
+        ("max_dropped", ["--max_dropped=2"]),
+        ("round_timeout", ["--round_timeout=0"]),
+        ("aggregator", ["--aggregator=nosuch"]),
+        ("aggregator", [*FEDU, "--aggregator=robust"]),
+        ("symmetric_statistics", ["--symmetric_statistics", "--objective=vicreg"]),
+        ("symmetric_statistics", ["--symmetric_statistics", "--towers=views"]),
+        ("symmetric_statistics", ["--symmetric_statistics", *FEDAVG]),
+        ("dp_*", [*FEDU, "--dp_epsilon=1"]),
+        ("dp_noise_multiplier must be positive", ["--dp_noise_multiplier=0"]),
+        ("either --dp_epsilon or", ["--dp_clip=1"]),
+        ("either --dp_epsilon or", [*PRIVATE, "--dp_noise_multiplier=1"]),
+        ("client_weighting=uniform", [*PRIVATE, "--hparam=client_weighting=examples"]),
+        ("sampling=poisson", [*PRIVATE, "--sampling=uniform"]),
+        ("aggregator=robust", [*PRIVATE, "--aggregator=robust"]),
+        ("dp_clip", [*PRIVATE, "--dp_clip=0"]),
+        ("dp_delta", [*PRIVATE, "--dp_delta=0.01"]),
+        ("dp_statistics_clip", [*PRIVATE[:-1]]),
+        ("dp_statistics_clip", [*PRIVATE, *FEDAVG]),
+        ("goes with --dp_noise_multiplier", [*PRIVATE, "--dp_statistics_noise_multiplier=1"]),
+        ("at least", [*PRIVATE, "--dp_epsilon=0.1", "--dp_adaptive_clipping"]),
         ("mask_ratio", ["--algorithm=fedavg", "--objective=mae", "--hparam=mask_ratio=1"]),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from tff_ssl.algorithms import dcco, dcco_one_stage, featarc, fedavg, fedbn, fedema, fedprox, fedu
 from tff_ssl.algorithms.client_memory import ClientMemory
-from tff_ssl.algorithms.task import Computations, Task
+from tff_ssl.algorithms.task import Computations
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.losses.statistics_based import STATISTICS_LOSSES
 from tff_ssl.objectives import OBJECTIVES
@@ -23,13 +23,21 @@ class Algorithm:
       objectives: Losses it can train with; its default first.
       folds: Whether clients may be folded into groups, worked on in one call, with the same result.
         Clients with memory may not.
+      aggregates: What clients send in a round to be averaged and nothing else, `statistics` or
+        `update` (a model delta): `build` takes `statistics_aggregator`, `update_aggregator` and
+        `metric_sum`. Empty where they send whole models, which can be neither clipped nor left out.
     """
 
     summary: str
     hyperparameters: type
-    build: Callable[[Task, Any], Computations | ClientMemory]
+    build: Callable[..., Computations | ClientMemory]
     objectives: tuple[str, ...]
     folds: bool
+    aggregates: tuple[str, ...] = ()
+
+    def folds_with(self, hyperparameters: Any) -> bool:
+        """`folds`, with these hyperparameters."""
+        return self.folds and getattr(hyperparameters, "folds", True)
 
     def min_samples(self, objective: str, hyperparameters: Any) -> int:
         """The smallest client that a run takes: 1 where clients share statistics."""
@@ -47,6 +55,7 @@ ALGORITHMS = {
         dcco.build_dcco,
         objectives=tuple(STATISTICS_LOSSES),
         folds=True,
+        aggregates=("statistics", "update"),
     ),
     "dcco_one_stage": Algorithm(
         "DCCO with one communication a round: the statistics of earlier rounds",
@@ -54,6 +63,7 @@ ALGORITHMS = {
         dcco_one_stage.build_dcco_one_stage,
         objectives=tuple(STATISTICS_LOSSES),
         folds=True,
+        aggregates=("statistics", "update"),
     ),
     "fedavg": Algorithm(
         "federated averaging with a local objective",
@@ -61,6 +71,7 @@ ALGORITHMS = {
         fedavg.build_fedavg,
         objectives=tuple(OBJECTIVES),
         folds=True,
+        aggregates=("update",),
     ),
     "fedprox": Algorithm(
         "federated averaging with a proximal term",
@@ -68,6 +79,7 @@ ALGORITHMS = {
         fedprox.build_fedprox,
         objectives=tuple(OBJECTIVES),
         folds=True,
+        aggregates=("update",),
     ),
     "fedbn": Algorithm(
         "federated averaging with local batch norm (Dec-SSL); or every client alone",
