@@ -116,7 +116,7 @@ def _description(row: dict[str, Any], found, lowered) -> str:
     lines = [f"{row['name']}: {row['summary']}", "=" * 80]
     lines.append("initialize.pb: () -> the state that next.pb takes first")
     lines.append(f"next.pb: {found.next.type_signature.formatted_representation()}")
-    lines.append("What passes between the server and each client, in order:")
+    lines.append("What passes between the server and each client:")
     for message in communication.messages(found.next):
         way = "down" if message.down else "up, securely summed" if message.is_secure else "up"
         size = communication.type_bytes(message.type_spec)

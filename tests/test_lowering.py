@@ -1,11 +1,13 @@
 """Lowered rounds, read back from their files, against the rounds that they came from."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import communication, lowering
+from tff_ssl import client_states, communication, lowering
 from tff_ssl.algorithms import dcco, registry
 from tff_ssl.algorithms.client_memory import ClientMemory
 
@@ -53,14 +55,22 @@ def new_states(computations, count):
 
 def paths(folder, states):
     """A path to read for each client, with its state, and one to write."""
-    from tff_ssl import client_states
-
     found = []
     for client, state in enumerate(states):
         path = str(folder / f"{client}")
         client_states.write_state(path, state)
         found.append((path, f"{path}.new"))
     return found
+
+
+def assert_states_written(folder, states, case):
+    """The round with stored states wrote what the typed round returns; takes the files away."""
+    written = sorted(folder.glob("*.new"))
+    assert len(written) == (len(states) if case == "round_with_stored_states" else 0)
+    for path, state in zip(written, states, strict=False):
+        client_states.write_state(str(folder / "expected"), state)
+        assert path.read_bytes() == (folder / "expected").read_bytes()
+        path.unlink()
 
 
 def cases(small, folder):
@@ -83,9 +93,13 @@ def cases(small, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", registry.ALGORITHMS)
 def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, tmp_path, name):
-    converted = set()
+    converted, states = set(), []
     for case, found, arguments in cases(small_algorithm(name), tmp_path):
         expected = found.next(*arguments)
+        if isinstance(small_algorithm(name).computations, ClientMemory):
+            states = states or expected.client_states  # Of the typed round, which comes first.
+        check = functools.partial(assert_states_written, tmp_path, states, case)
+        check()
         lowered = lowering.lower(found.next)
         files = lowering.save(tmp_path / case, found, lowered)
         assert all(file.stat().st_size > 0 for file in files)
@@ -96,13 +110,16 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
             sent = []
             output = run_map_reduce(forms["map_reduce"], *arguments, sent)
             assert_same_bits(output, expected)
+            check()
             assert set(sent) == {communication.client_bytes(found.next)}
         if "distribute_aggregate" in forms:
             form = forms["distribute_aggregate"]
             again = tff.backends.mapreduce.get_computation_for_distribute_aggregate_form(form)
             assert_same_bits(again(*arguments), expected)
+            check()
         if "mergeable" in forms:
             assert_same_bits(run_mergeable(forms["mergeable"], *arguments), expected)
+            check()
     # Whatever a stack takes, there is a way to run each algorithm on it.
     assert converted == lowering.FORMS.keys()
     assert_declared_bytes(name, small_algorithm(name).computations)
