@@ -1,8 +1,11 @@
 """Fixtures of all tests."""
 
+import collections
+import functools
 import os
 import pathlib
 import sys
+from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -27,3 +30,73 @@ def worker():
 @pytest.fixture(scope="session")
 def project_root() -> pathlib.Path:
     return pathlib.Path(__file__).parent.parent
+
+
+class SmallAlgorithm(NamedTuple):
+    """An algorithm on a network and views that compile in a moment, with its defaults.
+
+    Attributes:
+      task: What it is built from.
+      computations: What its `build_...` gives.
+      clients: Three clients' examples, `tf.data.Dataset`s.
+    """
+
+    task: Any
+    computations: Any
+    clients: list
+
+
+@pytest.fixture(scope="session")
+def small_algorithm():
+    """(name in the registry) -> `SmallAlgorithm`."""
+    import numpy as np
+    import tensorflow as tf
+    import tensorflow_federated as tff
+
+    from tff_ssl.algorithms import registry
+    from tff_ssl.algorithms.task import Task
+    from tff_ssl.models import layers
+    from tff_ssl.models.dual_encoder import DualEncoder
+    from tff_ssl.objectives import OBJECTIVES
+
+    class Linear(DualEncoder):
+        """A linear encoder with a linear projector."""
+
+        def _forward(self, parameters, images):
+            h = layers.dense(parameters, "encoder", tf.reshape(images, [-1, 12]), 5)
+            z = layers.dense(parameters, "projector", h, 4) if self.projector else h
+            return h, z, layers.dense(parameters, "predictor", z, 4) if self.predictor else z, h
+
+    def two_views(images, example_ids, round_number):
+        x = tf.cast(images, tf.float32) / 255
+        moved = tf.cast(example_ids + 3 * round_number, tf.float32)[:, None, None, None]
+        return x + tf.sin(moved), tf.square(x) + 0.1 * tf.cos(moved)
+
+    shape, rng = (2, 2, 3), np.random.default_rng(0)
+    element = collections.OrderedDict(
+        client=tf.TensorSpec([], tf.int64),
+        example_id=tf.TensorSpec([], tf.int64),
+        image=tf.TensorSpec(shape, tf.uint8),
+    )
+
+    def examples(client, ids):
+        columns = (np.full(len(ids), client), ids, rng.integers(0, 256, (len(ids), *shape)))
+        typed = zip(element.items(), columns, strict=True)
+        return tf.data.Dataset.from_tensor_slices(
+            collections.OrderedDict(
+                (name, values.astype(spec.dtype.as_numpy_dtype)) for (name, spec), values in typed
+            )
+        )
+
+    clients = [examples(k, 10 * k + np.arange(n)) for k, n in enumerate((3, 5, 2))]
+
+    @functools.cache
+    def build(name):
+        algorithm = registry.ALGORITHMS[name]
+        objective = algorithm.objectives[0]
+        predictor = (4,) if OBJECTIVES[objective].predictor else ()
+        model = Linear("tiny", shape, (4,), predictor)
+        task = Task(model, two_views, tff.types.tensorflow_to_type(element), 10, objective)
+        return SmallAlgorithm(task, algorithm.build(task, algorithm.hyperparameters()), clients)
+
+    return build

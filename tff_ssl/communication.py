@@ -2,9 +2,29 @@
 
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow_federated as tff
+
+
+class Message(NamedTuple):
+    """What passes between the server and each client at one place of a computation.
+
+    Attributes:
+      operation: TFF's name of the operation, such as `federated_broadcast` or `federated_sum`.
+      down: Whether it goes from the server to the clients.
+      type_spec: What a client receives or sends.
+    """
+
+    operation: str
+    down: bool
+    type_spec: tff.Type
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the server gets nothing but the sum over the clients."""
+        return self.operation.startswith("federated_secure")
 
 
 def type_bytes(type_spec: tff.Type) -> int:
@@ -25,3 +45,60 @@ def type_bytes(type_spec: tff.Type) -> int:
 def total_bytes(type_specs: Iterable[tff.Type]) -> int:
     """Bytes of one value of each type."""
     return sum(type_bytes(type_spec) for type_spec in type_specs)
+
+
+def messages(computation: tff.framework.ConcreteComputation) -> list[Message]:
+    """All that passes between server and clients in a computation.
+
+    Args:
+      computation: A round: any `tff.federated_computation` of server and clients.
+    """
+    found = []
+
+    def visit(block):
+        if isinstance(block, tff.framework.Call) and _crosses(block.function):
+            operation = block.function
+            down = operation.uri == tff.framework.FEDERATED_BROADCAST.uri
+            here = tff.SERVER if down else tff.CLIENTS
+            for type_spec in _placed_types(operation.type_signature.parameter, here):
+                found.append(Message(operation.uri, down, type_spec))
+        return block, False
+
+    tff.framework.transform_postorder(
+        tff.framework.to_call_dominant(computation.to_building_block()), visit
+    )
+    return found
+
+
+def client_bytes(computation: tff.framework.ConcreteComputation) -> tuple[int, int]:
+    """Bytes that each client receives and sends in a computation.
+
+    Raises:
+      ValueError: If a size does not follow from its type.
+    """
+    sent = messages(computation)
+    down, up = (
+        total_bytes(message.type_spec for message in sent if message.down == wanted)
+        for wanted in (True, False)
+    )
+    return down, up
+
+
+def _crosses(function: tff.framework.ComputationBuildingBlock) -> bool:
+    """Whether it takes values from the server to the clients, or from these to the server."""
+    if not isinstance(function, tff.framework.Intrinsic):
+        return False
+    if function.uri == tff.framework.FEDERATED_BROADCAST.uri:
+        return True
+    taken = _placed_types(function.type_signature.parameter, tff.CLIENTS)
+    return bool(taken) and bool(_placed_types(function.type_signature.result, tff.SERVER))
+
+
+def _placed_types(type_spec: tff.Type | None, placement: object) -> list[tff.Type]:
+    """The types of the values at a placement, in a type that may hold several."""
+    if isinstance(type_spec, tff.types.StructType):
+        elements = (element for _, element in tff.structure.iter_elements(type_spec))
+        return [found for element in elements for found in _placed_types(element, placement)]
+    if isinstance(type_spec, tff.types.FederatedType) and type_spec.placement is placement:
+        return [type_spec.member]
+    return []

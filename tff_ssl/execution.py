@@ -29,6 +29,7 @@ class LocalWorker:
 
     Attributes:
       context: A `tff.framework.SyncExecutionContext`.
+      federated_context: A `tff.program.NativeFederatedContext`, for programs of `tff.program`.
       open_port: The TCP port on which anyone on the network can reach the worker, where the system
         forbids a private network; else None.
       relay_pid: The process that holds the worker.
@@ -75,8 +76,10 @@ class LocalWorker:
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
-        self.context = _execution_context(
-            grpc.intercept_channel(self._channel, _LossDetector(self))
+        factory = _executor_factory(grpc.intercept_channel(self._channel, _LossDetector(self)))
+        self.context = tff.framework.SyncExecutionContext(factory, **_NATIVE)
+        self.federated_context = tff.program.NativeFederatedContext(
+            tff.framework.AsyncExecutionContext(factory, **_NATIVE)
         )
 
     @property
@@ -154,7 +157,15 @@ class _NoWorker(tff.framework.SyncContext):
 tff.framework.get_context_stack().set_default_context(_NoWorker())
 
 
-def _execution_context(channel: grpc.Channel) -> tff.framework.SyncExecutionContext:
+# How TFF compiles for its own runtime, and turns values into tensors and back.
+_NATIVE = {
+    "compiler_fn": tff.backends.native.desugar_and_transform_to_native,
+    "transform_args": tff.tensorflow.transform_args,
+    "transform_result": tff.tensorflow.transform_result,
+}
+
+
+def _executor_factory(channel: grpc.Channel) -> tff.framework.ExecutorFactory:
     stub = tff.framework.RemoteExecutorGrpcStub(channel)
 
     def executor(cardinalities):
@@ -162,12 +173,7 @@ def _execution_context(channel: grpc.Channel) -> tff.framework.SyncExecutionCont
         remote.set_cardinalities({tff.CLIENTS: 0, **cardinalities})
         return remote
 
-    return tff.framework.SyncExecutionContext(
-        tff.framework.ResourceManagingExecutorFactory(executor),
-        compiler_fn=tff.backends.native.desugar_and_transform_to_native,
-        transform_args=tff.tensorflow.transform_args,
-        transform_result=tff.tensorflow.transform_result,
-    )
+    return tff.framework.ResourceManagingExecutorFactory(executor)
 
 
 @contextlib.contextmanager

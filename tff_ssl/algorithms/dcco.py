@@ -121,7 +121,8 @@ class DCCO(NamedTuple):
 
     Attributes:
       process: The two-stage round.
-      statistics_round: Its first stage: `next` puts the cohort's statistics into the state.
+      statistics_round: Its first stage: `next` puts the cohort's statistics into the state, and
+        its metrics are those of the statistics.
       update_round: Its second stage: `next` updates the model with the statistics in the state. On
         the same cohort, `statistics_round.next` and then `update_round.next` equal `process.next`.
       initial_weights: Seed -> the global model's weights.
@@ -130,11 +131,16 @@ class DCCO(NamedTuple):
     """
 
     process: tff.learning.templates.LearningProcess
-    statistics_round: tff.templates.IterativeProcess
+    statistics_round: tff.learning.templates.LearningProcess
     update_round: tff.learning.templates.LearningProcess
     initial_weights: Callable[[int], tff.learning.models.ModelWeights]
     downloads: tuple[tff.Type, ...]
     uploads: tuple[tff.Type, ...]
+
+    @property
+    def stages(self) -> dict[str, tff.learning.templates.LearningProcess]:
+        """What to run one after the other where a round may have only one aggregation."""
+        return {"statistics": self.statistics_round, "update": self.update_round}
 
 
 def client_computations(
@@ -310,15 +316,19 @@ def build_dcco(
     def following(round_number):
         return round_number + 1
 
+    def loss_and_spread(statistics):
+        terms = loss.terms(statistics, hyperparameters)._asdict()
+        return collections.OrderedDict(**terms, encoding_std=loss.encoding_std(statistics))
+
+    @tff.tensorflow.computation(statistics_type)
+    def metrics_of_statistics(statistics):
+        return loss_and_spread(statistics)
+
     @tff.tensorflow.computation(statistics_type, np.int64, np.int64)
     def server_metrics(statistics, samples, dropped):
-        terms = loss.terms(statistics, hyperparameters)
-        return collections.OrderedDict(
-            **terms._asdict(),
-            encoding_std=loss.encoding_std(statistics),
-            samples=samples,
-            dropped_clients=dropped,
-        )
+        metrics = loss_and_spread(statistics)
+        metrics.update(samples=samples, dropped_clients=dropped)
+        return metrics
 
     @tff.federated_computation(work_state_type, weights_at_clients, data_type)
     def next_both(state, weights, client_data):
@@ -348,19 +358,26 @@ def build_dcco(
     def next_statistics(state, client_data):
         weights = tff.federated_broadcast(state.global_model_weights)
         client_work = aggregate_statistics(state.client_work, weights, client_data)
-        return tff.federated_zip(
-            tff.learning.templates.LearningAlgorithmState(
-                state.global_model_weights,
-                state.distributor,
-                client_work,
-                state.aggregator,
-                state.finalizer,
-            )
+        new_state = tff.learning.templates.LearningAlgorithmState(
+            state.global_model_weights,
+            state.distributor,
+            client_work,
+            state.aggregator,
+            state.finalizer,
+        )
+        return tff.learning.templates.LearningProcessOutput(
+            tff.federated_zip(new_state),
+            tff.federated_map(metrics_of_statistics, client_work.statistics),
         )
 
     return DCCO(
         process=process,
-        statistics_round=tff.templates.IterativeProcess(process.initialize, next_statistics),
+        statistics_round=tff.learning.templates.LearningProcess(
+            process.initialize,
+            next_statistics,
+            process.get_model_weights,
+            process.set_model_weights,
+        ),
         update_round=compose(next_update),
         initial_weights=initial_weights,
         downloads=(weights_type, tff.types.to_type(np.int64), statistics_type),
