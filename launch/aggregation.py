@@ -85,6 +85,11 @@ def participation(num_clients: int, args: flags.FlagValues) -> Participation:
     )
 
 
+def is_private(args: flags.FlagValues) -> bool:
+    """Whether differential privacy is asked for; a noise of 0 is, to be refused."""
+    return not all(args[name].value is args[name].default for name in _PRIVACY_FLAGS)
+
+
 def choose(
     args: flags.FlagValues, algorithm: Algorithm, values: Any, num_clients: int, invited: int
 ) -> Aggregation:
@@ -101,8 +106,7 @@ def choose(
       ConfigurationError: If the algorithm has no such means, or if a promised privacy would not
         hold.
     """
-    # Not `any(values)`: a noise of 0 is asked for too, and refused.
-    private = not all(args[name].value is args[name].default for name in _PRIVACY_FLAGS)
+    private = is_private(args)
     folds = algorithm.folds_with(values)
     if not (private or args.aggregator != "mean" or args.symmetric_statistics):
         return Aggregation({}, folds, None, [], {})

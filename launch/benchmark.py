@@ -140,6 +140,7 @@ def _measure_rounds(algorithm, objective, splits, scratch, args):
                         "ratio": _ratio(seconds[name], seconds["centralized"]),
                         "peak_rss_mb": peaks[name],
                         "first_round_seconds": programs[name].first_seconds,
+                        **programs[name].facts,
                     }
                 )
                 if args.steady_rounds and algorithm == "dcco" and len(rounds) == 1:
@@ -186,6 +187,7 @@ def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> di
         "plain_seconds": statistics.median(seconds["plain"]),
         "seconds": statistics.median(seconds["round"]),
         "ratio": _ratio(seconds["round"], seconds["plain"]),
+        **programs["round"].facts,
     }
 
 
@@ -203,14 +205,15 @@ def _ratio(seconds: list[float], baseline: list[float]) -> float:
 def _print(results: dict[str, Any]) -> None:
     if results["rounds"]:
         step = results["centralized"]
-        print(f"\n{'':36}{'seconds':>10}{'ratio':>8}{'peak MB':>10}")
+        print(f"\n{'':36}{'seconds':>10}{'ratio':>8}{'peak MB':>10}{'MB down':>9}{'MB up':>9}")
         print(
             f"{'centralized, ' + str(step['samples']):36}{step['seconds']:10.2f}{1:8.2f}"
             f"{step['peak_rss_mb']:10.0f}"
         )
     for row in results["rounds"]:
         name = f"{row['algorithm']}, {row['clients']} x {row['samples_per_client']}"
-        print(f"{name:36}{row['seconds']:10.2f}{row['ratio']:8.2f}{row['peak_rss_mb']:10.0f}")
+        sent = "".join(f"{row[f'bytes_{way}_per_client'] / 1e6:9.2f}" for way in ("down", "up"))
+        print(f"{name:36}{row['seconds']:10.2f}{row['ratio']:8.2f}{row['peak_rss_mb']:10.0f}{sent}")
         if "steady" in row:
             print(f"  {row['steady']}")
     if results["local_steps"]:

@@ -1,26 +1,28 @@
 """Pretraining in simulation, from flags."""
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
 from absl import flags
 
 from datasets import federated
+from datasets.image_dataset import ImageDataset
 from launch import aggregation, data, probing, run_folder, training
 from tff_ssl import cohort, communication, execution, hyperparameters, simulation
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.client_memory import ClientMemory
-from tff_ssl.algorithms.task import Task
+from tff_ssl.algorithms.task import Computations, Task
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives import OBJECTIVES
 
 
 def pretrain(args: flags.FlagValues) -> None:
     """The whole of `launch.pretrain`."""
-    algorithm = registry.find(args.algorithm, args.objective)
-    args.objective = args.objective or algorithm.objectives[0]
-    values = hyperparameters.parse(algorithm.hyperparameters, args.hparam)
+    algorithm, values = choose(args)
     dataset = data.load_dataset(args)
     supervised = OBJECTIVES[args.objective].supervised
     if supervised and np.any(dataset.train.labels < 0):
@@ -37,22 +39,7 @@ def pretrain(args: flags.FlagValues) -> None:
     groups = args.fold if how.folds else 0
     if not who.vary:
         cohort.fold(who.cohorts(0), groups)  # Complains now, not in the first round.
-    model = data.build_model(dataset, args, args.objective)
-    element_type = tff.types.tensorflow_to_type(
-        federated.element_spec(dataset.train.images.shape[1:], with_labels=supervised)
-    )
-    task = Task(
-        model,
-        data.two_views(dataset, args, args.objective),
-        element_type,
-        args.rounds,
-        args.objective,
-        args.seed,
-    )
-    try:
-        computations = algorithm.build(task, values, **how.arguments)
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
+    model, computations = build(args, algorithm, values, dataset, how.arguments)
     if args.personalized_clients and not isinstance(computations, ClientMemory):
         raise ConfigurationError(
             f"--personalized_clients: clients of {args.algorithm} have no models of their own"
@@ -94,6 +81,50 @@ def pretrain(args: flags.FlagValues) -> None:
             },
         )
     store.unlink()  # Only a run that goes on needs it, and would write it again.
+
+
+def choose(args: flags.FlagValues) -> tuple[registry.Algorithm, Any]:
+    """The algorithm and its hyperparameters; sets `--objective` where it is not given."""
+    algorithm = registry.find(args.algorithm, args.objective)
+    args.objective = args.objective or algorithm.objectives[0]
+    return algorithm, hyperparameters.parse(algorithm.hyperparameters, args.hparam)
+
+
+def build(
+    args: flags.FlagValues,
+    algorithm: registry.Algorithm,
+    values: Any,
+    dataset: ImageDataset,
+    means: Mapping[str, Any],
+) -> tuple[Model, Computations | ClientMemory]:
+    """The model, and the algorithm's computations for it.
+
+    Args:
+      args: The flags.
+      algorithm: What to build.
+      values: Its hyperparameters.
+      dataset: The images.
+      means: `aggregation.Aggregation.arguments`, what is not the plain mean.
+
+    Raises:
+      ConfigurationError: If they cannot be built with these flags.
+    """
+    model = data.build_model(dataset, args, args.objective)
+    spec = federated.element_spec(
+        dataset.train.images.shape[1:], with_labels=OBJECTIVES[args.objective].supervised
+    )
+    task = Task(
+        model,
+        data.two_views(dataset, args, args.objective),
+        tff.types.tensorflow_to_type(spec),
+        args.rounds,
+        args.objective,
+        args.seed,
+    )
+    try:
+        return model, algorithm.build(task, values, **means)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def _simulation(

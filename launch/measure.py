@@ -32,10 +32,11 @@ class Child:
     """A process that performs one step whenever it is asked to.
 
     Attributes:
+      facts: What its first step yields.
       first_seconds: From the start of the process to the end of its first step.
     """
 
-    def __init__(self, program: Callable[..., Generator[None, None, None]], *arguments: Any):
+    def __init__(self, program: Callable[..., Generator[Any, None, None]], *arguments: Any):
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, program, arguments))
@@ -43,7 +44,7 @@ class Child:
         self._process.start()
         theirs.close()
         self._watch = _MemoryWatch(self._process.pid)
-        self._pipe.recv()
+        self.facts = self._pipe.recv()
         self.first_seconds = time.monotonic() - start
 
     def step(self) -> float:
@@ -67,11 +68,10 @@ class Child:
 
 
 def _serve(
-    pipe: Connection, program: Callable[..., Generator[None, None, None]], arguments: tuple
+    pipe: Connection, program: Callable[..., Generator[Any, None, None]], arguments: tuple
 ) -> None:
     steps = program(*arguments)
-    next(steps)
-    pipe.send("ready")
+    pipe.send(next(steps))
     try:
         while pipe.recv() == "step":
             start = time.monotonic()
@@ -287,14 +287,17 @@ def federated_round(
     network: Network,
     seed: int,
     scratch: str,
-) -> Generator[None, None, None]:
-    """A round of `clients` clients of `samples` samples, folded into one group where it may be."""
+) -> Generator[dict[str, int], None, None]:
+    """A round of `clients` clients of `samples` samples, folded into one group where it may be.
+
+    Yields the bytes that each client receives and sends in a round.
+    """
     _quiet()
     import tensorflow_federated as tff
 
     from datasets import federated
     from datasets.image_dataset import Split
-    from tff_ssl import cohort, execution, simulation
+    from tff_ssl import cohort, communication, execution, simulation
     from tff_ssl.algorithms import registry
     from tff_ssl.algorithms.client_memory import ClientMemory
     from tff_ssl.algorithms.task import Task
@@ -333,4 +336,7 @@ def federated_round(
         for round_number in range(1_000_000):
             state, _ = run.run_round(state, round_number)
             run.saved(state)  # Old states of clients are deleted, as after a checkpoint.
-            yield
+            yield {
+                "bytes_down_per_client": communication.total_bytes(computations.downloads),
+                "bytes_up_per_client": communication.total_bytes(computations.uploads),
+            }

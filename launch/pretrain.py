@@ -59,14 +59,20 @@ _DIGITS_PRESETS = {
 def main() -> None:
     args = flags.FLAGS
     if args.list:
-        _list()
+        print_choices()
         return
     from launch import federated
 
     federated.pretrain(args)
 
 
-def _list() -> None:
+def digits_preset(algorithm: str) -> str:
+    """The flag file that holds on the digits."""
+    return _DIGITS_PRESETS.get(algorithm, "digits_dcco")
+
+
+def print_choices() -> None:
+    """What `--list` prints."""
     import dataclasses
 
     from datasets import catalog, partition
@@ -92,4 +98,4 @@ def _list() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, digits_preset=lambda algorithm: _DIGITS_PRESETS.get(algorithm, "digits_dcco"))
+    app.run(main, digits_preset=digits_preset)

@@ -8,6 +8,7 @@ these rounds (as a checkpoint does) has all states of that moment. What no kept 
 deleted.
 """
 
+import collections
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -43,27 +44,13 @@ class ClientStates:
             states are shaped alike.
         """
         self._folder = pathlib.Path(folder).absolute()
-        self._initial = tf.nest.map_structure(tf.convert_to_tensor, initial)
-        self._specs = tf.nest.map_structure(
-            lambda t: tf.TensorSpec(t.shape, t.dtype), self._initial
-        )
-        content = _to_bytes(self._initial)
+        initial = tf.nest.map_structure(tf.convert_to_tensor, initial)
+        self._specs = _specs_of(initial)
+        content = _to_bytes(initial)
         self._size = len(content.numpy())
         self._folder.mkdir(parents=True, exist_ok=True)
         self._write_atomically(self._path(0, NEVER), content)
-        state_type = tff.types.tensorflow_to_type(self._specs)
-
-        @tff.tensorflow.computation(np.str_)
-        def read(path):
-            return _from_bytes(tf.io.read_file(path), self._specs)
-
-        @tff.tensorflow.computation(np.str_, state_type)
-        def write(path, state):
-            content = _to_bytes(state)
-            with tf.control_dependencies([tf.io.write_file(path, content)]):
-                return tf.cast(tf.strings.length(content), tf.int64)
-
-        self.read, self.write = read, write
+        self.read, self.write = reader_and_writer(tff.types.tensorflow_to_type(self._specs))
 
     def paths_to_read(self, clients: Iterable[int], versions: Versions) -> list[str]:
         """Where the states of these clients are.
@@ -127,6 +114,63 @@ class ClientStates:
     def _write_atomically(self, path: pathlib.Path, content: tf.Tensor) -> None:
         tf.io.write_file(f"{path}{_UNFINISHED}", content)
         self.commit([f"{path}{_UNFINISHED}"])
+
+
+def reader_and_writer(state_type: tff.Type) -> tuple[tff.Computation, tff.Computation]:
+    """See `ClientStates.read` and `ClientStates.write`."""
+    specs = tff.types.type_to_tf_tensor_specs(state_type)
+
+    @tff.tensorflow.computation(np.str_)
+    def read(path):
+        return _from_bytes(tf.io.read_file(path), specs)
+
+    @tff.tensorflow.computation(np.str_, state_type)
+    def write(path, state):
+        content = _to_bytes(state)
+        with tf.control_dependencies([tf.io.write_file(path, content)]):
+            return tf.cast(tf.strings.length(content), tf.int64)
+
+    return read, write
+
+
+def round_with_stored_states(process_next: tff.Computation) -> tff.Computation:
+    """The round of clients with memory in which each client keeps its state itself, in a file.
+
+    In the typed round, states pass through the server's hands. Here nothing but what clients send
+    leaves them; in this shape a round has two arguments and two results, as production stacks ask.
+
+    Args:
+      process_next: (server@SERVER, states@CLIENTS, examples@CLIENTS) -> a
+        `client_memory.RoundOutput`.
+
+    Returns:
+      (server@SERVER, <read, write, examples>@CLIENTS) -> (server@SERVER, <metrics, bytes>@SERVER):
+      `read` and `write` are paths on the client, of its state before the round (that of a new
+      client has to be written there first) and after it; `bytes` is what all clients wrote.
+    """
+    server_type, states_type, examples_type = process_next.type_signature.parameter
+    read, write = reader_and_writer(states_type.member)
+    client_type = collections.OrderedDict(
+        read=np.str_, write=np.str_, examples=examples_type.member
+    )
+
+    @tff.federated_computation(server_type, tff.types.FederatedType(client_type, tff.CLIENTS))
+    def next_round(server, clients):
+        states = tff.federated_map(read, clients.read)
+        output = process_next(server, states, clients.examples)
+        written = tff.federated_map(write, (clients.write, output.client_states))
+        return output.state, tff.federated_zip((output.metrics, tff.federated_sum(written)))
+
+    return next_round
+
+
+def _specs_of(state: Any) -> Any:
+    return tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), state)
+
+
+def write_state(path: str, state: Any) -> None:
+    """Writes a state to a file, as `ClientStates.write` does."""
+    tf.io.write_file(path, _to_bytes(tf.nest.map_structure(tf.convert_to_tensor, state)))
 
 
 def _to_bytes(state: Any) -> tf.Tensor:

@@ -48,9 +48,7 @@ def total_bytes(type_specs: Iterable[tff.Type]) -> int:
 
 
 def messages(computation: tff.framework.ConcreteComputation) -> list[Message]:
-    """All that passes between server and clients in a computation, in order.
-
-    What is sent twice is listed once: TFF's compiler merges equal parts too.
+    """All that passes between server and clients in a computation.
 
     Args:
       computation: A round: any `tff.federated_computation` of server and clients.

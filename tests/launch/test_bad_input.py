@@ -10,7 +10,7 @@ import pytest
 from absl import flags as absl_flags
 from absl.testing import flagsaver
 
-from launch import app, pretrain
+from launch import app, lower, pretrain
 
 FEDAVG = ["--algorithm=fedavg", "--objective=nt_xent", "--skip_small_clients"]
 FEDU = [
@@ -26,11 +26,11 @@ PRIVATE = [
 ]
 
 
-def fails(monkeypatch, capsys, flags):
+def fails(monkeypatch, capsys, flags, script=pretrain):
     """Runs `pretrain` with flags that must not work; what it writes to stderr."""
-    monkeypatch.setattr(sys, "argv", ["pretrain", *flags])
+    monkeypatch.setattr(sys, "argv", [script.__name__, *flags])
     with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
-        app.run(pretrain.main, digits_preset=lambda _: "digits_dcco")
+        app.run(script.main, digits_preset=lambda _: "digits_dcco")
     absl_flags.FLAGS.unparse_flags()
     message = end.value.code if isinstance(end.value.code, str) else capsys.readouterr().err
     assert end.value.code != 0
@@ -120,3 +120,25 @@ def test_an_output_dir_that_is_a_file_is_named(tmp_path, monkeypatch, capsys):
     message = fails(monkeypatch, capsys, [f"--output_dir={path}", "--rounds=2"])
     assert str(path) in message
     assert path.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("named", "flags"),
+    [
+        ("hparam", ["--hparam=nosuch=1"]),
+        ("norm", ["--norm=batch"]),
+        ("algorithm", ["--algorithm=x"]),
+    ],
+)
+def test_lower_writes_nothing_where_a_flag_is_wrong(tmp_path, monkeypatch, capsys, named, flags):
+    message = fails(monkeypatch, capsys, [f"--output_dir={tmp_path}/new", *flags], lower)
+    assert len(message.splitlines()) == 1
+    assert named in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_lower_leaves_a_folder_in_use_alone(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine").write_text("")
+    message = fails(monkeypatch, capsys, [f"--output_dir={tmp_path}"], lower)
+    assert f"--output_dir={tmp_path} is not empty" in message
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

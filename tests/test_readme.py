@@ -1,0 +1,62 @@
+"""The README's examples run as they stand."""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+GUIDE = "### Taking an algorithm into your federated stack"
+
+
+@pytest.fixture(scope="module")
+def blocks(project_root):
+    """(language, text) of the guide's examples, in order."""
+    guide = (project_root / "README.md").read_text().split(GUIDE)[1]
+    guide = re.split(r"^##+ ", guide, maxsplit=1, flags=re.MULTILINE)[0]
+    return re.findall(r"^```(\w*)\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+
+
+def run(arguments, folder, root):
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def metrics(folder, name):
+    """A column of the three rounds."""
+    with open(folder / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["round"] for row in rows] == ["1", "2", "3"]
+    return [float(row[name]) for row in rows]
+
+
+@pytest.mark.slow
+def test_lowered_halves_in_a_program(blocks, tmp_path, project_root):
+    (command,) = [text for language, text in blocks if language == "bash"]
+    (table,) = [text for language, text in blocks if language == ""]
+    program, _ = [text for language, text in blocks if language == "python"]
+    printed = run(command.split()[1:], tmp_path, project_root)
+    for line in table.splitlines()[:-1]:
+        assert line in printed
+    run(["-c", program], tmp_path, project_root)
+    assert len(set(metrics(tmp_path, "loss"))) == 3
+    assert (tmp_path / "states" / "program_state_3").is_dir()
+
+
+@pytest.mark.slow
+def test_one_line_swaps_the_process(blocks, tmp_path, project_root):
+    _, program = [text for language, text in blocks if language == "python"]
+    assert len([line for line in program.splitlines() if line.endswith("# The one line.")]) == 1
+    run(["-c", program], tmp_path, project_root)
+    assert len(set(metrics(tmp_path, "client_work/loss"))) == 3
