@@ -14,6 +14,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import app, flags, logging
 
+# Of TFF's own quantized and secure sums, about how they are made.
+_CHATTER = ("can temporarily allocate extra memory", "Object was never used")
 INTERRUPTED = 130  # The shell's code for a program ended by Ctrl-C.
 
 
@@ -64,6 +66,7 @@ def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
     if argv[1:]:
         sys.exit(f"error: unexpected argument {argv[1]!r}; settings are given as --flag=value")
     logging.set_verbosity(logging.WARNING)
+    logging.get_absl_handler().addFilter(_is_ours)
     warnings.filterwarnings("ignore", module="google")
     warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
     # Like Ctrl-C, so that a run that is told to end saves its state first.
@@ -77,6 +80,10 @@ def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
         sys.exit(1)
     except _mistakes() as error:
         sys.exit(f"error: {' '.join(str(error).split())}")
+
+
+def _is_ours(record) -> bool:
+    return not any(text in record.getMessage() for text in _CHATTER)
 
 
 def _mistakes() -> tuple[type[Exception], ...]:

@@ -315,3 +315,34 @@ def test_the_presets_name_flags_that_exist():
         for argument in absl_flags.FlagValues().read_flags_from_files([f"--flagfile={preset}"]):
             name = argument.lstrip("-").split("=")[0]
             assert f'"{name}"' in known, (preset.name, name)
+
+
+@pytest.mark.slow
+def test_a_private_run_says_what_it_spends(tmp_path):
+    folder = tmp_path / "private"
+    result = run(
+        "pretrain",
+        f"--output_dir={folder}",
+        "--flagfile=launch/presets/digits_private_dcco.flags",
+        "--rounds=3",
+        "--clients_per_round=6",
+        "--dp_epsilon=20",
+        "--dp_clip=1",
+        "--dp_statistics_clip=15",
+        "--dropout=0.2",
+        "--max_dropped=1",
+        "--baselines=",
+        "--label_draws=1",
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    assert "differential privacy: epsilon " in result.stdout
+    table = rows(folder)
+    spent = [float(row["epsilon"]) for row in table]
+    assert spent == sorted(set(spent))
+    assert f"epsilon {spent[-1]:.4g}" in result.stdout
+    privacy = json.loads((folder / "result.json").read_text())[0]["privacy"]
+    assert privacy["epsilon"] == pytest.approx(spent[-1], rel=1e-6)
+    assert 19 < privacy["epsilon"] <= 20
+    assert privacy["sampling_rate"] == pytest.approx(8 / 364)
+    assert sum(int(row["clients"]) for row in table) > 0
