@@ -28,8 +28,8 @@ def pretrain(args: flags.FlagValues) -> None:
     """The whole of `launch.pretrain`."""
     algorithm = registry.find(args.algorithm, args.objective)
     args.objective = args.objective or algorithm.objectives[0]
-    values = hyperparameters.parse(algorithm.hyperparameters, args.hparam)
     network.check_flags(args, algorithm.decentralized)
+    values = hyperparameters.parse(algorithm.hyperparameters, args.hparam)
     dataset = data.load_dataset(args)
     supervised = OBJECTIVES[args.objective].supervised
     if supervised and np.any(dataset.train.labels < 0):
@@ -42,7 +42,11 @@ def pretrain(args: flags.FlagValues) -> None:
     )
     seen = data.client_images(dataset.train, clients, args)
     groups = args.fold if algorithm.folds else 0
-    cohorts = None if algorithm.decentralized else _cohorts(len(clients), groups, args)
+    setting = cohorts = None
+    if algorithm.decentralized:
+        setting = network.build_setting(args, [len(client) for client in clients])
+    else:
+        cohorts = _cohorts(len(clients), groups, args)
     model = data.build_model(dataset, args, args.objective)
     element_type = tff.types.tensorflow_to_type(
         federated.element_spec(dataset.train.images.shape[1:], with_labels=supervised)
@@ -69,8 +73,8 @@ def pretrain(args: flags.FlagValues) -> None:
         )
     peers = None
     if isinstance(computations, Peers):
-        sizes = [len(client) for client in clients]
-        peers = network.prepare(computations, sizes, model, values, args)
+        assert setting is not None
+        peers = network.prepare(computations, setting, model, values, args)
     probing.check_labels(dataset, args)
     # All that can be wrong with the flags has been found by now: from here on, files are written.
     folder = data.default_output_dir("pretrain", args)

@@ -42,7 +42,7 @@ def check_flags(args: flags.FlagValues, decentralized: bool) -> None:
         raise ConfigurationError(f"--edge_list needs --topology=edge_list, not {args.topology}")
 
 
-def _build_setting(args: flags.FlagValues, volumes: Sequence[int]) -> Setting:
+def build_setting(args: flags.FlagValues, volumes: Sequence[int]) -> Setting:
     """The network of clients with so many examples, and what happens to it.
 
     Raises:
@@ -141,10 +141,7 @@ def _published(
         return None
     if isinstance(values, denav.DeNAVHyperparameters):
         return transmissions.published_denav(epochs, values.local_epochs)
-    sends_to_neighbours = (
-        isinstance(values, GossipHyperparameters) and values.mixing != "all_reduce"
-    )
-    if args.topology != "erdos_renyi" or not sends_to_neighbours:
+    if args.topology != "erdos_renyi" or values.mixing == "all_reduce":
         return None
     return transmissions.published_gossip(
         epochs, values.local_epochs, num_clients, args.connectivity
@@ -167,7 +164,7 @@ class NetworkRun(NamedTuple):
 
 def prepare(
     computations: Peers,
-    volumes: Sequence[int],
+    setting: Setting,
     model: Model,
     values: Any,
     args: flags.FlagValues,
@@ -176,15 +173,14 @@ def prepare(
 
     Args:
       computations: The algorithm.
-      volumes: Number of examples of each client.
+      setting: Its clients.
       model: What is trained.
       values: The algorithm's hyperparameters.
       args: The flags.
 
     Raises:
-      ConfigurationError: If there is no such network or event, or no way for the models.
+      ConfigurationError: If the models cannot travel.
     """
-    setting = _build_setting(args, volumes)
     try:
         rounds = computations.plan(setting)
     except ValueError as error:  # More models than clients; all that had a model have left.
