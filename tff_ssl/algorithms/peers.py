@@ -136,7 +136,7 @@ def _build_training(
     return training
 
 
-def received_type(model_type: tff.Type) -> tff.SequenceType:
+def _received_type(model_type: tff.Type) -> tff.SequenceType:
     """Of what a client averages: models as the flat tuples of their tensors, with weights."""
     leaves = tuple(tff.types.TensorType(t.dtype.type, t.shape) for t in _tensors(model_type))
     return tff.types.SequenceType(
@@ -146,7 +146,7 @@ def received_type(model_type: tff.Type) -> tff.SequenceType:
 
 def _build_averaging(model: DualEncoder, model_type: tff.Type, own_norm: bool) -> tff.Computation:
     split = OwnWeights(model, everything=False, local_norm=own_norm)
-    sequence_type = received_type(model_type)
+    sequence_type = _received_type(model_type)
 
     @tff.tensorflow.computation(model_type, sequence_type)
     @tf.function(autograph=False)
