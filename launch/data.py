@@ -83,6 +83,7 @@ def partition_dataset(
         samples_per_client=args.samples_per_client,
         classes_per_client=args.classes_per_client,
         balance_sizes=args.balance_sizes,
+        random_sizes=args.random_sizes,
         cluster_ids=cluster_ids(dataset, args) if clusters is None else clusters,
         cluster_partition=args.cluster_partition,
     )

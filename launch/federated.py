@@ -9,10 +9,18 @@ from absl import flags
 
 from datasets import federated
 from datasets.image_dataset import ImageDataset
-from launch import data, probing, run_folder, training
-from tff_ssl import cohort, communication, execution, hyperparameters, simulation
+from launch import data, network, probing, run_folder, training
+from tff_ssl import (
+    cohort,
+    communication,
+    execution,
+    hyperparameters,
+    network_simulation,
+    simulation,
+)
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.client_memory import ClientMemory
+from tff_ssl.algorithms.peers import Peers
 from tff_ssl.algorithms.task import Computations, Task
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.two_towers import Model
@@ -22,6 +30,7 @@ from tff_ssl.objectives import OBJECTIVES
 def pretrain(args: flags.FlagValues) -> None:
     """The whole of `launch.pretrain`."""
     algorithm, values = choose(args)
+    network.check_flags(args, algorithm.decentralized)
     dataset = data.load_dataset(args)
     supervised = OBJECTIVES[args.objective].supervised
     if supervised and np.any(dataset.train.labels < 0):
@@ -33,11 +42,14 @@ def pretrain(args: flags.FlagValues) -> None:
         data.partition_dataset(dataset, args), algorithm.min_samples(args.objective, values), args
     )
     seen = data.client_images(dataset.train, clients, args)
-    cohorts = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)
     groups = args.fold if algorithm.folds else 0
-    cohort.fold(cohorts(0), groups)  # Complains now, not in the first round.
+    setting = cohorts = None
+    if algorithm.decentralized:
+        setting = network.build_setting(args, [len(client) for client in clients])
+    else:
+        cohorts = _cohorts(len(clients), groups, args)
     model, computations = build(args, algorithm, values, dataset)
-    if args.personalized_clients and not isinstance(computations, ClientMemory):
+    if args.personalized_clients and not isinstance(computations, (ClientMemory, Peers)):
         raise ConfigurationError(
             f"--personalized_clients: clients of {args.algorithm} have no models of their own"
         )
@@ -45,6 +57,10 @@ def pretrain(args: flags.FlagValues) -> None:
         raise ConfigurationError(
             f"--personalized_clients={args.personalized_clients}: there are {len(clients)} clients"
         )
+    peers = None
+    if isinstance(computations, Peers):
+        assert setting is not None
+        peers = network.prepare(computations, setting, model, values, args)
     probing.check_labels(dataset, args)
     # All that can be wrong with the flags has been found by now: from here on, files are written.
     folder = data.default_output_dir("pretrain", args)
@@ -55,9 +71,19 @@ def pretrain(args: flags.FlagValues) -> None:
     down, up = (
         communication.total_bytes(types) for types in (computations.downloads, computations.uploads)
     )
-    _announce(args, dataset, clients, skipped, model, values, groups, down, up, folder)
+    if peers:
+        costs, what = peers.counted, network.describe(peers, args)
+    else:
+        costs = {"bytes_down_per_client_and_round": down, "bytes_up_per_client_and_round": up}
+        what = (
+            f"{args.rounds} rounds of {args.clients_per_round} clients, "
+            f"{f'folded into {groups}' if groups else 'each by itself'}; "
+            f"{down / 1e6:.2f} MB down and {up / 1e6:.2f} MB up per client and round"
+        )
+    _announce(args, dataset, clients, skipped, model, values, what, folder)
+    pictures = network.draw(folder, peers, args) if peers else []
     run = _simulation(
-        computations, client_data, model, cohorts, groups, len(clients), folder, down + up
+        computations, client_data, model, cohorts, groups, len(clients), folder, down + up, peers
     )
     with execution.local_worker(_concurrent_calls(computations, args)):
         training.train_and_probe(
@@ -73,9 +99,10 @@ def pretrain(args: flags.FlagValues) -> None:
                 "clients": len(clients),
                 "skipped_clients": skipped,
                 "examples_left_out": len(dataset.train) - sum(map(len, clients)),
-                "bytes_down_per_client_and_round": down,
-                "bytes_up_per_client_and_round": up,
+                **costs,
             },
+            network.table(costs) if peers else "",
+            pictures,
         )
     store.unlink()  # Only a run that goes on needs it, and would write it again.
 
@@ -89,7 +116,7 @@ def choose(args: flags.FlagValues) -> tuple[registry.Algorithm, Any]:
 
 def build(
     args: flags.FlagValues, algorithm: registry.Algorithm, values: Any, dataset: ImageDataset
-) -> tuple[Model, Computations | ClientMemory]:
+) -> tuple[Model, Computations | ClientMemory | Peers]:
     """The model, and the algorithm's computations for it.
 
     Raises:
@@ -113,10 +140,18 @@ def build(
         raise ConfigurationError(str(error)) from error
 
 
+def _cohorts(num_clients: int, groups: int, args: flags.FlagValues):
+    cohorts = cohort.uniform_cohorts(num_clients, args.clients_per_round, args.seed)
+    cohort.fold(cohorts(0), groups)  # Complains now, not in the first round.
+    return cohorts
+
+
 def _simulation(
-    computations, client_data, model, cohorts, groups, num_clients, folder, bytes_per_client
+    computations, client_data, model, cohorts, groups, num_clients, folder, bytes_per_client, peers
 ) -> simulation.Simulation:
     group_data = client_data.group_dataset_computation
+    if isinstance(computations, Peers):
+        return network_simulation.NetworkSimulation(computations, peers.plan, group_data, folder)
     if isinstance(computations, ClientMemory):
         return simulation.ClientMemorySimulation(
             computations, group_data, cohorts, num_clients, folder, bytes_per_client
@@ -135,7 +170,8 @@ def _simulation(
 def _concurrent_calls(computations, args: flags.FlagValues) -> int | None:
     # Long local training of a few clients: more at a time than there are cores costs half as much
     # again (measured with five clients of a ResNet-18 on two cores).
-    default = os.cpu_count() if isinstance(computations, ClientMemory) else None
+    long_training = isinstance(computations, (ClientMemory, Peers))
+    default = os.cpu_count() if long_training else None
     return args.max_concurrent_calls or default
 
 
@@ -164,7 +200,7 @@ def _large_enough(
     return kept, small
 
 
-def _announce(args, dataset, clients, skipped, model, values, groups, down, up, folder) -> None:
+def _announce(args, dataset, clients, skipped, model, values, what, folder) -> None:
     sizes = np.array([len(c) for c in clients])
     policy = data.view_policy(dataset, args, args.objective)
     left_out = f" ({skipped} smaller ones left out)" if skipped else ""
@@ -175,9 +211,7 @@ def _announce(args, dataset, clients, skipped, model, values, groups, down, up, 
         f"{_data_settings(len(dataset.train) - sizes.sum(), len(clients), args)}\n"
         f"model: {args.encoder} encoder and heads, {model.parameter_count:,} parameters, "
         f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
-        f"{args.rounds} rounds of {args.clients_per_round} clients, "
-        f"{f'folded into {groups}' if groups else 'each by itself'}; "
-        f"{down / 1e6:.2f} MB down and {up / 1e6:.2f} MB up per client and round\n"
+        f"{what}\n"
         f"{values}\n"
         f"results go to {folder}/",
         flush=True,

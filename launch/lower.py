@@ -114,7 +114,8 @@ def _description(row: dict[str, Any], found, lowered) -> str:
     from tff_ssl import communication, lowering
 
     lines = [f"{row['name']}: {row['summary']}", "=" * 80]
-    lines.append("initialize.pb: () -> the state that next.pb takes first")
+    if found.initialize is not None:
+        lines.append("initialize.pb: () -> the state that next.pb takes first")
     lines.append(f"next.pb: {found.next.type_signature.formatted_representation()}")
     lines.append("What passes between the server and each client:")
     for message in communication.messages(found.next):

@@ -12,6 +12,7 @@ from launch import app
 launch.flags.define_common_flags()
 launch.flags.define_data_flags()
 launch.flags.define_model_flags()
+launch.flags.define_network_flags()
 launch.flags.define_training_flags(rounds=400, what="rounds")
 launch.flags.define_probe_flags()
 flags.DEFINE_string("algorithm", "dcco", "The algorithm; --list shows them.")
@@ -41,7 +42,7 @@ flags.DEFINE_integer(
 flags.DEFINE_integer(
     "personalized_clients",
     0,
-    "Clients with memory: also evaluate the own models of so many clients, the first ones.",
+    "Clients with models of their own: also evaluate those of so many clients, the first ones.",
     lower_bound=0,
 )
 flags.adopt_module_key_flags(launch.flags)
@@ -52,6 +53,10 @@ _DIGITS_PRESETS = {
     "fedema": "digits_byol",
     "fedbn": "digits_nt_xent",
     "featarc": "digits_nt_xent",
+    "denav": "digits_denav",
+    "gossip": "digits_gossip",
+    "all_reduce": "digits_gossip",
+    "dfedavg": "digits_dfedavg",
 }
 
 
@@ -75,7 +80,7 @@ def print_choices() -> None:
     import dataclasses
 
     from datasets import catalog, partition
-    from tff_ssl import views
+    from tff_ssl import topology, views
     from tff_ssl.algorithms import registry
     from tff_ssl.models.dual_encoder import ENCODERS
     from tff_ssl.objectives import OBJECTIVES
@@ -90,6 +95,8 @@ def print_choices() -> None:
         print(f"dataset {name}  {summary}")
     for name, spec in partition.PARTITIONS.items():
         print(f"partition {name}  {spec.description}")
+    for name, network in topology.TOPOLOGIES.items():
+        print(f"topology {name}  {network.description}")
     for name in ENCODERS:
         print(f"encoder {name}")
     for name in views.POLICIES:

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
@@ -20,6 +21,8 @@ def train_and_probe(
     folder: pathlib.Path,
     args: flags.FlagValues,
     extra: dict[str, Any],
+    closing: str = "",
+    pictures: Sequence[str] = (),
 ) -> None:
     """Trains to the last round, writes the encoder and `result.json`, and prints the comparison.
 
@@ -30,6 +33,8 @@ def train_and_probe(
       folder: The run's folder.
       args: The flags.
       extra: What `result.json` should say of the run beside the probes.
+      closing: What is printed after the comparison.
+      pictures: Files that have been drawn already.
     """
     encode = export.encoder_function(model, data.view_size(dataset, args))
     loop = program.Program(
@@ -50,10 +55,12 @@ def train_and_probe(
     picture.draw_curves(folder / "metrics.csv", folder / "curves.png")
     print()
     print(probing.format_results(results) if results else "no labels, no probe")
+    if closing:
+        print(f"\n{closing}")
     clients = "clients/ (their encoders), " if own else ""
     print(
         f"\nwritten to {folder}/: encoder/ (SavedModel), {clients}result.json, metrics.csv, "
-        "curves.png, tensorboard/, checkpoints/, config.json"
+        f"{', '.join(['curves.png', *pictures])}, tensorboard/, checkpoints/, config.json"
     )
 
 

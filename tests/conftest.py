@@ -93,7 +93,7 @@ def small_algorithm():
     @functools.cache
     def build(name):
         algorithm = registry.ALGORITHMS[name]
-        objective = algorithm.objectives[0]
+        objective = next(o for o in algorithm.objectives if not OBJECTIVES[o].decoder)
         predictor = (4,) if OBJECTIVES[objective].predictor else ()
         model = Linear("tiny", shape, (4,), predictor)
         task = Task(model, two_views, tff.types.tensorflow_to_type(element), 10, objective)

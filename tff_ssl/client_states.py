@@ -11,6 +11,7 @@ deleted.
 import collections
 import os
 import pathlib
+import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ class ClientStates:
     Attributes:
       read: A `tff.tensorflow.computation`: path (string) -> a client's state.
       write: A `tff.tensorflow.computation`: (path, state) -> number of bytes, int64.
+      read_many: A `tff.tensorflow.computation`: (paths [n], weights float64 [n]) -> sequence of
+        structs of `weight` and `model`, the flat tuple of a state's tensors.
     """
 
     def __init__(self, folder: str | os.PathLike[str], initial: Any):
@@ -51,6 +54,19 @@ class ClientStates:
         self._write_atomically(self._path(0, NEVER), content)
         self.read, self.write = reader_and_writer(tff.types.tensorflow_to_type(self._specs))
 
+        @tff.tensorflow.computation(
+            tff.types.TensorType(np.str_, [None]), tff.types.TensorType(np.float64, [None])
+        )
+        def read_many(paths, weights):
+            def weighted(path, weight):
+                state = _from_bytes(tf.io.read_file(path), self._specs)
+                leaves = tuple(tf.nest.flatten(state))
+                return collections.OrderedDict(weight=weight, model=leaves)
+
+            return tf.data.Dataset.from_tensor_slices((paths, weights)).map(weighted)
+
+        self.read_many = read_many
+
     def paths_to_read(self, clients: Iterable[int], versions: Versions) -> list[str]:
         """Where the states of these clients are.
 
@@ -62,14 +78,25 @@ class ClientStates:
     def paths_to_write(self, clients: Iterable[int], version: int) -> list[str]:
         """Where new states are to be written; `commit` makes them valid."""
         paths = [self._path(client, version) for client in clients]
-        for path in paths:
+        unfinished = [f"{path}{_UNFINISHED}" for path in paths]
+        for path in map(pathlib.Path, unfinished):
             path.parent.mkdir(exist_ok=True)
-        return [f"{path}{_UNFINISHED}" for path in paths]
+            # Of a killed run; it may be a link to a state that must not change.
+            path.unlink(missing_ok=True)
+        return unfinished
 
     def commit(self, paths: Sequence[str]) -> None:
         """Puts written states in their places, each at once."""
         for path in paths:
             os.replace(path, path.removesuffix(_UNFINISHED))
+
+    def share(self, source: str, paths: Sequence[str]) -> None:
+        """Puts one state, committed or not yet, under further paths of `paths_to_write`."""
+        for path in paths:
+            try:
+                os.link(source, path)
+            except OSError:  # A file system without links.
+                shutil.copyfile(source, path)
 
     def load(self, client: int, version: int) -> Any:
         """A client's state, as tensors.

@@ -4,8 +4,20 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tff_ssl.algorithms import dcco, dcco_one_stage, featarc, fedavg, fedbn, fedema, fedprox, fedu
+from tff_ssl.algorithms import (
+    dcco,
+    dcco_one_stage,
+    denav,
+    featarc,
+    fedavg,
+    fedbn,
+    fedema,
+    fedprox,
+    fedu,
+    gossip,
+)
 from tff_ssl.algorithms.client_memory import ClientMemory
+from tff_ssl.algorithms.peers import Peers
 from tff_ssl.algorithms.task import Computations, Task
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.losses.statistics_based import STATISTICS_LOSSES
@@ -23,13 +35,15 @@ class Algorithm:
       objectives: Losses it can train with; its default first.
       folds: Whether clients may be folded into groups, worked on in one call, with the same result.
         Clients with memory may not.
+      decentralized: Whether clients are linked by a network, and there is no server.
     """
 
     summary: str
     hyperparameters: type
-    build: Callable[[Task, Any], Computations | ClientMemory]
+    build: Callable[[Task, Any], Computations | ClientMemory | Peers]
     objectives: tuple[str, ...]
     folds: bool
+    decentralized: bool = False
 
     def min_samples(self, objective: str, hyperparameters: Any) -> int:
         """The smallest client that a run takes: 1 where clients share statistics."""
@@ -39,6 +53,7 @@ class Algorithm:
 
 
 _WITH_CONTRASTIVE_FIRST = ("nt_xent", *(name for name in OBJECTIVES if name != "nt_xent"))
+_WITH_AUTOENCODER_FIRST = ("mae", *(name for name in OBJECTIVES if name != "mae"))
 
 ALGORITHMS = {
     "dcco": Algorithm(
@@ -96,6 +111,38 @@ ALGORITHMS = {
         featarc.build_featarc,
         objectives=_WITH_CONTRASTIVE_FIRST,
         folds=False,
+    ),
+    "denav": Algorithm(
+        "models that travel through a network, each led by a training navigator",
+        denav.DeNAVHyperparameters,
+        denav.build_denav,
+        objectives=_WITH_AUTOENCODER_FIRST,
+        folds=False,
+        decentralized=True,
+    ),
+    "gossip": Algorithm(
+        "gossip learning: clients of a network average with the first neighbour's model, or all",
+        gossip.GossipHyperparameters,
+        gossip.build_gossip,
+        objectives=_WITH_AUTOENCODER_FIRST,
+        folds=False,
+        decentralized=True,
+    ),
+    "all_reduce": Algorithm(
+        "clients of a network that get the mean of all models after every round",
+        gossip.AllReduceHyperparameters,
+        gossip.build_gossip,
+        objectives=_WITH_AUTOENCODER_FIRST,
+        folds=False,
+        decentralized=True,
+    ),
+    "dfedavg": Algorithm(
+        "decentralized FedAvg: averages over neighbours, with local batch norm (Dec-SSL)",
+        gossip.DFedAvgHyperparameters,
+        gossip.build_gossip,
+        objectives=_WITH_CONTRASTIVE_FIRST,
+        folds=False,
+        decentralized=True,
     ),
 }
 
