@@ -206,6 +206,7 @@ def _measure_aggregation(scratch: str, args: flags.FlagValues) -> dict[str, Any]
     clients, rad_size, width = _AGGREGATION
     child = measure.Child(measure.hetero_aggregation, clients, rad_size, width, scratch)
     try:
+        before = child.rss_mb()
         seconds = measure.in_turn({"aggregation": child}, args.repetitions)["aggregation"]
         peak = child.peak_rss_mb()
     finally:
@@ -217,7 +218,7 @@ def _measure_aggregation(scratch: str, args: flags.FlagValues) -> dict[str, Any]
         "width": width,
         "seconds": statistics.median(seconds),
         "peak_rss_mb": peak,
-        "first_seconds": child.first_seconds,
+        "added_rss_mb": peak - before,
     }
 
 
@@ -252,8 +253,11 @@ def _print(results: dict[str, Any]) -> None:
     if results["aggregation"]:
         row = results["aggregation"]
         name = f"{row['clients']} clients x {row['rad_size']} x {row['width']}"
-        print(f"\n{'':36}{'seconds':>10}{'':8}{'peak MB':>10}   (all processes)")
-        print(f"{name:36}{row['seconds']:10.2f}{'':8}{row['peak_rss_mb']:10.0f}")
+        print(f"\n{'':36}{'seconds':>10}{'':8}{'peak MB':>10}{'added':>8}   (all processes)")
+        print(
+            f"{name:36}{row['seconds']:10.2f}{'':8}{row['peak_rss_mb']:10.0f}"
+            f"{row['added_rss_mb']:8.0f}"
+        )
 
 
 if __name__ == "__main__":

@@ -293,22 +293,20 @@ def federated_round(
 def hetero_aggregation(
     clients: int, rad_size: int, width: int, scratch: str
 ) -> Generator[None, None, None]:
-    """Hetero-SSFL's aggregation over all clients' representations, from their files; one a turn."""
+    """Hetero-SSFL's aggregation over all clients' representations, from files; one a turn.
+
+    The first turn only gets ready.
+    """
     _quiet()
     import tensorflow as tf
     import tensorflow_federated as tff
 
-    from datasets import federated
     from tff_ssl import client_states, execution, hetero_simulation
     from tff_ssl.algorithms import hetero_ssfl
-    from tff_ssl.algorithms.task import Population, Task
+    from tff_ssl.algorithms.task import Population
 
-    network = Network("tiny", (width,), (width,))
-    model, two_views = _model_and_views(network, seed=0)
+    model, _ = _model_and_views(Network("tiny", (width,), (width,)), seed=0)
     population = Population((model,), (0,) * clients, (1,) * clients, rad_size)
-    element_type = tff.types.tensorflow_to_type(federated.element_spec(_IMAGE))
-    task = Task(model, two_views, element_type, 1, "byol", population=population)
-    computations = hetero_ssfl.build_hetero_ssfl(task)
     first = np.random.default_rng(0).normal(size=(rad_size, width)).astype(np.float32)
     sent = client_states.ClientStates(pathlib.Path(scratch) / "sent", first)
     never = np.full(clients, client_states.NEVER, np.int64)
@@ -316,20 +314,18 @@ def hetero_aggregation(
     for path in to_write:
         shutil.copy(sent.paths_to_read([0], never)[0], path)
     sent.commit(to_write)
+    paths = tuple(sent.paths_to_read(range(clients), np.zeros(clients, np.int64)))
+    mean_kernel = hetero_simulation.mean_kernel_of_files(
+        hetero_ssfl.build_aggregate(population, hetero_ssfl.HeteroSSFLHyperparameters()),
+        [sent] * clients,
+    )
+
+    @tff.tensorflow.computation(mean_kernel.type_signature.parameter)
+    def aggregate(paths):
+        return tf.linalg.norm(mean_kernel(paths))  # B itself stays in the worker, as in a round.
+
     with execution.local_worker(os.cpu_count()):
-        mean_kernel = hetero_simulation.mean_kernel_of_files(computations, [sent])
-
-        @tff.tensorflow.computation(mean_kernel.type_signature.result)
-        def first_row(stacked):
-            return tf.reduce_sum(stacked[0])
-
-        @tff.federated_computation(
-            tff.types.FederatedType(mean_kernel.type_signature.parameter, tff.SERVER)
-        )
-        def aggregate(paths):
-            return tff.federated_map(first_row, tff.federated_map(mean_kernel, paths))
-
-        paths = tuple(sent.paths_to_read(range(clients), np.zeros(clients, np.int64)))
+        yield
         while True:
             aggregate(paths)
             yield

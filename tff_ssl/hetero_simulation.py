@@ -81,11 +81,13 @@ class HeteroSimulation:
             )
             self._sent.append(client_states.ClientStates(self._folder / "rad" / name, sent))
         read_rad = _reader(images, self._rad)
-        mean_kernel = mean_kernel_of_files(self._computations, self._sent)
+        of_client = self._computations.model_of_client
+        mean_kernel = mean_kernel_of_files(
+            self._computations.aggregate, [self._sent[m] for m in of_client]
+        )
         for number in range(len(self._states)):
             self._rounds.append(self._compose(number, read_rad, mean_kernel))
-        clients = len(self._computations.model_of_client)
-        return HeteroState(np.full(clients, client_states.NEVER, np.int64))
+        return HeteroState(np.full(len(of_client), client_states.NEVER, np.int64))
 
     def _compose(
         self, number: int, read_rad: tff.Computation, mean_kernel: tff.Computation
@@ -178,29 +180,28 @@ class HeteroSimulation:
 
 
 def mean_kernel_of_files(
-    computations: HeteroSSFL, sent: Sequence[client_states.ClientStates]
+    aggregate: tff.Computation, sent: Sequence[client_states.ClientStates]
 ) -> tff.Computation:
     """The aggregation, of representations in files.
 
     Reading is part of it, because TFF holds on to what passes between two computations.
 
     Args:
-      computations: The algorithm.
-      sent: The representations of each architecture's clients.
+      aggregate: The algorithm's.
+      sent: Where the representations of each client are.
 
     Returns:
       A `tff.tensorflow.computation`: (the path of each client's last representations) -> B.
     """
-    readers = [sent[m].read for m in computations.model_of_client]
 
-    @tff.tensorflow.computation((np.str_,) * len(readers))
+    @tff.tensorflow.computation((np.str_,) * len(sent))
     def mean_kernel(paths):
         kept: list[tf.Tensor] = []
-        for read, path in zip(readers, paths, strict=True):
+        for store, path in zip(sent, paths, strict=True):
             # One after the other: reading all at once would hold several copies of all.
             with tf.control_dependencies(kept[-1:]):
-                kept.append(read(tf.identity(path)))
-        return computations.aggregate(kept)
+                kept.append(store.read(tf.identity(path)))
+        return aggregate(kept)
 
     return mean_kernel
 

@@ -167,27 +167,39 @@ def build_hetero_ssfl(
     """
     hyperparameters = hyperparameters or HeteroSSFLHyperparameters()
     population = _checked(task.population)
-    widths = [_width(model, hyperparameters) for model in population.models]
-    sizes = np.array(population.sizes, np.float64)
-    if hyperparameters.client_weighting == "uniform":
-        sizes = np.ones_like(sizes)
-    weights = (sizes / sizes.sum()).tolist()
-    total = sum(widths[m] for m in population.model_of_client)
-    kernel_type = tff.types.TensorType(np.float32, (population.rad_size, total))
-    sent_types = [tff.types.TensorType(np.float32, (population.rad_size, d)) for d in widths]
-
-    @tff.tensorflow.computation(tuple(sent_types[m] for m in population.model_of_client))
-    def aggregate(representations):
-        return alignment.stack(list(representations), weights)
-
+    aggregate = build_aggregate(population, hyperparameters)
     return HeteroSSFL(
         tuple(
-            _architecture(task._replace(model=model), hyperparameters, population, kernel_type)
+            _architecture(
+                task._replace(model=model),
+                hyperparameters,
+                population.rad_size,
+                aggregate.type_signature.result,
+            )
             for model in population.models
         ),
         np.array(population.model_of_client, np.int64),
         aggregate,
     )
+
+
+def build_aggregate(
+    population: Population, hyperparameters: HeteroSSFLHyperparameters
+) -> tff.Computation:
+    """The aggregation over all clients, whatever their architecture; see `HeteroSSFL`."""
+    sizes = np.array(population.sizes, np.float64)
+    if hyperparameters.client_weighting == "uniform":
+        sizes = np.ones_like(sizes)
+    weights = (sizes / sizes.sum()).tolist()
+    widths = [_width(population.models[m], hyperparameters) for m in population.model_of_client]
+
+    @tff.tensorflow.computation(
+        tuple(tff.types.TensorType(np.float32, (population.rad_size, d)) for d in widths)
+    )
+    def aggregate(representations):
+        return alignment.stack(list(representations), weights)
+
+    return aggregate
 
 
 def _checked(population: Population | None) -> Population:
@@ -212,7 +224,7 @@ def _width(model: DualEncoder, hyperparameters: HeteroSSFLHyperparameters) -> in
 def _architecture(
     task: Task,
     hyperparameters: HeteroSSFLHyperparameters,
-    population: Population,
+    rad_size: int,
     kernel_type: tff.types.TensorType,
 ) -> Architecture:
     model, objective = one_tower(task.model), OBJECTIVES[task.objective]
@@ -220,7 +232,7 @@ def _architecture(
         task, hyperparameters, keeps_target=objective.target
     )
     image_type = task.element_type["image"]
-    rad_type = tff.types.TensorType(image_type.dtype, (population.rad_size, *image_type.shape))
+    rad_type = tff.types.TensorType(image_type.dtype, (rad_size, *image_type.shape))
 
     def initial_client_state(seed: int) -> ClientState:
         weights = model.init(seed)
@@ -236,14 +248,14 @@ def _architecture(
         def encode(images):
             return represent(Weights(*state.weights), images, training=False)[0]
 
-        return _in_micro_batches(encode, rad, population.rad_size, _width(model, hyperparameters))
+        return _in_micro_batches(encode, rad, rad_size, _width(model, hyperparameters))
 
     def distance(round_number: tf.Tensor, mean_kernel: tf.Tensor, rad: tf.Tensor):
         """What Eq. 2 adds to the loss, as a function of the model's weights and the step."""
 
         def term(weights: Weights, step: tf.Tensor):
             chosen = _batch_of_rad(
-                population.rad_size, hyperparameters.rad_batch_size, task.seed, round_number, step
+                rad_size, hyperparameters.rad_batch_size, task.seed, round_number, step
             )
             a, non_trainable = represent(weights, tf.gather(rad, chosen), training=True)
             rows = tf.gather(mean_kernel, chosen)
