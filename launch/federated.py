@@ -7,12 +7,14 @@ import tensorflow_federated as tff
 from absl import flags
 
 from datasets import federated
-from launch import data, probing, run_folder, training
-from tff_ssl import cohort, communication, execution, hyperparameters, simulation
+from launch import data, probing, run_folder, training, unlike_clients
+from tff_ssl import cohort, communication, execution, hetero_simulation, hyperparameters, simulation
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.client_memory import ClientMemory
+from tff_ssl.algorithms.hetero_ssfl import HeteroSSFL
 from tff_ssl.algorithms.task import Task
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives import OBJECTIVES
 
 
@@ -21,6 +23,7 @@ def pretrain(args: flags.FlagValues) -> None:
     algorithm = registry.find(args.algorithm, args.objective)
     args.objective = args.objective or algorithm.objectives[0]
     values = hyperparameters.parse(algorithm.hyperparameters, args.hparam)
+    unlike_clients.check_flags(algorithm, args)
     dataset = data.load_dataset(args)
     supervised = OBJECTIVES[args.objective].supervised
     if supervised and np.any(dataset.train.labels < 0):
@@ -28,13 +31,23 @@ def pretrain(args: flags.FlagValues) -> None:
             f"--objective={args.objective} needs a label for every training image of "
             f"--dataset={args.dataset}"
         )
+    of_clients, rad = dataset, None
+    if algorithm.unlike_clients:
+        of_clients, rad = unlike_clients.take_out_rad(dataset, args)
     clients, skipped = _large_enough(
-        data.partition_dataset(dataset, args), algorithm.min_samples(args.objective, values), args
+        data.partition_dataset(of_clients, args),
+        algorithm.min_samples(args.objective, values),
+        args,
     )
-    seen = data.client_images(dataset.train, clients, args)
+    seen = data.client_images(of_clients.train, clients, args)
     cohorts = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)
     groups = args.fold if algorithm.folds else 0
     cohort.fold(cohorts(0), groups)  # Complains now, not in the first round.
+    population = None
+    if algorithm.unlike_clients:
+        population = unlike_clients.build_population(of_clients, clients, args)
+        # The first client's stands where there can be only one; `evaluate` builds it again.
+        args.encoder = population.models[population.model_of_client[0]].encoder
     model = data.build_model(dataset, args, args.objective)
     element_type = tff.types.tensorflow_to_type(
         federated.element_spec(dataset.train.images.shape[1:], with_labels=supervised)
@@ -46,12 +59,13 @@ def pretrain(args: flags.FlagValues) -> None:
         args.rounds,
         args.objective,
         args.seed,
+        population,
     )
     try:
         computations = algorithm.build(task, values)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
-    if args.personalized_clients and not isinstance(computations, ClientMemory):
+    if args.personalized_clients and not isinstance(computations, ClientMemory | HeteroSSFL):
         raise ConfigurationError(
             f"--personalized_clients: clients of {args.algorithm} have no models of their own"
         )
@@ -69,9 +83,10 @@ def pretrain(args: flags.FlagValues) -> None:
     down, up = (
         communication.total_bytes(types) for types in (computations.downloads, computations.uploads)
     )
-    _announce(args, dataset, clients, skipped, model, values, groups, down, up, folder)
+    networks = unlike_clients.describe(population) if population else _describe(model, args)
+    _announce(args, of_clients, clients, skipped, networks, model, values, groups, down, up, folder)
     run = _simulation(
-        computations, client_data, model, cohorts, groups, len(clients), folder, down + up
+        computations, client_data, model, cohorts, groups, len(clients), folder, down + up, rad
     )
     with execution.local_worker(_concurrent_calls(computations, args)):
         training.train_and_probe(
@@ -86,18 +101,22 @@ def pretrain(args: flags.FlagValues) -> None:
                 "rounds": args.rounds,
                 "clients": len(clients),
                 "skipped_clients": skipped,
-                "examples_left_out": len(dataset.train) - sum(map(len, clients)),
+                "examples_left_out": len(of_clients.train) - sum(map(len, clients)),
                 "bytes_down_per_client_and_round": down,
                 "bytes_up_per_client_and_round": up,
+                **(unlike_clients.result_fields(population) if population else {}),
             },
+            unlike_clients.models_of(population) if population else None,
         )
     store.unlink()  # Only a run that goes on needs it, and would write it again.
 
 
 def _simulation(
-    computations, client_data, model, cohorts, groups, num_clients, folder, bytes_per_client
+    computations, client_data, model, cohorts, groups, num_clients, folder, bytes_per_client, rad
 ) -> simulation.Simulation:
     group_data = client_data.group_dataset_computation
+    if isinstance(computations, HeteroSSFL):
+        return hetero_simulation.HeteroSimulation(computations, group_data, cohorts, rad, folder)
     if isinstance(computations, ClientMemory):
         return simulation.ClientMemorySimulation(
             computations, group_data, cohorts, num_clients, folder, bytes_per_client
@@ -116,7 +135,8 @@ def _simulation(
 def _concurrent_calls(computations, args: flags.FlagValues) -> int | None:
     # Long local training of a few clients: more at a time than there are cores costs half as much
     # again (measured with five clients of a ResNet-18 on two cores).
-    default = os.cpu_count() if isinstance(computations, ClientMemory) else None
+    remember = isinstance(computations, ClientMemory | HeteroSSFL)
+    default = os.cpu_count() if remember else None
     return args.max_concurrent_calls or default
 
 
@@ -145,7 +165,13 @@ def _large_enough(
     return kept, small
 
 
-def _announce(args, dataset, clients, skipped, model, values, groups, down, up, folder) -> None:
+def _describe(model: Model, args: flags.FlagValues) -> str:
+    return f"{args.encoder} encoder and heads, {model.parameter_count:,} parameters"
+
+
+def _announce(
+    args, dataset, clients, skipped, networks, model, values, groups, down, up, folder
+) -> None:
     sizes = np.array([len(c) for c in clients])
     policy = data.view_policy(dataset, args, args.objective)
     left_out = f" ({skipped} smaller ones left out)" if skipped else ""
@@ -154,7 +180,7 @@ def _announce(args, dataset, clients, skipped, model, values, groups, down, up, 
         f"{'x'.join(map(str, dataset.train.images.shape[1:]))} in {len(clients)} clients of "
         f"{_range(sizes)}{left_out}, {data.partition_name(args)} partition"
         f"{_data_settings(len(dataset.train) - sizes.sum(), len(clients), args)}\n"
-        f"model: {args.encoder} encoder and heads, {model.parameter_count:,} parameters, "
+        f"model: {networks}, "
         f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
         f"{args.rounds} rounds of {args.clients_per_round} clients, "
         f"{f'folded into {groups}' if groups else 'each by itself'}; "

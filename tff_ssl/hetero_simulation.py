@@ -69,7 +69,9 @@ class HeteroSimulation:
         return int(self._computations.model_of_client[client])
 
     def initialize(self, seed: int) -> HeteroState:
-        self._states, self._sent, self._rounds = [], [], []
+        self._states: list[client_states.ClientStates] = []
+        self._sent: list[client_states.ClientStates] = []
+        self._rounds: list[tff.Computation] = []
         images = str((self._folder / "rad").absolute() / "images")
         pathlib.Path(images).parent.mkdir(parents=True, exist_ok=True)
         tf.io.write_file(images, tf.io.serialize_tensor(self._rad))
@@ -133,7 +135,9 @@ class HeteroSimulation:
         kept = tuple(
             self._sent[m].paths_to_read([k], state.versions)[0] for k, m in enumerate(models)
         )
-        written, of_client, rounds = [], {}, []
+        written: list[tuple[client_states.ClientStates, list[str]]] = []
+        of_client: dict[int, Any] = {}
+        rounds: list[tuple[dict[str, float], float]] = []
         for number in np.unique(models[clients]):
             members = clients[models[clients] == number]
             states, sent = self._states[number], self._sent[number]

@@ -37,7 +37,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import views
+from tff_ssl import communication, views
 from tff_ssl.algorithms import client_memory, local_training
 from tff_ssl.algorithms.client_hyperparameters import ClientHyperparameters, check_choice
 from tff_ssl.algorithms.encoder_and_predictor import one_tower
@@ -59,7 +59,7 @@ class HeteroSSFLHyperparameters(ClientHyperparameters):
 
     Attributes:
       client_weighting: w_j, `uniform` or by `examples`.
-      mu: Weight of the distance; the paper's for CIFAR, 1 for Tiny-ImageNet. 0: clients train alone.
+      mu: Weight of the distance; 0.5 for CIFAR, 1 for Tiny-ImageNet. 0: clients train alone.
       rad_batch_size: Images of X in a local step, all of them if there are fewer; 0 for all.
       representation: Phi, the model's `prediction` (as in the paper), `projection` or `encoding`.
       centred: Whether kernels are centred.
@@ -152,6 +152,16 @@ class HeteroSSFL(NamedTuple):
     model_of_client: np.ndarray
     aggregate: tff.Computation
 
+    @property
+    def downloads(self) -> Sequence[tff.Type]:
+        """Types that a client receives in a round."""
+        return self.architectures[0].downloads
+
+    @property
+    def uploads(self) -> Sequence[tff.Type]:
+        """Types that a client sends in a round: one of the architecture that sends most."""
+        return max((a.uploads for a in self.architectures), key=communication.total_bytes)
+
 
 def build_hetero_ssfl(
     task: Task, hyperparameters: HeteroSSFLHyperparameters | None = None
@@ -205,7 +215,7 @@ def build_aggregate(
 def _checked(population: Population | None) -> Population:
     if population is None:
         raise ValueError("hetero_ssfl needs a population: clients, their models and the RAD's size")
-    encoders = [one_tower(model).encoder for model in population.models]
+    encoders = [model.encoder for model in population.models]
     if len(set(encoders)) < len(encoders):
         raise ValueError(f"two architectures have the same encoder: {', '.join(encoders)}")
     if population.rad_size < 2:
@@ -317,7 +327,7 @@ def _architecture(
         model,
         train,
         initial_client_state,
-        tf.function(representations, autograph=False),
+        representations,
         lambda state: Weights(*state.weights),
         downloads=(kernel_type, rad_type, tff.types.to_type(np.int64)) if shares else (),
         uploads=(work.type_signature.result[1],) if shares else (),

@@ -4,7 +4,17 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tff_ssl.algorithms import dcco, dcco_one_stage, featarc, fedavg, fedbn, fedema, fedprox, fedu
+from tff_ssl.algorithms import (
+    dcco,
+    dcco_one_stage,
+    featarc,
+    fedavg,
+    fedbn,
+    fedema,
+    fedprox,
+    fedu,
+    hetero_ssfl,
+)
 from tff_ssl.algorithms.client_memory import ClientMemory
 from tff_ssl.algorithms.task import Computations, Task
 from tff_ssl.errors import ConfigurationError
@@ -23,13 +33,15 @@ class Algorithm:
       objectives: Losses it can train with; its default first.
       folds: Whether clients may be folded into groups, worked on in one call, with the same result.
         Clients with memory may not.
+      unlike_clients: Whether clients may have different models; the task then names the population.
     """
 
     summary: str
     hyperparameters: type
-    build: Callable[[Task, Any], Computations | ClientMemory]
+    build: Callable[[Task, Any], Computations | ClientMemory | hetero_ssfl.HeteroSSFL]
     objectives: tuple[str, ...]
     folds: bool
+    unlike_clients: bool = False
 
     def min_samples(self, objective: str, hyperparameters: Any) -> int:
         """The smallest client that a run takes: 1 where clients share statistics."""
@@ -96,6 +108,14 @@ ALGORITHMS = {
         featarc.build_featarc,
         objectives=_WITH_CONTRASTIVE_FIRST,
         folds=False,
+    ),
+    "hetero_ssfl": Algorithm(
+        "clients of different architectures, which align their representations of common images",
+        hetero_ssfl.HeteroSSFLHyperparameters,
+        hetero_ssfl.build_hetero_ssfl,
+        objectives=("byol", "simsiam"),
+        folds=False,
+        unlike_clients=True,
     ),
 }
 

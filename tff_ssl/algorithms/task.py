@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 import tensorflow_federated as tff
 
+from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import Model
 from tff_ssl.views import TwoViews
 
@@ -19,7 +20,7 @@ class Population(NamedTuple):
       rad_size: Number of images that the server shows to all clients.
     """
 
-    models: tuple[Model, ...]
+    models: tuple[DualEncoder, ...]
     model_of_client: tuple[int, ...]
     sizes: tuple[int, ...]
     rad_size: int
