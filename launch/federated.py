@@ -9,19 +9,21 @@ from absl import flags
 
 from datasets import federated
 from datasets.image_dataset import ImageDataset
-from launch import data, network, probing, run_folder, training
+from launch import data, network, probing, run_folder, training, unlike_clients
 from tff_ssl import (
     cohort,
     communication,
     execution,
+    hetero_simulation,
     hyperparameters,
     network_simulation,
     simulation,
 )
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.client_memory import ClientMemory
+from tff_ssl.algorithms.hetero_ssfl import HeteroSSFL
 from tff_ssl.algorithms.peers import Peers
-from tff_ssl.algorithms.task import Computations, Task
+from tff_ssl.algorithms.task import Computations, Population, Task
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives import OBJECTIVES
@@ -31,6 +33,7 @@ def pretrain(args: flags.FlagValues) -> None:
     """The whole of `launch.pretrain`."""
     algorithm, values = choose(args)
     network.check_flags(args, algorithm.decentralized)
+    unlike_clients.check_flags(algorithm, args)
     dataset = data.load_dataset(args)
     supervised = OBJECTIVES[args.objective].supervised
     if supervised and np.any(dataset.train.labels < 0):
@@ -38,18 +41,27 @@ def pretrain(args: flags.FlagValues) -> None:
             f"--objective={args.objective} needs a label for every training image of "
             f"--dataset={args.dataset}"
         )
+    of_clients, rad = dataset, None
+    if algorithm.unlike_clients:
+        of_clients, rad = unlike_clients.take_out_rad(dataset, args)
     clients, skipped = _large_enough(
-        data.partition_dataset(dataset, args), algorithm.min_samples(args.objective, values), args
+        data.partition_dataset(of_clients, args),
+        algorithm.min_samples(args.objective, values),
+        args,
     )
-    seen = data.client_images(dataset.train, clients, args)
+    seen = data.client_images(of_clients.train, clients, args)
     groups = args.fold if algorithm.folds else 0
-    setting = cohorts = None
+    setting = cohorts = population = None
     if algorithm.decentralized:
         setting = network.build_setting(args, [len(client) for client in clients])
     else:
         cohorts = _cohorts(len(clients), groups, args)
-    model, computations = build(args, algorithm, values, dataset)
-    if args.personalized_clients and not isinstance(computations, (ClientMemory, Peers)):
+    if algorithm.unlike_clients:
+        population = unlike_clients.build_population(of_clients, clients, args)
+    model, computations = build(args, algorithm, values, dataset, population)
+    if args.personalized_clients and not isinstance(
+        computations, ClientMemory | HeteroSSFL | Peers
+    ):
         raise ConfigurationError(
             f"--personalized_clients: clients of {args.algorithm} have no models of their own"
         )
@@ -80,10 +92,20 @@ def pretrain(args: flags.FlagValues) -> None:
             f"{f'folded into {groups}' if groups else 'each by itself'}; "
             f"{down / 1e6:.2f} MB down and {up / 1e6:.2f} MB up per client and round"
         )
-    _announce(args, dataset, clients, skipped, model, values, what, folder)
+    networks = unlike_clients.describe(population) if population else _describe(model, args)
+    _announce(args, of_clients, clients, skipped, networks, model, values, what, folder)
     pictures = network.draw(folder, peers, args) if peers else []
     run = _simulation(
-        computations, client_data, model, cohorts, groups, len(clients), folder, down + up, peers
+        computations,
+        client_data,
+        model,
+        cohorts,
+        groups,
+        len(clients),
+        folder,
+        down + up,
+        peers,
+        rad,
     )
     with execution.local_worker(_concurrent_calls(computations, args)):
         training.train_and_probe(
@@ -98,11 +120,13 @@ def pretrain(args: flags.FlagValues) -> None:
                 "rounds": args.rounds,
                 "clients": len(clients),
                 "skipped_clients": skipped,
-                "examples_left_out": len(dataset.train) - sum(map(len, clients)),
+                "examples_left_out": len(of_clients.train) - sum(map(len, clients)),
                 **costs,
+                **(unlike_clients.result_fields(population) if population else {}),
             },
             network.table(costs) if peers else "",
             pictures,
+            unlike_clients.models_of(population) if population else None,
         )
     store.unlink()  # Only a run that goes on needs it, and would write it again.
 
@@ -115,13 +139,22 @@ def choose(args: flags.FlagValues) -> tuple[registry.Algorithm, Any]:
 
 
 def build(
-    args: flags.FlagValues, algorithm: registry.Algorithm, values: Any, dataset: ImageDataset
-) -> tuple[Model, Computations | ClientMemory | Peers]:
+    args: flags.FlagValues,
+    algorithm: registry.Algorithm,
+    values: Any,
+    dataset: ImageDataset,
+    population: Population | None = None,
+) -> tuple[Model, Computations | ClientMemory | HeteroSSFL | Peers]:
     """The model, and the algorithm's computations for it.
+
+    Where clients are unlike, the first one's model stands where there can be only one, and
+    `--encoder` becomes its encoder, with which `evaluate` builds it again.
 
     Raises:
       ConfigurationError: If they cannot be built with these flags.
     """
+    if population:
+        args.encoder = population.models[population.model_of_client[0]].encoder
     model = data.build_model(dataset, args, args.objective)
     spec = federated.element_spec(
         dataset.train.images.shape[1:], with_labels=OBJECTIVES[args.objective].supervised
@@ -133,6 +166,7 @@ def build(
         args.rounds,
         args.objective,
         args.seed,
+        population,
     )
     try:
         return model, algorithm.build(task, values)
@@ -147,11 +181,22 @@ def _cohorts(num_clients: int, groups: int, args: flags.FlagValues):
 
 
 def _simulation(
-    computations, client_data, model, cohorts, groups, num_clients, folder, bytes_per_client, peers
+    computations,
+    client_data,
+    model,
+    cohorts,
+    groups,
+    num_clients,
+    folder,
+    bytes_per_client,
+    peers,
+    rad,
 ) -> simulation.Simulation:
     group_data = client_data.group_dataset_computation
     if isinstance(computations, Peers):
         return network_simulation.NetworkSimulation(computations, peers.plan, group_data, folder)
+    if isinstance(computations, HeteroSSFL):
+        return hetero_simulation.HeteroSimulation(computations, group_data, cohorts, rad, folder)
     if isinstance(computations, ClientMemory):
         return simulation.ClientMemorySimulation(
             computations, group_data, cohorts, num_clients, folder, bytes_per_client
@@ -170,7 +215,7 @@ def _simulation(
 def _concurrent_calls(computations, args: flags.FlagValues) -> int | None:
     # Long local training of a few clients: more at a time than there are cores costs half as much
     # again (measured with five clients of a ResNet-18 on two cores).
-    long_training = isinstance(computations, (ClientMemory, Peers))
+    long_training = isinstance(computations, ClientMemory | HeteroSSFL | Peers)
     default = os.cpu_count() if long_training else None
     return args.max_concurrent_calls or default
 
@@ -200,7 +245,11 @@ def _large_enough(
     return kept, small
 
 
-def _announce(args, dataset, clients, skipped, model, values, what, folder) -> None:
+def _describe(model: Model, args: flags.FlagValues) -> str:
+    return f"{args.encoder} encoder and heads, {model.parameter_count:,} parameters"
+
+
+def _announce(args, dataset, clients, skipped, networks, model, values, what, folder) -> None:
     sizes = np.array([len(c) for c in clients])
     policy = data.view_policy(dataset, args, args.objective)
     left_out = f" ({skipped} smaller ones left out)" if skipped else ""
@@ -209,7 +258,7 @@ def _announce(args, dataset, clients, skipped, model, values, what, folder) -> N
         f"{'x'.join(map(str, dataset.train.images.shape[1:]))} in {len(clients)} clients of "
         f"{_range(sizes)}{left_out}, {data.partition_name(args)} partition"
         f"{_data_settings(len(dataset.train) - sizes.sum(), len(clients), args)}\n"
-        f"model: {args.encoder} encoder and heads, {model.parameter_count:,} parameters, "
+        f"model: {networks}, "
         f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
         f"{what}\n"
         f"{values}\n"

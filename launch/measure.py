@@ -4,6 +4,7 @@ import datetime
 import multiprocessing
 import os
 import pathlib
+import shutil
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -293,3 +294,44 @@ def federated_round(
                 "bytes_down_per_client": communication.total_bytes(computations.downloads),
                 "bytes_up_per_client": communication.total_bytes(computations.uploads),
             }
+
+
+def hetero_aggregation(
+    clients: int, rad_size: int, width: int, scratch: str
+) -> Generator[None, None, None]:
+    """Hetero-SSFL's aggregation over all clients' representations, from files; one a turn.
+
+    The first turn only gets ready.
+    """
+    _quiet()
+    import tensorflow as tf
+    import tensorflow_federated as tff
+
+    from tff_ssl import client_states, execution, hetero_simulation
+    from tff_ssl.algorithms import hetero_ssfl
+    from tff_ssl.algorithms.task import Population
+
+    model, _ = _model_and_views(Network("tiny", (width,), (width,)), seed=0)
+    population = Population((model,), (0,) * clients, (1,) * clients, rad_size)
+    first = np.random.default_rng(0).normal(size=(rad_size, width)).astype(np.float32)
+    sent = client_states.ClientStates(pathlib.Path(scratch) / "sent", first)
+    never = np.full(clients, client_states.NEVER, np.int64)
+    to_write = sent.paths_to_write(range(clients), 0)
+    for path in to_write:
+        shutil.copy(sent.paths_to_read([0], never)[0], path)
+    sent.commit(to_write)
+    paths = tuple(sent.paths_to_read(range(clients), np.zeros(clients, np.int64)))
+    mean_kernel = hetero_simulation.mean_kernel_of_files(
+        hetero_ssfl.build_aggregate(population, hetero_ssfl.HeteroSSFLHyperparameters()),
+        [sent] * clients,
+    )
+
+    @tff.tensorflow.computation(mean_kernel.type_signature.parameter)
+    def aggregate(paths):
+        return tf.linalg.norm(mean_kernel(paths))  # B itself stays in the worker, as in a round.
+
+    with execution.local_worker(os.cpu_count()):
+        yield
+        while True:
+            aggregate(paths)
+            yield

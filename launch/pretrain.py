@@ -39,6 +39,19 @@ flags.DEFINE_integer(
     "with memory; -1: all.",
     lower_bound=-1,
 )
+flags.DEFINE_list(
+    "encoders",
+    [],
+    "hetero_ssfl: the clients' encoders, as --encoder names them, such as resnet18,resnet34; dealt "
+    "over the clients at random, in equal shares. Default: --encoder for all.",
+)
+flags.DEFINE_integer(
+    "rad_size",
+    5000,
+    "hetero_ssfl: training images, drawn at random, that are the server's instead of the clients': "
+    "its representation alignment dataset, used without labels.",
+    lower_bound=2,
+)
 flags.DEFINE_integer(
     "personalized_clients",
     0,
@@ -57,6 +70,7 @@ _DIGITS_PRESETS = {
     "gossip": "digits_gossip",
     "all_reduce": "digits_gossip",
     "dfedavg": "digits_dfedavg",
+    "hetero_ssfl": "digits_hetero",
 }
 
 

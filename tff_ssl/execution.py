@@ -169,7 +169,8 @@ def _executor_factory(channel: grpc.Channel) -> tff.framework.ExecutorFactory:
     stub = tff.framework.RemoteExecutorGrpcStub(channel)
 
     def executor(cardinalities):
-        remote = tff.framework.RemoteExecutor(stub)
+        # By default, the worker keeps the values of several calls until there are 20 to dispose of.
+        remote = tff.framework.RemoteExecutor(stub, dispose_batch_size=1)
         remote.set_cardinalities({tff.CLIENTS: 0, **cardinalities})
         return remote
 

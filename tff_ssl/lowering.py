@@ -18,6 +18,7 @@ from tensorflow_federated.proto.v0 import computation_pb2
 
 from tff_ssl import client_states
 from tff_ssl.algorithms.client_memory import ClientMemory
+from tff_ssl.algorithms.hetero_ssfl import HeteroSSFL
 from tff_ssl.algorithms.peers import Peers
 
 
@@ -106,7 +107,8 @@ def rounds_of(computations: Any) -> dict[str, Round]:
     """What to lower of an algorithm, by name.
 
     That is its `round`; the stages of one that has several; of clients with memory also the round
-    in which they keep their states themselves; and without a server what the clients compute.
+    in which they keep their states themselves; without a server what the clients compute; and of
+    unlike clients a round for each architecture.
 
     Args:
       computations: What the algorithm's `build_...` gives.
@@ -115,6 +117,11 @@ def rounds_of(computations: Any) -> dict[str, Round]:
         return {
             "training": Round("local training from received models", None, computations.training),
             "averaging": Round("means of received models", None, computations.averaging),
+        }
+    if isinstance(computations, HeteroSSFL):
+        return {
+            a.model.encoder: Round(f"the round of clients with {a.model.encoder}", None, a.train)
+            for a in computations.architectures
         }
     process = computations.process
     found = {"round": Round("the whole round", process.initialize, process.next)}

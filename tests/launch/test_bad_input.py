@@ -3,6 +3,7 @@
 Within one process, since importing TFF takes seconds; `test_scripts` has two of them from outside.
 """
 
+import pathlib
 import sys
 
 import pytest
@@ -10,6 +11,14 @@ from absl import flags as absl_flags
 from absl.testing import flagsaver
 
 from launch import app, lower, pretrain
+
+
+def preset(name):
+    """Flags in place of the digits' preset."""
+    return [f"--flagfile={pathlib.Path(pretrain.__file__).parent / 'presets' / name}.flags"]
+
+
+HETERO = [*preset("digits_hetero"), "--algorithm=hetero_ssfl"]
 
 
 def fails(monkeypatch, capsys, flags, script=pretrain):
@@ -57,6 +66,22 @@ def fails(monkeypatch, capsys, flags, script=pretrain):
         ("predictor", ["--algorithm=fedavg", "--objective=byol", "--predictor=7x"]),
         ("vit_tiny", ["--algorithm=fedavg", "--objective=mae"]),
         ("view_size", ["--algorithm=dcco", "--encoder=vit_tiny", "--view_size=15"]),
+        ("encoders", ["--encoders=tiny,small"]),
+        ("rad_size", [*preset("digits_byol"), "--algorithm=fedu", "--rad_size=100"]),
+        ("rad_size", [*HETERO, "--rad_size=1438"]),
+        ("rad_size", [*HETERO, "--rad_size=1"]),
+        ("vgg", [*HETERO, "--encoders=tiny,vgg"]),
+        (
+            "--encoders names 3",
+            [
+                *HETERO,
+                "--encoders=tiny,small,vit_micro",
+                "--num_clients=2",
+                "--clients_per_round=2",
+            ],
+        ),
+        ("--towers", [*HETERO, "--towers=views"]),
+        ("mu", [*HETERO, "--hparam=mu=-1"]),
         ("mask_ratio", ["--algorithm=fedavg", "--objective=mae", "--hparam=mask_ratio=1"]),
     ],
 )

@@ -15,6 +15,7 @@ from tff_ssl.algorithms import (
     fedprox,
     fedu,
     gossip,
+    hetero_ssfl,
 )
 from tff_ssl.algorithms.client_memory import ClientMemory
 from tff_ssl.algorithms.peers import Peers
@@ -36,14 +37,16 @@ class Algorithm:
       folds: Whether clients may be folded into groups, worked on in one call, with the same result.
         Clients with memory may not.
       decentralized: Whether clients are linked by a network, and there is no server.
+      unlike_clients: Whether clients may have different models; the task then names the population.
     """
 
     summary: str
     hyperparameters: type
-    build: Callable[[Task, Any], Computations | ClientMemory | Peers]
+    build: Callable[[Task, Any], Computations | ClientMemory | Peers | hetero_ssfl.HeteroSSFL]
     objectives: tuple[str, ...]
     folds: bool
     decentralized: bool = False
+    unlike_clients: bool = False
 
     def min_samples(self, objective: str, hyperparameters: Any) -> int:
         """The smallest client that a run takes: 1 where clients share statistics."""
@@ -143,6 +146,14 @@ ALGORITHMS = {
         objectives=_WITH_CONTRASTIVE_FIRST,
         folds=False,
         decentralized=True,
+    ),
+    "hetero_ssfl": Algorithm(
+        "clients of different architectures, which align their representations of common images",
+        hetero_ssfl.HeteroSSFLHyperparameters,
+        hetero_ssfl.build_hetero_ssfl,
+        objectives=("byol", "simsiam"),
+        folds=False,
+        unlike_clients=True,
     ),
 }
 
