@@ -84,4 +84,14 @@ def _mistakes() -> tuple[type[Exception], ...]:
     from datasets.errors import DatasetError
     from tff_ssl.errors import ConfigurationError, TrainingError, WorkerLostError
 
-    return DatasetError, ConfigurationError, TrainingError, WorkerLostError, OSError
+    ours = (DatasetError, ConfigurationError, TrainingError, WorkerLostError, OSError)
+    return (*ours, *_disk_errors())
+
+
+def _disk_errors() -> tuple[type[Exception], ...]:
+    """What TensorFlow raises where Python raises an OSError: disk full, or read-only."""
+    if "tensorflow" not in sys.modules:
+        return ()
+    from tensorflow import errors
+
+    return errors.ResourceExhaustedError, errors.PermissionDeniedError

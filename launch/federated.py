@@ -1,6 +1,7 @@
 """Pretraining in simulation, from flags."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from absl import flags
 
 from datasets import federated
 from datasets.image_dataset import ImageDataset
-from launch import data, network, probing, run_folder, training, unlike_clients
+from launch import aggregation, data, network, probing, run_folder, training, unlike_clients
 from tff_ssl import (
     cohort,
     communication,
@@ -50,15 +51,19 @@ def pretrain(args: flags.FlagValues) -> None:
         args,
     )
     seen = data.client_images(of_clients.train, clients, args)
-    groups = args.fold if algorithm.folds else 0
-    setting = cohorts = population = None
+    setting = who = population = None
     if algorithm.decentralized:
         setting = network.build_setting(args, [len(client) for client in clients])
     else:
-        cohorts = _cohorts(len(clients), groups, args)
+        who = aggregation.participation(len(clients), args)
     if algorithm.unlike_clients:
         population = unlike_clients.build_population(of_clients, clients, args)
-    model, computations = build(args, algorithm, values, dataset, population)
+    invited = who.invited if who else len(clients)
+    how = aggregation.choose(args, algorithm, values, len(clients), invited)
+    groups = args.fold if how.folds else 0
+    if who and not who.vary:
+        cohort.fold(who.cohorts(0), groups)  # Complains now, not in the first round.
+    model, computations = build(args, algorithm, values, dataset, how.arguments, population)
     if args.personalized_clients and not isinstance(
         computations, ClientMemory | HeteroSSFL | Peers
     ):
@@ -80,26 +85,27 @@ def pretrain(args: flags.FlagValues) -> None:
     store = folder / "clients.sqlite"
     federated.write_store(store, seen, clients)
     client_data = federated.StoredClientData(store, with_labels=supervised)
-    down, up = (
-        communication.total_bytes(types) for types in (computations.downloads, computations.uploads)
-    )
+    down, up = _bytes(computations)
     if peers:
         costs, what = peers.counted, network.describe(peers, args)
     else:
+        assert who is not None
         costs = {"bytes_down_per_client_and_round": down, "bytes_up_per_client_and_round": up}
         what = (
-            f"{args.rounds} rounds of {args.clients_per_round} clients, "
+            f"{args.rounds} rounds of {_cohort(who, args)}, "
             f"{f'folded into {groups}' if groups else 'each by itself'}; "
             f"{down / 1e6:.2f} MB down and {up / 1e6:.2f} MB up per client and round"
         )
     networks = unlike_clients.describe(population) if population else _describe(model, args)
+    what = "\n".join([what, *how.summary])
     _announce(args, of_clients, clients, skipped, networks, model, values, what, folder)
     pictures = network.draw(folder, peers, args) if peers else []
     run = _simulation(
         computations,
         client_data,
         model,
-        cohorts,
+        who,
+        how,
         groups,
         len(clients),
         folder,
@@ -107,7 +113,8 @@ def pretrain(args: flags.FlagValues) -> None:
         peers,
         rad,
     )
-    with execution.local_worker(_concurrent_calls(computations, args)):
+    calls = _concurrent_calls(computations, args)
+    with execution.local_worker(calls, call_seconds=args.round_timeout):
         training.train_and_probe(
             run,
             model,
@@ -123,6 +130,7 @@ def pretrain(args: flags.FlagValues) -> None:
                 "examples_left_out": len(of_clients.train) - sum(map(len, clients)),
                 **costs,
                 **(unlike_clients.result_fields(population) if population else {}),
+                **how.result,
             },
             network.table(costs) if peers else "",
             pictures,
@@ -143,12 +151,21 @@ def build(
     algorithm: registry.Algorithm,
     values: Any,
     dataset: ImageDataset,
+    means: Mapping[str, Any],
     population: Population | None = None,
 ) -> tuple[Model, Computations | ClientMemory | HeteroSSFL | Peers]:
     """The model, and the algorithm's computations for it.
 
     Where clients are unlike, the first one's model stands where there can be only one, and
     `--encoder` becomes its encoder, with which `evaluate` builds it again.
+
+    Args:
+      args: The flags.
+      algorithm: What to build.
+      values: Its hyperparameters.
+      dataset: The images.
+      means: `aggregation.Aggregation.arguments`, what is not the plain mean.
+      population: Of unlike clients.
 
     Raises:
       ConfigurationError: If they cannot be built with these flags.
@@ -169,22 +186,17 @@ def build(
         population,
     )
     try:
-        return model, algorithm.build(task, values)
+        return model, algorithm.build(task, values, **means)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
-
-
-def _cohorts(num_clients: int, groups: int, args: flags.FlagValues):
-    cohorts = cohort.uniform_cohorts(num_clients, args.clients_per_round, args.seed)
-    cohort.fold(cohorts(0), groups)  # Complains now, not in the first round.
-    return cohorts
 
 
 def _simulation(
     computations,
     client_data,
     model,
-    cohorts,
+    who,
+    how,
     groups,
     num_clients,
     folder,
@@ -196,20 +208,35 @@ def _simulation(
     if isinstance(computations, Peers):
         return network_simulation.NetworkSimulation(computations, peers.plan, group_data, folder)
     if isinstance(computations, HeteroSSFL):
-        return hetero_simulation.HeteroSimulation(computations, group_data, cohorts, rad, folder)
+        return hetero_simulation.HeteroSimulation(
+            computations, group_data, who.cohorts, rad, folder
+        )
     if isinstance(computations, ClientMemory):
         return simulation.ClientMemorySimulation(
-            computations, group_data, cohorts, num_clients, folder, bytes_per_client
-        )
+            computations, group_data, who.cohorts, num_clients, folder, bytes_per_client,
+            faults=who.faults,
+        )  # fmt: skip
     return simulation.LearningProcessSimulation(
         computations.process,
         group_data,
         model,
         computations.initial_weights,
-        cohorts,
+        who.cohorts,
         groups,
         bytes_per_client,
+        stages=list(getattr(computations, "stages", {}).values()),
+        faults=who.faults,
+        cohorts_vary=who.vary,
+        epsilon=how.epsilon,
     )
+
+
+def _bytes(computations) -> tuple[int, int]:
+    """What a client receives and sends in a round, as it is encoded."""
+    if isinstance(computations, ClientMemory | HeteroSSFL | Peers):
+        types = (computations.downloads, computations.uploads)
+        return communication.total_bytes(types[0]), communication.total_bytes(types[1])
+    return communication.client_bytes(computations.process.next)
 
 
 def _concurrent_calls(computations, args: flags.FlagValues) -> int | None:
@@ -264,6 +291,17 @@ def _announce(args, dataset, clients, skipped, networks, model, values, what, fo
         f"{values}\n"
         f"results go to {folder}/",
         flush=True,
+    )
+
+
+def _cohort(who: aggregation.Participation, args) -> str:
+    """Size of a cohort, and how many of it are expected to drop out."""
+    about = "about " if who.vary else ""
+    if not args.dropout:
+        return f"{about}{args.clients_per_round} clients"
+    return (
+        f"{about}{who.invited} clients, of which about {args.clients_per_round} finish "
+        f"(dropout {args.dropout:g})"
     )
 
 

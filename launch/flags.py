@@ -210,6 +210,95 @@ def define_training_flags(rounds: int, what: str) -> None:
     flags.DEFINE_boolean("list", False, "Print what can be chosen, and end.")
 
 
+def define_cohort_flags() -> None:
+    """Who takes part in a round, and what becomes of those who do not do their part."""
+    flags.DEFINE_integer("clients_per_round", 32, "Clients in a round's cohort.", lower_bound=1)
+    flags.DEFINE_enum(
+        "sampling",
+        "uniform",
+        ["uniform", "poisson"],
+        "uniform: exactly --clients_per_round clients; poisson: each client by itself with equal "
+        "probability, so many on average, as differential privacy asks for.",
+    )
+    flags.DEFINE_float(
+        "dropout",
+        0.0,
+        "Simulated share of clients that do not finish a round, half of them before and half after "
+        "their first report. So many more are invited that --clients_per_round finish on average.",
+    )
+    flags.DEFINE_float(
+        "max_dropped",
+        0.5,
+        "Clients that drop out, fail, take too long or send what is not finite are left out and "
+        "counted. The run ends when a round loses more than this share of its clients.",
+        0.0,
+        1.0,
+    )
+    flags.DEFINE_float(
+        "round_timeout",
+        None,
+        "Seconds after which a computation of a round is given up, to be done again without the "
+        "clients that take so long. The first one includes preparing the graphs. Default: none.",
+    )
+
+
+def define_aggregation_flags() -> None:
+    """How the clients' contributions are averaged."""
+    flags.DEFINE_enum(
+        "aggregator",
+        "mean",
+        ["mean", "robust", "secure", "quantized", "rotated"],
+        "mean: the plain weighted mean; robust: tff.learning's, which zeroes very large "
+        "contributions and clips large model deltas; secure: secure sums, in which the server sees "
+        "no single client's contribution (simulated, without cryptography); quantized: every "
+        "tensor of 256 numbers or more with --quantization_bits a number; rotated: the same after "
+        "a random rotation, which evens the numbers out. All but mean look at single clients, "
+        "which are then not folded.",
+    )
+    flags.DEFINE_integer("quantization_bits", 8, "quantized, rotated: bits of a number.", 1, 16)
+    flags.DEFINE_boolean(
+        "symmetric_statistics",
+        False,
+        "dcco, dcco_one_stage with cco: send only half of <F G^T>, the triangle of its symmetric "
+        "part.",
+    )
+    _define_privacy_flags()
+
+
+def _define_privacy_flags() -> None:
+    flags.DEFINE_float(
+        "dp_epsilon",
+        None,
+        "Differential privacy: epsilon of all --rounds together, from which the noise follows; "
+        "inf for clipping without noise, and no guarantee.",
+    )
+    flags.DEFINE_float(
+        "dp_noise_multiplier",
+        None,
+        "Differential privacy with this much noise instead: its standard deviation over the clip, "
+        "on the sum of the clients' model deltas. Epsilon follows.",
+    )
+    flags.DEFINE_float(
+        "dp_statistics_noise_multiplier",
+        None,
+        "The same on the sum of encoding statistics. Default: as --dp_noise_multiplier.",
+    )
+    flags.DEFINE_float(
+        "dp_clip", None, "Largest L2 norm of a client's model delta; larger ones are scaled down."
+    )
+    flags.DEFINE_float(
+        "dp_statistics_clip", None, "Largest L2 norm of a client's encoding statistics."
+    )
+    flags.DEFINE_boolean(
+        "dp_adaptive_clipping",
+        False,
+        "Clips follow the median norm, privately, from the given ones on.",
+    )
+    flags.DEFINE_float(
+        "dp_delta", None, "delta of (epsilon, delta). Default: clients to the power of -1.1."
+    )
+
+
 def define_probe_flags() -> None:
     """The linear probe."""
     flags.DEFINE_list("labels_per_class", ["1", "5"], "Labels per class of the linear probes.")

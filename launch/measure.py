@@ -1,13 +1,15 @@
 """Programs measured by `benchmark`, each in a process of its own."""
 
 import datetime
+import math
 import multiprocessing
 import os
 import pathlib
 import shutil
+import statistics
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -19,10 +21,10 @@ _POLL_SECONDS = 0.02
 _MEGABYTE = 1e6
 
 
-def output_folder(flag: str | None) -> pathlib.Path:
+def output_folder(flag: str | None, script: str = "benchmark") -> pathlib.Path:
     """The folder of `--output_dir`, made; or a new one in results/."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    folder = pathlib.Path(flag) if flag else pathlib.Path("results") / f"benchmark-{now}"
+    folder = pathlib.Path(flag) if flag else pathlib.Path("results") / f"{script}-{now}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -96,6 +98,51 @@ class _MemoryWatch:
     def stop(self) -> None:
         self._stop.set()
         self._thread.join()
+
+
+def held(pid: int) -> dict[str, float]:
+    """Memory in MB and open files of a process and its children now."""
+    try:
+        process = psutil.Process(pid)
+        tree = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        tree = []
+    return {"rss_mb": sum(map(_rss, tree)) / _MEGABYTE, "open_files": sum(map(_open_files, tree))}
+
+
+def _open_files(process: psutil.Process) -> int:
+    try:
+        return process.num_fds()
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def flatness(
+    looks: Sequence[Mapping[str, float]], seconds: Sequence[float], rounds: int
+) -> dict[str, float]:
+    """Medians over the first and the last tenth of a run, its first twentieth left out.
+
+    Args:
+      looks: What was held after `round` rounds; other names are the result's.
+      seconds: Of each round.
+      rounds: Of the run.
+
+    Returns:
+      `<name>_first_tenth` and `<name>_last_tenth` of each of the looks' names and of `seconds`.
+    """
+    start, tenth = rounds // 20, rounds // 10
+    spans = {
+        "first_tenth": range(start, start + tenth),
+        "last_tenth": range(rounds - tenth, rounds),
+    }
+    result = {}
+    for span, numbers in spans.items():
+        result[f"seconds_{span}"] = statistics.median(seconds[i] for i in numbers)
+        there = [look for look in looks if look["round"] in numbers]
+        for name in looks[0].keys() - {"round"}:
+            values = [look[name] for look in there]
+            result[f"{name}_{span}"] = statistics.median(values) if values else math.nan
+    return result
 
 
 def _tree_rss(pid: int | None) -> int:

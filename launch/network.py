@@ -19,7 +19,7 @@ from tff_ssl.models.two_towers import Model
 from tff_ssl.network_events import Cut, Leave
 
 _OF_NETWORKS = ("topology", "connectivity", "unconnected", "edge_list", "leave", "cut")
-_OF_COHORTS = ("clients_per_round", "fold")
+_OF_COHORTS = ("clients_per_round", "fold", "sampling", "dropout", "max_dropped")
 _MAX_ROUTES = 10  # Pictures of routes; parallel models beyond that are in client_metrics.csv.
 
 

@@ -15,6 +15,8 @@ launch.flags.define_model_flags()
 launch.flags.define_network_flags()
 launch.flags.define_training_flags(rounds=400, what="rounds")
 launch.flags.define_probe_flags()
+launch.flags.define_cohort_flags()
+launch.flags.define_aggregation_flags()
 flags.DEFINE_string("algorithm", "dcco", "The algorithm; --list shows them.")
 flags.DEFINE_string(
     "objective", None, "The clients' loss; --list shows them. Default: the algorithm's own."
@@ -24,7 +26,6 @@ flags.DEFINE_boolean(
     False,
     "Leave out clients with too few examples for the objective, instead of refusing them.",
 )
-flags.DEFINE_integer("clients_per_round", 32, "Clients in a round's cohort.", lower_bound=1)
 flags.DEFINE_integer(
     "fold",
     1,

@@ -22,6 +22,12 @@ def check_flags(algorithm: Algorithm, args: flags.FlagValues) -> None:
     given = [name for name in _FLAGS if args[name].present]
     if given and not algorithm.unlike_clients:
         raise ConfigurationError(f"--{given[0]}: clients of {args.algorithm} are all alike")
+    faults = [name for name in ("sampling", "dropout", "max_dropped") if args[name].present]
+    if faults and algorithm.unlike_clients:
+        raise ConfigurationError(
+            f"--{faults[0]}: clients of {args.algorithm} that are absent count with their last "
+            "representations; choose how many take part by --clients_per_round"
+        )
 
 
 def take_out_rad(dataset: ImageDataset, args: flags.FlagValues) -> tuple[ImageDataset, np.ndarray]:

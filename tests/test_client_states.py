@@ -3,6 +3,7 @@
 import collections
 import csv
 
+import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -73,6 +74,15 @@ def test_a_broken_state_is_named(worker, tmp_path):
     (tmp_path / "states" / "2" / "0").write_bytes(whole[:-1])
     with pytest.raises(TrainingError, match=r"client 2.*2/0 has \d+ bytes, not \d+"):
         states.paths_to_read([1, 2], versions(c2=0))
+
+    # Flipped bits keep the size: whoever reads finds out, and that client alone fails.
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 8
+    (tmp_path / "states" / "2" / "0").write_bytes(flipped)
+    with pytest.raises(TrainingError, match=r"client 2 is damaged"):
+        states.load(2, 0)
+    with pytest.raises(grpc.RpcError, match="damaged"):
+        states.read(str(tmp_path / "states" / "2" / "0"))
 
 
 def counting(element_type):

@@ -1,13 +1,19 @@
 """The round loop, with a simulation small enough to be calculated by hand."""
 
+import asyncio
+import contextlib
 import csv
 import math
+import pathlib
+import pickle
+import resource
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import packing, program
+from tff_ssl import checkpoints, packing, program
 from tff_ssl.errors import TrainingError
 
 
@@ -125,32 +131,169 @@ def test_missing_rows_are_an_error(tmp_path):
         program.trim_metrics(path, 2)
 
 
-def test_an_unreadable_checkpoint_falls_back_to_the_one_before(tmp_path):
+def truncated(path):
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def emptied(path):
+    path.write_bytes(b"")
+
+
+def replaced_by_a_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def with_a_flipped_bit(path):
+    content = bytearray(path.read_bytes())
+    content[content.index(b"NUMPY") + 140] ^= 4  # In the values of the first array.
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncated, emptied, replaced_by_a_folder, with_a_flipped_bit])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, damage):
     loop(tmp_path, rounds=6).run(Counting(), seed=0)
-    broken = tmp_path / "checkpoints" / "round_6"
-    for file in broken.rglob("*"):
-        if file.is_file():
-            file.write_bytes(b"")
+    damage(tmp_path / "checkpoints" / "round_6.npz")
     again = Counting()
     state = loop(tmp_path, rounds=6).run(again, seed=0)
     assert again.rounds == [3, 4, 5]
     assert state["total"] == sum(range(6))
+    names = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert names == {"round_3.npz", "round_6.npz", "round_6.npz.damaged"}
 
 
-def test_an_empty_checkpoint_folder_falls_back_too(tmp_path):
+def test_a_run_whose_checkpoints_are_all_damaged_ends_and_keeps_its_metrics(tmp_path):
+    loop(tmp_path, rounds=6).run(Counting(), seed=0)
+    for path in (tmp_path / "checkpoints").iterdir():
+        truncated(path)
+    with pytest.raises(TrainingError, match="none of the checkpoints"):
+        loop(tmp_path, rounds=6).run(Counting(), seed=0)
+    assert len(rows(tmp_path)) == 6
+
+
+def test_any_flipped_bit_is_noticed_or_harmless(tmp_path):
+    manager = checkpoints.CheckpointManager(tmp_path)
+    state = {"float32": np.arange(5, dtype=np.float32), "bytes3": np.array([b"abc"])}
+    asyncio.run(manager.save(state, 1))
+    whole = manager.path(1).read_bytes()
+    noticed = 0
+    for position in range(len(whole)):
+        changed = bytearray(whole)
+        changed[position] ^= 1 << position % 8
+        manager.path(1).write_bytes(changed)
+        try:
+            loaded = asyncio.run(manager.load(1))
+        except Exception:
+            noticed += 1
+            continue
+        assert loaded.keys() <= state.keys()  # A lost member is missed by `unpack`.
+        for name, value in loaded.items():
+            np.testing.assert_array_equal(value, state[name])
+    assert noticed > len(whole) / 2
+
+
+def test_a_checkpoint_of_a_stranger_runs_nothing(tmp_path, monkeypatch):
+    folder, trace = tmp_path / "checkpoints", tmp_path / "was_here"
     loop(tmp_path, rounds=3).run(Counting(), seed=0)
-    (tmp_path / "checkpoints" / "round_9").mkdir()
+
+    class Malicious:
+        def __reduce__(self):
+            return pathlib.Path.touch, (trace,)
+
+    np.savez(folder / "round_5.npz", float32=np.array([Malicious()], dtype=object))
+    (folder / "round_6.npz").write_bytes(pickle.dumps(Malicious()))
+
+    # What TFF's own manager would load, and run: a SavedModel that writes a file.
+    class Writing(tf.Module):
+        @tf.function(input_signature=[])
+        def __call__(self):
+            tf.io.write_file(str(trace), "x")
+            return tf.constant(1)
+
+    tf.saved_model.save(Writing(), str(folder / "round_7"))
+    tf.saved_model.save(Writing(), str(folder / "round_8.npz"))
     again = Counting()
     loop(tmp_path, rounds=5).run(again, seed=0)
     assert again.rounds == [3, 4]
+    assert not trace.exists()
+    pickle.loads(
+        (folder / "round_6.npz.damaged").read_bytes()
+    )  # It would have, had it been loaded.
+    assert trace.exists()
+
+
+@contextlib.contextmanager
+def full_disk(limit):
+    """No file can grow beyond `limit` bytes: the system then refuses as it does where a disk is
+    full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+class Large(Counting):
+    """The disk is full from round 5 on."""
+
+    def initialize(self, seed):
+        return super().initialize(seed) | {"large": np.zeros(20_000)}
+
+    def run_round(self, state, round_number):
+        following, metrics = super().run_round(state, round_number)
+        if round_number == 5 and self.stack:
+            self.stack.enter_context(full_disk(100_000))
+        return following | {"large": state["large"]}, metrics
+
+
+def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path):
+    first, again = Large(), Large()
+    refused = pytest.raises(TrainingError, match=r"checkpoints cannot be written: .*round 3")
+    with refused, contextlib.ExitStack() as first.stack:
+        loop(tmp_path).run(first, seed=0)
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["round_3.npz"]
+    again.stack = None
+    assert loop(tmp_path).run(again, seed=0)["total"] == sum(range(7))
+    assert again.rounds == [3, 4, 5, 6]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "checkpoints").write_text("a file in the way")
+    with pytest.raises(TrainingError, match=r"checkpoints cannot be written: .*starts anew"):
+        loop(tmp_path).run(Counting(), seed=0)
 
 
 def test_what_a_killed_run_was_writing_is_removed(tmp_path):
-    (tmp_path / "checkpoints" / "round_3_temp1234" / "variables").mkdir(parents=True)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "round_1234.new").write_text("half")
     (tmp_path / "metrics.csv_temp4321").write_text("round,loss")
     loop(tmp_path, rounds=3).run(Counting(), seed=0)
     assert {p.name for p in tmp_path.iterdir()} == {"checkpoints", "metrics.csv", "tensorboard"}
-    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["round_3"]
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["round_3.npz"]
+
+
+def test_two_checkpoints_are_kept(tmp_path):
+    loop(tmp_path, rounds=11).run(Counting(), seed=0)
+    names = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert names == {"round_9.npz", "round_11.npz"}
+
+
+def test_epsilon_is_shown_with_the_loss(tmp_path, capsys):
+    spent = Counting()
+    spent.run_round = lambda state, r: (state, {"loss": 1.0, "epsilon": 0.5 * (r + 1)})
+    loop(tmp_path, rounds=4).run(spent, seed=0)
+    assert "loss 1  epsilon 2 " in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_round_without_examples_has_no_loss_and_goes_on(tmp_path):
+    empty = Counting(bad_at=2)
+    run_round = empty.run_round
+    empty.run_round = lambda state, r: (
+        lambda after, metrics: (after, metrics | {"samples": 0 if r == 2 else 5})
+    )(*run_round(state, r))
+    loop(tmp_path).run(empty, seed=0)
+    assert rows(tmp_path)[2]["loss"] == "nan"
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_the_round(tmp_path):

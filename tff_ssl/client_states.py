@@ -25,6 +25,7 @@ from tff_ssl.errors import TrainingError
 Versions = npt.NDArray[np.int64]
 NEVER = -1  # The version of a client that has not taken part.
 _UNFINISHED = ".new"
+_CHECKSUM_BYTES = 8
 
 
 class ClientStates:
@@ -102,10 +103,13 @@ class ClientStates:
         """A client's state, as tensors.
 
         Raises:
-          TrainingError: If the file is missing or has another size.
+          TrainingError: If the file is missing, has another size or is damaged.
         """
         path = self._checked_path(client, version)
-        return _from_bytes(tf.io.read_file(str(path)), self._specs)
+        try:
+            return _from_bytes(tf.io.read_file(str(path)), self._specs)
+        except tf.errors.InvalidArgumentError as error:
+            raise TrainingError(f"the state of client {client} is damaged: {path}") from error
 
     def keep_only(self, tables: Sequence[Versions]) -> None:
         """Deletes all states that no table (client -> round, or `NEVER`) names."""
@@ -197,14 +201,24 @@ def write_state(path: str, state: Any) -> None:
 
 
 def _to_bytes(state: Any) -> tf.Tensor:
-    """All tensors one after the other, as a string."""
+    """All tensors one after the other and a checksum, as a string."""
     parts = [tf.reshape(tf.bitcast(t, tf.uint8), [-1]) for t in tf.nest.flatten(state)]
-    return tf.io.serialize_tensor(tf.concat(parts, 0))
+    values = tf.concat(parts, 0)
+    return tf.io.serialize_tensor(tf.concat([values, _checksum(values)], 0))
+
+
+def _checksum(values: tf.Tensor) -> tf.Tensor:
+    """uint8 [8]; not against forgery, but against what a disk does."""
+    return tf.fingerprint(values[tf.newaxis])[0]
 
 
 def _from_bytes(content: tf.Tensor, specs: Any) -> Any:
-    """The tensors of `_to_bytes`."""
-    raw = tf.io.parse_tensor(content, tf.uint8)
+    """The tensors of `_to_bytes`; fails where the checksum is another one."""
+    everything = tf.io.parse_tensor(content, tf.uint8)
+    raw, checksum = everything[:-_CHECKSUM_BYTES], everything[-_CHECKSUM_BYTES:]
+    whole = tf.reduce_all(tf.equal(_checksum(raw), checksum))
+    with tf.control_dependencies([tf.Assert(whole, ["a client's state has been damaged"])]):
+        raw = tf.identity(raw)
     flat, start = [], 0
     for spec in tf.nest.flatten(specs):
         size = spec.shape.num_elements() * spec.dtype.size

@@ -9,6 +9,7 @@ import tensorflow_federated as tff
 from tff_ssl.errors import ConfigurationError
 
 Cohort = npt.NDArray[np.int64]
+_POISSON = 0x706F6973  # So that the draws have nothing to do with others of the same seed.
 
 
 def uniform_cohorts(num_clients: int, clients_per_round: int, seed: int) -> Callable[[int], Cohort]:
@@ -36,12 +37,46 @@ def uniform_cohorts(num_clients: int, clients_per_round: int, seed: int) -> Call
     return lambda round_number: np.array(sample(round_number + 1, clients_per_round), np.int64)
 
 
-def fold(cohort: Cohort, groups: int) -> list[Cohort]:
+def poisson_cohorts(
+    num_clients: int, clients_per_round: float, seed: int
+) -> Callable[[int], Cohort]:
+    """Poisson sampling: every client by itself is in a round with the same probability.
+
+    It is the sampling whose privacy accountants know best. Cohorts vary in size and may be empty.
+
+    Args:
+      num_clients: Size of the population.
+      clients_per_round: Expected size of a cohort.
+      seed: Seed of all rounds.
+
+    Returns:
+      As of `uniform_cohorts`.
+
+    Raises:
+      ConfigurationError: If more clients are expected than there are.
+    """
+    if not 0 < clients_per_round <= num_clients:
+        raise ConfigurationError(
+            f"--clients_per_round must be between 1 and the number of clients, {num_clients}; "
+            f"got {clients_per_round:g}"
+        )
+    rate = clients_per_round / num_clients
+
+    def cohort(round_number: int) -> Cohort:
+        draws = np.random.default_rng([_POISSON, seed, round_number]).random(num_clients)
+        return np.flatnonzero(draws < rate)
+
+    return cohort
+
+
+def fold(cohort: Cohort, groups: int, multiple: int = 1) -> list[Cohort]:
     """Splits a cohort into groups of clients, each worked on in one call.
 
     Args:
       cohort: Client indices.
       groups: Number of groups; 0 leaves every client by itself.
+      multiple: Groups of no clients are added until the number of groups is a multiple of this, at
+        least this: for each number that it has not seen, TFF's worker prepares its graphs anew.
 
     Raises:
       ConfigurationError: If there would be more groups than clients.
@@ -50,4 +85,5 @@ def fold(cohort: Cohort, groups: int) -> list[Cohort]:
         raise ConfigurationError(
             f"--fold must be between 0 and --clients_per_round={len(cohort)}; got {groups}"
         )
-    return np.array_split(cohort, groups or len(cohort))
+    parts = np.array_split(cohort, groups or len(cohort) or 1)
+    return [*parts, *[cohort[:0]] * (-len(parts) % multiple)]

@@ -11,3 +11,7 @@ class TrainingError(RuntimeError):
 
 class WorkerLostError(RuntimeError):
     """The worker process ended in the middle of a computation."""
+
+
+class ClientTimeoutError(RuntimeError):
+    """A computation took longer than it may."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import grpc
 import tensorflow_federated as tff
 
-from tff_ssl.errors import WorkerLostError
+from tff_ssl.errors import ClientTimeoutError, WorkerLostError
 
 _LOG = logging.getLogger(__name__)
 _CHANNEL_OPTIONS = (
@@ -35,17 +35,26 @@ class LocalWorker:
       relay_pid: The process that holds the worker.
     """
 
-    def __init__(self, max_concurrent_calls: int | None = None, allow_private: bool = True):
+    def __init__(
+        self,
+        max_concurrent_calls: int | None = None,
+        allow_private: bool = True,
+        call_seconds: float | None = None,
+    ):
         """Starts the worker.
 
         Args:
           max_concurrent_calls: How many clients of a round may compute at the same time; four a
             core if None, -1 for all.
           allow_private: False starts the worker as if the system forbade namespaces.
+          call_seconds: How long a computation may take; one that takes longer gives a
+            `ClientTimeoutError`, and the worker, which it may keep busy for ever, is started anew.
+            None for any time.
 
         Raises:
           OSError: If the worker cannot be started.
         """
+        self._allow_private = allow_private
         calls = max_concurrent_calls or 4 * (os.cpu_count() or 1)
         self._flags = [
             f"--max_concurrent_computation_calls={calls}",
@@ -58,28 +67,16 @@ class LocalWorker:
         os.unlink(log.name)
         self.open_port: int | None = None
         try:
-            answer = self._start("private") if allow_private else "failed on request"
-            if answer != "ready":
-                reason = answer
-                answer = self._start("open")
-                if not answer.startswith("ready"):
-                    raise OSError(f"TFF's worker did not start: {answer}; {self._log_tail()}")
-                self.open_port = int(answer.split()[1])
-                _LOG.warning(
-                    "TFF's worker could not be given a private network (%s): until this run ends, "
-                    "anyone who reaches TCP port %d of this machine can run computations and read "
-                    "files as you. Block that port, or allow user namespaces.",
-                    reason.removeprefix("failed "),
-                    self.open_port,
-                )
+            self._start()
             self._channel = grpc.insecure_channel(f"unix:{self._socket}", _CHANNEL_OPTIONS)
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
-        factory = _executor_factory(grpc.intercept_channel(self._channel, _LossDetector(self)))
-        self.context = tff.framework.SyncExecutionContext(factory, **_NATIVE)
+        detector = _LossDetector(self, call_seconds)
+        self._factory = _RenewableFactory(grpc.intercept_channel(self._channel, detector))
+        self.context = tff.framework.SyncExecutionContext(self._factory, **_NATIVE)
         self.federated_context = tff.program.NativeFederatedContext(
-            tff.framework.AsyncExecutionContext(factory, **_NATIVE)
+            tff.framework.AsyncExecutionContext(self._factory, **_NATIVE)
         )
 
     @property
@@ -90,7 +87,38 @@ class LocalWorker:
     def _socket(self) -> str:
         return os.path.join(self._folder, "worker.sock")
 
-    def _start(self, mode: str) -> str:
+    def _start(self) -> None:
+        answer = self._start_relay("private") if self._allow_private else "failed on request"
+        if answer == "ready":
+            return
+        reason = answer
+        answer = self._start_relay("open")
+        if not answer.startswith("ready"):
+            raise OSError(f"TFF's worker did not start: {answer}; {self._log_tail()}")
+        self.open_port = int(answer.split()[1])
+        _LOG.warning(
+            "TFF's worker could not be given a private network (%s): until this run ends, "
+            "anyone who reaches TCP port %d of this machine can run computations and read "
+            "files as you. Block that port, or allow user namespaces.",
+            reason.removeprefix("failed "),
+            self.open_port,
+        )
+
+    def restart(self) -> None:
+        """Ends the worker, whatever it does, and starts another in its place."""
+        self._relay.kill()  # The worker dies with it.
+        self._wait_for_relay()
+        pathlib.Path(self._socket).unlink(missing_ok=True)
+        self._start()
+        self._factory.renew()
+
+    def _wait_for_relay(self) -> None:
+        self._relay.wait()
+        for pipe in (self._relay.stdin, self._relay.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _start_relay(self, mode: str) -> str:
         relay = pathlib.Path(__file__).with_name("worker_relay.py")
         binary = pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
         self._relay = subprocess.Popen(
@@ -126,19 +154,24 @@ class LocalWorker:
         self._channel.close()
         assert self._relay.stdin is not None
         self._relay.stdin.close()
-        self._relay.wait()
+        self._wait_for_relay()
         self._log.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class _LossDetector(grpc.UnaryUnaryClientInterceptor):
-    """Fails a call when the worker is gone, which TFF's own stub would repeat for ever."""
+    """Fails a call when the worker is gone, which TFF's own stub would repeat for ever, or late."""
 
-    def __init__(self, worker: LocalWorker):
+    def __init__(self, worker: LocalWorker, call_seconds: float | None):
         self._worker = worker
+        self._call_seconds = call_seconds
 
     def intercept_unary_unary(self, continuation, client_call_details, request):
-        call = continuation(client_call_details, request)
+        details = client_call_details._replace(timeout=self._call_seconds)
+        call = continuation(details, request)
+        if call.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            self._worker.restart()
+            raise ClientTimeoutError(f"a computation took longer than {self._call_seconds:g} s")
         if call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION):
             raise WorkerLostError(self._worker.describe_loss())
         return call
@@ -157,29 +190,50 @@ class _NoWorker(tff.framework.SyncContext):
 tff.framework.get_context_stack().set_default_context(_NoWorker())
 
 
-# How TFF compiles for its own runtime, and turns values into tensors and back.
+def _compile(computation: tff.Computation) -> tff.Computation:
+    """For TFF's own runtime, which has no secure sums: in a simulation they are plain ones."""
+    return tff.backends.native.desugar_and_transform_to_native(
+        tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
+    )
+
+
+# How TFF compiles, and turns values into tensors and back.
 _NATIVE = {
-    "compiler_fn": tff.backends.native.desugar_and_transform_to_native,
+    "compiler_fn": _compile,
     "transform_args": tff.tensorflow.transform_args,
     "transform_result": tff.tensorflow.transform_result,
 }
 
 
-def _executor_factory(channel: grpc.Channel) -> tff.framework.ExecutorFactory:
-    stub = tff.framework.RemoteExecutorGrpcStub(channel)
+class _RenewableFactory(tff.framework.ExecutorFactory):
+    """Executors on the worker behind a channel, until that is another one."""
 
-    def executor(cardinalities):
+    def __init__(self, channel: grpc.Channel):
+        self._stub = tff.framework.RemoteExecutorGrpcStub(channel)
+        self.renew()
+
+    def renew(self) -> None:
+        """Forgets the executors, of which a new worker knows nothing."""
+        self._factory = tff.framework.ResourceManagingExecutorFactory(self._executor)
+
+    def _executor(self, cardinalities):
         # By default, the worker keeps the values of several calls until there are 20 to dispose of.
-        remote = tff.framework.RemoteExecutor(stub, dispose_batch_size=1)
+        remote = tff.framework.RemoteExecutor(self._stub, dispose_batch_size=1)
         remote.set_cardinalities({tff.CLIENTS: 0, **cardinalities})
         return remote
 
-    return tff.framework.ResourceManagingExecutorFactory(executor)
+    def create_executor(self, cardinalities):
+        return self._factory.create_executor(cardinalities)
+
+    def clean_up_executor(self, cardinalities):
+        self._factory.clean_up_executor(cardinalities)
 
 
 @contextlib.contextmanager
 def local_worker(
-    max_concurrent_calls: int | None = None, allow_private: bool = True
+    max_concurrent_calls: int | None = None,
+    allow_private: bool = True,
+    call_seconds: float | None = None,
 ) -> Iterator[LocalWorker]:
     """Runs the TFF computations of the `with` block on a private local worker.
 
@@ -188,6 +242,7 @@ def local_worker(
     Args:
       max_concurrent_calls: See `LocalWorker`.
       allow_private: See `LocalWorker`.
+      call_seconds: See `LocalWorker`.
 
     Raises:
       OSError: If the worker cannot be started.
@@ -196,7 +251,7 @@ def local_worker(
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("start the worker from the main thread")
-    worker = LocalWorker(max_concurrent_calls, allow_private)
+    worker = LocalWorker(max_concurrent_calls, allow_private, call_seconds)
     try:
         with tff.framework.get_context_stack().install(worker.context):
             yield worker

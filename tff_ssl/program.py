@@ -1,26 +1,27 @@
 """The round loop: checkpoints, resuming, metrics and progress."""
 
 import asyncio
+import contextlib
 import csv
 import dataclasses
 import logging
 import math
 import os
 import pathlib
-import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import tensorflow as tf
 import tensorflow_federated as tff
 import tqdm
 
+from tff_ssl.checkpoints import CheckpointManager
 from tff_ssl.errors import TrainingError
 from tff_ssl.packing import pack, unpack
 from tff_ssl.simulation import Simulation
 
-CHECKPOINT_PREFIX = "round_"
 _LOG = logging.getLogger(__name__)
 _LINE_SECONDS = 10.0  # Between two lines of progress where there is no terminal.
 
@@ -52,36 +53,37 @@ class Program:
           The state after the last round.
 
         Raises:
-          TrainingError: If the loss is no longer finite.
+          TrainingError: If the loss is no longer finite, no checkpoint can be read, or a file
+            cannot be written (a full disk); the checkpoints are then as they were.
           KeyboardInterrupt: After a checkpoint, if the user stops the run.
         """
-        self._clean_up()
         state, done = self._restore(simulation.initialize(seed))
-        trim_metrics(self._metrics_path, done)
-        releases = [
-            tff.program.CSVFileReleaseManager(self._metrics_path, key_fieldname="round"),
-            tff.program.TensorBoardReleaseManager(self.output_dir / "tensorboard"),
-        ]
+        with _writing(self.output_dir, done):
+            self._clean_up()
+            trim_metrics(self._metrics_path, done)
+            releases = [
+                tff.program.CSVFileReleaseManager(self._metrics_path, key_fieldname="round"),
+                tff.program.TensorBoardReleaseManager(self.output_dir / "tensorboard"),
+            ]
         saved = done
         progress = _Progress(done, self.rounds)
         try:
             while done < self.rounds:
                 following, metrics = self._round(simulation, state, done)
-                for manager in releases:
-                    asyncio.run(manager.release(metrics, done + 1))
+                with _writing(self.output_dir, saved):
+                    for manager in releases:
+                        asyncio.run(manager.release(metrics, done + 1))
                 # Only now: a checkpoint of a round without its row could not be gone on from.
                 state, done = following, done + 1
                 progress.show(done, metrics)
                 if done % self.checkpoint_every == 0 or done == self.rounds:
-                    self._save(state, done)
-                    simulation.saved(state)
+                    self._save(simulation, state, done, saved)
                     saved = done
         except KeyboardInterrupt:
             # The row of a round that was stopped before it counted.
             trim_metrics(self._metrics_path, done)
             if done > saved:
-                self._save(state, done)
-                simulation.saved(state)
+                self._save(simulation, state, done, saved)
             progress.note(f"stopped after round {done} of {self.rounds}; the checkpoint is saved")
             raise
         finally:
@@ -91,7 +93,8 @@ class Program:
     def _round(self, simulation: Simulation, state: Any, done: int):
         start = time.monotonic()
         state, metrics = simulation.run_round(state, done)
-        if not math.isfinite(metrics["loss"]):
+        # A round without examples, in which no client was sampled, has no loss.
+        if not math.isfinite(metrics["loss"]) and metrics.get("samples", 1):
             raise TrainingError(
                 f"the loss of round {done + 1} is {metrics['loss']}: training diverged; a smaller "
                 f"--hparam=server_learning_rate may help (the checkpoints are of earlier rounds)"
@@ -107,38 +110,58 @@ class Program:
         return str(self.output_dir / "metrics.csv")
 
     @property
-    def _checkpoints(self) -> tff.program.FileProgramStateManager:
-        return tff.program.FileProgramStateManager(
-            str(self.output_dir / "checkpoints"), CHECKPOINT_PREFIX, keep_total=2, keep_first=False
-        )
+    def _checkpoints(self) -> CheckpointManager:
+        return CheckpointManager(self.output_dir / "checkpoints")
 
-    def _save(self, state: Any, done: int) -> None:
-        # One that could not be read when this run was resumed.
-        shutil.rmtree(self.output_dir / "checkpoints" / f"{CHECKPOINT_PREFIX}{done}", True)
-        asyncio.run(self._checkpoints.save(pack(state), done))
+    def _save(self, simulation: Simulation, state: Any, done: int, saved: int) -> None:
+        with _writing(self.output_dir / "checkpoints", saved):
+            asyncio.run(self._checkpoints.save(pack(state), done))
+            simulation.saved(state)
 
     def _clean_up(self) -> None:
         """Removes what a killed run was writing at that moment."""
-        for folder in self.output_dir.glob(f"checkpoints/{CHECKPOINT_PREFIX}*_temp*"):
-            shutil.rmtree(folder)
+        self._checkpoints.clean_up()
         for file in self.output_dir.glob("metrics.csv_temp*"):
             file.unlink()
 
     def _restore(self, initial: Any) -> tuple[Any, int]:
         """The newest state that can be read, and its round; the initial state if there is none."""
         manager = self._checkpoints
-        for version in reversed(asyncio.run(manager.get_versions()) or []):
+        versions = asyncio.run(manager.get_versions()) or []
+        damaged = []
+        for version in reversed(versions):
             try:
-                packed = asyncio.run(manager.load(version, pack(initial)))
-                return unpack(packed, initial), version
-            except Exception as error:  # Whatever is wrong with the files, the one before may do.
+                state = unpack(asyncio.run(manager.load(version)), initial)
+            except Exception as error:  # Whatever is wrong with the file, the one before may do.
+                damaged.append(version)
                 _LOG.warning(
-                    "checkpoint %s%d cannot be read (%s); trying the one before",
-                    CHECKPOINT_PREFIX,
-                    version,
+                    "checkpoint %s cannot be read (%s); trying the one before",
+                    manager.path(version),
                     str(error).splitlines()[0] if str(error) else type(error).__name__,
                 )
+                continue
+            for old in damaged:
+                manager.set_aside(old)
+            return state, version
+        if versions:
+            raise TrainingError(
+                f"none of the checkpoints in {self.output_dir / 'checkpoints'} can be read; put "
+                "back whole ones, or start the run anew in another --output_dir"
+            )
         return initial, 0
+
+
+@contextlib.contextmanager
+def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
+    """Says in one line what became of a run that could not write."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        kept = f"goes on after round {saved}" if saved else "starts anew"
+        raise TrainingError(
+            f"{path} cannot be written: {reason}. Nothing that was saved is lost: --resume {kept}"
+        ) from error
 
 
 def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
@@ -173,7 +196,7 @@ class _Progress:
         )
 
     def show(self, done: int, metrics: dict[str, float]) -> None:
-        shown = {"loss": f"{metrics['loss']:.4g}"}
+        shown = {name: f"{metrics[name]:.4g}" for name in ("loss", "epsilon") if name in metrics}
         if self._bar is not None:
             self._bar.set_postfix(shown, refresh=False)
             self._bar.update()
@@ -185,7 +208,7 @@ class _Progress:
         rate = (done - self._first) / (now - self._start)
         left = (self._rounds - done) / rate
         print(
-            f"round {done}/{self._rounds}  loss {metrics['loss']:.4g}  "
+            f"round {done}/{self._rounds}  {'  '.join(map(' '.join, shown.items()))}  "
             f"{rate:.2f} rounds/s  {left:.0f} s left",
             flush=True,
         )

@@ -5,7 +5,7 @@
 """
 
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,8 +14,13 @@ import tree
 
 from tff_ssl import client_log, client_states, cohort
 from tff_ssl.algorithms.client_memory import ClientMemory
+from tff_ssl.errors import TrainingError
+from tff_ssl.faults import Faults, Reports
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
+
+# Cohorts that vary in size are filled up to a multiple of this; see `cohort.fold`.
+_GROUPS = 8
 
 
 class Simulation(Protocol):
@@ -46,6 +51,11 @@ class LearningProcessSimulation:
         cohorts: Callable[[int], cohort.Cohort],
         groups: int,
         bytes_per_client: int = 0,
+        *,
+        stages: Sequence[tff.learning.templates.LearningProcess] = (),
+        faults: Faults | None = None,
+        cohorts_vary: bool = False,
+        epsilon: Callable[[int], float] | None = None,
     ):
         """Joins the parts.
 
@@ -58,10 +68,18 @@ class LearningProcessSimulation:
           cohorts: Round number -> client indices.
           groups: How many groups a cohort is folded into; 0 for none.
           bytes_per_client: What a client receives and sends in a round, folded or not.
+          stages: The round in parts, of which each takes the state of the one before: run instead
+            of `process` where clients drop out in between.
+          faults: Which clients drop out, and how many may; none and half of them by default.
+          cohorts_vary: Whether cohorts differ in size.
+          epsilon: Rounds -> the privacy that they cost, a metric.
         """
-        self._process = tff.simulation.compose_dataset_computation_with_learning_process(
-            group_data, process
-        )
+        compose = tff.simulation.compose_dataset_computation_with_learning_process
+        self._process = compose(group_data, process)
+        self._stages = [compose(group_data, stage) for stage in stages]
+        self._faults = faults or Faults()
+        self._multiple = _GROUPS if cohorts_vary or self._faults.dropout else 1
+        self._epsilon = epsilon
         self._model = model
         self._initial_weights = initial_weights
         self._cohorts = cohorts
@@ -77,12 +95,43 @@ class LearningProcessSimulation:
         return self._process.set_model_weights(self._process.initialize(), weights)
 
     def run_round(self, state: Any, round_number: int) -> tuple[Any, dict[str, float]]:
-        clients = self._cohorts(round_number)
-        output = self._process.next(state, cohort.fold(clients, self._groups))
+        reports = self._faults.reports(round_number, self._cohorts(round_number))
+        output, failed = self._faults.run_without_failing(
+            round_number,
+            reports.invited,
+            lambda clients: self._round(state, reports.among(clients)),
+        )
         metrics = flatten_metrics(output.metrics)
-        metrics["clients"] = len(clients)
-        metrics["bytes"] = len(clients) * self._bytes_per_client
+        metrics["dropped_clients"] += (
+            len(reports.invited) - np.isin(reports.last, failed, invert=True).sum().item()
+        )
+        metrics["clients"] = len(reports.invited)
+        metrics["bytes"] = len(reports.invited) * self._bytes_per_client
+        self._faults.check_metrics(round_number, metrics)
+        if self._epsilon:
+            metrics["epsilon"] = self._epsilon(round_number + 1)
         return output.state, metrics
+
+    def _round(self, state: Any, reports: Reports) -> Any:
+        """The round of these clients; its `dropped_clients` are those among `reports.last`."""
+        output = self._folded_round(state, reports, self._groups)
+        if self._groups and flatten_metrics(output.metrics)["dropped_clients"]:
+            # A client that is not finite has taken its whole group with it.
+            output = self._folded_round(state, reports, 0)
+        return output
+
+    def _folded_round(self, state: Any, reports: Reports, groups: int) -> Any:
+        in_parts = self._stages and self._faults.dropout
+        rounds = self._stages if in_parts else [self._process]
+        reporting = [reports.first, reports.last] if in_parts else [reports.last]
+        for process, clients in zip(rounds, reporting, strict=True):
+            folded = cohort.fold(clients, min(groups, len(clients)), self._multiple)
+            output = process.next(state, folded)
+            state = output.state
+        metrics = flatten_metrics(output.metrics)
+        # Groups of no clients count as dropped in the computation.
+        metrics["dropped_clients"] -= sum(len(group) == 0 for group in folded)
+        return output._replace(metrics=metrics)
 
     def encoder_weights(self, state: Any, client_id: str | None = None) -> Weights:
         return self._model.part_of(state.global_model_weights)
@@ -114,6 +163,8 @@ class ClientMemorySimulation:
         num_clients: int,
         folder: pathlib.Path,
         bytes_per_client: int = 0,
+        *,
+        faults: Faults | None = None,
     ):
         """Joins the parts.
 
@@ -125,7 +176,9 @@ class ClientMemorySimulation:
           num_clients: Of the population.
           folder: Of the run: `client_states/` and `client_metrics.csv` are written there.
           bytes_per_client: What a client receives and sends in a round.
+          faults: Which clients drop out, and how many may; none and half of them by default.
         """
+        self._faults = faults or Faults()
         self._computations = computations
         self._group_data = group_data
         self._cohorts = cohorts
@@ -171,22 +224,35 @@ class ClientMemorySimulation:
         if not self._saved:
             self._saved = [state.versions]  # Of the checkpoint that the run goes on from.
             self._log.trim(round_number)
-        clients = self._cohorts(round_number)
-        to_write = self._states.paths_to_write(clients, round_number)
-        server, metrics, client_metrics, _ = self._next(
-            state.server,
-            self._states.paths_to_read(clients, state.versions),
-            to_write,
-            cohort.fold(clients, 0),
-        )
-        self._states.commit(to_write)
+        reports = self._reports(round_number)
+
+        def run(clients: cohort.Cohort) -> Any:
+            return self._next(
+                state.server,
+                self._states.paths_to_read(clients, state.versions),
+                self._states.paths_to_write(clients, round_number),
+                cohort.fold(clients, 0),
+            )
+
+        output, failed = self._faults.run_without_failing(round_number, reports.last, run)
+        server, metrics, client_metrics, _ = output
+        clients = reports.last[~np.isin(reports.last, failed)]
+        self._states.commit(self._states.paths_to_write(clients, round_number))
         self._log.write(round_number, clients, client_metrics)
         versions = state.versions.copy()
         versions[clients] = round_number
         values = flatten_metrics(metrics)
-        values["clients"] = len(clients)
-        values["bytes"] = len(clients) * self._bytes_per_client
+        values["dropped_clients"] += len(reports.invited) - len(clients)
+        values["clients"] = len(reports.invited)
+        values["bytes"] = len(reports.invited) * self._bytes_per_client
+        self._faults.check_metrics(round_number, values)
         return MemoryState(server, versions), values
+
+    def _reports(self, round_number: int) -> Reports:
+        reports = self._faults.reports(round_number, self._cohorts(round_number))
+        if not len(reports.last):
+            raise TrainingError(f"round {round_number + 1}: all clients have dropped out")
+        return reports
 
     def encoder_weights(self, state: MemoryState, client_id: str | None = None) -> Weights:
         model = state.server.model

@@ -12,6 +12,19 @@ from absl.testing import flagsaver
 
 from launch import app, lower, pretrain
 
+FEDAVG = ["--algorithm=fedavg", "--objective=nt_xent", "--skip_small_clients"]
+FEDU = [
+    f"--flagfile={pathlib.Path(app.__file__).parent / 'presets' / 'digits_byol.flags'}",
+    "--algorithm=fedu",
+]
+PRIVATE = [
+    "--dp_epsilon=8",
+    "--sampling=poisson",
+    "--hparam=client_weighting=uniform",
+    "--dp_clip=1",
+    "--dp_statistics_clip=1",
+]
+
 
 def preset(name):
     """Flags in place of the digits' preset."""
@@ -82,6 +95,28 @@ def fails(monkeypatch, capsys, flags, script=pretrain):
         ),
         ("--towers", [*HETERO, "--towers=views"]),
         ("mu", [*HETERO, "--hparam=mu=-1"]),
+        ("dropout", ["--dropout=1"]),
+        ("dropout", ["--dropout=0.99"]),
+        ("max_dropped", ["--max_dropped=2"]),
+        ("round_timeout", ["--round_timeout=0"]),
+        ("aggregator", ["--aggregator=nosuch"]),
+        ("aggregator", [*FEDU, "--aggregator=robust"]),
+        ("symmetric_statistics", ["--symmetric_statistics", "--objective=vicreg"]),
+        ("symmetric_statistics", ["--symmetric_statistics", "--towers=views"]),
+        ("symmetric_statistics", ["--symmetric_statistics", *FEDAVG]),
+        ("dp_*", [*FEDU, "--dp_epsilon=1"]),
+        ("dp_noise_multiplier must be positive", ["--dp_noise_multiplier=0"]),
+        ("either --dp_epsilon or", ["--dp_clip=1"]),
+        ("either --dp_epsilon or", [*PRIVATE, "--dp_noise_multiplier=1"]),
+        ("client_weighting=uniform", [*PRIVATE, "--hparam=client_weighting=examples"]),
+        ("sampling=poisson", [*PRIVATE, "--sampling=uniform"]),
+        ("aggregator=robust", [*PRIVATE, "--aggregator=robust"]),
+        ("dp_clip", [*PRIVATE, "--dp_clip=0"]),
+        ("dp_delta", [*PRIVATE, "--dp_delta=0.01"]),
+        ("dp_statistics_clip", [*PRIVATE[:-1]]),
+        ("dp_statistics_clip", [*PRIVATE, *FEDAVG]),
+        ("goes with --dp_noise_multiplier", [*PRIVATE, "--dp_statistics_noise_multiplier=1"]),
+        ("at least", [*PRIVATE, "--dp_epsilon=0.1", "--dp_adaptive_clipping"]),
         ("mask_ratio", ["--algorithm=fedavg", "--objective=mae", "--hparam=mask_ratio=1"]),
     ],
 )

@@ -186,7 +186,7 @@ def test_a_stopped_run_saves_a_checkpoint_and_says_so(tmp_path, signal_number):
     assert "Traceback" not in err
     done = len(rows(folder))
     assert f"stopped after round {done} of 500" in out
-    assert (folder / "checkpoints" / f"round_{done}").is_dir()
+    assert (folder / "checkpoints" / f"round_{done}.npz").is_file()
     assert not workers()
 
 

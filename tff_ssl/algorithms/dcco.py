@@ -20,13 +20,25 @@ a part of a client's examples ("partial gradients"; `dcco_drift` measures what t
 stale values the loss is linear in the client's own statistics, without a bound: small learning
 rates only. `dcco_one_stage` is the form with one communication a round.
 
-Deviations: `losses.cco.VARIANCE_EPSILON` keeps a variance of zero from giving NaN; a client whose
-statistics or delta are not finite gets weight 0 and is counted. Batch norm is refused: it would
-need one more communication per layer (section 3.2).
+Clients that drop out, of which the paper says nothing. One that drops before its statistics are
+in is not in the round. One that drops between the stages stays in the statistics, which cannot be
+taken back, and its delta is missing. Of n clients with weights w_k in the first stage, let the set
+S report in the second; the update is
+
+  n / |S| * sum_(k in S) w_k delta_k / sum_k w_k,
+
+the sum over the whole cohort as estimated from S (Horvitz and Thompson): if who drops does not
+depend on the data, its expectation is the update of the round in which nobody drops, for clients
+of any sizes. A mean over S by weights would not have it, and a mean of statistics over S would take
+one more communication. To this end a client scales its delta by w_k over the mean weight of the
+first stage, and deltas have equal weights. A client whose statistics or delta are not finite, or
+that has no examples, counts as one that dropped before its report.
+
+Deviations: `losses.cco.VARIANCE_EPSILON` keeps a variance of zero from giving NaN. Batch norm is
+refused: it would need one more communication per layer (section 3.2).
 """
 
 import collections
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -34,46 +46,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import optimizers
-from tff_ssl.algorithms import finite, local_training
-from tff_ssl.algorithms.micro_batches import mean_over_examples
+from tff_ssl.algorithms import finite
+from tff_ssl.algorithms.dcco_client import DCCOHyperparameters, client_computations
 from tff_ssl.algorithms.task import Task
-from tff_ssl.losses.statistics_based import (
-    STATISTICS_LOSSES,
-    StatisticsLoss,
-    combined_statistics,
-)
-from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.objectives import Evaluated, Objective, ObjectiveHyperparameters
-
-
-@dataclasses.dataclass(frozen=True)
-class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHyperparameters):
-    """Hyperparameters with the paper's values for CIFAR-100 (section 4.3, Appendix B).
-
-    Attributes:
-      client_learning_rate: Learning rate of the clients' gradient descent.
-      micro_batch_size: Examples that a client processes at a time in a round of one step; the
-        result does not depend on it, memory and speed do.
-      local_steps: Steps of each client in a round; more than one is beyond the paper.
-      batch_size: Examples of a local step; 0 for all of the client.
-    """
-
-    client_learning_rate: float = 1.0
-    micro_batch_size: int = 32
-    local_steps: int = 1
-    batch_size: int = 0
-
-    def __post_init__(self):
-        ObjectiveHyperparameters.__post_init__(self)
-        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
-        for name, least in (("micro_batch_size", 1), ("local_steps", 1), ("batch_size", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
-        if self.client_learning_rate <= 0:
-            raise ValueError(
-                f"client_learning_rate must be positive; got {self.client_learning_rate}"
-            )
+from tff_ssl.losses.statistics_based import STATISTICS_LOSSES
 
 
 class ClientWorkState(NamedTuple):
@@ -83,37 +59,13 @@ class ClientWorkState(NamedTuple):
       round_number: int64, the round that comes next; the views depend on it.
       statistics_aggregator: State of the statistics' aggregator.
       statistics: Encoding statistics of the last cohort, <.>_A.
+      mean_weight: Mean w_k of the clients that they are of, float32.
     """
 
     round_number: Any
     statistics_aggregator: Any
     statistics: Any
-
-
-class LocalStatistics(NamedTuple):
-    """What a client sends in the first stage.
-
-    Attributes:
-      statistics: Encoding statistics of its examples.
-      weight: N_k, or 0 where the statistics are not finite; float32.
-    """
-
-    statistics: Any
-    weight: Any
-
-
-class LocalUpdate(NamedTuple):
-    """What a client sends in the second stage.
-
-    Attributes:
-      result: `tff.learning.templates.ClientResult` with the model delta and N_k, or with zeros.
-      samples: N_k, int64.
-      dropped: 1 where the delta is not finite, else 0; int64.
-    """
-
-    result: Any
-    samples: Any
-    dropped: Any
+    mean_weight: Any
 
 
 class DCCO(NamedTuple):
@@ -143,98 +95,13 @@ class DCCO(NamedTuple):
         return {"statistics": self.statistics_round, "update": self.update_round}
 
 
-def client_computations(
-    task: Task,
-    loss: StatisticsLoss,
-    hyperparameters: DCCOHyperparameters,
-    weights_type: tff.Type,
-    statistics_type: tff.Type,
-) -> tuple[tff.Computation, tff.Computation]:
-    """A client's work in the two stages.
-
-    Returns:
-      (weights, round number, examples) -> `LocalStatistics`, and
-      (weights, round number, aggregated statistics, examples) -> `LocalUpdate`.
-    """
-    model, batch_size = task.model, hyperparameters.micro_batch_size
-    examples_type = tff.types.SequenceType(task.element_type)
-
-    def statistics_of(weights, view_round, batch):
-        x1, x2 = task.two_views(batch["image"], batch["example_id"], view_round)
-        first, second = model.apply_pair(weights, x1, x2, training=True)
-        return loss.of_batch(first.z, second.z)
-
-    def loss_with(aggregated, local):
-        return loss.terms(combined_statistics(local, aggregated), hyperparameters).loss
-
-    @tff.tensorflow.computation(weights_type, np.int64, examples_type)
-    @tf.function(autograph=False)
-    def local_statistics(weights, round_number, examples):
-        # The views of the first local step: the stages must see the same ones.
-        view_round = round_number * hyperparameters.local_steps
-        mean, samples = mean_over_examples(
-            examples,
-            lambda batch: statistics_of(weights, view_round, batch),
-            loss.zero(model.projector[-1]),
-            batch_size,
-        )
-        statistics, is_finite = finite.zero_unless_finite(mean)
-        return LocalStatistics(statistics, tf.where(is_finite, tf.cast(samples, tf.float32), 0.0))
-
-    def one_step(weights, round_number, aggregated, examples):
-        def gradient(batch):
-            with tf.GradientTape() as tape:
-                tape.watch(weights.trainable)
-                value = loss_with(aggregated, statistics_of(weights, round_number, batch))
-            return tape.gradient(value, weights.trainable)
-
-        zeros = tf.nest.map_structure(tf.zeros_like, weights.trainable)
-        mean, samples = mean_over_examples(examples, gradient, zeros, batch_size)
-        # TFF's convention: initial minus final weights, which the server takes as a gradient.
-        delta = tf.nest.map_structure(lambda g: hyperparameters.client_learning_rate * g, mean)
-        return delta, tf.cast(samples, tf.float32), samples
-
-    def many_steps(weights, round_number, aggregated, examples):
-        def evaluate(model, weights, target, batch, hyperparameters):
-            first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
-            value = loss_with(aggregated, loss.of_batch(first.z, second.z))
-            losses = tf.fill(tf.shape(first.z)[:1], value)
-            return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
-
-        training = local_training.LocalTraining(
-            model,
-            Objective("CCO of aggregated statistics", evaluate),
-            hyperparameters,
-            task.two_views,
-            optimizers.build_optimizer("sgd", hyperparameters.client_learning_rate, 0.0),
-            local_steps=hyperparameters.local_steps,
-            batch_size=hyperparameters.batch_size,
-            seed=task.seed,
-        )
-        trained = training.many_steps(weights, Weights((), ()), round_number, examples)
-        return trained.means.delta, trained.means.weight, trained.samples
-
-    @tff.tensorflow.computation(weights_type, np.int64, statistics_type, examples_type)
-    @tf.function(autograph=False)
-    def local_update(weights, round_number, aggregated, examples):
-        train = one_step if hyperparameters.local_steps == 1 else many_steps
-        delta, weight, samples = train(weights, round_number, aggregated, examples)
-        delta, is_finite = finite.zero_unless_finite(delta)
-        return LocalUpdate(
-            tff.learning.templates.ClientResult(delta, tf.where(is_finite, weight, 0.0)),
-            samples,
-            1 - tf.cast(is_finite, tf.int64),
-        )
-
-    return local_statistics, local_update
-
-
 def build_dcco(
     task: Task,
     hyperparameters: DCCOHyperparameters | None = None,
     server_optimizer: tff.learning.optimizers.Optimizer | None = None,
     statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
     update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
 ) -> DCCO:
     """Builds DCCO's computations.
 
@@ -246,6 +113,7 @@ def build_dcco(
         by default.
       statistics_aggregator: Weighted mean of the statistics; `MeanFactory` by default.
       update_aggregator: Weighted mean of the model deltas; `MeanFactory` by default.
+      metric_sum: Sum of counts at the clients.
 
     Raises:
       ValueError: If the model has batch norm or fewer than two outputs, or the objective does not
@@ -253,6 +121,7 @@ def build_dcco(
     """
     check_task(task)
     hyperparameters = hyperparameters or DCCOHyperparameters()
+    weighs_by_examples = hyperparameters.client_weighting == "examples"
     model, loss, d = task.model, STATISTICS_LOSSES[task.objective], task.model.projector[-1]
 
     def initial_weights(seed):
@@ -279,6 +148,7 @@ def build_dcco(
                 tff.federated_value(np.int64(0), tff.SERVER),
                 statistics_mean.initialize(),
                 tff.federated_eval(no_statistics, tff.SERVER),
+                tff.federated_value(np.float32(1.0), tff.SERVER),
             )
         )
 
@@ -290,15 +160,22 @@ def build_dcco(
         round_number = tff.federated_broadcast(state.round_number)
         local = tff.federated_map(local_statistics, (weights, round_number, client_data))
         mean = statistics_mean.next(state.statistics_aggregator, local.statistics, local.weight)
-        return tff.federated_zip(ClientWorkState(state.round_number, mean.state, mean.result))
+        mean_weight = state.mean_weight
+        if weighs_by_examples:  # Else every weight is 1.
+            counts = tff.federated_map(as_counts, local.weight)
+            sums = (metric_sum(counts.samples), metric_sum(counts.clients))
+            mean_weight = tff.federated_map(ratio, sums)
+        return tff.federated_zip(
+            ClientWorkState(state.round_number, mean.state, mean.result, mean_weight)
+        )
 
     def update_locally(state, weights, client_data):
         """Stage 2: the clients' model deltas with the aggregated statistics."""
-        shared = tff.federated_broadcast((state.round_number, state.statistics))
-        local = tff.federated_map(local_update, (weights, shared[0], shared[1], client_data))
+        shared = tff.federated_broadcast((state.round_number, state.statistics, state.mean_weight))
+        local = tff.federated_map(local_update, (weights, *shared, client_data))
         metrics = tff.federated_map(
             server_metrics,
-            (state.statistics, tff.federated_sum(local.samples), tff.federated_sum(local.dropped)),
+            (state.statistics, metric_sum(local.samples), metric_sum(local.dropped)),
         )
         return tff.templates.MeasuredProcessOutput(
             tff.federated_zip(
@@ -306,11 +183,21 @@ def build_dcco(
                     tff.federated_map(following, state.round_number),
                     state.statistics_aggregator,
                     state.statistics,
+                    state.mean_weight,
                 )
             ),
             local.result,
             metrics,
         )
+
+    @tff.tensorflow.computation(np.float32)
+    def as_counts(weight):
+        samples = tf.cast(weight, tf.int64)
+        return collections.OrderedDict(samples=samples, clients=tf.minimum(samples, 1))
+
+    @tff.tensorflow.computation(np.int64, np.int64)
+    def ratio(samples, clients):
+        return tf.cast(samples / clients, tf.float32)
 
     @tff.tensorflow.computation(np.int64)
     def following(round_number):
@@ -380,7 +267,7 @@ def build_dcco(
         ),
         update_round=compose(next_update),
         initial_weights=initial_weights,
-        downloads=(weights_type, tff.types.to_type(np.int64), statistics_type),
+        downloads=(weights_type, tff.types.to_type(np.int64), statistics_type, weight_type),
         uploads=(statistics_type, weights_type.trainable),
     )
 

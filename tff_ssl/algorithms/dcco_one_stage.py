@@ -66,7 +66,7 @@ class LocalRound(NamedTuple):
     """What a client sends.
 
     Attributes:
-      result: `tff.learning.templates.ClientResult` with the model delta and N_k.
+      result: `tff.learning.templates.ClientResult` with the model delta and w_k.
       statistics: Encoding statistics of its examples.
       samples: N_k, int64.
       dropped: 1 where delta or statistics are not finite (then both weigh 0), else 0; int64.
@@ -93,6 +93,7 @@ def build_dcco_one_stage(
     server_optimizer: tff.learning.optimizers.Optimizer | None = None,
     statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
     update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
 ) -> DCCOOneStage:
     """Builds the round; arguments and errors as those of `dcco.build_dcco`."""
     dcco.check_task(task)
@@ -132,7 +133,7 @@ def build_dcco_one_stage(
         (statistics, gradient), is_finite = finite.zero_unless_finite(means)
         rate = tf.where(tf.equal(round_number, 0), 0.0, hyperparameters.client_learning_rate)
         delta = tf.nest.map_structure(lambda g: rate * g, gradient)
-        weight = tf.where(is_finite, tf.cast(samples, tf.float32), 0.0)
+        weight = hyperparameters.client_weight(samples, is_finite)
         return LocalRound(
             tff.learning.templates.ClientResult(delta, weight),
             statistics,
@@ -184,7 +185,7 @@ def build_dcco_one_stage(
         current = statistics_mean.next(
             state.statistics_aggregator, local.statistics, local.result.update_weight
         )
-        counts = (tff.federated_sum(local.samples), tff.federated_sum(local.dropped))
+        counts = (metric_sum(local.samples), metric_sum(local.dropped))
         return tff.templates.MeasuredProcessOutput(
             tff.federated_zip(
                 ClientWorkState(

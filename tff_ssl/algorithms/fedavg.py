@@ -108,6 +108,7 @@ def build_fedavg(
     server_optimizer: tff.learning.optimizers.Optimizer | None = None,
     client_optimizer: tff.learning.optimizers.Optimizer | None = None,
     update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
 ) -> FedAvg:
     """Builds FedAvg's round.
 
@@ -118,6 +119,7 @@ def build_fedavg(
       server_optimizer: Turns the mean delta into the new model; as the hyperparameters say if None.
       client_optimizer: Of the local steps; as the hyperparameters say if None.
       update_aggregator: Weighted mean of the deltas; `MeanFactory` by default.
+      metric_sum: Sum of counts and of losses and encodings, for metrics, at the clients.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs, or has batch norm.
@@ -201,12 +203,12 @@ def build_fedavg(
         shared = tff.federated_broadcast(round_number)
         local = tff.federated_map(local_update, (weights, shared, client_data))
         sent = (local.result.update_weight, local.loss, local.z_mean, local.z_squared)
-        means = tff.federated_map(weighted_means, tuple(tff.federated_sum(x) for x in sent))
+        means = tff.federated_map(weighted_means, tuple(metric_sum(x) for x in sent))
         metrics = collections.OrderedDict(
             loss=means[0],
             encoding_std=means[1],
-            samples=tff.federated_sum(local.samples),
-            dropped_clients=tff.federated_sum(local.dropped),
+            samples=metric_sum(local.samples),
+            dropped_clients=metric_sum(local.dropped),
         )
         return tff.templates.MeasuredProcessOutput(
             tff.federated_map(following, round_number), local.result, tff.federated_zip(metrics)

@@ -19,7 +19,7 @@ from tff_ssl.algorithms import (
 )
 from tff_ssl.algorithms.client_memory import ClientMemory
 from tff_ssl.algorithms.peers import Peers
-from tff_ssl.algorithms.task import Computations, Task
+from tff_ssl.algorithms.task import Computations
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.losses.statistics_based import STATISTICS_LOSSES
 from tff_ssl.objectives import OBJECTIVES
@@ -36,17 +36,25 @@ class Algorithm:
       objectives: Losses it can train with; its default first.
       folds: Whether clients may be folded into groups, worked on in one call, with the same result.
         Clients with memory may not.
+      aggregates: What clients send in a round to be averaged and nothing else, `statistics` or
+        `update` (a model delta): `build` takes `statistics_aggregator`, `update_aggregator` and
+        `metric_sum`. Empty where they send whole models, which can be neither clipped nor left out.
       decentralized: Whether clients are linked by a network, and there is no server.
       unlike_clients: Whether clients may have different models; the task then names the population.
     """
 
     summary: str
     hyperparameters: type
-    build: Callable[[Task, Any], Computations | ClientMemory | Peers | hetero_ssfl.HeteroSSFL]
+    build: Callable[..., Computations | ClientMemory | Peers | hetero_ssfl.HeteroSSFL]
     objectives: tuple[str, ...]
     folds: bool
+    aggregates: tuple[str, ...] = ()
     decentralized: bool = False
     unlike_clients: bool = False
+
+    def folds_with(self, hyperparameters: Any) -> bool:
+        """`folds`, with these hyperparameters."""
+        return self.folds and getattr(hyperparameters, "folds", True)
 
     def min_samples(self, objective: str, hyperparameters: Any) -> int:
         """The smallest client that a run takes: 1 where clients share statistics."""
@@ -65,6 +73,7 @@ ALGORITHMS = {
         dcco.build_dcco,
         objectives=tuple(STATISTICS_LOSSES),
         folds=True,
+        aggregates=("statistics", "update"),
     ),
     "dcco_one_stage": Algorithm(
         "DCCO with one communication a round: the statistics of earlier rounds",
@@ -72,6 +81,7 @@ ALGORITHMS = {
         dcco_one_stage.build_dcco_one_stage,
         objectives=tuple(STATISTICS_LOSSES),
         folds=True,
+        aggregates=("statistics", "update"),
     ),
     "fedavg": Algorithm(
         "federated averaging with a local objective",
@@ -79,6 +89,7 @@ ALGORITHMS = {
         fedavg.build_fedavg,
         objectives=tuple(OBJECTIVES),
         folds=True,
+        aggregates=("update",),
     ),
     "fedprox": Algorithm(
         "federated averaging with a proximal term",
@@ -86,6 +97,7 @@ ALGORITHMS = {
         fedprox.build_fedprox,
         objectives=tuple(OBJECTIVES),
         folds=True,
+        aggregates=("update",),
     ),
     "fedbn": Algorithm(
         "federated averaging with local batch norm (Dec-SSL); or every client alone",

@@ -14,6 +14,7 @@ from tff_ssl.losses.segments import Segments
 # Added to each variance before its square root: encodings that do not vary (a collapsed unit, a
 # single example) then give correlation 0 and finite gradients instead of NaN.
 VARIANCE_EPSILON = 1e-6
+_PLAUSIBLE_SHARE = 0.1
 
 
 class EncodingStatistics(NamedTuple):
@@ -67,6 +68,31 @@ def correlation(statistics: EncodingStatistics) -> tf.Tensor:
     g_scale = tf.math.rsqrt(tf.nn.relu(g_squared - tf.square(g)) + VARIANCE_EPSILON)
     covariance = f_g - f[:, tf.newaxis] * g[tf.newaxis, :]
     return covariance * f_scale[:, tf.newaxis] * g_scale[tf.newaxis, :]
+
+
+def plausible(statistics: EncodingStatistics) -> EncodingStatistics:
+    """The nearest that encodings could have to statistics with noise.
+
+    Noise can make a variance negative or nearly zero, and a correlation then exceeds 1 by orders of
+    magnitude. Variances below `_PLAUSIBLE_SHARE` of their mean size over the dimensions are raised
+    to it, and covariances are brought within Cauchy and Schwarz's bound.
+    """
+    f, f_squared, g, g_squared, f_g = statistics
+
+    def variance(mean, second_moment):
+        raw = second_moment - tf.square(mean)
+        return tf.maximum(raw, _PLAUSIBLE_SHARE * tf.reduce_mean(tf.abs(raw)))
+
+    f_variance, g_variance = variance(f, f_squared), variance(g, g_squared)
+    bound = tf.sqrt(f_variance[:, tf.newaxis] * g_variance[tf.newaxis, :])
+    product = f[:, tf.newaxis] * g[tf.newaxis, :]
+    return EncodingStatistics(
+        f=f,
+        f_squared=tf.square(f) + f_variance,
+        g=g,
+        g_squared=tf.square(g) + g_variance,
+        f_g=product + tf.clip_by_value(f_g - product, -bound, bound),
+    )
 
 
 def cco_from_statistics(statistics: EncodingStatistics, lambda_: float) -> CCOTerms:

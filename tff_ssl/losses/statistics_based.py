@@ -17,12 +17,14 @@ class StatisticsLoss(NamedTuple):
       of_batch: (f, g), encodings float32 [n, d] each -> their statistics, averages over n.
       terms: (statistics, hyperparameters) -> a NamedTuple of float32 scalars, `loss` among them.
       encoding_std: statistics -> mean over dimensions of the standard deviation of F, float32.
+      plausible: statistics to which noise was added -> such as encodings could have.
     """
 
     zero: Callable[[int], Any]
     of_batch: Callable[[tf.Tensor, tf.Tensor], Any]
     terms: Callable[[Any, ObjectiveHyperparameters], Any]
     encoding_std: Callable[[Any], tf.Tensor]
+    plausible: Callable[[Any], Any]
 
 
 STATISTICS_LOSSES = {
@@ -31,12 +33,15 @@ STATISTICS_LOSSES = {
         cco.encoding_statistics,
         lambda statistics, h: cco.cco_from_statistics(statistics, h.lambda_),
         cco.encoding_std,
+        cco.plausible,
     ),
     "vicreg": StatisticsLoss(
         vicreg.zero_statistics,
         vicreg.encoding_statistics,
         lambda statistics, h: vicreg.vicreg_from_statistics(statistics, h.vicreg_weights),
         vicreg.encoding_std,
+        # Nothing is divided by a variance, and its root is guarded: noise does no more than noise.
+        lambda statistics: statistics,
     ),
 }
 
