@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from launch.experiments import dcco, dcco_extensions, dec_ssl, fedu
+from launch.experiments import dcco, dcco_extensions, dec_ssl, fedu, hetero_ssfl
 from tff_ssl.reporting.experiment import Experiment
 
 Build = Callable[[str, str | None, int | None], Experiment]
@@ -13,4 +13,5 @@ EXPERIMENTS: dict[str, tuple[Build, str]] = {
     **dcco_extensions.EXPERIMENTS,
     **fedu.EXPERIMENTS,
     **dec_ssl.EXPERIMENTS,
+    **hetero_ssfl.EXPERIMENTS,
 }
