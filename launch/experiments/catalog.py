@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from launch.experiments import dcco, dcco_extensions, dec_ssl, denav, fedu
+from launch.experiments import dcco, dcco_extensions, dec_ssl, denav, fedu, hetero_ssfl
 from tff_ssl.reporting.experiment import Experiment
 
 Build = Callable[[str, str | None, int | None], Experiment]
@@ -14,4 +14,5 @@ EXPERIMENTS: dict[str, tuple[Build, str]] = {
     **fedu.EXPERIMENTS,
     **dec_ssl.EXPERIMENTS,
     **denav.EXPERIMENTS,
+    **hetero_ssfl.EXPERIMENTS,
 }

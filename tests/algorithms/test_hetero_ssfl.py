@@ -167,6 +167,8 @@ def test_a_local_step_descends_on_the_plain_formula(worker):
         np.testing.assert_allclose(output.metrics["loss"], loss, rtol=1e-4)
         (sent,) = output.representations
         np.testing.assert_allclose(sent, represented(after.weights), rtol=1e-4, atol=1e-4)
+        # It is all that leaves the client.
+        assert [tuple(t.shape) for t in architecture.uploads] == [sent.shape]
         cka = plain_cka(centred_kernel(sent), centred_kernel(stacked))
         np.testing.assert_allclose(output.client_metrics[0]["cka"], cka, rtol=1e-4)
 
