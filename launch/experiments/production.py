@@ -1,0 +1,148 @@
+"""What privacy and compression cost: accuracy against epsilon, and against bytes sent."""
+
+import itertools
+from collections.abc import Callable, Mapping
+
+from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
+from tff_ssl.reporting.measured import Selector
+
+_PAPER = "launch/presets/dcco_table1_paper_dcco.flags"
+_COLUMN = "test accuracy"
+_NOTHING_PUBLISHED = "Nothing of this is published; the claims are expectations."
+
+_ON_CIFAR = ("--alpha=0", "--samples_per_client=1", "--clients_per_round=512")
+
+# The size of a delta does not matter to the server's Adam. Statistics have norms near the number of
+# projections (14 to 16 on training images of the digits, before training).
+_CLIPS = {
+    "cpu": ("--dp_clip=1", "--dp_statistics_clip=15"),
+    "paper": ("--dp_clip=1", "--dp_statistics_clip=1000"),
+}
+_EPSILONS = ("1", "2", "4", "8", "16", "inf")
+_WITHOUT = "no privacy"
+
+_AGGREGATORS = {
+    "mean, 32 bits": ("mean", ()),
+    "quantized, 8 bits": ("quantized_8", ("--aggregator=quantized", "--quantization_bits=8")),
+    "quantized, 4 bits": ("quantized_4", ("--aggregator=quantized", "--quantization_bits=4")),
+    "rotated, 8 bits": ("rotated_8", ("--aggregator=rotated", "--quantization_bits=8")),
+    "rotated, 4 bits": ("rotated_4", ("--aggregator=rotated", "--quantization_bits=4")),
+    "rotated, 2 bits": ("rotated_2", ("--aggregator=rotated", "--quantization_bits=2")),
+    "half of <F G^T>": ("half", ("--symmetric_statistics",)),
+    "rotated, 4 bits, half of <F G^T>": (
+        "rotated_4_half",
+        ("--aggregator=rotated", "--quantization_bits=4", "--symmetric_statistics"),
+    ),
+}
+
+
+def privacy(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
+    """DCCO with differential privacy: on the digits (`cpu`), or on CIFAR-100 (`paper`).
+
+    Args:
+      scale: `cpu` or `paper`.
+      dataset: Another data set.
+      rounds: Rounds of a run instead of the preset's.
+    """
+    common = [*_common("digits_private_dcco", scale, dataset, rounds), "--sampling=poisson"]
+    common.append("--hparam=client_weighting=uniform")
+    settings: dict[str, tuple[str, tuple[str, ...]]] = {
+        f"epsilon {epsilon}": (f"epsilon_{epsilon}", (f"--dp_epsilon={epsilon}", *_CLIPS[scale]))
+        for epsilon in _EPSILONS
+    }
+    settings[_WITHOUT] = ("without", ())
+
+    def rises(v: Lookup) -> bool:
+        found = [v(f"epsilon {epsilon}", _COLUMN) for epsilon in _EPSILONS]
+        return all(more >= less - 0.02 for less, more in itertools.pairwise(found))
+
+    return _experiment(
+        "dcco_privacy",
+        f"DCCO's accuracy against epsilon, at {scale} scale",
+        common,
+        settings,
+        _counts(scale),
+        {
+            "Accuracy does not fall with epsilon (by more than 2 points)": rises,
+            "Clipping without noise costs at most 5 points": lambda v: (
+                v("epsilon inf", _COLUMN) >= v(_WITHOUT, _COLUMN) - 0.05
+            ),
+        },
+        (
+            "Epsilon is that of all rounds together, for a client with all of its images; delta "
+            "is the number of clients to the power of -1.1. Infinite: clipped as the others are, "
+            "without noise. Noise is not seeded, so that no figure can be repeated to the bit.",
+            _NOTHING_PUBLISHED,
+        ),
+    )
+
+
+def communication(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
+    """DCCO with fewer bytes from clients; arguments as of `privacy`."""
+    common = _common("digits_dcco", scale, dataset, rounds)
+    if scale == "cpu":
+        # Clients are not folded: as small and as short as still learns.
+        common += ["--encoder=tiny", "--eval_every=0"] + ([] if rounds else ["--rounds=100"])
+    best = "mean, 32 bits"
+
+    def near(row: str) -> Callable[[Lookup], bool]:
+        return lambda v: v(row, _COLUMN) >= v(best, _COLUMN) - 0.02
+
+    return _experiment(
+        "dcco_communication",
+        f"DCCO's accuracy against the bytes that clients send, at {scale} scale",
+        common,
+        _AGGREGATORS,
+        _counts(scale),
+        {
+            "8 bits cost at most 2 points": near("quantized, 8 bits"),
+            "4 bits after a rotation cost at most 2 points": near("rotated, 4 bits"),
+            "Half of <F G^T> costs at most 2 points": near("half of <F G^T>"),
+        },
+        ("The bytes are in the last table, as the types of what is sent say.", _NOTHING_PUBLISHED),
+    )
+
+
+def _common(preset: str, scale: str, dataset: str | None, rounds: int | None) -> list[str]:
+    first = [f"--flagfile=launch/presets/{preset}.flags"]
+    if scale == "paper":
+        first = [f"--flagfile={_PAPER}", *_ON_CIFAR]
+    more = [f"--dataset={dataset}"] if dataset else []
+    more += [f"--rounds={rounds}"] if rounds else []
+    return [*first, *more]
+
+
+def _counts(scale: str) -> tuple[int, ...]:
+    return (10, 50) if scale == "cpu" else (500, 5000)
+
+
+def _experiment(
+    name: str,
+    title: str,
+    common: list[str],
+    settings: Mapping[str, tuple[str, tuple[str, ...]]],
+    counts: tuple[int, ...],
+    claims: Mapping[str, Callable[[Lookup], bool]],
+    notes: tuple[str, ...],
+) -> Experiment:
+    cells = tuple(Cell(cell, "pretrain", (*common, *more)) for cell, more in settings.values())
+    rows = {row: (cell,) for row, (cell, _) in settings.items()}
+    tables = tuple(
+        Table(f"Linear probe, {labels} labels", Selector("linear", labels), (_COLUMN,), rows, {})
+        for labels in counts
+    )
+    last = tables[-1].title
+    return Experiment(
+        name,
+        title,
+        cells,
+        tables,
+        tuple(Claim(text, last, holds) for text, holds in claims.items()),
+        notes,
+    )
+
+
+EXPERIMENTS = {
+    "dcco_privacy": (privacy, "DCCO's accuracy against epsilon, from 1 to infinity"),
+    "dcco_communication": (communication, "DCCO's accuracy against the bytes that clients send"),
+}
