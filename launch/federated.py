@@ -1,5 +1,6 @@
 """Pretraining in simulation, from flags."""
 
+import contextlib
 import os
 from typing import Any
 
@@ -10,7 +11,15 @@ from absl import flags
 from datasets import federated
 from datasets.image_dataset import ImageDataset
 from launch import data, probing, run_folder, training
-from tff_ssl import cohort, communication, execution, hyperparameters, simulation
+from tff_ssl import (
+    cohort,
+    communication,
+    execution,
+    hyperparameters,
+    ray_nodes,
+    simulation,
+    sliced_rounds,
+)
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.client_memory import ClientMemory
 from tff_ssl.algorithms.task import Computations, Task
@@ -46,6 +55,8 @@ def pretrain(args: flags.FlagValues) -> None:
             f"--personalized_clients={args.personalized_clients}: there are {len(clients)} clients"
         )
     probing.check_labels(dataset, args)
+    if args.ray is not None:
+        ray_nodes.check(args.ray)
     # All that can be wrong with the flags has been found by now: from here on, files are written.
     folder = data.default_output_dir("pretrain", args)
     run_folder.open_run(folder, run_folder.settings("pretrain", args), args.resume)
@@ -56,10 +67,24 @@ def pretrain(args: flags.FlagValues) -> None:
         communication.total_bytes(types) for types in (computations.downloads, computations.uploads)
     )
     _announce(args, dataset, clients, skipped, model, values, groups, down, up, folder)
-    run = _simulation(
-        computations, client_data, model, cohorts, groups, len(clients), folder, down + up
-    )
-    with execution.local_worker(_concurrent_calls(computations, args)):
+    with (
+        _nodes(args, computations, store) as nodes,
+        execution.local_worker(_concurrent_calls(computations, args)),
+    ):
+        next_round = _sliced(computations, client_data, nodes, args)
+        run = _simulation(
+            computations,
+            client_data,
+            model,
+            cohorts,
+            groups,
+            len(clients),
+            folder,
+            down + up,
+            next_round,
+        )
+        if nodes is not None:
+            _announce_nodes(nodes, groups or args.clients_per_round, args)
         training.train_and_probe(
             run,
             model,
@@ -113,13 +138,51 @@ def build(
         raise ConfigurationError(str(error)) from error
 
 
+def _nodes(args: flags.FlagValues, computations, store):
+    """The nodes of `--ray`; none without."""
+    if args.ray is None:
+        return contextlib.nullcontext()
+    print(f"starting nodes: --ray={args.ray}", flush=True)
+    return ray_nodes.ray_nodes(args.ray, [store], _concurrent_calls(computations, args))
+
+
+def _sliced(computations, client_data, nodes, args: flags.FlagValues):
+    """The round on the nodes, if there are any."""
+    if nodes is None:
+        return None
+    remembers = isinstance(computations, ClientMemory)
+    kind = sliced_rounds.MemoryRound if remembers else sliced_rounds.LearningRound
+    data = client_data.group_dataset_computation
+    return kind(computations, data, client_data.client_sizes(), args.slices, nodes)
+
+
+def _announce_nodes(nodes: ray_nodes.RayNodes, groups: int, args: flags.FlagValues) -> None:
+    """The nodes, and whether there is work for all of them."""
+    hosts = [facts.host for facts in nodes.facts()]
+    count = min(groups, args.slices)
+    print(f"{len(hosts)} nodes, on {', '.join(sorted(set(hosts)))}; {count} slices a round")
+    if count < len(hosts):
+        print(
+            f"note: {len(hosts) - count} of them have nothing to do; a larger --fold (0: each "
+            "client by itself) or --slices makes more slices"
+        )
+
+
 def _simulation(
-    computations, client_data, model, cohorts, groups, num_clients, folder, bytes_per_client
+    computations,
+    client_data,
+    model,
+    cohorts,
+    groups,
+    num_clients,
+    folder,
+    bytes_per_client,
+    next_round,
 ) -> simulation.Simulation:
     group_data = client_data.group_dataset_computation
     if isinstance(computations, ClientMemory):
         return simulation.ClientMemorySimulation(
-            computations, group_data, cohorts, num_clients, folder, bytes_per_client
+            computations, group_data, cohorts, num_clients, folder, bytes_per_client, next_round
         )
     return simulation.LearningProcessSimulation(
         computations.process,
@@ -129,6 +192,7 @@ def _simulation(
         cohorts,
         groups,
         bytes_per_client,
+        next_round,
     )
 
 

@@ -15,7 +15,15 @@ from absl import flags
 from tff_ssl.errors import ConfigurationError
 
 # Flags that may differ when a run goes on: they do not change what it computes.
-_FREE = {"resume", "output_dir", "data_dir", "checkpoint_every", "list", "max_concurrent_calls"}
+_FREE = {
+    "resume",
+    "output_dir",
+    "data_dir",
+    "checkpoint_every",
+    "list",
+    "max_concurrent_calls",
+    "ray",
+}
 # What belongs to a run's data set and does not hold for another one.
 _OF_A_DATASET = {"image_size", "per_case"}
 _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")

@@ -78,7 +78,7 @@ class ClientStates:
           TrainingError: If the file is missing or has another size.
         """
         path = self._checked_path(client, version)
-        return _from_bytes(tf.io.read_file(str(path)), self._specs)
+        return from_bytes(tf.io.read_file(str(path)), self._specs)
 
     def keep_only(self, tables: Sequence[Versions]) -> None:
         """Deletes all states that no table (client -> round, or `NEVER`) names."""
@@ -118,7 +118,7 @@ def reader_and_writer(state_type: tff.Type) -> tuple[tff.Computation, tff.Comput
 
     @tff.tensorflow.computation(np.str_)
     def read(path):
-        return _from_bytes(tf.io.read_file(path), specs)
+        return from_bytes(tf.io.read_file(path), specs)
 
     @tff.tensorflow.computation(np.str_, state_type)
     def write(path, state):
@@ -175,8 +175,8 @@ def _to_bytes(state: Any) -> tf.Tensor:
     return tf.io.serialize_tensor(tf.concat(parts, 0))
 
 
-def _from_bytes(content: tf.Tensor, specs: Any) -> Any:
-    """The tensors of `_to_bytes`."""
+def from_bytes(content: tf.Tensor | bytes, specs: Any) -> Any:
+    """The tensors in a file that was written here; `specs` is a nest of their `tf.TensorSpec`s."""
     raw = tf.io.parse_tensor(content, tf.uint8)
     flat, start = [], 0
     for spec in tf.nest.flatten(specs):

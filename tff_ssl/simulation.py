@@ -46,6 +46,7 @@ class LearningProcessSimulation:
         cohorts: Callable[[int], cohort.Cohort],
         groups: int,
         bytes_per_client: int = 0,
+        next_round: Callable[..., Any] | None = None,
     ):
         """Joins the parts.
 
@@ -58,6 +59,7 @@ class LearningProcessSimulation:
           cohorts: Round number -> client indices.
           groups: How many groups a cohort is folded into; 0 for none.
           bytes_per_client: What a client receives and sends in a round, folded or not.
+          next_round: A `sliced_rounds.LearningRound`, where rounds are cut into slices.
         """
         self._process = tff.simulation.compose_dataset_computation_with_learning_process(
             group_data, process
@@ -67,6 +69,7 @@ class LearningProcessSimulation:
         self._cohorts = cohorts
         self._groups = groups
         self._bytes_per_client = bytes_per_client
+        self._next = next_round or self._process.next
 
     def initialize(self, seed: int) -> Any:
         initial = self._initial_weights(seed)
@@ -78,7 +81,7 @@ class LearningProcessSimulation:
 
     def run_round(self, state: Any, round_number: int) -> tuple[Any, dict[str, float]]:
         clients = self._cohorts(round_number)
-        output = self._process.next(state, cohort.fold(clients, self._groups))
+        output = self._next(state, cohort.fold(clients, self._groups))
         metrics = flatten_metrics(output.metrics)
         metrics["clients"] = len(clients)
         metrics["bytes"] = len(clients) * self._bytes_per_client
@@ -114,6 +117,7 @@ class ClientMemorySimulation:
         num_clients: int,
         folder: pathlib.Path,
         bytes_per_client: int = 0,
+        next_round: Callable[..., Any] | None = None,
     ):
         """Joins the parts.
 
@@ -125,6 +129,7 @@ class ClientMemorySimulation:
           num_clients: Of the population.
           folder: Of the run: `client_states/` and `client_metrics.csv` are written there.
           bytes_per_client: What a client receives and sends in a round.
+          next_round: A `sliced_rounds.MemoryRound`, where rounds are cut into slices.
         """
         self._computations = computations
         self._group_data = group_data
@@ -132,6 +137,7 @@ class ClientMemorySimulation:
         self._num_clients = num_clients
         self._folder = folder
         self._bytes_per_client = bytes_per_client
+        self._next_round = next_round
         self._saved: list[client_states.Versions] = []
         self._log = client_log.ClientLog(folder / "client_metrics.csv")
 
@@ -139,7 +145,7 @@ class ClientMemorySimulation:
         self._states = client_states.ClientStates(
             self._folder / "client_states", self._computations.initial_client_state(seed)
         )
-        self._next = self._compose(self._states)
+        self._next = self._next_round or self._compose(self._states)
         first = self._computations.process.initialize()
         model = _to_arrays(self._computations.initial_model(seed))
         versions = np.full(self._num_clients, client_states.NEVER, np.int64)
