@@ -22,7 +22,8 @@ flags.DEFINE_list(
     "parts",
     ["dcco"],
     "What to measure: dcco and fedavg, rounds of one step at each of --splits; local_steps, rounds "
-    "of several local steps; memory, rounds of clients with memory, a ResNet-18 each.",
+    "of several local steps; memory, rounds of clients with memory, a ResNet-18 each; ray, rounds "
+    "on two nodes against none, and against one where clients are slow (needs the extra `ray`).",
 )
 flags.DEFINE_integer(
     "repetitions", 5, "Timed steps of each program, after one to warm up.", lower_bound=1
@@ -37,7 +38,7 @@ flags.DEFINE_integer(
 flags.adopt_module_key_flags(launch.flags)
 
 
-_PARTS = ("dcco", "fedavg", "local_steps", "memory")
+_PARTS = ("dcco", "fedavg", "local_steps", "memory", "ray")
 
 
 class _LocalWork(NamedTuple):
@@ -64,7 +65,8 @@ _LOCAL_WORK = (
 
 
 def main() -> None:
-    from launch import measure, run_folder
+    from launch import measure, measure_nodes, run_folder
+    from tff_ssl import ray_nodes
     from tff_ssl.errors import ConfigurationError
 
     args = flags.FLAGS
@@ -72,6 +74,8 @@ def main() -> None:
     unknown = set(args.parts) - set(_PARTS)
     if unknown:
         raise ConfigurationError(f"--parts takes {', '.join(_PARTS)}; got {sorted(unknown)}")
+    if "ray" in args.parts:
+        ray_nodes.check("local:2")
     folder = measure.output_folder(args.output_dir)
     print(
         f"small ResNet, 32x32x3, projector 3 x {args.projection}, views byol_no_blur; "
@@ -88,6 +92,8 @@ def main() -> None:
         results["local_steps"] = [
             _measure_steps(work, scratch, args) for work in _LOCAL_WORK if work.part in args.parts
         ]
+        if "ray" in args.parts:
+            results["ray"] = measure_nodes.compare(args, scratch)
     run_folder.write_json(folder / "benchmark.json", results)
     _print(results)
     print(f"\nwritten to {folder / 'benchmark.json'}")
@@ -219,6 +225,8 @@ def _print(results: dict[str, Any]) -> None:
     if results["local_steps"]:
         print(f"\n{'':36}{'seconds':>10}{'ratio':>8}   (against a plain loop)")
     for row in results["local_steps"]:
+        print(f"{row['name']:36}{row['seconds']:10.2f}{row['ratio']:8.2f}")
+    for row in results.get("ray", []):
         print(f"{row['name']:36}{row['seconds']:10.2f}{row['ratio']:8.2f}")
 
 

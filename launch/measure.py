@@ -148,18 +148,21 @@ class Network(NamedTuple):
     predictor: tuple[int, ...] = ()
 
 
-def _quiet() -> None:
+def quiet() -> None:
+    """No chatter of TensorFlow's in a child."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import warnings
 
     warnings.filterwarnings("ignore")
 
 
-def _images(count: int, seed: int) -> np.ndarray:
+def images(count: int, seed: int) -> np.ndarray:
+    """Random ones, uint8 [count, 32, 32, 3]."""
     return np.random.default_rng(seed).integers(0, 256, (count, *_IMAGE), np.uint8)
 
 
-def _model_and_views(network: Network, seed: int):
+def model_and_views(network: Network, seed: int):
+    """The network for `images`, and their two views."""
     from tff_ssl import views
     from tff_ssl.models.dual_encoder import DualEncoder
 
@@ -202,18 +205,18 @@ def plain_local_steps(
 
 def _plain_steps(samples, batch_size, network, seed, objective, clients=1):
     """Yields, for ever, a function (client, step) that does a step; step 0 starts anew."""
-    _quiet()
+    quiet()
     # `execution` takes away TFF's default context, which complains at the exit when never used.
     from tff_ssl import centralized, execution  # noqa: F401
 
-    model, two_views = _model_and_views(network, seed)
+    model, two_views = model_and_views(network, seed)
     where = {"client": 0}
     order = centralized.shuffled_batches(samples, batch_size, seed)
     run = centralized.Centralized(
         objective,
         model,
         two_views,
-        _images(clients * samples, seed),
+        images(clients * samples, seed),
         np.arange(clients * samples),
         lambda step: where["client"] * samples + order(step),
         1000,
@@ -245,7 +248,7 @@ def federated_round(
 
     Yields the bytes that each client receives and sends in a round.
     """
-    _quiet()
+    quiet()
     import tensorflow_federated as tff
 
     from datasets import federated
@@ -255,9 +258,9 @@ def federated_round(
     from tff_ssl.algorithms.client_memory import ClientMemory
     from tff_ssl.algorithms.task import Task
 
-    model, two_views = _model_and_views(network, seed)
+    model, two_views = model_and_views(network, seed)
     count = clients * samples
-    split = Split(_images(count, seed), np.zeros(count, np.int32), np.arange(count))
+    split = Split(images(count, seed), np.zeros(count, np.int32), np.arange(count))
     store = pathlib.Path(scratch) / f"{algorithm}_{clients}x{samples}_{os.getpid()}.sqlite"
     federated.write_store(store, split, list(np.arange(count).reshape(clients, samples)))
     data = federated.StoredClientData(store)

@@ -21,7 +21,9 @@ needs_ray = pytest.mark.skipif(
 EVENTS = 20
 
 
-@pytest.mark.parametrize("where", ["local:", "local:0", "local:two", "local", ""])
+@pytest.mark.parametrize(
+    "where", ["local:", "local:0", "local:two", "local", "", "machine", ":6379"]
+)
 def test_addresses_that_are_none(where):
     with pytest.raises(ConfigurationError, match=r"--ray takes local:N"):
         ray_nodes.check(where)
@@ -42,7 +44,7 @@ def test_without_the_extra(monkeypatch):
 @pytest.mark.slow
 def test_no_cluster_there():
     with (
-        pytest.raises(ConfigurationError, match=r"--ray=127.0.0.1:1: no Ray cluster answers"),
+        pytest.raises(ConfigurationError, match=r"--ray=127.0.0.1:1: nothing answers there"),
         ray_nodes.ray_nodes("127.0.0.1:1", []),
     ):
         pass
@@ -87,24 +89,28 @@ def test_files_are_compared_on_each_node(nodes, tmp_path):
     with pytest.raises(ConfigurationError, match=rf"^node 7 \(far\) has another {path} than"):
         here._accept(node, facts, at_start=True)
     assert not node.is_alive
-    with pytest.raises(ConfigurationError, match=rf"^node 0 \(.*\) has no {path}.gone: copy"):
-        nodes_that_miss(path)
 
 
-def nodes_that_miss(path):
-    """Starts nodes that are to have a file that is there and one that goes away at once."""
-    gone = path.with_name("clients.gone")
-    gone.write_text("images")
-    original = ray_nodes.digest
+@needs_ray
+@pytest.mark.slow
+def test_a_node_that_starts_without_the_file_is_named(nodes, tmp_path, monkeypatch):
+    import ray
 
-    def digest_and_delete(name):
-        found = original(name)
-        gone.unlink(missing_ok=True)
-        return found
+    gone, node = str(tmp_path / "gone"), nodes._nodes[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(nodes, "_expected", {gone: "its digest"})
+        ray.kill(node.actor)
+        nodes._start(node)
+        with pytest.raises(ConfigurationError, match=rf"^node 0 \(.+\) has no {gone}: copy"):
+            until_it_lives(nodes, node)
+    ray.kill(node.actor)
+    nodes._start(node)
+    until_it_lives(nodes, node)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ray_nodes, "digest", digest_and_delete)
-        ray_nodes.RayNodes(1, [gone])
+
+def until_it_lives(nodes, node):
+    while not node.is_alive:
+        nodes._step(at_start=True)
 
 
 class Trouble(threading.Thread):

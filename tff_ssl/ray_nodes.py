@@ -15,6 +15,8 @@ import os
 import pathlib
 import secrets
 import signal
+import socket
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,6 +31,7 @@ FROZEN_SECONDS = 6.0  # Without an answer; with the loop's own delays, below ten
 _START_SECONDS = 180.0
 GONE_SECONDS = 90.0  # Without any node, before the run is given up.
 _NODES_SECONDS = 15.0  # Between two looks at which machines there are.
+_REACH_SECONDS = 10.0
 _LOSSES = 5  # Of nodes, over one slice of a round.
 
 
@@ -93,7 +96,8 @@ class RayNodes:
         self._looked = -_NODES_SECONDS
         self._last_alive = time.monotonic()
         self.restarts = 0
-        while any(not node.is_alive for node in self._nodes) or not self._nodes:
+        latest = time.monotonic() + _START_SECONDS
+        while not self._nodes or (len(self) < len(self._nodes) and time.monotonic() < latest):
             self._step(at_start=True)
 
     def __len__(self) -> int:
@@ -175,6 +179,12 @@ class RayNodes:
         now = time.monotonic()
         if len(self):
             self._last_alive = now
+        elif at_start:
+            if now - self._last_alive > _START_SECONDS:
+                raise TrainingError(
+                    f"no node has started within {_START_SECONDS:.0f} s: has the Ray cluster "
+                    "processors that nobody else has taken?"
+                )
         elif now - self._last_alive > self._gone_seconds:
             raise TrainingError(
                 f"no node is left, and none has come back within {self._gone_seconds:.0f} s: the "
@@ -312,9 +322,12 @@ def ray_nodes(
     # Otherwise Ray would pack up this folder and install it anew for each node.
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    if local:
-        # Nobody else, not even on this machine, may run anything here.
-        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    if not local:
+        _reach(where)
+    elif "ray" not in sys.modules:
+        # Nobody else, not even on this machine, may run anything here. Ray reads it once.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     import ray
 
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -332,9 +345,8 @@ def ray_nodes(
         ray.init(**options)
     except Exception as error:  # Ray raises many kinds.
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConfigurationError(
-            f"--ray={where}: no Ray cluster answers there ({first})"
-        ) from error
+        what = "start" if local else "answer"
+        raise ConfigurationError(f"--ray={where}: Ray did not {what} ({first})") from error
     signal.signal(signal.SIGTERM, on_sigterm)  # Ray has set its own.
     try:
         nodes = RayNodes(local or 1, files, max_concurrent_calls)
@@ -357,18 +369,25 @@ def check(where: str) -> None:
         raise ConfigurationError(f"--ray={where} needs the extra of that name: uv sync --extra ray")
 
 
+def _reach(where: str) -> None:
+    """Complains where nothing listens: Ray itself would wait for minutes."""
+    host, _, port = where.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
+    except OSError as error:
+        raise ConfigurationError(f"--ray={where}: nothing answers there ({error})") from error
+
+
 def parse(where: str) -> int:
     """N of `local:N`; 0 for an address.
 
     Raises:
       ConfigurationError: If it is neither.
     """
-    kind, _, number = where.partition(":")
-    if kind != "local" and where:
-        return 0
-    if not number.isdecimal() or int(number) < 1:
+    host, _, number = where.rpartition(":")
+    if not host or not number.isdecimal() or int(number) < 1:
         raise ConfigurationError(
             "--ray takes local:N with N nodes, at least 1, or the address of a Ray cluster such as "
             f"10.0.0.1:6379; got {where!r}"
         )
-    return int(number)
+    return int(number) if host == "local" else 0
