@@ -23,7 +23,8 @@ flags.DEFINE_list(
     ["dcco"],
     "What to measure: dcco and fedavg, rounds of one step at each of --splits; local_steps, rounds "
     "of several local steps; memory, rounds of clients with memory, a ResNet-18 each; hetero, "
-    "Hetero-SSFL's aggregation of 20 clients' representations of 5000 images.",
+    "Hetero-SSFL's aggregation of 20 clients' representations of 5000 images; ray, rounds on two "
+    "nodes against none, and against one where clients are slow (needs the extra `ray`).",
 )
 flags.DEFINE_integer(
     "repetitions", 5, "Timed steps of each program, after one to warm up.", lower_bound=1
@@ -38,7 +39,7 @@ flags.DEFINE_integer(
 flags.adopt_module_key_flags(launch.flags)
 
 
-_PARTS = ("dcco", "fedavg", "local_steps", "memory", "hetero")
+_PARTS = ("dcco", "fedavg", "local_steps", "memory", "hetero", "ray")
 # Clients, images of the RAD, and width of a representation (BYOL's).
 _AGGREGATION = (20, 5000, 256)
 
@@ -67,7 +68,8 @@ _LOCAL_WORK = (
 
 
 def main() -> None:
-    from launch import measure, run_folder
+    from launch import measure, measure_nodes, run_folder
+    from tff_ssl import ray_nodes
     from tff_ssl.errors import ConfigurationError
 
     args = flags.FLAGS
@@ -75,6 +77,8 @@ def main() -> None:
     unknown = set(args.parts) - set(_PARTS)
     if unknown:
         raise ConfigurationError(f"--parts takes {', '.join(_PARTS)}; got {sorted(unknown)}")
+    if "ray" in args.parts:
+        ray_nodes.check("local:2")
     folder = measure.output_folder(args.output_dir)
     print(
         f"small ResNet, 32x32x3, projector 3 x {args.projection}, views byol_no_blur; "
@@ -98,6 +102,8 @@ def main() -> None:
         ]
         if "hetero" in args.parts:
             results["aggregation"] = _measure_aggregation(scratch, args)
+        if "ray" in args.parts:
+            results["ray"] = measure_nodes.compare(args, scratch)
     run_folder.write_json(folder / "benchmark.json", results)
     _print(results)
     print(f"\nwritten to {folder / 'benchmark.json'}")
@@ -261,6 +267,8 @@ def _print(results: dict[str, Any]) -> None:
             f"{name:36}{row['seconds']:10.2f}{'':8}{row['peak_rss_mb']:10.0f}"
             f"{row['added_rss_mb']:8.0f}"
         )
+    for row in results.get("ray", []):
+        print(f"{row['name']:36}{row['seconds']:10.2f}{row['ratio']:8.2f}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Pretraining in simulation, from flags."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,9 @@ from tff_ssl import (
     hetero_simulation,
     hyperparameters,
     network_simulation,
+    ray_nodes,
     simulation,
+    sliced_rounds,
 )
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.client_memory import ClientMemory
@@ -79,6 +82,9 @@ def pretrain(args: flags.FlagValues) -> None:
         assert setting is not None
         peers = network.prepare(computations, setting, model, values, args)
     probing.check_labels(dataset, args)
+    if args.ray is not None:
+        _check_slices(computations, args)
+        ray_nodes.check(args.ray)
     # All that can be wrong with the flags has been found by now: from here on, files are written.
     folder = data.default_output_dir("pretrain", args)
     run_folder.open_run(folder, run_folder.settings("pretrain", args), args.resume)
@@ -100,21 +106,27 @@ def pretrain(args: flags.FlagValues) -> None:
     what = "\n".join([what, *how.summary])
     _announce(args, of_clients, clients, skipped, networks, model, values, what, folder)
     pictures = network.draw(folder, peers, args) if peers else []
-    run = _simulation(
-        computations,
-        client_data,
-        model,
-        who,
-        how,
-        groups,
-        len(clients),
-        folder,
-        down + up,
-        peers,
-        rad,
-    )
     calls = _concurrent_calls(computations, args)
-    with execution.local_worker(calls, call_seconds=args.round_timeout):
+    with (
+        _nodes(args, computations, store) as nodes,
+        execution.local_worker(calls, call_seconds=args.round_timeout),
+    ):
+        run = _simulation(
+            computations,
+            client_data,
+            model,
+            who,
+            how,
+            groups,
+            len(clients),
+            folder,
+            down + up,
+            peers,
+            rad,
+            _sliced(computations, client_data, nodes, args),
+        )
+        if nodes is not None:
+            _announce_nodes(nodes, groups or args.clients_per_round, args)
         training.train_and_probe(
             run,
             model,
@@ -191,6 +203,47 @@ def build(
         raise ConfigurationError(str(error)) from error
 
 
+def _check_slices(computations, args: flags.FlagValues) -> None:
+    """Raises ConfigurationError where rounds cannot be cut into slices."""
+    if isinstance(computations, HeteroSSFL | Peers):
+        raise ConfigurationError(f"--ray: rounds of {args.algorithm} run on one machine only")
+    if args.dropout and getattr(computations, "stages", None):
+        raise ConfigurationError(
+            f"--ray with --dropout: clients of {args.algorithm} that drop out between its stages "
+            "are simulated on one machine only"
+        )
+
+
+def _nodes(args: flags.FlagValues, computations, store):
+    """The nodes of `--ray`; none without."""
+    if args.ray is None:
+        return contextlib.nullcontext()
+    print(f"starting nodes: --ray={args.ray}", flush=True)
+    return ray_nodes.ray_nodes(args.ray, [store], _concurrent_calls(computations, args))
+
+
+def _sliced(computations, client_data, nodes, args: flags.FlagValues):
+    """The round on the nodes, if there are any."""
+    if nodes is None:
+        return None
+    remembers = isinstance(computations, ClientMemory)
+    kind = sliced_rounds.MemoryRound if remembers else sliced_rounds.LearningRound
+    data = client_data.group_dataset_computation
+    return kind(computations, data, client_data.client_sizes(), args.slices, nodes)
+
+
+def _announce_nodes(nodes: ray_nodes.RayNodes, groups: int, args: flags.FlagValues) -> None:
+    """The nodes, and whether there is work for all of them."""
+    hosts = [facts.host for facts in nodes.facts()]
+    count = min(groups, args.slices)
+    print(f"{len(hosts)} nodes, on {', '.join(sorted(set(hosts)))}; {count} slices a round")
+    if count < len(hosts):
+        print(
+            f"note: {len(hosts) - count} of them have nothing to do; a larger --fold (0: each "
+            "client by itself) or --slices makes more slices"
+        )
+
+
 def _simulation(
     computations,
     client_data,
@@ -203,6 +256,7 @@ def _simulation(
     bytes_per_client,
     peers,
     rad,
+    next_round,
 ) -> simulation.Simulation:
     group_data = client_data.group_dataset_computation
     if isinstance(computations, Peers):
@@ -214,7 +268,7 @@ def _simulation(
     if isinstance(computations, ClientMemory):
         return simulation.ClientMemorySimulation(
             computations, group_data, who.cohorts, num_clients, folder, bytes_per_client,
-            faults=who.faults,
+            faults=who.faults, next_round=next_round,
         )  # fmt: skip
     return simulation.LearningProcessSimulation(
         computations.process,
@@ -228,6 +282,7 @@ def _simulation(
         faults=who.faults,
         cohorts_vary=who.vary,
         epsilon=how.epsilon,
+        next_round=next_round,
     )
 
 

@@ -196,18 +196,21 @@ class Network(NamedTuple):
     predictor: tuple[int, ...] = ()
 
 
-def _quiet() -> None:
+def quiet() -> None:
+    """No chatter of TensorFlow's in a child."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import warnings
 
     warnings.filterwarnings("ignore")
 
 
-def _images(count: int, seed: int) -> np.ndarray:
+def images(count: int, seed: int) -> np.ndarray:
+    """Random ones, uint8 [count, 32, 32, 3]."""
     return np.random.default_rng(seed).integers(0, 256, (count, *_IMAGE), np.uint8)
 
 
-def _model_and_views(network: Network, seed: int):
+def model_and_views(network: Network, seed: int):
+    """The network for `images`, and their two views."""
     from tff_ssl import views
     from tff_ssl.models.dual_encoder import DualEncoder
 
@@ -250,18 +253,18 @@ def plain_local_steps(
 
 def _plain_steps(samples, batch_size, network, seed, objective, clients=1):
     """Yields, for ever, a function (client, step) that does a step; step 0 starts anew."""
-    _quiet()
+    quiet()
     # `execution` takes away TFF's default context, which complains at the exit when never used.
     from tff_ssl import centralized, execution  # noqa: F401
 
-    model, two_views = _model_and_views(network, seed)
+    model, two_views = model_and_views(network, seed)
     where = {"client": 0}
     order = centralized.shuffled_batches(samples, batch_size, seed)
     run = centralized.Centralized(
         objective,
         model,
         two_views,
-        _images(clients * samples, seed),
+        images(clients * samples, seed),
         np.arange(clients * samples),
         lambda step: where["client"] * samples + order(step),
         1000,
@@ -293,7 +296,7 @@ def federated_round(
 
     Yields the bytes that each client receives and sends in a round.
     """
-    _quiet()
+    quiet()
     import tensorflow_federated as tff
 
     from datasets import federated
@@ -303,9 +306,9 @@ def federated_round(
     from tff_ssl.algorithms.client_memory import ClientMemory
     from tff_ssl.algorithms.task import Task
 
-    model, two_views = _model_and_views(network, seed)
+    model, two_views = model_and_views(network, seed)
     count = clients * samples
-    split = Split(_images(count, seed), np.zeros(count, np.int32), np.arange(count))
+    split = Split(images(count, seed), np.zeros(count, np.int32), np.arange(count))
     store = pathlib.Path(scratch) / f"{algorithm}_{clients}x{samples}_{os.getpid()}.sqlite"
     federated.write_store(store, split, list(np.arange(count).reshape(clients, samples)))
     data = federated.StoredClientData(store)
@@ -350,7 +353,7 @@ def hetero_aggregation(
 
     The first turn only gets ready.
     """
-    _quiet()
+    quiet()
     import tensorflow as tf
     import tensorflow_federated as tff
 
@@ -358,7 +361,7 @@ def hetero_aggregation(
     from tff_ssl.algorithms import hetero_ssfl
     from tff_ssl.algorithms.task import Population
 
-    model, _ = _model_and_views(Network("tiny", (width,), (width,)), seed=0)
+    model, _ = model_and_views(Network("tiny", (width,), (width,)), seed=0)
     population = Population((model,), (0,) * clients, (1,) * clients, rad_size)
     first = np.random.default_rng(0).normal(size=(rad_size, width)).astype(np.float32)
     sent = client_states.ClientStates(pathlib.Path(scratch) / "sent", first)

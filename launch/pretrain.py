@@ -53,6 +53,20 @@ flags.DEFINE_integer(
     "its representation alignment dataset, used without labels.",
     lower_bound=2,
 )
+flags.DEFINE_string(
+    "ray",
+    None,
+    "Work on rounds on several nodes with Ray: local:N for N nodes on this machine, or the address "
+    "of a Ray cluster (10.0.0.1:6379), with a node on each of its machines. Needs the extra `ray`.",
+)
+flags.DEFINE_integer(
+    "slices",
+    16,
+    "With --ray: how many slices of about equal work a round's clients or groups are cut into, at "
+    "most. The weights depend on it in the last digits, and not on the number of nodes; with a "
+    "slice for each client or group they are those of a run without --ray.",
+    lower_bound=1,
+)
 flags.DEFINE_integer(
     "personalized_clients",
     0,

@@ -60,7 +60,7 @@ class ClientStates:
         )
         def read_many(paths, weights):
             def weighted(path, weight):
-                state = _from_bytes(tf.io.read_file(path), self._specs)
+                state = from_bytes(tf.io.read_file(path), self._specs)
                 leaves = tuple(tf.nest.flatten(state))
                 return collections.OrderedDict(weight=weight, model=leaves)
 
@@ -107,7 +107,7 @@ class ClientStates:
         """
         path = self._checked_path(client, version)
         try:
-            return _from_bytes(tf.io.read_file(str(path)), self._specs)
+            return from_bytes(tf.io.read_file(str(path)), self._specs)
         except tf.errors.InvalidArgumentError as error:
             raise TrainingError(f"the state of client {client} is damaged: {path}") from error
 
@@ -149,7 +149,7 @@ def reader_and_writer(state_type: tff.Type) -> tuple[tff.Computation, tff.Comput
 
     @tff.tensorflow.computation(np.str_)
     def read(path):
-        return _from_bytes(tf.io.read_file(path), specs)
+        return from_bytes(tf.io.read_file(path), specs)
 
     @tff.tensorflow.computation(np.str_, state_type)
     def write(path, state):
@@ -212,8 +212,11 @@ def _checksum(values: tf.Tensor) -> tf.Tensor:
     return tf.fingerprint(values[tf.newaxis])[0]
 
 
-def _from_bytes(content: tf.Tensor, specs: Any) -> Any:
-    """The tensors of `_to_bytes`; fails where the checksum is another one."""
+def from_bytes(content: tf.Tensor | bytes, specs: Any) -> Any:
+    """The tensors in a file that was written here; `specs` is a nest of their `tf.TensorSpec`s.
+
+    Fails where the checksum is another one.
+    """
     everything = tf.io.parse_tensor(content, tf.uint8)
     raw, checksum = everything[:-_CHECKSUM_BYTES], everything[-_CHECKSUM_BYTES:]
     whole = tf.reduce_all(tf.equal(_checksum(raw), checksum))

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import grpc
 import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import executor_pb2, executor_pb2_grpc
 
 from tff_ssl.errors import ClientTimeoutError, WorkerLostError
 
@@ -148,6 +149,17 @@ class LocalWorker:
         tail = self._log_tail().splitlines()
         last = f" Its last words: {tail[-1]}" if tail else ""
         return f"TFF's worker ended in the middle of a computation (out of memory?).{last}"
+
+    def answers(self, seconds: float) -> bool:
+        """Whether the worker says anything within that time; a frozen one does not."""
+        stub = executor_pb2_grpc.ExecutorGroupStub(self._channel)
+        nobody = executor_pb2.DisposeExecutorRequest(executor=executor_pb2.ExecutorId(id="nobody"))
+        try:
+            stub.DisposeExecutor(nobody, timeout=seconds)
+        except grpc.RpcError as error:
+            silent = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
+            return error.code() not in silent
+        return True
 
     def close(self) -> None:
         """Ends the worker and waits for its end."""

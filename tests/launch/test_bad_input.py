@@ -95,6 +95,8 @@ def fails(monkeypatch, capsys, flags, script=pretrain):
         ),
         ("--towers", [*HETERO, "--towers=views"]),
         ("mu", [*HETERO, "--hparam=mu=-1"]),
+        ("ray", [*preset("digits_gossip"), "--algorithm=gossip", "--ray=local:2"]),
+        ("ray", ["--dropout=0.1", "--ray=local:2"]),
         ("dropout", ["--dropout=1"]),
         ("dropout", ["--dropout=0.99"]),
         ("max_dropped", ["--max_dropped=2"]),
