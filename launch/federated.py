@@ -36,8 +36,6 @@ from tff_ssl.objectives import OBJECTIVES
 def pretrain(args: flags.FlagValues) -> None:
     """The whole of `launch.pretrain`."""
     algorithm, values = choose(args)
-    network.check_flags(args, algorithm.decentralized)
-    unlike_clients.check_flags(algorithm, args)
     dataset = data.load_dataset(args)
     supervised = OBJECTIVES[args.objective].supervised
     if supervised and np.any(dataset.train.labels < 0):
@@ -152,9 +150,15 @@ def pretrain(args: flags.FlagValues) -> None:
 
 
 def choose(args: flags.FlagValues) -> tuple[registry.Algorithm, Any]:
-    """The algorithm and its hyperparameters; sets `--objective` where it is not given."""
+    """The algorithm and its hyperparameters; sets `--objective` where it is not given.
+
+    Raises:
+      ConfigurationError: If one of them is not known, or a flag is for other algorithms.
+    """
     algorithm = registry.find(args.algorithm, args.objective)
     args.objective = args.objective or algorithm.objectives[0]
+    network.check_flags(args, algorithm.decentralized)
+    unlike_clients.check_flags(algorithm, args)
     return algorithm, hyperparameters.parse(algorithm.hyperparameters, args.hparam)
 
 

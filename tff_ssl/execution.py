@@ -217,11 +217,19 @@ _NATIVE = {
 }
 
 
+class _Stub(tff.framework.RemoteExecutorGrpcStub):
+    """TFF's own, but values may outlive their worker: at the end of a program they often do."""
+
+    def dispose(self, request):
+        with contextlib.suppress(ValueError, WorkerLostError):  # A closed channel, a lost worker.
+            super().dispose(request)
+
+
 class _RenewableFactory(tff.framework.ExecutorFactory):
     """Executors on the worker behind a channel, until that is another one."""
 
     def __init__(self, channel: grpc.Channel):
-        self._stub = tff.framework.RemoteExecutorGrpcStub(channel)
+        self._stub = _Stub(channel)
         self.renew()
 
     def renew(self) -> None:

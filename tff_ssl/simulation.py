@@ -233,17 +233,19 @@ class ClientMemorySimulation:
         reports = self._reports(round_number)
 
         def run(clients: cohort.Cohort) -> Any:
-            return self._next(
+            to_write = self._states.paths_to_write(clients, round_number)
+            output = self._next(
                 state.server,
                 self._states.paths_to_read(clients, state.versions),
-                self._states.paths_to_write(clients, round_number),
+                to_write,
                 cohort.fold(clients, 0),
             )
+            return output, to_write
 
-        output, failed = self._faults.run_without_failing(round_number, reports.last, run)
-        server, metrics, client_metrics, _ = output
+        done, failed = self._faults.run_without_failing(round_number, reports.last, run)
+        (server, metrics, client_metrics, _), written = done
         clients = reports.last[~np.isin(reports.last, failed)]
-        self._states.commit(self._states.paths_to_write(clients, round_number))
+        self._states.commit(written)
         self._log.write(round_number, clients, client_metrics)
         versions = state.versions.copy()
         versions[clients] = round_number
