@@ -13,8 +13,24 @@ Labels = npt.NDArray[np.integer]
 Partition = list[Indices]
 
 
-def client_sizes(total: int, num_clients: int | None, samples_per_client: int | None) -> Indices:
-    """Sizes of the clients, int64 [clients], for partitions that are free to choose them."""
+def client_sizes(
+    total: int,
+    num_clients: int | None,
+    samples_per_client: int | None,
+    rng: np.random.Generator | None = None,
+) -> Indices:
+    """Sizes of the clients, int64 [clients], for partitions that are free to choose them.
+
+    Args:
+      total: Number of examples.
+      num_clients: How many clients.
+      samples_per_client: Their size.
+      rng: Where it is given, sizes are random, see `random_sizes`; needs `num_clients` alone.
+    """
+    if rng is not None:
+        if num_clients is None or samples_per_client is not None:
+            raise DatasetError("random_sizes needs num_clients, and no samples_per_client")
+        return random_sizes(total, num_clients, rng)
     at_least_one("num_clients", num_clients)
     at_least_one("samples_per_client", samples_per_client)
     if num_clients is None and samples_per_client is None:
@@ -36,6 +52,18 @@ def client_sizes(total: int, num_clients: int | None, samples_per_client: int | 
     sizes = np.full(-(-total // samples_per_client), samples_per_client, np.int64)
     sizes[-1] = total - samples_per_client * (len(sizes) - 1)
     return sizes[: checked_count(num_clients, len(sizes), samples_per_client)]
+
+
+def random_sizes(total: int, num_clients: int, rng: np.random.Generator) -> Indices:
+    """Shares of all examples in proportion to uniform draws from 0 to 1, at least one example."""
+    at_least_one("num_clients", num_clients)
+    if num_clients > total:
+        raise DatasetError(
+            f"num_clients must be at most {total}, the number of examples, not {num_clients}"
+        )
+    shares = rng.random(num_clients)
+    bounds = np.rint(np.cumsum(shares) / shares.sum() * (total - num_clients)).astype(np.int64)
+    return 1 + np.diff(bounds, prepend=0)
 
 
 def checked_count(num_clients: int | None, possible: int, samples_per_client: int) -> int:

@@ -28,6 +28,7 @@ def iid(
     rng: np.random.Generator,
     num_clients: int | None = None,
     samples_per_client: int | None = None,
+    random_sizes: bool = False,
 ) -> Partition:
     """Deals the examples out at random.
 
@@ -37,11 +38,13 @@ def iid(
       num_clients: Alone: that many clients, whose sizes differ by at most one.
       samples_per_client: Alone: clients of that size; the remainder makes one smaller client.
         With `num_clients`: that many such clients, and the rest of the examples is left out.
+      random_sizes: `num_clients` clients whose sizes are random, see `dealing.random_sizes`.
 
     Raises:
       DatasetError: Neither is given, one is below 1, or there are not enough examples.
     """
-    sizes = dealing.client_sizes(len(labels), num_clients, samples_per_client)
+    chance = rng if random_sizes else None
+    sizes = dealing.client_sizes(len(labels), num_clients, samples_per_client, chance)
     return dealing.cut(rng.permutation(len(labels)), sizes)
 
 
@@ -51,6 +54,7 @@ def dirichlet(
     alpha: float,
     samples_per_client: int | None,
     num_clients: int | None = None,
+    random_sizes: bool = False,
 ) -> Partition:
     """Draws each client's classes from its own Dirichlet mixture (Hsu et al. 2019, section 3).
 
@@ -74,17 +78,21 @@ def dirichlet(
       samples_per_client: Size of a client. None takes all examples for `num_clients` clients
         of sizes that differ by at most one (at alpha = 0: that share their class evenly).
       num_clients: None gives away every example; a number leaves the rest out.
+      random_sizes: `num_clients` clients whose sizes are random; not with alpha = 0.
 
     Raises:
       DatasetError: alpha < 0 or NaN, sizes below 1, more clients than can be filled, no labels.
     """
     _check_alpha(alpha)
     if math.isinf(alpha):
-        return iid(labels, rng, num_clients, samples_per_client)
+        return iid(labels, rng, num_clients, samples_per_client, random_sizes)
     classes, members = dealing.by_label(labels, rng, "dirichlet")
     if alpha == 0:
+        if random_sizes:
+            raise DatasetError("random_sizes needs alpha above 0")
         return _one_class_each(members, rng, num_clients, samples_per_client)
-    sizes = dealing.client_sizes(len(labels), num_clients, samples_per_client)
+    chance = rng if random_sizes else None
+    sizes = dealing.client_sizes(len(labels), num_clients, samples_per_client, chance)
     counts = np.array([len(indices) for indices in members])
     drawn = np.concatenate(list(dirichlet_draws.draw_classes(rng, counts, alpha, sizes)))
     chosen = np.empty(len(drawn), np.int64)
@@ -285,12 +293,12 @@ class PartitionSpec:
 
 PARTITIONS = {
     "iid": PartitionSpec(
-        iid, "examples dealt out at random", ("num_clients", "samples_per_client")
+        iid, "examples dealt out at random", ("num_clients", "samples_per_client", "random_sizes")
     ),
     "dirichlet": PartitionSpec(
         dirichlet,
         "class mixtures from Dir(alpha * p), Hsu et al. 2019; alpha 0: one class per client",
-        ("alpha", "samples_per_client", "num_clients"),
+        ("alpha", "samples_per_client", "num_clients", "random_sizes"),
     ),
     "dirichlet_per_class": PartitionSpec(
         dirichlet_per_class,
@@ -335,6 +343,7 @@ def make(
     samples_per_client: int | None = None,
     classes_per_client: int | None = None,
     balance_sizes: bool = True,
+    random_sizes: bool = False,
     cluster_ids: npt.NDArray[np.integer] | None = None,
     cluster_partition: str = "dirichlet_per_class",
 ) -> Partition:
@@ -353,6 +362,7 @@ def make(
       samples_per_client: Of `iid` and `dirichlet`.
       classes_per_client: Of `by_class`.
       balance_sizes: Of `dirichlet_per_class`.
+      random_sizes: Of `iid` and `dirichlet`.
       cluster_ids: Of `feature_clusters`: int [n], as `feature_clusters.cluster` gives them.
       cluster_partition: Of `feature_clusters`: one of `CLUSTER_PARTITIONS`, which gets the clusters
         as labels.
@@ -378,6 +388,7 @@ def make(
         "samples_per_client": samples_per_client,
         "classes_per_client": classes_per_client,
         "balance_sizes": balance_sizes,
+        "random_sizes": random_sizes,
     }
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     labels: Labels = split.labels

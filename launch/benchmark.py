@@ -22,7 +22,9 @@ flags.DEFINE_list(
     "parts",
     ["dcco"],
     "What to measure: dcco and fedavg, rounds of one step at each of --splits; local_steps, rounds "
-    "of several local steps; memory, rounds of clients with memory, a ResNet-18 each.",
+    "of several local steps; memory, rounds of clients with memory, a ResNet-18 each; hetero, "
+    "Hetero-SSFL's aggregation of 20 clients' representations of 5000 images; ray, rounds on two "
+    "nodes against none, and against one where clients are slow (needs the extra `ray`).",
 )
 flags.DEFINE_integer(
     "repetitions", 5, "Timed steps of each program, after one to warm up.", lower_bound=1
@@ -37,7 +39,9 @@ flags.DEFINE_integer(
 flags.adopt_module_key_flags(launch.flags)
 
 
-_PARTS = ("dcco", "fedavg", "local_steps", "memory")
+_PARTS = ("dcco", "fedavg", "local_steps", "memory", "hetero", "ray")
+# Clients, images of the RAD, and width of a representation (BYOL's).
+_AGGREGATION = (20, 5000, 256)
 
 
 class _LocalWork(NamedTuple):
@@ -64,7 +68,8 @@ _LOCAL_WORK = (
 
 
 def main() -> None:
-    from launch import measure, run_folder
+    from launch import measure, measure_nodes, run_folder
+    from tff_ssl import ray_nodes
     from tff_ssl.errors import ConfigurationError
 
     args = flags.FLAGS
@@ -72,13 +77,20 @@ def main() -> None:
     unknown = set(args.parts) - set(_PARTS)
     if unknown:
         raise ConfigurationError(f"--parts takes {', '.join(_PARTS)}; got {sorted(unknown)}")
+    if "ray" in args.parts:
+        ray_nodes.check("local:2")
     folder = measure.output_folder(args.output_dir)
     print(
         f"small ResNet, 32x32x3, projector 3 x {args.projection}, views byol_no_blur; "
         f"{args.repetitions} repetitions, programs in turn",
         flush=True,
     )
-    results: dict[str, Any] = {"centralized": None, "rounds": [], "local_steps": []}
+    results: dict[str, Any] = {
+        "centralized": None,
+        "rounds": [],
+        "local_steps": [],
+        "aggregation": None,
+    }
     with tempfile.TemporaryDirectory(prefix="tff_ssl_benchmark_") as scratch:
         for algorithm, objective in (("dcco", "cco"), ("fedavg", "nt_xent")):
             if algorithm in args.parts:
@@ -88,6 +100,10 @@ def main() -> None:
         results["local_steps"] = [
             _measure_steps(work, scratch, args) for work in _LOCAL_WORK if work.part in args.parts
         ]
+        if "hetero" in args.parts:
+            results["aggregation"] = _measure_aggregation(scratch, args)
+        if "ray" in args.parts:
+            results["ray"] = measure_nodes.compare(args, scratch)
     run_folder.write_json(folder / "benchmark.json", results)
     _print(results)
     print(f"\nwritten to {folder / 'benchmark.json'}")
@@ -191,6 +207,29 @@ def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> di
     }
 
 
+def _measure_aggregation(scratch: str, args: flags.FlagValues) -> dict[str, Any]:
+    """Hetero-SSFL's aggregation: time, and memory beside what the processes hold anyway."""
+    from launch import measure
+
+    clients, rad_size, width = _AGGREGATION
+    child = measure.Child(measure.hetero_aggregation, clients, rad_size, width, scratch)
+    try:
+        before = child.rss_mb()
+        seconds = measure.in_turn({"aggregation": child}, args.repetitions)["aggregation"]
+        peak = child.peak_rss_mb()
+    finally:
+        child.close()
+    return {
+        "algorithm": "hetero_ssfl",
+        "clients": clients,
+        "rad_size": rad_size,
+        "width": width,
+        "seconds": statistics.median(seconds),
+        "peak_rss_mb": peak,
+        "added_rss_mb": peak - before,
+    }
+
+
 def _network(args: flags.FlagValues):
     from launch import measure
 
@@ -219,6 +258,16 @@ def _print(results: dict[str, Any]) -> None:
     if results["local_steps"]:
         print(f"\n{'':36}{'seconds':>10}{'ratio':>8}   (against a plain loop)")
     for row in results["local_steps"]:
+        print(f"{row['name']:36}{row['seconds']:10.2f}{row['ratio']:8.2f}")
+    if results["aggregation"]:
+        row = results["aggregation"]
+        name = f"{row['clients']} clients x {row['rad_size']} x {row['width']}"
+        print(f"\n{'':36}{'seconds':>10}{'':8}{'peak MB':>10}{'added':>8}   (all processes)")
+        print(
+            f"{name:36}{row['seconds']:10.2f}{'':8}{row['peak_rss_mb']:10.0f}"
+            f"{row['added_rss_mb']:8.0f}"
+        )
+    for row in results.get("ray", []):
         print(f"{row['name']:36}{row['seconds']:10.2f}{row['ratio']:8.2f}")
 
 

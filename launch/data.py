@@ -83,6 +83,7 @@ def partition_dataset(
         samples_per_client=args.samples_per_client,
         classes_per_client=args.classes_per_client,
         balance_sizes=args.balance_sizes,
+        random_sizes=args.random_sizes,
         cluster_ids=cluster_ids(dataset, args) if clusters is None else clusters,
         cluster_partition=args.cluster_partition,
     )
@@ -131,8 +132,17 @@ def two_views(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> 
     return make
 
 
-def build_model(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> Model:
-    """The model that the flags describe, with the heads that the objective needs."""
+def build_model(
+    dataset: ImageDataset, args: flags.FlagValues, objective: str, encoder: str | None = None
+) -> Model:
+    """The model that the flags describe, with the heads that the objective needs.
+
+    Args:
+      dataset: The images.
+      args: The flags.
+      objective: What it is trained with.
+      encoder: Instead of `--encoder`.
+    """
     height, width, channels = dataset.train.images.shape[1:]
     size = view_size(dataset, args)
     shape = (size, size, channels) if size else (height, width, channels)
@@ -146,7 +156,7 @@ def build_model(dataset: ImageDataset, args: flags.FlagValues, objective: str) -
     classes = len(dataset.class_names) if needs.supervised else 0
     try:
         model = DualEncoder(
-            args.encoder,
+            encoder or args.encoder,
             shape,
             () if needs.supervised or needs.decoder else projector,
             predictor if needs.predictor else (),
@@ -157,7 +167,8 @@ def build_model(dataset: ImageDataset, args: flags.FlagValues, objective: str) -
         return model if args.towers == "one" else TwoTowers(model, args.towers)
     except ValueError as error:
         raise ConfigurationError(
-            f"--encoder, --projector, --predictor, --towers, --norm or --view_size: {error}"
+            f"--encoder{'s' if encoder else ''}, --projector, --predictor, --towers, --norm or "
+            f"--view_size: {error}"
         ) from error
 
 

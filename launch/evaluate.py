@@ -49,6 +49,13 @@ flags.DEFINE_float(
     "Initial learning rate of fine-tuning (Adam). Default: the paper's, 0.005.",
     lower_bound=1e-12,
 )
+flags.DEFINE_integer(
+    "depth",
+    None,
+    "finetune, semi_supervised: blocks of a vision transformer's backbone, made by stacking the "
+    "pretrained blocks (DeNAV). Default: those that were pretrained.",
+    lower_bound=1,
+)
 flags.adopt_module_key_flags(launch.flags)
 
 _OF_THE_RUN = (
@@ -104,7 +111,9 @@ def _evaluate(
         args.image_size = encoder.image_shape[0]
     dataset = data.load_dataset(args)
     data.check_image_shape(dataset, encoder.image_shape, f"the encoder in {encoder_folder}")
-    path = output / f"result_{args.protocol}.json"
+    elsewhere = trained_on not in (None, args.dataset) and args.protocol != "transfer"
+    name = f"{args.protocol}_{args.dataset.replace('/', '_')}" if elsewhere else args.protocol
+    path = output / f"result_{name}.json"
     print(f"{args.protocol} on {dataset.name} with the encoder in {encoder_folder}/", flush=True)
     before = encoder.weights
     results = _results(dataset, encoder, args)
@@ -124,8 +133,11 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
     from launch import data, finetuning, probing
     from tff_ssl import export
     from tff_ssl.errors import ConfigurationError
+    from tff_ssl.models import stacking
     from tff_ssl.models.dual_encoder import DualEncoder
 
+    if args.depth and args.protocol not in ("finetune", "semi_supervised"):
+        raise ConfigurationError(f"--depth: --protocol={args.protocol} takes the encoder as it is")
     model = data.build_model(dataset, args, "cco")
     untrained = functools.partial(
         export.encoder_function(model, data.view_size(dataset, args)), model.init(args.seed)
@@ -145,14 +157,18 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
         raise ConfigurationError(
             f"--encoder={args.encoder} with --norm={args.norm} is not the one in --run={args.run}"
         )
+    weights = encoder.weights
+    if args.depth:
+        try:
+            network, weights = stacking.stacked(network, weights, args.depth)
+        except ValueError as error:
+            raise ConfigurationError(f"--depth={args.depth}: {error}") from error
     if args.protocol == "finetune":
         counts = probing.parse_label_counts(args)
     else:
         known = probing.cases_of(dataset.train, args).labels
         counts = finetuning.parse_fractions(args, int(np.sum(known >= 0)))
-    return finetuning.finetune_results(
-        dataset, network, encoder.weights, counts, args.protocol, args
-    )
+    return finetuning.finetune_results(dataset, network, weights, counts, args.protocol, args)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Pretraining in simulation, from flags."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +11,23 @@ from absl import flags
 
 from datasets import federated
 from datasets.image_dataset import ImageDataset
-from launch import aggregation, data, probing, run_folder, training
-from tff_ssl import cohort, communication, execution, hyperparameters, simulation
+from launch import aggregation, data, network, probing, run_folder, training, unlike_clients
+from tff_ssl import (
+    cohort,
+    communication,
+    execution,
+    hetero_simulation,
+    hyperparameters,
+    network_simulation,
+    ray_nodes,
+    simulation,
+    sliced_rounds,
+)
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.client_memory import ClientMemory
-from tff_ssl.algorithms.task import Computations, Task
+from tff_ssl.algorithms.hetero_ssfl import HeteroSSFL
+from tff_ssl.algorithms.peers import Peers
+from tff_ssl.algorithms.task import Computations, Population, Task
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives import OBJECTIVES
@@ -30,17 +43,31 @@ def pretrain(args: flags.FlagValues) -> None:
             f"--objective={args.objective} needs a label for every training image of "
             f"--dataset={args.dataset}"
         )
+    of_clients, rad = dataset, None
+    if algorithm.unlike_clients:
+        of_clients, rad = unlike_clients.take_out_rad(dataset, args)
     clients, skipped = _large_enough(
-        data.partition_dataset(dataset, args), algorithm.min_samples(args.objective, values), args
+        data.partition_dataset(of_clients, args),
+        algorithm.min_samples(args.objective, values),
+        args,
     )
-    seen = data.client_images(dataset.train, clients, args)
-    who = aggregation.participation(len(clients), args)
-    how = aggregation.choose(args, algorithm, values, len(clients), who.invited)
+    seen = data.client_images(of_clients.train, clients, args)
+    setting = who = population = None
+    if algorithm.decentralized:
+        setting = network.build_setting(args, [len(client) for client in clients])
+    else:
+        who = aggregation.participation(len(clients), args)
+    if algorithm.unlike_clients:
+        population = unlike_clients.build_population(of_clients, clients, args)
+    invited = who.invited if who else len(clients)
+    how = aggregation.choose(args, algorithm, values, len(clients), invited)
     groups = args.fold if how.folds else 0
-    if not who.vary:
+    if who and not who.vary:
         cohort.fold(who.cohorts(0), groups)  # Complains now, not in the first round.
-    model, computations = build(args, algorithm, values, dataset, how.arguments)
-    if args.personalized_clients and not isinstance(computations, ClientMemory):
+    model, computations = build(args, algorithm, values, dataset, how.arguments, population)
+    if args.personalized_clients and not isinstance(
+        computations, ClientMemory | HeteroSSFL | Peers
+    ):
         raise ConfigurationError(
             f"--personalized_clients: clients of {args.algorithm} have no models of their own"
         )
@@ -48,7 +75,14 @@ def pretrain(args: flags.FlagValues) -> None:
         raise ConfigurationError(
             f"--personalized_clients={args.personalized_clients}: there are {len(clients)} clients"
         )
+    peers = None
+    if isinstance(computations, Peers):
+        assert setting is not None
+        peers = network.prepare(computations, setting, model, values, args)
     probing.check_labels(dataset, args)
+    if args.ray is not None:
+        _check_slices(computations, args)
+        ray_nodes.check(args.ray)
     # All that can be wrong with the flags has been found by now: from here on, files are written.
     folder = data.default_output_dir("pretrain", args)
     run_folder.open_run(folder, run_folder.settings("pretrain", args), args.resume)
@@ -56,12 +90,41 @@ def pretrain(args: flags.FlagValues) -> None:
     federated.write_store(store, seen, clients)
     client_data = federated.StoredClientData(store, with_labels=supervised)
     down, up = _bytes(computations)
-    _announce(args, dataset, clients, skipped, model, values, who, how, groups, down, up, folder)
-    run = _simulation(
-        computations, client_data, model, who, how, groups, len(clients), folder, down + up
-    )
+    if peers:
+        costs, what = peers.counted, network.describe(peers, args)
+    else:
+        assert who is not None
+        costs = {"bytes_down_per_client_and_round": down, "bytes_up_per_client_and_round": up}
+        what = (
+            f"{args.rounds} rounds of {_cohort(who, args)}, "
+            f"{f'folded into {groups}' if groups else 'each by itself'}; "
+            f"{down / 1e6:.2f} MB down and {up / 1e6:.2f} MB up per client and round"
+        )
+    networks = unlike_clients.describe(population) if population else _describe(model, args)
+    what = "\n".join([what, *how.summary])
+    _announce(args, of_clients, clients, skipped, networks, model, values, what, folder)
+    pictures = network.draw(folder, peers, args) if peers else []
     calls = _concurrent_calls(computations, args)
-    with execution.local_worker(calls, call_seconds=args.round_timeout):
+    with (
+        _nodes(args, computations, store) as nodes,
+        execution.local_worker(calls, call_seconds=args.round_timeout),
+    ):
+        run = _simulation(
+            computations,
+            client_data,
+            model,
+            who,
+            how,
+            groups,
+            len(clients),
+            folder,
+            down + up,
+            peers,
+            rad,
+            _sliced(computations, client_data, nodes, args),
+        )
+        if nodes is not None:
+            _announce_nodes(nodes, groups or args.clients_per_round, args)
         training.train_and_probe(
             run,
             model,
@@ -74,19 +137,28 @@ def pretrain(args: flags.FlagValues) -> None:
                 "rounds": args.rounds,
                 "clients": len(clients),
                 "skipped_clients": skipped,
-                "examples_left_out": len(dataset.train) - sum(map(len, clients)),
-                "bytes_down_per_client_and_round": down,
-                "bytes_up_per_client_and_round": up,
+                "examples_left_out": len(of_clients.train) - sum(map(len, clients)),
+                **costs,
+                **(unlike_clients.result_fields(population) if population else {}),
                 **how.result,
             },
+            network.table(costs) if peers else "",
+            pictures,
+            unlike_clients.models_of(population) if population else None,
         )
     store.unlink()  # Only a run that goes on needs it, and would write it again.
 
 
 def choose(args: flags.FlagValues) -> tuple[registry.Algorithm, Any]:
-    """The algorithm and its hyperparameters; sets `--objective` where it is not given."""
+    """The algorithm and its hyperparameters; sets `--objective` where it is not given.
+
+    Raises:
+      ConfigurationError: If one of them is not known, or a flag is for other algorithms.
+    """
     algorithm = registry.find(args.algorithm, args.objective)
     args.objective = args.objective or algorithm.objectives[0]
+    network.check_flags(args, algorithm.decentralized)
+    unlike_clients.check_flags(algorithm, args)
     return algorithm, hyperparameters.parse(algorithm.hyperparameters, args.hparam)
 
 
@@ -96,8 +168,12 @@ def build(
     values: Any,
     dataset: ImageDataset,
     means: Mapping[str, Any],
-) -> tuple[Model, Computations | ClientMemory]:
+    population: Population | None = None,
+) -> tuple[Model, Computations | ClientMemory | HeteroSSFL | Peers]:
     """The model, and the algorithm's computations for it.
+
+    Where clients are unlike, the first one's model stands where there can be only one, and
+    `--encoder` becomes its encoder, with which `evaluate` builds it again.
 
     Args:
       args: The flags.
@@ -105,10 +181,13 @@ def build(
       values: Its hyperparameters.
       dataset: The images.
       means: `aggregation.Aggregation.arguments`, what is not the plain mean.
+      population: Of unlike clients.
 
     Raises:
       ConfigurationError: If they cannot be built with these flags.
     """
+    if population:
+        args.encoder = population.models[population.model_of_client[0]].encoder
     model = data.build_model(dataset, args, args.objective)
     spec = federated.element_spec(
         dataset.train.images.shape[1:], with_labels=OBJECTIVES[args.objective].supervised
@@ -120,6 +199,7 @@ def build(
         args.rounds,
         args.objective,
         args.seed,
+        population,
     )
     try:
         return model, algorithm.build(task, values, **means)
@@ -127,14 +207,72 @@ def build(
         raise ConfigurationError(str(error)) from error
 
 
+def _check_slices(computations, args: flags.FlagValues) -> None:
+    """Raises ConfigurationError where rounds cannot be cut into slices."""
+    if isinstance(computations, HeteroSSFL | Peers):
+        raise ConfigurationError(f"--ray: rounds of {args.algorithm} run on one machine only")
+    if args.dropout and getattr(computations, "stages", None):
+        raise ConfigurationError(
+            f"--ray with --dropout: clients of {args.algorithm} that drop out between its stages "
+            "are simulated on one machine only"
+        )
+
+
+def _nodes(args: flags.FlagValues, computations, store):
+    """The nodes of `--ray`; none without."""
+    if args.ray is None:
+        return contextlib.nullcontext()
+    print(f"starting nodes: --ray={args.ray}", flush=True)
+    return ray_nodes.ray_nodes(args.ray, [store], _concurrent_calls(computations, args))
+
+
+def _sliced(computations, client_data, nodes, args: flags.FlagValues):
+    """The round on the nodes, if there are any."""
+    if nodes is None:
+        return None
+    remembers = isinstance(computations, ClientMemory)
+    kind = sliced_rounds.MemoryRound if remembers else sliced_rounds.LearningRound
+    data = client_data.group_dataset_computation
+    return kind(computations, data, client_data.client_sizes(), args.slices, nodes)
+
+
+def _announce_nodes(nodes: ray_nodes.RayNodes, groups: int, args: flags.FlagValues) -> None:
+    """The nodes, and whether there is work for all of them."""
+    hosts = [facts.host for facts in nodes.facts()]
+    count = min(groups, args.slices)
+    print(f"{len(hosts)} nodes, on {', '.join(sorted(set(hosts)))}; {count} slices a round")
+    if count < len(hosts):
+        print(
+            f"note: {len(hosts) - count} of them have nothing to do; a larger --fold (0: each "
+            "client by itself) or --slices makes more slices"
+        )
+
+
 def _simulation(
-    computations, client_data, model, who, how, groups, num_clients, folder, bytes_per_client
+    computations,
+    client_data,
+    model,
+    who,
+    how,
+    groups,
+    num_clients,
+    folder,
+    bytes_per_client,
+    peers,
+    rad,
+    next_round,
 ) -> simulation.Simulation:
     group_data = client_data.group_dataset_computation
+    if isinstance(computations, Peers):
+        return network_simulation.NetworkSimulation(computations, peers.plan, group_data, folder)
+    if isinstance(computations, HeteroSSFL):
+        return hetero_simulation.HeteroSimulation(
+            computations, group_data, who.cohorts, rad, folder
+        )
     if isinstance(computations, ClientMemory):
         return simulation.ClientMemorySimulation(
             computations, group_data, who.cohorts, num_clients, folder, bytes_per_client,
-            faults=who.faults,
+            faults=who.faults, next_round=next_round,
         )  # fmt: skip
     return simulation.LearningProcessSimulation(
         computations.process,
@@ -148,12 +286,13 @@ def _simulation(
         faults=who.faults,
         cohorts_vary=who.vary,
         epsilon=how.epsilon,
+        next_round=next_round,
     )
 
 
 def _bytes(computations) -> tuple[int, int]:
     """What a client receives and sends in a round, as it is encoded."""
-    if isinstance(computations, ClientMemory):
+    if isinstance(computations, ClientMemory | HeteroSSFL | Peers):
         types = (computations.downloads, computations.uploads)
         return communication.total_bytes(types[0]), communication.total_bytes(types[1])
     return communication.client_bytes(computations.process.next)
@@ -162,7 +301,8 @@ def _bytes(computations) -> tuple[int, int]:
 def _concurrent_calls(computations, args: flags.FlagValues) -> int | None:
     # Long local training of a few clients: more at a time than there are cores costs half as much
     # again (measured with five clients of a ResNet-18 on two cores).
-    default = os.cpu_count() if isinstance(computations, ClientMemory) else None
+    long_training = isinstance(computations, ClientMemory | HeteroSSFL | Peers)
+    default = os.cpu_count() if long_training else None
     return args.max_concurrent_calls or default
 
 
@@ -191,9 +331,11 @@ def _large_enough(
     return kept, small
 
 
-def _announce(
-    args, dataset, clients, skipped, model, values, who, how, groups, down, up, folder
-) -> None:
+def _describe(model: Model, args: flags.FlagValues) -> str:
+    return f"{args.encoder} encoder and heads, {model.parameter_count:,} parameters"
+
+
+def _announce(args, dataset, clients, skipped, networks, model, values, what, folder) -> None:
     sizes = np.array([len(c) for c in clients])
     policy = data.view_policy(dataset, args, args.objective)
     left_out = f" ({skipped} smaller ones left out)" if skipped else ""
@@ -202,13 +344,10 @@ def _announce(
         f"{'x'.join(map(str, dataset.train.images.shape[1:]))} in {len(clients)} clients of "
         f"{_range(sizes)}{left_out}, {data.partition_name(args)} partition"
         f"{_data_settings(len(dataset.train) - sizes.sum(), len(clients), args)}\n"
-        f"model: {args.encoder} encoder and heads, {model.parameter_count:,} parameters, "
+        f"model: {networks}, "
         f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
-        f"{args.rounds} rounds of {_cohort(who, args)}, "
-        f"{f'folded into {groups}' if groups else 'each by itself'}; "
-        f"{down / 1e6:.2f} MB down and {up / 1e6:.2f} MB up per client and round\n"
-        + "".join(f"{line}\n" for line in how.summary)
-        + f"{values}\n"
+        f"{what}\n"
+        f"{values}\n"
         f"results go to {folder}/",
         flush=True,
     )

@@ -6,7 +6,7 @@ import numpy as np
 from absl import flags
 
 from datasets.image_dataset import ImageDataset
-from launch import data, probing
+from launch import data, network, probing
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import cases, features, finetune, linear_probe
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
@@ -52,6 +52,9 @@ def finetune_results(
     starts = {"encoder": pretrained}
     if "random_encoder" in baselines:
         starts["random_encoder"] = encoder.init(args.seed)
+    costs = network.model_costs(encoder)
+    operations = "" if costs["gflops"] is None else f", {costs['gflops']:.4g} GFLOPs an image"
+    print(f"fine-tuning {costs['parameters']:,} parameters{operations}", flush=True)
     results = []
     for count, draws in zip(counts, drawn, strict=True):
         number = len(draws[0])
@@ -82,6 +85,7 @@ def finetune_results(
                 "labels": number,
                 "labels_per_class": count.get("labels_per_class"),
                 "draws": len(draws),
+                **costs,
                 **summaries.pop("encoder"),
                 "baselines": summaries,
             }

@@ -3,6 +3,7 @@
 from absl import flags
 
 from datasets import catalog, feature_clusters, partition, shift
+from tff_ssl import topology
 
 
 def define_common_flags() -> None:
@@ -65,6 +66,11 @@ def define_data_flags() -> None:
         f"--num_clients is given, else {partition.DEFAULT_SAMPLES_PER_CLIENT}.",
         lower_bound=1,
     )
+    flags.DEFINE_boolean(
+        "random_sizes",
+        False,
+        "iid, dirichlet with --num_clients: clients' sizes in proportion to uniform draws (DeNAV).",
+    )
     flags.DEFINE_integer(
         "classes_per_client", None, "by_class: classes of a client.", lower_bound=1
     )
@@ -116,7 +122,8 @@ def define_model_flags() -> None:
         "encoder",
         "small",
         "ResNets: tiny, small, resnet14, resnet14_bottleneck, resnet18, resnet34, resnet50; vision "
-        "transformers: vit_micro, vit_tiny, vit_small_cpu, vit_one_block.",
+        "transformers: vit_micro, vit_tiny, vit_small_cpu, vit_one_block, vit_one_block_small, "
+        "vit_one_block_micro.",
     )
     flags.DEFINE_list("projector", ["256", "256", "256"], "Widths of the projector's layers.")
     flags.DEFINE_list(
@@ -150,6 +157,37 @@ def define_model_flags() -> None:
         None,
         "Height and width of the views that the model sees. Default: the images' own; digits: 16.",
         lower_bound=8,
+    )
+
+
+def define_network_flags() -> None:
+    """Of algorithms without a server."""
+    flags.DEFINE_enum(
+        "topology",
+        "erdos_renyi",
+        list(topology.TOPOLOGIES),
+        "Algorithms without a server: who is linked to whom. "
+        + "; ".join(f"{name}: {spec.description}" for name, spec in topology.TOPOLOGIES.items())
+        + ".",
+    )
+    flags.DEFINE_float(
+        "connectivity", 0.15, "erdos_renyi: probability of a link, 0 to 1 (DeNAV's omega)."
+    )
+    flags.DEFINE_enum(
+        "unconnected",
+        topology.UNCONNECTED[0],
+        topology.UNCONNECTED,
+        "erdos_renyi: what to do with a random network that is not connected: repair joins its "
+        "components by a link each, refuse ends with an error.",
+    )
+    flags.DEFINE_string(
+        "edge_list", None, "edge_list: the file; two client numbers a line, counted from 0."
+    )
+    flags.DEFINE_multi_string(
+        "leave", [], "ROUND:CLIENT, a client that leaves the network before a round; repeatable."
+    )
+    flags.DEFINE_multi_string(
+        "cut", [], "ROUND:CLIENT-CLIENT, a link that is cut before a round; repeatable."
     )
 
 

@@ -23,7 +23,7 @@ flags.adopt_module_key_flags(pretrain)
 
 
 def main() -> None:
-    from launch import aggregation, data, federated, run_folder
+    from launch import aggregation, data, federated, run_folder, unlike_clients
     from tff_ssl import lowering
     from tff_ssl.errors import ConfigurationError
 
@@ -36,10 +36,17 @@ def main() -> None:
         raise ConfigurationError(f"--output_dir={folder} is not empty: name a new folder")
     algorithm, values = federated.choose(args)
     dataset = data.load_dataset(args)
+    of_clients, population, clients = dataset, None, 1
+    if algorithm.unlike_clients:
+        of_clients, _ = unlike_clients.take_out_rad(dataset, args)
     # The noise of differential privacy follows from the number of clients.
-    clients = len(data.partition_dataset(dataset, args)) if aggregation.is_private(args) else 1
+    if algorithm.unlike_clients or aggregation.is_private(args):
+        dealt = data.partition_dataset(of_clients, args)
+        clients = len(dealt)
+        if algorithm.unlike_clients:
+            population = unlike_clients.build_population(of_clients, dealt, args)
     how = aggregation.choose(args, algorithm, values, clients, args.clients_per_round)
-    _, computations = federated.build(args, algorithm, values, dataset, how.arguments)
+    _, computations = federated.build(args, algorithm, values, dataset, how.arguments, population)
     rounds = lowering.rounds_of(computations)
     print(
         f"{args.algorithm} with {args.objective} for images of "
@@ -117,7 +124,8 @@ def _description(row: dict[str, Any], found, lowered) -> str:
     from tff_ssl import communication, lowering
 
     lines = [f"{row['name']}: {row['summary']}", "=" * 80]
-    lines.append("initialize.pb: () -> the state that next.pb takes first")
+    if found.initialize is not None:
+        lines.append("initialize.pb: () -> the state that next.pb takes first")
     lines.append(f"next.pb: {found.next.type_signature.formatted_representation()}")
     lines.append("What passes between the server and each client:")
     for message in communication.messages(found.next):

@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import os
 import pathlib
+import shutil
 import statistics
 import threading
 import time
@@ -195,18 +196,21 @@ class Network(NamedTuple):
     predictor: tuple[int, ...] = ()
 
 
-def _quiet() -> None:
+def quiet() -> None:
+    """No chatter of TensorFlow's in a child."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import warnings
 
     warnings.filterwarnings("ignore")
 
 
-def _images(count: int, seed: int) -> np.ndarray:
+def images(count: int, seed: int) -> np.ndarray:
+    """Random ones, uint8 [count, 32, 32, 3]."""
     return np.random.default_rng(seed).integers(0, 256, (count, *_IMAGE), np.uint8)
 
 
-def _model_and_views(network: Network, seed: int):
+def model_and_views(network: Network, seed: int):
+    """The network for `images`, and their two views."""
     from tff_ssl import views
     from tff_ssl.models.dual_encoder import DualEncoder
 
@@ -249,18 +253,18 @@ def plain_local_steps(
 
 def _plain_steps(samples, batch_size, network, seed, objective, clients=1):
     """Yields, for ever, a function (client, step) that does a step; step 0 starts anew."""
-    _quiet()
+    quiet()
     # `execution` takes away TFF's default context, which complains at the exit when never used.
     from tff_ssl import centralized, execution  # noqa: F401
 
-    model, two_views = _model_and_views(network, seed)
+    model, two_views = model_and_views(network, seed)
     where = {"client": 0}
     order = centralized.shuffled_batches(samples, batch_size, seed)
     run = centralized.Centralized(
         objective,
         model,
         two_views,
-        _images(clients * samples, seed),
+        images(clients * samples, seed),
         np.arange(clients * samples),
         lambda step: where["client"] * samples + order(step),
         1000,
@@ -292,7 +296,7 @@ def federated_round(
 
     Yields the bytes that each client receives and sends in a round.
     """
-    _quiet()
+    quiet()
     import tensorflow_federated as tff
 
     from datasets import federated
@@ -302,9 +306,9 @@ def federated_round(
     from tff_ssl.algorithms.client_memory import ClientMemory
     from tff_ssl.algorithms.task import Task
 
-    model, two_views = _model_and_views(network, seed)
+    model, two_views = model_and_views(network, seed)
     count = clients * samples
-    split = Split(_images(count, seed), np.zeros(count, np.int32), np.arange(count))
+    split = Split(images(count, seed), np.zeros(count, np.int32), np.arange(count))
     store = pathlib.Path(scratch) / f"{algorithm}_{clients}x{samples}_{os.getpid()}.sqlite"
     federated.write_store(store, split, list(np.arange(count).reshape(clients, samples)))
     data = federated.StoredClientData(store)
@@ -340,3 +344,44 @@ def federated_round(
                 "bytes_down_per_client": communication.total_bytes(computations.downloads),
                 "bytes_up_per_client": communication.total_bytes(computations.uploads),
             }
+
+
+def hetero_aggregation(
+    clients: int, rad_size: int, width: int, scratch: str
+) -> Generator[None, None, None]:
+    """Hetero-SSFL's aggregation over all clients' representations, from files; one a turn.
+
+    The first turn only gets ready.
+    """
+    quiet()
+    import tensorflow as tf
+    import tensorflow_federated as tff
+
+    from tff_ssl import client_states, execution, hetero_simulation
+    from tff_ssl.algorithms import hetero_ssfl
+    from tff_ssl.algorithms.task import Population
+
+    model, _ = model_and_views(Network("tiny", (width,), (width,)), seed=0)
+    population = Population((model,), (0,) * clients, (1,) * clients, rad_size)
+    first = np.random.default_rng(0).normal(size=(rad_size, width)).astype(np.float32)
+    sent = client_states.ClientStates(pathlib.Path(scratch) / "sent", first)
+    never = np.full(clients, client_states.NEVER, np.int64)
+    to_write = sent.paths_to_write(range(clients), 0)
+    for path in to_write:
+        shutil.copy(sent.paths_to_read([0], never)[0], path)
+    sent.commit(to_write)
+    paths = tuple(sent.paths_to_read(range(clients), np.zeros(clients, np.int64)))
+    mean_kernel = hetero_simulation.mean_kernel_of_files(
+        hetero_ssfl.build_aggregate(population, hetero_ssfl.HeteroSSFLHyperparameters()),
+        [sent] * clients,
+    )
+
+    @tff.tensorflow.computation(mean_kernel.type_signature.parameter)
+    def aggregate(paths):
+        return tf.linalg.norm(mean_kernel(paths))  # B itself stays in the worker, as in a round.
+
+    with execution.local_worker(os.cpu_count()):
+        yield
+        while True:
+            aggregate(paths)
+            yield

@@ -12,6 +12,7 @@ from launch import app
 launch.flags.define_common_flags()
 launch.flags.define_data_flags()
 launch.flags.define_model_flags()
+launch.flags.define_network_flags()
 launch.flags.define_training_flags(rounds=400, what="rounds")
 launch.flags.define_probe_flags()
 launch.flags.define_cohort_flags()
@@ -39,10 +40,37 @@ flags.DEFINE_integer(
     "with memory; -1: all.",
     lower_bound=-1,
 )
+flags.DEFINE_list(
+    "encoders",
+    [],
+    "hetero_ssfl: the clients' encoders, as --encoder names them, such as resnet18,resnet34; dealt "
+    "over the clients at random, in equal shares. Default: --encoder for all.",
+)
+flags.DEFINE_integer(
+    "rad_size",
+    5000,
+    "hetero_ssfl: training images, drawn at random, that are the server's instead of the clients': "
+    "its representation alignment dataset, used without labels.",
+    lower_bound=2,
+)
+flags.DEFINE_string(
+    "ray",
+    None,
+    "Work on rounds on several nodes with Ray: local:N for N nodes on this machine, or the address "
+    "of a Ray cluster (10.0.0.1:6379), with a node on each of its machines. Needs the extra `ray`.",
+)
+flags.DEFINE_integer(
+    "slices",
+    16,
+    "With --ray: how many slices of about equal work a round's clients or groups are cut into, at "
+    "most. The weights depend on it in the last digits, and not on the number of nodes; with a "
+    "slice for each client or group they are those of a run without --ray.",
+    lower_bound=1,
+)
 flags.DEFINE_integer(
     "personalized_clients",
     0,
-    "Clients with memory: also evaluate the own models of so many clients, the first ones.",
+    "Clients with models of their own: also evaluate those of so many clients, the first ones.",
     lower_bound=0,
 )
 flags.adopt_module_key_flags(launch.flags)
@@ -53,6 +81,11 @@ _DIGITS_PRESETS = {
     "fedema": "digits_byol",
     "fedbn": "digits_nt_xent",
     "featarc": "digits_nt_xent",
+    "denav": "digits_denav",
+    "gossip": "digits_gossip",
+    "all_reduce": "digits_gossip",
+    "dfedavg": "digits_dfedavg",
+    "hetero_ssfl": "digits_hetero",
 }
 
 
@@ -76,7 +109,7 @@ def print_choices() -> None:
     import dataclasses
 
     from datasets import catalog, partition
-    from tff_ssl import views
+    from tff_ssl import topology, views
     from tff_ssl.algorithms import registry
     from tff_ssl.models.dual_encoder import ENCODERS
     from tff_ssl.objectives import OBJECTIVES
@@ -91,6 +124,8 @@ def print_choices() -> None:
         print(f"dataset {name}  {summary}")
     for name, spec in partition.PARTITIONS.items():
         print(f"partition {name}  {spec.description}")
+    for name, network in topology.TOPOLOGIES.items():
+        print(f"topology {name}  {network.description}")
     for name in ENCODERS:
         print(f"encoder {name}")
     for name in views.POLICIES:

@@ -283,6 +283,28 @@ def over_clients(results: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]
     return entries
 
 
+def over_architectures(
+    results: Sequence[list[dict[str, Any]]], encoders: Sequence[str]
+) -> list[dict[str, Any]]:
+    """`over_clients` of the clients of each encoder by themselves.
+
+    Args:
+      results: Of each client that was evaluated.
+      encoders: Of each client.
+
+    Returns:
+      The entries with the protocol `..._personalized_<encoder>`.
+    """
+    entries = []
+    for encoder in dict.fromkeys(encoders[: len(results)]):
+        of_encoder = [r for r, name in zip(results, encoders, strict=False) if name == encoder]
+        entries += [
+            entry | {"protocol": f"{entry['protocol']}_{encoder}", "encoder": encoder}
+            for entry in over_clients(of_encoder)
+        ]
+    return entries
+
+
 def format_results(results: list[dict[str, Any]]) -> str:
     """A short table of one or more results, a part for each protocol."""
     parts: dict[str, list[dict[str, Any]]] = {}
@@ -295,7 +317,8 @@ def _table(results: list[dict[str, Any]]) -> str:
     title = f"{results[0]['protocol']}, test accuracy"
     columns = {"encoder": None, "untrained": "random_encoder", "raw pixels": "raw_pixels"}
     shown = [name for name, key in columns.items() if not key or key in results[0]["baselines"]]
-    lines = [f"{title:30}" + "".join(f"{name:>16}" for name in shown)]
+    width = max(30, len(title) + 2)
+    lines = [f"{title:{width}}" + "".join(f"{name:>16}" for name in shown)]
     for result in results:
         per_class = result["labels_per_class"]
         name = f"{per_class} per class" if per_class else f"{result['labels']} labels"
@@ -304,5 +327,5 @@ def _table(results: list[dict[str, Any]]) -> str:
             # Where classes are of one size, the two are the same.
             if score == "accuracy" or abs(result[score] - result["accuracy"]) > _SAME:
                 numbers = (f"{c[score]:.3f} ± {c[score + '_std']:.3f}" for c in cells)
-                lines.append(f"{name + note:30}" + "".join(f"{n:>16}" for n in numbers))
+                lines.append(f"{name + note:{width}}" + "".join(f"{n:>16}" for n in numbers))
     return "\n".join(lines)

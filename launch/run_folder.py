@@ -24,6 +24,7 @@ _FREE = {
     "max_concurrent_calls",
     "max_dropped",
     "round_timeout",
+    "ray",
 }
 # What belongs to a run's data set and does not hold for another one.
 _OF_A_DATASET = {"image_size", "per_case"}

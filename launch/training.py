@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
@@ -9,6 +10,7 @@ from absl import flags
 from datasets.image_dataset import ImageDataset
 from launch import data, picture, probing, run_folder
 from tff_ssl import export, program
+from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import Model
 from tff_ssl.simulation import Simulation
 
@@ -20,6 +22,9 @@ def train_and_probe(
     folder: pathlib.Path,
     args: flags.FlagValues,
     extra: dict[str, Any],
+    closing: str = "",
+    pictures: Sequence[str] = (),
+    client_models: Sequence[DualEncoder] | None = None,
 ) -> None:
     """Trains to the last round, writes the encoder and `result.json`, and prints the comparison.
 
@@ -30,6 +35,9 @@ def train_and_probe(
       folder: The run's folder.
       args: The flags.
       extra: What `result.json` should say of the run beside the probes.
+      closing: What is printed after the comparison.
+      pictures: Files that have been drawn already.
+      client_models: Each client's model, where they are not all `model`.
     """
     encode = export.encoder_function(model, data.view_size(dataset, args))
     loop = program.Program(
@@ -44,16 +52,20 @@ def train_and_probe(
     _export(folder, dataset, model, weights, args)
     print("evaluating the model", flush=True)
     results = _evaluate(dataset, model, encode, weights, probing.parse_baselines(args), args)
-    own = _personalized(simulation, state, dataset, model, encode, folder, args)
+    own = _personalized(simulation, state, dataset, client_models or model, folder, args)
     results += probing.over_clients(own)
+    if client_models:
+        results += probing.over_architectures(own, [m.encoder for m in client_models])
     run_folder.write_json(folder / "result.json", [result | extra for result in results])
     picture.draw_curves(folder / "metrics.csv", folder / "curves.png")
     print()
     print(probing.format_results(results) if results else "no labels, no probe")
+    if closing:
+        print(f"\n{closing}")
     clients = "clients/ (their encoders), " if own else ""
     print(
         f"\nwritten to {folder}/: encoder/ (SavedModel), {clients}result.json, metrics.csv, "
-        "curves.png, tensorboard/, checkpoints/, config.json"
+        f"{', '.join(['curves.png', *pictures])}, tensorboard/, checkpoints/, config.json"
     )
 
 
@@ -65,12 +77,17 @@ def _evaluate(dataset, model, encode, weights, baselines, args) -> list[dict[str
 
 
 def _personalized(
-    simulation, state, dataset, model, encode, folder, args
+    simulation, state, dataset, models: Model | Sequence[Model], folder, args
 ) -> list[list[dict[str, Any]]]:
     """The first clients' own models: written to `clients/`, and evaluated like the global one."""
+    encoders: dict[Model, Any] = {}
     results = []
     for client in range(getattr(args, "personalized_clients", 0)):
         print(f"evaluating the model of client {client}", flush=True)
+        model = models[client] if isinstance(models, Sequence) else models
+        if model not in encoders:
+            encoders[model] = export.encoder_function(model, data.view_size(dataset, args))
+        encode = encoders[model]
         weights = simulation.encoder_weights(state, str(client))
         _export(folder / "clients" / str(client), dataset, model, weights, args)
         results.append(_evaluate(dataset, model, encode, weights, [], args))

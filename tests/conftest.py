@@ -54,7 +54,7 @@ def small_algorithm():
     import tensorflow_federated as tff
 
     from tff_ssl.algorithms import registry
-    from tff_ssl.algorithms.task import Task
+    from tff_ssl.algorithms.task import Population, Task
     from tff_ssl.models import layers
     from tff_ssl.models.dual_encoder import DualEncoder
     from tff_ssl.objectives import OBJECTIVES
@@ -93,10 +93,12 @@ def small_algorithm():
     @functools.cache
     def build(name):
         algorithm = registry.ALGORITHMS[name]
-        objective = algorithm.objectives[0]
+        objective = next(o for o in algorithm.objectives if not OBJECTIVES[o].decoder)
         predictor = (4,) if OBJECTIVES[objective].predictor else ()
         model = Linear("tiny", shape, (4,), predictor)
-        task = Task(model, two_views, tff.types.tensorflow_to_type(element), 10, objective)
+        population = Population((model,), (0, 0, 0), (3, 5, 2), 4)
+        element_type = tff.types.tensorflow_to_type(element)
+        task = Task(model, two_views, element_type, 10, objective, population=population)
         return SmallAlgorithm(task, algorithm.build(task, algorithm.hyperparameters()), clients)
 
     return build

@@ -162,7 +162,9 @@ def assert_same_state(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("name", list(registry.ALGORITHMS))
+@pytest.mark.parametrize(
+    "name", [n for n, a in registry.ALGORITHMS.items() if not (a.decentralized or a.unlike_clients)]
+)
 @pytest.mark.slow
 def test_bad_clients_are_dropped_counted_and_not_averaged(
     worker, small_algorithm, store, tmp_path, name, caplog

@@ -170,7 +170,9 @@ class Centralized:
         specs = tuple(tf.TensorSpec(spec.shape) for spec in self._model.trainable_specs)
         weights = self._model.init(seed)
         target = self._model.target_model.part_of(weights) if self._has_target else Weights((), ())
-        return CentralizedState(weights, self._optimizer.initialize(specs), target)
+        state = CentralizedState(weights, self._optimizer.initialize(specs), target)
+        # Python's numbers among them would have another dtype than after a step.
+        return tf.nest.map_structure(tf.convert_to_tensor, state)
 
     def run_round(
         self, state: CentralizedState, round_number: int

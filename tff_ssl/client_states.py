@@ -11,6 +11,7 @@ deleted.
 import collections
 import os
 import pathlib
+import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -33,6 +34,8 @@ class ClientStates:
     Attributes:
       read: A `tff.tensorflow.computation`: path (string) -> a client's state.
       write: A `tff.tensorflow.computation`: (path, state) -> number of bytes, int64.
+      read_many: A `tff.tensorflow.computation`: (paths [n], weights float64 [n]) -> sequence of
+        structs of `weight` and `model`, the flat tuple of a state's tensors.
     """
 
     def __init__(self, folder: str | os.PathLike[str], initial: Any):
@@ -52,6 +55,19 @@ class ClientStates:
         self._write_atomically(self._path(0, NEVER), content)
         self.read, self.write = reader_and_writer(tff.types.tensorflow_to_type(self._specs))
 
+        @tff.tensorflow.computation(
+            tff.types.TensorType(np.str_, [None]), tff.types.TensorType(np.float64, [None])
+        )
+        def read_many(paths, weights):
+            def weighted(path, weight):
+                state = from_bytes(tf.io.read_file(path), self._specs)
+                leaves = tuple(tf.nest.flatten(state))
+                return collections.OrderedDict(weight=weight, model=leaves)
+
+            return tf.data.Dataset.from_tensor_slices((paths, weights)).map(weighted)
+
+        self.read_many = read_many
+
     def paths_to_read(self, clients: Iterable[int], versions: Versions) -> list[str]:
         """Where the states of these clients are.
 
@@ -63,14 +79,25 @@ class ClientStates:
     def paths_to_write(self, clients: Iterable[int], version: int) -> list[str]:
         """Where new states are to be written; `commit` makes them valid."""
         paths = [self._path(client, version) for client in clients]
-        for path in paths:
+        unfinished = [f"{path}{_UNFINISHED}" for path in paths]
+        for path in map(pathlib.Path, unfinished):
             path.parent.mkdir(exist_ok=True)
-        return [f"{path}{_UNFINISHED}" for path in paths]
+            # Of a killed run; it may be a link to a state that must not change.
+            path.unlink(missing_ok=True)
+        return unfinished
 
     def commit(self, paths: Sequence[str]) -> None:
         """Puts written states in their places, each at once."""
         for path in paths:
             os.replace(path, path.removesuffix(_UNFINISHED))
+
+    def share(self, source: str, paths: Sequence[str]) -> None:
+        """Puts one state, committed or not yet, under further paths of `paths_to_write`."""
+        for path in paths:
+            try:
+                os.link(source, path)
+            except OSError:  # A file system without links.
+                shutil.copyfile(source, path)
 
     def load(self, client: int, version: int) -> Any:
         """A client's state, as tensors.
@@ -80,7 +107,7 @@ class ClientStates:
         """
         path = self._checked_path(client, version)
         try:
-            return _from_bytes(tf.io.read_file(str(path)), self._specs)
+            return from_bytes(tf.io.read_file(str(path)), self._specs)
         except tf.errors.InvalidArgumentError as error:
             raise TrainingError(f"the state of client {client} is damaged: {path}") from error
 
@@ -122,7 +149,7 @@ def reader_and_writer(state_type: tff.Type) -> tuple[tff.Computation, tff.Comput
 
     @tff.tensorflow.computation(np.str_)
     def read(path):
-        return _from_bytes(tf.io.read_file(path), specs)
+        return from_bytes(tf.io.read_file(path), specs)
 
     @tff.tensorflow.computation(np.str_, state_type)
     def write(path, state):
@@ -185,8 +212,11 @@ def _checksum(values: tf.Tensor) -> tf.Tensor:
     return tf.fingerprint(values[tf.newaxis])[0]
 
 
-def _from_bytes(content: tf.Tensor, specs: Any) -> Any:
-    """The tensors of `_to_bytes`; fails where the checksum is another one."""
+def from_bytes(content: tf.Tensor | bytes, specs: Any) -> Any:
+    """The tensors in a file that was written here; `specs` is a nest of their `tf.TensorSpec`s.
+
+    Fails where the checksum is another one.
+    """
     everything = tf.io.parse_tensor(content, tf.uint8)
     raw, checksum = everything[:-_CHECKSUM_BYTES], everything[-_CHECKSUM_BYTES:]
     whole = tf.reduce_all(tf.equal(_checksum(raw), checksum))

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import grpc
 import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import executor_pb2, executor_pb2_grpc
 
 from tff_ssl.errors import ClientTimeoutError, WorkerLostError
 
@@ -149,6 +150,17 @@ class LocalWorker:
         last = f" Its last words: {tail[-1]}" if tail else ""
         return f"TFF's worker ended in the middle of a computation (out of memory?).{last}"
 
+    def answers(self, seconds: float) -> bool:
+        """Whether the worker says anything within that time; a frozen one does not."""
+        stub = executor_pb2_grpc.ExecutorGroupStub(self._channel)
+        nobody = executor_pb2.DisposeExecutorRequest(executor=executor_pb2.ExecutorId(id="nobody"))
+        try:
+            stub.DisposeExecutor(nobody, timeout=seconds)
+        except grpc.RpcError as error:
+            silent = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
+            return error.code() not in silent
+        return True
+
     def close(self) -> None:
         """Ends the worker and waits for its end."""
         self._channel.close()
@@ -205,11 +217,19 @@ _NATIVE = {
 }
 
 
+class _Stub(tff.framework.RemoteExecutorGrpcStub):
+    """TFF's own, but values may outlive their worker: at the end of a program they often do."""
+
+    def dispose(self, request):
+        with contextlib.suppress(ValueError, WorkerLostError):  # A closed channel, a lost worker.
+            super().dispose(request)
+
+
 class _RenewableFactory(tff.framework.ExecutorFactory):
     """Executors on the worker behind a channel, until that is another one."""
 
     def __init__(self, channel: grpc.Channel):
-        self._stub = tff.framework.RemoteExecutorGrpcStub(channel)
+        self._stub = _Stub(channel)
         self.renew()
 
     def renew(self) -> None:
@@ -217,7 +237,8 @@ class _RenewableFactory(tff.framework.ExecutorFactory):
         self._factory = tff.framework.ResourceManagingExecutorFactory(self._executor)
 
     def _executor(self, cardinalities):
-        remote = tff.framework.RemoteExecutor(self._stub)
+        # By default, the worker keeps the values of several calls until there are 20 to dispose of.
+        remote = tff.framework.RemoteExecutor(self._stub, dispose_batch_size=1)
         remote.set_cardinalities({tff.CLIENTS: 0, **cardinalities})
         return remote
 

@@ -18,6 +18,8 @@ from tensorflow_federated.proto.v0 import computation_pb2
 
 from tff_ssl import client_states
 from tff_ssl.algorithms.client_memory import ClientMemory
+from tff_ssl.algorithms.hetero_ssfl import HeteroSSFL
+from tff_ssl.algorithms.peers import Peers
 
 
 class Round(NamedTuple):
@@ -25,12 +27,12 @@ class Round(NamedTuple):
 
     Attributes:
       summary: What it is, in a line.
-      initialize: () -> the server's state before the first round.
+      initialize: () -> the server's state before the first round; None where there is no server.
       next: The round.
     """
 
     summary: str
-    initialize: tff.framework.ConcreteComputation
+    initialize: tff.framework.ConcreteComputation | None
     next: tff.framework.ConcreteComputation
 
 
@@ -104,12 +106,23 @@ class Lowered(NamedTuple):
 def rounds_of(computations: Any) -> dict[str, Round]:
     """What to lower of an algorithm, by name.
 
-    That is its `round`; the stages of one that has several; and of clients with memory also the
-    round in which they keep their states themselves.
+    That is its `round`; the stages of one that has several; of clients with memory also the round
+    in which they keep their states themselves; without a server what the clients compute; and of
+    unlike clients a round for each architecture.
 
     Args:
       computations: What the algorithm's `build_...` gives.
     """
+    if isinstance(computations, Peers):
+        return {
+            "training": Round("local training from received models", None, computations.training),
+            "averaging": Round("means of received models", None, computations.averaging),
+        }
+    if isinstance(computations, HeteroSSFL):
+        return {
+            a.model.encoder: Round(f"the round of clients with {a.model.encoder}", None, a.train)
+            for a in computations.architectures
+        }
     process = computations.process
     found = {"round": Round("the whole round", process.initialize, process.next)}
     for name, stage in getattr(computations, "stages", {}).items():
@@ -149,7 +162,9 @@ def save(folder: pathlib.Path, found: Round, lowered: Lowered) -> list[pathlib.P
     Returns:
       The files: serialized `computation_pb2.Computation`s.
     """
-    parts = {folder / "initialize.pb": found.initialize, folder / "next.pb": found.next}
+    parts = {folder / "next.pb": found.next}
+    if found.initialize is not None:
+        parts[folder / "initialize.pb"] = found.initialize
     for name, form in lowered.forms.items():
         parts |= {folder / name / f"{part}.pb": getattr(form, part) for part in FORMS[name].parts}
     for path, computation in parts.items():

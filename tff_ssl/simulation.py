@@ -56,6 +56,7 @@ class LearningProcessSimulation:
         faults: Faults | None = None,
         cohorts_vary: bool = False,
         epsilon: Callable[[int], float] | None = None,
+        next_round: Callable[..., Any] | None = None,
     ):
         """Joins the parts.
 
@@ -73,6 +74,7 @@ class LearningProcessSimulation:
           faults: Which clients drop out, and how many may; none and half of them by default.
           cohorts_vary: Whether cohorts differ in size.
           epsilon: Rounds -> the privacy that they cost, a metric.
+          next_round: A `sliced_rounds.LearningRound`, where rounds are cut into slices.
         """
         compose = tff.simulation.compose_dataset_computation_with_learning_process
         self._process = compose(group_data, process)
@@ -85,6 +87,7 @@ class LearningProcessSimulation:
         self._cohorts = cohorts
         self._groups = groups
         self._bytes_per_client = bytes_per_client
+        self._next = next_round or self._process.next
 
     def initialize(self, seed: int) -> Any:
         initial = self._initial_weights(seed)
@@ -122,11 +125,11 @@ class LearningProcessSimulation:
 
     def _folded_round(self, state: Any, reports: Reports, groups: int) -> Any:
         in_parts = self._stages and self._faults.dropout
-        rounds = self._stages if in_parts else [self._process]
+        rounds = [stage.next for stage in self._stages] if in_parts else [self._next]
         reporting = [reports.first, reports.last] if in_parts else [reports.last]
-        for process, clients in zip(rounds, reporting, strict=True):
+        for next_round, clients in zip(rounds, reporting, strict=True):
             folded = cohort.fold(clients, min(groups, len(clients)), self._multiple)
-            output = process.next(state, folded)
+            output = next_round(state, folded)
             state = output.state
         metrics = flatten_metrics(output.metrics)
         # Groups of no clients count as dropped in the computation.
@@ -165,6 +168,7 @@ class ClientMemorySimulation:
         bytes_per_client: int = 0,
         *,
         faults: Faults | None = None,
+        next_round: Callable[..., Any] | None = None,
     ):
         """Joins the parts.
 
@@ -177,6 +181,7 @@ class ClientMemorySimulation:
           folder: Of the run: `client_states/` and `client_metrics.csv` are written there.
           bytes_per_client: What a client receives and sends in a round.
           faults: Which clients drop out, and how many may; none and half of them by default.
+          next_round: A `sliced_rounds.MemoryRound`, where rounds are cut into slices.
         """
         self._faults = faults or Faults()
         self._computations = computations
@@ -185,6 +190,7 @@ class ClientMemorySimulation:
         self._num_clients = num_clients
         self._folder = folder
         self._bytes_per_client = bytes_per_client
+        self._next_round = next_round
         self._saved: list[client_states.Versions] = []
         self._log = client_log.ClientLog(folder / "client_metrics.csv")
 
@@ -192,7 +198,7 @@ class ClientMemorySimulation:
         self._states = client_states.ClientStates(
             self._folder / "client_states", self._computations.initial_client_state(seed)
         )
-        self._next = self._compose(self._states)
+        self._next = self._next_round or self._compose(self._states)
         first = self._computations.process.initialize()
         model = _to_arrays(self._computations.initial_model(seed))
         versions = np.full(self._num_clients, client_states.NEVER, np.int64)
@@ -227,17 +233,19 @@ class ClientMemorySimulation:
         reports = self._reports(round_number)
 
         def run(clients: cohort.Cohort) -> Any:
-            return self._next(
+            to_write = self._states.paths_to_write(clients, round_number)
+            output = self._next(
                 state.server,
                 self._states.paths_to_read(clients, state.versions),
-                self._states.paths_to_write(clients, round_number),
+                to_write,
                 cohort.fold(clients, 0),
             )
+            return output, to_write
 
-        output, failed = self._faults.run_without_failing(round_number, reports.last, run)
-        server, metrics, client_metrics, _ = output
+        done, failed = self._faults.run_without_failing(round_number, reports.last, run)
+        (server, metrics, client_metrics, _), written = done
         clients = reports.last[~np.isin(reports.last, failed)]
-        self._states.commit(self._states.paths_to_write(clients, round_number))
+        self._states.commit(written)
         self._log.write(round_number, clients, client_metrics)
         versions = state.versions.copy()
         versions[clients] = round_number

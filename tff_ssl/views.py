@@ -179,6 +179,11 @@ def to_float(images: tf.Tensor, *, output_size: int | None = None) -> tf.Tensor:
     return _normalize(_resize(_unit(images), output_size))
 
 
+def number_visible(patches: int, mask_ratio: float) -> int:
+    """round((1 - mask_ratio) * patches), with at least one patch visible and one hidden."""
+    return min(max(round((1 - mask_ratio) * patches), 1), patches - 1)
+
+
 def visible_patches(
     example_ids: tf.Tensor,
     patches: int,
@@ -199,10 +204,9 @@ def visible_patches(
       round_number: int, or int64 scalar.
 
     Returns:
-      int32 [batch, visible], ascending; visible is round((1 - mask_ratio) * patches), but at least
-      one patch is visible and at least one hidden.
+      int32 [batch, visible], ascending.
     """
-    visible = min(max(round((1 - mask_ratio) * patches), 1), patches - 1)
+    visible = number_visible(patches, mask_ratio)
     ids, round_number, pairs = (
         tf.cast(tf.cast(word, tf.int64), tf.uint64)
         for word in (example_ids, round_number, tf.range((patches + 1) // 2))

@@ -2,7 +2,15 @@
 
 from collections.abc import Callable
 
-from launch.experiments import dcco, dcco_extensions, dec_ssl, fedu, production
+from launch.experiments import (
+    dcco,
+    dcco_extensions,
+    dec_ssl,
+    denav,
+    fedu,
+    hetero_ssfl,
+    production,
+)
 from tff_ssl.reporting.experiment import Experiment
 
 Build = Callable[[str, str | None, int | None], Experiment]
@@ -13,5 +21,7 @@ EXPERIMENTS: dict[str, tuple[Build, str]] = {
     **dcco_extensions.EXPERIMENTS,
     **fedu.EXPERIMENTS,
     **dec_ssl.EXPERIMENTS,
+    **denav.EXPERIMENTS,
+    **hetero_ssfl.EXPERIMENTS,
     **production.EXPERIMENTS,
 }

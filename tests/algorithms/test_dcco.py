@@ -18,7 +18,7 @@ from tff_ssl.models.dual_encoder import DualEncoder, Weights
 
 N = 12  # Images in all.
 SHAPE = (8, 8, 3)
-MODEL = DualEncoder("small", SHAPE, projector=(64, 16))
+MODEL = DualEncoder("tiny", SHAPE, projector=(64, 16))
 IMAGES = np.random.default_rng(0).integers(0, 256, (N, *SHAPE), np.uint8)
 ELEMENT_TYPE = tff.types.to_type(
     collections.OrderedDict(example_id=np.int64, image=(np.uint8, SHAPE))
@@ -28,7 +28,7 @@ SGD = tff.learning.optimizers.build_sgdm(learning_rate=1.0)
 
 
 def augmented(images, example_ids, round_number):
-    return views.two_views("byol", images, example_ids, seed=7, round_number=round_number)
+    return views.two_views("affine", images, example_ids, seed=7, round_number=round_number)
 
 
 def build(two_views=augmented, hyperparameters=PARTS, objective="cco", model=MODEL, **aggregators):

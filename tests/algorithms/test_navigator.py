@@ -104,8 +104,7 @@ def test_simulated_times_are_those_of_section_6_1():
 
 def test_the_papers_defaults():
     defaults = NavigatorHyperparameters()
-    assert (defaults.steps, defaults.local_epochs, defaults.selection_limit) == (200, 5, 3)
-    assert (defaults.staleness_bound, defaults.models) == (5, 1)
+    assert (defaults.steps, defaults.selection_limit) == (200, 3)
     assert navigator.smallest_limit(200, 100) == 2
     assert navigator.smallest_limit(201, 100) == 3
     with pytest.raises(ValueError, match="route must be one of score, random"):

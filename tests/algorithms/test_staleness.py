@@ -43,25 +43,20 @@ def test_thousands_of_examples_do_not_overflow():
     np.testing.assert_allclose(staleness.aggregation_weights(logs), [0.622459, 0.377541], atol=1e-6)
 
 
-def test_eligible_copies_are_averaged_and_others_are_not():
-    models = [[np.float32([10, 0]), np.float32(4)], [np.float32([0, 10]), np.float32(8)]]
-    stale = [np.float32([999, 999]), np.float32(999)]
-    found = staleness.aggregate(
-        models[0], log(0, 2), [stale, models[1], stale], [log(2, 9), log(1, 1), log(0, 1)], 5
+def test_eligible_copies_have_weights_and_others_have_none():
+    received, local = log(0, 2), [log(2, 9), log(1, 1), log(0, 1)]
+    weights = staleness.weights_at_client(received, local, 5)
+    np.testing.assert_allclose(weights, [0.557509, 0, 0.442491, 0], atol=1e-6)
+    np.testing.assert_array_equal(
+        staleness.weights_at_client(received, local, 7, "average"), [1 / 3, 1 / 3, 1 / 3, 0]
     )
-    np.testing.assert_allclose(found[0], [5.57509, 4.42491], rtol=1e-5)
-    np.testing.assert_allclose(found[1], 4 * 0.557509 + 8 * 0.442491, rtol=1e-5)
-    assert found[0].dtype == np.float32
 
 
 def test_without_eligible_copies_the_model_stays_as_it_is():
-    received, local = [np.float32([1.1])], [np.float32([5])]
-    assert staleness.aggregate(received, log(0, 9), [local], [log(1, 1)], 5) == received
-    assert staleness.aggregate(received, log(0, 9), [], [], 5) == received
+    assert staleness.weights_at_client(log(0, 9), [log(1, 1)], 5).tolist() == [1, 0]
+    assert staleness.weights_at_client(log(0, 9), [], 5).tolist() == [1]
 
 
-def test_unknown_weightings_and_missing_logs_are_refused():
+def test_unknown_weightings_are_refused():
     with pytest.raises(ValueError, match="weighting must be one of staleness, volume, average"):
         staleness.aggregation_weights([log(0, 1)], "newest")
-    with pytest.raises(ValueError, match="zip"):
-        staleness.aggregate([np.zeros(1)], log(0, 1), [[np.zeros(1)]], [], 5)

@@ -1,5 +1,6 @@
 """Partitions: conservation, sizes, seeds, limits, and distributions against closed forms."""
 
+import functools
 import itertools
 import math
 import time
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets import partition
+from datasets import dealing, partition
 from datasets.errors import DatasetError
 from datasets.image_dataset import Split
 
@@ -461,3 +462,31 @@ def test_unlabelled_data_needs_another_partition(name, options):
     with pytest.raises(DatasetError, match=r"labels.*1 of 6"):
         partition.make(name, split, 0, **options)
     assert_conserves(partition.make("iid", split, 0, num_clients=2), 6)
+
+
+@quick
+@given(labels_strategy, seeds, st.integers(1, 80))
+def test_random_sizes_give_everything_away_and_leave_nobody_empty(labels, seed, count):
+    count = min(count, len(labels))
+    for deal in (partition.iid, functools.partial(partition.dirichlet, alpha=0.5)):
+        options = {"samples_per_client": None} if deal is not partition.iid else {}
+        clients = deal(
+            labels, rng=np.random.default_rng(seed), num_clients=count, random_sizes=True, **options
+        )
+        assert_conserves(clients, len(labels))
+        assert len(clients) == count
+        assert min(map(len, clients)) >= 1
+
+
+def test_random_sizes_are_uniform_shares():
+    rng = np.random.default_rng(0)
+    sizes = np.concatenate([dealing.random_sizes(20_000, 100, rng) for _ in range(20)])
+    # Shares of 200 on average, uniform from 0 to 400: deviation 400 / sqrt(12).
+    assert np.mean(sizes) == 200
+    assert np.std(sizes) == pytest.approx(115, rel=0.06)
+    with pytest.raises(DatasetError, match="random_sizes needs num_clients"):
+        partition.iid(np.zeros(9, int), rng, samples_per_client=3, random_sizes=True)
+    with pytest.raises(DatasetError, match="random_sizes needs alpha above 0"):
+        partition.dirichlet(np.zeros(9, int), rng, 0.0, None, 2, random_sizes=True)
+    with pytest.raises(DatasetError, match="num_clients must be at most 9"):
+        partition.iid(np.zeros(9, int), rng, 10, random_sizes=True)

@@ -26,6 +26,14 @@ PRIVATE = [
 ]
 
 
+def preset(name):
+    """Flags in place of the digits' preset."""
+    return [f"--flagfile={pathlib.Path(pretrain.__file__).parent / 'presets' / name}.flags"]
+
+
+HETERO = [*preset("digits_hetero"), "--algorithm=hetero_ssfl"]
+
+
 def fails(monkeypatch, capsys, flags, script=pretrain):
     """Runs `pretrain` with flags that must not work; what it writes to stderr."""
     monkeypatch.setattr(sys, "argv", [script.__name__, *flags])
@@ -71,6 +79,24 @@ def fails(monkeypatch, capsys, flags, script=pretrain):
         ("predictor", ["--algorithm=fedavg", "--objective=byol", "--predictor=7x"]),
         ("vit_tiny", ["--algorithm=fedavg", "--objective=mae"]),
         ("view_size", ["--algorithm=dcco", "--encoder=vit_tiny", "--view_size=15"]),
+        ("encoders", ["--encoders=tiny,small"]),
+        ("rad_size", [*preset("digits_byol"), "--algorithm=fedu", "--rad_size=100"]),
+        ("rad_size", [*HETERO, "--rad_size=1438"]),
+        ("rad_size", [*HETERO, "--rad_size=1"]),
+        ("vgg", [*HETERO, "--encoders=tiny,vgg"]),
+        (
+            "--encoders names 3",
+            [
+                *HETERO,
+                "--encoders=tiny,small,vit_micro",
+                "--num_clients=2",
+                "--clients_per_round=2",
+            ],
+        ),
+        ("--towers", [*HETERO, "--towers=views"]),
+        ("mu", [*HETERO, "--hparam=mu=-1"]),
+        ("ray", [*preset("digits_gossip"), "--algorithm=gossip", "--ray=local:2"]),
+        ("ray", ["--dropout=0.1", "--ray=local:2"]),
         ("dropout", ["--dropout=1"]),
         ("dropout", ["--dropout=0.99"]),
         ("max_dropped", ["--max_dropped=2"]),

@@ -42,6 +42,8 @@ HAND_COUNTS = {  # Patches of 4x4 pixels with 3 channels have 48 values.
     "vit_tiny": (encoder(192, 12, 48), decoder(192, 192, 4, 48)),
     "vit_small_cpu": (encoder(128, 4, 48), decoder(128, 64, 2, 48)),
     "vit_one_block": (encoder(768, 1, 48), decoder(768, 512, 1, 48)),
+    "vit_one_block_small": (encoder(128, 1, 48), decoder(128, 64, 1, 48)),
+    "vit_one_block_micro": (encoder(64, 1, 48), decoder(64, 32, 1, 48)),
 }
 
 

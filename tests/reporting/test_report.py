@@ -106,3 +106,20 @@ def test_the_report_is_whole_and_light(folder):
     assert 'src="curves' not in html  # Nothing outside of the file.
     assert len(html) < 300_000
     assert not [path for path in folder.iterdir() if path.name.endswith(".new")]
+
+
+def test_counts_are_shown_as_they_are_and_data_sets_are_told_apart(tmp_path):
+    for seed, sent in enumerate((14000, 15000)):
+        write_run(tmp_path, "gossip", seed, 0.5, communications=sent, dataset="cifar10")
+    selector = Selector("linear", 500, metric="communications", dataset="cifar10")
+    table = Table(
+        "Sent", selector, ("communications",), {"Gossip": ("gossip",)}, {"Gossip": (14850,)},
+        percent=False,
+    )  # fmt: skip
+    values = report.values_of(tmp_path, table)
+    assert report.measured_grid(table, values) == [
+        ["measured", "communications"], ["Gossip", "14,500 ± 707"],
+    ]  # fmt: skip
+    assert report.published_grid(table)[1] == ["Gossip", "14,850"]
+    other = selector._replace(dataset="cifar100")
+    assert math.isnan(measured.select(report.runs_of(tmp_path, "gossip"), other).mean)

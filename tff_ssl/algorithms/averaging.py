@@ -86,25 +86,6 @@ def all_reduce_weights(
     return _normalized(reached * weights)
 
 
-def mix(models: Sequence[Model], weights: MixingMatrix) -> list[list[npt.NDArray]]:
-    """theta_i <- sum_j W_ij theta_j.
-
-    Args:
-      models: K models, each a list of floating-point arrays; the same shapes for all clients.
-      weights: [K, K].
-
-    Returns:
-      K models of the same dtypes, calculated in float64.
-
-    Raises:
-      ValueError: The number of models is not K.
-    """
-    if weights.shape != (len(models), len(models)):
-        raise ValueError(f"a mixing matrix {list(weights.shape)} for {len(models)} models")
-    mixed = combine(models, weights)
-    return [list(model) for model in zip(*mixed, strict=True)]
-
-
 def combine(models: Sequence[Model], weights: npt.NDArray[np.float64]) -> list[npt.NDArray]:
     """Weighted sums of models, array by array.
 

@@ -173,7 +173,7 @@ def build_client_memory(
                 tff.federated_zip(tuple(m.state for m in means)),
             )
         )
-        return RoundOutput(state, output.state, output.metrics, _server_metrics(output.metrics))
+        return RoundOutput(state, output.state, output.metrics, server_metrics(output.metrics))
 
     return ClientMemory(
         tff.templates.IterativeProcess(initialize, next_round),
@@ -192,7 +192,7 @@ def _type_of(initial: Callable[[int], Any]) -> tff.Type:
     return tff.tensorflow.computation(lambda: initial(0)).type_signature.result
 
 
-def _server_metrics(client_metrics: tff.Value) -> tff.Value:
+def server_metrics(client_metrics: tff.Value) -> tff.Value:
     """Means over the clients by weight; sums of samples and of dropped clients."""
     names = tff.structure.name_list(client_metrics.type_signature.member)
     weight = client_metrics.weight

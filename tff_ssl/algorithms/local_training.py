@@ -81,6 +81,9 @@ class LocalModel(NamedTuple):
 
 # (batch, the objective on it) -> what is added to each example's loss, float32 [n].
 Regularizer = Callable[[Batch, Evaluated], tf.Tensor]
+# (weights, their non-trainable ones as the objective left them; step of the round, int32) ->
+# (what is added to the loss, float32; the non-trainable weights as this leaves them).
+Term = Callable[[Weights, tf.Tensor], tuple[tf.Tensor, tuple[tf.Tensor, ...]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,6 +181,7 @@ class LocalTraining:
         round_number: tf.Tensor,
         examples: Any,
         regularizer: Regularizer | None = None,
+        term: Term | None = None,
     ) -> LocalModel:
         """One client's own steps.
 
@@ -186,7 +190,8 @@ class LocalTraining:
           target: Of the target network; without weights where the objective has none.
           round_number: int64.
           examples: The client's, as one batch; at least one.
-          regularizer: What is added to the loss.
+          regularizer: What is added to the loss of each example.
+          term: What is added to the loss, of other images than the client's own.
         """
         size = tf.shape(examples["example_id"])[0]
         batches = tf.maximum(size // self.batch_size, 1) if self.batch_size else tf.constant(1)
@@ -209,13 +214,16 @@ class LocalTraining:
                 tape.watch(weights.trainable)
                 found = self._evaluate(weights, target, batch)
                 losses = found.losses + (regularizer(batch, found) if regularizer else 0.0)
-                loss = tf.reduce_mean(losses)
+                loss, non_trainable = tf.reduce_mean(losses), tuple(found.non_trainable)
+                if term:
+                    added, non_trainable = term(Weights(weights.trainable, non_trainable), t)
+                    loss += added
             gradient = tape.gradient(loss, weights.trainable, unconnected_gradients="zero")
             gradient = self._with_penalties(tuple(gradient), weights.trainable, initial)
             optimizer_state, trainable = self.optimizer.next(
                 optimizer_state, weights.trainable, gradient
             )
-            weights = Weights(tuple(trainable), tuple(found.non_trainable))
+            weights = Weights(tuple(trainable), tuple(non_trainable))
             if self.target_momentum is not None:
                 moved = moved_target(target.trainable, weights.trainable, self.target_momentum)
                 target = Weights(moved, target.non_trainable)

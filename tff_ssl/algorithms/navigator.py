@@ -49,16 +49,12 @@ Path = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class NavigatorHyperparameters:
-    """The paper's symbols with the defaults of its Table 6, and the ablations of Table 4.
+class RouteHyperparameters:
+    """How the navigator chooses: the paper's symbols, and the ablations of Table 4.
 
     Attributes:
-      steps: S, pre-training steps of a model.
-      local_epochs: K, epochs of a client's local training in a step.
-      models: C, models that train at the same time; 5 in the paper's parallel training.
       selection_limit: Z, how often a model can select a client at a better score than the lowest.
         Should be at least S / number of clients: see `smallest_limit`.
-      staleness_bound: lambda of Algorithm 2, in steps.
       computing_ranks: H, the highest rank of computing resources.
       route: `score`, or `random`: any candidate.
       use_volume: Whether the score has the factor U^d.
@@ -67,11 +63,7 @@ class NavigatorHyperparameters:
       tie_break: `search` or `printed`, see above.
     """
 
-    steps: int = 200
-    local_epochs: int = 5
-    models: int = 1
     selection_limit: int = 3
-    staleness_bound: int = 5
     computing_ranks: int = 10
     route: str = "score"
     use_volume: bool = True
@@ -80,17 +72,31 @@ class NavigatorHyperparameters:
     tie_break: str = "search"
 
     def __post_init__(self):
-        for name in ("steps", "local_epochs", "models", "selection_limit", "computing_ranks"):
+        for name in ("selection_limit", "computing_ranks"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.staleness_bound < 0:
-            raise ValueError(f"staleness_bound must not be negative; got {self.staleness_bound}")
         if self.route not in ROUTES:
             raise ValueError(f"route must be one of {', '.join(ROUTES)}; got {self.route!r}")
         if self.tie_break not in TIE_BREAKS:
             raise ValueError(
                 f"tie_break must be one of {', '.join(TIE_BREAKS)}; got {self.tie_break!r}"
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class NavigatorHyperparameters(RouteHyperparameters):
+    """What the navigator is given; others are inherited.
+
+    Attributes:
+      steps: S, pre-training steps of a model; 200 in the paper's Table 6.
+    """
+
+    steps: int = 200
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.steps < 1:
+            raise ValueError(f"steps must be at least 1; got {self.steps}")
 
 
 class Answer(NamedTuple):

@@ -4,8 +4,21 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tff_ssl.algorithms import dcco, dcco_one_stage, featarc, fedavg, fedbn, fedema, fedprox, fedu
+from tff_ssl.algorithms import (
+    dcco,
+    dcco_one_stage,
+    denav,
+    featarc,
+    fedavg,
+    fedbn,
+    fedema,
+    fedprox,
+    fedu,
+    gossip,
+    hetero_ssfl,
+)
 from tff_ssl.algorithms.client_memory import ClientMemory
+from tff_ssl.algorithms.peers import Peers
 from tff_ssl.algorithms.task import Computations
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.losses.statistics_based import STATISTICS_LOSSES
@@ -26,14 +39,18 @@ class Algorithm:
       aggregates: What clients send in a round to be averaged and nothing else, `statistics` or
         `update` (a model delta): `build` takes `statistics_aggregator`, `update_aggregator` and
         `metric_sum`. Empty where they send whole models, which can be neither clipped nor left out.
+      decentralized: Whether clients are linked by a network, and there is no server.
+      unlike_clients: Whether clients may have different models; the task then names the population.
     """
 
     summary: str
     hyperparameters: type
-    build: Callable[..., Computations | ClientMemory]
+    build: Callable[..., Computations | ClientMemory | Peers | hetero_ssfl.HeteroSSFL]
     objectives: tuple[str, ...]
     folds: bool
     aggregates: tuple[str, ...] = ()
+    decentralized: bool = False
+    unlike_clients: bool = False
 
     def folds_with(self, hyperparameters: Any) -> bool:
         """`folds`, with these hyperparameters."""
@@ -47,6 +64,7 @@ class Algorithm:
 
 
 _WITH_CONTRASTIVE_FIRST = ("nt_xent", *(name for name in OBJECTIVES if name != "nt_xent"))
+_WITH_AUTOENCODER_FIRST = ("mae", *(name for name in OBJECTIVES if name != "mae"))
 
 ALGORITHMS = {
     "dcco": Algorithm(
@@ -108,6 +126,46 @@ ALGORITHMS = {
         featarc.build_featarc,
         objectives=_WITH_CONTRASTIVE_FIRST,
         folds=False,
+    ),
+    "denav": Algorithm(
+        "models that travel through a network, each led by a training navigator",
+        denav.DeNAVHyperparameters,
+        denav.build_denav,
+        objectives=_WITH_AUTOENCODER_FIRST,
+        folds=False,
+        decentralized=True,
+    ),
+    "gossip": Algorithm(
+        "gossip learning: clients of a network average with the first neighbour's model, or all",
+        gossip.GossipHyperparameters,
+        gossip.build_gossip,
+        objectives=_WITH_AUTOENCODER_FIRST,
+        folds=False,
+        decentralized=True,
+    ),
+    "all_reduce": Algorithm(
+        "clients of a network that get the mean of all models after every round",
+        gossip.AllReduceHyperparameters,
+        gossip.build_gossip,
+        objectives=_WITH_AUTOENCODER_FIRST,
+        folds=False,
+        decentralized=True,
+    ),
+    "dfedavg": Algorithm(
+        "decentralized FedAvg: averages over neighbours, with local batch norm (Dec-SSL)",
+        gossip.DFedAvgHyperparameters,
+        gossip.build_gossip,
+        objectives=_WITH_CONTRASTIVE_FIRST,
+        folds=False,
+        decentralized=True,
+    ),
+    "hetero_ssfl": Algorithm(
+        "clients of different architectures, which align their representations of common images",
+        hetero_ssfl.HeteroSSFLHyperparameters,
+        hetero_ssfl.build_hetero_ssfl,
+        objectives=("byol", "simsiam"),
+        folds=False,
+        unlike_clients=True,
     ),
 }
 

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tff_ssl.algorithms.averaging import Model, combine
 from tff_ssl.algorithms.state_log import StateLog
 
 WEIGHTINGS = ("staleness", "volume", "average")
@@ -50,36 +49,31 @@ def aggregation_weights(
     return _softmax(weights)
 
 
-def aggregate(
-    received: Model,
-    received_log: StateLog,
-    local_models: Sequence[Model],
-    local_logs: Sequence[StateLog],
+def weights_at_client(
+    received: StateLog,
+    local: Sequence[StateLog],
     staleness_bound: int,
     weighting: str = "staleness",
-) -> list[npt.NDArray]:
-    """Algorithm 2: the model that the client trains; its state log stays the received one.
+) -> npt.NDArray[np.float64]:
+    """Algorithm 2: how a client averages the model that it received with its own copies.
+
+    The average is the model that the client trains; its state log stays the received one.
 
     Args:
-      received: theta, a list of floating-point arrays.
-      received_log: psi.
-      local_models: Theta_m, the client's copies, of the same shapes.
-      local_logs: Psi_m, in the same order.
+      received: psi.
+      local: Psi_m, the logs of the client's copies.
       staleness_bound: lambda, in steps.
       weighting: See `aggregation_weights`.
 
     Returns:
-      Arrays of the same dtypes, calculated in float64; `received` unchanged where no copy is
-      eligible.
+      The weight of the received model and those of the copies, in order, [1 + n]: zero where a copy
+      is not eligible.
     """
-    models, logs = [received], [received_log]
-    for model, log in zip(local_models, local_logs, strict=True):
-        if eligible(received_log, log, staleness_bound):
-            models.append(model)
-            logs.append(log)
-    if len(models) == 1:
-        return list(received)
-    return combine(models, aggregation_weights(logs, weighting))
+    chosen = [0, *(i for i, log in enumerate(local, 1) if eligible(received, log, staleness_bound))]
+    weights = np.zeros(1 + len(local))
+    logs = [received, *local]
+    weights[chosen] = aggregation_weights([logs[i] for i in chosen], weighting)
+    return weights
 
 
 def _softmax(values: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -5,8 +5,25 @@ from typing import NamedTuple, Protocol
 
 import tensorflow_federated as tff
 
+from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import Model
 from tff_ssl.views import TwoViews
+
+
+class Population(NamedTuple):
+    """All clients of a run, for an algorithm whose computations depend on who they are.
+
+    Attributes:
+      models: The architectures, of different encoders.
+      model_of_client: Index into `models` of each client.
+      sizes: Number of examples of each client.
+      rad_size: Number of images that the server shows to all clients.
+    """
+
+    models: tuple[DualEncoder, ...]
+    model_of_client: tuple[int, ...]
+    sizes: tuple[int, ...]
+    rad_size: int
 
 
 class Task(NamedTuple):
@@ -20,6 +37,7 @@ class Task(NamedTuple):
       rounds: Length of the run, for schedules.
       objective: A name of `objectives.OBJECTIVES`.
       seed: Of what clients draw beside their views.
+      population: Where clients have different models, which then stand for `model`; else None.
     """
 
     model: Model
@@ -28,6 +46,7 @@ class Task(NamedTuple):
     rounds: int
     objective: str = "cco"
     seed: int = 0
+    population: Population | None = None
 
 
 class Computations(Protocol):

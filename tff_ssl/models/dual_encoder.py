@@ -63,6 +63,7 @@ class DualEncoder:
         and predictor; a vision transformer has layer norm.
       classes: Outputs of a linear classifier on h; 0 for none.
       decoder: Whether there is a masked autoencoder's decoder, which leaves no other head.
+      depth: Blocks of a vision transformer's encoder instead of its name's; 0 for these.
 
     Raises:
       ValueError: If a field has a value that the model cannot be built with.
@@ -75,6 +76,7 @@ class DualEncoder:
     norm: str = "group"
     classes: int = 0
     decoder: bool = False
+    depth: int = 0
 
     def __post_init__(self):
         if self.encoder not in ENCODERS:
@@ -84,7 +86,7 @@ class DualEncoder:
         if any(width < 1 for width in (*self.projector, *self.predictor)):
             raise ValueError("projector and predictor widths must be at least 1")
         self._check_transformer()
-        groups = _SPECS[self.encoder].groups
+        groups = self._spec.groups
         hidden = (*self.projector[:-1], *self.predictor[:-1])
         if self.norm == "group" and any(width % groups for width in hidden):
             raise ValueError(
@@ -99,6 +101,11 @@ class DualEncoder:
             raise ValueError(
                 f"a decoder needs a vision transformer, one of {', '.join(vit.VITS)}, as encoder; "
                 f"got {self.encoder}"
+            )
+        if self.depth < 0 or (self.depth and self.encoder not in vit.VITS):
+            raise ValueError(
+                f"a depth is of a vision transformer, and at least 1; got {self.depth} for "
+                f"{self.encoder}"
             )
         if self.decoder and (self.projector or self.predictor or self.classes):
             raise ValueError("a model with a decoder has no projector, predictor or classifier")
@@ -125,7 +132,13 @@ class DualEncoder:
     @property
     def features(self) -> int:
         """Size of the encoding h."""
-        return _SPECS[self.encoder].features
+        return self._spec.features
+
+    def multiply_adds(self, visible: int | None = None) -> int | None:
+        """Of one image's forward pass, see `vit.multiply_adds`; None for ResNets."""
+        if not isinstance(self._spec, vit.ViTSpec):
+            return None
+        return vit.multiply_adds(self._spec, self.image_shape, visible)
 
     def init(self, seed: int) -> Weights:
         """Draws initial weights, a pure function of `seed`."""
@@ -195,8 +208,16 @@ class DualEncoder:
         )
 
     @property
+    def _spec(self) -> resnet.ResNetSpec | vit.ViTSpec:
+        spec = _SPECS[self.encoder]
+        if self.depth and isinstance(spec, vit.ViTSpec):
+            deep = spec.encoder._replace(depth=self.depth)
+            return dataclasses.replace(spec, encoder=deep)
+        return spec
+
+    @property
     def _options(self) -> dict[str, Any]:
-        return {"norm": self.norm, "groups": _SPECS[self.encoder].groups}
+        return {"norm": self.norm, "groups": self._spec.groups}
 
     def _values(self, weights: Any) -> dict[str, tf.Tensor]:
         specs = (*self.trainable_specs, *self.non_trainable_specs)
@@ -204,14 +225,15 @@ class DualEncoder:
         return {s.name: tf.convert_to_tensor(t) for s, t in zip(specs, tensors, strict=True)}
 
     def _forward(self, parameters, images):
-        h = _encode(parameters, images, _SPECS[self.encoder])
+        h = _encode(parameters, images, self._spec)
         z = heads.mlp(parameters, "projector", h, self.projector) if self.projector else h
         p = heads.mlp(parameters, "predictor", z, self.predictor) if self.predictor else z
         logits = heads.classifier(parameters, h, self.classes) if self.classes else h
         return h, z, p, logits
 
     def _autoencoder(self, parameters, images, visible):
-        spec = vit.VITS[self.encoder]
+        spec = self._spec
+        assert isinstance(spec, vit.ViTSpec)
         tokens = vit.encode(parameters, images, spec, visible)
         return Reconstruction(
             vit.pool(tokens), vit.decode(parameters, tokens, images, spec, visible)

@@ -6,6 +6,8 @@
 | vit_tiny | 192, 12, 3 (DeiT's "tiny") | 192, 4, 3 | 192 | Dec-SSL's masked autoencoder |
 | vit_small_cpu | 128, 4, 4 | 64, 2, 4 | 128 | for CPUs |
 | vit_one_block | 768, 1, 12 | 512, 1, 16 | 768 | DeNAV's one-block masked autoencoder |
+| vit_one_block_small | 128, 1, 4 | 64, 1, 4 | 128 | the same for CPUs |
+| vit_one_block_micro | 64, 1, 4 | 32, 1, 4 | 64 | the same for digits |
 
 Sources: He et al. 2021, "Masked Autoencoders Are Scalable Vision Learners" (arXiv:2111.06377), and
 its code: fixed positions of sines and cosines, a class token that is never masked, blocks with the
@@ -59,6 +61,8 @@ VITS = {
     "vit_tiny": ViTSpec(Transformer(192, 12, 3), Transformer(192, 4, 3)),
     "vit_small_cpu": ViTSpec(Transformer(128, 4, 4), Transformer(64, 2, 4), groups=8),
     "vit_one_block": ViTSpec(Transformer(768, 1, 12), Transformer(512, 1, 16)),
+    "vit_one_block_small": ViTSpec(Transformer(128, 1, 4), Transformer(64, 1, 4), groups=8),
+    "vit_one_block_micro": ViTSpec(Transformer(64, 1, 4), Transformer(32, 1, 4), groups=4),
 }
 
 

@@ -34,9 +34,10 @@ class Table:
       columns: Headings.
       rows: Row name -> names of the cells in the order of the columns; None where the paper has
         none. A row of one cell holds for all columns.
-      published: Row name -> the paper's figures in percent, in the same order; None where it has
+      published: Row name -> the paper's figures (in percent), in the same order; None where it has
         none, or a word such as "failed".
       selectors: Rows that show another result than the table's.
+      percent: Whether figures are shares of one, shown in percent; else they are counts.
     """
 
     title: str
@@ -45,6 +46,7 @@ class Table:
     rows: Mapping[str, Sequence[str | None]]
     published: Mapping[str, Sequence[float | str | None]]
     selectors: Mapping[str, Selector] = dataclasses.field(default_factory=dict)
+    percent: bool = True
 
 
 Lookup = Callable[[str, str], float]

@@ -15,7 +15,7 @@ class Value(NamedTuple):
     """A figure over seeds.
 
     Attributes:
-      mean: In [0, 1]; NaN where nothing was measured or every run failed.
+      mean: In [0, 1], or a count; NaN where nothing was measured or every run failed.
       std: Sample standard deviation over seeds; 0 for one.
       seeds: Number of runs that gave a figure.
       failed: Number of runs whose training diverged.
@@ -33,14 +33,16 @@ class Selector(NamedTuple):
     Attributes:
       protocol: `linear`, `finetune`, `supervised`...
       labels: Number of labels; None for any.
-      metric: `accuracy` or `balanced_accuracy`.
+      metric: `accuracy`, `balanced_accuracy`, or another figure that a result has.
       baseline: A name of the result's `baselines`, whose figure it is instead.
+      dataset: The data set of the evaluation; None for any.
     """
 
     protocol: str
     labels: int | None = None
     metric: str = "accuracy"
     baseline: str | None = None
+    dataset: str | None = None
 
 
 def read_results(run: pathlib.Path) -> list[Mapping[str, Any]]:
@@ -58,6 +60,7 @@ def select(runs: Sequence[pathlib.Path], selector: Selector) -> Value:
     for run in runs:
         for entry in read_results(run):
             same = entry["protocol"] == selector.protocol
+            same = same and selector.dataset in (None, entry.get("dataset"))
             if same and selector.labels in (None, entry["labels"]):
                 source = entry["baselines"][selector.baseline] if selector.baseline else entry
                 found.append(source[selector.metric])

@@ -42,10 +42,10 @@ def values_of(folder: pathlib.Path, table: Table) -> dict[tuple[str, str], Value
 
 
 def measured_grid(table: Table, values: Mapping[tuple[str, str], Value]) -> Grid:
-    """The measured table in percent, header first."""
-    grid = [["measured (%)", *table.columns]]
+    """The measured table, header first."""
+    grid = [[f"measured{_unit(table)}", *table.columns]]
     for row, cells in table.rows.items():
-        shown = [_figure(values[row, column]) for column in table.columns]
+        shown = [_figure(values[row, column], table.percent) for column in table.columns]
         for i, cell in enumerate(cells):
             if cell is None:
                 shown[i] = _NONE
@@ -54,10 +54,11 @@ def measured_grid(table: Table, values: Mapping[tuple[str, str], Value]) -> Grid
 
 
 def published_grid(table: Table) -> Grid:
-    """The paper's table in percent, header first."""
-    grid = [["published (%)", *table.columns]]
+    """The paper's table, header first."""
+    grid = [[f"published{_unit(table)}", *table.columns]]
+    digits = "{:.1f}".format if table.percent else "{:,.5g}".format
     for row, figures in table.published.items():
-        shown = [_NONE if f is None else f if isinstance(f, str) else f"{f:.1f}" for f in figures]
+        shown = [_NONE if f is None else f if isinstance(f, str) else digits(f) for f in figures]
         grid.append([row, *(_once(shown * len(table.columns)) if len(shown) == 1 else shown)])
     return grid
 
@@ -66,10 +67,16 @@ def _once(shown: Sequence[str]) -> list[str]:
     return [shown[0], *[""] * (len(shown) - 1)]
 
 
-def _figure(value: Value) -> str:
+def _unit(table: Table) -> str:
+    return " (%)" if table.percent else ""
+
+
+def _figure(value: Value, percent: bool) -> str:
     if math.isnan(value.mean):
         return "failed" if value.failed else "not run"
     note = f" ({value.failed} failed)" if value.failed else ""
+    if not percent:
+        return f"{value.mean:,.0f} ± {value.std:,.0f}{note}"
     return f"{100 * value.mean:.1f} ± {100 * value.std:.1f}{note}"
 
 

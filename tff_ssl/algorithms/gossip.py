@@ -1,0 +1,181 @@
+"""Gossip learning: every client trains, then averages its model with its neighbours'.
+
+A round: each client trains its own model on its own examples for K epochs, and sends it to all its
+neighbours; then it averages the models with a row of a mixing matrix (`averaging`). With
+`mixing=first_received`, a client takes the one that comes first: DeNAV's baseline (section 6.3;
+Hegedus et al. 2019), which sends as many models all the same. With `mixing=neighbours` this is
+decentralized FedAvg (DFedAvg; Sun et al. 2021), Dec-SSL's "local averaging over neighbours"
+(appendix B.5), and with `mixing=all_reduce` every client gets the mean of all.
+
+All clients start from one model. The defaults of local training are DeNAV's. Choices: the model
+that stands for a run is the first client's, averaged with its neighbours' as DeNAV's is before
+fine-tuning (`evaluated=client`), or the mean of all clients' models (`evaluated=mean`). A client
+that leaves takes its model with it; the others go on.
+"""
+
+import dataclasses
+import zlib
+
+import numpy as np
+
+from tff_ssl import topology
+from tff_ssl.algorithms import averaging, navigator, peers, transmissions
+from tff_ssl.algorithms.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.algorithms.plan import Averaging, Round, SlotWeights, Training
+from tff_ssl.algorithms.task import Task
+
+MIXINGS = ("neighbours", "metropolis", "first_received", "all_reduce")
+
+
+@dataclasses.dataclass(frozen=True)
+class GossipHyperparameters(ClientHyperparameters):
+    """Hyperparameters of gossip learning; those of local training are inherited.
+
+    Attributes:
+      mixing: `neighbours`, `metropolis`, `first_received` or `all_reduce`, see `averaging`.
+      client_weighting: `uniform`, or `examples`, of neighbours and all_reduce.
+      batch_norm: `averaged`, or `local`: a client's batch norms stay its own.
+      evaluated: `client` or `mean`, see the module.
+      average_neighbours: Whether a client averages its model with its neighbours' at the end.
+      computing_ranks: H, the highest rank of computing resources, for simulated times.
+    """
+
+    client_optimizer: str = "adamw"
+    client_learning_rate: float = 0.001
+    client_weight_decay: float = 0.05
+    local_epochs: int = 5
+    batch_size: int = 64
+    client_weighting: str = "uniform"
+    mixing: str = "first_received"
+    batch_norm: str = "averaged"
+    evaluated: str = "client"
+    average_neighbours: bool = True
+    computing_ranks: int = 10
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("mixing", self.mixing, MIXINGS)
+        check_choice("batch_norm", self.batch_norm, ("averaged", "local"))
+        check_choice("evaluated", self.evaluated, ("client", "mean"))
+        if self.client_weighting == "examples" and self.mixing in ("metropolis", "first_received"):
+            raise ValueError(f"client_weighting must be uniform with mixing={self.mixing}")
+        if self.computing_ranks < 1:
+            raise ValueError(f"computing_ranks must be at least 1; got {self.computing_ranks}")
+
+
+@dataclasses.dataclass(frozen=True)
+class AllReduceHyperparameters(GossipHyperparameters):
+    """All-reduce: the mean of all clients' models, after every round, on every client."""
+
+    client_weighting: str = "examples"
+    mixing: str = "all_reduce"
+
+
+@dataclasses.dataclass(frozen=True)
+class DFedAvgHyperparameters(GossipHyperparameters):
+    """Dec-SSL without a server: its hyperparameters (appendix C.1), averages over neighbours."""
+
+    client_optimizer: str = "adam"
+    client_weight_decay: float = 0.0
+    learning_rate_schedule: str = "steps"
+    batch_size: int = 256
+    temperature: float = 0.5
+    mixing: str = "neighbours"
+    batch_norm: str = "local"
+    evaluated: str = "mean"
+
+
+def build_gossip(task: Task, hyperparameters: GossipHyperparameters | None = None) -> peers.Peers:
+    """Builds the computations.
+
+    Args:
+      task: Model, views, objective and type of the examples.
+      hyperparameters: The defaults if None.
+    """
+    values = hyperparameters or GossipHyperparameters()
+
+    def plan(setting: peers.Setting, model_bytes: int) -> GossipPlan:
+        return GossipPlan(setting, model_bytes, values)
+
+    return peers.build_peers(task, values, plan, own_norm=values.batch_norm == "local")
+
+
+class GossipPlan:
+    """The rounds; a client's model lies in the slot of its number."""
+
+    def __init__(
+        self, setting: peers.Setting, model_bytes: int, hyperparameters: GossipHyperparameters
+    ):
+        """Prepares.
+
+        Args:
+          setting: The clients.
+          model_bytes: Size of a model.
+          hyperparameters: See there.
+        """
+        self._setting = setting
+        self._model_bytes = model_bytes
+        self._hyperparameters = hyperparameters
+        self._ranks = navigator.draw_ranks(
+            len(setting.volumes), hyperparameters.computing_ranks, setting.seed
+        )
+
+    @property
+    def num_slots(self) -> int:
+        return len(self._setting.volumes)
+
+    @property
+    def routes(self) -> tuple[()]:
+        return ()
+
+    def round(self, round_number: int) -> Round:
+        graph = self._setting.network(round_number + 1)
+        present = tuple(sorted(graph))
+        count = transmissions.all_reduce if self._all_reduce else transmissions.gossip
+        return Round(
+            (
+                Training(present, present, tuple({} for _ in present)),
+                Averaging(present, self._mixing_matrix(graph, round_number)[list(present)]),
+            ),
+            count(graph, self._model_bytes),
+            max(self._time(client) for client in present),
+        )
+
+    def evaluated(self, done: int, client: int | None = None) -> SlotWeights:
+        graph = self._setting.network(max(done, 1))
+        row = np.zeros(self.num_slots)
+        if client is None and self._hyperparameters.evaluated == "mean":
+            row[sorted(graph)] = 1 / len(graph)
+            return row
+        if client is None:
+            client = min(graph)
+        if client not in graph:
+            raise ValueError(f"client {client} has left the network")
+        near = [client]
+        if self._hyperparameters.average_neighbours:
+            near += topology.neighbours(graph, client)
+        row[near] = 1 / len(near)
+        return row
+
+    @property
+    def _all_reduce(self) -> bool:
+        return self._hyperparameters.mixing == "all_reduce"
+
+    def _mixing_matrix(self, graph, round_number: int) -> averaging.MixingMatrix:
+        number, mixing = self.num_slots, self._hyperparameters.mixing
+        by_examples = self._hyperparameters.client_weighting == "examples"
+        examples = self._setting.volumes if by_examples else None
+        if mixing == "metropolis":
+            return averaging.metropolis_weights(graph, number)
+        if mixing == "all_reduce":
+            return averaging.all_reduce_weights(graph, number, examples)
+        if mixing == "neighbours":
+            return averaging.neighbour_weights(graph, number, examples)
+        stream = [self._setting.seed, zlib.crc32(b"first_received"), round_number]
+        return averaging.first_received_weights(graph, number, np.random.default_rng(stream))
+
+    def _time(self, client: int) -> float:
+        """Of the round's local training; others wait for the slowest client."""
+        work = self._setting.volumes[client] * self._hyperparameters.local_epochs
+        highest = self._hyperparameters.computing_ranks
+        return navigator.training_time(work, self._ranks[client], highest)

@@ -1,0 +1,235 @@
+"""A run of Hetero-SSFL on this machine: unlike clients, whose server keeps what they last sent.
+
+A client's state and its last representations of the RAD lie in files that the worker reads and
+writes, named by the round in which the client last took part (see `client_states`): the table of
+these rounds is all that a checkpoint holds.
+"""
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import client_log, client_states, cohort, communication
+from tff_ssl.algorithms.hetero_ssfl import HeteroSSFL, TrainOutput
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.simulation import flatten_metrics
+
+_SUMS = ("samples", "dropped_clients")
+
+
+class HeteroState(NamedTuple):
+    """The state of a run.
+
+    Attributes:
+      versions: The round in which each client last took part, int64 [clients]; names its files.
+    """
+
+    versions: Any
+
+
+class HeteroSimulation:
+    """Joins the algorithm, the clients' data, the cohorts and the RAD; a `Simulation`."""
+
+    def __init__(
+        self,
+        computations: HeteroSSFL,
+        group_data: tff.Computation,
+        cohorts: Callable[[int], cohort.Cohort],
+        rad: np.ndarray,
+        folder: pathlib.Path,
+    ):
+        """Joins the parts.
+
+        Args:
+          computations: The algorithm, for these clients.
+          group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
+            runs.
+          cohorts: Round number -> client indices.
+          rad: The server's unlabeled images, uint8 [n, h, w, c].
+          folder: Of the run: `client_states/`, `rad/` (the images, and the clients' last
+            representations of them) and `client_metrics.csv` are written there.
+        """
+        self._computations = computations
+        self._group_data = group_data
+        self._cohorts = cohorts
+        self._rad = rad
+        self._folder = folder
+        self._saved: list[client_states.Versions] = []
+        self._log = client_log.ClientLog(folder / "client_metrics.csv")
+
+    def model_of(self, client: int) -> DualEncoder:
+        """A client's model."""
+        return self._computations.architectures[self._of(client)].model
+
+    def _of(self, client: int) -> int:
+        return int(self._computations.model_of_client[client])
+
+    def initialize(self, seed: int) -> HeteroState:
+        self._states: list[client_states.ClientStates] = []
+        self._sent: list[client_states.ClientStates] = []
+        self._rounds: list[tff.Computation] = []
+        images = str((self._folder / "rad").absolute() / "images")
+        pathlib.Path(images).parent.mkdir(parents=True, exist_ok=True)
+        tf.io.write_file(images, tf.io.serialize_tensor(self._rad))
+        for architecture in self._computations.architectures:
+            name, state = architecture.model.encoder, architecture.initial_client_state(seed)
+            sent = architecture.representations(state, tf.constant(self._rad))
+            self._states.append(
+                client_states.ClientStates(self._folder / "client_states" / name, state)
+            )
+            self._sent.append(client_states.ClientStates(self._folder / "rad" / name, sent))
+        read_rad = _reader(images, self._rad)
+        of_client = self._computations.model_of_client
+        mean_kernel = mean_kernel_of_files(
+            self._computations.aggregate, [self._sent[m] for m in of_client]
+        )
+        for number in range(len(self._states)):
+            self._rounds.append(self._compose(number, read_rad, mean_kernel))
+        return HeteroState(np.full(len(of_client), client_states.NEVER, np.int64))
+
+    def _compose(
+        self, number: int, read_rad: tff.Computation, mean_kernel: tff.Computation
+    ) -> tff.Computation:
+        """A round of the clients of one architecture, with their files."""
+        train, states, sent = (
+            self._computations.architectures[number].train,
+            self._states[number],
+            self._sent[number],
+        )
+        path_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
+
+        @tff.federated_computation(
+            tff.types.FederatedType(np.int64, tff.SERVER),
+            tff.types.FederatedType(mean_kernel.type_signature.parameter, tff.SERVER),
+            path_type,
+            path_type,
+            path_type,
+            tff.types.FederatedType(self._group_data.type_signature.parameter, tff.CLIENTS),
+        )
+        def run(round_number, kept, to_read, to_write, to_send, indices):
+            output = train(
+                round_number,
+                tff.federated_map(mean_kernel, kept),
+                tff.federated_eval(read_rad, tff.SERVER),
+                tff.federated_map(states.read, to_read),
+                tff.federated_map(self._group_data, indices),
+            )
+            written = (
+                tff.federated_map(states.write, (to_write, output.client_states)),
+                tff.federated_map(sent.write, (to_send, output.representations)),
+            )
+            return TrainOutput(written[0], written[1], output.client_metrics, output.metrics)
+
+        return run
+
+    def run_round(self, state: HeteroState, round_number: int) -> tuple[Any, dict[str, float]]:
+        if not self._saved:
+            self._saved = [state.versions]  # Of the checkpoint that the run goes on from.
+            self._log.trim(round_number)
+        clients = self._cohorts(round_number)
+        models = self._computations.model_of_client
+        kept = tuple(
+            self._sent[m].paths_to_read([k], state.versions)[0] for k, m in enumerate(models)
+        )
+        written: list[tuple[client_states.ClientStates, list[str]]] = []
+        of_client: dict[int, Any] = {}
+        rounds: list[tuple[dict[str, float], float]] = []
+        for number in np.unique(models[clients]):
+            members = clients[models[clients] == number]
+            states, sent = self._states[number], self._sent[number]
+            to_write = states.paths_to_write(members, round_number)
+            to_send = sent.paths_to_write(members, round_number)
+            output = self._rounds[number](
+                round_number,
+                kept,
+                states.paths_to_read(members, state.versions),
+                to_write,
+                to_send,
+                cohort.fold(members, 0),
+            )
+            written += [(states, to_write), (sent, to_send)]
+            of_client |= dict(zip(members.tolist(), output.client_metrics, strict=True))
+            weight = sum(float(metrics["weight"]) for metrics in output.client_metrics)
+            rounds.append((flatten_metrics(output.metrics), weight))
+        for store, paths in written:
+            store.commit(paths)
+        self._log.write(round_number, clients, [of_client[k] for k in clients.tolist()])
+        versions = state.versions.copy()
+        versions[clients] = round_number
+        metrics = _joint(rounds)
+        metrics["clients"] = len(clients)
+        metrics["bytes"] = sum(self._bytes(client) for client in clients)
+        return HeteroState(versions), metrics
+
+    def _bytes(self, client: int) -> int:
+        of = self._computations.architectures[self._of(client)]
+        return communication.total_bytes((*of.downloads, *of.uploads))
+
+    def encoder_weights(self, state: HeteroState, client_id: str | None = None) -> Weights:
+        """A client's model; there is no global one, for which the first client's stands."""
+        client = int(client_id or 0)
+        number = self._of(client)
+        own = self._states[number].load(client, int(state.versions[client]))
+        return self._computations.architectures[number].client_weights(own)
+
+    def saved(self, state: HeteroState) -> None:
+        # The checkpoint before the last is kept too.
+        self._saved = [*self._saved[-1:], state.versions]
+        for store in (*self._states, *self._sent):
+            store.keep_only(self._saved)
+
+
+def mean_kernel_of_files(
+    aggregate: tff.Computation, sent: Sequence[client_states.ClientStates]
+) -> tff.Computation:
+    """The aggregation, of representations in files.
+
+    Reading is part of it, because TFF holds on to what passes between two computations.
+
+    Args:
+      aggregate: The algorithm's.
+      sent: Where the representations of each client are.
+
+    Returns:
+      A `tff.tensorflow.computation`: (the path of each client's last representations) -> B.
+    """
+
+    @tff.tensorflow.computation((np.str_,) * len(sent))
+    def mean_kernel(paths):
+        kept: list[tf.Tensor] = []
+        for store, path in zip(sent, paths, strict=True):
+            # One after the other: reading all at once would hold several copies of all.
+            with tf.control_dependencies(kept[-1:]):
+                kept.append(store.read(tf.identity(path)))
+        return aggregate(kept)
+
+    return mean_kernel
+
+
+def _reader(path: str, like: np.ndarray) -> tff.Computation:
+    """() -> the tensor in a file."""
+
+    @tff.tensorflow.computation
+    def read():
+        return tf.ensure_shape(tf.io.parse_tensor(tf.io.read_file(path), like.dtype), like.shape)
+
+    return read
+
+
+def _joint(rounds: Sequence[tuple[dict[str, float], float]]) -> dict[str, float]:
+    """Metrics of the cohort from those of its architectures and their weights."""
+    # An architecture whose clients were all dropped has no mean.
+    counted = [(metrics, weight) for metrics, weight in rounds if weight > 0]
+    counted = counted or [(metrics, 1.0) for metrics, _ in rounds]
+    joint: dict[str, float] = {}
+    for name in rounds[0][0]:
+        if name in _SUMS:
+            joint[name] = sum(metrics[name] for metrics, _ in rounds)
+        else:
+            values, weights = zip(*((m[name], weight) for m, weight in counted), strict=True)
+            joint[name] = float(np.average(values, weights=weights))
+    return joint

@@ -1,0 +1,79 @@
+"""What runs on a node of Ray: a private TFF worker, and slices of rounds on it."""
+
+import hashlib
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow_federated as tff
+
+from tff_ssl import execution, sliced_rounds
+from tff_ssl.errors import WorkerLostError
+from tff_ssl.sliced_rounds import Partial, Slice
+
+_WORKER_SECONDS = 4.0  # For the TFF worker's answer.
+_CHUNK_BYTES = 1 << 22
+
+
+class Facts(NamedTuple):
+    """What a node says of itself when it has started.
+
+    Attributes:
+      host: Its machine's name.
+      pid: Of its process.
+      worker_pid: Of the process that holds its TFF worker.
+      open_port: See `execution.LocalWorker`.
+      digests: SHA-256 of each file; None where it is missing.
+    """
+
+    host: str
+    pid: int
+    worker_pid: int
+    open_port: int | None
+    digests: dict[str, str | None]
+
+
+def digest(path: str) -> str | None:
+    """SHA-256 of a file; None if it cannot be read."""
+    hashed = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                hashed.update(chunk)
+    except OSError:
+        return None
+    return hashed.hexdigest()
+
+
+class Actor:
+    """A node: what Ray runs in a process of its own."""
+
+    def __init__(self, max_concurrent_calls: int | None):
+        # Here, in the main thread: the worker ends with the thread that starts it.
+        self._worker = execution.LocalWorker(max_concurrent_calls)
+        self._programs: dict[bytes, Any] = {}
+
+    def start(self, files: Sequence[str]) -> Facts:
+        return Facts(
+            socket.gethostname(),
+            os.getpid(),
+            self._worker.relay_pid,
+            self._worker.open_port,
+            {path: digest(path) for path in files},
+        )
+
+    def ping(self) -> None:
+        """Answers if the TFF worker does; else there is no node any more."""
+        if not self._worker.answers(_WORKER_SECONDS):
+            os._exit(1)
+
+    def work(self, up_to_merge: bytes, state: Any, part: Slice) -> Partial:
+        key = hashlib.sha256(up_to_merge).digest()
+        if key not in self._programs:
+            self._programs[key] = sliced_rounds.deserialize(up_to_merge)
+        try:
+            with tff.framework.get_context_stack().install(self._worker.context):
+                return sliced_rounds.work_on_slice(self._programs[key], state, part)
+        except WorkerLostError:
+            os._exit(1)  # Another node does it.

@@ -1,0 +1,393 @@
+"""Several machines: nodes that are Ray's actors, each with a private TFF worker of its own.
+
+Ray starts the nodes, on this machine or on the machines of a cluster, carries states and sums
+between them, and says when one is gone. A slice of a node that is lost goes to the next one that is
+free, while another is started in its place. TFF itself listens on no network.
+
+Ray is an extra of the package: `uv sync --extra ray`.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import logging
+import os
+import pathlib
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tff_ssl.errors import ConfigurationError, TrainingError
+from tff_ssl.ray_actor import Actor, Facts, digest
+from tff_ssl.sliced_rounds import Partial, Slice
+
+_LOG = logging.getLogger(__name__)
+_PING_SECONDS = 1.0
+FROZEN_SECONDS = 6.0  # Without an answer; with the loop's own delays, below ten.
+_START_SECONDS = 180.0
+GONE_SECONDS = 90.0  # Without any node, before the run is given up.
+_NODES_SECONDS = 15.0  # Between two looks at which machines there are.
+_REACH_SECONDS = 10.0
+_LOSSES = 5  # Of nodes, over one slice of a round.
+
+
+@dataclasses.dataclass
+class _Node:
+    """A node as its driver sees it; `task` and `ping` are Ray's references to what it owes."""
+
+    name: str
+    machine: str
+    actor: Any = None
+    starting: Any = None
+    since: float = 0.0
+    task: Any = None
+    slice_index: int = -1
+    ping: Any = None
+    pinged: float = 0.0
+    facts: Facts | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.facts is not None
+
+    def owed(self) -> list[Any]:
+        return [ref for ref in (self.starting, self.task, self.ping) if ref is not None]
+
+
+class RayNodes:
+    """The nodes of a run; see `sliced_rounds.Nodes`.
+
+    Attributes:
+      restarts: How many nodes were lost so far.
+    """
+
+    def __init__(
+        self,
+        per_machine: int,
+        files: Sequence[str | os.PathLike[str]],
+        max_concurrent_calls: int | None = None,
+        gone_seconds: float = GONE_SECONDS,
+    ):
+        """Starts the nodes on all machines of the Ray cluster that this process is connected to.
+
+        Args:
+          per_machine: Nodes on each machine that has processors for Ray.
+          files: What each machine must have, the same under the same path.
+          max_concurrent_calls: Of each node; see `execution.LocalWorker`.
+          gone_seconds: How long to wait for a node when there is none left.
+
+        Raises:
+          ConfigurationError: If a node misses a file or has another one.
+          TrainingError: If no node starts.
+        """
+        import ray
+
+        self._ray = ray
+        self._actor_class = ray.remote(Actor)
+        self._per_machine = per_machine
+        self._expected = {str(pathlib.Path(path).absolute()): digest(str(path)) for path in files}
+        self._calls, self._gone_seconds = max_concurrent_calls, gone_seconds
+        self._programs: dict[bytes, Any] = {}
+        self._nodes: list[_Node] = []
+        self._looked = -_NODES_SECONDS
+        self._last_alive = time.monotonic()
+        self.restarts = 0
+        latest = time.monotonic() + _START_SECONDS
+        while not self._nodes or (len(self) < len(self._nodes) and time.monotonic() < latest):
+            self._step(at_start=True)
+
+    def __len__(self) -> int:
+        """Nodes that are alive."""
+        return sum(node.is_alive for node in self._nodes)
+
+    def facts(self) -> list[Facts]:
+        """Of the nodes that are alive."""
+        return [node.facts for node in self._nodes if node.facts is not None]
+
+    def work_on(
+        self, up_to_merge: bytes, state: Any, slices: Sequence[Slice], work: Sequence[int]
+    ) -> list[Partial]:
+        """See `sliced_rounds.Nodes`.
+
+        Raises:
+          TrainingError: If there is no node left, or a slice ends each node that works on it.
+        """
+        # Kept: a node that starts later needs it too.
+        program = self._programs.get(up_to_merge) or self._ray.put(up_to_merge)
+        self._programs[up_to_merge] = program
+        shared = self._ray.put(state)
+        # The heaviest last, where they are taken from: what is left at the end is small.
+        waiting = sorted(range(len(slices)), key=lambda k: (work[k], -k))
+        done: dict[int, Partial] = {}
+        losses = [0] * len(slices)
+        self._forget_old_pings()
+        try:
+            while len(done) < len(slices):
+                for node in self._nodes:
+                    if waiting and node.is_alive and node.task is None:
+                        node.slice_index = waiting.pop()
+                        part = slices[node.slice_index]
+                        node.task = node.actor.work.remote(program, shared, part)
+                for index, partial in self._step():
+                    if partial is not None:
+                        done[index] = partial
+                        continue
+                    losses[index] += 1
+                    if losses[index] >= _LOSSES:
+                        raise TrainingError(
+                            f"{_LOSSES} nodes in turn ended while they worked on the same "
+                            f"{len(slices[index].groups)} clients (out of memory?)"
+                        )
+                    waiting.append(index)
+        finally:
+            for node in self._nodes:
+                node.task = None
+        return [done[k] for k in range(len(slices))]
+
+    def close(self) -> None:
+        """Ends the nodes."""
+        for node in self._nodes:
+            with contextlib.suppress(Exception):
+                self._ray.kill(node.actor)
+
+    def _step(self, at_start: bool = False) -> list[tuple[int, Partial | None]]:
+        """Waits a moment; the slices that are done since, and those that are lost: None."""
+        self._look_for_machines()
+        owed = [ref for node in self._nodes for ref in node.owed()]
+        if owed:
+            ready, _ = self._ray.wait(owed, num_returns=1, timeout=_PING_SECONDS / 2)
+            more, _ = self._ray.wait(owed, num_returns=len(owed), timeout=0)
+        else:
+            time.sleep(_PING_SECONDS / 2)
+            ready = more = []
+        arrived = {*ready, *more}
+        events = []
+        for node in list(self._nodes):
+            try:
+                if node.task in arrived:
+                    events.append((node.slice_index, self._ray.get(node.task)))
+                    node.task = None
+                self._check(node, arrived, at_start)
+            except _ray_errors() as error:
+                if node.task is not None:
+                    events.append((node.slice_index, None))
+                self._replace(node, error)
+        now = time.monotonic()
+        if len(self):
+            self._last_alive = now
+        elif at_start:
+            if now - self._last_alive > _START_SECONDS:
+                raise TrainingError(
+                    f"no node has started within {_START_SECONDS:.0f} s: has the Ray cluster "
+                    "processors that nobody else has taken?"
+                )
+        elif now - self._last_alive > self._gone_seconds:
+            raise TrainingError(
+                f"no node is left, and none has come back within {self._gone_seconds:.0f} s: the "
+                "last checkpoint is intact, --resume goes on from there"
+            )
+        return events
+
+    def _check(self, node: _Node, arrived: set[Any], at_start: bool) -> None:
+        """Whether it has started, and whether it answers."""
+        now = time.monotonic()
+        if node.starting is not None:
+            if node.starting in arrived:
+                facts = self._ray.get(node.starting)
+                node.starting, node.pinged = None, now
+                self._accept(node, facts, at_start)
+            elif now - node.since > _START_SECONDS:
+                raise _NoAnswer("it has not started")
+            return
+        if node.ping is None:
+            if now - node.pinged > _PING_SECONDS:
+                node.ping, node.pinged = node.actor.ping.remote(), now
+        elif node.ping in arrived:
+            self._ray.get(node.ping)
+            node.ping, node.pinged = None, now
+        elif now - node.pinged > FROZEN_SECONDS:
+            raise _NoAnswer(f"no answer for {FROZEN_SECONDS:.0f} s")
+
+    def _accept(self, node: _Node, facts: Facts, at_start: bool) -> None:
+        """Takes a node that has the data; complains at the start of the run if it has not."""
+        name = f"node {node.name} ({facts.host})"
+        for path, expected in self._expected.items():
+            found = facts.digests[path]
+            if found == expected:
+                continue
+            what = f"has no {path}" if found is None else f"has another {path} than this machine"
+            message = (
+                f"{name} {what}: copy the file there, under the same path, and start again with "
+                "--resume"
+            )
+            if at_start:
+                raise ConfigurationError(message)
+            _LOG.warning("%s; it is left out", message)
+            self._ray.kill(node.actor)
+            node.starting = node.ping = None
+            self._nodes.remove(node)
+            return
+        if facts.open_port is not None:
+            _LOG.warning("%s: TFF's worker is open to the network, port %d", name, facts.open_port)
+        node.facts = facts
+
+    def _look_for_machines(self) -> None:
+        """Nodes for machines that have joined, and none for those that have left."""
+        if time.monotonic() - self._looked < _NODES_SECONDS:
+            return
+        self._looked = time.monotonic()
+        machines = {
+            machine["NodeID"]
+            for machine in self._ray.nodes()
+            if machine["Alive"] and machine["Resources"].get("CPU", 0) >= 1
+        }
+        known = {node.machine for node in self._nodes}
+        self._nodes = [node for node in self._nodes if node.is_alive or node.machine in machines]
+        for machine in sorted(machines - known):
+            for _ in range(self._per_machine):
+                node = _Node(str(len(self._nodes)), machine)
+                self._start(node)
+                self._nodes.append(node)
+
+    def _start(self, node: _Node) -> None:
+        where = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            node.machine, soft=False
+        )
+        # One thread works, one answers.
+        options = {"num_cpus": 1, "max_concurrency": 2, "scheduling_strategy": where}
+        node.actor = self._actor_class.options(**options).remote(self._calls)
+        node.starting = node.actor.start.remote(list(self._expected))
+        node.since = time.monotonic()
+        node.facts = node.task = node.ping = None
+
+    def _replace(self, node: _Node, error: Exception) -> None:
+        """Starts another process in place of one that is dead or frozen."""
+        self.restarts += 1
+        reason = str(error) if isinstance(error, _NoAnswer) else "it ended"
+        _LOG.warning(
+            "node %s is lost (%s); others do its work while it restarts", node.name, reason
+        )
+        with contextlib.suppress(Exception):
+            self._ray.kill(node.actor)  # A frozen process, too: by SIGKILL after a few seconds.
+        self._looked = -_NODES_SECONDS  # Perhaps its machine is gone.
+        self._start(node)
+
+    def _forget_old_pings(self) -> None:
+        """Between two rounds nobody looks for answers."""
+        for node in self._nodes:
+            if node.ping is not None:
+                node.pinged = time.monotonic()
+
+
+class _NoAnswer(Exception):
+    """A node does not answer."""
+
+
+def _ray_errors() -> tuple[type[Exception], ...]:
+    """What says that a node is gone; a failure of the work itself is none of it."""
+    from ray import exceptions
+
+    return (
+        _NoAnswer,
+        exceptions.RayActorError,
+        exceptions.ActorUnschedulableError,
+        exceptions.ObjectLostError,
+        exceptions.NodeDiedError,
+    )
+
+
+@contextlib.contextmanager
+def ray_nodes(
+    where: str,
+    files: Sequence[str | os.PathLike[str]],
+    max_concurrent_calls: int | None = None,
+) -> Iterator[RayNodes]:
+    """The nodes for a `with` block.
+
+    Args:
+      where: `local:N` for N nodes on this machine, in a Ray of their own that ends with the block;
+        or the address of a Ray cluster, with a node on each of its machines.
+      files: See `RayNodes`.
+      max_concurrent_calls: See `RayNodes`.
+
+    Raises:
+      ConfigurationError: If Ray is not installed or not there, or a node misses a file.
+    """
+    check(where)
+    local = parse(where)
+    # Otherwise Ray would pack up this folder and install it anew for each node.
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if not local:
+        _reach(where)
+    elif "ray" not in sys.modules:
+        # Nobody else, not even on this machine, may run anything here. Ray reads it once.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    import ray
+
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if local:
+        options |= {
+            "address": "local",
+            "num_cpus": local,
+            "include_dashboard": False,
+            "_node_ip_address": "127.0.0.1",
+        }
+    else:
+        options["address"] = where
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(**options)
+    except Exception as error:  # Ray raises many kinds.
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        what = "start" if local else "answer"
+        raise ConfigurationError(f"--ray={where}: Ray did not {what} ({first})") from error
+    signal.signal(signal.SIGTERM, on_sigterm)  # Ray has set its own.
+    try:
+        nodes = RayNodes(local or 1, files, max_concurrent_calls)
+        try:
+            yield nodes
+        finally:
+            nodes.close()
+    finally:
+        ray.shutdown()
+
+
+def check(where: str) -> None:
+    """Complains about what can be seen to be wrong before anything starts.
+
+    Raises:
+      ConfigurationError: See `parse`; or if Ray is not installed.
+    """
+    parse(where)
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigurationError(f"--ray={where} needs the extra of that name: uv sync --extra ray")
+
+
+def _reach(where: str) -> None:
+    """Complains where nothing listens: Ray itself would wait for minutes."""
+    host, _, port = where.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
+    except OSError as error:
+        raise ConfigurationError(f"--ray={where}: nothing answers there ({error})") from error
+
+
+def parse(where: str) -> int:
+    """N of `local:N`; 0 for an address.
+
+    Raises:
+      ConfigurationError: If it is neither.
+    """
+    host, _, number = where.rpartition(":")
+    if not host or not number.isdecimal() or int(number) < 1:
+        raise ConfigurationError(
+            "--ray takes local:N with N nodes, at least 1, or the address of a Ray cluster such as "
+            f"10.0.0.1:6379; got {where!r}"
+        )
+    return int(number) if host == "local" else 0
