@@ -44,6 +44,7 @@ def rounds(factory, values, weights, count=1):
 
 
 @pytest.mark.parametrize("name", ["quantized", "rotated"])
+@pytest.mark.slow
 def test_quantized_means_are_near_the_mean_and_smaller(worker, name):
     values, weights = statistics_of_clients(4), [1, 2, 3, 4]
     expected = weighted_mean(values, weights)
@@ -67,6 +68,7 @@ def test_quantized_means_are_near_the_mean_and_smaller(worker, name):
     assert sizes == {bits: rest + 4 * math.ceil(D * D * bits / 28) for bits in (4, 8)}
 
 
+@pytest.mark.slow
 def test_a_rotation_is_that_of_its_seed(worker):
     values, weights = statistics_of_clients(2), [1, 1]
 

@@ -177,6 +177,7 @@ def rows(path):
         return list(csv.reader(file))
 
 
+@pytest.mark.slow
 def test_stopped_in_any_round_and_resumed_equals_never_stopped(run, tmp_path):
     build, _ = run
     expected = loop(tmp_path / "whole").run(build("whole"), seed=0)

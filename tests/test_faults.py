@@ -194,6 +194,7 @@ def test_a_folded_group_loses_its_bad_client_only(worker, small_algorithm, store
     assert_same_state(state, Rounds(computations, task, store, tmp_path)([0, 5])[0])
 
 
+@pytest.mark.slow
 def test_too_many_bad_clients_end_the_run(worker, small_algorithm, store, tmp_path):
     task, computations = build(small_algorithm, "fedavg")
     with pytest.raises(TrainingError, match=r"2 of 3 clients were dropped.*--max_dropped=0.5"):
@@ -217,6 +218,7 @@ def test_dcco_with_dropout_runs_its_stages_on_who_is_left(worker, small_algorith
     assert_same_state(state, by_hand)
 
 
+@pytest.mark.slow
 def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small_algorithm):
     """The mean over all ways to lose clients is the update of the round that loses none."""
     task, _, _ = small_algorithm("dcco")

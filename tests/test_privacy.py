@@ -122,6 +122,7 @@ def test_post_processing_sees_the_result_only(worker):
         np.testing.assert_array_equal(a, 2 * b)
 
 
+@pytest.mark.slow
 def test_private_dcco_without_noise_or_clipping_is_its_uniform_mean(worker, small_algorithm):
     task, _, clients = small_algorithm("dcco")
     values = dcco.DCCOHyperparameters(client_weighting="uniform", server_optimizer="sgd")

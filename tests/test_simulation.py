@@ -104,6 +104,7 @@ def test_dcco_and_centralized_cco_have_the_same_curve(worker, build, split, clie
     assert max(losses) > 1.05 * min(losses)  # The curve moves, so that its equality says something.
 
 
+@pytest.mark.slow
 def test_metrics_name_clients_samples_and_bytes(worker, build, clients):
     rows, _ = curve(build(groups=1), rounds=1)
     sizes = [len(clients[c]) for c in cohort.uniform_cohorts(len(clients), 6, SEED)(0)]
@@ -113,6 +114,7 @@ def test_metrics_name_clients_samples_and_bytes(worker, build, clients):
     assert rows[0]["dropped_clients"] == 0
 
 
+@pytest.mark.slow
 def test_rounds_do_not_trace_again(worker, build):
     run = build(groups=1)
     state, _ = run.run_round(run.initialize(SEED), 0)

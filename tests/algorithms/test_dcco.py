@@ -82,6 +82,7 @@ def assert_equal_steps(before, after, gradients, tolerance=2e-6):
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
+@pytest.mark.slow
 def test_a_round_equals_a_centralized_step_for_any_split(worker, computations, data):
     order = data.draw(st.permutations(range(N)))
     cuts = sorted(data.draw(st.sets(st.integers(1, N - 1))))

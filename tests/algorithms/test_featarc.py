@@ -44,6 +44,7 @@ def model_of(w):
     return Weights((np.float32(w), np.float32(0)), (np.float32(0),))
 
 
+@pytest.mark.slow
 def test_with_one_cluster_and_no_alignment_it_equals_fedavg(scalars):
     ours, data = build(scalars, clusters=1, lambda_align=0.0)
     theirs, _ = build(scalars, fedbn.build_fedbn, fedbn.FedBNHyperparameters)
@@ -51,6 +52,7 @@ def test_with_one_cluster_and_no_alignment_it_equals_fedavg(scalars):
     assert np.array_equal(output.state.model[0].trainable, expected.state.model.trainable)
 
 
+@pytest.mark.slow
 def test_with_a_cluster_for_each_client_it_equals_local_training(scalars):
     ours, data = build(scalars, clusters=3, lambda_align=0.0)
     theirs, _ = build(scalars, fedbn.build_fedbn, fedbn.FedBNHyperparameters, averaging="none")

@@ -134,6 +134,7 @@ def test_after_a_departure_and_a_cut_gossip_goes_on_and_nothing_is_lost(simulate
     np.testing.assert_allclose(seen[-1][0], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_who_stands_for_the_run(simulate):
     def evaluated(simulation, state):
         every = models(simulation, state)[:, 0]

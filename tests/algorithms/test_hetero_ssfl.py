@@ -256,6 +256,7 @@ def log(folder):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_all_clients_contribute_what_they_last_sent(run, tmp_path):
     simulated = run("run", build(mu=0.5))
     state = simulated.initialize(4)
@@ -293,6 +294,7 @@ def test_all_clients_contribute_what_they_last_sent(run, tmp_path):
     assert max(differences) > 0.01
 
 
+@pytest.mark.slow
 def test_alignment_brings_unlike_clients_together(run):
     def mean_cka(folder, mu):
         simulated = run(folder, build(mu=mu, local_epochs=8))
@@ -305,6 +307,7 @@ def test_alignment_brings_unlike_clients_together(run):
     assert mean_cka("with", 2.0) > mean_cka("without", 0.0) + 0.1
 
 
+@pytest.mark.slow
 def test_stopped_in_any_round_and_resumed_equals_never_stopped(run, tmp_path):
     computations = build(mu=0.5)
 

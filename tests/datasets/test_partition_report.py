@@ -21,6 +21,7 @@ def run(output_dir, *flags):
     )
 
 
+@pytest.mark.slow
 def test_default_report(tmp_path):
     result = run(tmp_path / "report")
     assert result.returncode == 0, result.stderr

@@ -1,6 +1,7 @@
 """Fine-tuning against a step written by hand, and its invariances."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tff_ssl import views
@@ -49,6 +50,7 @@ def test_one_step_is_adam_on_the_cross_entropy_of_the_mean_encoding():
     np.testing.assert_allclose(moved, expected, atol=5e-4)
 
 
+@pytest.mark.slow
 def test_it_learns_what_is_easy_to_tell():
     alone = cases.each_image(LABELS)
     learning, encoder = tuner(steps=60, batch_size=12)
@@ -56,6 +58,7 @@ def test_it_learns_what_is_easy_to_tell():
     assert learning.scores(weights, IMAGES, alone).accuracy > 0.9
 
 
+@pytest.mark.slow
 def test_it_repeats_from_its_seed_and_leaves_the_encoder_alone():
     tuned, encoder = tuner(policy="affine", steps=2, batch_size=8)
     start = encoder.init(0)

@@ -140,6 +140,7 @@ def test_a_missing_image_is_named_by_row_and_file(tmp_path, monkeypatch, capsys)
     assert "missing.jpg" in message
 
 
+@pytest.mark.slow
 def test_an_output_dir_that_is_a_file_is_named(tmp_path, monkeypatch, capsys):
     path = tmp_path / "file"
     path.write_text("")
