@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import importlib.util
 
 import numpy as np
 import pytest
@@ -14,6 +15,16 @@ from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.client_memory import ClientMemory
 
 SIZES = (3, 5, 2, 4)
+# Two stages, one stage, clients with memory. That all forms merge, `test_lowering` says everywhere.
+ONE_OF_EACH_KIND = {"dcco", "fedavg", "fedema"}
+WITH_RAY = importlib.util.find_spec("ray") is not None
+
+
+def kinds():
+    """The registry; where there is no Ray, one algorithm of each kind, to save time."""
+    skipped = pytest.mark.skipif(not WITH_RAY, reason="uv sync --extra ray runs it")
+    for name in registry.ALGORITHMS:
+        yield pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else [skipped])
 
 
 class InThisProcess:
@@ -115,7 +126,7 @@ def assert_same_run(folder, state, expected_folder, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", registry.ALGORITHMS)
+@pytest.mark.parametrize("name", kinds())
 def test_a_round_in_slices_of_one_client_equals_the_whole_one_to_the_last_bit(
     worker, small_algorithm, stored, tmp_path, name
 ):
