@@ -178,6 +178,10 @@ def test_twenty_kills_and_freezes_change_nothing(
     assert_same_run(tmp_path / "b", states[-1], tmp_path / "a", state)
 
 
+def never_start(node):
+    node.facts = node.starting = node.task = node.ping = None
+
+
 @needs_ray
 @pytest.mark.slow
 def test_no_node_left(
@@ -192,7 +196,7 @@ def test_no_node_left(
     simulated = simulate(computations, task, stored, tmp_path, nodes)
     state = train(simulated, tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    monkeypatch.setattr(nodes, "_start", lambda node: setattr(node, "facts", None))
+    monkeypatch.setattr(nodes, "_start", never_start)
     monkeypatch.setattr(nodes, "_gone_seconds", 1.0)
     for facts in nodes.facts():
         os.kill(facts.pid, signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import importlib.util
 
 import numpy as np
 import pytest
@@ -14,11 +15,17 @@ from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.client_memory import ClientMemory
 
 SIZES = (3, 5, 2, 4)
-WITH_A_SERVER = [
-    name
-    for name, algorithm in registry.ALGORITHMS.items()
-    if not (algorithm.decentralized or algorithm.unlike_clients)
-]
+# Two stages, one stage, clients with memory. That all forms merge, `test_lowering` says everywhere.
+ONE_OF_EACH_KIND = {"dcco", "fedavg", "fedema"}
+WITH_RAY = importlib.util.find_spec("ray") is not None
+
+
+def kinds():
+    """Algorithms with a server; where there is no Ray, one of each kind, to save time."""
+    skipped = pytest.mark.skipif(not WITH_RAY, reason="uv sync --extra ray runs it")
+    for name, algorithm in registry.ALGORITHMS.items():
+        if not (algorithm.decentralized or algorithm.unlike_clients):
+            yield pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else [skipped])
 
 
 class InThisProcess:
@@ -120,7 +127,7 @@ def assert_same_run(folder, state, expected_folder, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WITH_A_SERVER)
+@pytest.mark.parametrize("name", kinds())
 def test_a_round_in_slices_of_one_client_equals_the_whole_one_to_the_last_bit(
     worker, small_algorithm, stored, tmp_path, name
 ):

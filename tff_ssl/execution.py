@@ -161,6 +161,11 @@ class LocalWorker:
             return error.code() not in silent
         return True
 
+    def kill(self) -> None:
+        """Ends the worker even if it is frozen; only from a process that ends at once."""
+        self._relay.kill()  # With which the system ends the worker.
+        shutil.rmtree(self._folder, ignore_errors=True)
+
     def close(self) -> None:
         """Ends the worker and waits for its end."""
         self._channel.close()

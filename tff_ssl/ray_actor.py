@@ -4,7 +4,7 @@ import hashlib
 import os
 import socket
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import tensorflow_federated as tff
 
@@ -66,7 +66,7 @@ class Actor:
     def ping(self) -> None:
         """Answers if the TFF worker does; else there is no node any more."""
         if not self._worker.answers(_WORKER_SECONDS):
-            os._exit(1)
+            self._end()
 
     def work(self, up_to_merge: bytes, state: Any, part: Slice) -> Partial:
         key = hashlib.sha256(up_to_merge).digest()
@@ -76,4 +76,9 @@ class Actor:
             with tff.framework.get_context_stack().install(self._worker.context):
                 return sliced_rounds.work_on_slice(self._programs[key], state, part)
         except WorkerLostError:
-            os._exit(1)  # Another node does it.
+            self._end()  # Another node does it.
+
+    def _end(self) -> NoReturn:
+        """Ends this node; a frozen TFF worker would stay behind."""
+        self._worker.kill()
+        os._exit(1)

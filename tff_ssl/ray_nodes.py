@@ -320,6 +320,7 @@ def ray_nodes(
     check(where)
     local = parse(where)
     # Otherwise Ray would pack up this folder and install it anew for each node.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if not local:
