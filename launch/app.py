@@ -71,6 +71,8 @@ def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
     warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
     # Like Ctrl-C, so that a run that is told to end saves its state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As it is under nohup.
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     try:
         main()
     except KeyboardInterrupt:

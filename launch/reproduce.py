@@ -6,6 +6,7 @@ report is written anew after each run, so that it can be looked at on the way.
 """
 
 import fnmatch
+import os
 import pathlib
 
 from absl import flags
@@ -23,6 +24,9 @@ flags.DEFINE_string(
 flags.DEFINE_string("data_dir", None, "Folder of prepared TFDS sets, or of a case_folder's images.")
 flags.DEFINE_string("dataset", None, "Another TFDS set than the paper's (dcco_table1).")
 flags.DEFINE_integer("seeds", 3, "Seeds 0, 1, ... of every run.", lower_bound=1)
+flags.DEFINE_integer(
+    "jobs", 1, "Runs at the same time, each on its share of the cores.", lower_bound=1
+)
 flags.DEFINE_list("only", [], "Run only the cells of these names; * and ? stand for any text.")
 flags.DEFINE_integer("rounds", None, "Rounds of each run instead of the preset's.", lower_bound=1)
 flags.DEFINE_boolean("report_only", False, "Run nothing; write the report of what there is.")
@@ -45,6 +49,9 @@ def main() -> None:
         raise ConfigurationError(
             f"--experiment must be one of {', '.join(catalog.EXPERIMENTS)}; got {args.experiment!r}"
         )
+    cores = len(os.sched_getaffinity(0))
+    if args.jobs > cores:
+        raise ConfigurationError(f"--jobs={args.jobs} is more than this process's {cores} cores")
     build, _ = catalog.EXPERIMENTS[args.experiment]
     experiment = build(args.scale, args.dataset, args.rounds)
     cells = [

@@ -1,10 +1,14 @@
-"""Runs the cells of an experiment one after the other, each in a process of its own."""
+"""Runs the cells of an experiment, each in a process of its own, several at once if asked for."""
 
+import concurrent.futures
 import json
+import os
 import pathlib
+import queue
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 
@@ -16,6 +20,10 @@ from tff_ssl.reporting import measured, report
 from tff_ssl.reporting.experiment import Cell, Experiment
 
 _ROOT = pathlib.Path(__file__).parent.parent
+# The scripts that run now, to be told when this process is to end.
+_running: set[subprocess.Popen] = set()
+_lock = threading.Lock()
+_ending = threading.Event()
 
 
 def run(
@@ -34,17 +42,59 @@ def run(
     _claim(folder, experiment, args)
     if pending:
         _draw_partitions(experiment, folder, args)
-    start = time.monotonic()
-    for done, (cell, seed) in enumerate(pending, start=1):
-        print(f"[{done}/{len(pending)}] {cell.name}, seed {seed}", flush=True)
-        outcome = _run_cell(cell, seed, folder, args)
-        minutes = (time.monotonic() - start) / 60
-        left = minutes / done * (len(pending) - done)
-        print(f"    {outcome}; {minutes:.0f} minutes so far, about {left:.0f} left", flush=True)
-        _write_report(experiment, folder)
+    _run_all(pending, experiment, folder, args)
     markdown, page = _write_report(experiment, folder)
     _print_tables(experiment, folder)
     print(f"\nwritten to {markdown} and {page}")
+
+
+def _run_all(
+    pending: Sequence[tuple[Cell, int]],
+    experiment: Experiment,
+    folder: pathlib.Path,
+    args: flags.FlagValues,
+) -> None:
+    """Runs them, `args.jobs` at once; writes the report after each."""
+    shares: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+    cores = sorted(os.sched_getaffinity(0))
+    for job in range(args.jobs):
+        shares.put(cores[job :: args.jobs])
+
+    def run_cell(number: int, cell: Cell, seed: int) -> str:
+        print(f"[{number}/{len(pending)}] {cell.name}, seed {seed}", flush=True)
+        return f"{cell.name}, seed {seed}: {_run_cell(cell, seed, folder, args)}"
+
+    start = time.monotonic()
+    # Affinity is a thread's own, and goes on to the processes that the thread starts.
+    with concurrent.futures.ThreadPoolExecutor(
+        args.jobs, initializer=lambda: os.sched_setaffinity(0, shares.get())
+    ) as pool:
+        jobs = [pool.submit(run_cell, k, *job) for k, job in enumerate(pending, start=1)]
+        try:
+            for done, ended in enumerate(concurrent.futures.as_completed(jobs), start=1):
+                outcome = ended.result()
+                minutes = (time.monotonic() - start) / 60
+                left = minutes / done * (len(pending) - done)
+                print(
+                    f"    {outcome}; {minutes:.0f} minutes so far, about {left:.0f} left",
+                    flush=True,
+                )
+                _write_report(experiment, folder)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            _interrupt()  # They save their states, to go on with next time.
+            raise
+        except BaseException:
+            # Another cell's run is not lost with this one: it ends first.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _interrupt() -> None:
+    _ending.set()
+    with _lock:
+        for process in _running:
+            process.terminate()
 
 
 def _claim(folder: pathlib.Path, experiment: Experiment, args: flags.FlagValues) -> None:
@@ -109,15 +159,24 @@ def _script(arguments: Sequence[str], log: pathlib.Path) -> str | None:
     with open(log, "a") as file:
         file.write(f"$ {' '.join(command)}\n")
         file.flush()
-        process = subprocess.Popen(
-            command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
-        )
+        with _lock:
+            if _ending.is_set():
+                return "interrupted"
+            # In a session of its own, so that whatever ends this process reaches it once.
+            process = subprocess.Popen(
+                command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=file,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+            _running.add(process)
         try:
             code = process.wait()
         except KeyboardInterrupt:
-            # Ctrl-C went to it too: it saves its state, to go on with next time.
+            process.terminate()
             process.wait()
             raise
+        finally:
+            with _lock:
+                _running.discard(process)
     if code == 0:
         return None
     lines = [line for line in log.read_text().splitlines() if line.strip()]

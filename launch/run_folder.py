@@ -132,8 +132,8 @@ def _check_same(folder: pathlib.Path, config: dict[str, Any]) -> None:
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:
-    """Writes a file that is whole or not there."""
-    temporary = path.with_name(f"{path.name}.new")
+    """Writes a file that is whole or not there, whoever else writes it at the same time."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     temporary.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(temporary, path)
 

@@ -1,13 +1,17 @@
 """`launch.reproduce`: its experiments, and a tiny reproduction that is stopped and goes on."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 import types
 
 import pytest
 
-from launch import reproduction
+from launch import app, reproduction, run_folder
 from launch.experiments import catalog, dcco
 from tff_ssl.errors import TrainingError
 from tff_ssl.reporting.experiment import Cell, Experiment
@@ -67,6 +71,7 @@ def test_list_and_bad_input(project_root, tmp_path):
     for arguments, named in (
         (["--experiment=nosuch"], "--experiment"),
         (["--experiment=dcco_table1", "--only=nosuch"], "--only"),
+        (["--experiment=dcco_table1", "--jobs=1000"], "--jobs"),
     ):
         output = tmp_path / "run"
         bad = reproduce(project_root, *arguments, f"--output_dir={output}")
@@ -108,7 +113,7 @@ def scripts(monkeypatch):
         output = log.parent
         if arguments[0] != "evaluate" and output.parent.name not in failures:
             (output / "checkpoints").mkdir()
-            (output / "result.json").write_text("[]")
+            run_folder.write_json(output / "result.json", [])
         return failures.get(output.parent.name)
 
     monkeypatch.setattr(reproduction, "_script", run)
@@ -117,7 +122,7 @@ def scripts(monkeypatch):
 
 ARGS = types.SimpleNamespace(
     seeds=2, retry_failed=False, report_only=False, data_dir="images", scale="cpu", dataset=None,
-    rounds=None,
+    rounds=None, jobs=1,
 )  # fmt: skip
 EXPERIMENT = Experiment(
     "two", "Two cells", (
@@ -153,3 +158,61 @@ def test_diverged_training_is_a_result_and_other_errors_are_not(scripts, tmp_pat
     failures["good"] = "no space left on device"
     with pytest.raises(TrainingError, match=r"good, seed 0: no space.*log\.txt"):
         reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path / "other", ARGS)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_two_jobs_run_at_once_each_on_cores_of_its_own(scripts, monkeypatch, tmp_path):
+    both, alone = threading.Barrier(2, timeout=30), reproduction._script
+    cores = {}
+
+    def run(arguments, log):
+        if arguments[0] != "evaluate":
+            cores[log.parent] = os.sched_getaffinity(0)
+            both.wait()
+        return alone(arguments, log)
+
+    monkeypatch.setattr(reproduction, "_script", run)
+    args = types.SimpleNamespace(**vars(ARGS) | {"jobs": 2})
+    reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, args)
+    first, second = {frozenset(share) for share in cores.values()}
+    assert first.isdisjoint(second)
+    assert len(list(tmp_path.glob("*/seed*/done.json"))) == 4
+
+
+# Stands for a training: says that it runs, and notes when it is told to end.
+SLOW_SCRIPT = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+output = pathlib.Path([a for a in sys.argv if a.startswith("--output_dir=")][0].split("=")[1])
+(output / "started").touch()
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    (output / "interrupted").touch()
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whoever_ends_it_ends_its_runs_and_starts_no_other(project_root, tmp_path, sent):
+    (tmp_path / "launch").mkdir()
+    for name in ("__init__", "pretrain"):
+        (tmp_path / "launch" / f"{name}.py").write_text(SLOW_SCRIPT if name == "pretrain" else "")
+    code = (
+        "import pathlib, types; from launch import app, reproduction, run_folder;"
+        "from tff_ssl.reporting.experiment import Cell, Experiment;"
+        f"reproduction._ROOT = pathlib.Path({str(tmp_path)!r});"
+        "cells = tuple(Cell(n, 'pretrain', ()) for n in 'abc');"
+        f"args = types.SimpleNamespace(**{vars(ARGS) | {'jobs': 2}!r});"
+        f"folder = pathlib.Path({str(tmp_path / 'runs')!r});"
+        "experiment = Experiment('three', 'Three cells', cells, (), ());"
+        "app.run(lambda: reproduction.run(experiment, cells, folder, args))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=project_root)
+    latest = time.monotonic() + 60
+    while len(list(tmp_path.glob("runs/*/seed0/started"))) < 2:
+        assert time.monotonic() < latest
+        time.sleep(0.05)
+    process.send_signal(sent)
+    assert process.wait(30) == app.INTERRUPTED
+    assert len(list(tmp_path.glob("runs/*/seed0/interrupted"))) == 2
+    assert len(list(tmp_path.glob("runs/*/seed*/started"))) == 2

@@ -221,6 +221,6 @@ def _html(grid: Grid, kind: str) -> str:
 
 
 def _replace(path: pathlib.Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.new")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     temporary.write_bytes(content)
     os.replace(temporary, path)
