@@ -11,7 +11,13 @@ import psutil
 import pytest
 import tensorflow_federated as tff
 
-from tests.test_sliced_rounds import SIZES, assert_same_run, simulate, stored, train  # noqa: F401
+from tests.test_sliced_rounds import (
+    assert_same_run,
+    build,
+    simulate,
+    stored,  # noqa: F401
+    train,
+)
 from tff_ssl import ray_nodes
 from tff_ssl.errors import ConfigurationError, TrainingError
 
@@ -58,7 +64,8 @@ def nodes(stored):  # noqa: F811
 
 @needs_ray
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dcco", "featarc"])  # Two stages; clients with memory.
+# Two stages; clients with memory; no server; unlike clients.
+@pytest.mark.parametrize("name", ["dcco", "featarc", "denav", "gossip", "hetero_ssfl"])
 def test_two_nodes_equal_this_machine_alone(
     nodes,
     worker,
@@ -67,7 +74,7 @@ def test_two_nodes_equal_this_machine_alone(
     tmp_path,
     name,
 ):
-    task, computations, _ = small_algorithm(name)
+    task, computations = build(small_algorithm, name)
     expected = train(simulate(computations, task, stored, tmp_path / "a"), tmp_path / "a")
     simulated = simulate(computations, task, stored, tmp_path / "b", nodes)
     assert_same_run(tmp_path / "b", train(simulated, tmp_path / "b"), tmp_path / "a", expected)
@@ -160,7 +167,7 @@ def test_twenty_kills_and_freezes_change_nothing(
     stored,  # noqa: F811
     tmp_path,
 ):
-    task, computations, _ = small_algorithm("fedu")
+    task, computations = build(small_algorithm, "fedu")
     trouble = Trouble(nodes, EVENTS)
     simulated = simulate(computations, task, stored, tmp_path / "b", nodes, data=slowly)
     states = [simulated.initialize(0)]
@@ -192,7 +199,7 @@ def test_no_node_left(
     tmp_path,
     monkeypatch,
 ):
-    task, computations, _ = small_algorithm("fedu")
+    task, computations = build(small_algorithm, "fedu")
     simulated = simulate(computations, task, stored, tmp_path, nodes)
     state = train(simulated, tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

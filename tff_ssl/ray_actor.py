@@ -68,10 +68,10 @@ class Actor:
         if not self._worker.answers(_WORKER_SECONDS):
             self._end()
 
-    def work(self, up_to_merge: bytes, state: Any, part: Slice) -> Partial:
-        key = hashlib.sha256(up_to_merge).digest()
+    def work(self, program: bytes, state: Any, part: Slice) -> Partial:
+        key = hashlib.sha256(program).digest()
         if key not in self._programs:
-            self._programs[key] = sliced_rounds.deserialize(up_to_merge)
+            self._programs[key] = sliced_rounds.deserialize(program)
         try:
             with tff.framework.get_context_stack().install(self._worker.context):
                 return sliced_rounds.work_on_slice(self._programs[key], state, part)

@@ -109,7 +109,7 @@ class RayNodes:
         return [node.facts for node in self._nodes if node.facts is not None]
 
     def work_on(
-        self, up_to_merge: bytes, state: Any, slices: Sequence[Slice], work: Sequence[int]
+        self, programs: Sequence[bytes], state: Any, slices: Sequence[Slice], work: Sequence[int]
     ) -> list[Partial]:
         """See `sliced_rounds.Nodes`.
 
@@ -117,8 +117,9 @@ class RayNodes:
           TrainingError: If there is no node left, or a slice ends each node that works on it.
         """
         # Kept: a node that starts later needs it too.
-        program = self._programs.get(up_to_merge) or self._ray.put(up_to_merge)
-        self._programs[up_to_merge] = program
+        for program in programs:
+            if program not in self._programs:
+                self._programs[program] = self._ray.put(program)
         shared = self._ray.put(state)
         # The heaviest last, where they are taken from: what is left at the end is small.
         waiting = sorted(range(len(slices)), key=lambda k: (work[k], -k))
@@ -130,6 +131,7 @@ class RayNodes:
                 for node in self._nodes:
                     if waiting and node.is_alive and node.task is None:
                         node.slice_index = waiting.pop()
+                        program = self._programs[programs[node.slice_index]]
                         part = slices[node.slice_index]
                         node.task = node.actor.work.remote(program, shared, part)
                 for index, partial in self._step():
