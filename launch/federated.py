@@ -19,6 +19,7 @@ from tff_ssl import (
     hetero_simulation,
     hyperparameters,
     network_simulation,
+    ray_cluster,
     ray_nodes,
     simulation,
     sliced_rounds,
@@ -82,7 +83,7 @@ def pretrain(args: flags.FlagValues) -> None:
         peers = network.prepare(computations, setting, model, values, args)
     probing.check_labels(dataset, args)
     if args.ray is not None:
-        ray_nodes.check(args.ray)
+        ray_cluster.check(args.ray)
     # All that can be wrong with the flags has been found by now: from here on, files are written.
     folder = data.default_output_dir("pretrain", args)
     run_folder.open_run(folder, run_folder.settings("pretrain", args), args.resume)
@@ -213,7 +214,8 @@ def _nodes(args: flags.FlagValues, computations, store):
     if args.ray is None:
         return contextlib.nullcontext()
     print(f"starting nodes: --ray={args.ray}", flush=True)
-    return ray_nodes.ray_nodes(args.ray, [store], _concurrent_calls(computations, args))
+    calls = _concurrent_calls(computations, args)
+    return ray_nodes.ray_nodes(args.ray, [store], calls, args.round_timeout)
 
 
 def _sliced(computations, client_data, nodes, args: flags.FlagValues):

@@ -116,17 +116,23 @@ def deserialize(content: bytes) -> tff.framework.ConcreteComputation:
     return tff.framework.deserialize_computation(computation_pb2.Computation.FromString(content))
 
 
-def work_on_slice(program: tff.framework.ConcreteComputation, state: Any, part: Slice) -> Partial:
+def work_on_slice(
+    program: tff.framework.ConcreteComputation,
+    state: Any,
+    part: Slice,
+    scratch: str | None = None,
+) -> Partial:
     """A node's work.
 
     Args:
       program: (state@SERVER, clients@CLIENTS) -> sums; of clients with states, of `ClientFiles`.
       state: The server's.
       part: The slice.
+      scratch: Folder for the clients' files; the system's own for such things if None.
     """
     if part.states is None:
         return Partial(_without_classes(program(state, list(part.groups))))
-    with tempfile.TemporaryDirectory(prefix="tff_ssl_states_") as name:
+    with tempfile.TemporaryDirectory(prefix="tff_ssl_states_", dir=scratch) as name:
         folder = pathlib.Path(name)
         if isinstance(state, WithFiles):
             paths = [folder / f"server{k}" for k in range(len(state.contents))]
