@@ -69,7 +69,7 @@ _LOCAL_WORK = (
 
 def main() -> None:
     from launch import measure, measure_nodes, run_folder
-    from tff_ssl import ray_nodes
+    from tff_ssl import ray_cluster
     from tff_ssl.errors import ConfigurationError
 
     args = flags.FLAGS
@@ -78,7 +78,7 @@ def main() -> None:
     if unknown:
         raise ConfigurationError(f"--parts takes {', '.join(_PARTS)}; got {sorted(unknown)}")
     if "ray" in args.parts:
-        ray_nodes.check("local:2")
+        ray_cluster.check("local:2")
     folder = measure.output_folder(args.output_dir)
     print(
         f"small ResNet, 32x32x3, projector 3 x {args.projection}, views byol_no_blur; "

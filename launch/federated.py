@@ -19,9 +19,11 @@ from tff_ssl import (
     hetero_simulation,
     hyperparameters,
     network_simulation,
+    ray_cluster,
     ray_nodes,
     simulation,
     sliced_rounds,
+    sliced_training,
 )
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.client_memory import ClientMemory
@@ -81,8 +83,7 @@ def pretrain(args: flags.FlagValues) -> None:
         peers = network.prepare(computations, setting, model, values, args)
     probing.check_labels(dataset, args)
     if args.ray is not None:
-        _check_slices(computations, args)
-        ray_nodes.check(args.ray)
+        ray_cluster.check(args.ray)
     # All that can be wrong with the flags has been found by now: from here on, files are written.
     folder = data.default_output_dir("pretrain", args)
     run_folder.open_run(folder, run_folder.settings("pretrain", args), args.resume)
@@ -124,7 +125,8 @@ def pretrain(args: flags.FlagValues) -> None:
             _sliced(computations, client_data, nodes, args),
         )
         if nodes is not None:
-            _announce_nodes(nodes, groups or args.clients_per_round, args)
+            at_once = network.at_once(peers) if peers else groups or args.clients_per_round
+            _announce_nodes(nodes, at_once, args)
         training.train_and_probe(
             run,
             model,
@@ -207,44 +209,44 @@ def build(
         raise ConfigurationError(str(error)) from error
 
 
-def _check_slices(computations, args: flags.FlagValues) -> None:
-    """Raises ConfigurationError where rounds cannot be cut into slices."""
-    if isinstance(computations, HeteroSSFL | Peers):
-        raise ConfigurationError(f"--ray: rounds of {args.algorithm} run on one machine only")
-    if args.dropout and getattr(computations, "stages", None):
-        raise ConfigurationError(
-            f"--ray with --dropout: clients of {args.algorithm} that drop out between its stages "
-            "are simulated on one machine only"
-        )
-
-
 def _nodes(args: flags.FlagValues, computations, store):
     """The nodes of `--ray`; none without."""
     if args.ray is None:
         return contextlib.nullcontext()
     print(f"starting nodes: --ray={args.ray}", flush=True)
-    return ray_nodes.ray_nodes(args.ray, [store], _concurrent_calls(computations, args))
+    calls = _concurrent_calls(computations, args)
+    return ray_nodes.ray_nodes(args.ray, [store], calls, args.round_timeout)
 
 
 def _sliced(computations, client_data, nodes, args: flags.FlagValues):
     """The round on the nodes, if there are any."""
     if nodes is None:
         return None
-    remembers = isinstance(computations, ClientMemory)
-    kind = sliced_rounds.MemoryRound if remembers else sliced_rounds.LearningRound
+    kinds = {
+        ClientMemory: sliced_rounds.MemoryRound,
+        HeteroSSFL: sliced_training.HeteroTraining,
+        Peers: sliced_training.PeersTraining,
+    }
+    kind = kinds.get(type(computations), sliced_rounds.LearningRound)
     data = client_data.group_dataset_computation
     return kind(computations, data, client_data.client_sizes(), args.slices, nodes)
 
 
-def _announce_nodes(nodes: ray_nodes.RayNodes, groups: int, args: flags.FlagValues) -> None:
-    """The nodes, and whether there is work for all of them."""
+def _announce_nodes(nodes: ray_nodes.RayNodes, at_once: int, args: flags.FlagValues) -> None:
+    """The nodes, and whether there is work for all of them.
+
+    Args:
+      nodes: They.
+      at_once: Clients or groups that train at the same time.
+      args: The flags.
+    """
     hosts = [facts.host for facts in nodes.facts()]
-    count = min(groups, args.slices)
+    count = min(at_once, args.slices)
     print(f"{len(hosts)} nodes, on {', '.join(sorted(set(hosts)))}; {count} slices a round")
     if count < len(hosts):
         print(
-            f"note: {len(hosts) - count} of them have nothing to do; a larger --fold (0: each "
-            "client by itself) or --slices makes more slices"
+            f"note: {len(hosts) - count} of them have nothing to do; more clients at once, a "
+            "larger --fold (0: each client by itself) or --slices make more slices"
         )
 
 
@@ -264,10 +266,12 @@ def _simulation(
 ) -> simulation.Simulation:
     group_data = client_data.group_dataset_computation
     if isinstance(computations, Peers):
-        return network_simulation.NetworkSimulation(computations, peers.plan, group_data, folder)
+        return network_simulation.NetworkSimulation(
+            computations, peers.plan, group_data, folder, next_round
+        )
     if isinstance(computations, HeteroSSFL):
         return hetero_simulation.HeteroSimulation(
-            computations, group_data, who.cohorts, rad, folder
+            computations, group_data, who.cohorts, rad, folder, next_round
         )
     if isinstance(computations, ClientMemory):
         return simulation.ClientMemorySimulation(

@@ -189,6 +189,15 @@ def prepare(
     return NetworkRun(setting, rounds, counted)
 
 
+def at_once(run: NetworkRun) -> int:
+    """How many clients train at the same time in the first round."""
+    return sum(
+        len(operation.clients)
+        for operation in run.plan.round(0).operations
+        if isinstance(operation, plan.Training)
+    )
+
+
 def describe(run: NetworkRun, args: flags.FlagValues) -> str:
     """What the announcement says of the network and of what is sent."""
     graph, counted = run.setting.network(1), run.counted

@@ -64,8 +64,9 @@ def small_algorithm():
 
         def _forward(self, parameters, images):
             h = layers.dense(parameters, "encoder", tf.reshape(images, [-1, 12]), 5)
-            z = layers.dense(parameters, "projector", h, 4) if self.projector else h
-            return h, z, layers.dense(parameters, "predictor", z, 4) if self.predictor else z, h
+            z = layers.dense(parameters, "projector", h, *self.projector) if self.projector else h
+            p = layers.dense(parameters, "predictor", z, *self.predictor) if self.predictor else z
+            return h, z, p, h
 
     def two_views(images, example_ids, round_number):
         x = tf.cast(images, tf.float32) / 255

@@ -1,19 +1,28 @@
 """Nodes of Ray: the same run as on this machine alone, whatever happens to them."""
 
 import importlib.util
-import os
+import pathlib
 import random
 import signal
 import threading
 import time
 
+import numpy as np
 import psutil
 import pytest
 import tensorflow_federated as tff
 
-from tests.test_sliced_rounds import SIZES, assert_same_run, simulate, stored, train  # noqa: F401
-from tff_ssl import ray_nodes
+from tests.test_ray_actor import FAILS, build_program
+from tests.test_sliced_rounds import (
+    assert_same_run,
+    build,
+    simulate,
+    stored,  # noqa: F401
+    train,
+)
+from tff_ssl import faults, ray_cluster, ray_nodes
 from tff_ssl.errors import ConfigurationError, TrainingError
+from tff_ssl.sliced_rounds import Slice
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="uv sync --extra ray installs it"
@@ -26,18 +35,18 @@ EVENTS = 20
 )
 def test_addresses_that_are_none(where):
     with pytest.raises(ConfigurationError, match=r"--ray takes local:N"):
-        ray_nodes.check(where)
+        ray_cluster.check(where)
 
 
 def test_addresses():
-    assert ray_nodes.parse("local:3") == 3
-    assert ray_nodes.parse("10.0.0.1:6379") == 0
+    assert ray_cluster.parse("local:3") == 3
+    assert ray_cluster.parse("10.0.0.1:6379") == 0
 
 
 def test_without_the_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"--ray=local:2.*uv sync --extra ray"):
-        ray_nodes.check("local:2")
+        ray_cluster.check("local:2")
 
 
 @needs_ray
@@ -54,11 +63,42 @@ def test_no_cluster_there():
 def nodes(stored):  # noqa: F811
     with ray_nodes.ray_nodes("local:2", [stored.path]) as running:
         yield running
+        last = [Processes(facts) for facts in running.facts()]
+    for processes in last:
+        assert processes.left(within=0) == []
+
+
+class Processes:
+    """What there is of a node on this machine."""
+
+    def __init__(self, facts):
+        relay = psutil.Process(facts.worker_pid)
+        self.all = [psutil.Process(facts.pid), relay, *relay.children()]
+        assert len(self.all) == 3
+        self._folder = pathlib.Path(relay.cmdline()[3]).parent
+        assert self._folder.name.startswith("tff_ssl_worker_")
+        assert self._folder.exists()
+
+    def left(self, within=20.0):
+        """What is still there after some seconds."""
+        latest = time.monotonic() + within
+        while (found := [*filter(is_there, self.all)]) and time.monotonic() < latest:
+            time.sleep(0.1)
+        return [*found, *([self._folder] if self._folder.exists() else [])]
+
+
+def is_there(process):
+    """Not when another process has its number by now, nor when nobody has asked how it ended."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @needs_ray
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dcco", "featarc"])  # Two stages; clients with memory.
+# Two stages; clients with memory; no server; unlike clients.
+@pytest.mark.parametrize("name", ["dcco", "featarc", "denav", "gossip", "hetero_ssfl"])
 def test_two_nodes_equal_this_machine_alone(
     nodes,
     worker,
@@ -67,7 +107,7 @@ def test_two_nodes_equal_this_machine_alone(
     tmp_path,
     name,
 ):
-    task, computations, _ = small_algorithm(name)
+    task, computations = build(small_algorithm, name)
     expected = train(simulate(computations, task, stored, tmp_path / "a"), tmp_path / "a")
     simulated = simulate(computations, task, stored, tmp_path / "b", nodes)
     assert_same_run(tmp_path / "b", train(simulated, tmp_path / "b"), tmp_path / "a", expected)
@@ -94,16 +134,14 @@ def test_files_are_compared_on_each_node(nodes, tmp_path):
 @needs_ray
 @pytest.mark.slow
 def test_a_node_that_starts_without_the_file_is_named(nodes, tmp_path, monkeypatch):
-    import ray
-
     gone, node = str(tmp_path / "gone"), nodes._nodes[0]
     with monkeypatch.context() as patch:
         patch.setattr(nodes, "_expected", {gone: "its digest"})
-        ray.kill(node.actor)
+        nodes._end([node.actor])
         nodes._start(node)
         with pytest.raises(ConfigurationError, match=rf"^node 0 \(.+\) has no {gone}: copy"):
             until_it_lives(nodes, node)
-    ray.kill(node.actor)
+    nodes._end([node.actor])
     nodes._start(node)
     until_it_lives(nodes, node)
 
@@ -118,11 +156,13 @@ class Trouble(threading.Thread):
 
     Attributes:
       delays: Seconds until each was noticed.
+      victims: The nodes.
     """
 
     def __init__(self, nodes, events):
         super().__init__(daemon=True)
-        self._nodes, self._events, self.delays = nodes, events, []
+        self._nodes, self._events = nodes, events
+        self.delays, self.victims = [], []
 
     def run(self):
         chance = random.Random(0)
@@ -130,11 +170,11 @@ class Trouble(threading.Thread):
             while len(self._nodes) < 2:
                 time.sleep(0.05)
             time.sleep(chance.uniform(0, 1))
-            facts = chance.choice(self._nodes.facts())
-            (tff_worker,) = psutil.Process(facts.worker_pid).children()
-            pid = chance.choice([facts.pid, facts.pid, facts.worker_pid, tff_worker.pid])
+            self.victims.append(Processes(chance.choice(self._nodes.facts())))
+            actor, relay, tff_worker = self.victims[-1].all
+            victim = chance.choice([actor, actor, relay, tff_worker])
             before, start = self._nodes.restarts, time.monotonic()
-            os.kill(pid, chance.choice([signal.SIGKILL, signal.SIGSTOP]))
+            victim.send_signal(chance.choice([signal.SIGKILL, signal.SIGSTOP]))
             while self._nodes.restarts == before:
                 time.sleep(0.02)
             self.delays.append(time.monotonic() - start)
@@ -160,7 +200,7 @@ def test_twenty_kills_and_freezes_change_nothing(
     stored,  # noqa: F811
     tmp_path,
 ):
-    task, computations, _ = small_algorithm("fedu")
+    task, computations = build(small_algorithm, "fedu")
     trouble = Trouble(nodes, EVENTS)
     simulated = simulate(computations, task, stored, tmp_path / "b", nodes, data=slowly)
     states = [simulated.initialize(0)]
@@ -170,12 +210,28 @@ def test_twenty_kills_and_freezes_change_nothing(
         states.append(state)
     assert len(trouble.delays) == EVENTS
     assert max(trouble.delays) < 10
+    assert [found for victim in trouble.victims for found in victim.left()] == []
     whole = simulate(computations, task, stored, tmp_path / "a")
     state = whole.initialize(0)
     for round_number in range(len(states) - 1):
         state, expected_metrics = whole.run_round(state, round_number)
     assert metrics == expected_metrics
     assert_same_run(tmp_path / "b", states[-1], tmp_path / "a", state)
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_client_that_fails_is_left_out_and_no_node_is_lost(nodes):
+    program, before = build_program(), nodes.restarts
+
+    def run(clients):
+        slices = [Slice([np.array([client])]) for client in clients]
+        return nodes.work_on([program] * len(slices), np.int64(1), slices, [1] * len(slices))
+
+    found, failed = faults.Faults().run_without_failing(0, np.array([1, 2, FAILS, 3, 4]), run)
+    assert [partial.sums for partial in found] == [(10, 1), (20, 1), (30, 1), (40, 1)]
+    assert failed.tolist() == [FAILS]
+    assert (len(nodes), nodes.restarts) == (2, before)
 
 
 def never_start(node):
@@ -192,14 +248,16 @@ def test_no_node_left(
     tmp_path,
     monkeypatch,
 ):
-    task, computations, _ = small_algorithm("fedu")
+    task, computations = build(small_algorithm, "fedu")
     simulated = simulate(computations, task, stored, tmp_path, nodes)
     state = train(simulated, tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     monkeypatch.setattr(nodes, "_start", never_start)
     monkeypatch.setattr(nodes, "_gone_seconds", 1.0)
-    for facts in nodes.facts():
-        os.kill(facts.pid, signal.SIGKILL)
+    lost = [Processes(facts) for facts in nodes.facts()]
+    for processes in lost:
+        processes.all[0].kill()
     with pytest.raises(TrainingError, match=r"no node is left.*the last checkpoint is intact"):
         simulated.run_round(state, 2)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    assert [found for processes in lost for found in processes.left()] == []

@@ -10,22 +10,41 @@ import tensorflow_federated as tff
 
 from datasets import federated
 from datasets.image_dataset import Split
-from tff_ssl import cohort, program, simulation, sliced_rounds
+from tff_ssl import (
+    cohort,
+    faults,
+    hetero_simulation,
+    network_events,
+    network_simulation,
+    program,
+    simulation,
+    sliced_rounds,
+    sliced_training,
+    topology,
+)
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.client_memory import ClientMemory
+from tff_ssl.algorithms.hetero_ssfl import HeteroSSFL
+from tff_ssl.algorithms.peers import Peers, Setting
+from tff_ssl.algorithms.plan import Training
+from tff_ssl.algorithms.task import Population
+from tff_ssl.network_events import Leave
 
 SIZES = (3, 5, 2, 4)
-# Two stages, one stage, clients with memory. That all forms merge, `test_lowering` says everywhere.
-ONE_OF_EACH_KIND = {"dcco", "fedavg", "fedema"}
+MODEL_OF_CLIENT = (0, 1, 1, 0)  # Of unlike clients.
+RAD = np.random.default_rng(1).integers(0, 256, (4, 2, 2, 3), np.uint8)
+# Two stages, one stage, memory, no server, unlike clients. That all forms merge, `test_lowering`
+# says everywhere.
+ONE_OF_EACH_KIND = {"dcco", "fedavg", "fedema", "denav", "hetero_ssfl"}
+DROPOUT_SEED = 18  # In one round all drop out between the stages, in the other one does.
 WITH_RAY = importlib.util.find_spec("ray") is not None
 
 
 def kinds():
-    """Algorithms with a server; where there is no Ray, one of each kind, to save time."""
+    """All algorithms; where there is no Ray, one of each kind, to save time."""
     skipped = pytest.mark.skipif(not WITH_RAY, reason="uv sync --extra ray runs it")
-    for name, algorithm in registry.ALGORITHMS.items():
-        if not (algorithm.decentralized or algorithm.unlike_clients):
-            yield pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else [skipped])
+    for name in registry.ALGORITHMS:
+        yield pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else [skipped])
 
 
 class InThisProcess:
@@ -35,11 +54,12 @@ class InThisProcess:
         self.work = []
         self._load = functools.cache(sliced_rounds.deserialize)
 
-    def work_on(self, up_to_merge, state, slices, work):
+    def work_on(self, programs, state, slices, work):
+        assert len(programs) == len(slices) == len(work)
         self.work.append(list(work))
-        computation = self._load(up_to_merge)
         done = {}
         for k in reversed(range(len(slices))):
+            computation = self._load(programs[k])
             for _ in range(2):  # Doing it again changes nothing.
                 done[k] = sliced_rounds.work_on_slice(computation, state, slices[k])
         return [done[k] for k in range(len(slices))]
@@ -77,21 +97,70 @@ def stored(tmp_path_factory):
     return federated.StoredClientData(path)
 
 
-def simulate(computations, task, stored, folder, nodes=None, slices=8, data=None):
+def build(small_algorithm, name):
+    """Task and computations of an algorithm; unlike clients are those of `SIZES`."""
+    task, computations, _ = small_algorithm(name)
+    if isinstance(computations, HeteroSSFL):
+        one, width = task.model, (3,)
+        other = type(one)("small", one.image_shape, width, width if one.predictor else ())
+        population = Population((one, other), MODEL_OF_CLIENT, SIZES, len(RAD))
+        algorithm = registry.ALGORITHMS[name]
+        values = algorithm.hyperparameters(local_epochs=1)
+        computations = algorithm.build(task._replace(population=population), values)
+    return task, computations
+
+
+def network_plan(computations):
+    """A plan for the clients of `SIZES` on a ring that one of them leaves."""
+    network = network_events.with_events(topology.cycle(len(SIZES)), [Leave(2, 3)], 2)
+    return computations.plan(Setting(network, SIZES, 0))
+
+
+def simulate(
+    computations, task, stored, folder, nodes=None, slices=8, data=None, dropout=0.0, fold=0
+):
     """A run of it over the stored clients; on nodes, if there are any."""
     whole, sizes = stored.group_dataset_computation, stored.client_sizes()
     data = data(whole) if data else whole
     cohorts = cohort.uniform_cohorts(len(SIZES), 3, seed=3)
-    engine = (computations, data, sizes, slices, nodes)
+
+    def sliced(kind):
+        return kind(computations, data, sizes, slices, nodes) if nodes else None
+
+    if isinstance(computations, Peers):
+        return network_simulation.NetworkSimulation(
+            computations, network_plan(computations), data, folder,
+            sliced(sliced_training.PeersTraining),
+        )  # fmt: skip
+    if isinstance(computations, HeteroSSFL):
+        return hetero_simulation.HeteroSimulation(
+            computations, data, cohorts, RAD, folder, sliced(sliced_training.HeteroTraining)
+        )
     if isinstance(computations, ClientMemory):
         return simulation.ClientMemorySimulation(
             computations, data, cohorts, len(SIZES), folder,
-            next_round=sliced_rounds.MemoryRound(*engine) if nodes else None,
+            next_round=sliced(sliced_rounds.MemoryRound),
         )  # fmt: skip
     return simulation.LearningProcessSimulation(
-        computations.process, data, task.model, computations.initial_weights, cohorts, groups=0,
-        next_round=sliced_rounds.LearningRound(*engine) if nodes else None,
+        computations.process, data, task.model, computations.initial_weights, cohorts, fold,
+        stages=list(getattr(computations, "stages", {}).values()),
+        faults=faults.Faults(dropout, max_dropped=1.0, seed=DROPOUT_SEED),
+        next_round=sliced(sliced_rounds.LearningRound),
     )  # fmt: skip
+
+
+def works(computations):
+    """What the clients of two rounds have to do, by what is worked on at once."""
+    if isinstance(computations, Peers):
+        planned = network_plan(computations)
+        operations = [o for r in range(2) for o in planned.round(r).operations]
+        return [[SIZES[k] for k in o.clients] for o in operations if isinstance(o, Training)]
+    cohorts = cohort.uniform_cohorts(len(SIZES), 3, seed=3)
+    clients = [cohorts(r).tolist() for r in range(2)]
+    if isinstance(computations, HeteroSSFL):
+        clients = [sorted(of, key=lambda k: MODEL_OF_CLIENT[k]) for of in clients]
+    stages = len(getattr(computations, "stages", {"round": None}))
+    return [[SIZES[k] for k in of] for of in clients for _ in range(stages)]
 
 
 def train(simulated, folder, rounds=2):
@@ -113,10 +182,13 @@ def assert_same_run(folder, state, expected_folder, expected):
     assert type(state) is type(expected)
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a, b)
-    files = sorted(
-        p.relative_to(expected_folder) for p in expected_folder.glob("client_states/**/*")
+    files, others = (
+        sorted(
+            p.relative_to(f) for name in ("client_states", "rad") for p in f.glob(f"{name}/**/*")
+        )
+        for f in (expected_folder, folder)
     )
-    assert files == sorted(p.relative_to(folder) for p in folder.glob("client_states/**/*"))
+    assert files == others
     for path in files:
         if (folder / path).is_file():
             assert (folder / path).read_bytes() == (expected_folder / path).read_bytes()
@@ -131,22 +203,39 @@ def assert_same_run(folder, state, expected_folder, expected):
 def test_a_round_in_slices_of_one_client_equals_the_whole_one_to_the_last_bit(
     worker, small_algorithm, stored, tmp_path, name
 ):
-    task, computations, _ = small_algorithm(name)
+    task, computations = build(small_algorithm, name)
     whole = simulate(computations, task, stored, tmp_path / "whole")
     expected = train(whole, tmp_path / "whole")
     nodes = InThisProcess()
     sliced = simulate(computations, task, stored, tmp_path / "sliced", nodes)
     state = train(sliced, tmp_path / "sliced")
     assert_same_run(tmp_path / "sliced", state, tmp_path / "whole", expected)
+    assert nodes.work == works(computations)
+
+
+@pytest.mark.slow
+def test_clients_that_drop_out_between_the_stages(worker, small_algorithm, stored, tmp_path):
+    task, computations = build(small_algorithm, "dcco")
+    options = {"dropout": 0.5, "fold": 2}
+    simulated = simulate(computations, task, stored, tmp_path / "whole", **options)
+    expected = train(simulated, tmp_path / "whole")
+    nodes = InThisProcess()
+    simulated = simulate(computations, task, stored, tmp_path / "sliced", nodes, 16, **options)
+    state = train(simulated, tmp_path / "sliced")
+    assert_same_run(tmp_path / "sliced", state, tmp_path / "whole", expected)
     cohorts = cohort.uniform_cohorts(len(SIZES), 3, seed=3)
-    stages = len(getattr(computations, "stages", {"round": None}))
-    works = [[SIZES[client] for client in cohorts(r)] for r in range(2) for _ in range(stages)]
-    assert nodes.work == works
+    absent = faults.Faults(0.5, seed=DROPOUT_SEED)
+    reports = [absent.reports(r, cohorts(r)) for r in range(2)]
+    assert any(0 < len(r.last) < len(r.first) < len(r.invited) for r in reports)
+    assert any(len(r.last) == 0 < len(r.first) for r in reports)
+    stages = [part for r in reports for part in (r.first, r.last)]
+    folded = [cohort.fold(part, min(2, len(part)), 8) for part in stages]
+    assert nodes.work == [[max(sum(SIZES[k] for k in g), 1) for g in f] for f in folded]
 
 
 @pytest.mark.slow
 def test_larger_slices_give_the_same_but_for_rounding(worker, small_algorithm, stored, tmp_path):
-    task, computations, _ = small_algorithm("fedavg")
+    task, computations = build(small_algorithm, "fedavg")
     expected = train(simulate(computations, task, stored, tmp_path / "a"), tmp_path / "a")
     nodes = InThisProcess()
     sliced = simulate(computations, task, stored, tmp_path / "b", nodes, slices=2)

@@ -13,5 +13,9 @@ class WorkerLostError(RuntimeError):
     """The worker process ended in the middle of a computation."""
 
 
+class ClientFailedError(RuntimeError):
+    """A client's computation failed on a node; the message is what it said first."""
+
+
 class ClientTimeoutError(RuntimeError):
     """A computation took longer than it may."""

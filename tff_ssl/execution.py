@@ -34,6 +34,7 @@ class LocalWorker:
       open_port: The TCP port on which anyone on the network can reach the worker, where the system
         forbids a private network; else None.
       relay_pid: The process that holds the worker.
+      folder: Of the socket, for this user alone; it goes with the worker, whatever is in it.
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class LocalWorker:
             f"--max_concurrent_computation_calls={calls}",
             "--grpc_max_message_length_megabytes=2000",
         ]
-        self._folder = tempfile.mkdtemp(prefix="tff_ssl_worker_")
+        self._restarting = threading.Lock()
+        self.folder = tempfile.mkdtemp(prefix="tff_ssl_worker_")
         # Open at once, unlinked at once: the text is there to be read as long as we live.
         with tempfile.NamedTemporaryFile(delete=False) as log:
             self._log = open(log.name, "rb+")  # noqa: SIM115
@@ -71,7 +73,7 @@ class LocalWorker:
             self._start()
             self._channel = grpc.insecure_channel(f"unix:{self._socket}", _CHANNEL_OPTIONS)
         except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
             raise
         detector = _LossDetector(self, call_seconds)
         self._factory = _RenewableFactory(grpc.intercept_channel(self._channel, detector))
@@ -86,7 +88,7 @@ class LocalWorker:
 
     @property
     def _socket(self) -> str:
-        return os.path.join(self._folder, "worker.sock")
+        return os.path.join(self.folder, "worker.sock")
 
     def _start(self) -> None:
         answer = self._start_relay("private") if self._allow_private else "failed on request"
@@ -107,11 +109,12 @@ class LocalWorker:
 
     def restart(self) -> None:
         """Ends the worker, whatever it does, and starts another in its place."""
-        self._relay.kill()  # The worker dies with it.
-        self._wait_for_relay()
-        pathlib.Path(self._socket).unlink(missing_ok=True)
-        self._start()
-        self._factory.renew()
+        with self._restarting:
+            self._relay.kill()  # The worker dies with it.
+            self._wait_for_relay()
+            pathlib.Path(self._socket).unlink(missing_ok=True)
+            self._start()
+            self._factory.renew()
 
     def _wait_for_relay(self) -> None:
         self._relay.wait()
@@ -151,11 +154,15 @@ class LocalWorker:
         return f"TFF's worker ended in the middle of a computation (out of memory?).{last}"
 
     def answers(self, seconds: float) -> bool:
-        """Whether the worker says anything within that time; a frozen one does not."""
+        """Whether the worker says anything within that time; a frozen one does not.
+
+        While it is started anew, this waits for it.
+        """
         stub = executor_pb2_grpc.ExecutorGroupStub(self._channel)
         nobody = executor_pb2.DisposeExecutorRequest(executor=executor_pb2.ExecutorId(id="nobody"))
         try:
-            stub.DisposeExecutor(nobody, timeout=seconds)
+            with self._restarting:
+                stub.DisposeExecutor(nobody, timeout=seconds)
         except grpc.RpcError as error:
             silent = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
             return error.code() not in silent
@@ -164,7 +171,7 @@ class LocalWorker:
     def kill(self) -> None:
         """Ends the worker even if it is frozen; only from a process that ends at once."""
         self._relay.kill()  # With which the system ends the worker.
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:
         """Ends the worker and waits for its end."""
@@ -173,7 +180,7 @@ class LocalWorker:
         self._relay.stdin.close()
         self._wait_for_relay()
         self._log.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class _LossDetector(grpc.UnaryUnaryClientInterceptor):

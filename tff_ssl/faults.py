@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 
 from tff_ssl.cohort import Cohort
-from tff_ssl.errors import ClientTimeoutError, TrainingError
+from tff_ssl.errors import ClientFailedError, ClientTimeoutError, TrainingError
 
 _LOG = logging.getLogger(__name__)
 _DROPOUT = 0x64726F70  # So that who drops out has nothing to do with who was sampled.
@@ -23,7 +23,7 @@ _DROPOUT = 0x64726F70  # So that who drops out has nothing to do with who was sa
 T = TypeVar("T")
 
 # What TFF raises when a client's computation fails, and with it the round's.
-CLIENT_ERRORS = (grpc.RpcError, ClientTimeoutError)
+CLIENT_ERRORS = (grpc.RpcError, ClientFailedError, ClientTimeoutError)
 
 
 class Reports(NamedTuple):
@@ -108,7 +108,7 @@ class Faults:
         try:
             return run(clients), clients[:0]
         except CLIENT_ERRORS as error:
-            reason = _first_line(error)
+            reason = first_line(error)
         failing: list[int] = []
         pending = list(_halves(clients))
         while pending:
@@ -116,7 +116,7 @@ class Faults:
             try:
                 run(part)
             except CLIENT_ERRORS as error:
-                reason = _first_line(error)
+                reason = first_line(error)
                 if len(part) == 1:
                     failing.append(int(part[0]))
                     self.check(round_number, len(clients), len(failing), f"the last: {reason}")
@@ -138,7 +138,8 @@ def _halves(clients: Cohort) -> list[Cohort]:
     return np.array_split(clients, 2) if len(clients) > 1 else []
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What a failure says, cut short."""
     text = error.details() if isinstance(error, grpc.Call) else str(error)
     lines = (text or type(error).__name__).strip().splitlines()
     return lines[0][:300]

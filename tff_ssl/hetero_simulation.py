@@ -17,6 +17,7 @@ from tff_ssl import client_log, client_states, cohort, communication
 from tff_ssl.algorithms.hetero_ssfl import HeteroSSFL, TrainOutput
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.simulation import flatten_metrics
+from tff_ssl.sliced_training import HeteroTraining, Members
 
 _SUMS = ("samples", "dropped_clients")
 
@@ -41,6 +42,7 @@ class HeteroSimulation:
         cohorts: Callable[[int], cohort.Cohort],
         rad: np.ndarray,
         folder: pathlib.Path,
+        training: HeteroTraining | None = None,
     ):
         """Joins the parts.
 
@@ -52,7 +54,9 @@ class HeteroSimulation:
           rad: The server's unlabeled images, uint8 [n, h, w, c].
           folder: Of the run: `client_states/`, `rad/` (the images, and the clients' last
             representations of them) and `client_metrics.csv` are written there.
+          training: Where the clients' training is cut into slices.
         """
+        self._training = training
         self._computations = computations
         self._group_data = group_data
         self._cohorts = cohorts
@@ -72,9 +76,9 @@ class HeteroSimulation:
         self._states: list[client_states.ClientStates] = []
         self._sent: list[client_states.ClientStates] = []
         self._rounds: list[tff.Computation] = []
-        images = str((self._folder / "rad").absolute() / "images")
-        pathlib.Path(images).parent.mkdir(parents=True, exist_ok=True)
-        tf.io.write_file(images, tf.io.serialize_tensor(self._rad))
+        self._images = (self._folder / "rad").absolute() / "images"
+        self._images.parent.mkdir(parents=True, exist_ok=True)
+        tf.io.write_file(str(self._images), tf.io.serialize_tensor(self._rad))
         for architecture in self._computations.architectures:
             name, state = architecture.model.encoder, architecture.initial_client_state(seed)
             sent = architecture.representations(state, tf.constant(self._rad))
@@ -82,13 +86,16 @@ class HeteroSimulation:
                 client_states.ClientStates(self._folder / "client_states" / name, state)
             )
             self._sent.append(client_states.ClientStates(self._folder / "rad" / name, sent))
-        read_rad = _reader(images, self._rad)
         of_client = self._computations.model_of_client
         mean_kernel = mean_kernel_of_files(
             self._computations.aggregate, [self._sent[m] for m in of_client]
         )
-        for number in range(len(self._states)):
-            self._rounds.append(self._compose(number, read_rad, mean_kernel))
+        if self._training:
+            self._write_kernel = _writer(mean_kernel)
+        else:
+            read_rad = _reader(str(self._images), self._rad)
+            for number in range(len(self._states)):
+                self._rounds.append(self._compose(number, read_rad, mean_kernel))
         return HeteroState(np.full(len(of_client), client_states.NEVER, np.int64))
 
     def _compose(
@@ -135,35 +142,66 @@ class HeteroSimulation:
         kept = tuple(
             self._sent[m].paths_to_read([k], state.versions)[0] for k, m in enumerate(models)
         )
-        written: list[tuple[client_states.ClientStates, list[str]]] = []
+        groups = []
+        for number in np.unique(models[clients]):
+            of = clients[models[clients] == number]
+            states, sent = self._states[number], self._sent[number]
+            groups.append(
+                Members(
+                    int(number),
+                    of,
+                    states.paths_to_read(of, state.versions),
+                    states.paths_to_write(of, round_number),
+                    sent.paths_to_write(of, round_number),
+                )
+            )
+        train = self._train_on_nodes if self._training else self._train_here
         of_client: dict[int, Any] = {}
         rounds: list[tuple[dict[str, float], float]] = []
-        for number in np.unique(models[clients]):
-            members = clients[models[clients] == number]
-            states, sent = self._states[number], self._sent[number]
-            to_write = states.paths_to_write(members, round_number)
-            to_send = sent.paths_to_write(members, round_number)
-            output = self._rounds[number](
-                round_number,
-                kept,
-                states.paths_to_read(members, state.versions),
-                to_write,
-                to_send,
-                cohort.fold(members, 0),
-            )
-            written += [(states, to_write), (sent, to_send)]
-            of_client |= dict(zip(members.tolist(), output.client_metrics, strict=True))
-            weight = sum(float(metrics["weight"]) for metrics in output.client_metrics)
-            rounds.append((flatten_metrics(output.metrics), weight))
-        for store, paths in written:
-            store.commit(paths)
+        for members, (metrics, of_members) in zip(
+            groups, train(round_number, kept, groups), strict=True
+        ):
+            of_client |= dict(zip(members.clients.tolist(), of_members, strict=True))
+            weight = sum(float(found["weight"]) for found in of_members)
+            rounds.append((flatten_metrics(metrics), weight))
+        for members in groups:
+            self._states[members.architecture].commit(members.to_write)
+            self._sent[members.architecture].commit(members.to_send)
         self._log.write(round_number, clients, [of_client[k] for k in clients.tolist()])
         versions = state.versions.copy()
         versions[clients] = round_number
-        metrics = _joint(rounds)
-        metrics["clients"] = len(clients)
-        metrics["bytes"] = sum(self._bytes(client) for client in clients)
-        return HeteroState(versions), metrics
+        joint = _joint(rounds)
+        joint["clients"] = len(clients)
+        joint["bytes"] = sum(self._bytes(client) for client in clients)
+        return HeteroState(versions), joint
+
+    def _train_here(
+        self, round_number: int, kept: tuple[str, ...], groups: Sequence[Members]
+    ) -> list[tuple[Any, list[Any]]]:
+        """The metrics at the server and of the clients, for each of `groups`."""
+        outputs = [
+            self._rounds[members.architecture](
+                round_number,
+                kept,
+                members.to_read,
+                members.to_write,
+                members.to_send,
+                cohort.fold(members.clients, 0),
+            )
+            for members in groups
+        ]
+        return [(output.metrics, output.client_metrics) for output in outputs]
+
+    def _train_on_nodes(
+        self, round_number: int, kept: tuple[str, ...], groups: Sequence[Members]
+    ) -> list[tuple[Any, list[Any]]]:
+        """As `_train_here`; the mean kernel and the RAD travel as the contents of their files."""
+        assert self._training is not None
+        kernel = self._images.with_name("mean_kernel")
+        self._write_kernel(str(kernel), kept)
+        content = kernel.read_bytes()
+        kernel.unlink()
+        return self._training(round_number, content, self._images.read_bytes(), groups)
 
     def _bytes(self, client: int) -> int:
         of = self._computations.architectures[self._of(client)]
@@ -208,6 +246,18 @@ def mean_kernel_of_files(
         return aggregate(kept)
 
     return mean_kernel
+
+
+def _writer(mean_kernel: tff.Computation) -> tff.Computation:
+    """(path, argument of `mean_kernel`) -> its size; the serialized tensor is written there."""
+
+    @tff.tensorflow.computation(np.str_, mean_kernel.type_signature.parameter)
+    def write(path, kept):
+        content = tf.io.serialize_tensor(mean_kernel(kept))
+        with tf.control_dependencies([tf.io.write_file(path, content)]):
+            return tf.cast(tf.strings.length(content), tf.int64)
+
+    return write
 
 
 def _reader(path: str, like: np.ndarray) -> tff.Computation:

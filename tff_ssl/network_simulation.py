@@ -16,6 +16,7 @@ from tff_ssl.algorithms import averaging
 from tff_ssl.algorithms.peers import Peers
 from tff_ssl.algorithms.plan import Averaging, Plan, SlotWeights, Training
 from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.sliced_training import PeersTraining
 
 _OPERATIONS = 2  # Of a round, at most; versions of models count them.
 
@@ -36,7 +37,12 @@ class NetworkSimulation:
     """A `simulation.Simulation` of clients that send models to each other."""
 
     def __init__(
-        self, computations: Peers, plan: Plan, group_data: tff.Computation, folder: pathlib.Path
+        self,
+        computations: Peers,
+        plan: Plan,
+        group_data: tff.Computation,
+        folder: pathlib.Path,
+        training: PeersTraining | None = None,
     ):
         """Joins the parts.
 
@@ -46,8 +52,10 @@ class NetworkSimulation:
           group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
             runs.
           folder: Of the run: `client_states/` and `client_metrics.csv` are written there.
+          training: Where the clients' training is cut into slices.
         """
         self._computations = computations
+        self._training = training
         self._plan = plan
         self._group_data = group_data
         self._folder = folder
@@ -58,7 +66,7 @@ class NetworkSimulation:
         self._states = client_states.ClientStates(
             self._folder / "client_states", self._computations.initial_weights(seed)
         )
-        self._train = self._compose_training(self._states)
+        self._train = self._training or self._compose_training(self._states)
         self._average = self._compose_averaging(self._states)
         versions = np.full(self._plan.num_slots, client_states.NEVER, np.int64)
         return NetworkState(np.int64(0), versions)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import tensorflow_federated as tff
 
-from tff_ssl import execution, sliced_rounds
-from tff_ssl.errors import WorkerLostError
+from tff_ssl import execution, faults, sliced_rounds
+from tff_ssl.errors import ClientFailedError, WorkerLostError
 from tff_ssl.sliced_rounds import Partial, Slice
 
 _WORKER_SECONDS = 4.0  # For the TFF worker's answer.
@@ -49,9 +49,9 @@ def digest(path: str) -> str | None:
 class Actor:
     """A node: what Ray runs in a process of its own."""
 
-    def __init__(self, max_concurrent_calls: int | None):
+    def __init__(self, max_concurrent_calls: int | None, call_seconds: float | None):
         # Here, in the main thread: the worker ends with the thread that starts it.
-        self._worker = execution.LocalWorker(max_concurrent_calls)
+        self._worker = execution.LocalWorker(max_concurrent_calls, call_seconds=call_seconds)
         self._programs: dict[bytes, Any] = {}
 
     def start(self, files: Sequence[str]) -> Facts:
@@ -68,15 +68,28 @@ class Actor:
         if not self._worker.answers(_WORKER_SECONDS):
             self._end()
 
-    def work(self, up_to_merge: bytes, state: Any, part: Slice) -> Partial:
-        key = hashlib.sha256(up_to_merge).digest()
+    def work(self, program: bytes, state: Any, part: Slice) -> Partial | ClientFailedError:
+        """A slice's result; a failure of one of its clients is returned, for it may be borne."""
+        key = hashlib.sha256(program).digest()
         if key not in self._programs:
-            self._programs[key] = sliced_rounds.deserialize(up_to_merge)
+            self._programs[key] = sliced_rounds.deserialize(program)
         try:
             with tff.framework.get_context_stack().install(self._worker.context):
-                return sliced_rounds.work_on_slice(self._programs[key], state, part)
+                return sliced_rounds.work_on_slice(
+                    self._programs[key], state, part, self._worker.folder
+                )
         except WorkerLostError:
             self._end()  # Another node does it.
+        except OSError:
+            if not self._worker.answers(_WORKER_SECONDS):
+                self._end()  # Its folder goes with the worker.
+            raise
+        except faults.CLIENT_ERRORS as error:
+            return ClientFailedError(faults.first_line(error))
+
+    def close(self) -> None:
+        """Ends the TFF worker, with its folder."""
+        self._worker.close()
 
     def _end(self) -> NoReturn:
         """Ends this node; a frozen TFF worker would stay behind."""

@@ -9,19 +9,15 @@ Ray is an extra of the package: `uv sync --extra ray`.
 
 import contextlib
 import dataclasses
-import importlib.util
 import logging
 import os
 import pathlib
-import secrets
-import signal
-import socket
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tff_ssl.errors import ConfigurationError, TrainingError
+from tff_ssl import ray_cluster
+from tff_ssl.errors import ClientFailedError, ConfigurationError, TrainingError
 from tff_ssl.ray_actor import Actor, Facts, digest
 from tff_ssl.sliced_rounds import Partial, Slice
 
@@ -29,9 +25,9 @@ _LOG = logging.getLogger(__name__)
 _PING_SECONDS = 1.0
 FROZEN_SECONDS = 6.0  # Without an answer; with the loop's own delays, below ten.
 _START_SECONDS = 180.0
+_CLOSE_SECONDS = 5.0
 GONE_SECONDS = 90.0  # Without any node, before the run is given up.
 _NODES_SECONDS = 15.0  # Between two looks at which machines there are.
-_REACH_SECONDS = 10.0
 _LOSSES = 5  # Of nodes, over one slice of a round.
 
 
@@ -70,6 +66,7 @@ class RayNodes:
         per_machine: int,
         files: Sequence[str | os.PathLike[str]],
         max_concurrent_calls: int | None = None,
+        call_seconds: float | None = None,
         gone_seconds: float = GONE_SECONDS,
     ):
         """Starts the nodes on all machines of the Ray cluster that this process is connected to.
@@ -78,6 +75,7 @@ class RayNodes:
           per_machine: Nodes on each machine that has processors for Ray.
           files: What each machine must have, the same under the same path.
           max_concurrent_calls: Of each node; see `execution.LocalWorker`.
+          call_seconds: How long a slice may take; see `execution.LocalWorker`.
           gone_seconds: How long to wait for a node when there is none left.
 
         Raises:
@@ -90,7 +88,8 @@ class RayNodes:
         self._actor_class = ray.remote(Actor)
         self._per_machine = per_machine
         self._expected = {str(pathlib.Path(path).absolute()): digest(str(path)) for path in files}
-        self._calls, self._gone_seconds = max_concurrent_calls, gone_seconds
+        self._of_workers = (max_concurrent_calls, call_seconds)
+        self._gone_seconds = gone_seconds
         self._programs: dict[bytes, Any] = {}
         self._nodes: list[_Node] = []
         self._looked = -_NODES_SECONDS
@@ -109,53 +108,71 @@ class RayNodes:
         return [node.facts for node in self._nodes if node.facts is not None]
 
     def work_on(
-        self, up_to_merge: bytes, state: Any, slices: Sequence[Slice], work: Sequence[int]
+        self, programs: Sequence[bytes], state: Any, slices: Sequence[Slice], work: Sequence[int]
     ) -> list[Partial]:
         """See `sliced_rounds.Nodes`.
 
         Raises:
+          ClientFailedError: If a client's computation fails.
           TrainingError: If there is no node left, or a slice ends each node that works on it.
         """
         # Kept: a node that starts later needs it too.
-        program = self._programs.get(up_to_merge) or self._ray.put(up_to_merge)
-        self._programs[up_to_merge] = program
+        for program in programs:
+            if program not in self._programs:
+                self._programs[program] = self._ray.put(program)
         shared = self._ray.put(state)
         # The heaviest last, where they are taken from: what is left at the end is small.
         waiting = sorted(range(len(slices)), key=lambda k: (work[k], -k))
         done: dict[int, Partial] = {}
         losses = [0] * len(slices)
+        failure: ClientFailedError | None = None
         self._forget_old_pings()
         try:
-            while len(done) < len(slices):
+            # If a client fails, what others work on is still waited for: it keeps them busy.
+            while waiting or any(node.task is not None for node in self._nodes):
                 for node in self._nodes:
                     if waiting and node.is_alive and node.task is None:
                         node.slice_index = waiting.pop()
+                        program = self._programs[programs[node.slice_index]]
                         part = slices[node.slice_index]
                         node.task = node.actor.work.remote(program, shared, part)
-                for index, partial in self._step():
-                    if partial is not None:
-                        done[index] = partial
-                        continue
-                    losses[index] += 1
-                    if losses[index] >= _LOSSES:
-                        raise TrainingError(
-                            f"{_LOSSES} nodes in turn ended while they worked on the same "
-                            f"{len(slices[index].groups)} clients (out of memory?)"
-                        )
-                    waiting.append(index)
+                for index, result in self._step():
+                    if isinstance(result, ClientFailedError):
+                        failure = result
+                    elif result is not None:
+                        done[index] = result
+                    else:
+                        losses[index] += 1
+                        if losses[index] >= _LOSSES:
+                            raise TrainingError(
+                                f"{_LOSSES} nodes in turn ended while they worked on the same "
+                                f"{len(slices[index].groups)} clients (out of memory?)"
+                            )
+                        waiting.append(index)
+                if failure:
+                    waiting.clear()
         finally:
             for node in self._nodes:
                 node.task = None
+        if failure:
+            raise failure
         return [done[k] for k in range(len(slices))]
 
     def close(self) -> None:
         """Ends the nodes."""
-        for node in self._nodes:
-            with contextlib.suppress(Exception):
-                self._ray.kill(node.actor)
+        self._end([node.actor for node in self._nodes])
 
-    def _step(self, at_start: bool = False) -> list[tuple[int, Partial | None]]:
-        """Waits a moment; the slices that are done since, and those that are lost: None."""
+    def _end(self, actors: Sequence[Any]) -> None:
+        """Ray's own way to end them would leave their TFF workers' folders behind."""
+        with contextlib.suppress(Exception):
+            closing = [actor.close.remote() for actor in actors]
+            self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_SECONDS)
+        for actor in actors:
+            with contextlib.suppress(Exception):
+                self._ray.kill(actor)
+
+    def _step(self, at_start: bool = False) -> list[tuple[int, Partial | ClientFailedError | None]]:
+        """Waits a moment; the slices that are done since, or failed, or lost: None."""
         self._look_for_machines()
         owed = [ref for node in self._nodes for ref in node.owed()]
         if owed:
@@ -165,7 +182,7 @@ class RayNodes:
             time.sleep(_PING_SECONDS / 2)
             ready = more = []
         arrived = {*ready, *more}
-        events = []
+        events: list[tuple[int, Partial | ClientFailedError | None]] = []
         for node in list(self._nodes):
             try:
                 if node.task in arrived:
@@ -227,7 +244,7 @@ class RayNodes:
             if at_start:
                 raise ConfigurationError(message)
             _LOG.warning("%s; it is left out", message)
-            self._ray.kill(node.actor)
+            self._end([node.actor])
             node.starting = node.ping = None
             self._nodes.remove(node)
             return
@@ -259,7 +276,7 @@ class RayNodes:
         )
         # One thread works, one answers.
         options = {"num_cpus": 1, "max_concurrency": 2, "scheduling_strategy": where}
-        node.actor = self._actor_class.options(**options).remote(self._calls)
+        node.actor = self._actor_class.options(**options).remote(*self._of_workers)
         node.starting = node.actor.start.remote(list(self._expected))
         node.since = time.monotonic()
         node.facts = node.task = node.ping = None
@@ -305,90 +322,22 @@ def ray_nodes(
     where: str,
     files: Sequence[str | os.PathLike[str]],
     max_concurrent_calls: int | None = None,
+    call_seconds: float | None = None,
 ) -> Iterator[RayNodes]:
     """The nodes for a `with` block.
 
     Args:
-      where: `local:N` for N nodes on this machine, in a Ray of their own that ends with the block;
-        or the address of a Ray cluster, with a node on each of its machines.
+      where: See `ray_cluster.connected`.
       files: See `RayNodes`.
       max_concurrent_calls: See `RayNodes`.
+      call_seconds: See `RayNodes`.
 
     Raises:
       ConfigurationError: If Ray is not installed or not there, or a node misses a file.
     """
-    check(where)
-    local = parse(where)
-    # Otherwise Ray would pack up this folder and install it anew for each node.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    if not local:
-        _reach(where)
-    elif "ray" not in sys.modules:
-        # Nobody else, not even on this machine, may run anything here. Ray reads it once.
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    import ray
-
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if local:
-        options |= {
-            "address": "local",
-            "num_cpus": local,
-            "include_dashboard": False,
-            "_node_ip_address": "127.0.0.1",
-        }
-    else:
-        options["address"] = where
-    on_sigterm = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(**options)
-    except Exception as error:  # Ray raises many kinds.
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        what = "start" if local else "answer"
-        raise ConfigurationError(f"--ray={where}: Ray did not {what} ({first})") from error
-    signal.signal(signal.SIGTERM, on_sigterm)  # Ray has set its own.
-    try:
-        nodes = RayNodes(local or 1, files, max_concurrent_calls)
+    with ray_cluster.connected(where) as per_machine:
+        nodes = RayNodes(per_machine, files, max_concurrent_calls, call_seconds)
         try:
             yield nodes
         finally:
             nodes.close()
-    finally:
-        ray.shutdown()
-
-
-def check(where: str) -> None:
-    """Complains about what can be seen to be wrong before anything starts.
-
-    Raises:
-      ConfigurationError: See `parse`; or if Ray is not installed.
-    """
-    parse(where)
-    if importlib.util.find_spec("ray") is None:
-        raise ConfigurationError(f"--ray={where} needs the extra of that name: uv sync --extra ray")
-
-
-def _reach(where: str) -> None:
-    """Complains where nothing listens: Ray itself would wait for minutes."""
-    host, _, port = where.removeprefix("ray://").rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
-    except OSError as error:
-        raise ConfigurationError(f"--ray={where}: nothing answers there ({error})") from error
-
-
-def parse(where: str) -> int:
-    """N of `local:N`; 0 for an address.
-
-    Raises:
-      ConfigurationError: If it is neither.
-    """
-    host, _, number = where.rpartition(":")
-    if not host or not number.isdecimal() or int(number) < 1:
-        raise ConfigurationError(
-            "--ray takes local:N with N nodes, at least 1, or the address of a Ray cluster such as "
-            f"10.0.0.1:6379; got {where!r}"
-        )
-    return int(number) if host == "local" else 0

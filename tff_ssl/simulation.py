@@ -18,6 +18,7 @@ from tff_ssl.errors import TrainingError
 from tff_ssl.faults import Faults, Reports
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
+from tff_ssl.sliced_rounds import LearningRound, MemoryRound
 
 # Cohorts that vary in size are filled up to a multiple of this; see `cohort.fold`.
 _GROUPS = 8
@@ -56,7 +57,7 @@ class LearningProcessSimulation:
         faults: Faults | None = None,
         cohorts_vary: bool = False,
         epsilon: Callable[[int], float] | None = None,
-        next_round: Callable[..., Any] | None = None,
+        next_round: LearningRound | None = None,
     ):
         """Joins the parts.
 
@@ -74,11 +75,13 @@ class LearningProcessSimulation:
           faults: Which clients drop out, and how many may; none and half of them by default.
           cohorts_vary: Whether cohorts differ in size.
           epsilon: Rounds -> the privacy that they cost, a metric.
-          next_round: A `sliced_rounds.LearningRound`, where rounds are cut into slices.
+          next_round: Where rounds are cut into slices.
         """
         compose = tff.simulation.compose_dataset_computation_with_learning_process
         self._process = compose(group_data, process)
-        self._stages = [compose(group_data, stage) for stage in stages]
+        self._stages = [compose(group_data, stage).next for stage in stages]
+        if next_round and stages:
+            self._stages = next_round.stages
         self._faults = faults or Faults()
         self._multiple = _GROUPS if cohorts_vary or self._faults.dropout else 1
         self._epsilon = epsilon
@@ -125,7 +128,7 @@ class LearningProcessSimulation:
 
     def _folded_round(self, state: Any, reports: Reports, groups: int) -> Any:
         in_parts = self._stages and self._faults.dropout
-        rounds = [stage.next for stage in self._stages] if in_parts else [self._next]
+        rounds = self._stages if in_parts else [self._next]
         reporting = [reports.first, reports.last] if in_parts else [reports.last]
         for next_round, clients in zip(rounds, reporting, strict=True):
             folded = cohort.fold(clients, min(groups, len(clients)), self._multiple)
@@ -168,7 +171,7 @@ class ClientMemorySimulation:
         bytes_per_client: int = 0,
         *,
         faults: Faults | None = None,
-        next_round: Callable[..., Any] | None = None,
+        next_round: MemoryRound | None = None,
     ):
         """Joins the parts.
 
@@ -181,7 +184,7 @@ class ClientMemorySimulation:
           folder: Of the run: `client_states/` and `client_metrics.csv` are written there.
           bytes_per_client: What a client receives and sends in a round.
           faults: Which clients drop out, and how many may; none and half of them by default.
-          next_round: A `sliced_rounds.MemoryRound`, where rounds are cut into slices.
+          next_round: Where rounds are cut into slices.
         """
         self._faults = faults or Faults()
         self._computations = computations

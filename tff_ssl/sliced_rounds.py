@@ -7,8 +7,9 @@ so the weights do not depend, to the last bit, on how many nodes work, which of 
 and whether some of it has to be done again. Where each client (or group of them) is a slice, the
 weights are those of the round that is not cut, which adds up its clients one after the other.
 
-A round of two stages is two such rounds on the same slices. Clients with memory get their states as
-bytes with their slice, and send the new ones back, so that a slice can be done again.
+A round of two stages is two such rounds. Clients with memory get their states as bytes with their
+slice, and send the new ones back, so that a slice can be done again. `sliced_training` does so for
+clients that train models of their own.
 """
 
 import collections
@@ -28,6 +29,8 @@ from tensorflow_federated.proto.v0 import computation_pb2
 from tff_ssl import client_states
 from tff_ssl.algorithms.client_memory import ClientMemory
 from tff_ssl.cohort import Cohort
+
+_WRITTEN = (".new", ".metrics")  # By a client, beside its state.
 
 
 class Slice(NamedTuple):
@@ -56,16 +59,30 @@ class Partial(NamedTuple):
     metrics: Sequence[bytes] | None = None
 
 
+class WithFiles(NamedTuple):
+    """A server's state of which a part is files on the node: (value, path, ...) to `program`.
+
+    TFF's worker reads files many times faster than it takes tensors.
+
+    Attributes:
+      value: What is no file.
+      contents: Of each file.
+    """
+
+    value: Any
+    contents: Sequence[bytes]
+
+
 class Nodes(Protocol):
     """Where slices are worked on: this process, or `ray_nodes.RayNodes`."""
 
     def work_on(
-        self, up_to_merge: bytes, state: Any, slices: Sequence[Slice], work: Sequence[int]
+        self, programs: Sequence[bytes], state: Any, slices: Sequence[Slice], work: Sequence[int]
     ) -> list[Partial]:
         """The results of `work_on_slice` for all slices, in their order.
 
         Args:
-          up_to_merge: Serialized; the same object in each round.
+          programs: Of each slice, serialized; the same objects in each round.
           state: The server's.
           slices: The slices.
           work: What each of them takes, in any unit.
@@ -100,28 +117,35 @@ def deserialize(content: bytes) -> tff.framework.ConcreteComputation:
 
 
 def work_on_slice(
-    up_to_merge: tff.framework.ConcreteComputation, state: Any, part: Slice
+    program: tff.framework.ConcreteComputation,
+    state: Any,
+    part: Slice,
+    scratch: str | None = None,
 ) -> Partial:
     """A node's work.
 
     Args:
-      up_to_merge: Of the round.
+      program: (state@SERVER, clients@CLIENTS) -> sums; of clients with states, of `ClientFiles`.
       state: The server's.
       part: The slice.
+      scratch: Folder for the clients' files; the system's own for such things if None.
     """
     if part.states is None:
-        return Partial(_without_classes(up_to_merge(state, list(part.groups))))
-    with tempfile.TemporaryDirectory(prefix="tff_ssl_states_") as name:
+        return Partial(_without_classes(program(state, list(part.groups))))
+    with tempfile.TemporaryDirectory(prefix="tff_ssl_states_", dir=scratch) as name:
         folder = pathlib.Path(name)
+        if isinstance(state, WithFiles):
+            paths = [folder / f"server{k}" for k in range(len(state.contents))]
+            for path, content in zip(paths, state.contents, strict=True):
+                path.write_bytes(content)
+            state = (state.value, *map(str, paths))
         clients = []
         for k, (indices, content) in enumerate(zip(part.groups, part.states, strict=True)):
             (folder / f"{k}").write_bytes(content)
-            paths = (str(folder / f"{k}{suffix}") for suffix in ("", ".new", ".metrics"))
-            clients.append((*paths, indices))
-        sums = _without_classes(up_to_merge(state, clients))
+            clients.append((*(str(folder / f"{k}{end}") for end in ("", *_WRITTEN)), indices))
+        sums = _without_classes(program(state, clients))
         new, metrics = (
-            [(folder / f"{k}{suffix}").read_bytes() for k in range(len(clients))]
-            for suffix in (".new", ".metrics")
+            [(folder / f"{k}{end}").read_bytes() for k in range(len(clients))] for end in _WRITTEN
         )
     return Partial(sums, new, metrics)
 
@@ -136,27 +160,65 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, tff.structure.Struct) else value
 
 
-class _Stage:
-    """A computation (state@SERVER, clients@CLIENTS) -> (state@SERVER, metrics@SERVER), cut."""
+class Stage:
+    """A computation (state@SERVER, clients@CLIENTS) -> (state@SERVER, metrics@SERVER), cut.
+
+    Attributes:
+      program: `up_to_merge`, for `Nodes.work_on`.
+    """
 
     def __init__(self, computation: tff.Computation):
         form = tff.backends.native.compile_to_mergeable_comp_form(computation)
         self._merge, self._after_merge = form.merge, form.after_merge
-        self._up_to_merge = serialize(form.up_to_merge)
+        self.program = serialize(form.up_to_merge)
 
-    def run(
-        self, nodes: Nodes, state: Any, slices: Sequence[Slice], work: Sequence[int]
-    ) -> tuple[Any, Any, list[Partial]]:
-        """State and metrics after it, and the slices' results."""
-        partials = nodes.work_on(self._up_to_merge, state, slices, work)
+    def finish(self, state: Any, partials: Sequence[Partial]) -> tuple[Any, Any]:
+        """State and metrics after it.
+
+        Args:
+          state: The server's, before it.
+          partials: Of all slices, in their order.
+        """
         merged = functools.reduce(self._merge, (partial.sums for partial in partials))
         # The server's part alone: there is nothing left to do for clients.
         after, metrics = self._after_merge([state, []], merged)
-        return after, metrics, partials
+        return after, metrics
+
+
+class Cutter:
+    """Cuts cohorts by the examples of their clients."""
+
+    def __init__(self, client_sizes: npt.NDArray[np.int64], slices: int):
+        """Takes what it cuts by.
+
+        Args:
+          client_sizes: Number of examples of each client.
+          slices: How many slices at most; see `cut`.
+        """
+        self._sizes, self._slices = client_sizes, slices
+
+    def __call__(
+        self, groups: Sequence[Cohort], to_read: Sequence[str] | None = None
+    ) -> tuple[list[Slice], list[int]]:
+        """The slices, and the work of each.
+
+        Args:
+          groups: Clients that are worked on at once.
+          to_read: Where their states are, if they have memory.
+        """
+        work = [max(int(self._sizes[group].sum()), 1) for group in groups]  # Some have no clients.
+        cuts = cut(work, self._slices)
+        contents = None if to_read is None else [pathlib.Path(p).read_bytes() for p in to_read]
+        parts = [Slice(groups[where], contents and contents[where]) for where in cuts]
+        return parts, [sum(work[where]) for where in cuts]
 
 
 class LearningRound:
-    """`next` of an algorithm without client memory: (state, groups) -> state and metrics."""
+    """`next` of an algorithm without client memory: (state, groups) -> state and metrics.
+
+    Attributes:
+      stages: The same of each of its stages alone, whose clients may be others.
+    """
 
     def __init__(
         self,
@@ -177,20 +239,26 @@ class LearningRound:
         """
         processes = getattr(computations, "stages", {"round": computations.process}).values()
         compose = tff.simulation.compose_dataset_computation_with_learning_process
-        self._stages = [_Stage(compose(group_data, process).next) for process in processes]
-        self._sizes, self._slices, self._nodes = client_sizes, slices, nodes
+        self.stages = [
+            functools.partial(self._run, Stage(compose(group_data, process).next))
+            for process in processes
+        ]
+        self._cut, self._nodes = Cutter(client_sizes, slices), nodes
 
     def __call__(
         self, state: Any, groups: Sequence[Cohort]
     ) -> tff.learning.templates.LearningProcessOutput:
-        work = [int(self._sizes[group].sum()) for group in groups]
-        cuts = cut(work, self._slices)
-        parts = [Slice(groups[where]) for where in cuts]
-        for stage in self._stages:
-            state, metrics, _ = stage.run(
-                self._nodes, state, parts, [sum(work[where]) for where in cuts]
-            )
-        return tff.learning.templates.LearningProcessOutput(state, metrics)
+        for stage in self.stages:
+            output = stage(state, groups)
+            state = output.state
+        return output
+
+    def _run(
+        self, stage: Stage, state: Any, groups: Sequence[Cohort]
+    ) -> tff.learning.templates.LearningProcessOutput:
+        parts, work = self._cut(groups)
+        partials = self._nodes.work_on([stage.program] * len(parts), state, parts, work)
+        return tff.learning.templates.LearningProcessOutput(*stage.finish(state, partials))
 
 
 class MemoryRound:
@@ -206,10 +274,18 @@ class MemoryRound:
     ):
         """As `LearningRound`'s."""
         process_next = computations.process.next
-        metrics_type = process_next.type_signature.result.client_metrics.member
-        self._metrics_specs = tff.types.type_to_tf_tensor_specs(metrics_type)
-        self._stage = _Stage(_round_with_files(process_next, group_data))
-        self._sizes, self._slices, self._nodes = client_sizes, slices, nodes
+        server_type, states_type, _ = process_next.type_signature.parameter
+        metrics_type = process_next.type_signature.result.client_metrics
+        files = ClientFiles(states_type.member, metrics_type.member, group_data)
+
+        @tff.federated_computation(server_type, files.type)
+        def next_round(server, clients):
+            output = process_next(server, *files.read(clients))
+            written = files.write(clients, output.client_states, output.client_metrics)
+            return output.state, tff.federated_zip((output.metrics, written))
+
+        self._files, self._stage = files, Stage(next_round)
+        self._cut, self._nodes = Cutter(client_sizes, slices), nodes
 
     def __call__(
         self,
@@ -219,45 +295,54 @@ class MemoryRound:
         groups: Sequence[Cohort],
     ) -> tuple[Any, Any, list[Any], int]:
         """The server's state, its metrics, the clients' metrics, bytes written."""
-        work = [int(self._sizes[group].sum()) for group in groups]
-        cuts = cut(work, self._slices)
-        contents = [pathlib.Path(path).read_bytes() for path in to_read]
-        parts = [Slice(groups[where], contents[where]) for where in cuts]
-        server, (metrics, *_), partials = self._stage.run(
-            self._nodes, server, parts, [sum(work[where]) for where in cuts]
-        )
-        states = [content for partial in partials for content in partial.states or ()]
-        for path, content in zip(to_write, states, strict=True):
-            pathlib.Path(path).write_bytes(content)
-        client_metrics = [
+        parts, work = self._cut(groups, to_read)
+        partials = self._nodes.work_on([self._stage.program] * len(parts), server, parts, work)
+        server, (metrics, _) = self._stage.finish(server, partials)
+        written = write_states(to_write, partials)
+        return server, metrics, self._files.metrics(partials), written
+
+
+class ClientFiles:
+    """Clients whose states and metrics are files on the node, and whose examples it reads by index.
+
+    Attributes:
+      type: Of such clients, for a computation that uses `read` and `write`.
+    """
+
+    def __init__(self, state_type: tff.Type, metrics_type: tff.Type, group_data: tff.Computation):
+        """Takes the types of a client's state and of its metrics, and its examples."""
+        self._metrics_specs = tff.types.type_to_tf_tensor_specs(metrics_type)
+        self._read, self._write = client_states.reader_and_writer(state_type)
+        _, self._write_metrics = client_states.reader_and_writer(metrics_type)
+        self._group_data = group_data
+        paths = dict.fromkeys(("read", "write", "metrics"), np.str_)
+        indices = group_data.type_signature.parameter
+        client_type = collections.OrderedDict(**paths, indices=indices)
+        self.type = tff.types.FederatedType(client_type, tff.CLIENTS)
+
+    def read(self, clients: tff.Value) -> tuple[tff.Value, tff.Value]:
+        """Their states and their examples."""
+        states = tff.federated_map(self._read, clients.read)
+        return states, tff.federated_map(self._group_data, clients.indices)
+
+    def write(self, clients: tff.Value, states: tff.Value, metrics: tff.Value) -> tff.Value:
+        """Writes new states and metrics; at the server, how many bytes they are."""
+        written = tff.federated_map(self._write, (clients.write, states))
+        noted = tff.federated_map(self._write_metrics, (clients.metrics, metrics))
+        return tff.federated_zip((tff.federated_sum(written), tff.federated_sum(noted)))
+
+    def metrics(self, partials: Sequence[Partial]) -> list[Any]:
+        """The metrics of all clients, in their order."""
+        return [
             tree.map_structure(np.asarray, client_states.from_bytes(content, self._metrics_specs))
             for partial in partials
             for content in partial.metrics or ()
         ]
-        return server, metrics, client_metrics, sum(map(len, states))
 
 
-def _round_with_files(process_next: tff.Computation, group_data: tff.Computation):
-    """The round of clients with memory, whose states and metrics are files on the node.
-
-    As `client_states.round_with_stored_states`, with the clients' metrics beside their states and
-    their examples read by index.
-    """
-    server_type, states_type, _ = process_next.type_signature.parameter
-    read, write = client_states.reader_and_writer(states_type.member)
-    metrics_type = process_next.type_signature.result.client_metrics.member
-    _, write_metrics = client_states.reader_and_writer(metrics_type)
-    client_type = collections.OrderedDict(
-        read=np.str_, write=np.str_, metrics=np.str_, indices=group_data.type_signature.parameter
-    )
-
-    @tff.federated_computation(server_type, tff.types.FederatedType(client_type, tff.CLIENTS))
-    def next_round(server, clients):
-        states = tff.federated_map(read, clients.read)
-        output = process_next(server, states, tff.federated_map(group_data, clients.indices))
-        written = tff.federated_map(write, (clients.write, output.client_states))
-        noted = tff.federated_map(write_metrics, (clients.metrics, output.client_metrics))
-        sums = tff.federated_sum(written), tff.federated_sum(noted)
-        return output.state, tff.federated_zip((output.metrics, *sums))
-
-    return next_round
+def write_states(paths: Sequence[str], partials: Sequence[Partial]) -> int:
+    """Writes all clients' new states, in their order; the number of bytes."""
+    states = [content for partial in partials for content in partial.states or ()]
+    for path, content in zip(paths, states, strict=True):
+        pathlib.Path(path).write_bytes(content)
+    return sum(map(len, states))

@@ -7,7 +7,8 @@ Run as a script by `tff_ssl.execution`, with the standard library alone, so that
 TFF's worker listens on all network interfaces, without authentication, and runs any graph it is
 sent. Here it gets a network of its own (Linux user and network namespaces, no root needed), and a
 UNIX socket that only this user can open is forwarded to it. The worker ends with this process, and
-this process ends when its standard input, held by the owner, closes.
+this process ends when its standard input, held by the owner, closes. The folder of SOCKET is its
+own: it is deleted at the end, with all that the owner has put there.
 
 Prints one line when the worker answers: `ready`, with its TCP port where `open`; or `failed` and
 the reason.
@@ -17,6 +18,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -156,9 +158,7 @@ def main(path: str, mode: str, binary: str, flags: list[str]) -> int:
     signal.sigwait({signal.SIGTERM})
     worker.kill()
     worker.wait()
-    with contextlib.suppress(OSError):
-        os.unlink(path)
-        os.rmdir(os.path.dirname(path))
+    shutil.rmtree(os.path.dirname(path), ignore_errors=True)
     return 0
 
 
