@@ -98,7 +98,7 @@ def test_the_worker_never_outlives_the_program(end, signal_number, code):
     if signal_number is not None:
         process.send_signal(signal_number)
     # Reading to the end of the pipe would hang if the worker held it open.
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == code
     assert wait_until_gone(*pids)
     time.sleep(0.2)
@@ -111,7 +111,7 @@ def test_the_worker_ends_when_its_relay_is_killed():
     os.kill(relay, signal.SIGKILL)
     assert wait_until_gone(worker)
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
 
 
 @tff.tensorflow.computation(np.int32)
