@@ -80,13 +80,11 @@ def _run_all(
                     flush=True,
                 )
                 _write_report(experiment, folder)
-        except KeyboardInterrupt:
+        except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
-            _interrupt()  # They save their states, to go on with next time.
-            raise
-        except BaseException:
-            # Another cell's run is not lost with this one: it ends first.
-            pool.shutdown(wait=False, cancel_futures=True)
+            # Told to end, they save their states. After a failure, other cells' runs end first.
+            if isinstance(error, KeyboardInterrupt):
+                _interrupt()
             raise
 
 
