@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 import launch.flags
-from launch import app
+from launch import app, flower_process
 
 launch.flags.define_common_flags()
 flags.DEFINE_list("splits", ["512x1", "128x4", "32x16"], "CLIENTSxSAMPLES of the rounds measured.")
@@ -25,6 +25,18 @@ flags.DEFINE_list(
     "of several local steps; memory, rounds of clients with memory, a ResNet-18 each; hetero, "
     "Hetero-SSFL's aggregation of 20 clients' representations of 5000 images; ray, rounds on two "
     "nodes against none, and against one where clients are slow (needs the extra `ray`).",
+)
+flags.DEFINE_enum(
+    "peer",
+    None,
+    ["flower"],
+    "Measure rounds of FedAvg with SimCLR in another framework too, in turn with the same in ours; "
+    "of --parts, then only those that are named.",
+)
+flags.DEFINE_string(
+    "peer_python",
+    flower_process.PYTHON,
+    "Python interpreter of --peer, whose environment has launch/peers/flower_requirements.txt.",
 )
 flags.DEFINE_integer(
     "repetitions", 5, "Timed steps of each program, after one to warm up.", lower_bound=1
@@ -68,7 +80,7 @@ _LOCAL_WORK = (
 
 
 def main() -> None:
-    from launch import measure, measure_nodes, run_folder
+    from launch import measure, measure_nodes, measure_peer, run_folder
     from tff_ssl import ray_cluster
     from tff_ssl.errors import ConfigurationError
 
@@ -77,8 +89,11 @@ def main() -> None:
     unknown = set(args.parts) - set(_PARTS)
     if unknown:
         raise ConfigurationError(f"--parts takes {', '.join(_PARTS)}; got {sorted(unknown)}")
-    if "ray" in args.parts:
+    parts = args.parts if args["parts"].present or not args.peer else []
+    if "ray" in parts:
         ray_cluster.check("local:2")
+    if args.peer:
+        flower_process.check(args.peer_python)
     folder = measure.output_folder(args.output_dir)
     print(
         f"small ResNet, 32x32x3, projector 3 x {args.projection}, views byol_no_blur; "
@@ -93,17 +108,19 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory(prefix="tff_ssl_benchmark_") as scratch:
         for algorithm, objective in (("dcco", "cco"), ("fedavg", "nt_xent")):
-            if algorithm in args.parts:
+            if algorithm in parts:
                 step, rounds = _measure_rounds(algorithm, objective, splits, scratch, args)
                 results["centralized"] = results["centralized"] or step
                 results["rounds"] += rounds
         results["local_steps"] = [
-            _measure_steps(work, scratch, args) for work in _LOCAL_WORK if work.part in args.parts
+            _measure_steps(work, scratch, args) for work in _LOCAL_WORK if work.part in parts
         ]
-        if "hetero" in args.parts:
+        if "hetero" in parts:
             results["aggregation"] = _measure_aggregation(scratch, args)
-        if "ray" in args.parts:
+        if "ray" in parts:
             results["ray"] = measure_nodes.compare(args, scratch)
+        if args.peer:
+            results["peer"] = measure_peer.compare(args, scratch)
     run_folder.write_json(folder / "benchmark.json", results)
     _print(results)
     print(f"\nwritten to {folder / 'benchmark.json'}")
@@ -242,6 +259,8 @@ def _ratio(seconds: list[float], baseline: list[float]) -> float:
 
 
 def _print(results: dict[str, Any]) -> None:
+    from launch import measure_peer
+
     if results["rounds"]:
         step = results["centralized"]
         print(f"\n{'':36}{'seconds':>10}{'ratio':>8}{'peak MB':>10}{'MB down':>9}{'MB up':>9}")
@@ -269,6 +288,8 @@ def _print(results: dict[str, Any]) -> None:
         )
     for row in results.get("ray", []):
         print(f"{row['name']:36}{row['seconds']:10.2f}{row['ratio']:8.2f}")
+    if "peer" in results:
+        print(measure_peer.describe(results["peer"]))
 
 
 if __name__ == "__main__":

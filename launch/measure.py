@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import psutil
@@ -29,12 +29,20 @@ def output_folder(flag: str | None, script: str = "benchmark") -> pathlib.Path:
     return folder
 
 
+class Program(Protocol):
+    """What is measured."""
+
+    def step(self) -> float:
+        """Performs a step; its seconds."""
+
+
 class Child:
     """A process that performs one step whenever it is asked to.
 
     Attributes:
       facts: What its first step yields.
       first_seconds: From the start of the process to the end of its first step.
+      pid: Its own.
     """
 
     def __init__(self, program: Callable[..., Generator[Any, None, None]], *arguments: Any):
@@ -44,7 +52,8 @@ class Child:
         start = time.monotonic()
         self._process.start()
         theirs.close()
-        self._watch = _MemoryWatch(self._process.pid)
+        self.pid = self._process.pid or 0
+        self._watch = MemoryWatch(self.pid)
         self.facts = self._pipe.recv()
         self.first_seconds = time.monotonic() - start
 
@@ -59,7 +68,7 @@ class Child:
 
     def rss_mb(self) -> float:
         """Memory held now."""
-        return _tree_rss(self._process.pid) / _MEGABYTE
+        return _tree_rss(self.pid) / _MEGABYTE
 
     def close(self) -> None:
         """Ends the process."""
@@ -82,10 +91,10 @@ def _serve(
         steps.close()
 
 
-class _MemoryWatch:
+class MemoryWatch:
     """Samples the resident memory of a process and its children."""
 
-    def __init__(self, pid: int | None):
+    def __init__(self, pid: int):
         self.peak = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(pid,), daemon=True)
@@ -145,7 +154,7 @@ def flatness(
     return result
 
 
-def _tree_rss(pid: int | None) -> int:
+def _tree_rss(pid: int) -> int:
     try:
         process = psutil.Process(pid)
         tree = [process, *process.children(recursive=True)]
@@ -161,7 +170,7 @@ def _rss(process: psutil.Process) -> int:
         return 0
 
 
-def in_turn(programs: dict[str, Child], repetitions: int) -> dict[str, list[float]]:
+def in_turn(programs: Mapping[str, Program], repetitions: int) -> dict[str, list[float]]:
     """Seconds of each program's steps; the programs take turns."""
     seconds: dict[str, list[float]] = {name: [] for name in programs}
     for child in programs.values():

@@ -1,0 +1,55 @@
+"""The benchmark's client in Flower; a module, so that Ray's processes import it once."""
+
+import functools
+import json
+from typing import Any
+
+import numpy as np
+import torch
+import torch_simclr
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """A client's local steps from the server's weights on its own images."""
+    config = message.content["config"]
+    settings = json.loads(config["settings"])
+    torch.set_num_threads(settings["threads"])
+    model = build_model(config["settings"])
+    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    count, client = settings["samples"], context.node_config["partition-id"]
+    own = np.array(_images(settings["images"])[client * count : (client + 1) * count])
+    loss = torch_simclr.local_steps(
+        model,
+        torch.from_numpy(own),
+        torch_simclr.Views(**settings["views"]),
+        steps=settings["steps"],
+        batch_size=settings["batch_size"],
+        learning_rate=settings["learning_rate"],
+        temperature=settings["temperature"],
+        seed=config["server-round"] * settings["clients"] + client,
+    )
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord(model.state_dict()),
+            "metrics": MetricRecord({"loss": loss, "num-examples": count}),
+        }
+    )
+    return Message(content, reply_to=message)
+
+
+@functools.cache
+def build_model(settings: str) -> Any:
+    """The model of the settings (JSON); a process keeps it."""
+    model = torch_simclr.SimCLR(**json.loads(settings)["model"])
+    return model.to(memory_format=torch.channels_last)
+
+
+@functools.cache
+def _images(path: str) -> np.ndarray:
+    """All clients' images; only those that are looked at are read."""
+    return np.load(path, mmap_mode="r")
