@@ -40,14 +40,21 @@ def build_program():
         ones = tff.federated_broadcast(number)
         return tff.federated_zip((tff.federated_sum(found), tff.federated_sum(ones)))
 
-    return sliced_rounds.serialize(program)
+    return sliced_rounds.serialize(sliced_rounds.with_files(program))
 
 
 @pytest.fixture
 def actor():
-    running = ray_actor.Actor(None, call_seconds=4.0)
+    running = ray_actor.Actor((0, 1), None, call_seconds=4.0)
     yield running
     running.close()
+
+
+ONE = sliced_rounds.to_bytes(np.int64(1))
+
+
+def sums(tens, ones):
+    return sliced_rounds.to_bytes((np.int64(tens), np.int64(ones)))
 
 
 def of(*clients):
@@ -60,18 +67,18 @@ def test_bad_clients_are_reported_and_the_node_goes_on(actor):
     facts = actor.start([__file__])
     assert facts.pid == os.getpid()
     assert facts.digests == {__file__: ray_actor.digest(__file__)}
-    assert actor.work(program, np.int64(1), of(2, 3)).sums == (50, 2)
-    failed = actor.work(program, np.int64(1), of(2, FAILS))
+    assert actor.work(program, ONE, of(2, 3)).sums == sums(50, 2)
+    failed = actor.work(program, ONE, of(2, FAILS))
     assert isinstance(failed, ClientFailedError)
     assert "no battery" in str(failed)
     assert len(str(failed).splitlines()) == 1
     actor.ping()
-    late = actor.work(program, np.int64(1), of(2, HANGS))
+    late = actor.work(program, ONE, of(2, HANGS))
     assert isinstance(late, ClientFailedError)
     assert "longer than 4 s" in str(late)
     assert not psutil.pid_exists(facts.worker_pid)  # It would count on.
     actor.ping()
-    assert actor.work(program, np.int64(1), of(4)).sums == (40, 1)
+    assert actor.work(program, ONE, of(4)).sums == sums(40, 1)
 
 
 class EndedError(Exception):
@@ -92,4 +99,4 @@ def test_a_node_whose_worker_is_gone_ends_before_its_next_slice(actor, monkeypat
     with pytest.raises(EndedError):
         actor.ping()
     with pytest.raises(EndedError):  # Its states can be written nowhere.
-        actor.work(build_program(), np.int64(1), of(2)._replace(states=[b"state"]))
+        actor.work(build_program(), ONE, of(2)._replace(states=[b"state"]))

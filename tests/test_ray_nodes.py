@@ -12,7 +12,7 @@ import psutil
 import pytest
 import tensorflow_federated as tff
 
-from tests.test_ray_actor import FAILS, build_program
+from tests.test_ray_actor import FAILS, ONE, build_program, sums
 from tests.test_sliced_rounds import (
     assert_same_run,
     build,
@@ -116,13 +116,22 @@ def test_two_nodes_equal_this_machine_alone(
 
 @needs_ray
 @pytest.mark.slow
+def test_nodes_of_one_machine_share_its_cores(nodes):
+    workers = [psutil.Process(facts.worker_pid).children()[0] for facts in nodes.facts()]
+    first, second = (set(worker.cpu_affinity()) for worker in workers)
+    assert first | second == set(psutil.Process().cpu_affinity())
+    assert not first & second or len(first | second) < len(workers)
+
+
+@needs_ray
+@pytest.mark.slow
 def test_files_are_compared_on_each_node(nodes, tmp_path):
     path = tmp_path / "clients"
     path.write_text("images")
     facts = nodes.facts()[0]._replace(host="far", digests={str(path): None})
     here = ray_nodes.RayNodes.__new__(ray_nodes.RayNodes)
     here._expected = {str(path): ray_nodes.digest(str(path))}
-    node = ray_nodes._Node("7", "machine")
+    node = ray_nodes._Node("7", "machine", 0)
     with pytest.raises(ConfigurationError, match=rf"^node 7 \(far\) has no {path}: copy"):
         here._accept(node, facts, at_start=True)
     facts.digests[str(path)] = "another"
@@ -226,10 +235,10 @@ def test_a_client_that_fails_is_left_out_and_no_node_is_lost(nodes):
 
     def run(clients):
         slices = [Slice([np.array([client])]) for client in clients]
-        return nodes.work_on([program] * len(slices), np.int64(1), slices, [1] * len(slices))
+        return nodes.work_on([program] * len(slices), ONE, slices, [1] * len(slices))
 
     found, failed = faults.Faults().run_without_failing(0, np.array([1, 2, FAILS, 3, 4]), run)
-    assert [partial.sums for partial in found] == [(10, 1), (20, 1), (30, 1), (40, 1)]
+    assert [partial.sums for partial in found] == [sums(tens, 1) for tens in (10, 20, 30, 40)]
     assert failed.tolist() == [FAILS]
     assert (len(nodes), nodes.restarts) == (2, before)
 

@@ -195,9 +195,14 @@ def _specs_of(state: Any) -> Any:
     return tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), state)
 
 
+def to_bytes(state: Any) -> bytes:
+    """A state as the content of its file."""
+    return _to_bytes(tf.nest.map_structure(tf.convert_to_tensor, state)).numpy()
+
+
 def write_state(path: str, state: Any) -> None:
     """Writes a state to a file, as `ClientStates.write` does."""
-    tf.io.write_file(path, _to_bytes(tf.nest.map_structure(tf.convert_to_tensor, state)))
+    pathlib.Path(path).write_bytes(to_bytes(state))
 
 
 def _to_bytes(state: Any) -> tf.Tensor:
@@ -225,7 +230,9 @@ def from_bytes(content: tf.Tensor | bytes, specs: Any) -> Any:
     flat, start = [], 0
     for spec in tf.nest.flatten(specs):
         size = spec.shape.num_elements() * spec.dtype.size
-        part = tf.reshape(raw[start : start + size], [*spec.shape, spec.dtype.size])
+        # The dimension of a value's bytes is there only where they are several.
+        of_bytes = [spec.dtype.size] if spec.dtype.size > 1 else []
+        part = tf.reshape(raw[start : start + size], [*spec.shape, *of_bytes])
         flat.append(tf.ensure_shape(tf.bitcast(part, spec.dtype), spec.shape))
         start += size
     return tf.nest.pack_sequence_as(specs, flat)

@@ -195,13 +195,13 @@ class HeteroSimulation:
     def _train_on_nodes(
         self, round_number: int, kept: tuple[str, ...], groups: Sequence[Members]
     ) -> list[tuple[Any, list[Any]]]:
-        """As `_train_here`; the mean kernel and the RAD travel as the contents of their files."""
+        """As `_train_here`; nodes get the mean kernel and the RAD from here."""
         assert self._training is not None
-        kernel = self._images.with_name("mean_kernel")
-        self._write_kernel(str(kernel), kept)
-        content = kernel.read_bytes()
-        kernel.unlink()
-        return self._training(round_number, content, self._images.read_bytes(), groups)
+        path = self._images.with_name("mean_kernel")
+        self._write_kernel(str(path), kept)
+        kernel = tf.io.parse_tensor(path.read_bytes(), tf.float32)
+        path.unlink()
+        return self._training(round_number, kernel, self._rad, groups)
 
     def _bytes(self, client: int) -> int:
         of = self._computations.architectures[self._of(client)]

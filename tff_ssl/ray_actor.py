@@ -46,10 +46,28 @@ def digest(path: str) -> str | None:
     return hashed.hexdigest()
 
 
+def _take_share_of_cores(number: int, nodes: int) -> None:
+    """Otherwise each node's worker would have a thread for every core."""
+    if hasattr(os, "sched_setaffinity"):  # Linux.
+        mine = sorted(os.sched_getaffinity(0))[number::nodes]
+        if mine:
+            os.sched_setaffinity(0, mine)
+
+
 class Actor:
     """A node: what Ray runs in a process of its own."""
 
-    def __init__(self, max_concurrent_calls: int | None, call_seconds: float | None):
+    def __init__(
+        self, share: tuple[int, int], max_concurrent_calls: int | None, call_seconds: float | None
+    ):
+        """Starts the TFF worker.
+
+        Args:
+          share: (k, n): it is the k-th, from 0, of n nodes that share this machine's cores.
+          max_concurrent_calls: See `execution.LocalWorker`.
+          call_seconds: See `execution.LocalWorker`.
+        """
+        _take_share_of_cores(*share)
         # Here, in the main thread: the worker ends with the thread that starts it.
         self._worker = execution.LocalWorker(max_concurrent_calls, call_seconds=call_seconds)
         self._programs: dict[bytes, Any] = {}
@@ -68,7 +86,7 @@ class Actor:
         if not self._worker.answers(_WORKER_SECONDS):
             self._end()
 
-    def work(self, program: bytes, state: Any, part: Slice) -> Partial | ClientFailedError:
+    def work(self, program: bytes, state: bytes, part: Slice) -> Partial | ClientFailedError:
         """A slice's result; a failure of one of its clients is returned, for it may be borne."""
         key = hashlib.sha256(program).digest()
         if key not in self._programs:

@@ -37,6 +37,7 @@ class _Node:
 
     name: str
     machine: str
+    number: int  # On its machine.
     actor: Any = None
     starting: Any = None
     since: float = 0.0
@@ -108,7 +109,7 @@ class RayNodes:
         return [node.facts for node in self._nodes if node.facts is not None]
 
     def work_on(
-        self, programs: Sequence[bytes], state: Any, slices: Sequence[Slice], work: Sequence[int]
+        self, programs: Sequence[bytes], state: bytes, slices: Sequence[Slice], work: Sequence[int]
     ) -> list[Partial]:
         """See `sliced_rounds.Nodes`.
 
@@ -265,8 +266,8 @@ class RayNodes:
         known = {node.machine for node in self._nodes}
         self._nodes = [node for node in self._nodes if node.is_alive or node.machine in machines]
         for machine in sorted(machines - known):
-            for _ in range(self._per_machine):
-                node = _Node(str(len(self._nodes)), machine)
+            for number in range(self._per_machine):
+                node = _Node(str(len(self._nodes)), machine, number)
                 self._start(node)
                 self._nodes.append(node)
 
@@ -276,7 +277,8 @@ class RayNodes:
         )
         # One thread works, one answers.
         options = {"num_cpus": 1, "max_concurrency": 2, "scheduling_strategy": where}
-        node.actor = self._actor_class.options(**options).remote(*self._of_workers)
+        share = (node.number, self._per_machine)
+        node.actor = self._actor_class.options(**options).remote(share, *self._of_workers)
         node.starting = node.actor.start.remote(list(self._expected))
         node.since = time.monotonic()
         node.facts = node.task = node.ping = None

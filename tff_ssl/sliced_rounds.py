@@ -13,11 +13,12 @@ clients that train models of their own.
 """
 
 import collections
+import contextlib
 import functools
 import itertools
 import pathlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -49,41 +50,27 @@ class Partial(NamedTuple):
     """What the work on a slice gives.
 
     Attributes:
-      sums: What `up_to_merge` gives.
+      sums: What `up_to_merge` gives, as bytes.
       states: The clients' new states as bytes; None where clients have no memory.
       metrics: The clients' metrics as bytes; None where clients have no memory.
     """
 
-    sums: Any
+    sums: bytes
     states: Sequence[bytes] | None = None
     metrics: Sequence[bytes] | None = None
-
-
-class WithFiles(NamedTuple):
-    """A server's state of which a part is files on the node: (value, path, ...) to `program`.
-
-    TFF's worker reads files many times faster than it takes tensors.
-
-    Attributes:
-      value: What is no file.
-      contents: Of each file.
-    """
-
-    value: Any
-    contents: Sequence[bytes]
 
 
 class Nodes(Protocol):
     """Where slices are worked on: this process, or `ray_nodes.RayNodes`."""
 
     def work_on(
-        self, programs: Sequence[bytes], state: Any, slices: Sequence[Slice], work: Sequence[int]
+        self, programs: Sequence[bytes], state: bytes, slices: Sequence[Slice], work: Sequence[int]
     ) -> list[Partial]:
         """The results of `work_on_slice` for all slices, in their order.
 
         Args:
           programs: Of each slice, serialized; the same objects in each round.
-          state: The server's.
+          state: The server's; see `to_bytes`.
           slices: The slices.
           work: What each of them takes, in any unit.
         """
@@ -116,48 +103,95 @@ def deserialize(content: bytes) -> tff.framework.ConcreteComputation:
     return tff.framework.deserialize_computation(computation_pb2.Computation.FromString(content))
 
 
+def to_bytes(state: Any) -> bytes:
+    """A server's state as a node reads it."""
+    return client_states.to_bytes(_plain(state))
+
+
+def with_files(work: tff.Computation) -> tff.Computation:
+    """A node's program: its server's state and its sums are files.
+
+    TFF's worker reads files many times faster than it takes tensors, and the sums of a node are
+    bytes to everyone else.
+
+    Args:
+      work: (state@SERVER, clients@CLIENTS) -> sums@SERVER.
+
+    Returns:
+      (<path to read, path to write>@SERVER, clients@CLIENTS) -> number of bytes@SERVER.
+    """
+    state_type, clients_type = work.type_signature.parameter
+    read, _ = client_states.reader_and_writer(_plain_type(state_type.member))
+    sums_type = _plain_type(work.type_signature.result.member)
+    _, write = client_states.reader_and_writer(sums_type)
+
+    @tff.federated_computation(
+        tff.types.FederatedType((np.str_, np.str_), tff.SERVER), clients_type
+    )
+    def program(paths, clients):
+        sums = work(tff.federated_map(read, paths[0]), clients)
+        return tff.federated_map(write, tff.federated_zip((paths[1], sums)))
+
+    return program
+
+
 def work_on_slice(
     program: tff.framework.ConcreteComputation,
-    state: Any,
+    state: bytes,
     part: Slice,
     scratch: str | None = None,
 ) -> Partial:
     """A node's work.
 
     Args:
-      program: (state@SERVER, clients@CLIENTS) -> sums; of clients with states, of `ClientFiles`.
+      program: Of `with_files`; clients with states are those of `ClientFiles`.
       state: The server's.
       part: The slice.
-      scratch: Folder for the clients' files; the system's own for such things if None.
+      scratch: Folder for the files; the system's own for such things if None.
     """
-    if part.states is None:
-        return Partial(_without_classes(program(state, list(part.groups))))
-    with tempfile.TemporaryDirectory(prefix="tff_ssl_states_", dir=scratch) as name:
-        folder = pathlib.Path(name)
-        if isinstance(state, WithFiles):
-            paths = [folder / f"server{k}" for k in range(len(state.contents))]
-            for path, content in zip(paths, state.contents, strict=True):
-                path.write_bytes(content)
-            state = (state.value, *map(str, paths))
+    with _scratch_folder(scratch) as folder:
+        (folder / "server").write_bytes(state)
+        server = (str(folder / "server"), str(folder / "sums"))
+        if part.states is None:
+            program(server, list(part.groups))
+            return Partial((folder / "sums").read_bytes())
         clients = []
         for k, (indices, content) in enumerate(zip(part.groups, part.states, strict=True)):
             (folder / f"{k}").write_bytes(content)
             clients.append((*(str(folder / f"{k}{end}") for end in ("", *_WRITTEN)), indices))
-        sums = _without_classes(program(state, clients))
+        program(server, clients)
         new, metrics = (
             [(folder / f"{k}{end}").read_bytes() for k in range(len(clients))] for end in _WRITTEN
         )
-    return Partial(sums, new, metrics)
+        return Partial((folder / "sums").read_bytes(), new, metrics)
 
 
-def _without_classes(value: Any) -> Any:
-    """A value of TFF as nested tuples: it matches types by position."""
-    nested = tff.structure.from_container(value, recursive=True)
-    return _tuples(nested)
+@contextlib.contextmanager
+def _scratch_folder(where: str | None) -> Iterator[pathlib.Path]:
+    with tempfile.TemporaryDirectory(prefix="tff_ssl_slice_", dir=where) as name:
+        yield pathlib.Path(name)
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, tff.structure.Struct) else value
+def _plain_type(value_type: tff.Type) -> tff.Type:
+    """The type in ordered dicts and tuples alone: other classes have orders of their own."""
+    if not isinstance(value_type, tff.types.StructType):
+        return value_type
+    fields = [(name, _plain_type(field)) for name, field in tff.structure.iter_elements(value_type)]
+    if any(name for name, _ in fields):
+        return tff.types.to_type(collections.OrderedDict(fields))
+    return tff.types.to_type(tuple(field for _, field in fields))
+
+
+def _plain(value: Any) -> Any:
+    """A value of TFF in the containers of `_plain_type`."""
+    if not (isinstance(value, tff.structure.Struct) or tree.is_nested(value)):
+        return value
+    value = tff.structure.from_container(value)
+    if tff.structure.name_list(value):
+        return collections.OrderedDict(
+            (k, _plain(v)) for k, v in tff.structure.iter_elements(value)
+        )
+    return tuple(map(_plain, value))
 
 
 class Stage:
@@ -169,19 +203,49 @@ class Stage:
 
     def __init__(self, computation: tff.Computation):
         form = tff.backends.native.compile_to_mergeable_comp_form(computation)
-        self._merge, self._after_merge = form.merge, form.after_merge
-        self.program = serialize(form.up_to_merge)
+        self._form = form
+        self.program = serialize(with_files(form.up_to_merge))
+        self._after = functools.cache(self._compose_after)
 
-    def finish(self, state: Any, partials: Sequence[Partial]) -> tuple[Any, Any]:
+    def _compose_after(self, slices: int) -> tff.Computation:
+        """(state's path@SERVER, paths of sums@SERVER, no clients) -> state and metrics."""
+        arguments = self._form.after_merge.type_signature.parameter[0]
+        state_type, clients_type = arguments
+        sums_type = self._form.merge.type_signature.result
+        read_state, _ = client_states.reader_and_writer(_plain_type(state_type.member))
+        read_sums, _ = client_states.reader_and_writer(_plain_type(sums_type))
+        merge, after_merge = self._form.merge, self._form.after_merge
+
+        @tff.federated_computation(
+            tff.types.FederatedType(np.str_, tff.SERVER),
+            tff.types.FederatedType((np.str_,) * slices, tff.SERVER),
+            clients_type,
+        )
+        def after(state_path, paths, clients):
+            sums = [tff.federated_map(read_sums, paths[k]) for k in range(slices)]
+            merged = functools.reduce(
+                lambda a, b: tff.federated_map(merge, tff.federated_zip((a, b))), sums
+            )
+            return after_merge((tff.federated_map(read_state, state_path), clients), merged)
+
+        return after
+
+    def finish(self, state: bytes, partials: Sequence[Partial]) -> tuple[Any, Any]:
         """State and metrics after it.
 
         Args:
           state: The server's, before it.
           partials: Of all slices, in their order.
         """
-        merged = functools.reduce(self._merge, (partial.sums for partial in partials))
-        # The server's part alone: there is nothing left to do for clients.
-        after, metrics = self._after_merge([state, []], merged)
+        with _scratch_folder(None) as folder:
+            (folder / "server").write_bytes(state)
+            paths = [folder / f"sums{k}" for k in range(len(partials))]
+            for path, partial in zip(paths, partials, strict=True):
+                path.write_bytes(partial.sums)
+            # The server's part alone: there is nothing left to do for clients.
+            after, metrics = self._after(len(paths))(
+                str(folder / "server"), tuple(map(str, paths)), []
+            )
         return after, metrics
 
 
@@ -257,8 +321,9 @@ class LearningRound:
         self, stage: Stage, state: Any, groups: Sequence[Cohort]
     ) -> tff.learning.templates.LearningProcessOutput:
         parts, work = self._cut(groups)
-        partials = self._nodes.work_on([stage.program] * len(parts), state, parts, work)
-        return tff.learning.templates.LearningProcessOutput(*stage.finish(state, partials))
+        content = to_bytes(state)
+        partials = self._nodes.work_on([stage.program] * len(parts), content, parts, work)
+        return tff.learning.templates.LearningProcessOutput(*stage.finish(content, partials))
 
 
 class MemoryRound:
@@ -296,8 +361,9 @@ class MemoryRound:
     ) -> tuple[Any, Any, list[Any], int]:
         """The server's state, its metrics, the clients' metrics, bytes written."""
         parts, work = self._cut(groups, to_read)
-        partials = self._nodes.work_on([self._stage.program] * len(parts), server, parts, work)
-        server, (metrics, _) = self._stage.finish(server, partials)
+        content = to_bytes(server)
+        partials = self._nodes.work_on([self._stage.program] * len(parts), content, parts, work)
+        server, (metrics, _) = self._stage.finish(content, partials)
         written = write_states(to_write, partials)
         return server, metrics, self._files.metrics(partials), written
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import client_states
@@ -23,8 +22,9 @@ from tff_ssl.sliced_rounds import (
     Cutter,
     Nodes,
     Stage,
-    WithFiles,
     serialize,
+    to_bytes,
+    with_files,
     write_states,
 )
 
@@ -50,7 +50,7 @@ class PeersTraining:
             models, metrics = computations.training(round_number, *files.read(clients))
             return files.write(clients, models, metrics)
 
-        self._files, self._program = files, serialize(train)
+        self._files, self._program = files, serialize(with_files(train))
         self._cut, self._nodes = Cutter(client_sizes, slices), nodes
 
     def __call__(
@@ -63,7 +63,7 @@ class PeersTraining:
         """The clients' metrics, bytes written."""
         parts, work = self._cut(groups, to_read)
         programs = [self._program] * len(parts)
-        partials = self._nodes.work_on(programs, round_number, parts, work)
+        partials = self._nodes.work_on(programs, to_bytes(round_number), parts, work)
         return self._files.metrics(partials), write_states(to_write, partials)
 
 
@@ -103,17 +103,17 @@ class HeteroTraining:
         self._cut, self._nodes = Cutter(client_sizes, slices), nodes
 
     def __call__(
-        self, round_number: int, kernel: bytes, rad: bytes, members: Sequence[Members]
+        self, round_number: int, kernel: Any, rad: Any, members: Sequence[Members]
     ) -> list[tuple[Any, list[Any]]]:
         """The metrics at the server and of the clients, for each of `members`.
 
         Args:
           round_number: From 0.
-          kernel: B as a serialized tensor.
-          rad: X as a serialized tensor.
+          kernel: B, float32.
+          rad: X, uint8.
           members: Who takes part.
         """
-        server = np.int64(round_number)
+        server = to_bytes((np.int64(round_number), kernel, rad))
         cuts = [self._cut(fold(of.clients, 0), of.to_read) for of in members]
         partials = iter(
             self._nodes.work_on(
@@ -122,7 +122,7 @@ class HeteroTraining:
                     for of, (parts, _) in zip(members, cuts, strict=True)
                     for _ in parts
                 ],
-                WithFiles(server, (kernel, rad)),
+                server,
                 [part for parts, _ in cuts for part in parts],
                 [one for _, work in cuts for one in work],
             )
@@ -130,7 +130,7 @@ class HeteroTraining:
         found = []
         for of, (parts, _) in zip(members, cuts, strict=True):
             mine = [next(partials) for _ in parts]
-            _, (metrics, _) = self._stages[of.architecture].finish((server, "", ""), mine)
+            _, (metrics, _) = self._stages[of.architecture].finish(server, mine)
             write_states(of.to_write, mine)
             notes = self._files[of.architecture].metrics(mine)
             for path, (_, representations) in zip(of.to_send, notes, strict=True):
@@ -142,7 +142,7 @@ class HeteroTraining:
 def _with_files(
     architecture: Architecture, group_data: tff.Computation
 ) -> tuple[ClientFiles, tff.Computation]:
-    """The round of an architecture: (<round, path of B, path of X>@SERVER, clients@CLIENTS).
+    """The round of an architecture: (<round, B, X>@SERVER, clients@CLIENTS).
 
     What a client sends is in one file with its metrics.
     """
@@ -151,30 +151,13 @@ def _with_files(
     result = train.type_signature.result
     notes_type = tff.types.to_type((result.client_metrics.member, result.representations.member))
     files = ClientFiles(states_type.member, notes_type, group_data)
-    read_kernel, read_rad = _tensor_reader(kernel_type.member), _tensor_reader(rad_type.member)
-    server_type = tff.types.to_type((np.int64, np.str_, np.str_))
+    server_type = tff.types.to_type((np.int64, kernel_type.member, rad_type.member))
 
     @tff.federated_computation(tff.types.FederatedType(server_type, tff.SERVER), files.type)
     def next_round(server, clients):
-        output = train(
-            server[0],
-            tff.federated_map(read_kernel, server[1]),
-            tff.federated_map(read_rad, server[2]),
-            *files.read(clients),
-        )
+        output = train(server[0], server[1], server[2], *files.read(clients))
         notes = tff.federated_zip((output.client_metrics, output.representations))
         written = files.write(clients, output.client_states, notes)
         return server, tff.federated_zip((output.metrics, written))
 
     return files, next_round
-
-
-def _tensor_reader(tensor_type: tff.types.TensorType) -> tff.Computation:
-    """Path -> the serialized tensor in the file."""
-
-    @tff.tensorflow.computation(np.str_)
-    def read(path):
-        tensor = tf.io.parse_tensor(tf.io.read_file(path), tensor_type.dtype.type)
-        return tf.ensure_shape(tensor, tensor_type.shape)
-
-    return read
