@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow_federated as tff
@@ -33,6 +34,45 @@ from tff_ssl.algorithms.task import Computations, Population, Task
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives import OBJECTIVES
+
+# Each of their clients has a model of its own, and trains it for long.
+_WITH_OWN_MODELS = (ClientMemory, HeteroSSFL, Peers)
+# How their rounds are cut into slices for several nodes; all others are one-model rounds.
+_SLICED = {
+    ClientMemory: sliced_rounds.MemoryRound,
+    HeteroSSFL: sliced_training.HeteroTraining,
+    Peers: sliced_training.PeersTraining,
+}
+
+
+class _Prepared(NamedTuple):
+    """What the flags have become, for a simulation of any kind of algorithm.
+
+    Attributes:
+      computations: The algorithm's.
+      model: The first client's, where clients are unlike.
+      client_data: The clients' images.
+      clients: Their number.
+      who: Who takes part in a round; None without a server.
+      how: The server's aggregation.
+      groups: Into which a round's clients are folded; 0 for none.
+      peers: The network; None with a server.
+      rad: Images at the server of unlike clients, else None.
+      bytes: That a client receives and sends in a round.
+      folder: Of the run.
+    """
+
+    computations: Any
+    model: Model
+    client_data: federated.StoredClientData
+    clients: int
+    who: aggregation.Participation | None
+    how: aggregation.Aggregation
+    groups: int
+    peers: Any
+    rad: np.ndarray | None
+    bytes: int
+    folder: pathlib.Path
 
 
 def pretrain(args: flags.FlagValues) -> None:
@@ -67,9 +107,7 @@ def pretrain(args: flags.FlagValues) -> None:
     if who and not who.vary:
         cohort.fold(who.cohorts(0), groups)  # Complains now, not in the first round.
     model, computations = build(args, algorithm, values, dataset, how.arguments, population)
-    if args.personalized_clients and not isinstance(
-        computations, ClientMemory | HeteroSSFL | Peers
-    ):
+    if args.personalized_clients and not isinstance(computations, _WITH_OWN_MODELS):
         raise ConfigurationError(
             f"--personalized_clients: clients of {args.algorithm} have no models of their own"
         )
@@ -110,20 +148,11 @@ def pretrain(args: flags.FlagValues) -> None:
         _nodes(args, computations, store) as nodes,
         execution.local_worker(calls, call_seconds=args.round_timeout),
     ):
-        run = _simulation(
-            computations,
-            client_data,
-            model,
-            who,
-            how,
-            groups,
-            len(clients),
-            folder,
-            down + up,
-            peers,
-            rad,
-            _sliced(computations, client_data, nodes, args),
-        )
+        prepared = _Prepared(
+            computations, model, client_data, len(clients), who, how, groups, peers, rad,
+            down + up, folder,
+        )  # fmt: skip
+        run = _simulation(prepared, _sliced(prepared, nodes, args))
         if nodes is not None:
             at_once = network.at_once(peers) if peers else groups or args.clients_per_round
             _announce_nodes(nodes, at_once, args)
@@ -218,18 +247,16 @@ def _nodes(args: flags.FlagValues, computations, store):
     return ray_nodes.ray_nodes(args.ray, [store], calls, args.round_timeout)
 
 
-def _sliced(computations, client_data, nodes, args: flags.FlagValues):
+def _sliced(prepared: _Prepared, nodes: ray_nodes.RayNodes | None, args: flags.FlagValues):
     """The round on the nodes, if there are any."""
     if nodes is None:
         return None
-    kinds = {
-        ClientMemory: sliced_rounds.MemoryRound,
-        HeteroSSFL: sliced_training.HeteroTraining,
-        Peers: sliced_training.PeersTraining,
-    }
-    kind = kinds.get(type(computations), sliced_rounds.LearningRound)
-    data = client_data.group_dataset_computation
-    return kind(computations, data, client_data.client_sizes(), args.slices, nodes)
+    kind = _SLICED.get(type(prepared.computations), sliced_rounds.LearningRound)
+    data = prepared.client_data
+    return kind(
+        prepared.computations, data.group_dataset_computation, data.client_sizes(), args.slices,
+        nodes,
+    )  # fmt: skip
 
 
 def _announce_nodes(nodes: ray_nodes.RayNodes, at_once: int, args: flags.FlagValues) -> None:
@@ -250,53 +277,48 @@ def _announce_nodes(nodes: ray_nodes.RayNodes, at_once: int, args: flags.FlagVal
         )
 
 
-def _simulation(
-    computations,
-    client_data,
-    model,
-    who,
-    how,
-    groups,
-    num_clients,
-    folder,
-    bytes_per_client,
-    peers,
-    rad,
-    next_round,
-) -> simulation.Simulation:
-    group_data = client_data.group_dataset_computation
-    if isinstance(computations, Peers):
+def _simulation(prepared: _Prepared, next_round) -> simulation.Simulation:
+    """The simulation for this kind of algorithm.
+
+    Args:
+      prepared: What to simulate.
+      next_round: Of `_sliced`.
+    """
+    computations, who = prepared.computations, prepared.who
+    group_data = prepared.client_data.group_dataset_computation
+    if who is None:
         return network_simulation.NetworkSimulation(
-            computations, peers.plan, group_data, folder, next_round
+            computations, prepared.peers.plan, group_data, prepared.folder, next_round
         )
     if isinstance(computations, HeteroSSFL):
+        assert prepared.rad is not None
         return hetero_simulation.HeteroSimulation(
-            computations, group_data, who.cohorts, rad, folder, next_round
+            computations, group_data, who.cohorts, prepared.rad, prepared.folder, next_round
         )
     if isinstance(computations, ClientMemory):
         return simulation.ClientMemorySimulation(
-            computations, group_data, who.cohorts, num_clients, folder, bytes_per_client,
-            faults=who.faults, next_round=next_round,
+            computations, group_data, who.cohorts, prepared.clients, prepared.folder,
+            prepared.bytes, faults=who.faults, next_round=next_round,
         )  # fmt: skip
     return simulation.LearningProcessSimulation(
         computations.process,
         group_data,
-        model,
+        prepared.model,
         computations.initial_weights,
         who.cohorts,
-        groups,
-        bytes_per_client,
+        prepared.groups,
+        prepared.bytes,
         stages=list(getattr(computations, "stages", {}).values()),
         faults=who.faults,
         cohorts_vary=who.vary,
-        epsilon=how.epsilon,
+        epsilon=prepared.how.epsilon,
         next_round=next_round,
     )
 
 
 def _bytes(computations) -> tuple[int, int]:
     """What a client receives and sends in a round, as it is encoded."""
-    if isinstance(computations, ClientMemory | HeteroSSFL | Peers):
+    if isinstance(computations, _WITH_OWN_MODELS):
         types = (computations.downloads, computations.uploads)
         return communication.total_bytes(types[0]), communication.total_bytes(types[1])
     return communication.client_bytes(computations.process.next)
@@ -305,8 +327,7 @@ def _bytes(computations) -> tuple[int, int]:
 def _concurrent_calls(computations, args: flags.FlagValues) -> int | None:
     # Long local training of a few clients: more at a time than there are cores costs half as much
     # again (measured with five clients of a ResNet-18 on two cores).
-    long_training = isinstance(computations, ClientMemory | HeteroSSFL | Peers)
-    default = os.cpu_count() if long_training else None
+    default = os.cpu_count() if isinstance(computations, _WITH_OWN_MODELS) else None
     return args.max_concurrent_calls or default
 
 
