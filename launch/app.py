@@ -6,6 +6,7 @@ import pathlib
 import re
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -16,6 +17,7 @@ from absl import app, flags, logging
 
 # Of TFF's own quantized and secure sums, about how they are made.
 _CHATTER = ("can temporarily allocate extra memory", "Object was never used")
+_AGAIN_SECONDS = 0.1
 INTERRUPTED = 130  # The shell's code for a program ended by Ctrl-C.
 
 
@@ -69,6 +71,7 @@ def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
     logging.get_absl_handler().addFilter(_is_ours)
     warnings.filterwarnings("ignore", module="google")
     warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
+    sys.unraisablehook = _on_lost_exception
     # Like Ctrl-C, so that a run that is told to end saves its state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As it is under nohup.
@@ -82,6 +85,17 @@ def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
         sys.exit(1)
     except _mistakes() as error:
         sys.exit(f"error: {' '.join(str(error).split())}")
+
+
+def _on_lost_exception(lost) -> None:
+    """Sends an interrupt again that came where Python ignores exceptions, and shows all others.
+
+    Such a place is a callback of the garbage collector, of which JAX, which TFF imports, has one.
+    """
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        threading.Timer(_AGAIN_SECONDS, signal.raise_signal, [signal.SIGTERM]).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _is_ours(record) -> bool:

@@ -4,7 +4,9 @@ Within one process, since importing TFF takes seconds; `test_scripts` has two of
 """
 
 import pathlib
+import signal
 import sys
+import time
 
 import pytest
 from absl import flags as absl_flags
@@ -169,3 +171,18 @@ def test_lower_leaves_a_folder_in_use_alone(tmp_path, monkeypatch, capsys):
     message = fails(monkeypatch, capsys, [f"--output_dir={tmp_path}"], lower)
     assert f"--output_dir={tmp_path} is not empty" in message
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_an_interrupt_is_not_lost_where_exceptions_are_ignored(monkeypatch):
+    class Collected:
+        def __del__(self):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "unraisablehook", app._on_lost_exception)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _ = Collected() and None
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(20)
+    finally:
+        signal.signal(signal.SIGTERM, before)
