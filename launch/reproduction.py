@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 
@@ -115,7 +116,14 @@ def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) ->
     run_of = folder / cell.name / f"seed{seed}"
     if (run_of / measured.FAILED).exists():
         return not retry_failed
-    return (run_of / "done.json").exists()
+    done = _done(run_of)
+    return bool(done) and all(list(e) in done["evaluations"] for e in cell.evaluations)
+
+
+def _done(run_of: pathlib.Path) -> dict[str, Any]:
+    """What is noted of a run when all is done; an experiment may get further evaluations later."""
+    path = run_of / "done.json"
+    return {"evaluations": [], **json.loads(path.read_text())} if path.exists() else {}
 
 
 def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValues) -> str:
@@ -129,6 +137,7 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
     if (output / measured.FAILED).exists():
         shutil.rmtree(output)
         output.mkdir()
+    before = _done(output) or {"seconds": 0, "evaluations": []}
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
     train = [cell.script, *cell.flags, *data, f"--seed={seed}", f"--output_dir={output}"]
     start = time.monotonic()
@@ -140,13 +149,18 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
             run_folder.write_json(output / measured.FAILED, {"reason": failure})
             return f"failed: {failure}"
     for evaluation in cell.evaluations:
+        if list(evaluation) in before["evaluations"]:
+            continue
         flags_of = ["evaluate", f"--run={output}", *data, *evaluation]
         failure = _script(flags_of, output / "log.txt")
         if failure:
             raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
     # What a finished run no longer needs; with it, a table of the paper would be some gigabytes.
     shutil.rmtree(output / "checkpoints", ignore_errors=True)
-    run_folder.write_json(output / "done.json", {"seconds": round(time.monotonic() - start)})
+    seconds = before["seconds"] + round(time.monotonic() - start)
+    run_folder.write_json(
+        output / "done.json", {"seconds": seconds, "evaluations": list(cell.evaluations)}
+    )
     return "done"
 
 

@@ -1,5 +1,6 @@
 """`launch.reproduce`: its experiments, and a tiny reproduction that is stopped and goes on."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -145,6 +146,22 @@ def test_a_cell_is_trained_and_evaluated_once_a_seed(scripts, tmp_path):
     assert not (output / "checkpoints").exists()
     reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     assert len(calls) == 8
+
+
+def test_a_new_evaluation_of_a_cell_is_made_of_the_runs_that_are_there(scripts, tmp_path):
+    calls, _ = scripts
+    reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    before = len(calls)
+    good = EXPERIMENT.cells[0]
+    evaluations = (*good.evaluations, ("--protocol=linear",))
+    cells = (dataclasses.replace(good, evaluations=evaluations), EXPERIMENT.cells[1])
+    experiment = dataclasses.replace(EXPERIMENT, cells=cells)
+    reproduction.run(experiment, experiment.cells, tmp_path, ARGS)
+    assert [(call[0], call[-1]) for call in calls[before:]] == [
+        ("evaluate", "--protocol=linear")
+    ] * 2
+    reproduction.run(experiment, experiment.cells, tmp_path, ARGS)
+    assert len(calls) == before + 2
 
 
 def test_diverged_training_is_a_result_and_other_errors_are_not(scripts, tmp_path):
