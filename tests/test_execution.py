@@ -30,6 +30,7 @@ def add_one(x):
 with execution.local_worker() as worker:
     assert add_one(1) == 2
     print("relay", worker.relay_pid, flush=True)
+    sys.stdin.readline()
     END
 """
 
@@ -67,9 +68,13 @@ def own_temporary_folder(monkeypatch):
 
 
 def start(end):
-    """Runs PROGRAM up to its worker's first answer; (process, pids of relay and worker)."""
+    """Runs PROGRAM up to its worker's first answer; (process, pids of relay and worker).
+
+    It goes on when it gets a line.
+    """
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", PROGRAM.replace("END", end)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -84,7 +89,7 @@ def start(end):
 @pytest.mark.parametrize(
     ("end", "signal_number", "code"),
     [
-        ("sys.stdin.readline()", None, 0),
+        ("pass", None, 0),
         ("raise ValueError('as planned')", None, 1),
         ("time.sleep(60)", signal.SIGINT, -signal.SIGINT),
         ("time.sleep(60)", signal.SIGTERM, -signal.SIGTERM),
@@ -98,7 +103,7 @@ def test_the_worker_never_outlives_the_program(end, signal_number, code):
     if signal_number is not None:
         process.send_signal(signal_number)
     # Reading to the end of the pipe would hang if the worker held it open.
-    process.communicate(timeout=60)
+    process.communicate("\n", timeout=60)
     assert process.returncode == code
     assert wait_until_gone(*pids)
     time.sleep(0.2)
