@@ -208,10 +208,7 @@ def test_twenty_kills_and_freezes_change_nothing(
     small_algorithm,
     stored,  # noqa: F811
     tmp_path,
-    monkeypatch,
 ):
-    # Nothing but this test kills so often that it could be by chance.
-    monkeypatch.setattr(ray_nodes, "LOSSES", EVENTS + 1)
     task, computations = build(small_algorithm, "fedu")
     trouble = Trouble(nodes, EVENTS)
     simulated = simulate(computations, task, stored, tmp_path / "b", nodes, data=slowly)

@@ -28,7 +28,7 @@ _START_SECONDS = 180.0
 _CLOSE_SECONDS = 10.0
 GONE_SECONDS = 90.0  # Without any node, before the run is given up.
 _NODES_SECONDS = 15.0  # Between two looks at which machines there are.
-LOSSES = 5  # Of nodes, over one slice of a round.
+_LOSSES = 10  # Of nodes, over one slice: more than chance would hit, less than a night of it.
 
 
 @dataclasses.dataclass
@@ -144,9 +144,9 @@ class RayNodes:
                         done[index] = result
                     else:
                         losses[index] += 1
-                        if losses[index] >= LOSSES:
+                        if losses[index] >= _LOSSES:
                             raise TrainingError(
-                                f"{LOSSES} nodes in turn ended while they worked on the same "
+                                f"{_LOSSES} nodes in turn ended while they worked on the same "
                                 f"{len(slices[index].groups)} clients (out of memory?)"
                             )
                         waiting.append(index)

@@ -202,15 +202,13 @@ class Stage:
     """
 
     def __init__(self, computation: tff.Computation):
-        form = tff.backends.native.compile_to_mergeable_comp_form(computation)
-        self._form = form
-        self.program = serialize(with_files(form.up_to_merge))
+        self._form = tff.backends.native.compile_to_mergeable_comp_form(computation)
+        self.program = serialize(with_files(self._form.up_to_merge))
         self._after = functools.cache(self._compose_after)
 
     def _compose_after(self, slices: int) -> tff.Computation:
         """(state's path@SERVER, paths of sums@SERVER, no clients) -> state and metrics."""
-        arguments = self._form.after_merge.type_signature.parameter[0]
-        state_type, clients_type = arguments
+        state_type, clients_type = self._form.after_merge.type_signature.parameter[0]
         sums_type = self._form.merge.type_signature.result
         read_state, _ = client_states.reader_and_writer(_plain_type(state_type.member))
         read_sums, _ = client_states.reader_and_writer(_plain_type(sums_type))

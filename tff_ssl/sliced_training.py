@@ -97,7 +97,7 @@ class HeteroTraining:
         nodes: Nodes,
     ):
         """As `sliced_rounds.LearningRound`'s; `slices` is of the members of each architecture."""
-        rounds = [_with_files(a, group_data) for a in computations.architectures]
+        rounds = [_round_of(a, group_data) for a in computations.architectures]
         self._files = [files for files, _ in rounds]
         self._stages = [Stage(next_round) for _, next_round in rounds]
         self._cut, self._nodes = Cutter(client_sizes, slices), nodes
@@ -139,7 +139,7 @@ class HeteroTraining:
         return found
 
 
-def _with_files(
+def _round_of(
     architecture: Architecture, group_data: tff.Computation
 ) -> tuple[ClientFiles, tff.Computation]:
     """The round of an architecture: (<round, B, X>@SERVER, clients@CLIENTS).
