@@ -28,7 +28,7 @@ _START_SECONDS = 180.0
 _CLOSE_SECONDS = 10.0
 GONE_SECONDS = 90.0  # Without any node, before the run is given up.
 _NODES_SECONDS = 15.0  # Between two looks at which machines there are.
-_LOSSES = 10  # Of nodes, over one slice: more than chance would hit, less than a night of it.
+_LOSSES = 10  # Of nodes, over one slice of a round; random kills have hit one five times.
 
 
 @dataclasses.dataclass
