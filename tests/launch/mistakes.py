@@ -1,4 +1,4 @@
-"""Many mistakes in one process of a script, since importing TensorFlow takes seconds.
+"""A script's message for a mistake, without a process for each: importing TensorFlow takes seconds.
 
 Flags of two scripts cannot be defined in one process, so that not all scripts can run in pytest's.
 """
@@ -7,16 +7,31 @@ import contextlib
 import importlib
 import io
 import json
+import pathlib
 import subprocess
 import sys
 
+from absl import flags
 from absl.testing import flagsaver
 
 from launch import app
 
 
+def preset(name):
+    """Flags in place of the digits' preset."""
+    return [f"--flagfile={pathlib.Path(app.__file__).parent / 'presets' / name}.flags"]
+
+
+def message_of(script, arguments):
+    """What a script whose flags this process has writes to stderr for flags that may not work."""
+    code, message = _run(script.main, arguments, digits_preset=lambda _: "digits_dcco")
+    assert code != 0
+    assert len(message.strip().splitlines()) == 1, message
+    return message
+
+
 def messages(project_root, script, mistakes):
-    """What a script writes to stderr for each list of flags, none of which may work."""
+    """The same of a script in a process of its own, for each list of flags."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.launch.mistakes", script],
         cwd=project_root,
@@ -34,20 +49,24 @@ def messages(project_root, script, mistakes):
     return [message for _, message in results]
 
 
-def _fail(main, arguments):
+def _run(main, arguments, **options):
     """(exit code, stderr) of the script with these flags."""
-    sys.argv = [sys.argv[0], *arguments]
+    before = sys.argv
     stderr = io.StringIO()
-    with contextlib.redirect_stderr(stderr), flagsaver.flagsaver():
-        try:
-            app.run(main)
-        except SystemExit as end:
-            if isinstance(end.code, str):
-                return 1, end.code
-            return end.code, stderr.getvalue()
+    try:
+        sys.argv = [before[0], *arguments]
+        with contextlib.redirect_stderr(stderr), flagsaver.flagsaver():
+            app.run(main, **options)
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            return 1, end.code
+        return end.code, stderr.getvalue()
+    finally:
+        sys.argv = before
+        flags.FLAGS.unparse_flags()
     return 0, stderr.getvalue()
 
 
 if __name__ == "__main__":
     script = importlib.import_module(f"launch.{sys.argv[1]}")
-    print(json.dumps([_fail(script.main, arguments) for arguments in json.load(sys.stdin)]))
+    print(json.dumps([_run(script.main, arguments) for arguments in json.load(sys.stdin)]))

@@ -3,22 +3,17 @@
 Within one process, since importing TFF takes seconds; `test_scripts` has two of them from outside.
 """
 
-import pathlib
 import signal
 import sys
 import time
 
 import pytest
-from absl import flags as absl_flags
-from absl.testing import flagsaver
 
 from launch import app, lower, pretrain
+from tests.launch.mistakes import message_of, preset
 
 FEDAVG = ["--algorithm=fedavg", "--objective=nt_xent", "--skip_small_clients"]
-FEDU = [
-    f"--flagfile={pathlib.Path(app.__file__).parent / 'presets' / 'digits_byol.flags'}",
-    "--algorithm=fedu",
-]
+FEDU = [*preset("digits_byol"), "--algorithm=fedu"]
 PRIVATE = [
     "--dp_epsilon=8",
     "--sampling=poisson",
@@ -26,25 +21,7 @@ PRIVATE = [
     "--dp_clip=1",
     "--dp_statistics_clip=1",
 ]
-
-
-def preset(name):
-    """Flags in place of the digits' preset."""
-    return [f"--flagfile={pathlib.Path(pretrain.__file__).parent / 'presets' / name}.flags"]
-
-
 HETERO = [*preset("digits_hetero"), "--algorithm=hetero_ssfl"]
-
-
-def fails(monkeypatch, capsys, flags, script=pretrain):
-    """Runs `pretrain` with flags that must not work; what it writes to stderr."""
-    monkeypatch.setattr(sys, "argv", [script.__name__, *flags])
-    with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
-        app.run(script.main, digits_preset=lambda _: "digits_dcco")
-    absl_flags.FLAGS.unparse_flags()
-    message = end.value.code if isinstance(end.value.code, str) else capsys.readouterr().err
-    assert end.value.code != 0
-    return message
 
 
 @pytest.mark.parametrize(
@@ -82,7 +59,7 @@ def fails(monkeypatch, capsys, flags, script=pretrain):
         ("vit_tiny", ["--algorithm=fedavg", "--objective=mae"]),
         ("view_size", ["--algorithm=dcco", "--encoder=vit_tiny", "--view_size=15"]),
         ("encoders", ["--encoders=tiny,small"]),
-        ("rad_size", [*preset("digits_byol"), "--algorithm=fedu", "--rad_size=100"]),
+        ("rad_size", [*FEDU, "--rad_size=100"]),
         ("rad_size", [*HETERO, "--rad_size=1438"]),
         ("rad_size", [*HETERO, "--rad_size=1"]),
         ("vgg", [*HETERO, "--encoders=tiny,vgg"]),
@@ -124,29 +101,28 @@ def fails(monkeypatch, capsys, flags, script=pretrain):
         ("mask_ratio", ["--algorithm=fedavg", "--objective=mae", "--hparam=mask_ratio=1"]),
     ],
 )
-def test_bad_input_is_one_line_that_names_it(tmp_path, monkeypatch, capsys, named, flags):
+def test_bad_input_is_one_line_that_names_it(tmp_path, named, flags):
     folder = tmp_path / "run"
-    message = fails(monkeypatch, capsys, [f"--output_dir={folder}", "--rounds=2", *flags])
-    assert len(message.splitlines()) == 1
+    message = message_of(pretrain, [f"--output_dir={folder}", "--rounds=2", *flags])
     assert message.startswith("error: ")
     assert named in message
     assert not folder.exists()
 
 
-def test_a_missing_image_is_named_by_row_and_file(tmp_path, monkeypatch, capsys):
+def test_a_missing_image_is_named_by_row_and_file(tmp_path):
     (tmp_path / "metadata.csv").write_text(
         "file_name,case_id,label,split\nmissing.jpg,c1,a,train\n"
     )
-    message = fails(monkeypatch, capsys, ["--dataset=case_folder", f"--data_dir={tmp_path}"])
+    message = message_of(pretrain, ["--dataset=case_folder", f"--data_dir={tmp_path}"])
     assert "row 2" in message
     assert "missing.jpg" in message
 
 
 @pytest.mark.slow
-def test_an_output_dir_that_is_a_file_is_named(tmp_path, monkeypatch, capsys):
+def test_an_output_dir_that_is_a_file_is_named(tmp_path):
     path = tmp_path / "file"
     path.write_text("")
-    message = fails(monkeypatch, capsys, [f"--output_dir={path}", "--rounds=2"])
+    message = message_of(pretrain, [f"--output_dir={path}", "--rounds=2"])
     assert str(path) in message
     assert path.read_text() == ""
 
@@ -159,16 +135,15 @@ def test_an_output_dir_that_is_a_file_is_named(tmp_path, monkeypatch, capsys):
         ("algorithm", ["--algorithm=x"]),
     ],
 )
-def test_lower_writes_nothing_where_a_flag_is_wrong(tmp_path, monkeypatch, capsys, named, flags):
-    message = fails(monkeypatch, capsys, [f"--output_dir={tmp_path}/new", *flags], lower)
-    assert len(message.splitlines()) == 1
+def test_lower_writes_nothing_where_a_flag_is_wrong(tmp_path, named, flags):
+    message = message_of(lower, [f"--output_dir={tmp_path}/new", *flags])
     assert named in message
     assert not list(tmp_path.iterdir())
 
 
-def test_lower_leaves_a_folder_in_use_alone(tmp_path, monkeypatch, capsys):
+def test_lower_leaves_a_folder_in_use_alone(tmp_path):
     (tmp_path / "mine").write_text("")
-    message = fails(monkeypatch, capsys, [f"--output_dir={tmp_path}"], lower)
+    message = message_of(lower, [f"--output_dir={tmp_path}"])
     assert f"--output_dir={tmp_path} is not empty" in message
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 

@@ -9,24 +9,13 @@ import pytest
 from absl import flags as absl_flags
 from absl.testing import flagsaver
 
-from launch import app, network, pretrain
+from launch import network, pretrain
+from tests.launch.mistakes import message_of, preset
 from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import TwoTowers
 
 # Small, for what is found before training.
-DENAV = ["--algorithm=denav", "--rounds=4"]
-
-
-def fails(monkeypatch, capsys, project_root, preset, flags):
-    """Runs `pretrain` with flags that must not work; what it writes to stderr."""
-    file = f"--flagfile={project_root}/launch/presets/{preset}.flags"
-    monkeypatch.setattr(sys, "argv", ["pretrain", file, *flags])
-    with flagsaver.flagsaver(), pytest.raises(SystemExit) as end:
-        app.run(pretrain.main)
-    absl_flags.FLAGS.unparse_flags()
-    message = end.value.code if isinstance(end.value.code, str) else capsys.readouterr().err
-    assert end.value.code != 0
-    return message
+DENAV = [*preset("digits_denav"), "--algorithm=denav", "--rounds=4"]
 
 
 @pytest.mark.parametrize(
@@ -49,19 +38,18 @@ def fails(monkeypatch, capsys, project_root, preset, flags):
         ("models must be at most", [*DENAV, "--hparam=models=21"]),
         ("aggregation", [*DENAV, "--hparam=aggregation=best"]),
         ("route", [*DENAV, "--hparam=route=shortest"]),
-        ("mixing", ["--algorithm=gossip", "--hparam=mixing=ring"]),
+        ("mixing", [*DENAV, "--algorithm=gossip", "--hparam=mixing=ring"]),
         ("needs a vision transformer", [*DENAV, "--encoder=small"]),
         ("towers", [*DENAV, "--objective=nt_xent", "--encoder=tiny", "--towers=views"]),
-        ("fedavg has a server", ["--algorithm=fedavg", "--objective=mae"]),  # From the preset.
+        (
+            "fedavg has a server",
+            [*DENAV, "--algorithm=fedavg", "--objective=mae"],
+        ),  # From the preset.
     ],
 )
-def test_a_mistake_is_one_line_and_nothing_is_written(
-    tmp_path, monkeypatch, capsys, project_root, named, flags
-):
+def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path, named, flags):
     folder = tmp_path / "run"
-    flags = [f"--output_dir={folder}", *flags]
-    message = fails(monkeypatch, capsys, project_root, "digits_denav", flags)
-    assert len(message.splitlines()) == 1
+    message = message_of(pretrain, [f"--output_dir={folder}", *flags])
     assert message.startswith("error: ")
     assert named in message
     assert not folder.exists()
