@@ -224,9 +224,12 @@ def _print_tables(experiment: Experiment, folder: pathlib.Path) -> None:
     for table in experiment.tables:
         print(f"\n{table.title}")
         values = report.values_of(folder, table)
-        for grid in (report.measured_grid(table, values), report.published_grid(table)):
+        grids = [report.measured_grid(table, values), report.published_grid(table)]
+        shown = [grid for grid in grids if len(grid) > 1]
+        width = max(len(name) for grid in shown for name, *_ in grid)
+        for grid in shown:
             for name, *cells in grid:
-                print(f"{name:26}" + "".join(f"{cell:>15}" for cell in cells))
+                print(f"{name:{width}}" + "".join(f"{cell:>15}" for cell in cells))
     print()
     for title, text, verdict in report.claim_rows(folder, experiment):
         print(f"{verdict:14} {text} ({title})")

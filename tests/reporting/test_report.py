@@ -93,7 +93,9 @@ def test_the_report_is_whole_and_light(folder):
     )
     cells = tuple(Cell(name, "pretrain", ()) for name in ("dcco_1", "dcco_4", "centralized"))
     claims = (Claim("one < four & more", "Linear", lambda v: v("DCCO", "one") < v("DCCO", "four")),)
-    experiment = Experiment("x", "A <title>", cells, (TABLE,), claims, ("A note.",))
+    experiment = Experiment(
+        "x", "A <title>", cells, (TABLE,), claims, ("A note.",), against=(("Linear", "Linear"),)
+    )
     markdown, page = report.write(folder, experiment, {})
     text, html = markdown.read_text(), page.read_text()
     assert "| DCCO | 52.0 ± 2.0 | 50.0 ± 2.0 |" in text
@@ -102,8 +104,10 @@ def test_the_report_is_whole_and_light(folder):
     assert "| centralized | 1 | 1.50 + 2.00 | 0.0 |" in text
     assert "| dcco_1 | 3 | - | 0.7 |" in text  # Two minutes at one of three seeds.
     assert "A &lt;title&gt;" in html
-    assert "data:image/png;base64," in html
-    assert 'src="curves' not in html  # Nothing outside of the file.
+    assert html.count('src="data:image/png;base64,') == html.count("src=") == 3
+    assert len(list(folder.glob("*.png"))) == 3
+    for path in folder.glob("*.png"):
+        assert f"]({path.name})" in text
     assert len(html) < 300_000
     assert not [path for path in folder.iterdir() if path.name.endswith(".new")]
 

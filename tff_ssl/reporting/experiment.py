@@ -80,6 +80,7 @@ class Experiment:
       claims: What to check.
       notes: What a reader must know, one paragraph each.
       partitions: Name -> flags of `partition_report`, for the report's pictures.
+      against: Pairs of titles of tables, (cost, gain), for a picture of one against the other.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Experiment:
     claims: tuple[Claim, ...]
     notes: tuple[str, ...] = ()
     partitions: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    against: tuple[tuple[str, str], ...] = ()
 
 
 def check(claim: Claim, table: Table, values: Mapping[tuple[str, str], Value]) -> str:

@@ -3,13 +3,12 @@
 import base64
 import csv
 import html
-import io
 import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from tff_ssl.reporting import measured
+from tff_ssl.reporting import measured, pictures
 from tff_ssl.reporting.experiment import Cell, Experiment, Table, check
 from tff_ssl.reporting.measured import Value
 
@@ -76,7 +75,8 @@ def _figure(value: Value, percent: bool) -> str:
         return "failed" if value.failed else "not run"
     note = f" ({value.failed} failed)" if value.failed else ""
     if not percent:
-        return f"{value.mean:,.0f} ± {value.std:,.0f}{note}"
+        deviation = f" ± {value.std:,.0f}" if value.std else ""  # Of most counts there is none.
+        return f"{value.mean:,.0f}{deviation}{note}"
     return f"{100 * value.mean:.1f} ± {100 * value.std:.1f}{note}"
 
 
@@ -116,67 +116,72 @@ def claim_rows(folder: pathlib.Path, experiment: Experiment) -> list[tuple[str, 
     ]
 
 
-def draw_curves(folder: pathlib.Path, experiment: Experiment) -> bytes | None:
-    """kNN accuracy on training images over rounds, a line per cell (first seed), as a PNG."""
-    from matplotlib.figure import Figure
+def _curves(folder: pathlib.Path, experiment: Experiment) -> dict[str, list[tuple[int, float]]]:
+    """Each cell's kNN accuracy on training images over rounds, first seed."""
+    return {
+        cell.name: [
+            (int(row["round"]), float(row["knn_accuracy"]))
+            for run in runs_of(folder, cell.name)[:1]
+            for row in _metrics(run)
+            if row.get("knn_accuracy")
+        ]
+        for cell in experiment.cells
+    }
 
-    figure = Figure(figsize=(11, 5), layout="constrained")
-    axes = figure.subplots()
-    lines = 0
-    for number, cell in enumerate(experiment.cells):
-        for run in runs_of(folder, cell.name)[:1]:
-            points = [
-                (int(row["round"]), float(row["knn_accuracy"]))
-                for row in _metrics(run)
-                if row.get("knn_accuracy")
-            ]
-            if len(points) > 1:
-                style = ("-", "--", ":", "-.")[number // 10 % 4]
-                axes.plot(*zip(*points, strict=True), style, label=cell.name, linewidth=1.3)
-                lines += 1
-    if not lines:
-        return None
-    axes.set_xlabel("round or step")
-    axes.set_ylabel("kNN accuracy (training images)")
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, ncols=2, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=90, format="png")
-    return buffer.getvalue()
+
+def _draw_against(folder: pathlib.Path, experiment: Experiment) -> dict[str, bytes | None]:
+    """Title -> picture of two tables against one another."""
+    tables = {table.title: table for table in experiment.tables}
+    pictures_of = {}
+    for cost, gain in experiment.against:
+        x, y = tables[cost], tables[gain]
+        pictures_of[f"{gain}, against {cost[0].lower()}{cost[1:]}"] = pictures.draw_against(
+            x, y, values_of(folder, x), values_of(folder, y)
+        )
+    return pictures_of
 
 
 def write(
-    folder: pathlib.Path, experiment: Experiment, pictures: Mapping[str, pathlib.Path]
+    folder: pathlib.Path, experiment: Experiment, more_pictures: Mapping[str, pathlib.Path]
 ) -> tuple[pathlib.Path, pathlib.Path]:
     """Writes `report.md` and the self-contained `report.html`.
 
     Args:
       folder: Of the experiment; cell C's run of seed s is in `C/seed<s>/`.
       experiment: What was run.
-      pictures: Caption -> PNG in `folder`, shown after the tables.
+      more_pictures: Caption -> PNG in `folder`, shown after the tables.
 
     Returns:
       Their paths.
     """
-    curves = draw_curves(folder, experiment)
-    shown = dict(pictures)
-    if curves:
-        _replace(folder / "curves.png", curves)
-        shown = {"Learning curves (first seed)": folder / "curves.png", **shown}
+    drawn = _draw_against(folder, experiment)
+    drawn["Learning curves (first seed)"] = pictures.draw_curves(_curves(folder, experiment))
+    shown = {
+        caption: _written(folder / f"picture_{number}.png", picture)
+        for number, (caption, picture) in enumerate(drawn.items(), 1)
+        if picture
+    }
+    shown |= more_pictures
     markdown, page = [f"# {experiment.title}", ""], [f"<h1>{html.escape(experiment.title)}</h1>"]
     for note in experiment.notes:
         markdown += [note, ""]
         page.append(f"<p>{html.escape(note)}</p>")
-    for table in experiment.tables:
+    for number, table in enumerate(experiment.tables, 1):
+        values = values_of(folder, table)
         markdown += [f"## {table.title}", ""]
         page.append(f"<h2>{html.escape(table.title)}</h2>")
         for name, grid in (
-            ("measured", measured_grid(table, values_of(folder, table))),
+            ("measured", measured_grid(table, values)),
             ("published", published_grid(table)),
         ):
             if len(grid) > 1:
                 markdown += [*_markdown(grid), ""]
                 page.append(_html(grid, name))
+        picture = pictures.draw_table(table, values)
+        if picture:
+            path = _written(folder / f"table_{number}.png", picture)
+            markdown += [f"![{table.title}]({path.name})", ""]
+            page.append(_img(table.title, path))
     markdown += ["## Claims of the paper, in the measured tables", ""]
     page.append("<h2>Claims of the paper, in the measured tables</h2><ul>")
     for title, text, verdict in claim_rows(folder, experiment):
@@ -189,11 +194,7 @@ def write(
     markdown.append("")
     for caption, path in shown.items():
         markdown += [f"## {caption}", "", f"![{caption}]({path.relative_to(folder)})", ""]
-        data = base64.b64encode(path.read_bytes()).decode()
-        page.append(
-            f"<h2>{html.escape(caption)}</h2>"
-            f'<img alt="{html.escape(caption)}" src="data:image/png;base64,{data}">'
-        )
+        page.append(f"<h2>{html.escape(caption)}</h2>{_img(caption, path)}")
     grid = run_grid(folder, experiment.cells)
     markdown += ["## Runs", "", *_markdown(grid), ""]
     page += ["<h2>Runs</h2>", _html(grid, "runs")]
@@ -212,12 +213,22 @@ def _markdown(grid: Grid) -> list[str]:
     return [lines[0], "|" + "---|" * len(grid[0]), *lines[1:]]
 
 
+def _img(caption: str, path: pathlib.Path) -> str:
+    data = base64.b64encode(path.read_bytes()).decode()
+    return f'<img alt="{html.escape(caption)}" src="data:image/png;base64,{data}">'
+
+
 def _html(grid: Grid, kind: str) -> str:
     def cells(row, tag):
         return "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in row)
 
     body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in grid[1:])
     return f'<table class="{kind}"><tr>{cells(grid[0], "th")}</tr>{body}</table>'
+
+
+def _written(path: pathlib.Path, content: bytes) -> pathlib.Path:
+    _replace(path, content)
+    return path
 
 
 def _replace(path: pathlib.Path, content: bytes) -> None:
