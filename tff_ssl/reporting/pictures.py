@@ -12,12 +12,7 @@ from tff_ssl.reporting.measured import Value
 
 _LINES = ("-", "--", ":", "-.")
 _COLORS = 10
-_PUBLISHED: dict[str, Any] = {
-    "color": "#777777",
-    "marker": "D",
-    "markerfacecolor": "none",
-    "linestyle": "",
-}
+_PUBLISHED: dict[str, Any] = {"color": "#8c564b", "marker": "D", "linestyle": ""}
 
 Figures = Mapping[str, Sequence[tuple[float, float]]]  # Row -> (mean or NaN, deviation) by column.
 
@@ -142,7 +137,7 @@ def _draw_dots(table: Table, measured: Figures, published: Figures) -> bytes:
         axes.plot([], [], **_PUBLISHED, label="published")
         axes.legend(fontsize=8)
     axes.set_yticks(range(len(rows)), rows)
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.5, -0.5)  # The first row on top.
     axes.set_xlabel(_unit(table, table.columns[0]))
     return _png(figure)
 
