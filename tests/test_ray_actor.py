@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import ray_actor, sliced_rounds
+from tff_ssl import ray_actor, slice_work
 from tff_ssl.errors import ClientFailedError
-from tff_ssl.sliced_rounds import Slice
+from tff_ssl.slice_work import Slice
 
 FAILS, HANGS = 7, 8
 
@@ -40,7 +40,7 @@ def build_program():
         ones = tff.federated_broadcast(number)
         return tff.federated_zip((tff.federated_sum(found), tff.federated_sum(ones)))
 
-    return sliced_rounds.serialize(sliced_rounds.with_files(program))
+    return slice_work.serialize(slice_work.with_files(program))
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def actor():
     running.close()
 
 
-ONE = sliced_rounds.to_bytes(np.int64(1))
+ONE = slice_work.to_bytes(np.int64(1))
 
 
 def sums(tens, ones):
-    return sliced_rounds.to_bytes((np.int64(tens), np.int64(ones)))
+    return slice_work.to_bytes((np.int64(tens), np.int64(ones)))
 
 
 def of(*clients):

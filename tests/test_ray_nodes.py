@@ -22,7 +22,7 @@ from tests.test_sliced_rounds import (
 )
 from tff_ssl import faults, ray_cluster, ray_nodes
 from tff_ssl.errors import ConfigurationError, TrainingError
-from tff_ssl.sliced_rounds import Slice
+from tff_ssl.slice_work import Slice
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="uv sync --extra ray installs it"

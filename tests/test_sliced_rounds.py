@@ -18,6 +18,7 @@ from tff_ssl import (
     network_simulation,
     program,
     simulation,
+    slice_work,
     sliced_rounds,
     sliced_training,
     topology,
@@ -52,7 +53,7 @@ class InThisProcess:
 
     def __init__(self):
         self.work = []
-        self._load = functools.cache(sliced_rounds.deserialize)
+        self._load = functools.cache(slice_work.deserialize)
 
     def work_on(self, programs, state, slices, work):
         assert len(programs) == len(slices) == len(work)
@@ -61,7 +62,7 @@ class InThisProcess:
         for k in reversed(range(len(slices))):
             computation = self._load(programs[k])
             for _ in range(2):  # Doing it again changes nothing.
-                done[k] = sliced_rounds.work_on_slice(computation, state, slices[k])
+                done[k] = slice_work.work_on_slice(computation, state, slices[k])
         return [done[k] for k in range(len(slices))]
 
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import tensorflow_federated as tff
 
-from tff_ssl import execution, faults, sliced_rounds
+from tff_ssl import execution, faults, slice_work
 from tff_ssl.errors import ClientFailedError, WorkerLostError
-from tff_ssl.sliced_rounds import Partial, Slice
+from tff_ssl.slice_work import Partial, Slice
 
 _WORKER_SECONDS = 4.0  # For the TFF worker's answer.
 _CHUNK_BYTES = 1 << 22
@@ -90,10 +90,10 @@ class Actor:
         """A slice's result; a failure of one of its clients is returned, for it may be borne."""
         key = hashlib.sha256(program).digest()
         if key not in self._programs:
-            self._programs[key] = sliced_rounds.deserialize(program)
+            self._programs[key] = slice_work.deserialize(program)
         try:
             with tff.framework.get_context_stack().install(self._worker.context):
-                return sliced_rounds.work_on_slice(
+                return slice_work.work_on_slice(
                     self._programs[key], state, part, self._worker.folder
                 )
         except WorkerLostError:

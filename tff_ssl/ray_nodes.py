@@ -19,7 +19,7 @@ from typing import Any
 from tff_ssl import ray_cluster
 from tff_ssl.errors import ClientFailedError, ConfigurationError, TrainingError
 from tff_ssl.ray_actor import Actor, Facts, digest
-from tff_ssl.sliced_rounds import Partial, Slice
+from tff_ssl.slice_work import Partial, Slice
 
 _LOG = logging.getLogger(__name__)
 _PING_SECONDS = 1.0

@@ -8,56 +8,34 @@ and whether some of it has to be done again. Where each client (or group of them
 weights are those of the round that is not cut, which adds up its clients one after the other.
 
 A round of two stages is two such rounds. Clients with memory get their states as bytes with their
-slice, and send the new ones back, so that a slice can be done again. `sliced_training` does so for
-clients that train models of their own.
+slice, and send the new ones back. What is done with a slice is in `slice_work`; `sliced_training`
+is for clients that train models of their own.
 """
 
 import collections
-import contextlib
 import functools
 import itertools
 import pathlib
-import tempfile
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow_federated as tff
 import tree
-from tensorflow_federated.proto.v0 import computation_pb2
 
 from tff_ssl import client_states
 from tff_ssl.algorithms.client_memory import ClientMemory
 from tff_ssl.cohort import Cohort
-
-_WRITTEN = (".new", ".metrics")  # By a client, beside its state.
-
-
-class Slice(NamedTuple):
-    """A part of a cohort.
-
-    Attributes:
-      groups: Indices of the clients, int64 [k] for each group of clients that is worked on at once.
-      states: Their states as the bytes of their files; None where clients have no memory.
-    """
-
-    groups: Sequence[Cohort]
-    states: Sequence[bytes] | None = None
-
-
-class Partial(NamedTuple):
-    """What the work on a slice gives.
-
-    Attributes:
-      sums: What `up_to_merge` gives, as bytes.
-      states: The clients' new states as bytes; None where clients have no memory.
-      metrics: The clients' metrics as bytes; None where clients have no memory.
-    """
-
-    sums: bytes
-    states: Sequence[bytes] | None = None
-    metrics: Sequence[bytes] | None = None
+from tff_ssl.slice_work import (
+    Partial,
+    Slice,
+    plain_type,
+    scratch_folder,
+    serialize,
+    to_bytes,
+    with_files,
+)
 
 
 class Nodes(Protocol):
@@ -93,107 +71,6 @@ def cut(work: Sequence[int], slices: int) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise(starts)]
 
 
-def serialize(computation: tff.framework.ConcreteComputation) -> bytes:
-    """For `deserialize`."""
-    return tff.framework.serialize_computation(computation).SerializeToString()
-
-
-def deserialize(content: bytes) -> tff.framework.ConcreteComputation:
-    """The computation of `serialize`; its structs have names, but no Python classes any more."""
-    return tff.framework.deserialize_computation(computation_pb2.Computation.FromString(content))
-
-
-def to_bytes(state: Any) -> bytes:
-    """A server's state as a node reads it."""
-    return client_states.to_bytes(_plain(state))
-
-
-def with_files(work: tff.Computation) -> tff.Computation:
-    """A node's program: its server's state and its sums are files.
-
-    TFF's worker reads files many times faster than it takes tensors, and the sums of a node are
-    bytes to everyone else.
-
-    Args:
-      work: (state@SERVER, clients@CLIENTS) -> sums@SERVER.
-
-    Returns:
-      (<path to read, path to write>@SERVER, clients@CLIENTS) -> number of bytes@SERVER.
-    """
-    state_type, clients_type = work.type_signature.parameter
-    read, _ = client_states.reader_and_writer(_plain_type(state_type.member))
-    sums_type = _plain_type(work.type_signature.result.member)
-    _, write = client_states.reader_and_writer(sums_type)
-
-    @tff.federated_computation(
-        tff.types.FederatedType((np.str_, np.str_), tff.SERVER), clients_type
-    )
-    def program(paths, clients):
-        sums = work(tff.federated_map(read, paths[0]), clients)
-        return tff.federated_map(write, tff.federated_zip((paths[1], sums)))
-
-    return program
-
-
-def work_on_slice(
-    program: tff.framework.ConcreteComputation,
-    state: bytes,
-    part: Slice,
-    scratch: str | None = None,
-) -> Partial:
-    """A node's work.
-
-    Args:
-      program: Of `with_files`; clients with states are those of `ClientFiles`.
-      state: The server's.
-      part: The slice.
-      scratch: Folder for the files; the system's own for such things if None.
-    """
-    with _scratch_folder(scratch) as folder:
-        (folder / "server").write_bytes(state)
-        server = (str(folder / "server"), str(folder / "sums"))
-        if part.states is None:
-            program(server, list(part.groups))
-            return Partial((folder / "sums").read_bytes())
-        clients = []
-        for k, (indices, content) in enumerate(zip(part.groups, part.states, strict=True)):
-            (folder / f"{k}").write_bytes(content)
-            clients.append((*(str(folder / f"{k}{end}") for end in ("", *_WRITTEN)), indices))
-        program(server, clients)
-        new, metrics = (
-            [(folder / f"{k}{end}").read_bytes() for k in range(len(clients))] for end in _WRITTEN
-        )
-        return Partial((folder / "sums").read_bytes(), new, metrics)
-
-
-@contextlib.contextmanager
-def _scratch_folder(where: str | None) -> Iterator[pathlib.Path]:
-    with tempfile.TemporaryDirectory(prefix="tff_ssl_slice_", dir=where) as name:
-        yield pathlib.Path(name)
-
-
-def _plain_type(value_type: tff.Type) -> tff.Type:
-    """The type in ordered dicts and tuples alone: other classes have orders of their own."""
-    if not isinstance(value_type, tff.types.StructType):
-        return value_type
-    fields = [(name, _plain_type(field)) for name, field in tff.structure.iter_elements(value_type)]
-    if any(name for name, _ in fields):
-        return tff.types.to_type(collections.OrderedDict(fields))
-    return tff.types.to_type(tuple(field for _, field in fields))
-
-
-def _plain(value: Any) -> Any:
-    """A value of TFF in the containers of `_plain_type`."""
-    if not (isinstance(value, tff.structure.Struct) or tree.is_nested(value)):
-        return value
-    value = tff.structure.from_container(value)
-    if tff.structure.name_list(value):
-        return collections.OrderedDict(
-            (k, _plain(v)) for k, v in tff.structure.iter_elements(value)
-        )
-    return tuple(map(_plain, value))
-
-
 class Stage:
     """A computation (state@SERVER, clients@CLIENTS) -> (state@SERVER, metrics@SERVER), cut.
 
@@ -210,8 +87,8 @@ class Stage:
         """(state's path@SERVER, paths of sums@SERVER, no clients) -> state and metrics."""
         state_type, clients_type = self._form.after_merge.type_signature.parameter[0]
         sums_type = self._form.merge.type_signature.result
-        read_state, _ = client_states.reader_and_writer(_plain_type(state_type.member))
-        read_sums, _ = client_states.reader_and_writer(_plain_type(sums_type))
+        read_state, _ = client_states.reader_and_writer(plain_type(state_type.member))
+        read_sums, _ = client_states.reader_and_writer(plain_type(sums_type))
         merge, after_merge = self._form.merge, self._form.after_merge
 
         @tff.federated_computation(
@@ -235,7 +112,7 @@ class Stage:
           state: The server's, before it.
           partials: Of all slices, in their order.
         """
-        with _scratch_folder(None) as folder:
+        with scratch_folder() as folder:
             (folder / "server").write_bytes(state)
             paths = [folder / f"sums{k}" for k in range(len(partials))]
             for path, partial in zip(paths, partials, strict=True):

@@ -17,16 +17,8 @@ from tff_ssl import client_states
 from tff_ssl.algorithms.hetero_ssfl import Architecture, HeteroSSFL
 from tff_ssl.algorithms.peers import Peers
 from tff_ssl.cohort import Cohort, fold
-from tff_ssl.sliced_rounds import (
-    ClientFiles,
-    Cutter,
-    Nodes,
-    Stage,
-    serialize,
-    to_bytes,
-    with_files,
-    write_states,
-)
+from tff_ssl.slice_work import serialize, to_bytes, with_files
+from tff_ssl.sliced_rounds import ClientFiles, Cutter, Nodes, Stage, write_states
 
 
 class PeersTraining:
