@@ -33,13 +33,14 @@ def run(
     """Runs what is missing, and writes the report after each run."""
     jobs = [(cell, seed) for seed in range(args.seeds) for cell in cells]
     pending = [job for job in jobs if not _is_done(folder, *job, args.retry_failed)]
-    if args.report_only:
-        pending = []
+    to_do = "" if args.report_only else f"{len(pending)} runs to do, "
     print(
-        f"{experiment.title}: {len(cells)} cells x {args.seeds} seeds, {len(pending)} runs to do, "
+        f"{experiment.title}: {len(cells)} cells x {args.seeds} seeds, {to_do}"
         f"{len(jobs) - len(pending)} done; results go to {folder}/",
         flush=True,
     )
+    if args.report_only:
+        pending = []
     _claim(folder, experiment, args)
     if pending:
         _draw_partitions(experiment, folder, args)
@@ -226,10 +227,11 @@ def _print_tables(experiment: Experiment, folder: pathlib.Path) -> None:
         values = report.values_of(folder, table)
         grids = [report.measured_grid(table, values), report.published_grid(table)]
         shown = [grid for grid in grids if len(grid) > 1]
-        width = max(len(name) for grid in shown for name, *_ in grid)
-        for grid in shown:
-            for name, *cells in grid:
-                print(f"{name:{width}}" + "".join(f"{cell:>15}" for cell in cells))
+        columns = list(zip(*(row for grid in shown for row in grid), strict=True))
+        first, *others = [max(map(len, cells)) for cells in columns]
+        for name, *cells in (row for grid in shown for row in grid):
+            aligned = (f"  {cell:>{width}}" for cell, width in zip(cells, others, strict=True))
+            print(f"{name:{first}}{''.join(aligned)}")
     print()
     for title, text, verdict in report.claim_rows(folder, experiment):
         print(f"{verdict:14} {text} ({title})")

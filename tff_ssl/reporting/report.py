@@ -77,7 +77,8 @@ def _figure(value: Value, percent: bool) -> str:
     if not percent:
         deviation = f" ± {value.std:,.0f}" if value.std else ""  # Of most counts there is none.
         return f"{value.mean:,.0f}{deviation}{note}"
-    return f"{100 * value.mean:.1f} ± {100 * value.std:.1f}{note}"
+    deviation = f" ± {100 * value.std:.1f}" if value.seeds > 1 else ""
+    return f"{100 * value.mean:.1f}{deviation}{note}"
 
 
 def run_grid(folder: pathlib.Path, cells: Sequence[Cell]) -> Grid:
