@@ -63,7 +63,7 @@ def _run_all(
         shares.put(cores[job :: args.jobs])
 
     def run_cell(number: int, cell: Cell, seed: int) -> str:
-        print(f"[{number}/{len(pending)}] {cell.name}, seed {seed}", flush=True)
+        _say(f"[{number}/{len(pending)}] {cell.name}, seed {seed}")
         return f"{cell.name}, seed {seed}: {_run_cell(cell, seed, folder, args)}"
 
     start = time.monotonic()
@@ -77,10 +77,7 @@ def _run_all(
                 outcome = ended.result()
                 minutes = (time.monotonic() - start) / 60
                 left = minutes / done * (len(pending) - done)
-                print(
-                    f"    {outcome}; {minutes:.0f} minutes so far, about {left:.0f} left",
-                    flush=True,
-                )
+                _say(f"    {outcome}; {minutes:.0f} minutes so far, about {left:.0f} left")
                 _write_report(experiment, folder)
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -88,6 +85,11 @@ def _run_all(
             if isinstance(error, KeyboardInterrupt):
                 _interrupt()
             raise
+
+
+def _say(line: str) -> None:
+    """Prints it at once with its end: other threads print too."""
+    print(f"{line}\n", end="", flush=True)
 
 
 def _interrupt() -> None:
