@@ -210,6 +210,7 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             "communication for each step, and for gossip the expected number of directed links for "
             "each round; the models really sent are counted too.",
         ),
+        against=tuple(("Communications", f"{title}: fine-tuned on {name}") for name in downstream),
     )  # fmt: skip
 
 
