@@ -111,6 +111,7 @@ def test_the_worker_never_outlives_the_program(end, signal_number, code):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_temporary_folder")  # Nobody is left to delete the relay's.
 def test_the_worker_ends_when_its_relay_is_killed():
     process, (relay, worker) = start("time.sleep(60)")
     os.kill(relay, signal.SIGKILL)

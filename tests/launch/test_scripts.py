@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -132,18 +133,20 @@ def test_metrics_have_one_row_a_round_with_what_the_rounds_did(finished):
 def test_killed_and_resumed_equals_never_stopped(finished, tmp_path):
     expected, _ = finished
     folder = tmp_path / "killed"
-    process = subprocess.Popen(
-        command("pretrain", f"--output_dir={folder}", *FEW),
-        cwd=ROOT,
-        env=MARKED,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    assert eventually(lambda: (folder / "metrics.csv").exists() and len(rows(folder)) >= 3)
-    assert workers()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert eventually(lambda: not workers(), seconds=10)
+    # TensorFlow's temporary files stay; a socket's path must be short.
+    with tempfile.TemporaryDirectory() as temporary:
+        process = subprocess.Popen(
+            command("pretrain", f"--output_dir={folder}", *FEW),
+            cwd=ROOT,
+            env={**MARKED, "TMPDIR": temporary},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        assert eventually(lambda: (folder / "metrics.csv").exists() and len(rows(folder)) >= 3)
+        assert workers()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert eventually(lambda: not workers(), seconds=10)
     assert not (folder / "result.json").exists()
 
     refused = run("pretrain", f"--output_dir={folder}", *FEW)
