@@ -224,10 +224,11 @@ def _write_report(
 
 
 def _print_tables(experiment: Experiment, folder: pathlib.Path) -> None:
+    values = report.read_values(folder, experiment)
     for table in experiment.tables:
         print(f"\n{table.title}")
-        values = report.values_of(folder, table)
-        grids = [report.measured_grid(table, values), report.published_grid(table)]
+        measured_figures = report.measured_grid(table, values[table.title])
+        grids = [measured_figures, report.published_grid(table)]
         shown = [grid for grid in grids if len(grid) > 1]
         columns = list(zip(*(row for grid in shown for row in grid), strict=True))
         first, *others = [max(map(len, cells)) for cells in columns]
@@ -235,5 +236,5 @@ def _print_tables(experiment: Experiment, folder: pathlib.Path) -> None:
             aligned = (f"  {cell:>{width}}" for cell, width in zip(cells, others, strict=True))
             print(f"{name:{first}}{''.join(aligned)}")
     print()
-    for title, text, verdict in report.claim_rows(folder, experiment):
+    for title, text, verdict in report.claim_rows(experiment, values):
         print(f"{verdict:14} {text} ({title})")

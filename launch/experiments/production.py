@@ -1,5 +1,6 @@
 """What privacy and compression cost: accuracy against epsilon, and against bytes sent."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
 
@@ -125,7 +126,7 @@ def communication(scale: str, dataset: str | None, rounds: int | None) -> Experi
     def near(row: str) -> Callable[[Lookup], bool]:
         return lambda v: v(row, _COLUMN) >= v(best, _COLUMN) - 0.02
 
-    return _experiment(
+    experiment = _experiment(
         "dcco_communication",
         f"DCCO's accuracy against the bytes that clients send, at {scale} scale",
         common,
@@ -137,7 +138,14 @@ def communication(scale: str, dataset: str | None, rounds: int | None) -> Experi
             "Half of <F G^T> costs at most 2 points": near("half of <F G^T>"),
         },
         ("Bytes are counted from the types of what is sent.", _NOTHING_PUBLISHED),
-        counts_bytes=True,
+    )
+    accuracy = experiment.tables[-1]
+    sent = accuracy.selector._replace(metric="bytes_up_per_client_and_round")
+    bytes_sent = Table(_SENT, sent, ("bytes",), accuracy.rows, {}, percent=False)
+    return dataclasses.replace(
+        experiment,
+        tables=(*experiment.tables, bytes_sent),
+        against=((bytes_sent.title, accuracy.title),),
     )
 
 
@@ -162,7 +170,6 @@ def _experiment(
     counts: tuple[int, ...],
     claims: Mapping[str, Callable[[Lookup], bool]],
     notes: tuple[str, ...],
-    counts_bytes: bool = False,
 ) -> Experiment:
     cells = tuple(Cell(cell, "pretrain", (*common, *more)) for cell, more in settings.values())
     rows = {row: (cell,) for row, (cell, _) in settings.items()}
@@ -171,11 +178,6 @@ def _experiment(
         for labels in counts
     )
     last = tables[-1].title
-    against: tuple[tuple[str, str], ...] = ()
-    if counts_bytes:
-        sent = Selector("linear", counts[0], "bytes_up_per_client_and_round")
-        tables = (*tables, Table(_SENT, sent, ("bytes",), rows, {}, percent=False))
-        against = ((_SENT, last),)
     return Experiment(
         name,
         title,
@@ -183,7 +185,6 @@ def _experiment(
         tables,
         tuple(Claim(text, last, holds) for text, holds in claims.items()),
         notes,
-        against=against,
     )
 
 

@@ -24,10 +24,7 @@ def preset(name):
 
 def message_of(script, arguments):
     """What a script whose flags this process has writes to stderr for flags that may not work."""
-    code, message = _run(script.main, arguments, digits_preset=lambda _: "digits_dcco")
-    assert code != 0
-    assert len(message.strip().splitlines()) == 1, message
-    return message
+    return _checked(*_run(script.main, arguments, digits_preset=lambda _: "digits_dcco"))
 
 
 def messages(project_root, script, mistakes):
@@ -43,10 +40,13 @@ def messages(project_root, script, mistakes):
     )
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout.splitlines()[-1])
-    for code, message in results:
-        assert code != 0
-        assert len(message.strip().splitlines()) == 1, message
-    return [message for _, message in results]
+    return [_checked(code, message) for code, message in results]
+
+
+def _checked(code, message):
+    assert code != 0
+    assert len(message.strip().splitlines()) == 1, message
+    return message
 
 
 def _run(main, arguments, **options):

@@ -41,10 +41,7 @@ DENAV = [*preset("digits_denav"), "--algorithm=denav", "--rounds=4"]
         ("mixing", [*DENAV, "--algorithm=gossip", "--hparam=mixing=ring"]),
         ("needs a vision transformer", [*DENAV, "--encoder=small"]),
         ("towers", [*DENAV, "--objective=nt_xent", "--encoder=tiny", "--towers=views"]),
-        (
-            "fedavg has a server",
-            [*DENAV, "--algorithm=fedavg", "--objective=mae"],
-        ),  # From the preset.
+        ("fedavg has a server", [*DENAV, "--algorithm=fedavg", "--objective=mae"]),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path, named, flags):

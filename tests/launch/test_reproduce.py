@@ -13,7 +13,7 @@ import types
 import pytest
 
 from launch import app, reproduction, run_folder
-from launch.experiments import catalog, dcco
+from launch.experiments import catalog, dcco, production
 from tff_ssl.errors import TrainingError
 from tff_ssl.reporting.experiment import Cell, Experiment
 
@@ -42,10 +42,22 @@ def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name,
             assert row not in table.published or len(table.published[row]) in (
                 1, len(table.columns),
             )  # fmt: skip
-    assert {claim.table for claim in experiment.claims} <= {t.title for t in experiment.tables}
+    titles = {table.title for table in experiment.tables}
+    assert {claim.table for claim in experiment.claims} <= titles
+    assert {title for pair in experiment.against for title in pair} <= titles
     used = {flag for cell in experiment.cells for flag in cell.flags if "flagfile" in flag}
     for flag in used:
         assert (project_root / flag.partition("=")[2]).exists()
+
+
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+def test_epsilons_of_more_clients_are_those_of_the_runs_settings(project_root, scale):
+    cell = production.privacy(scale, None, None).cells[0]
+    preset, *more = cell.flags
+    lines = [*(project_root / preset.partition("=")[2]).read_text().splitlines(), *more]
+    given = dict(line[2:].split("=", 1) for line in lines if line.startswith("--"))
+    _, a_round, rounds = production._CLIENTS[scale]
+    assert (given["clients_per_round"], given["rounds"]) == (str(a_round), str(rounds))
 
 
 def test_the_papers_own_setting_is_in_the_presets(project_root):

@@ -51,12 +51,12 @@ def test_one_column_is_drawn_as_dots():
 def test_too_few_figures_make_no_picture():
     some = table(("1", "4"), {})
     assert pictures.draw_table(some, values(some, b=math.nan)) is None
-    assert pictures.draw_against(some, some, values(some), values(some, b=math.nan)) is None
+    assert pictures.draw_against(some, values(some), some, values(some, b=math.nan)) is None
     assert pictures.draw_curves({"a": [(1, 0.5)], "b": []}) is None
 
 
 def test_cost_against_gain_and_curves():
     some = table(("bytes",), {})
-    assert has_color(pictures.draw_against(some, some, values(some), values(some)), SECOND)
+    assert has_color(pictures.draw_against(some, values(some), some, values(some)), SECOND)
     # A line has the same colour whatever others are there yet.
     assert has_color(pictures.draw_curves({"a": [], "b": [(1, 0.5), (2, 0.6)]}), SECOND)

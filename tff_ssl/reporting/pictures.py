@@ -30,11 +30,7 @@ def draw_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> bytes | No
     axes = figure.subplots()
     for number, name in enumerate(curves):
         if name in lines:
-            style = _LINES[number // _COLORS % len(_LINES)]
-            axes.plot(
-                *zip(*lines[name], strict=True), style, label=name, linewidth=1.3,
-                color=f"C{number % _COLORS}",
-            )  # fmt: skip
+            axes.plot(*zip(*lines[name], strict=True), label=name, **_line(number))
     axes.set_xlabel("round or step")
     axes.set_ylabel("kNN accuracy (training images)")
     axes.legend(fontsize=8, ncols=2, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -77,27 +73,28 @@ def draw_table(table: Table, values: Mapping[tuple[str, str], Value]) -> bytes |
 
 def draw_against(
     x: Table,
+    x_values: Mapping[tuple[str, str], Value],
     y: Table,
-    values: Mapping[tuple[str, str], Value],
-    other_values: Mapping[tuple[str, str], Value],
+    y_values: Mapping[tuple[str, str], Value],
 ) -> bytes | None:
     """The rows of two tables, first column, as points: what a row costs, and what it gives.
 
     Args:
       x: Horizontal.
+      x_values: Its (row, column) -> figure.
       y: Vertical; with some of the same rows.
-      values: Of `x`, (row, column) -> figure.
-      other_values: Of `y`.
+      y_values: Its (row, column) -> figure.
 
     Returns:
       None where fewer than two rows have been measured.
     """
-    points = {}
-    for row in y.rows:
-        if row in x.rows:
-            both = values[row, x.columns[0]].mean, other_values[row, y.columns[0]]
-            if not math.isnan(both[0]) and not math.isnan(both[1].mean):
-                points[row] = both
+    costs = {row: x_values[row, x.columns[0]].mean for row in x.rows}
+    gains = {row: y_values[row, y.columns[0]] for row in y.rows}
+    points = {
+        row: (costs[row], gain)
+        for row, gain in gains.items()
+        if not math.isnan(costs.get(row, math.nan)) and not math.isnan(gain.mean)
+    }
     if len(points) < 2:
         return None
     figure = Figure(figsize=(9, 4.5), layout="constrained")
@@ -153,23 +150,26 @@ def _draw_lines(table: Table, measured: Figures, published: Figures) -> bytes:
         for number, row in enumerate(rows):
             if row in lines:  # A figure that there is not leaves a gap.
                 mean, deviation = zip(*lines[row], strict=True)
-                style = _LINES[number // _COLORS % len(_LINES)]
                 axes.errorbar(
-                    range(len(mean)), mean, deviation, fmt=style, marker="o", markersize=4,
-                    capsize=2, color=f"C{number % _COLORS}", linewidth=1.3,
+                    range(len(mean)), mean, deviation, marker="o", markersize=4, capsize=2,
+                    **_line(number),
                 )  # fmt: skip
         long = max(map(len, table.columns)) * len(table.columns) > 40
         turned = {"rotation": 30, "ha": "right"} if long else {}
         axes.set_xticks(range(len(table.columns)), table.columns, **turned)
         axes.set_xlim(-0.3, len(table.columns) - 0.7)
         axes.set_title(title, fontsize=10)
-        axes.grid(alpha=0.3)
     for number, row in enumerate(rows):
-        style = _LINES[number // _COLORS % len(_LINES)]
-        all_axes[-1].plot([], [], style, color=f"C{number % _COLORS}", label=row)
+        all_axes[-1].plot([], [], label=row, **_line(number))
     all_axes[-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     all_axes[0].set_ylabel(_unit(table, table.selector.metric.replace("_", " ")))
     return _png(figure)
+
+
+def _line(number: int) -> dict[str, Any]:
+    """The look of the line of this number."""
+    style = _LINES[number // _COLORS % len(_LINES)]
+    return {"linestyle": style, "color": f"C{number % _COLORS}", "linewidth": 1.3}
 
 
 def _unit(table: Table, name: str) -> str:

@@ -21,6 +21,7 @@ _NONE = "-"
 _MARKS = {"holds": "yes", "does not hold": "no", "not measured": "unknown"}
 
 Grid = list[list[str]]
+AllValues = Mapping[str, Mapping[tuple[str, str], Value]]
 
 
 def runs_of(folder: pathlib.Path, cell: str) -> list[pathlib.Path]:
@@ -107,10 +108,14 @@ def _metrics(run: pathlib.Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def claim_rows(folder: pathlib.Path, experiment: Experiment) -> list[tuple[str, str, str]]:
+def read_values(folder: pathlib.Path, experiment: Experiment) -> AllValues:
+    """Title of a table -> its figures."""
+    return {table.title: values_of(folder, table) for table in experiment.tables}
+
+
+def claim_rows(experiment: Experiment, values: AllValues) -> list[tuple[str, str, str]]:
     """(table, claim, `holds` / `does not hold` / `not measured`)."""
     tables = {table.title: table for table in experiment.tables}
-    values = {title: values_of(folder, table) for title, table in tables.items()}
     return [
         (claim.table, claim.text, check(claim, tables[claim.table], values[claim.table]))
         for claim in experiment.claims
@@ -130,16 +135,15 @@ def _curves(folder: pathlib.Path, experiment: Experiment) -> dict[str, list[tupl
     }
 
 
-def _draw_against(folder: pathlib.Path, experiment: Experiment) -> dict[str, bytes | None]:
+def _draw_against(experiment: Experiment, values: AllValues) -> dict[str, bytes | None]:
     """Title -> picture of two tables against one another."""
     tables = {table.title: table for table in experiment.tables}
-    pictures_of = {}
-    for cost, gain in experiment.against:
-        x, y = tables[cost], tables[gain]
-        pictures_of[f"{gain}, against {cost[0].lower()}{cost[1:]}"] = pictures.draw_against(
-            x, y, values_of(folder, x), values_of(folder, y)
+    return {
+        f"{gain}, against {cost[0].lower()}{cost[1:]}": pictures.draw_against(
+            tables[cost], values[cost], tables[gain], values[gain]
         )
-    return pictures_of
+        for cost, gain in experiment.against
+    }
 
 
 def write(
@@ -155,7 +159,8 @@ def write(
     Returns:
       Their paths.
     """
-    drawn = _draw_against(folder, experiment)
+    values = read_values(folder, experiment)
+    drawn = _draw_against(experiment, values)
     drawn["Learning curves (first seed)"] = pictures.draw_curves(_curves(folder, experiment))
     shown = {
         caption: _written(folder / f"picture_{number}.png", picture)
@@ -168,24 +173,23 @@ def write(
         markdown += [note, ""]
         page.append(f"<p>{html.escape(note)}</p>")
     for number, table in enumerate(experiment.tables, 1):
-        values = values_of(folder, table)
         markdown += [f"## {table.title}", ""]
         page.append(f"<h2>{html.escape(table.title)}</h2>")
         for name, grid in (
-            ("measured", measured_grid(table, values)),
+            ("measured", measured_grid(table, values[table.title])),
             ("published", published_grid(table)),
         ):
             if len(grid) > 1:
                 markdown += [*_markdown(grid), ""]
                 page.append(_html(grid, name))
-        picture = pictures.draw_table(table, values)
+        picture = pictures.draw_table(table, values[table.title])
         if picture:
             path = _written(folder / f"table_{number}.png", picture)
             markdown += [f"![{table.title}]({path.name})", ""]
             page.append(_img(table.title, path))
     markdown += ["## Claims of the paper, in the measured tables", ""]
     page.append("<h2>Claims of the paper, in the measured tables</h2><ul>")
-    for title, text, verdict in claim_rows(folder, experiment):
+    for title, text, verdict in claim_rows(experiment, values):
         markdown.append(f"- **{verdict}**: {text} ({title})")
         page.append(
             f'<li><b class="{_MARKS[verdict]}">{verdict}</b>: {html.escape(text)} '
