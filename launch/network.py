@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import networkx as nx
 from absl import flags
 
-from tff_ssl import network_events, topology, topology_picture, views
+from tff_ssl import network_events, patch_masks, topology, topology_picture
 from tff_ssl.algorithms import denav, plan, transmissions
 from tff_ssl.algorithms.peers import Peers, Setting
 from tff_ssl.errors import ConfigurationError
@@ -93,7 +93,7 @@ def model_costs(model: Model, mask_ratio: float = 0.75) -> dict[str, Any]:
     if model.decoder:
         height, width, _ = model.image_shape
         patches = height * width // vit.patch_size(height) ** 2
-        visible = views.number_visible(patches, mask_ratio)
+        visible = patch_masks.number_visible(patches, mask_ratio)
     operations = model.multiply_adds(visible)
     return {
         "parameters": model.parameter_count,

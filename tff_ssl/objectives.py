@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tff_ssl import views
+from tff_ssl import patch_masks
 from tff_ssl.losses import cco, cosine, nt_xent, reconstruction, vicreg
 from tff_ssl.losses.segments import Segments
 from tff_ssl.models import vit
@@ -171,7 +171,7 @@ def _supervised(model, weights, target, batch, hyperparameters):
 def _mae(model, weights, target, batch, hyperparameters):
     """One view only; batch norm, whose averages would move, is no part of a vision transformer."""
     patches = vit.patches(batch.x1)
-    visible = views.visible_patches(
+    visible = patch_masks.visible_patches(
         batch.example_ids,
         patches.shape[1],
         hyperparameters.mask_ratio,

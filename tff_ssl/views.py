@@ -34,6 +34,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from tff_ssl.threefry import threefry
+
 _DRAWS = (  # One uniform each for every example and view. Append only: the position is the key.
     *("area", "aspect", "left", "top", "flip", "rotation", "shear", "scale", "shift_x", "shift_y"),
     *("jitter", "order", "brightness", "contrast", "saturation", "hue", "grayscale"),
@@ -179,45 +181,6 @@ def to_float(images: tf.Tensor, *, output_size: int | None = None) -> tf.Tensor:
     return _normalize(_resize(_unit(images), output_size))
 
 
-def number_visible(patches: int, mask_ratio: float) -> int:
-    """round((1 - mask_ratio) * patches), with at least one patch visible and one hidden."""
-    return min(max(round((1 - mask_ratio) * patches), 1), patches - 1)
-
-
-def visible_patches(
-    example_ids: tf.Tensor,
-    patches: int,
-    mask_ratio: float,
-    *,
-    seed: int,
-    round_number: int | tf.Tensor,
-) -> tf.Tensor:
-    """What a masked autoencoder's encoder sees: a pure function of (seed, round, example id).
-
-    All choices of so many patches are equally likely, as in He et al. 2021, section 3.
-
-    Args:
-      example_ids: int64 [batch].
-      patches: Number of patches of an image, at least 2.
-      mask_ratio: Fraction of the patches that is hidden, in (0, 1).
-      seed: In [0, 2**31).
-      round_number: int, or int64 scalar.
-
-    Returns:
-      int32 [batch, visible], ascending.
-    """
-    visible = number_visible(patches, mask_ratio)
-    ids, round_number, pairs = (
-        tf.cast(tf.cast(word, tf.int64), tf.uint64)
-        for word in (example_ids, round_number, tf.range((patches + 1) // 2))
-    )
-    # A view's key has a smaller first word, so that masks and views are independent.
-    key = (tf.constant(seed + 2**32, tf.uint64), ids[:, None])
-    words = tf.concat(_threefry(key, (round_number, pairs)), 1)[:, :patches]
-    draws = tf.cast(tf.bitwise.right_shift(words, tf.constant(1, tf.uint64)), tf.int64)
-    return tf.sort(tf.math.top_k(draws, visible).indices, 1)
-
-
 def _views(
     policy: str | ViewPolicy,
     images: tf.Tensor,
@@ -314,33 +277,11 @@ def _uniforms(
     )
     blocks = tf.range(len(_DRAWS) // 4, dtype=tf.int64)  # A block is 128 bits: four uniforms.
     counter = view_numbers[:, None] * 2**32 + tf.cast(blocks, tf.uint64)
-    words = _threefry((tf.constant(seed, tf.uint64), ids[:, None]), (round_number, counter))
+    words = threefry((tf.constant(seed, tf.uint64), ids[:, None]), (round_number, counter))
     bits = tf.bitcast(tf.stack(words, axis=-1), tf.uint32)  # [rows, blocks, 2 words, 2 halves]
     bits = tf.reshape(bits, [-1, len(_DRAWS)])
     uniforms = tf.cast(tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32)), tf.float64) * 2**-24
     return dict(zip(_DRAWS, tf.unstack(uniforms, axis=1), strict=True))
-
-
-def _threefry(
-    key: tuple[tf.Tensor, tf.Tensor], counter: tuple[tf.Tensor, tf.Tensor]
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Threefry2x64-20 (Salmon et al., SC 2011, "Parallel random numbers: as easy as 1, 2, 3").
-
-    Key and counter are pairs of uint64 tensors that broadcast; for each key, a bijection of
-    the counter.
-    """
-    rotations = (16, 42, 12, 31, 16, 32, 24, 21)
-    keys = (*key, key[0] ^ key[1] ^ tf.constant(0x1BD11BDAA9FC1A22, tf.uint64))
-    x0, x1 = counter[0] + keys[0], counter[1] + keys[1]
-    for i in range(20):
-        left = tf.constant(rotations[i % 8], tf.uint64)
-        x0 += x1
-        x1 = tf.bitwise.left_shift(x1, left) | tf.bitwise.right_shift(x1, 64 - left)
-        x1 ^= x0
-        if i % 4 == 3:
-            n = i // 4 + 1
-            x0, x1 = x0 + keys[n % 3], x1 + keys[(n + 1) % 3] + tf.constant(n, tf.uint64)
-    return x0, x1
 
 
 def _between(uniform: tf.Tensor, low: float | tf.Tensor, high: float | tf.Tensor) -> tf.Tensor:

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import centralized, export, objectives, views
+from tff_ssl import centralized, export, objectives, patch_masks, views
 from tff_ssl.algorithms import fedavg, fedprox
 from tff_ssl.algorithms.task import Task
 from tff_ssl.losses import segments
@@ -45,7 +45,7 @@ def test_the_loss_is_the_error_on_the_patches_that_the_mask_hides():
     batch = batch_of(chosen)
     found = evaluate(weights, batch, mask_ratio=0.5, normalize_patches=False)
     for row, index in enumerate(chosen):
-        visible = views.visible_patches(
+        visible = patch_masks.visible_patches(
             tf.constant(IDS[[index]]), 6, 0.5, seed=SEED, round_number=0
         ).numpy()
         assert visible.shape == (1, 3)
