@@ -28,7 +28,10 @@ _TABLE1 = {
     "FedAvg (supervised)": (91.51, 67.74, 65.77, 64.38),
 }
 _METHODS = {
-    "Single client training": ("single", ("--algorithm=fedbn", _BYOL, "--hparam=averaging=none")),
+    "Single client training": (
+        "single",
+        ("--algorithm=fedbn", _BYOL, "--hparam=averaging=none", "--personalized_clients=5"),
+    ),
     "FedSimCLR": ("fedsimclr", ("--algorithm=fedbn", _SIMCLR, "--hparam=batch_norm=averaged")),
     "FedSimSiam": ("fedsimsiam", ("--algorithm=fedbn", _SIMSIAM, "--hparam=batch_norm=averaged")),
     "FedBYOL": (

@@ -29,6 +29,46 @@ def reproduce(project_root, *arguments):
     )
 
 
+def settings(project_root, flags) -> dict[str, str]:
+    """The last value of each flag, those of presets included; every `--hparam` by its name."""
+    values = {}
+    for flag in flags:
+        name, _, value = flag.removeprefix("--").partition("=")
+        if name == "flagfile":
+            lines = (project_root / value).read_text().splitlines()
+            values |= settings(project_root, [line for line in lines if line.startswith("--")])
+        elif name == "hparam":
+            name, _, value = value.partition("=")
+            values[f"hparam.{name}"] = value
+        else:
+            values[name] = value
+    return values
+
+
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
+def test_cells_measure_what_their_tables_show(project_root, name, scale):
+    experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
+    cells = {cell.name: cell for cell in experiment.cells}
+    for table in experiment.tables:
+        for row, names in table.rows.items():
+            selector = table.selectors.get(row, table.selector)
+            for cell in (cells[name] for name in names if name):
+                trained = settings(project_root, cell.flags)
+                evaluated = [settings(project_root, flags) for flags in cell.evaluations]
+                protocols = {one["protocol"] for one in evaluated}
+                if trained.get("objective") == "supervised":
+                    protocols.add("supervised")
+                elif "--nofinal_eval" not in cell.flags:
+                    protocols.add("linear")
+                if int(trained.get("personalized_clients", 0)):
+                    protocols.add("linear_personalized")
+                protocol = selector.protocol
+                if protocol.startswith("linear_personalized"):
+                    protocol = "linear_personalized"
+                assert protocol in protocols, (table.title, row, cell.name)
+
+
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 @pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
 def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name, scale):
