@@ -77,7 +77,7 @@ flags.adopt_module_key_flags(launch.flags)
 
 # Few clients with many images each, instead of many with few.
 _DIGITS_PRESETS = {
-    "fedu": "digits_byol",
+    "fedu": "digits_fedu",
     "fedema": "digits_byol",
     "fedbn": "digits_nt_xent",
     "featarc": "digits_nt_xent",

@@ -159,7 +159,8 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
         if failure:
             raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
     # What a finished run no longer needs; with it, a table of the paper would be some gigabytes.
-    shutil.rmtree(output / "checkpoints", ignore_errors=True)
+    for unneeded in ("checkpoints", "client_states"):
+        shutil.rmtree(output / unneeded, ignore_errors=True)
     seconds = before["seconds"] + round(time.monotonic() - start)
     run_folder.write_json(
         output / "done.json", {"seconds": seconds, "evaluations": list(cell.evaluations)}

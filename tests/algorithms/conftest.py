@@ -52,7 +52,9 @@ def _evaluate(model, weights, target, batch, hyperparameters):
     if model.predictor:
         losses += 0.5 * tf.square(weights.trainable[2] - 2 * a)
     outputs = model.apply(weights, batch.x1, True)
-    return objectives.Evaluated(losses, outputs.z, (outputs.z, outputs.z), outputs.non_trainable)
+    # Predictions for the two views: (w, 1) and (w, 2).
+    predictions = (outputs.z, outputs.z + [0.0, 1.0])
+    return objectives.Evaluated(losses, outputs.z, predictions, outputs.non_trainable)
 
 
 @pytest.fixture

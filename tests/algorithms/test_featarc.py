@@ -97,6 +97,10 @@ def test_at_first_clients_are_dealt_to_the_models(scalars):
     computations, data = build(scalars, clusters=2, lambda_align=0.0)
     output = run(computations, data, 1)
     assert [m["cluster"] for m in output.client_metrics] == [0, 1, 0]
+    # Also a client that comes late, to models that have parted.
+    late = output.state._replace(model=(model_of(-3.0), model_of(5.0)))
+    output = computations.process.next(late, [new_state(computations)] * 2, data[:2])
+    assert [m["cluster"] for m in output.client_metrics] == [0, 1]
 
 
 def test_the_alignment_holds_predictions_to_the_models_features(scalars):
@@ -105,12 +109,12 @@ def test_the_alignment_holds_predictions_to_the_models_features(scalars):
     state = computations.process.initialize()._replace(model=(model_of(2.0),))
     client = new_state(computations)
     held = computations.process.next(state, [client], data[:1]).state.model[0].trainable[0]
-    # By hand: cos(w) of (w, 1) and (2, 1) is (2 w + 1) / sqrt(5 (w^2 + 1)), its derivative
-    # (2 - w) / (sqrt(5) (w^2 + 1)^1.5); D of both views is minus that, and half of each counts.
+    # By hand: the cosine of (w, c) and (2, 1) is (2 w + c) / sqrt(5 (w^2 + c^2)), its derivative
+    # c (2 c - w) / (sqrt(5) (w^2 + c^2)^1.5); p has c = 1, p+ has 2; D is minus that, half of each.
     w = 2.0
     for _ in range(3):
-        slope = (2 - w) / (np.sqrt(5) * (w**2 + 1) ** 1.5)
-        w -= 0.5 * ((w - 4) - 100.0 * slope)
+        first, second = (c * (2 * c - w) / (5**0.5 * (w**2 + c**2) ** 1.5) for c in (1, 2))
+        w -= 0.5 * ((w - 4) - 100.0 * (first + second) / 2)
     np.testing.assert_allclose(held, w, rtol=1e-4)
 
 

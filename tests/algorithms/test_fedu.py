@@ -79,6 +79,11 @@ def test_a_new_client_takes_everything_from_the_server(scalars):
     np.testing.assert_allclose(second.divergence, 9 + 9)
     assert [s.rounds for s in output.client_states] == [1, 1]
     assert output.client_metrics[1]["mean_squared_divergence"] == 9
+    assert output.metrics["global_predictor"] == 1
+    # A client's own model is its target network, with the moving averages of its own images.
+    own = computations.client_weights(output.state.model, first)
+    np.testing.assert_allclose(own.trainable[0], 0.8 * 2 + 0.2 * 3, rtol=1e-6)
+    np.testing.assert_allclose(own.non_trainable[0], 4)
     assert output.metrics["samples"] == 4
 
 
@@ -113,6 +118,7 @@ def test_dapu_takes_the_global_predictor_below_mu(scalars, divergence, expected)
     state = known(computations, target=0.0, p=30.0, divergence=divergence)
     output = computations.process.next(start(computations, w=2.0, p=6.0), [state], data[:1])
     np.testing.assert_allclose(output.client_states[0].predictor.trainable[0], (expected + 8) / 2)
+    assert output.metrics["global_predictor"] == (expected == 6.0)
 
 
 def test_the_divergence_may_be_a_mean_over_parameters(scalars):

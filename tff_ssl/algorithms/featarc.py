@@ -14,9 +14,9 @@ The server averages each model over the clients that took it.
 With C = 1 and lambda = 0 this is FedAvg; with C = K and one client for each model, local training.
 
 Choices: models are averaged by client, whoever was sampled (the released code goes by position), by
-number of examples; a model that nobody took stays. All C models start equal, and where a client's
-A_ij are equal (as at its first time) it takes model i mod C: started from different random weights,
-a client would be held for ever by the one it first took. x is the first view, x+ the second. f is
+number of examples; a model that nobody took stays. All C models start equal, and client i takes
+model i mod C at its first time, when it has no model of its own yet, and where its A_ij are equal:
+started from different random weights, a client would be held for ever by the one it first took. x is the first view, x+ the second. f is
 the network with its projector, as in the loss. Batch norm stays local as in `fedbn`.
 """
 
@@ -133,7 +133,8 @@ def build_featarc(
         # A client's batch norms are its own, whatever model it takes.
         candidates = [split.with_own(shared, split.own_of(local)) for shared in server]
         found = alignments(candidates, local, data["image"])
-        cluster = _best(found, tf.cast(data["client"][0] % clusters, tf.int32))
+        dealt = tf.cast(data["client"][0] % clusters, tf.int32)
+        cluster = tf.where(is_new, dealt, _best(found, dealt))
         start = _chosen(candidates, cluster)
         target = Weights((), ())
         if objective.target:

@@ -11,12 +11,13 @@ The encoder here is encoder and projector, as in BYOL's target network. The pape
 options: which encoder is aggregated and which is updated (Table 4), and the predictor's rule
 (Figure 5).
 
-Choices: SGD has momentum 0.9, of which the paper says nothing. The divergence of Eq. 3 is taken at
+Choices: SGD has momentum 0.9, where Algorithm 1 has plain steps. The divergence of Eq. 3 is taken at
 the end of a client's local training, from where that training started to where it ended, over the
 encoder's trainable parameters, as the paper's text says; `mean_squared` divides it by their number,
-which makes mu independent of the network's size. Both are logged. A client that has not taken part
-yet takes everything from the server. Moving averages of batch norm follow the online network, which
-alone computes them.
+which makes mu independent of the network's size. Both are logged, since mu depends on them: on the
+optimizer, its rate and the number of local steps. `global_predictor` in the metrics is the share of
+clients that took it. A client that has not taken part yet takes everything from the server. Moving
+averages of batch norm are the online network's, which alone computes them.
 """
 
 import dataclasses
@@ -116,27 +117,29 @@ def build_fedu(
             target=encoder,
         )
 
-    def updated(phi: Weights, p_phi: Weights, state: ClientState) -> tuple[Weights, Weights]:
-        """(online network, target network) with which a client starts a round."""
+    def updated(
+        phi: Weights, p_phi: Weights, state: ClientState
+    ) -> tuple[Weights, Weights, tf.Tensor]:
+        """(online network, target network, whether the predictor is p_phi) of a round's start."""
         is_new = tf.equal(state.rounds, 0)
         encoder = phi if options.update != "target" else _where(is_new, phi, state.encoder)
         target = phi if options.update != "online" else _where(is_new, phi, state.target)
-        takes_global = {
+        takes_global = is_new | {
             "global": tf.constant(True),
             "local": tf.constant(False),
             "dapu": state.divergence < options.mu,
         }[options.predictor_update]
-        predictor = _where(is_new | takes_global, p_phi, state.predictor)
-        return joined(encoder, predictor), target
+        return joined(encoder, _where(takes_global, p_phi, state.predictor)), target, takes_global
 
     def client_work(server, round_number, state, examples):
         phi, p_phi = encoder_of(model, server), predictor_of(model, server)
-        start, target = updated(phi, p_phi, state)
+        start, target, takes_global = updated(phi, p_phi, state)
         own = read_all(examples)
         samples = tf.shape(own["example_id"])[0]
         trained = training.train(start, target, round_number, own)
         online = encoder_of(model, trained.weights)
         predictor = predictor_of(model, trained.weights)
+        target = Weights(trained.target.trainable, online.non_trainable)
         squared = squared_distance(online.trainable, encoder_of(model, start).trainable)
         per_parameter = squared / parameters
         new_state = ClientState(
@@ -144,11 +147,9 @@ def build_fedu(
             divergence=squared if options.divergence == "squared_l2" else per_parameter,
             encoder=online if options.update == "target" else (),
             predictor=predictor,
-            target=trained.target,
+            target=target,
         )
-        sent = online
-        if options.aggregate == "target":
-            sent = Weights(trained.target.trainable, online.non_trainable)
+        sent = target if options.aggregate == "target" else online
         weight = tf.constant(1.0) if training.uniform else tf.cast(samples, tf.float32)
         return client_memory.unless_dropped(
             [(joined(sent, predictor), weight)],
@@ -156,7 +157,11 @@ def build_fedu(
             state,
             trained,
             samples,
-            {"squared_divergence": squared, "mean_squared_divergence": per_parameter},
+            {
+                "squared_divergence": squared,
+                "mean_squared_divergence": per_parameter,
+                "global_predictor": tf.cast(takes_global, tf.float32),
+            },
         )
 
     return client_memory.build_client_memory(
