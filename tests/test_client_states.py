@@ -168,6 +168,29 @@ def test_states_stay_with_their_clients_whatever_the_order_of_the_cohorts(run):
         assert float(simulated.encoder_weights(state, str(client)).trainable[0]) == expected[2]
 
 
+def test_only_the_cohorts_states_are_read_and_superseded_ones_go(run, tmp_path):
+    build, _ = run
+    simulated = build("run")
+    state, folder = simulated.initialize(0), tmp_path / "run" / "client_states"
+    cohorts = cohort.uniform_cohorts(CLIENTS, 4, seed=3)
+    damaged = 0
+    for round_number in range(5):
+        others = set(range(CLIENTS)) - set(cohorts(round_number).tolist())
+        whole = {path: path.read_bytes() for k in others for path in folder.glob(f"{k}/*")}
+        for path in whole:
+            path.write_bytes(b"")
+        before = state.versions
+        state, _ = simulated.run_round(state, round_number)
+        for path in whole:
+            if path.exists():
+                path.write_bytes(whole[path])
+        damaged += len(whole)
+        kept = {(int(path.parent.name), int(path.name)) for path in folder.glob("*/*")}
+        named = {*enumerate(before.tolist()), *enumerate(state.versions.tolist())}
+        assert kept == {(client, version) for client, version in named if version != NEVER}
+    assert damaged
+
+
 def loop(folder, rounds=8):
     return program.Program(output_dir=folder, rounds=rounds, checkpoint_every=3)
 

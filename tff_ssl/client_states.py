@@ -87,8 +87,11 @@ class ClientStates:
         return unfinished
 
     def commit(self, paths: Sequence[str]) -> None:
-        """Puts written states in their places, each at once."""
+        """Puts written states in their places, each at once and on the disk for good."""
         for path in paths:
+            # Checkpoints are synced too: one that outlives a power loss must find its states.
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
             os.replace(path, path.removesuffix(_UNFINISHED))
 
     def share(self, source: str, paths: Sequence[str]) -> None:

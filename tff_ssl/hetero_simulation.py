@@ -137,6 +137,7 @@ class HeteroSimulation:
         if not self._saved:
             self._saved = [state.versions]  # Of the checkpoint that the run goes on from.
             self._log.trim(round_number)
+        self._keep_only([*self._saved, state.versions])
         clients = self._cohorts(round_number)
         models = self._computations.model_of_client
         kept = tuple(
@@ -217,8 +218,11 @@ class HeteroSimulation:
     def saved(self, state: HeteroState) -> None:
         # The checkpoint before the last is kept too.
         self._saved = [*self._saved[-1:], state.versions]
+        self._keep_only(self._saved)
+
+    def _keep_only(self, tables: Sequence[client_states.Versions]) -> None:
         for store in (*self._states, *self._sent):
-            store.keep_only(self._saved)
+            store.keep_only(tables)
 
 
 def mean_kernel_of_files(

@@ -108,6 +108,8 @@ class NetworkSimulation:
         if not self._saved:
             self._saved = [state.versions]  # Of the checkpoint that the run goes on from.
             self._log.trim(round_number)
+        # Otherwise the models of all rounds since the last checkpoint would lie there.
+        self._states.keep_only([*self._saved, state.versions])
         planned = self._plan.round(round_number)
         versions, metrics = state.versions, {}
         for position, operation in enumerate(planned.operations):
@@ -120,8 +122,6 @@ class NetworkSimulation:
             else:
                 changed = self._run_averaging(operation, versions, version)
                 versions = _changed(versions, changed, version)
-        # Otherwise the models of all rounds since the last checkpoint would lie there.
-        self._states.keep_only([*self._saved, versions])
         traffic = planned.traffic
         metrics |= {
             "transmissions": traffic.models,

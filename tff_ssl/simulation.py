@@ -233,6 +233,9 @@ class ClientMemorySimulation:
         if not self._saved:
             self._saved = [state.versions]  # Of the checkpoint that the run goes on from.
             self._log.trim(round_number)
+        # Otherwise the states of all rounds since the last checkpoint would lie there. Not at the
+        # end of a round: a run that is stopped then goes on from the state before it.
+        self._states.keep_only([*self._saved, state.versions])
         reports = self._reports(round_number)
 
         def run(clients: cohort.Cohort) -> Any:

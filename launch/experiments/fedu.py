@@ -72,8 +72,8 @@ def _common(scale: str, dataset: str, rounds: int | None) -> tuple[str, ...]:
 def _threshold(scale: str, dataset: str) -> tuple[str, ...]:
     """DAPU's mu: the paper's of the data set (section 4.1), or the CPU scale's.
 
-    Under Adam a client's encoder moves farther in a round than under SGD. 10 is where the divergence
-    passes on its way from the first round's 14 to the 9 of the rounds from the tenth on.
+    Under Adam a client's encoder moves farther in a round than under SGD. 10 is where the
+    divergence passes on its way from the first round's 14 to the 9 of those from the tenth on.
     """
     return (f"--hparam=mu={10 if scale == 'cpu' else {'cifar100': 0.6}.get(dataset, 0.4)}",)
 

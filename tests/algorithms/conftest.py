@@ -53,7 +53,7 @@ def _evaluate(model, weights, target, batch, hyperparameters):
         losses += 0.5 * tf.square(weights.trainable[2] - 2 * a)
     outputs = model.apply(weights, batch.x1, True)
     # Predictions for the two views: (w, 1) and (w, 2).
-    predictions = (outputs.z, outputs.z + [0.0, 1.0])
+    predictions = (outputs.z, outputs.z + tf.constant([0.0, 1.0]))
     return objectives.Evaluated(losses, outputs.z, predictions, outputs.non_trainable)
 
 

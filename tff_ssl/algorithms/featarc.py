@@ -16,8 +16,9 @@ With C = 1 and lambda = 0 this is FedAvg; with C = K and one client for each mod
 Choices: models are averaged by client, whoever was sampled (the released code goes by position), by
 number of examples; a model that nobody took stays. All C models start equal, and client i takes
 model i mod C at its first time, when it has no model of its own yet, and where its A_ij are equal:
-started from different random weights, a client would be held for ever by the one it first took. x is the first view, x+ the second. f is
-the network with its projector, as in the loss. Batch norm stays local as in `fedbn`.
+started from different random weights, a client would be held for ever by the one it first took. x
+is the first view, x+ the second. f is the network with its projector, as in the loss. Batch norm
+stays local as in `fedbn`.
 """
 
 import dataclasses

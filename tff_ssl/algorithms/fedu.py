@@ -11,13 +11,13 @@ The encoder here is encoder and projector, as in BYOL's target network. The pape
 options: which encoder is aggregated and which is updated (Table 4), and the predictor's rule
 (Figure 5).
 
-Choices: SGD has momentum 0.9, where Algorithm 1 has plain steps. The divergence of Eq. 3 is taken at
-the end of a client's local training, from where that training started to where it ended, over the
-encoder's trainable parameters, as the paper's text says; `mean_squared` divides it by their number,
-which makes mu independent of the network's size. Both are logged, since mu depends on them: on the
-optimizer, its rate and the number of local steps. `global_predictor` in the metrics is the share of
-clients that took it. A client that has not taken part yet takes everything from the server. Moving
-averages of batch norm are the online network's, which alone computes them.
+Choices: SGD has momentum 0.9, where Algorithm 1 has plain steps. The divergence of Eq. 3 is taken
+at the end of a client's local training, from where that training started to where it ended, over
+the encoder's trainable parameters, as the paper's text says; `mean_squared` divides it by their
+number, which makes mu independent of the network's size. Both are logged, since mu depends on them:
+on the optimizer, its rate and the number of local steps. `global_predictor` in the metrics is the
+share of clients that took it. A client that has not taken part yet takes everything from the
+server. Moving averages of batch norm are the online network's, which alone computes them.
 """
 
 import dataclasses
@@ -124,11 +124,14 @@ def build_fedu(
         is_new = tf.equal(state.rounds, 0)
         encoder = phi if options.update != "target" else _where(is_new, phi, state.encoder)
         target = phi if options.update != "online" else _where(is_new, phi, state.target)
-        takes_global = is_new | {
-            "global": tf.constant(True),
-            "local": tf.constant(False),
-            "dapu": state.divergence < options.mu,
-        }[options.predictor_update]
+        takes_global = (
+            is_new
+            | {
+                "global": tf.constant(True),
+                "local": tf.constant(False),
+                "dapu": state.divergence < options.mu,
+            }[options.predictor_update]
+        )
         return joined(encoder, _where(takes_global, p_phi, state.predictor)), target, takes_global
 
     def client_work(server, round_number, state, examples):
