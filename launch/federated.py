@@ -115,6 +115,10 @@ def pretrain(args: flags.FlagValues) -> None:
         raise ConfigurationError(
             f"--personalized_clients={args.personalized_clients}: there are {len(clients)} clients"
         )
+    if getattr(values, "clusters", 0) > len(clients):
+        raise ConfigurationError(
+            f"--hparam=clusters={values.clusters}: there are {len(clients)} clients"
+        )
     peers = None
     if isinstance(computations, Peers):
         assert setting is not None

@@ -22,7 +22,7 @@ flags.DEFINE_string(
     "output_dir", None, "Folder for runs and report. Default: results/EXPERIMENT-SCALE[-DATASET]."
 )
 flags.DEFINE_string("data_dir", None, "Folder of prepared TFDS sets, or of a case_folder's images.")
-flags.DEFINE_string("dataset", None, "Another TFDS set than the paper's (dcco_table1).")
+flags.DEFINE_string("dataset", None, "Another TFDS set than the experiment's own.")
 flags.DEFINE_integer("seeds", 3, "Seeds 0, 1, ... of every run.", lower_bound=1)
 flags.DEFINE_integer(
     "jobs", 1, "Runs at the same time, each on its share of the cores.", lower_bound=1
@@ -54,6 +54,9 @@ def main() -> None:
         raise ConfigurationError(f"--jobs={args.jobs} is more than this process's {cores} cores")
     build, _ = catalog.EXPERIMENTS[args.experiment]
     experiment = build(args.scale, args.dataset, args.rounds)
+    given = f"--dataset={args.dataset}"
+    if args.dataset and not any(given in cell.flags for cell in experiment.cells):
+        raise ConfigurationError(f"{given}: {args.experiment} is for its own data only")
     cells = [
         cell
         for cell in experiment.cells

@@ -111,9 +111,10 @@ def encoder_of(folder: pathlib.Path) -> pathlib.Path:
 
 
 def run_of(folder: pathlib.Path) -> pathlib.Path:
-    """The run to which a folder RUN, RUN/clients/K, or the `encoder/` of one of them belongs."""
+    """The run of a folder: RUN, RUN/clients/K, RUN/clients/K/local, or the `encoder/` of one."""
     folder = folder.absolute()  # So that `.` has a name.
-    folder = folder.parent if folder.name == "encoder" else folder
+    for inside in ("encoder", "local"):
+        folder = folder.parent if folder.name == inside else folder
     return folder.parent.parent if folder.parent.name == "clients" else folder
 
 

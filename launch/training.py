@@ -12,7 +12,7 @@ from launch import data, picture, probing, run_folder
 from tff_ssl import export, program
 from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import Model
-from tff_ssl.simulation import Simulation
+from tff_ssl.simulation import ClientMemorySimulation, Simulation
 
 
 def train_and_probe(
@@ -79,7 +79,10 @@ def _evaluate(dataset, model, encode, weights, baselines, args) -> list[dict[str
 def _personalized(
     simulation, state, dataset, models: Model | Sequence[Model], folder, args
 ) -> list[list[dict[str, Any]]]:
-    """The first clients' own models: written to `clients/`, and evaluated like the global one."""
+    """The first clients' own models: written to `clients/`, and evaluated like the global one.
+
+    Beside them, in `clients/K/local/`, the models as their local training left them, where kept.
+    """
     encoders: dict[Model, Any] = {}
     results = []
     for client in range(getattr(args, "personalized_clients", 0)):
@@ -89,7 +92,13 @@ def _personalized(
             encoders[model] = export.encoder_function(model, data.view_size(dataset, args))
         encode = encoders[model]
         weights = simulation.encoder_weights(state, str(client))
-        _export(folder / "clients" / str(client), dataset, model, weights, args)
+        own = folder / "clients" / str(client)
+        _export(own, dataset, model, weights, args)
+        local = None
+        if isinstance(simulation, ClientMemorySimulation):
+            local = simulation.local_weights(state, client)
+        if local is not None:
+            _export(own / "local", dataset, model, local, args)
         results.append(_evaluate(dataset, model, encode, weights, [], args))
     return results
 

@@ -31,7 +31,11 @@ flags.DEFINE_list(
     "one's run hold unless given anew.",
 )
 flags.DEFINE_string(
-    "run", None, "Instead of --encoders: a run, for its encoder and all in its clients/."
+    "run",
+    None,
+    "Instead of --encoders: a run, for its encoder and all in its clients/: the models as local "
+    "training left them where they were kept (fedbn with --hparam=keep_local=true, featarc, "
+    "fedema), else the clients' own ones.",
 )
 flags.DEFINE_enum("images", "test", ["test", "train"], "Whose features are shown.")
 flags.DEFINE_integer(
@@ -132,7 +136,15 @@ def _folders_of_run(run: pathlib.Path) -> dict[str, pathlib.Path]:
             f"--run={run} has no encoders in clients/, which `pretrain --personalized_clients=N` "
             "writes; --encoders names others"
         )
-    return {"global": run} | {f"client {k}": run / "clients" / str(k) for k in clients}
+    found = {"global": run}
+    for client in clients:
+        # As its local training left it, before it was averaged: the local model of the paper.
+        local = run / "clients" / str(client) / "local"
+        if local.exists():
+            found[f"client {client} local"] = local
+        else:
+            found[f"client {client}"] = local.parent
+    return found
 
 
 def _load(folders: dict[str, pathlib.Path], args: flags.FlagValues) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class Program:
         if not math.isfinite(metrics["loss"]) and metrics.get("samples", 1):
             raise TrainingError(
                 f"the loss of round {done + 1} is {metrics['loss']}: training diverged; a smaller "
-                f"--hparam=server_learning_rate may help (the checkpoints are of earlier rounds)"
+                "learning rate may help (of --hparam; the checkpoints are of earlier rounds)"
             )
         metrics["seconds"] = time.monotonic() - start
         last = done + 1 == self.rounds

@@ -277,6 +277,13 @@ class ClientMemorySimulation:
         own = self._states.load(client, int(state.versions[client]))
         return self._computations.client_weights(model, own)
 
+    def local_weights(self, state: MemoryState, client: int) -> Weights | None:
+        """With which the client's last local training ended; None where that is not kept."""
+        version = int(state.versions[client])
+        if self._computations.local_weights is None or version == client_states.NEVER:
+            return None
+        return self._computations.local_weights(self._states.load(client, version))
+
     def saved(self, state: MemoryState) -> None:
         # The checkpoint before the last is kept too.
         self._saved = [*self._saved[-1:], state.versions]

@@ -52,6 +52,16 @@ def test_all_of_a_batch_norm_is_the_clients_own(scalars):
     np.testing.assert_allclose(own.non_trainable, [4])
     # What the server has of them is for its own model alone.
     np.testing.assert_allclose(output.state.model.trainable[1], (3 + 3 * 6) / 4)
+    assert computations.local_weights is None
+
+
+def test_the_local_model_is_kept_where_it_is_asked_for(scalars):
+    computations, data = build(scalars, keep_local=True)
+    output = run(computations, data, 2)
+    local = computations.local_weights(output.client_states[0])
+    np.testing.assert_allclose(local.trainable, [3.75, 3])
+    np.testing.assert_allclose(local.non_trainable, [4])
+    np.testing.assert_allclose(output.state.model.trainable[0], (3.75 + 3 * 5.75) / 4)
 
 
 def test_averaged_batch_norm_is_fedavg_of_everything(scalars):

@@ -180,6 +180,11 @@ def test_fedema_mixes_by_the_scaled_divergence(scalars):
     np.testing.assert_allclose(
         after.target.trainable[0], 0.8 * 20 + 0.2 * (mixed + 4) / 2, rtol=1e-6
     )
+    # Where the server still had its model (it was alone in the round before), the next time counts.
+    after, metrics = round_of(state(1, 0.0, 2.0, 20.0))
+    assert (after.scaler, metrics["mu"]) == (0, 0)
+    after, metrics = round_of(state(2, 0.0, 10.0, 20.0))
+    np.testing.assert_allclose(after.scaler, 0.7 / distance, rtol=1e-6)
     # Later: lambda_k stays, and mu is at most 1.
     after, metrics = round_of(state(5, 0.01, 10.0, 20.0))
     np.testing.assert_allclose(metrics["mu"], 0.01 * distance, rtol=1e-6)

@@ -21,6 +21,7 @@ PRIVATE = [
     "--dp_clip=1",
     "--dp_statistics_clip=1",
 ]
+FEATARC = [*preset("digits_nt_xent"), "--algorithm=featarc"]
 HETERO = [*preset("digits_hetero"), "--algorithm=hetero_ssfl"]
 
 
@@ -54,6 +55,7 @@ HETERO = [*preset("digits_hetero"), "--algorithm=hetero_ssfl"]
         ("at least 8", ["--algorithm=fedavg", "--objective=cco", "--skip_small_clients"]),
         ("objective", ["--algorithm=dcco", "--objective=nt_xent"]),
         ("min_samples", ["--algorithm=fedavg", "--objective=cco", "--hparam=min_samples=-1"]),
+        ("hparam=clusters", [*FEATARC, "--hparam=clusters=9"]),
         ("towers", ["--towers=colour_planes"]),
         ("predictor", ["--algorithm=fedavg", "--objective=byol", "--predictor=7x"]),
         ("vit_tiny", ["--algorithm=fedavg", "--objective=mae"]),

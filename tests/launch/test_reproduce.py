@@ -90,6 +90,28 @@ def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name,
         assert (project_root / flag.partition("=")[2]).exists()
 
 
+def test_a_preset_outside_of_the_experiments_names_its_data(project_root):
+    experiments = [
+        build(scale, None, None)
+        for build, _ in catalog.EXPERIMENTS.values()
+        for scale in ("cpu", "paper")
+    ]
+    cells = [cell for experiment in experiments for cell in experiment.cells]
+    used = {flag for cell in cells for flag in cell.flags if flag.startswith("--flagfile")}
+    # And those that the used ones include.
+    used |= {
+        line
+        for flag in used
+        for line in (project_root / flag.partition("=")[2]).read_text().splitlines()
+    }
+    presets = sorted((project_root / "launch" / "presets").glob("*.flags"))
+    alone = [path for path in presets if f"--flagfile=launch/presets/{path.name}" not in used]
+    assert alone
+    for path in alone:
+        given = settings(project_root, [f"--flagfile=launch/presets/{path.name}"])
+        assert "dataset" in given, path.name
+
+
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 def test_epsilons_of_more_clients_are_those_of_the_runs_settings(project_root, scale):
     cell = production.privacy(scale, None, None).cells[0]
@@ -125,6 +147,7 @@ def test_list_and_bad_input(project_root, tmp_path):
         (["--experiment=nosuch"], "--experiment"),
         (["--experiment=dcco_table1", "--only=nosuch"], "--only"),
         (["--experiment=dcco_table1", "--jobs=1000"], "--jobs"),
+        (["--experiment=dcco_table2", "--dataset=cifar10"], "--dataset=cifar10"),
     ):
         output = tmp_path / "run"
         bad = reproduce(project_root, *arguments, f"--output_dir={output}")

@@ -193,14 +193,54 @@ def test_a_stopped_run_saves_a_checkpoint_and_says_so(tmp_path, signal_number):
     assert not workers()
 
 
+MEMORY = [
+    "--algorithm=fedbn", "--norm=batch", "--encoder=tiny", "--hparam=keep_local=true",
+    "--data_fraction=0.2", "--rounds=5", "--checkpoint_every=2", "--eval_every=0",
+    "--personalized_clients=2", "--baselines=", "--label_draws=1",
+]  # fmt: skip
+
+
 @pytest.mark.slow
-def test_a_pipe_behind_a_run_ends(tmp_path):
-    flags = " ".join([*FEW, f"--output_dir={tmp_path / 'run'}"])
-    piped = f"{sys.executable} -m launch.pretrain {flags} | tee {tmp_path / 'log'}"
+def test_clients_with_memory_killed_and_resumed_equal_never_stopped(tmp_path):
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    # Through a pipe, which ends with the run.
+    piped = " ".join([*command("pretrain", *MEMORY, f"--output_dir={whole}"), "| tee"])
     result = subprocess.run(
         ["bash", "-c", piped], cwd=ROOT, capture_output=True, text=True, timeout=150
     )
-    assert "written to" in result.stdout
+    assert "written to" in result.stdout, result.stderr
+    with tempfile.TemporaryDirectory() as temporary:
+        process = subprocess.Popen(
+            command("pretrain", *MEMORY, f"--output_dir={folder}"),
+            cwd=ROOT,
+            env={**MARKED, "TMPDIR": temporary},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        assert eventually(lambda: (folder / "metrics.csv").exists() and len(rows(folder)) >= 3)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert eventually(lambda: not workers(), seconds=10)
+    assert not (folder / "result.json").exists()
+    resumed = run("pretrain", *MEMORY, f"--output_dir={folder}", "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+
+    for part in (".", "clients/0", "clients/1", "clients/0/local", "clients/1/local"):
+        one, other = encoder(whole / part), encoder(folder / part)
+        assert one.keys() == other.keys()
+        for name, value in one.items():
+            np.testing.assert_array_equal(value, other[name])
+    names = {path.relative_to(whole) for path in (whole / "client_states").glob("*/*")}
+    assert len(names) == 10  # Of five clients, for each of two checkpoints.
+    for name in (*names, pathlib.Path("client_metrics.csv")):
+        assert (whole / name).read_bytes() == (folder / name).read_bytes()
+    # A client's own model is the global one with its batch norm; its training went elsewhere.
+    shared, own, local = (encoder(whole / part) for part in (".", "clients/0", "clients/0/local"))
+    averaged = [name for name in shared if np.array_equal(shared[name], own[name])]
+    assert averaged
+    assert len(averaged) < len(shared)
+    for name in averaged:
+        assert not np.array_equal(shared[name], local[name])
 
 
 @pytest.mark.slow

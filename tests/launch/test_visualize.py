@@ -45,10 +45,13 @@ def moved(weights):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """What `pretrain --personalized_clients=2` leaves; client 1 equals the global encoder."""
+    """As of `pretrain --personalized_clients=2`, of whose clients one has kept its local model."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     weights = BATCH.init(0)
-    for part, own in ((".", weights), ("clients/0", moved(weights)), ("clients/1", weights)):
+    for part, own in (
+        (".", weights), ("clients/0", weights), ("clients/0/local", moved(weights)),
+        ("clients/1", weights),
+    ):  # fmt: skip
         (folder / part).mkdir(parents=True)
         export.save_encoder(folder / part / "encoder", BATCH, own, IMAGE, view_size=16)
     (folder / "config.json").write_text(json.dumps({"flags": {"dataset": "digits", "alpha": 3}}))
@@ -60,13 +63,13 @@ def test_a_run_and_its_clients(project_root, run, tmp_path):
     flags = [f"--run={run}", "--max_images=45", f"--output_dir={tmp_path}"]
     done = script(project_root, *flags)
     assert done.stderr == ""
-    assert "global, client 0, client 1 on 45 test images of digits" in done.stdout
+    assert "global, client 0 local, client 1 on 45 test images of digits" in done.stdout
     report = json.loads((tmp_path / "visualize.json").read_text())
     assert report["flags"]["max_images"] == 45
-    assert list(report["encoders"]) == ["global", "client 0", "client 1"]
+    assert list(report["encoders"]) == ["global", "client 0 local", "client 1"]
     pairs = {tuple(pair["encoders"]): pair for pair in report["pairs"]}
     assert len(pairs) == 3
-    apart = pairs["global", "client 0"]
+    apart = pairs["global", "client 0 local"]
     names = [spec.name for spec in BATCH.without_heads(BATCH.init(0))[0].trainable_specs]
     layers = apart["weights"]["layers"]
     assert list(layers) == names
@@ -78,8 +81,10 @@ def test_a_run_and_its_clients(project_root, run, tmp_path):
     assert equal["weights"]["distance"] == equal["moving_averages"]["distance"] == 0
     assert equal["linear_cka"] == pytest.approx(1, abs=1e-5)
     assert equal["mean_cosine"] == pytest.approx(1, abs=1e-5)
-    row = next(line for line in done.stdout.splitlines() if line.startswith("global, client 0 "))
-    assert row.split()[3:5] == ["7.0000", "0.5000"]
+    row = next(
+        line for line in done.stdout.splitlines() if line.startswith("global, client 0 local ")
+    )
+    assert row.split()[4:6] == ["7.0000", "0.5000"]
     for name in ("features.png", "distances.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
         assert str(tmp_path / name) in done.stdout
@@ -90,7 +95,7 @@ def test_unlike_structures_have_features_but_no_distances(project_root, run, tmp
     group = DualEncoder("tiny", (16, 16, 1))
     export.save_encoder(tmp_path / "group", group, group.init(1), IMAGE, view_size=16)
     output = tmp_path / "out"
-    encoders = f"--encoders=batch={run}/clients/0/encoder,group={tmp_path}/group"
+    encoders = f"--encoders=batch={run}/clients/0/local/encoder,group={tmp_path}/group"
     done = script(
         project_root, encoders, "--images=train", "--max_images=9", f"--output_dir={output}"
     )

@@ -67,6 +67,8 @@ class ClientMemory(NamedTuple):
       initial_client_state: Seed -> the state of a client that has not taken part yet.
       global_weights: Server's model -> weights of the global model; None where there is none.
       client_weights: (server's model, a client's state) -> weights of the client's own model.
+      local_weights: A client's state -> the weights with which its last local training ended; None
+        where states do not have them.
       downloads: Types that a client receives in a round.
       uploads: Types that a client sends in a round.
     """
@@ -76,6 +78,7 @@ class ClientMemory(NamedTuple):
     initial_client_state: Callable[[int], Any]
     global_weights: Callable[[Any], Weights] | None
     client_weights: Callable[[Any, Any], Weights]
+    local_weights: Callable[[Any], Weights] | None
     downloads: Sequence[tff.Type]
     uploads: Sequence[tff.Type]
 
@@ -89,6 +92,7 @@ def build_client_memory(
     element_type: tff.Type,
     global_weights: Callable[[Any], Weights] | None,
     client_weights: Callable[[Any, Any], Weights],
+    local_weights: Callable[[Any], Weights] | None = None,
     sent_models: int = 1,
     communicates: bool = True,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
@@ -105,6 +109,7 @@ def build_client_memory(
       element_type: Of a client's examples.
       global_weights: As in `ClientMemory`.
       client_weights: As in `ClientMemory`.
+      local_weights: As in `ClientMemory`.
       sent_models: How many of the updates a client really sends. Several means of which a client
         enters one are written as sums of all with weights of zero.
       communicates: False where clients get nothing after their first round, and send nothing.
@@ -181,6 +186,7 @@ def build_client_memory(
         initial_client_state,
         global_weights,
         client_weights,
+        local_weights,
         downloads=(model_type, tff.types.to_type(np.int64)) if communicates else (),
         uploads=tuple(
             update.update for update in output_type.updates[: sent_models if communicates else 0]

@@ -187,6 +187,7 @@ def build_featarc(
         element_type=task.element_type,
         global_weights=lambda server: server[0],
         client_weights=client_weights,
+        local_weights=lambda state: Weights(*state.local),
         sent_models=1,
         aggregator=aggregator,
     )

@@ -36,6 +36,8 @@ class FedBNHyperparameters(ClientHyperparameters):
     Attributes:
       batch_norm: `local` or `averaged`.
       averaging: `all`, or `none` for clients that train alone.
+      keep_local: Whether a client's state has the whole model with which its local training ended,
+        to be compared with the global one (`launch.visualize`; the paper's appendix B.3).
       mu: Of FedProx's proximal term, mu / 2 |w - w_broadcast|^2.
     """
 
@@ -47,6 +49,7 @@ class FedBNHyperparameters(ClientHyperparameters):
     temperature: float = 0.5
     batch_norm: str = "local"
     averaging: str = "all"
+    keep_local: bool = False
     mu: float = 0.0
 
     def __post_init__(self):
@@ -64,11 +67,13 @@ class ClientState(NamedTuple):
       rounds: Rounds that it took part in, int64.
       own: The weights that are its own, in the order of the model's; all of them without averaging.
       target: BYOL's target network, where the client trains alone; else empty.
+      local: With `keep_local`, the model after its last round; else empty.
     """
 
     rounds: Any
     own: Any
     target: Any
+    local: Any
 
 
 def build_fedbn(
@@ -93,7 +98,12 @@ def build_fedbn(
 
     def initial_client_state(seed: int) -> ClientState:
         weights = model.init(seed)
-        return ClientState(tf.constant(0, tf.int64), split.own_of(weights), kept_target(weights))
+        return ClientState(
+            tf.constant(0, tf.int64), split.own_of(weights), kept_target(weights), kept(weights)
+        )
+
+    def kept(weights: Weights) -> Weights:
+        return weights if hyperparameters.keep_local else Weights((), ())
 
     def kept_target(weights: Weights) -> Weights:
         keeps = objective.target and alone
@@ -119,6 +129,7 @@ def build_fedbn(
             state.rounds + 1,
             split.own_of(trained.weights),
             trained.target if alone else Weights((), ()),
+            kept(trained.weights),
         )
         weight = tf.constant(1.0) if training.uniform else tf.cast(samples, tf.float32)
         # A client that trains alone sends nothing.
@@ -137,6 +148,7 @@ def build_fedbn(
         element_type=task.element_type,
         global_weights=None if alone else lambda server: server,
         client_weights=lambda server, state: split.with_own(server, state.own),
+        local_weights=(lambda state: Weights(*state.local)) if hyperparameters.keep_local else None,
         communicates=not alone,
         aggregator=aggregator,
     )

@@ -93,9 +93,11 @@ def build_fedema(
                 encoder_of(model, server).trainable, encoder_of(model, state.online).trainable
             )
         )
-        is_new, is_second = tf.equal(state.rounds, 0), tf.equal(state.rounds, 1)
+        is_new = tf.equal(state.rounds, 0)
+        # At its second time, or later where the global model was its own till then.
+        unknown = tf.equal(state.scaler, 0.0) & ~is_new
         scaler = tf.where(
-            is_second, tf.math.divide_no_nan(hyperparameters.tau, divergence), state.scaler
+            unknown, tf.math.divide_no_nan(hyperparameters.tau, divergence), state.scaler
         )
         # A new client has nothing to keep.
         mu = tf.where(is_new, 0.0, tf.minimum(scaler * divergence, 1.0))
@@ -130,5 +132,6 @@ def build_fedema(
         element_type=task.element_type,
         global_weights=lambda server: server,
         client_weights=lambda server, state: Weights(*state.online),
+        local_weights=lambda state: Weights(*state.online),
         aggregator=aggregator,
     )
