@@ -6,6 +6,7 @@ the folder of a SavedModel encoder. Protocols:
   knn              a nearest-neighbour classifier on the frozen encoder, with all labels;
   finetune         encoder and classifier trained together on few labels;
   semi_supervised  the same with 1 % and 10 % of the labels;
+  scratch          supervised training: as finetune, from an untrained encoder;
   transfer         linear, on another data set (--dataset) than the encoder was trained on.
 """
 
@@ -25,17 +26,17 @@ flags.DEFINE_string("run", None, "Folder of a pretraining run, or of a SavedMode
 flags.DEFINE_enum(
     "protocol",
     "linear",
-    ["linear", "knn", "finetune", "semi_supervised", "transfer"],
+    ["linear", "knn", "finetune", "semi_supervised", "scratch", "transfer"],
     "What to do with the encoder.",
 )
 flags.DEFINE_list(
     "label_fractions", ["0.01", "0.1"], "semi_supervised: fractions of the training labels."
 )
-flags.DEFINE_integer(
+flags.DEFINE_list(
     "finetune_steps",
-    None,
-    "Steps of fine-tuning. Default: the DCCO paper's, 100 from 1600 labels on, else 40.",
-    lower_bound=1,
+    [],
+    "Steps of fine-tuning; of several, the best on the validation images (or on labels that were "
+    "not drawn) count. Default: the DCCO paper's, 100 from 1600 labels on, else 40.",
 )
 flags.DEFINE_integer(
     "finetune_batch_size",
@@ -43,21 +44,22 @@ flags.DEFINE_integer(
     "Labels of a step of fine-tuning. Default: the paper's, 256 from 1600 labels on, else 128.",
     lower_bound=1,
 )
-flags.DEFINE_float(
+flags.DEFINE_list(
     "finetune_learning_rate",
-    None,
-    "Initial learning rate of fine-tuning (Adam). Default: the paper's, 0.005.",
-    lower_bound=1e-12,
+    [],
+    "Initial learning rate of fine-tuning (Adam); of several, the best as above. Default: the "
+    "paper's, 0.005.",
 )
 flags.DEFINE_integer(
     "depth",
     None,
-    "finetune, semi_supervised: blocks of a vision transformer's backbone, made by stacking the "
-    "pretrained blocks (DeNAV). Default: those that were pretrained.",
+    "finetune, semi_supervised, scratch: blocks of a vision transformer's backbone, made by "
+    "stacking the pretrained blocks (DeNAV). Default: those that were pretrained.",
     lower_bound=1,
 )
 flags.adopt_module_key_flags(launch.flags)
 
+_TRAINING = ("finetune", "semi_supervised", "scratch")  # These train the encoder.
 _OF_THE_RUN = (
     "dataset", "data_dir", "image_size", "encoder", "projector", "towers", "norm", "view_size",
     "seed", "probe", "per_case", "baselines",
@@ -105,12 +107,18 @@ def _evaluate(
     from launch import data, probing, run_folder
     from tff_ssl import export
     from tff_ssl.evaluation import frozen
+    from tff_ssl.models import resnet
 
     encoder = export.load_encoder(encoder_folder)
     if args.protocol == "transfer" and args.image_size is None:
         args.image_size = encoder.image_shape[0]
     dataset = data.load_dataset(args)
-    data.check_image_shape(dataset, encoder.image_shape, f"the encoder in {encoder_folder}")
+    shape = encoder.image_shape
+    if args.protocol in _TRAINING and args.encoder in resnet.RESNETS:
+        # A ResNet may be trained on images of another size than it was pretrained on.
+        height, width = dataset.train.images.shape[1:3]
+        shape = (height, width, shape[2])
+    data.check_image_shape(dataset, shape, f"the encoder in {encoder_folder}")
     elsewhere = trained_on not in (None, args.dataset) and args.protocol != "transfer"
     name = f"{args.protocol}_{args.dataset.replace('/', '_')}" if elsewhere else args.protocol
     path = output / f"result_{name}.json"
@@ -136,7 +144,7 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
     from tff_ssl.models import stacking
     from tff_ssl.models.dual_encoder import DualEncoder
 
-    if args.depth and args.protocol not in ("finetune", "semi_supervised"):
+    if args.depth and args.protocol not in _TRAINING:
         raise ConfigurationError(f"--depth: --protocol={args.protocol} takes the encoder as it is")
     model = data.build_model(dataset, args, "cco")
     untrained = functools.partial(
@@ -163,7 +171,7 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
             network, weights = stacking.stacked(network, weights, args.depth)
         except ValueError as error:
             raise ConfigurationError(f"--depth={args.depth}: {error}") from error
-    if args.protocol == "finetune":
+    if args.protocol != "semi_supervised":
         counts = probing.parse_label_counts(args)
     else:
         known = probing.cases_of(dataset.train, args).labels

@@ -1,5 +1,8 @@
 """Full fine-tuning from flags: the pretrained encoder beside the untrained one and raw pixels."""
 
+import dataclasses
+import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,8 @@ from tff_ssl.models.dual_encoder import DualEncoder, Weights
 
 # What `finetune` and `semi_supervised` give of each network.
 _SCORES = ("accuracy", "balanced_accuracy")
+# Where the data set has no validation split; as many as the DCCO paper's DERM has (section 4.1).
+_VALIDATION_CASES = 1190
 
 
 def finetune_results(
@@ -28,14 +33,15 @@ def finetune_results(
     Args:
       dataset: Training and test images.
       encoder: The encoder, without heads.
-      pretrained: Its weights.
+      pretrained: Its weights; `scratch` begins with untrained ones instead.
       counts: `labels` or `labels_per_class` of each result.
       protocol: The name that the results carry.
       args: The flags.
 
     Returns:
       A result per count. Its baseline `random_encoder` is the same training from untrained
-      weights, which is supervised training from scratch; `raw_pixels` is a linear probe.
+      weights; `raw_pixels` is a linear probe. Where steps or rates were chosen on validation
+      images, `chosen` has what was, per draw.
 
     Raises:
       ConfigurationError: If the data set has too few labels or no test images.
@@ -47,33 +53,48 @@ def finetune_results(
         [probing.draw(train.labels, count, [args.seed, i]) for i in range(args.label_draws)]
         for count in counts
     ]
+    configs = [_configs(len(draws[0]), args) for draws in drawn]
+    held_out: list[list[tuple[np.ndarray, cases.Cases] | None]] = [
+        [_held_out(dataset, train, chosen, [args.seed, i], args) for i, chosen in enumerate(draws)]
+        if len(of_count) > 1
+        else [None] * len(draws)
+        for draws, of_count in zip(drawn, configs, strict=True)
+    ]
     policy = data.view_policy(dataset, args, "supervised")
     baselines = probing.parse_baselines(args)
-    starts = {"encoder": pretrained}
-    if "random_encoder" in baselines:
+    starts = {"encoder": encoder.init(args.seed) if protocol == "scratch" else pretrained}
+    if "random_encoder" in baselines and protocol != "scratch":
         starts["random_encoder"] = encoder.init(args.seed)
     costs = network.model_costs(encoder)
     operations = "" if costs["gflops"] is None else f", {costs['gflops']:.4g} GFLOPs an image"
     print(f"fine-tuning {costs['parameters']:,} parameters{operations}", flush=True)
+
+    @functools.cache
+    def tuner_of(config: finetune.FinetuneConfig) -> finetune.Finetuner:
+        size = data.view_size(dataset, args)
+        return finetune.Finetuner(encoder, len(dataset.class_names), config, policy, size)
+
     results = []
-    for count, draws in zip(counts, drawn, strict=True):
+    for count, draws, of_count, validations in zip(counts, drawn, configs, held_out, strict=True):
         number = len(draws[0])
-        tuner = finetune.Finetuner(
-            encoder,
-            len(dataset.class_names),
-            _config(number, args),
-            policy,
-            data.view_size(dataset, args),
-        )
-        summaries = {}
+        summaries, choices = {}, []
         for name, start in starts.items():
             scores = []
-            for i, chosen in enumerate(draws):
-                weights = tuner.train(
-                    start, dataset.train.images, dataset.train.example_ids, train, chosen,
-                    [args.seed, i, 1],
-                )  # fmt: skip
+            for i, (chosen, validation) in enumerate(zip(draws, validations, strict=True)):
+                tried = []
+                for config in of_count:
+                    tuner = tuner_of(config)
+                    weights = tuner.train(
+                        start, dataset.train.images, dataset.train.example_ids, train, chosen,
+                        [args.seed, i, 1],
+                    )  # fmt: skip
+                    # The test images are seen by what was chosen alone.
+                    how_good = tuner.scores(weights, *validation).accuracy if validation else 0.0
+                    tried.append((how_good, tuner, weights, config))
+                _, tuner, weights, config = max(tried, key=lambda one: one[0])
                 scores.append(tuner.scores(weights, dataset.test.images, test))
+                if validation:
+                    choices.append({"start": name, "draw": i, **dataclasses.asdict(config)})
             summaries[name] = linear_probe.summarize(scores)
             print(f"{name}, {number} labels: {summaries[name]['accuracy']:.3f}", flush=True)
         if "raw_pixels" in baselines:
@@ -85,6 +106,7 @@ def finetune_results(
                 "labels": number,
                 "labels_per_class": count.get("labels_per_class"),
                 "draws": len(draws),
+                **({"chosen": choices} if choices else {}),
                 **costs,
                 **summaries.pop("encoder"),
                 "baselines": summaries,
@@ -93,13 +115,49 @@ def finetune_results(
     return results
 
 
-def _config(labels: int, args: flags.FlagValues) -> finetune.FinetuneConfig:
+def _configs(labels: int, args: flags.FlagValues) -> list[finetune.FinetuneConfig]:
+    """All combinations of the flags' steps and rates."""
     default = finetune.config_for(labels)
-    return finetune.FinetuneConfig(
-        args.finetune_steps or default.steps,
-        args.finetune_batch_size or default.batch_size,
-        args.finetune_learning_rate or default.learning_rate,
-    )
+    return [
+        finetune.FinetuneConfig(int(steps), args.finetune_batch_size or default.batch_size, rate)
+        for steps in _numbers("finetune_steps", int, args) or [default.steps]
+        for rate in _numbers("finetune_learning_rate", float, args) or [default.learning_rate]
+    ]
+
+
+def _numbers(flag: str, kind: type, args: flags.FlagValues) -> list[Any]:
+    """A flag's list of positive numbers."""
+    found = []
+    for text in getattr(args, flag):
+        try:
+            found.append(kind(text))
+        except ValueError:
+            found.append(0)
+        if not 0 < found[-1] < math.inf:
+            raise ConfigurationError(f"--{flag} takes positive numbers; got {text!r}")
+    return found
+
+
+def _held_out(
+    dataset: ImageDataset,
+    train: cases.Cases,
+    chosen: np.ndarray,
+    seed: list[int],
+    args: flags.FlagValues,
+) -> tuple[np.ndarray, cases.Cases]:
+    """Images and cases to choose steps and rates by: the validation split, or labels not drawn."""
+    if dataset.validation is not None and np.any(dataset.validation.labels >= 0):
+        return dataset.validation.images, probing.cases_of(dataset.validation, args)
+    rest = np.setdiff1d(np.flatnonzero(train.labels >= 0), chosen)
+    if not len(rest):
+        raise ConfigurationError(
+            "--finetune_steps, --finetune_learning_rate: a choice needs a validation split or "
+            f"labels beyond the {len(chosen)} drawn; give one of each"
+        )
+    count = min(len(rest), _VALIDATION_CASES)
+    picked = np.sort(np.random.default_rng([*seed, 2]).choice(rest, count, replace=False))
+    indices, held_out = train.take(picked)
+    return dataset.train.images[indices], held_out
 
 
 def _raw_pixels(

@@ -180,7 +180,7 @@ def _choose_images(dataset, args: flags.FlagValues):
     candidates = known if len(known) > 1 else np.arange(len(split))
     count = min(args.max_images, len(candidates))
     if len(known) > 1 and count >= len(np.unique(split.labels[known])):
-        return split.take(labels.draw_labels(split.labels, rng, total=count))
+        return split.take(labels.draw_labels(split.labels, rng, total=count, even=True))
     return split.take(np.sort(rng.choice(candidates, count, replace=False)))
 
 

@@ -48,7 +48,7 @@ _METHODS = {
     ),
 }
 # Table 2, 1 % and 10 % of the labels: CIFAR-10 and CIFAR-100, IID and non-IID.
-_TABLE2 = {
+_TABLE2: dict[str, dict[float, tuple[float | None, ...]]] = {
     SINGLE: {
         0.01: (74.76, 60.25, 26.32, 21.95), 0.1: (78.08, 70.60, 43.05, 37.70),
     },
@@ -87,7 +87,8 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     dataset = dataset or "cifar10"
     common = _common(scale, dataset, rounds)
     few_labels = ("--protocol=semi_supervised", "--label_draws=1")
-    cells, rows = [], {}
+    cells = []
+    rows: dict[str, tuple[str | None, ...]] = {}
     for row, (name, flags) in _METHODS.items():
         names = []
         for split, partition in _SPLITS.items():
@@ -120,7 +121,7 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     ]
     for fraction in _FRACTIONS:
         of_few = {row: rows[row] for row in _TABLE2}
-        of_few[SUPERVISED] = tuple(_of_few(name, fraction) for name in rows[SUPERVISED])
+        of_few[SUPERVISED] = tuple(_of_few(str(name), fraction) for name in rows[SUPERVISED])
         tables.append(
             Table(
                 f"Table 2: fine-tuning with {fraction:.0%} of the labels",

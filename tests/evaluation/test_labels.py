@@ -26,9 +26,37 @@ def test_a_draw_per_class_is_balanced(per_class):
 )
 def test_a_draw_in_all_is_as_even_as_sizes_allow(total, expected):
     labels = labels_of_sizes([5, 9, 30], unlabelled=20)
-    drawn = labelling.draw_labels(labels, np.random.default_rng(2), total=total)
+    drawn = labelling.draw_labels(labels, np.random.default_rng(2), total=total, even=True)
     assert len(set(drawn)) == total
     np.testing.assert_array_equal(sorted(np.bincount(labels[drawn])), expected)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "total", "expected"),
+    [
+        # One of each, and 41 more shared out as 4 to 8 to 29: all of them, half of them, a tenth.
+        ([5, 9, 30], 44, [5, 9, 30]),
+        ([5, 9, 29], 23, [3, 5, 15]),
+        ([5, 9, 30], 3, [1, 1, 1]),
+        ([1, 11, 1001], 104, [1, 2, 101]),
+        ([50] * 10, 20, [2] * 10),
+    ],
+)
+def test_a_draw_in_all_is_in_proportion_to_the_classes(sizes, total, expected):
+    labels = labels_of_sizes(sizes, unlabelled=20)
+    drawn = labelling.draw_labels(labels, np.random.default_rng(2), total=total)
+    assert len(set(drawn)) == total
+    np.testing.assert_array_equal(np.bincount(labels[drawn]), expected)
+
+
+def test_classes_with_equal_claims_are_drawn_for():
+    labels, rng = labels_of_sizes([7] * 4), np.random.default_rng(0)
+    more = np.zeros(4)
+    for _ in range(400):
+        counts = np.bincount(labels[labelling.draw_labels(labels, rng, total=10)])
+        assert sorted(counts) == [2, 2, 3, 3]
+        more += counts == 3
+    np.testing.assert_allclose(more / 400, 0.5, atol=0.1)
 
 
 def test_a_draw_comes_from_the_generator_alone():

@@ -43,12 +43,22 @@ def test_finetune_and_semi_supervised(project_root, run):
     script(project_root, "evaluate", f"--run={run}", "--protocol=semi_supervised", *few)
     results = json.loads((run / "result_semi_supervised.json").read_text())
     assert [r["labels"] for r in results] == [14, 144]  # 1 % and 10 % of 1438.
+    # Larger images than in pretraining, from untrained weights, steps chosen on other labels.
+    script(
+        project_root, "evaluate", f"--run={run}", "--protocol=scratch", "--image_size=12",
+        "--labels_per_class=2", "--label_draws=2", "--finetune_steps=1,3",
+    )  # fmt: skip
+    [result] = json.loads((run / "result_scratch.json").read_text())
+    assert set(result["baselines"]) == {"raw_pixels"}
+    assert [one["draw"] for one in result["chosen"]] == [0, 1]
+    assert {one["steps"] for one in result["chosen"]} <= {1, 3}
 
 
 @pytest.mark.slow
 def test_mistakes_are_one_line(project_root, run, tmp_path):
     mistakes = (
         ("transfer", ["--protocol=transfer"]),
+        ("--finetune_steps", ["--protocol=finetune", "--finetune_steps=3,x"]),
         ("--label_fractions", ["--protocol=semi_supervised", "--label_fractions=2"]),
         ("--per_case", ["--per_case"]),
         ("--encoder", ["--protocol=finetune", "--encoder=tiny"]),

@@ -32,6 +32,7 @@ def draw_labels(
     *,
     per_class: int | None = None,
     total: int | None = None,
+    even: bool = False,
 ) -> np.ndarray:
     """Draws the examples whose labels a few-label probe may see, without replacement.
 
@@ -41,8 +42,9 @@ def draw_labels(
       labels: Integers [n].
       rng: The source of all randomness.
       per_class: So many examples of each class. Exactly one of this and `total` is given.
-      total: So many examples in all, split over the classes as evenly as their sizes allow; which
-        classes get one more than others is drawn too.
+      total: So many examples in all, split over the classes by their sizes, and at least one of
+        each; which of the classes with equal claims get one more is drawn too.
+      even: Whether `total` is split as evenly as the classes' sizes allow instead.
 
     Returns:
       int64 indices into `labels`, ascending.
@@ -61,7 +63,8 @@ def draw_labels(
         counts = np.full(len(classes), per_class)
     else:
         assert total is not None
-        counts = _even_counts(total, sizes, rng)
+        _check_total(total, sizes)
+        counts = (_even_counts if even else _proportional_counts)(total, sizes, rng)
     drawn = [
         rng.choice(np.flatnonzero(labels == c), size=count, replace=False)
         for c, count in zip(classes, counts, strict=True)
@@ -79,13 +82,27 @@ def _check_class_sizes(per_class: int, classes: np.ndarray, sizes: np.ndarray) -
         raise ValueError(f"{per_class} labels per class were asked for, but {short}.")
 
 
-def _even_counts(total: int, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Splits `total` over classes of the given sizes so that the counts differ least."""
+def _check_total(total: int, sizes: np.ndarray) -> None:
     if not len(sizes) <= total <= sizes.sum():
         raise ValueError(
             f"The total number of labels must be from {len(sizes)} (one per class) to "
             f"{sizes.sum()} (all labelled examples), found {total}."
         )
+
+
+def _proportional_counts(total: int, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """One of each class, and the rest by the sizes of what is left (largest remainders)."""
+    left, spare = total - len(sizes), sizes - 1
+    counts, remainders = np.divmod(left * spare, max(spare.sum(), 1))
+    missing = left - counts.sum()
+    if missing:
+        order = np.lexsort((rng.random(len(sizes)), -remainders))
+        counts[order[:missing]] += 1
+    return 1 + counts
+
+
+def _even_counts(total: int, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Splits `total` over classes of the given sizes so that the counts differ least."""
     counts = np.zeros_like(sizes)
     while (left := total - counts.sum()) > 0:
         open_classes = np.flatnonzero(counts < sizes)
