@@ -7,6 +7,7 @@ steps on all examples of the cohort, relative to the length of the latter, and t
 them; from untrained weights, or from those after --rounds centralized steps of the same objective.
 """
 
+import dataclasses
 from typing import Any
 
 from absl import flags
@@ -81,7 +82,7 @@ def _measure(settings, args: flags.FlagValues):
 
     from datasets import federated
     from launch import data
-    from tff_ssl import centralized, cohort, hyperparameters
+    from tff_ssl import centralized, cohort, hyperparameters, objectives
     from tff_ssl.algorithms import dcco, dcco_drift
     from tff_ssl.algorithms.task import Task
     from tff_ssl.errors import ConfigurationError
@@ -121,6 +122,11 @@ def _measure(settings, args: flags.FlagValues):
         for k in chosen
     ]
     size = sum(len(clients[k]) for k in chosen)
+    # Of the objective's own hyperparameters.
+    shared = {
+        field.name: getattr(values[0], field.name)
+        for field in dataclasses.fields(objectives.ObjectiveHyperparameters)
+    }
     training = centralized.Centralized(
         args.objective,
         model,
@@ -129,7 +135,7 @@ def _measure(settings, args: flags.FlagValues):
         train.example_ids,
         centralized.shuffled_batches(len(train), size, args.seed),
         max(args.rounds, 1),
-        centralized.CentralizedHyperparameters(lambda_=values[0].lambda_, learning_rate=2e-3),
+        centralized.CentralizedHyperparameters(**shared, learning_rate=2e-3),
     )
     state = training.initialize(args.seed)
     for step in range(args.rounds):

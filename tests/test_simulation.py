@@ -7,7 +7,7 @@ import tensorflow_federated as tff
 from datasets import federated, partition
 from datasets.image_dataset import Split
 from tff_ssl import centralized, cohort, simulation, views
-from tff_ssl.algorithms import dcco
+from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.task import Task
 from tff_ssl.models.dual_encoder import DualEncoder
 
@@ -42,12 +42,15 @@ def build(tmp_path, split, clients):
     federated.write_store(store, split, clients)
     data = federated.StoredClientData(store)
     element_type = tff.types.tensorflow_to_type(data.element_type_structure)
-    values = dcco.DCCOHyperparameters(
-        server_optimizer="sgd", server_learning_rate=0.05, micro_batch_size=4
-    )
-    built = dcco.build_dcco(Task(MODEL, two_views, element_type, ROUNDS), values)
+    task = Task(MODEL, two_views, element_type, ROUNDS)
 
-    def with_groups(groups):
+    def with_groups(groups, algorithm="dcco", **options):
+        one = registry.ALGORITHMS[algorithm]
+        values = one.hyperparameters(
+            server_optimizer="sgd", server_learning_rate=0.05, micro_batch_size=4, **options
+        )
+        assert one.folds_with(values)
+        built = one.build(task, values)
         return simulation.LearningProcessSimulation(
             built.process,
             data.group_dataset_computation,
@@ -83,6 +86,20 @@ def test_folded_equals_unfolded(worker, build):
     unfolded = curve(build(groups=0), rounds=2)
     for groups in (1, 2):
         assert_same_curve(curve(build(groups=groups), rounds=2), unfolded)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("dcco", {"local_steps": 2, "batch_size": 2, "client_learning_rate": 1e-3}),
+        ("dcco_one_stage", {"client_learning_rate": 0.1}),
+    ],
+)
+def test_folded_equals_unfolded_beyond_the_paper(worker, build, algorithm, options):
+    # Two rounds: with one stage, the first only gathers statistics.
+    unfolded, folded = (curve(build(n, algorithm, **options), rounds=2) for n in (0, 2))
+    assert_same_curve(folded, unfolded)
 
 
 @pytest.mark.slow

@@ -4,8 +4,12 @@ from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
 from tff_ssl.reporting.measured import Selector
 
 _PRESET = "launch/presets/dcco_extensions.flags"
-_LARGER = ("--alpha=1000", "--samples_per_client=16", "--clients_per_round=8")
-# Row -> the name of its folder, and its flags. A round has 128 images in all of them.
+_PAPER = "launch/presets/dcco_table1_paper_dcco.flags"
+_LARGER = ("--alpha=1000", "--samples_per_client=16")
+_LOCAL_RATE = "--hparam=client_learning_rate=1e-4"
+# Clients of a round by their size: 128 images in all, and the paper's 512.
+_CLIENTS = {"cpu": {4: 32, 16: 8}, "paper": {4: 128, 16: 32}}
+# Row -> the name of its folder, and its flags.
 _SETTINGS = {
     "DCCO": ("dcco", ("--algorithm=dcco",)),
     "DCCO with VICReg": ("vicreg", ("--algorithm=dcco", "--objective=vicreg")),
@@ -28,14 +32,15 @@ _SETTINGS = {
     ),
     "clients of 16, one local step": ("steps_1", ("--algorithm=dcco", *_LARGER)),
     "clients of 16, two local steps": (
-        "steps_2",
-        ("--algorithm=dcco", *_LARGER, "--hparam=local_steps=2",
-         "--hparam=client_learning_rate=1e-4"),
+        "steps_2", ("--algorithm=dcco", *_LARGER, "--hparam=local_steps=2", _LOCAL_RATE),
     ),
     "clients of 16, four local steps": (
-        "steps_4",
-        ("--algorithm=dcco", *_LARGER, "--hparam=local_steps=4",
-         "--hparam=client_learning_rate=1e-4"),
+        "steps_4", ("--algorithm=dcco", *_LARGER, "--hparam=local_steps=4", _LOCAL_RATE),
+    ),
+    "clients of 16, four local steps of 8 images": (
+        "steps_4_of_8",
+        ("--algorithm=dcco", *_LARGER, "--hparam=local_steps=4", "--hparam=batch_size=8",
+         _LOCAL_RATE),
     ),
 }  # fmt: skip
 # The digits have one colour.
@@ -56,27 +61,43 @@ def extensions(scale: str, dataset: str | None, rounds: int | None) -> Experimen
       dataset: Another data set.
       rounds: Rounds of a run instead of the preset's.
     """
-    preset = "launch/presets/dcco_table1_paper_dcco.flags" if scale == "paper" else _PRESET
-    common = [f"--flagfile={preset}"]
+    common = [f"--flagfile={_PRESET}"]
+    if scale == "paper":
+        common = [f"--flagfile={_PAPER}", "--alpha=0", "--samples_per_client=4"]
     if dataset:
         common.append(f"--dataset={dataset}")
     if rounds:
         common.append(f"--rounds={rounds}")
     settings = _SETTINGS | (_COLOUR if scale == "paper" else {})
-    cells = tuple(Cell(name, "pretrain", (*common, *flags)) for name, flags in settings.values())
+
+    def flags_of(flags: tuple[str, ...]) -> tuple[str, ...]:
+        clients = _CLIENTS[scale][16 if _LARGER[1] in flags else 4]
+        return (*common, *flags, f"--clients_per_round={clients}")
+
+    cells = tuple(Cell(name, "pretrain", flags_of(flags)) for name, flags in settings.values())
     rows = {row: (name,) for row, (name, _) in settings.items()}
     counts = (500, 5000) if scale == "paper" else (10, 50)
     tables = tuple(
         Table(f"Linear probe, {labels} labels", Selector("linear", labels), (_COLUMN,), rows, {})
         for labels in counts
     )
+    traffic = tuple(
+        Table(
+            f"Bytes that a client {what} in a round",
+            Selector("linear", counts[0], f"bytes_{way}_per_client_and_round"),
+            ("bytes",), rows, {}, percent=False,
+        )
+        for way, what in (("down", "receives"), ("up", "sends"))
+    )  # fmt: skip
     return Experiment(
         "dcco_extensions",
         f"DCCO beyond its paper, at {scale} scale",
         cells,
-        tables,
+        (*tables, *traffic),
         tuple(claim for table in tables for claim in _claims(table)),
         (
+            "Bytes: in a stack that runs DCCO's two stages as two computations, whose clients keep "
+            "nothing in between, a client gets the model twice; with one communication once.",
             "Nothing of this is published: section 6 of the paper names it as open work. The "
             "claims are expectations.",
         ),

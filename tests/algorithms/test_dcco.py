@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tff_ssl import views
 from tff_ssl.algorithms import dcco, dcco_one_stage
+from tff_ssl.algorithms.local_training import _shuffled as shuffled
 from tff_ssl.algorithms.task import Task
 from tff_ssl.losses import cco, vicreg
 from tff_ssl.models import two_towers
@@ -304,8 +305,10 @@ def test_the_theorem_holds_for_vicreg_and_for_two_encoders(worker, objective, to
 
 
 @pytest.mark.slow
-def test_several_local_steps_use_the_statistics_of_the_broadcast_model(worker):
-    built = build(hyperparameters={"local_steps": 2, "client_learning_rate": 0.02})
+@pytest.mark.parametrize(("steps", "batch_size"), [(2, 0), (1, 3), (3, 3)])
+def test_local_steps_use_the_statistics_of_the_broadcast_model(worker, steps, batch_size):
+    values = {"local_steps": steps, "batch_size": batch_size, "client_learning_rate": 0.02}
+    built = build(hyperparameters=values)
     state = start(built)
     parts = [np.arange(5), np.arange(5, N)]
     output = built.process.next(state, [client(part) for part in parts])
@@ -322,10 +325,15 @@ def test_several_local_steps_use_the_statistics_of_the_broadcast_model(worker):
     deltas = []
     for part in parts:
         weights = initial
-        for step in range(2):
+        batches = max(len(part) // batch_size, 1) if batch_size else 1
+        for step in range(steps):
+            # A pass over the client's examples has an order and views of its own.
+            number, place = np.int64(step // batches), step % batches
+            order = shuffled({"example_id": part}, len(part), number, 0).numpy()
+            seen = part[order[place * len(part) // batches : (place + 1) * len(part) // batches]]
             with tf.GradientTape() as tape:
                 tape.watch(weights)
-                own = statistics(weights, part, np.int64(step))
+                own = statistics(weights, seen, number)
                 combined = [
                     o + tf.stop_gradient(a - o) for o, a in zip(own, aggregated, strict=True)
                 ]

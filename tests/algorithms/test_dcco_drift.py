@@ -37,12 +37,13 @@ def test_one_step_does_not_drift_and_more_steps_drift_more(worker):
             weights,
             clients,
             dcco.DCCOHyperparameters(
-                lambda_=2.0, local_steps=steps, client_learning_rate=1e-5
+                lambda_=2.0, local_steps=steps, batch_size=batch_size, client_learning_rate=1e-5
             ),
         )
-        for steps in (1, 2, 4)
+        for steps, batch_size in ((1, 0), (2, 0), (4, 0), (1, 3))
     ]  # fmt: skip
     distances = [drift.relative_distance for drift in drifts]
     assert distances[0] < 1e-3
     assert drifts[0].cosine == pytest.approx(1.0, abs=1e-4)
     assert 5 * distances[0] < distances[1] < distances[2]
+    assert distances[3] > 0.1  # Of half of the examples alone.

@@ -161,7 +161,9 @@ def client_computations(
     @tff.tensorflow.computation(weights_type, np.int64, statistics_type, np.float32, examples_type)
     @tf.function(autograph=False)
     def local_update(weights, round_number, aggregated, mean_weight, examples):
-        train = one_step if hyperparameters.local_steps == 1 else many_steps
+        # A step of all examples needs no copy of the weights, and may be cut into micro-batches.
+        whole = hyperparameters.local_steps == 1 and not hyperparameters.batch_size
+        train = one_step if whole else many_steps
         delta, samples = train(weights, round_number, aggregated, examples)
         share = hyperparameters.client_weight(samples, True) / mean_weight
         scaled = tf.nest.map_structure(lambda t: share * t, delta)

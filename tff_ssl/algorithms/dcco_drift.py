@@ -38,8 +38,8 @@ def measure(
 ) -> Drift:
     """Compares one round from `weights` with `local_steps` centralized steps from them.
 
-    The centralized steps take all examples of the cohort, with the clients' learning rate and the
-    views that the clients' passes have.
+    The centralized steps take all examples of the cohort, with the clients' learning rate; each
+    example has the views of the pass in which its client is at that step.
 
     Args:
       task: What the algorithm works on.
@@ -74,9 +74,24 @@ def _centralized_delta(task, weights, clients, hyperparameters) -> list[tf.Tenso
         name: np.concatenate([client[name] for client in clients]) for name in clients[0]
     }
 
+    sizes = np.array([len(client["example_id"]) for client in clients])
+    batches = np.maximum(sizes // (hyperparameters.batch_size or sizes), 1)
+
+    def views_at(step):
+        passes = np.repeat(step // batches, sizes)
+        parts = [
+            task.two_views(
+                tf.constant(union["image"][passes == one]),
+                tf.constant(union["example_id"][passes == one]),
+                tf.constant(one, tf.int64),
+            )
+            for one in np.unique(passes)
+        ]
+        return tuple(tf.concat(views, 0) for views in zip(*parts, strict=True))
+
     # Not a tf.function: tracing it for each comparison would take longer than its few calls.
     def gradient(current, step):
-        views = task.two_views(tf.constant(union["image"]), tf.constant(union["example_id"]), step)
+        views = views_at(step)
         with tf.GradientTape() as tape:
             tape.watch(current)
             first, second = task.model.apply_pair(Weights(current, ()), *views, training=True)
@@ -85,7 +100,7 @@ def _centralized_delta(task, weights, clients, hyperparameters) -> list[tf.Tenso
 
     current = tuple(tf.convert_to_tensor(w) for w in weights)
     for step in range(hyperparameters.local_steps):
-        gradients = gradient(current, tf.constant(step, tf.int64))
+        gradients = gradient(current, step)
         rate = hyperparameters.client_learning_rate
         current = tuple(w - rate * g for w, g in zip(current, gradients, strict=True))
     return [w - a for w, a in zip(weights, current, strict=True)]
