@@ -88,11 +88,13 @@ def pretrain(args: flags.FlagValues) -> None:
     of_clients, rad = dataset, None
     if algorithm.unlike_clients:
         of_clients, rad = unlike_clients.take_out_rad(dataset, args)
-    clients, skipped = _large_enough(
-        data.partition_dataset(of_clients, args),
-        algorithm.min_samples(args.objective, values),
-        args,
-    )
+    least = algorithm.min_samples(args.objective, values)
+    if 0 < getattr(values, "batch_size", 0) < least:
+        raise ConfigurationError(
+            f"--hparam=batch_size={values.batch_size}: --objective={args.objective} with "
+            f"{args.algorithm} needs batches of at least {least} examples"
+        )
+    clients, skipped = _large_enough(data.partition_dataset(of_clients, args), least, args)
     seen = data.client_images(of_clients.train, clients, args)
     setting = who = population = None
     if algorithm.decentralized:
@@ -352,10 +354,11 @@ def _large_enough(
             if kept
             else "take larger ones with --samples_per_client"
         )
+        if least > OBJECTIVES[args.objective].min_samples:
+            advice += ", or lower the bound with --hparam=min_samples=N"
         raise ConfigurationError(
             f"--objective={args.objective} with {args.algorithm} needs clients of at least {least} "
-            f"examples, and {small} of {len(clients)} have fewer: {advice}, or lower the bound "
-            "with --hparam=min_samples=N"
+            f"examples, and {small} of {len(clients)} have fewer: {advice}"
         )
     return kept, small
 

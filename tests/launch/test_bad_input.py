@@ -6,11 +6,14 @@ Within one process, since importing TFF takes seconds; `test_scripts` has two of
 import signal
 import sys
 import time
+import types
 
+import numpy as np
 import pytest
 
 from launch import app, lower, pretrain
 from tests.launch.mistakes import message_of, preset
+from tff_ssl.errors import ConfigurationError
 
 FEDAVG = ["--algorithm=fedavg", "--objective=nt_xent", "--skip_small_clients"]
 FEDU = [*preset("digits_byol"), "--algorithm=fedu"]
@@ -55,6 +58,8 @@ HETERO = [*preset("digits_hetero"), "--algorithm=hetero_ssfl"]
         ("at least 8", ["--algorithm=fedavg", "--objective=cco", "--skip_small_clients"]),
         ("objective", ["--algorithm=dcco", "--objective=nt_xent"]),
         ("min_samples", ["--algorithm=fedavg", "--objective=cco", "--hparam=min_samples=-1"]),
+        ("at least 2 examples, and", [*FEDAVG[:2], "--hparam=min_samples=1"]),
+        ("batch_size=1", [*FEDAVG, "--hparam=batch_size=1"]),
         ("hparam=clusters", [*FEATARC, "--hparam=clusters=9"]),
         ("towers", ["--towers=colour_planes"]),
         ("predictor", ["--algorithm=fedavg", "--objective=byol", "--predictor=7x"]),
@@ -163,3 +168,16 @@ def test_an_interrupt_is_not_lost_where_exceptions_are_ignored(monkeypatch):
             time.sleep(20)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_small_clients_are_left_out_and_counted():
+    from launch import federated
+
+    clients = [np.arange(n) for n in (3, 1, 2, 1, 5)]
+    args = types.SimpleNamespace(skip_small_clients=True, objective="nt_xent", algorithm="fedavg")
+    kept, skipped = federated._large_enough(clients, 2, args)
+    assert [len(client) for client in kept] == [3, 2, 5]
+    assert skipped == 2
+    with pytest.raises(ConfigurationError, match="take larger ones") as refused:
+        federated._large_enough(clients[1:2], 2, args)
+    assert "min_samples" not in str(refused.value)  # NT-Xent has no loss for one image.

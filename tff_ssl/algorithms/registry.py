@@ -57,10 +57,12 @@ class Algorithm:
         return self.folds and getattr(hyperparameters, "folds", True)
 
     def min_samples(self, objective: str, hyperparameters: Any) -> int:
-        """The smallest client that a run takes: 1 where clients share statistics."""
+        """The smallest client, or batch of one, that a run takes: 1 where they share statistics."""
         if not hasattr(hyperparameters, "min_samples"):
             return 1
-        return hyperparameters.min_samples or OBJECTIVES[objective].stable_samples
+        own = OBJECTIVES[objective]
+        # Below `min_samples` there is no loss, whatever the user wants.
+        return max(hyperparameters.min_samples or own.stable_samples, own.min_samples)
 
 
 _WITH_CONTRASTIVE_FIRST = ("nt_xent", *(name for name in OBJECTIVES if name != "nt_xent"))
