@@ -174,6 +174,7 @@ def pretrain(args: flags.FlagValues) -> None:
                 "rounds": args.rounds,
                 "clients": len(clients),
                 "skipped_clients": skipped,
+                "train_images": sum(map(len, clients)),
                 "examples_left_out": len(of_clients.train) - sum(map(len, clients)),
                 **costs,
                 **(unlike_clients.result_fields(population) if population else {}),

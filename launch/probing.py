@@ -196,18 +196,21 @@ def _used(size: int, drawn: list[np.ndarray]) -> np.ndarray:
 def knn_results(
     dataset: ImageDataset, encode: Encode, random_encode: Encode, args: flags.FlagValues
 ) -> list[dict[str, Any]]:
-    """kNN on the test images with all labelled training images as its bank.
+    """kNN on the test images, or cases, with all labelled training ones as its bank.
 
     Raises:
       ConfigurationError: If the data set has no labels or no test images.
     """
-    labelled = dataset.train.take(np.flatnonzero(dataset.train.labels >= 0))
-    if len(labelled) == 0 or len(dataset.test) == 0:
+    train, test = (cases_of(split, args) for split in (dataset.train, dataset.test))
+    known = np.flatnonzero(train.labels >= 0)
+    if len(known) == 0 or len(dataset.test) == 0:
         raise ConfigurationError(f"--dataset={dataset.name} has no labels or no test images")
+    indices, bank_cases = train.take(known)
 
     def scores(of_images) -> dict[str, float]:
-        bank, queries = of_images(labelled.images), of_images(dataset.test.images)
-        found = knn.knn_probe(bank, labelled.labels, queries, dataset.test.labels)
+        bank = cases.average(of_images(dataset.train.images[indices]), bank_cases)
+        queries = cases.average(of_images(dataset.test.images), test)
+        found = knn.knn_probe(bank, bank_cases.labels, queries, test.labels)
         stds = {f"{name}_std": 0.0 for name in found._fields}
         return {**found._asdict(), **stds}
 
@@ -219,7 +222,7 @@ def knn_results(
         {
             "protocol": "knn",
             "dataset": dataset.name,
-            "labels": len(labelled),
+            "labels": len(known),
             "labels_per_class": None,
             **scores(functools.partial(features.extract, encode)),
             "baselines": {name: scores(kinds[name]) for name in parse_baselines(args)},
@@ -228,9 +231,12 @@ def knn_results(
 
 
 def classifier_results(
-    dataset: ImageDataset, model: Model, weights: Weights, view_size: int | None
+    dataset: ImageDataset, model: Model, weights: Weights, trained_on: int, view_size: int | None
 ) -> list[dict[str, Any]]:
-    """A supervised model's own classifier on the test images; none where there are none."""
+    """A supervised model's own classifier on the test images; none where there are none.
+
+    `trained_on` is the number of images, and hence of labels, that it was trained on.
+    """
     if len(dataset.test) == 0:
         return []
 
@@ -246,7 +252,7 @@ def classifier_results(
         {
             "protocol": "supervised",
             "dataset": dataset.name,
-            "labels": int(np.sum(dataset.train.labels >= 0)),
+            "labels": trained_on,
             "labels_per_class": None,
             **scores._asdict(),
             **{f"{name}_std": 0.0 for name in scores._fields},

@@ -34,7 +34,8 @@ def train_and_probe(
       dataset: The images to monitor and probe with.
       folder: The run's folder.
       args: The flags.
-      extra: What `result.json` should say of the run beside the probes.
+      extra: What `result.json` should say of the run beside the probes; `train_images` is the
+        number of images that it was trained on.
       closing: What is printed after the comparison.
       pictures: Files that have been drawn already.
       client_models: Each client's model, where they are not all `model`.
@@ -51,8 +52,9 @@ def train_and_probe(
     weights = simulation.encoder_weights(state)
     _export(folder, dataset, model, weights, args)
     print("evaluating the model", flush=True)
-    results = _evaluate(dataset, model, encode, weights, probing.parse_baselines(args), args)
-    own = _personalized(simulation, state, dataset, client_models or model, folder, args)
+    seen = extra["train_images"]
+    results = _evaluate(dataset, model, encode, weights, seen, probing.parse_baselines(args), args)
+    own = _personalized(simulation, state, dataset, client_models or model, seen, folder, args)
     results += probing.over_clients(own)
     if client_models:
         results += probing.over_architectures(own, [m.encoder for m in client_models])
@@ -69,15 +71,16 @@ def train_and_probe(
     )
 
 
-def _evaluate(dataset, model, encode, weights, baselines, args) -> list[dict[str, Any]]:
+def _evaluate(dataset, model, encode, weights, seen, baselines, args) -> list[dict[str, Any]]:
     if model.classes:
-        return probing.classifier_results(dataset, model, weights, data.view_size(dataset, args))
+        size = data.view_size(dataset, args)
+        return probing.classifier_results(dataset, model, weights, seen, size)
     untrained = functools.partial(encode, model.init(args.seed))
     return probing.probe(dataset, functools.partial(encode, weights), untrained, baselines, args)
 
 
 def _personalized(
-    simulation, state, dataset, models: Model | Sequence[Model], folder, args
+    simulation, state, dataset, models: Model | Sequence[Model], seen: int, folder, args
 ) -> list[list[dict[str, Any]]]:
     """The first clients' own models: written to `clients/`, and evaluated like the global one.
 
@@ -99,7 +102,7 @@ def _personalized(
             local = simulation.local_weights(state, client)
         if local is not None:
             _export(own / "local", dataset, model, local, args)
-        results.append(_evaluate(dataset, model, encode, weights, [], args))
+        results.append(_evaluate(dataset, model, encode, weights, seen, [], args))
     return results
 
 

@@ -88,6 +88,9 @@ def test_transfer_and_cases(project_root, run, tmp_path):
     [result] = json.loads((trained / "result.json").read_text())
     assert result["labels"] == 14  # Cases, not images.
     assert result["balanced_accuracy"] != result["accuracy"]
+    script(project_root, "evaluate", f"--run={trained}", "--protocol=knn", "--baselines=")
+    [result] = json.loads((trained / "result_knn.json").read_text())
+    assert result["labels"] == 5976  # The training cases, of 8008 images.
     script(
         project_root, "evaluate", f"--run={trained}", "--protocol=transfer", "--dataset=cifar10",
         f"--data_dir={cifar}", "--labels=50", "--label_draws=1",

@@ -278,11 +278,15 @@ def test_clusters_a_share_of_the_data_and_shifts_in_a_run(tmp_path):
 
 @pytest.mark.slow
 def test_centralized_runs_and_resumes(tmp_path):
-    flags = ["--rounds=4", "--checkpoint_every=2", "--eval_every=0", f"--output_dir={tmp_path}/c"]
+    flags = ["--rounds=4", "--checkpoint_every=2", "--eval_every=0", f"--output_dir={tmp_path}/c",
+             "--objective=supervised", "--train_labels=40", "--batch_size=16"]  # fmt: skip
     first = run("centralized", *flags)
     assert first.returncode == 0, first.stderr
-    assert "centralized cco on digits" in first.stdout
+    assert "centralized supervised on digits" in first.stdout
     assert len(rows(tmp_path / "c")) == 4
+    (result,) = json.loads((tmp_path / "c" / "result.json").read_text())
+    assert (result["protocol"], result["labels"], result["train_images"]) == ("supervised", 40, 40)
+    assert "40 labels" in first.stdout
     again = run("centralized", *flags, "--resume")
     assert again.returncode == 0, again.stderr
     assert "round 1/" not in again.stdout
