@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
+from tff_ssl.algorithms.fedavg import FedAvgHyperparameters
 
 
 def numpy_lars(weights, gradients, rates, momentum, decay, eta, adapt_1d):
@@ -195,6 +196,23 @@ def test_server_sgd_and_adam_first_steps():
         optimizer = optimizers.build_scheduled_optimizer(name, 0.1, steps=10)
         _, new = optimizer.next(optimizer.initialize(tf.TensorSpec([2])), w, g)
         np.testing.assert_allclose(new, expected, rtol=1e-5)
+
+
+def test_the_servers_weight_decay_and_the_clients_beta_1():
+    # Decoupled: w' = w - rate (step + decay w), and Adam's first step is 1 without a sign change.
+    values = optimizers.ServerOptimizerHyperparameters(
+        server_optimizer="adamw", server_learning_rate=0.1, server_weight_decay=0.5
+    )
+    decaying, weights = values.build_server_optimizer(10), tf.constant([2.0])
+    _, after = decaying.next(decaying.initialize(tf.TensorSpec([1])), weights, tf.constant([3.0]))
+    np.testing.assert_allclose(after, 2 - 0.1 * (1 + 0.5 * 2), rtol=1e-5)
+    for options, named in (({"server_weight_decay": -1.0}, "-1.0"),
+                           ({"server_weight_decay": 0.1}, "with adam")):  # fmt: skip
+        with pytest.raises(ValueError, match=named):
+            optimizers.ServerOptimizerHyperparameters(**options)
+    # FedAvg's clients have no momentum by default; Adam's beta_1 is the usual one all the same.
+    client = FedAvgHyperparameters(client_optimizer="adam").build_client_optimizer()
+    assert client.get_hparams(client.initialize(tf.TensorSpec([1])))["beta_1"] == 0.9
 
 
 def test_server_optimizer_errors():

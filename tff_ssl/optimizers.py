@@ -258,12 +258,14 @@ class ServerOptimizerHyperparameters:
       server_optimizer: `adam`, `adamw`, `lars` or `sgd`, with cosine decay over the run's rounds.
       server_learning_rate: Initial learning rate.
       server_momentum: Momentum of `lars` and `sgd`, beta_1 of the others.
+      server_weight_decay: Of `adamw` and `lars`.
       warmup_rounds: Rounds of linear warm-up of the learning rate.
     """
 
     server_optimizer: str = "adam"
     server_learning_rate: float = 5e-3
     server_momentum: float = 0.9
+    server_weight_decay: float = 0.0
     warmup_rounds: int = 0
 
     def __post_init__(self):
@@ -276,6 +278,12 @@ class ServerOptimizerHyperparameters:
             raise ValueError(
                 f"server_learning_rate must be positive; got {self.server_learning_rate}"
             )
+        decays = self.server_optimizer in ("adamw", "lars")
+        if self.server_weight_decay < 0 or (self.server_weight_decay and not decays):
+            raise ValueError(
+                "server_weight_decay must be 0, or positive with adamw and lars; got "
+                f"{self.server_weight_decay} with {self.server_optimizer}"
+            )
 
     def build_server_optimizer(self, rounds: int) -> tff.learning.optimizers.Optimizer:
         """The optimizer for a run of so many rounds."""
@@ -285,4 +293,5 @@ class ServerOptimizerHyperparameters:
             rounds,
             self.warmup_rounds,
             self.server_momentum,
+            self.server_weight_decay,
         )

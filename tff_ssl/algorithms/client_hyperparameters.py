@@ -20,7 +20,8 @@ class ClientHyperparameters(ObjectiveHyperparameters):
     Attributes:
       client_optimizer: `sgd`, `adam`, `adamw` or `lars`, new in every round.
       client_learning_rate: eta.
-      client_momentum: Momentum of `sgd` and `lars`, beta_1 of the others.
+      client_momentum: Momentum of `sgd` and `lars`; beta_1 of the others, for which 0 stands for
+        the usual 0.9.
       client_weight_decay: Of `adamw` and `lars` as these do it; for the others an L2 term.
       learning_rate_schedule: `constant`, `cosine` or `steps` (a tenth from half of the rounds on,
         a hundredth from three quarters on), over the run's rounds.
@@ -68,9 +69,12 @@ class ClientHyperparameters(ObjectiveHyperparameters):
         return 0.0 if self.client_optimizer in _DECOUPLED_DECAY else self.client_weight_decay
 
     def build_client_optimizer(self) -> tff.learning.optimizers.Optimizer:
-        decay = self.client_weight_decay - self.l2
+        decay, momentum = self.client_weight_decay - self.l2, self.client_momentum
+        if self.client_optimizer not in ("sgd", "lars"):
+            # FedAvg's plain descent has no momentum by default; Adam without beta_1 is not Adam.
+            momentum = momentum or 0.9
         return optimizers.build_optimizer(
-            self.client_optimizer, self.client_learning_rate, self.client_momentum, decay
+            self.client_optimizer, self.client_learning_rate, momentum, decay
         )
 
     def build_schedule(self, rounds: int) -> Callable[[tf.Tensor], tf.Tensor] | None:
