@@ -13,7 +13,6 @@ import types
 import pytest
 
 from launch import app, reproduction, run_folder
-from launch.experiments import catalog, dcco, production
 from tff_ssl.errors import TrainingError
 from tff_ssl.reporting.experiment import Cell, Experiment
 
@@ -27,116 +26,6 @@ def reproduce(project_root, *arguments):
         timeout=600,
         check=False,
     )
-
-
-def settings(project_root, flags) -> dict[str, str]:
-    """The last value of each flag, those of presets included; every `--hparam` by its name."""
-    values = {}
-    for flag in flags:
-        name, _, value = flag.removeprefix("--").partition("=")
-        if name == "flagfile":
-            lines = (project_root / value).read_text().splitlines()
-            values |= settings(project_root, [line for line in lines if line.startswith("--")])
-        elif name == "hparam":
-            name, _, value = value.partition("=")
-            values[f"hparam.{name}"] = value
-        else:
-            values[name] = value
-    return values
-
-
-@pytest.mark.parametrize("scale", ["cpu", "paper"])
-@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
-def test_cells_measure_what_their_tables_show(project_root, name, scale):
-    experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
-    cells = {cell.name: cell for cell in experiment.cells}
-    for table in experiment.tables:
-        for row, names in table.rows.items():
-            selector = table.selectors.get(row, table.selector)
-            for cell in (cells[name] for name in names if name):
-                trained = settings(project_root, cell.flags)
-                evaluated = [settings(project_root, flags) for flags in cell.evaluations]
-                protocols = {one["protocol"] for one in evaluated}
-                if trained.get("objective") == "supervised":
-                    protocols.add("supervised")
-                elif "--nofinal_eval" not in cell.flags:
-                    protocols.add("linear")
-                if int(trained.get("personalized_clients", 0)):
-                    protocols.add("linear_personalized")
-                protocol = selector.protocol
-                if protocol.startswith("linear_personalized"):
-                    protocol = "linear_personalized"
-                assert protocol in protocols, (table.title, row, cell.name)
-
-
-@pytest.mark.parametrize("scale", ["cpu", "paper"])
-@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
-def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name, scale):
-    experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
-    names = [cell.name for cell in experiment.cells]
-    assert len(set(names)) == len(names)
-    for table in experiment.tables:
-        for row, cells in table.rows.items():
-            assert len(cells) in (1, len(table.columns))
-            assert set(cells) <= {*names, None}
-            assert row not in table.published or len(table.published[row]) in (
-                1, len(table.columns),
-            )  # fmt: skip
-    titles = {table.title for table in experiment.tables}
-    assert {claim.table for claim in experiment.claims} <= titles
-    assert {title for pair in experiment.against for title in pair} <= titles
-    used = {flag for cell in experiment.cells for flag in cell.flags if "flagfile" in flag}
-    for flag in used:
-        assert (project_root / flag.partition("=")[2]).exists()
-
-
-def test_a_preset_outside_of_the_experiments_names_its_data(project_root):
-    experiments = [
-        build(scale, None, None)
-        for build, _ in catalog.EXPERIMENTS.values()
-        for scale in ("cpu", "paper")
-    ]
-    cells = [cell for experiment in experiments for cell in experiment.cells]
-    used = {flag for cell in cells for flag in cell.flags if flag.startswith("--flagfile")}
-    # And those that the used ones include.
-    used |= {
-        line
-        for flag in used
-        for line in (project_root / flag.partition("=")[2]).read_text().splitlines()
-    }
-    presets = sorted((project_root / "launch" / "presets").glob("*.flags"))
-    alone = [path for path in presets if f"--flagfile=launch/presets/{path.name}" not in used]
-    assert alone
-    for path in alone:
-        given = settings(project_root, [f"--flagfile=launch/presets/{path.name}"])
-        assert "dataset" in given, path.name
-
-
-@pytest.mark.parametrize("scale", ["cpu", "paper"])
-def test_epsilons_of_more_clients_are_those_of_the_runs_settings(project_root, scale):
-    cell = production.privacy(scale, None, None).cells[0]
-    preset, *more = cell.flags
-    lines = [*(project_root / preset.partition("=")[2]).read_text().splitlines(), *more]
-    given = dict(line[2:].split("=", 1) for line in lines if line.startswith("--"))
-    _, a_round, rounds = production._CLIENTS[scale]
-    assert (given["clients_per_round"], given["rounds"]) == (str(a_round), str(rounds))
-
-
-def test_the_papers_own_setting_is_in_the_presets(project_root):
-    text = (project_root / "launch/presets/dcco_table1_paper_dcco.flags").read_text()
-    for flag in (
-        "--dataset=cifar100", "--encoder=resnet14", "--projector=1024,1024,1024",
-        "--views=byol_no_blur", "--rounds=100000", "--hparam=lambda=20",
-        "--hparam=server_learning_rate=0.005",
-    ):  # fmt: skip
-        assert flag in text.splitlines()
-    cells = {cell.name: cell for cell in dcco.table1("paper", None, None).cells}
-    assert "--clients_per_round=512" in cells["dcco_noniid_1"].flags
-    assert "--clients_per_round=32" in cells["contrastive_fedavg_iid_16"].flags
-    assert "contrastive_fedavg_noniid_1" not in cells
-    derm = {cell.name: cell for cell in dcco.table2("paper", None, None).cells}
-    assert "--hparam=server_learning_rate=1.8" in derm["dcco_256"].flags
-    assert "--hparam=server_learning_rate=0.6" in derm["contrastive_fedavg_256"].flags
 
 
 def test_list_and_bad_input(project_root, tmp_path):

@@ -353,19 +353,6 @@ def test_the_wheel_holds_tff_ssl_only(tmp_path):
     assert "tff_ssl/worker_relay.py" in zipfile.ZipFile(wheel).namelist()
 
 
-def test_the_presets_name_flags_that_exist():
-    from absl import flags as absl_flags
-
-    known = (ROOT / "launch" / "flags.py").read_text()
-    for script in ("pretrain", "centralized"):
-        known += (ROOT / "launch" / f"{script}.py").read_text()
-    for preset in (ROOT / "launch" / "presets").glob("*.flags"):
-        for argument in absl_flags.FlagValues().read_flags_from_files([f"--flagfile={preset}"]):
-            name = argument.lstrip("-").split("=")[0]
-            negated = name.removeprefix("no")
-            assert f'"{name}"' in known or f'"{negated}"' in known, (preset.name, name)
-
-
 @pytest.mark.slow
 def test_a_private_run_says_what_it_spends(tmp_path):
     folder = tmp_path / "private"
