@@ -62,7 +62,12 @@ def _run_all(
     for job in range(args.jobs):
         shares.put(cores[job :: args.jobs])
 
+    submitted: dict[tuple[str, int], concurrent.futures.Future[str]] = {}
+
     def run_cell(number: int, cell: Cell, seed: int) -> str:
+        if cell.needs and (cell.needs, seed) in submitted:
+            # It was submitted before, so that it is done or runs in another thread.
+            submitted[cell.needs, seed].result()
         _say(f"[{number}/{len(pending)}] {cell.name}, seed {seed}")
         return f"{cell.name}, seed {seed}: {_run_cell(cell, seed, folder, args)}"
 
@@ -71,7 +76,9 @@ def _run_all(
     with concurrent.futures.ThreadPoolExecutor(
         args.jobs, initializer=lambda: os.sched_setaffinity(0, shares.get())
     ) as pool:
-        jobs = [pool.submit(run_cell, k, *job) for k, job in enumerate(pending, start=1)]
+        for k, (cell, seed) in enumerate(pending, start=1):
+            submitted[cell.name, seed] = pool.submit(run_cell, k, cell, seed)
+        jobs = list(submitted.values())
         try:
             for done, ended in enumerate(concurrent.futures.as_completed(jobs), start=1):
                 outcome = ended.result()
@@ -142,7 +149,9 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
         output.mkdir()
     before = _done(output) or {"seconds": 0, "evaluations": []}
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
-    train = [cell.script, *cell.flags, *data, f"--seed={seed}", f"--output_dir={output}"]
+    needed = folder / str(cell.needs) / f"seed{seed}"
+    own = [flag.replace("{needed}", str(needed)) for flag in cell.flags]
+    train = [cell.script, *own, *data, f"--seed={seed}", f"--output_dir={output}"]
     start = time.monotonic()
     if not (output / "result.json").exists():
         failure = _script([*train, "--resume"], output / "log.txt")

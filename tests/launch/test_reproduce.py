@@ -143,6 +143,34 @@ def test_diverged_training_is_a_result_and_other_errors_are_not(scripts, tmp_pat
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_cell_that_needs_another_comes_after_it_and_is_told_where_it_is(
+    scripts, monkeypatch, tmp_path, jobs
+):
+    calls, _ = scripts
+    quick, ended = reproduction._script, []
+
+    def slow(arguments, log):
+        if log.parent.parent.name == "encoder":
+            time.sleep(0.3)
+        found = quick(arguments, log)
+        ended.append(log.parent.relative_to(tmp_path))
+        return found
+
+    monkeypatch.setattr(reproduction, "_script", slow)
+    cells = (
+        Cell("encoder", "centralized", ()),
+        Cell("clusters", "pretrain", ("--cluster_encoder={needed}",), (), "encoder"),
+    )
+    args = types.SimpleNamespace(**{**vars(ARGS), "jobs": jobs})
+    reproduction.run(Experiment("needs", "", cells, (), ()), cells, tmp_path, args)
+    for seed in ("seed0", "seed1"):
+        folder = tmp_path / "encoder" / seed
+        assert any(f"--cluster_encoder={folder}" in call for call in calls)
+        order = [path.parent.name for path in ended if path.name == seed]
+        assert order == ["encoder", "clusters"]
+
+
 def test_two_jobs_run_at_once_each_on_cores_of_its_own(scripts, monkeypatch, tmp_path):
     both, alone = threading.Barrier(2, timeout=30), reproduction._script
     cores = {}

@@ -16,12 +16,15 @@ class Cell:
       script: `pretrain` or `centralized`.
       flags: Its flags, but for seed, data folder and output folder.
       evaluations: Flags of `evaluate`, one list an evaluation after the training.
+      needs: Name of a cell, earlier among the experiment's, that is run before this one at the same
+        seed; `{needed}` in the flags stands for the folder of that run.
     """
 
     name: str
     script: str
     flags: tuple[str, ...]
     evaluations: tuple[tuple[str, ...], ...] = ()
+    needs: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
