@@ -5,12 +5,14 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
 from absl import flags
 
 from datasets.image_dataset import ImageDataset
 from launch import data, picture, probing, run_folder
 from tff_ssl import export, program
-from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.simulation import ClientMemorySimulation, Simulation
 
@@ -54,7 +56,8 @@ def train_and_probe(
     print("evaluating the model", flush=True)
     seen = extra["train_images"]
     results = _evaluate(dataset, model, encode, weights, seen, probing.parse_baselines(args), args)
-    own = _personalized(simulation, state, dataset, client_models or model, seen, folder, args)
+    models = client_models or model
+    own = _personalized(simulation, state, dataset, models, seen, (weights, results), folder, args)
     results += probing.over_clients(own)
     if client_models:
         results += probing.over_architectures(own, [m.encoder for m in client_models])
@@ -80,16 +83,25 @@ def _evaluate(dataset, model, encode, weights, seen, baselines, args) -> list[di
 
 
 def _personalized(
-    simulation, state, dataset, models: Model | Sequence[Model], seen: int, folder, args
+    simulation,
+    state,
+    dataset,
+    models: Model | Sequence[Model],
+    seen: int,
+    of_global: tuple[Weights, list[dict[str, Any]]],
+    folder,
+    args,
 ) -> list[list[dict[str, Any]]]:
     """The first clients' own models: written to `clients/`, and evaluated like the global one.
+
+    A client's model may be the global one, as of `fedbn` without batch norm; it is then not
+    evaluated again.
 
     Beside them, in `clients/K/local/`, the models as their local training left them, where kept.
     """
     encoders: dict[Model, Any] = {}
     results = []
     for client in range(getattr(args, "personalized_clients", 0)):
-        print(f"evaluating the model of client {client}", flush=True)
         model = models[client] if isinstance(models, Sequence) else models
         if model not in encoders:
             encoders[model] = export.encoder_function(model, data.view_size(dataset, args))
@@ -102,8 +114,19 @@ def _personalized(
             local = simulation.local_weights(state, client)
         if local is not None:
             _export(own / "local", dataset, model, local, args)
+        if _equal(weights, of_global[0]):
+            print(f"the model of client {client} is the global one", flush=True)
+            results.append(of_global[1])
+            continue
+        print(f"evaluating the model of client {client}", flush=True)
         results.append(_evaluate(dataset, model, encode, weights, seen, [], args))
     return results
+
+
+def _equal(one: Weights, other: Weights) -> bool:
+    flat = [tf.nest.flatten(weights) for weights in (one, other)]
+    same_length = len(flat[0]) == len(flat[1])
+    return same_length and all(np.array_equal(a, b) for a, b in zip(*flat, strict=True))
 
 
 def _export(folder: pathlib.Path, dataset: ImageDataset, model: Model, weights, args) -> None:
