@@ -108,8 +108,6 @@ class NetworkSimulation:
         if not self._saved:
             self._saved = [state.versions]  # Of the checkpoint that the run goes on from.
             self._log.trim(round_number)
-        # Otherwise the models of all rounds since the last checkpoint would lie there.
-        self._states.keep_only([*self._saved, state.versions])
         planned = self._plan.round(round_number)
         versions, metrics = state.versions, {}
         for position, operation in enumerate(planned.operations):
@@ -122,6 +120,9 @@ class NetworkSimulation:
             else:
                 changed = self._run_averaging(operation, versions, version)
                 versions = _changed(versions, changed, version)
+        # Otherwise the models of all rounds since the last checkpoint would lie there. Those of the
+        # state before this round stay: a run that is stopped now goes on from it.
+        self._states.keep_only([*self._saved, state.versions, versions])
         traffic = planned.traffic
         metrics |= {
             "transmissions": traffic.models,
