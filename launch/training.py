@@ -58,9 +58,9 @@ def train_and_probe(
     results = _evaluate(dataset, model, encode, weights, seen, probing.parse_baselines(args), args)
     models = client_models or model
     own = _personalized(simulation, state, dataset, models, seen, (weights, results), folder, args)
-    results += probing.over_clients(own)
+    results = results + probing.over_clients(own)
     if client_models:
-        results += probing.over_architectures(own, [m.encoder for m in client_models])
+        results = results + probing.over_architectures(own, [m.encoder for m in client_models])
     run_folder.write_json(folder / "result.json", [result | extra for result in results])
     picture.draw_curves(folder / "metrics.csv", folder / "curves.png")
     print()
