@@ -84,15 +84,15 @@ def assert_same_curve(one, other):
 @pytest.mark.slow
 def test_folded_equals_unfolded(worker, build):
     unfolded = curve(build(groups=0), rounds=2)
-    for groups in (1, 2):
-        assert_same_curve(curve(build(groups=groups), rounds=2), unfolded)
+    # Of one group, the curve is that of centralized steps, below.
+    assert_same_curve(curve(build(groups=2), rounds=2), unfolded)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
-        ("dcco", {"local_steps": 2, "batch_size": 2, "client_learning_rate": 1e-3}),
+        ("dcco", {"batch_size": 2, "client_learning_rate": 1e-3}),
         ("dcco_one_stage", {"client_learning_rate": 0.1}),
     ],
 )

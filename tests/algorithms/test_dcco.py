@@ -305,7 +305,7 @@ def test_the_theorem_holds_for_vicreg_and_for_two_encoders(worker, objective, to
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("steps", "batch_size"), [(2, 0), (1, 3), (3, 3)])
+@pytest.mark.parametrize(("steps", "batch_size"), [(2, 0), (3, 3)])
 def test_local_steps_use_the_statistics_of_the_broadcast_model(worker, steps, batch_size):
     values = {"local_steps": steps, "batch_size": batch_size, "client_learning_rate": 0.02}
     built = build(hyperparameters=values)

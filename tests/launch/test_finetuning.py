@@ -30,7 +30,13 @@ def arguments(**changes):
 
 
 @pytest.fixture
-def seen(monkeypatch):
+def starts():
+    """The weights from which it was trained."""
+    return []
+
+
+@pytest.fixture
+def seen(monkeypatch, starts):
     """The images on which each configuration was scored."""
     calls = []
 
@@ -39,6 +45,7 @@ def seen(monkeypatch):
             self.config = config
 
         def train(self, start, images, example_ids, cases, chosen, seed):
+            starts.append(start)
             return chosen
 
         def scores(self, weights, images, cases):
@@ -51,11 +58,22 @@ def seen(monkeypatch):
     return calls
 
 
-def results(args, validation=None):
+def results(args, validation=None, protocol="finetune"):
     dataset = ImageDataset("d", split(TRAIN), split(TEST), ("a", "b", "c", "d"), validation)
     return finetuning.finetune_results(
-        dataset, ENCODER, ENCODER.init(0), [{"labels": 8}], "finetune", args
+        dataset, ENCODER, ENCODER.init(3), [{"labels": 8}], protocol, args
     )
+
+
+def test_training_from_scratch_starts_from_untrained_weights(seen, starts):
+    args = arguments(finetune_steps=["10"], baselines=["random_encoder"])
+    [result] = results(args, protocol="scratch")
+    assert (result["protocol"], result["baselines"]) == ("scratch", {})
+    assert len(starts) == 4  # Two rates, two draws.
+    for start in starts:
+        np.testing.assert_array_equal(start.trainable[0], ENCODER.init(0).trainable[0])
+    results(args)
+    np.testing.assert_array_equal(starts[4].trainable[0], ENCODER.init(3).trainable[0])
 
 
 def test_the_best_on_labels_that_were_not_drawn_is_scored_on_the_test_images(seen):
