@@ -11,6 +11,7 @@ _OBJECTIVES = {SSL: "nt_xent", SLREP: "supervised", SL: "supervised"}
 # non-IIDness: alpha of the Dirichlet partition by class; K = 5 clients.
 _ALPHAS = {"paper": ("5", "1", "0.5", "0.1", "0.01"), "cpu": ("5", "0.1", "0.01")}
 _EPOCHS = {"paper": (1, 5, 10, 50, 100, 250), "cpu": (1, 4, 16)}
+_LABELS = {"paper": 50_000, "cpu": 5000}  # Of the probes, as in the presets.
 # Epochs in all, which are the same whatever E is.
 _TOTAL = {"paper": 500, "cpu": 48}
 _ALPHA_OF_EPOCHS = "0.02"  # Table 3
@@ -47,7 +48,7 @@ def _flags(
     )
 
 
-def _sweep(title: str, columns, cell_of) -> tuple[tuple[Cell, ...], Table]:
+def _sweep(title: str, scale: str, columns, cell_of) -> tuple[tuple[Cell, ...], Table]:
     """A row for each way to learn, a column for each setting.
 
     Dec-SL is the classifier of the supervised run, Dec-SLRep a probe of its encoder: one training.
@@ -62,13 +63,15 @@ def _sweep(title: str, columns, cell_of) -> tuple[tuple[Cell, ...], Table]:
             if cell.name not in {c.name for c in cells}:
                 cells.append(cell)
         rows[row] = tuple(names)
-    table = Table(title, Selector("linear"), tuple(columns), rows, {}, {SL: Selector("supervised")})
+    probe = Selector("linear", _LABELS[scale])
+    table = Table(title, probe, tuple(columns), rows, {}, {SL: Selector("supervised")})
     return tuple(cells), table
 
 
-def _evaluations(objective: str) -> tuple[tuple[str, ...], ...]:
+def _evaluations(objective: str, scale: str) -> tuple[tuple[str, ...], ...]:
     """A supervised run's own result is its classifier's; its encoder is probed after it."""
-    return (("--protocol=linear",),) if objective == "supervised" else ()
+    probe = ("--protocol=linear", f"--labels={_LABELS[scale]}", "--label_draws=1")
+    return (probe,) if objective == "supervised" else ()
 
 
 def _robust(table: Table, best: str, worst: str) -> list[Claim]:
@@ -114,11 +117,11 @@ def figure2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
                     *_flags(scale, dataset, epochs, rounds), *_PARTITIONS[kind],
                     f"--alpha={columns[column]}", f"--objective={objective}",
                 ),
-                _evaluations(objective),
+                _evaluations(objective, scale),
                 _FEATURES.name if kind == "features" else None,
             )  # fmt: skip
 
-        found, table = _sweep(f"Non-IIDness of {kind}, E = {epochs}", columns, cell_of)
+        found, table = _sweep(f"Non-IIDness of {kind}, E = {epochs}", scale, columns, cell_of)
         cells, tables = (*cells, *found), (*tables, table)
     names = list(columns)
     return Experiment(
@@ -143,10 +146,10 @@ def figure6(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
                 f"--alpha={_ALPHA_OF_EPOCHS}", f"--objective={objective}",
                 "--hparam=learning_rate_schedule=constant",
             ),
-            _evaluations(objective),
+            _evaluations(objective, scale),
         )  # fmt: skip
 
-    cells, table = _sweep(f"Local epochs, alpha = {_ALPHA_OF_EPOCHS}", columns, cell_of)
+    cells, table = _sweep(f"Local epochs, alpha = {_ALPHA_OF_EPOCHS}", scale, columns, cell_of)
     names = list(columns)
     return Experiment(
         "dec_ssl_figure6", f"Dec-SSL, Figure 6, on {dataset} at {scale} scale", cells, (table,),

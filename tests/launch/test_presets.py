@@ -27,6 +27,7 @@ def test_cells_measure_what_their_tables_show(project_root, name, scale):
     experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
     cells = {cell.name: cell for cell in experiment.cells}
     for table in experiment.tables:
+        probes = set()  # Rows that are compared are probed with the same labels.
         for row, names in table.rows.items():
             selector = table.selectors.get(row, table.selector)
             for cell in (cells[name] for name in names if name):
@@ -43,6 +44,11 @@ def test_cells_measure_what_their_tables_show(project_root, name, scale):
                 if protocol.startswith("linear_personalized"):
                     protocol = "linear_personalized"
                 assert protocol in protocols, (table.title, row, cell.name)
+                by_itself = trained.get("objective") != "supervised"
+                probed = trained if by_itself else evaluated[0] if evaluated else {}
+                if protocol == "linear":
+                    probes.add((probed.get("labels"), probed.get("labels_per_class")))
+        assert len(probes) <= 1, (table.title, probes)
 
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
