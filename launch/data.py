@@ -90,6 +90,32 @@ def partition_dataset(
     return partition.keep_fraction(clients, args.data_fraction, args.seed)
 
 
+def large_enough(
+    clients: list[np.ndarray], least: int, args: flags.FlagValues
+) -> tuple[list[np.ndarray], int]:
+    """The clients that the objective can train on, and how many are left out.
+
+    Raises:
+      ConfigurationError: If there are smaller ones and `--skip_small_clients` is not given, or if
+        no client is left.
+    """
+    kept = [client for client in clients if len(client) >= least]
+    small = len(clients) - len(kept)
+    if small and not (args.skip_small_clients and kept):
+        advice = (
+            "leave them out with --skip_small_clients, take larger ones with --samples_per_client"
+            if kept
+            else "take larger ones with --samples_per_client"
+        )
+        if least > OBJECTIVES[args.objective].min_samples:
+            advice += ", or lower the bound with --hparam=min_samples=N"
+        raise ConfigurationError(
+            f"--objective={args.objective} with {args.algorithm} needs clients of at least {least} "
+            f"examples, and {small} of {len(clients)} have fewer: {advice}"
+        )
+    return kept, small
+
+
 def client_images(split: Split, clients: list[np.ndarray], args: flags.FlagValues) -> Split:
     """The images as the clients see them: `split`, with the flags' shift of the input."""
     if args.shift == "none":

@@ -94,7 +94,7 @@ def pretrain(args: flags.FlagValues) -> None:
             f"--hparam=batch_size={values.batch_size}: --objective={args.objective} with "
             f"{args.algorithm} needs batches of at least {least} examples"
         )
-    clients, skipped = _large_enough(data.partition_dataset(of_clients, args), least, args)
+    clients, skipped = data.large_enough(data.partition_dataset(of_clients, args), least, args)
     seen = data.client_images(of_clients.train, clients, args)
     setting = who = population = None
     if algorithm.decentralized:
@@ -336,32 +336,6 @@ def _concurrent_calls(computations, args: flags.FlagValues) -> int | None:
     # again (measured with five clients of a ResNet-18 on two cores).
     default = os.cpu_count() if isinstance(computations, _WITH_OWN_MODELS) else None
     return args.max_concurrent_calls or default
-
-
-def _large_enough(
-    clients: list[np.ndarray], least: int, args: flags.FlagValues
-) -> tuple[list[np.ndarray], int]:
-    """The clients that the objective can train on, and how many are left out.
-
-    Raises:
-      ConfigurationError: If there are smaller ones and `--skip_small_clients` is not given, or if
-        no client is left.
-    """
-    kept = [client for client in clients if len(client) >= least]
-    small = len(clients) - len(kept)
-    if small and not (args.skip_small_clients and kept):
-        advice = (
-            "leave them out with --skip_small_clients, take larger ones with --samples_per_client"
-            if kept
-            else "take larger ones with --samples_per_client"
-        )
-        if least > OBJECTIVES[args.objective].min_samples:
-            advice += ", or lower the bound with --hparam=min_samples=N"
-        raise ConfigurationError(
-            f"--objective={args.objective} with {args.algorithm} needs clients of at least {least} "
-            f"examples, and {small} of {len(clients)} have fewer: {advice}"
-        )
-    return kept, small
 
 
 def _describe(model: Model, args: flags.FlagValues) -> str:

@@ -48,23 +48,27 @@ def finetune_results(
     """
     if len(dataset.test) == 0 or not np.any(dataset.train.labels >= 0):
         raise ConfigurationError(f"--dataset={args.dataset} has no labels or no test images")
-    train, test = (probing.cases_of(s, args) for s in (dataset.train, dataset.test))
+    train_cases, test = (probing.cases_of(s, args) for s in (dataset.train, dataset.test))
     drawn = [
-        [probing.draw(train.labels, count, [args.seed, i]) for i in range(args.label_draws)]
+        [probing.draw(train_cases.labels, count, [args.seed, i]) for i in range(args.label_draws)]
         for count in counts
     ]
     configs = [_configs(len(draws[0]), args) for draws in drawn]
     held_out: list[list[tuple[np.ndarray, cases.Cases] | None]] = [
-        [_held_out(dataset, train, chosen, [args.seed, i], args) for i, chosen in enumerate(draws)]
+        [
+            _held_out(dataset, train_cases, chosen, [args.seed, i], args)
+            for i, chosen in enumerate(draws)
+        ]
         if len(of_count) > 1
         else [None] * len(draws)
         for draws, of_count in zip(drawn, configs, strict=True)
     ]
     policy = data.view_policy(dataset, args, "supervised")
     baselines = probing.parse_baselines(args)
-    starts = {"encoder": encoder.init(args.seed) if protocol == "scratch" else pretrained}
+    untrained = encoder.init(args.seed)
+    starts = {"encoder": untrained if protocol == "scratch" else pretrained}
     if "random_encoder" in baselines and protocol != "scratch":
-        starts["random_encoder"] = encoder.init(args.seed)
+        starts["random_encoder"] = untrained
     costs = network.model_costs(encoder)
     operations = "" if costs["gflops"] is None else f", {costs['gflops']:.4g} GFLOPs an image"
     print(f"fine-tuning {costs['parameters']:,} parameters{operations}", flush=True)
@@ -74,6 +78,11 @@ def finetune_results(
         size = data.view_size(dataset, args)
         return finetune.Finetuner(encoder, len(dataset.class_names), config, policy, size)
 
+    def train(config, start, chosen, draw):
+        tuner = tuner_of(config)
+        images, ids = dataset.train.images, dataset.train.example_ids
+        return tuner, tuner.train(start, images, ids, train_cases, chosen, [args.seed, draw, 1])
+
     results = []
     for count, draws, of_count, validations in zip(counts, drawn, configs, held_out, strict=True):
         number = len(draws[0])
@@ -81,24 +90,20 @@ def finetune_results(
         for name, start in starts.items():
             scores = []
             for i, (chosen, validation) in enumerate(zip(draws, validations, strict=True)):
-                tried = []
-                for config in of_count:
-                    tuner = tuner_of(config)
-                    weights = tuner.train(
-                        start, dataset.train.images, dataset.train.example_ids, train, chosen,
-                        [args.seed, i, 1],
-                    )  # fmt: skip
-                    # The test images are seen by what was chosen alone.
-                    how_good = tuner.scores(weights, *validation).accuracy if validation else 0.0
-                    tried.append((how_good, tuner, weights, config))
-                _, tuner, weights, config = max(tried, key=lambda one: one[0])
-                scores.append(tuner.scores(weights, dataset.test.images, test))
+                found = [train(config, start, chosen, i) for config in of_count]
+                best = 0
                 if validation:
-                    choices.append({"start": name, "draw": i, **dataclasses.asdict(config)})
+                    # The test images are seen by what was chosen alone.
+                    accuracies = [tuner.scores(w, *validation).accuracy for tuner, w in found]
+                    best = int(np.argmax(accuracies))
+                    choice = dataclasses.asdict(of_count[best])
+                    choices.append({"start": name, "draw": i, **choice})
+                tuner, weights = found[best]
+                scores.append(tuner.scores(weights, dataset.test.images, test))
             summaries[name] = linear_probe.summarize(scores)
             print(f"{name}, {number} labels: {summaries[name]['accuracy']:.3f}", flush=True)
         if "raw_pixels" in baselines:
-            summaries["raw_pixels"] = _raw_pixels(dataset, train, test, count, args)
+            summaries["raw_pixels"] = _raw_pixels(dataset, train_cases, test, count, args)
         results.append(
             {
                 "protocol": protocol,

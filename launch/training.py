@@ -5,13 +5,12 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
 from absl import flags
 
 from datasets.image_dataset import ImageDataset
 from launch import data, picture, probing, run_folder
 from tff_ssl import export, program
+from tff_ssl.evaluation import frozen
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.simulation import ClientMemorySimulation, Simulation
@@ -114,19 +113,13 @@ def _personalized(
             local = simulation.local_weights(state, client)
         if local is not None:
             _export(own / "local", dataset, model, local, args)
-        if _equal(weights, of_global[0]):
+        if frozen.equal(weights, of_global[0]):
             print(f"the model of client {client} is the global one", flush=True)
             results.append(of_global[1])
             continue
         print(f"evaluating the model of client {client}", flush=True)
         results.append(_evaluate(dataset, model, encode, weights, seen, [], args))
     return results
-
-
-def _equal(one: Weights, other: Weights) -> bool:
-    flat = [tf.nest.flatten(weights) for weights in (one, other)]
-    same_length = len(flat[0]) == len(flat[1])
-    return same_length and all(np.array_equal(a, b) for a, b in zip(*flat, strict=True))
 
 
 def _export(folder: pathlib.Path, dataset: ImageDataset, model: Model, weights, args) -> None:

@@ -34,8 +34,8 @@ flags.DEFINE_string(
     "run",
     None,
     "Instead of --encoders: a run, for its encoder and all in its clients/: the models as local "
-    "training left them where they were kept (fedbn with --hparam=keep_local=true, featarc, "
-    "fedema), else the clients' own ones.",
+    "training left them where they were kept (fedbn with --hparam=keep_local=true, featarc), else "
+    "the clients' own ones.",
 )
 flags.DEFINE_enum("images", "test", ["test", "train"], "Whose features are shown.")
 flags.DEFINE_integer(

@@ -114,16 +114,21 @@ class ClientStates:
         except tf.errors.InvalidArgumentError as error:
             raise TrainingError(f"the state of client {client} is damaged: {path}") from error
 
-    def keep_only(self, tables: Sequence[Versions]) -> None:
-        """Deletes all states that no table (client -> round, or `NEVER`) names."""
-        named = {
-            self._path(client, version)
-            for table in tables
-            for client, version in enumerate(np.asarray(table).tolist())
-        }
-        for path in self._folder.glob("*/*"):
-            if path not in named:
-                path.unlink()
+    def keep_only(self, tables: Sequence[Versions], clients: Iterable[int] | None = None) -> None:
+        """Deletes the states, of these clients or of all, that no table names.
+
+        A table is client -> round, or `NEVER`.
+        """
+        folders = (
+            [path for path in self._folder.iterdir() if path.is_dir()]
+            if clients is None
+            else [self._folder / str(client) for client in clients]
+        )
+        for folder in folders:
+            named = {str(int(table[int(folder.name)])) for table in tables}
+            for path in folder.glob("*"):
+                if path.name not in named:
+                    path.unlink()
 
     def _path(self, client: int, version: int) -> pathlib.Path:
         if version == NEVER:

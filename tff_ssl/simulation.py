@@ -195,6 +195,7 @@ class ClientMemorySimulation:
         self._bytes_per_client = bytes_per_client
         self._next_round = next_round
         self._saved: list[client_states.Versions] = []
+        self._last_cohort: cohort.Cohort = np.zeros(0, np.int64)
         self._log = client_log.ClientLog(folder / "client_metrics.csv")
 
     def initialize(self, seed: int) -> MemoryState:
@@ -235,7 +236,7 @@ class ClientMemorySimulation:
             self._log.trim(round_number)
         # Otherwise the states of all rounds since the last checkpoint would lie there. Not at the
         # end of a round: a run that is stopped then goes on from the state before it.
-        self._states.keep_only([*self._saved, state.versions])
+        self._states.keep_only([*self._saved, state.versions], self._last_cohort)
         reports = self._reports(round_number)
 
         def run(clients: cohort.Cohort) -> Any:
@@ -253,6 +254,7 @@ class ClientMemorySimulation:
         clients = reports.last[~np.isin(reports.last, failed)]
         self._states.commit(written)
         self._log.write(round_number, clients, client_metrics)
+        self._last_cohort = clients
         versions = state.versions.copy()
         versions[clients] = round_number
         values = flatten_metrics(metrics)

@@ -26,7 +26,8 @@ def test_each_layer_is_a_metric():
 def test_a_large_layer_keeps_its_digits():
     a, b = np.zeros(3_000_000, np.float32), np.full(3_000_000, 0.1, np.float32)
     expected = np.float64(np.float32(0.1)) * np.sqrt(3e6)
-    np.testing.assert_allclose(layer_distances([a], [b]), [expected], rtol=1e-12)
+    # Summed in float32 its error is 5e-7 or more; in what order BLAS sums is its own affair.
+    np.testing.assert_allclose(layer_distances([a], [b]), [expected], rtol=1e-10)
 
 
 def test_no_layers_have_no_distances():

@@ -171,13 +171,13 @@ def test_an_interrupt_is_not_lost_where_exceptions_are_ignored(monkeypatch):
 
 
 def test_small_clients_are_left_out_and_counted():
-    from launch import federated
+    from launch import data
 
     clients = [np.arange(n) for n in (3, 1, 2, 1, 5)]
     args = types.SimpleNamespace(skip_small_clients=True, objective="nt_xent", algorithm="fedavg")
-    kept, skipped = federated._large_enough(clients, 2, args)
+    kept, skipped = data.large_enough(clients, 2, args)
     assert [len(client) for client in kept] == [3, 2, 5]
     assert skipped == 2
     with pytest.raises(ConfigurationError, match="take larger ones") as refused:
-        federated._large_enough(clients[1:2], 2, args)
+        data.large_enough(clients[1:2], 2, args)
     assert "min_samples" not in str(refused.value)  # NT-Xent has no loss for one image.

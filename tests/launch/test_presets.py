@@ -1,29 +1,32 @@
 """Presets and experiments: what they name exists, and holds what the papers say."""
 
 import pytest
+from absl import flags as absl_flags
 
 from launch.experiments import catalog, dcco, production
 
 
-def settings(project_root, flags) -> dict[str, str]:
+@pytest.fixture(autouse=True)
+def at_the_root(project_root, monkeypatch):
+    """Where presets name presets from."""
+    monkeypatch.chdir(project_root)
+
+
+def settings(flags) -> dict[str, str]:
     """The last value of each flag, those of presets included; every `--hparam` by its name."""
     values = {}
-    for flag in flags:
+    for flag in absl_flags.FlagValues().read_flags_from_files(list(flags)):
         name, _, value = flag.removeprefix("--").partition("=")
-        if name == "flagfile":
-            lines = (project_root / value).read_text().splitlines()
-            values |= settings(project_root, [line for line in lines if line.startswith("--")])
-        elif name == "hparam":
+        if name == "hparam":
             name, _, value = value.partition("=")
-            values[f"hparam.{name}"] = value
-        else:
-            values[name] = value
+            name = f"hparam.{name}"
+        values[name] = value
     return values
 
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 @pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
-def test_cells_measure_what_their_tables_show(project_root, name, scale):
+def test_cells_measure_what_their_tables_show(name, scale):
     experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
     cells = {cell.name: cell for cell in experiment.cells}
     for table in experiment.tables:
@@ -31,8 +34,8 @@ def test_cells_measure_what_their_tables_show(project_root, name, scale):
         for row, names in table.rows.items():
             selector = table.selectors.get(row, table.selector)
             for cell in (cells[name] for name in names if name):
-                trained = settings(project_root, cell.flags)
-                evaluated = [settings(project_root, flags) for flags in cell.evaluations]
+                trained = settings(cell.flags)
+                evaluated = [settings(flags) for flags in cell.evaluations]
                 protocols = {one["protocol"] for one in evaluated}
                 if trained.get("objective") == "supervised":
                     protocols.add("supervised")
@@ -90,16 +93,13 @@ def test_a_preset_outside_of_the_experiments_names_its_data(project_root):
     alone = [path for path in presets if f"--flagfile=launch/presets/{path.name}" not in used]
     assert alone
     for path in alone:
-        given = settings(project_root, [f"--flagfile=launch/presets/{path.name}"])
+        given = settings([f"--flagfile=launch/presets/{path.name}"])
         assert "dataset" in given, path.name
 
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
-def test_epsilons_of_more_clients_are_those_of_the_runs_settings(project_root, scale):
-    cell = production.privacy(scale, None, None).cells[0]
-    preset, *more = cell.flags
-    lines = [*(project_root / preset.partition("=")[2]).read_text().splitlines(), *more]
-    given = dict(line[2:].split("=", 1) for line in lines if line.startswith("--"))
+def test_epsilons_of_more_clients_are_those_of_the_runs_settings(scale):
+    given = settings(production.privacy(scale, None, None).cells[0].flags)
     _, a_round, rounds = production._CLIENTS[scale]
     assert (given["clients_per_round"], given["rounds"]) == (str(a_round), str(rounds))
 
@@ -165,29 +165,27 @@ _PAPERS = [
 
 
 @pytest.mark.parametrize(("name", "cell", "expected"), _PAPERS)
-def test_the_papers_own_settings_are_in_the_presets(project_root, name, cell, expected):
+def test_the_papers_own_settings_are_in_the_presets(name, cell, expected):
     cells = {one.name: one for one in catalog.EXPERIMENTS[name][0]("paper", None, None).cells}
-    found = settings(project_root, cells[cell].flags)
+    found = settings(cells[cell].flags)
     assert expected == {flag: found.get(flag) for flag in expected}
 
 
-def test_the_papers_finetuning_and_clients_too_small(project_root):
+def test_the_papers_finetuning_and_clients_too_small():
     cells = {cell.name: cell for cell in dcco.table1("paper", None, None).cells}
     assert "contrastive_fedavg_noniid_1" not in cells
     derm = {cell.name: cell for cell in dcco.table2("paper", None, None).cells}
     for evaluation in derm["centralized"].evaluations:  # Fine-tuning, and training from scratch.
-        found = settings(project_root, evaluation)
+        found = settings(evaluation)
         assert (found["finetune_batch_size"], found["image_size"]) == ("128", "448")
         assert found["finetune_learning_rate"] == "0.0003,0.0001"
         assert found["finetune_steps"].endswith(",100000")
     fedu_on_100 = catalog.EXPERIMENTS["fedu_table1"][0]("paper", "cifar100", None)
     cells = {cell.name: cell for cell in fedu_on_100.cells}
-    assert settings(project_root, cells["fedu_iid"].flags)["hparam.mu"] == "0.6"
+    assert settings(cells["fedu_iid"].flags)["hparam.mu"] == "0.6"
 
 
 def test_the_presets_name_flags_that_exist(project_root):
-    from absl import flags as absl_flags
-
     known = (project_root / "launch" / "flags.py").read_text()
     for script in ("pretrain", "centralized"):
         known += (project_root / "launch" / f"{script}.py").read_text()

@@ -68,7 +68,7 @@ class ClientMemory(NamedTuple):
       global_weights: Server's model -> weights of the global model; None where there is none.
       client_weights: (server's model, a client's state) -> weights of the client's own model.
       local_weights: A client's state -> the weights with which its last local training ended; None
-        where states do not have them.
+        where states do not have them, or the client's own model is just that.
       downloads: Types that a client receives in a round.
       uploads: Types that a client sends in a round.
     """

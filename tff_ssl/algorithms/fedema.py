@@ -132,6 +132,5 @@ def build_fedema(
         element_type=task.element_type,
         global_weights=lambda server: server,
         client_weights=lambda server, state: Weights(*state.online),
-        local_weights=lambda state: Weights(*state.online),
         aggregator=aggregator,
     )

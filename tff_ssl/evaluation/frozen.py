@@ -11,6 +11,12 @@ def check_unchanged(before: Weights, after: Weights) -> None:
     Raises:
       RuntimeError: If any differs.
     """
-    for old, new in zip(before, after, strict=True):
-        if any(not np.array_equal(a, b) for a, b in zip(old, new, strict=True)):
-            raise RuntimeError("the encoder changed while it was evaluated")
+    if not equal(before, after):
+        raise RuntimeError("the encoder changed while it was evaluated")
+
+
+def equal(one: Weights, other: Weights) -> bool:
+    """Whether all weights and moving averages are the same, bit by bit."""
+    return all(
+        len(a) == len(b) and all(map(np.array_equal, a, b)) for a, b in zip(one, other, strict=True)
+    )
