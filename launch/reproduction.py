@@ -42,7 +42,7 @@ def run(
     if args.report_only:
         pending = []
     _claim(folder, experiment, args)
-    if pending:
+    if not args.report_only:
         _draw_partitions(experiment, folder, args)
     _run_all(pending, experiment, folder, args)
     markdown, page = _write_report(experiment, folder)
@@ -211,14 +211,20 @@ def _script(arguments: Sequence[str], log: pathlib.Path) -> str | None:
 def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.FlagValues) -> None:
     """A picture of each partition, with seed 0."""
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
-    for name, flags_of in experiment.partitions.items():
+    flags_of = {cell.name: cell.flags for cell in experiment.cells}
+    for name, cell in experiment.partitions.items():
         output = folder / "partitions" / name
-        if not (output / "partition.png").exists():
-            output.mkdir(parents=True, exist_ok=True)
-            command = ["partition_report", *flags_of, *data, f"--output_dir={output}"]
-            failure = _script(command, output / "log.txt")
-            if failure:
-                raise TrainingError(f"the partition {name}: {failure}")
+        if (output / "partition.png").exists():
+            continue
+        output.mkdir(parents=True, exist_ok=True)
+        # What is not about the data is a flag of the training alone.
+        given = flags.FlagValues().read_flags_from_files(list(flags_of[cell]))
+        names = sorted({flag.removeprefix("--").partition("=")[0] for flag in given})
+        ignored = f"--undefok={','.join(names)}"
+        command = ["partition_report", *flags_of[cell], *data, ignored, f"--output_dir={output}"]
+        failure = _script(command, output / "log.txt")
+        if failure:
+            raise TrainingError(f"the partition {name}: {failure}")
 
 
 def _write_report(

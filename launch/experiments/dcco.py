@@ -157,13 +157,11 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             "rates have rows, and the claims are about 5e-3.",
         ),
         {
-            f"{split}, {n} samples a client": (
-                f"--dataset={dataset}", f"--alpha={_ALPHA[split]}", f"--samples_per_client={n}",
-            )
+            f"{split}, {n} samples a client": f"dcco_{split.lower().replace('-', '')}_{n}"
             for split in sizes
             for n in (4, 16)
         },
-    )  # fmt: skip
+    )
 
 
 def _published(figures, columns):
@@ -301,7 +299,7 @@ def table2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             "Fine-tuning, and training from scratch, choose rate and steps on validation cases, or "
             "on 1,190 labelled training cases that were not drawn where there is no such split.",
         ),
-        {"one client a case": ("--dataset=case_folder",)},
+        {"one client a case": rows[DCCO][0]},
     )
 
 

@@ -101,6 +101,7 @@ def extensions(scale: str, dataset: str | None, rounds: int | None) -> Experimen
             "Nothing of this is published: section 6 of the paper names it as open work. The "
             "claims are expectations.",
         ),
+        {"clients of 4, one class": "dcco", "clients of 16": "steps_1"},
     )
 
 

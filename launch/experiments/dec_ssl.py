@@ -129,6 +129,7 @@ def figure2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         tuple(claim for table in tables for claim in _robust(table, names[0], names[-1])),
         ("Published as curves without numbers: Dec-SSL hardly falls with non-IIDness, supervised "
          "learning does. 5 clients, ResNet-18, 500 epochs in all.",),
+        {column: cell for column, cell in zip(columns, tables[0].rows[SSL], strict=True) if cell},
     )  # fmt: skip
 
 
@@ -157,6 +158,7 @@ def figure6(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         ("Published as curves without numbers: Dec-SSL hardly falls with E, supervised learning "
          "does. The number of epochs in all is the same in each column, and the learning rate "
          "constant: steps between rounds would come at other epochs in each.",),
+        {f"alpha {_ALPHA_OF_EPOCHS}": cells[0].name},
     )  # fmt: skip
 
 
@@ -213,6 +215,7 @@ def figure5(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         tuple(cells), (table, whole), claims,
         ("Published (Table 2): CIFAR-10, 5 clients, ResNet-18; FeatARC's clients are evaluated "
          "with the models of their clusters. FedU and FedEMA: their global model.",),
+        dict(zip(columns, rows["FedAvg"], strict=True)),
     )  # fmt: skip
 
 

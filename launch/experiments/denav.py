@@ -210,7 +210,8 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             "communication for each step, and for gossip the expected number of directed links for "
             "each round; the models really sent are counted too.",
         ),
-        against=tuple(("Communications", f"{title}: fine-tuned on {name}") for name in downstream),
+        {"clients": cells[0].name},
+        tuple(("Communications", f"{title}: fine-tuned on {name}") for name in downstream),
     )  # fmt: skip
 
 
@@ -247,6 +248,7 @@ def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             "Simulated time is examples times epochs, divided by the factor of the client's "
             "computing rank: it does not depend on the machine.",
         ),
+        {"clients": "denav"},
     )  # fmt: skip
 
 
@@ -277,6 +279,7 @@ def table5(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         "denav_table5", f"DeNAV, Table 5, at {scale} scale", tuple(cells),
         (*tables, _scratch(scale, "staleness")), claims,
         (_NOTE, f"{_MODELS} models in parallel. The paper has no figures without aggregation."),
+        {"clients": "staleness"},
     )  # fmt: skip
 
 

@@ -156,6 +156,7 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             "and FedU, ResNet-50 for the others. Single client training: in Table 1 the mean over "
             "the clients' own models, in Table 2 the first client's.",
         ),
+        {split: str(name) for split, name in zip(_SPLITS, rows["FedU"], strict=True)},
     )  # fmt: skip
 
 
@@ -227,6 +228,7 @@ def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             "Published: ResNet-50, 800 rounds of one epoch, 5 clients of two classes each. Figure "
             "5 prints no numbers; its text says that DAPU is about 5 points above both rules.",
         ),
+        {"non-IID": "dapu"},
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ def settings(flags) -> dict[str, str]:
 def test_cells_measure_what_their_tables_show(name, scale):
     experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
     cells = {cell.name: cell for cell in experiment.cells}
+    assert all(cells[cell].script == "pretrain" for cell in experiment.partitions.values())
     for table in experiment.tables:
         probes = set()  # Rows that are compared are probed with the same labels.
         for row, names in table.rows.items():

@@ -62,6 +62,10 @@ def test_a_tiny_reproduction_goes_on_where_it_was(project_root, tmp_path):
     report = (tmp_path / "report.md").read_text()
     assert "not measured" in report
     assert (tmp_path / "report.html").stat().st_size < 1_000_000
+    for name, clients in (("clients of 4, one class", 364), ("clients of 16", 90)):
+        drawn = tmp_path / "partitions" / name
+        assert (drawn / "partition.png").exists()
+        assert json.loads((drawn / "partition.json").read_text())["clients"] == clients
     other = reproduce(project_root, *arguments[:2], "--rounds=3", *arguments[3:])
     assert other.returncode != 0
     assert "another reproduction" in other.stderr

@@ -82,7 +82,7 @@ class Experiment:
       tables: What to show.
       claims: What to check.
       notes: What a reader must know, one paragraph each.
-      partitions: Name -> flags of `partition_report`, for the report's pictures.
+      partitions: Name -> a cell whose clients the report shows in a picture.
       against: Pairs of titles of tables, (cost, gain), for a picture of one against the other.
     """
 
@@ -92,7 +92,7 @@ class Experiment:
     tables: tuple[Table, ...]
     claims: tuple[Claim, ...]
     notes: tuple[str, ...] = ()
-    partitions: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    partitions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     against: tuple[tuple[str, str], ...] = ()
 
 
