@@ -7,6 +7,7 @@ from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
 from tff_ssl.reporting.measured import Selector
 
 SSL, SLREP, SL = "Dec-SSL", "Dec-SLRep", "Dec-SL"
+UNTRAINED = "(untrained encoder)"
 _OBJECTIVES = {SSL: "nt_xent", SLREP: "supervised", SL: "supervised"}
 # non-IIDness: alpha of the Dirichlet partition by class; K = 5 clients.
 _ALPHAS = {"paper": ("5", "1", "0.5", "0.1", "0.01"), "cpu": ("5", "0.1", "0.01")}
@@ -64,7 +65,10 @@ def _sweep(title: str, scale: str, columns, cell_of) -> tuple[tuple[Cell, ...], 
                 cells.append(cell)
         rows[row] = tuple(names)
     probe = Selector("linear", _LABELS[scale])
-    table = Table(title, probe, tuple(columns), rows, {}, {SL: Selector("supervised")})
+    table = Table(
+        title, probe, tuple(columns), rows | {UNTRAINED: rows[SSL]}, {},
+        {SL: Selector("supervised"), UNTRAINED: probe._replace(baseline="random_encoder")},
+    )  # fmt: skip
     return tuple(cells), table
 
 
@@ -203,7 +207,11 @@ def figure5(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     )  # fmt: skip
     # Where there are clusters, there is no global model.
     one_model = {row: rows[row] for row in ("FedAvg", "align only")}
-    whole = Table("Global model", Selector("linear"), columns, one_model, {})
+    untrained = Selector("linear", baseline="random_encoder")
+    whole = Table(
+        "Global model", Selector("linear"), columns, one_model | {UNTRAINED: rows["FedAvg"]}, {},
+        {UNTRAINED: untrained},
+    )  # fmt: skip
     worst = columns[-1]
     claims = tuple(
         Claim(f"FeatARC is above {other}", title, _above("FeatARC", other, worst))
