@@ -96,15 +96,19 @@ def test_the_report_is_whole_and_light(folder):
     experiment = Experiment(
         "x", "A <title>", cells, (TABLE,), claims, ("A note.",), against=(("Linear", "Linear"),)
     )
-    markdown, page = report.write(folder, experiment, {})
+    drawn = folder / "alpha 1 (5)" / "partition.png"
+    drawn.parent.mkdir()
+    drawn.write_bytes(b"PNG")
+    markdown, page = report.write(folder, experiment, {"Partition": drawn})
     text, html = markdown.read_text(), page.read_text()
+    assert "![Partition](alpha%201%20%285%29/partition.png)" in text  # A blank would end it.
     assert "| DCCO | 52.0 ± 2.0 | 50.0 ± 2.0 |" in text
     assert "| DCCO | 51.7 | 49.6 |" in text
     assert "- **does not hold**: one < four & more (Linear)" in text
-    assert "| centralized | 1 | 1.50 + 2.00 | 0.0 |" in text
-    assert "| dcco_1 | 3 | - | 0.7 |" in text  # Two minutes at one of three seeds.
+    assert "| centralized | 1 | 1.50 + 2.00 | - |" in text
+    assert "| dcco_1 | 3 | - | 2.0 |" in text  # Of the seed whose metrics are there.
     assert "A &lt;title&gt;" in html
-    assert html.count('src="data:image/png;base64,') == html.count("src=") == 3
+    assert html.count('src="data:image/png;base64,') == html.count("src=") == 4
     assert len(list(folder.glob("*.png"))) == 3
     for path in folder.glob("*.png"):
         assert f"]({path.name})" in text

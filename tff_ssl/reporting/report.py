@@ -6,6 +6,7 @@ import html
 import math
 import os
 import pathlib
+import urllib.parse
 from collections.abc import Mapping, Sequence
 
 from tff_ssl.reporting import measured, pictures
@@ -90,7 +91,7 @@ def run_grid(folder: pathlib.Path, cells: Sequence[Cell]) -> Grid:
         down = measured.first_extra(runs, "bytes_down_per_client_and_round")
         up = measured.first_extra(runs, "bytes_up_per_client_and_round")
         size = f"{down / 1e6:.2f} + {up / 1e6:.2f}" if down is not None else _NONE
-        minutes = [_training_minutes(run) for run in runs]
+        minutes = [_training_minutes(run) for run in runs if _metrics(run)]
         shown = f"{sum(minutes) / len(minutes):.1f}" if minutes else _NONE
         grid.append([cell.name, str(len(runs)), size, shown])
     return grid
@@ -198,7 +199,9 @@ def write(
     page.append("</ul>")
     markdown.append("")
     for caption, path in shown.items():
-        markdown += [f"## {caption}", "", f"![{caption}]({path.relative_to(folder)})", ""]
+        # Markdown takes no blanks in an address.
+        address = urllib.parse.quote(path.relative_to(folder).as_posix())
+        markdown += [f"## {caption}", "", f"![{caption}]({address})", ""]
         page.append(f"<h2>{html.escape(caption)}</h2>{_img(caption, path)}")
     grid = run_grid(folder, experiment.cells)
     markdown += ["## Runs", "", *_markdown(grid), ""]
