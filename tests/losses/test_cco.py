@@ -103,6 +103,22 @@ def test_combined_statistics_have_aggregated_values_and_local_gradients():
     np.testing.assert_array_equal(tape.gradient(combined_sum, f), tape.gradient(local_sum, f))
 
 
+def test_earlier_statistics_drive_on_what_moved_since():
+    """The gradient for a shift of all encodings by `moved` on the diagonal; 0 without one."""
+    f, g = pairs(n=64, d=1)
+    earlier = cco.encoding_statistics(tf.constant(f), tf.constant(g))
+    c = cco.correlation(earlier).numpy().item()
+    for moved in (0.0, 0.3):
+        shifted = [tf.constant(f + np.float32(moved)), tf.constant(g + np.float32(moved))]
+        with tf.GradientTape() as tape:
+            tape.watch(shifted)
+            statistics = combined_statistics(cco.encoding_statistics(*shifted), earlier)
+            loss = tf.reduce_sum(tf.square(1 - cco.correlation(statistics)))
+        to_f, _ = tape.gradient(loss, shifted)
+        expected = -2 * (1 - c) * (moved / np.sqrt(f.var() * g.var()) - c * moved / f.var())
+        np.testing.assert_allclose(tf.reduce_sum(to_f), expected, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("n", [1, 5])
 def test_encodings_that_do_not_vary_give_finite_values_and_gradients(n):
     f = tf.ones([n, 3])
