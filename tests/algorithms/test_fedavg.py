@@ -150,6 +150,9 @@ def assert_mean_of(output, state, parts, shares, tolerance=2e-5):
 
 
 BY_EXAMPLES = np.array(SIZES) / N
+# Correlations of two or three examples divide by small variances: one unit in the last place of the
+# weights makes 2e-5, and in what order numbers are added is each processor's own.
+TOLERANCE = collections.defaultdict(lambda: 2e-5, cco=1e-4)
 
 
 @pytest.mark.parametrize("objective", QUICK_FIRST)
@@ -159,7 +162,7 @@ def test_a_folded_round_of_one_step_is_the_mean_of_the_clients_own_steps(worker,
     weights = state.global_model_weights.trainable
     parts = [local_training(objective, weights, k) for k in range(len(SIZES))]
     folded = run(built, objective, [(0, 1, 2, 3)])
-    assert_mean_of(folded, state, parts, BY_EXAMPLES)
+    assert_mean_of(folded, state, parts, BY_EXAMPLES, TOLERANCE[objective])
     assert folded.metrics["client_work"]["samples"] == N
 
 
@@ -173,8 +176,8 @@ def test_one_step_folded_in_any_way_equals_unfolded(worker, objective):
         local_training(objective, state.global_model_weights.trainable, k)
         for k in range(len(SIZES))
     ]
-    assert_mean_of(unfolded, state, parts, BY_EXAMPLES)
-    assert_mean_of(run(built, objective, [(0, 2), (1, 3)]), state, parts, BY_EXAMPLES)
+    for output in (unfolded, run(built, objective, [(0, 2), (1, 3)])):
+        assert_mean_of(output, state, parts, BY_EXAMPLES, TOLERANCE[objective])
 
 
 @pytest.mark.slow
