@@ -42,7 +42,7 @@ def run(
     if args.report_only:
         pending = []
     _claim(folder, experiment, args)
-    if not args.report_only:
+    if pending:
         _draw_partitions(experiment, folder, args)
     _run_all(pending, experiment, folder, args)
     markdown, page = _write_report(experiment, folder)

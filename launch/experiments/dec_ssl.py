@@ -133,7 +133,7 @@ def figure2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         tuple(claim for table in tables for claim in _robust(table, names[0], names[-1])),
         ("Published as curves without numbers: Dec-SSL hardly falls with non-IIDness, supervised "
          "learning does. 5 clients, ResNet-18, 500 epochs in all.",),
-        {column: cell for column, cell in zip(columns, tables[0].rows[SSL], strict=True) if cell},
+        {column: str(cell) for column, cell in zip(columns, tables[0].rows[SSL], strict=True)},
     )  # fmt: skip
 
 

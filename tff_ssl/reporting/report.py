@@ -91,7 +91,7 @@ def run_grid(folder: pathlib.Path, cells: Sequence[Cell]) -> Grid:
         down = measured.first_extra(runs, "bytes_down_per_client_and_round")
         up = measured.first_extra(runs, "bytes_up_per_client_and_round")
         size = f"{down / 1e6:.2f} + {up / 1e6:.2f}" if down is not None else _NONE
-        minutes = [_training_minutes(run) for run in runs if _metrics(run)]
+        minutes = [spent for run in runs if (spent := _training_minutes(run))]
         shown = f"{sum(minutes) / len(minutes):.1f}" if minutes else _NONE
         grid.append([cell.name, str(len(runs)), size, shown])
     return grid
