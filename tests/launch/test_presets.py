@@ -172,6 +172,17 @@ def test_the_papers_own_settings_are_in_the_presets(name, cell, expected):
     assert expected == {flag: found.get(flag) for flag in expected}
 
 
+def test_cifar10_has_a_larger_encoder_and_more_rounds_at_the_cpus_scale():
+    for rounds, expected in ((None, "2000"), (3, "3")):
+        cells = {cell.name: cell for cell in dcco.table1("cpu", "cifar10", rounds).cells}
+        for cell in cells.values():
+            assert settings(cell.flags)["encoder"] == "small"
+        assert settings(cells["centralized"].flags)["rounds"] == expected
+        assert settings(cells["dcco_iid_4"].flags)["rounds"] == expected
+        supervised = settings(cells["supervised_5000"].flags)["rounds"]
+        assert supervised == ("1900" if rounds is None else "3")  # 100 epochs of the labels.
+
+
 def test_the_papers_finetuning_and_clients_too_small():
     cells = {cell.name: cell for cell in dcco.table1("paper", None, None).cells}
     assert "contrastive_fedavg_noniid_1" not in cells
