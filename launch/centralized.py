@@ -31,8 +31,8 @@ flags.DEFINE_integer(
 flags.DEFINE_integer(
     "train_labels",
     None,
-    "supervised: train on so many labelled images, drawn by --seed and split evenly over the "
-    "classes. Default: all that have a label.",
+    "supervised: train on so many labelled images, drawn by --seed and split over the "
+    "classes by their sizes. Default: all that have a label.",
     lower_bound=1,
 )
 flags.adopt_module_key_flags(launch.flags)

@@ -90,11 +90,11 @@ def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> tuple[pathli
     if not settings:
         return folder, None
     trained_on = settings.get("dataset")
+    run_folder.take_over(settings, _OF_THE_RUN, args)
     if args.protocol == "transfer" and args.dataset == trained_on:
         raise ConfigurationError(
             f"--protocol=transfer needs another --dataset than the run's, {trained_on}"
         )
-    run_folder.take_over(settings, _OF_THE_RUN, args)
     return folder / "encoder", trained_on
 
 

@@ -103,7 +103,10 @@ def finetune_results(
             summaries[name] = linear_probe.summarize(scores)
             print(f"{name}, {number} labels: {summaries[name]['accuracy']:.3f}", flush=True)
         if "raw_pixels" in baselines:
-            summaries["raw_pixels"] = _raw_pixels(dataset, train_cases, test, count, args)
+            pixels = {linear_probe.ENCODER: features.raw_pixels}
+            [probed] = probing.linear_probes(dataset, pixels, [count], args)
+            names = [name for score in _SCORES for name in (score, f"{score}_std")]
+            summaries["raw_pixels"] = {name: probed[name] for name in names}
         results.append(
             {
                 "protocol": protocol,
@@ -163,32 +166,6 @@ def _held_out(
     picked = np.sort(np.random.default_rng([*seed, 2]).choice(rest, count, replace=False))
     indices, held_out = train.take(picked)
     return dataset.train.images[indices], held_out
-
-
-def _raw_pixels(
-    dataset: ImageDataset,
-    train: cases.Cases,
-    test: cases.Cases,
-    count: dict[str, int],
-    args: flags.FlagValues,
-) -> dict[str, float]:
-    """A linear probe on pixels, on the same draws."""
-    pixels = linear_probe.FeatureSet(
-        cases.average(features.raw_pixels(dataset.train.images), train),
-        cases.average(features.raw_pixels(dataset.test.images), test),
-    )
-    result = linear_probe.few_label_comparison(
-        {linear_probe.ENCODER: pixels},
-        train.labels,
-        test.labels,
-        dataset=dataset.name,
-        seed=args.seed,
-        draws=args.label_draws,
-        method=args.probe,
-        labels=count.get("labels"),
-        labels_per_class=count.get("labels_per_class"),
-    )
-    return {name: result[name] for score in _SCORES for name in (score, f"{score}_std")}
 
 
 def parse_fractions(args: flags.FlagValues, labelled: int) -> list[dict[str, int]]:

@@ -1,7 +1,7 @@
 """The kNN monitor, and the probes at the end of a run with their baselines beside them."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ _SAME = 0.01  # Accuracies this close are shown once.
 _BASELINES = ("random_encoder", "raw_pixels")
 
 Encode = Callable[[tf.Tensor], tf.Tensor]
+Features = Callable[[np.ndarray], np.ndarray]  # Of images.
 
 
 def build_monitor(dataset: ImageDataset, encode, weights_of) -> Callable[[Any], dict[str, float]]:
@@ -137,10 +138,39 @@ def probe(
     Raises:
       ConfigurationError: If the data set has fewer labels than the flags ask for.
     """
+    kinds: dict[str, Features] = {
+        linear_probe.ENCODER: functools.partial(features.extract, encode),
+        "random_encoder": functools.partial(features.extract, random_encode),
+        "raw_pixels": features.raw_pixels,
+    }
+    names = (linear_probe.ENCODER, *baselines)
+    counts = parse_label_counts(args)
+    return linear_probes(dataset, {name: kinds[name] for name in names}, counts, args)
+
+
+def linear_probes(
+    dataset: ImageDataset,
+    kinds: Mapping[str, Features],
+    counts: Sequence[dict[str, int]],
+    args: flags.FlagValues,
+) -> list[dict[str, Any]]:
+    """Linear probes of several kinds of features, on the same labels.
+
+    Args:
+      dataset: Training and test images.
+      kinds: Name -> images [n, h, w, c] to features [n, d]; one is `encoder`.
+      counts: `labels` or `labels_per_class` of each result.
+      args: The flags.
+
+    Returns:
+      A result per count; none where the data set has no labels or no test images.
+
+    Raises:
+      ConfigurationError: If the data set has too few labels.
+    """
     if len(dataset.test) == 0 or not np.any(dataset.train.labels >= 0):
         return []
     known, test = cases_of(dataset.train, args), cases_of(dataset.test, args)
-    counts = parse_label_counts(args)
     drawn = [
         [draw(known.labels, count, [args.seed, i]) for i in range(args.label_draws)]
         for count in counts
@@ -160,12 +190,7 @@ def probe(
             pooled(images[:, :, ::-1], train) if flip else None,
         )
 
-    kinds = {
-        "encoder": functools.partial(features.extract, encode),
-        "random_encoder": functools.partial(features.extract, random_encode),
-        "raw_pixels": features.raw_pixels,
-    }
-    feature_sets = {name: feature_set(kinds[name]) for name in ("encoder", *baselines)}
+    feature_sets = {name: feature_set(of_images) for name, of_images in kinds.items()}
     try:
         return [
             linear_probe.few_label_comparison(

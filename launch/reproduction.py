@@ -42,6 +42,8 @@ def run(
     if args.report_only:
         pending = []
     _claim(folder, experiment, args)
+    for cell, seed in jobs if pending else ():
+        _check_flags(folder / cell.name / f"seed{seed}", cell, args.retry_failed)
     if pending:
         _draw_partitions(experiment, folder, args)
     _run_all(pending, experiment, folder, args)
@@ -122,6 +124,38 @@ def _claim(folder: pathlib.Path, experiment: Experiment, args: flags.FlagValues)
     run_folder.write_json(path, mine)
 
 
+def _check_flags(run_of: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
+    """Runs of other flags than the cell's, of a preset as it was, may not be mixed in.
+
+    Raises:
+      ConfigurationError: If the run was done, or diverged, with other flags.
+    """
+    now = effective_flags(cell.flags)
+    for path in (run_of / "done.json", *([] if retry_failed else [run_of / measured.FAILED])):
+        then = json.loads(path.read_text()).get("flags", now) if path.exists() else now
+        if then != now:
+            differ = sorted(
+                name for name in then.keys() | now.keys() if then.get(name) != now.get(name)
+            )
+            changes = (f"{n}: {then.get(n)}, now {now.get(n)}" for n in differ)
+            raise ConfigurationError(
+                f"{run_of} was run with other flags than {cell.name} has now "
+                f"({'; '.join(changes)}): delete it, or name another --output_dir"
+            )
+
+
+def effective_flags(given: Sequence[str]) -> dict[str, str]:
+    """The last value of each flag, with those of presets; a hyperparameter is one of its own."""
+    values = {}
+    for flag in flags.FlagValues().read_flags_from_files(list(given)):
+        name, _, value = flag.removeprefix("--").partition("=")
+        if name == "hparam":
+            name, _, value = value.partition("=")
+            name = f"hparam.{name}"
+        values[name] = value
+    return values
+
+
 def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) -> bool:
     run_of = folder / cell.name / f"seed{seed}"
     if (run_of / measured.FAILED).exists():
@@ -158,7 +192,9 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
         if failure:
             if "training diverged" not in failure:
                 raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
-            run_folder.write_json(output / measured.FAILED, {"reason": failure})
+            run_folder.write_json(
+                output / measured.FAILED, {"reason": failure, "flags": effective_flags(cell.flags)}
+            )
             return f"failed: {failure}"
     for evaluation in cell.evaluations:
         if list(evaluation) in before["evaluations"]:
@@ -171,9 +207,12 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
     for unneeded in ("checkpoints", "client_states"):
         shutil.rmtree(output / unneeded, ignore_errors=True)
     seconds = before["seconds"] + round(time.monotonic() - start)
-    run_folder.write_json(
-        output / "done.json", {"seconds": seconds, "evaluations": list(cell.evaluations)}
-    )
+    noted = {
+        "seconds": seconds,
+        "evaluations": list(cell.evaluations),
+        "flags": effective_flags(cell.flags),
+    }
+    run_folder.write_json(output / "done.json", noted)
     return "done"
 
 

@@ -1,12 +1,20 @@
 """`launch.evaluate` on a short run: its protocols and its errors."""
 
+import copy
 import json
 import subprocess
 import sys
+import types
 
+import numpy as np
 import pytest
+from absl import flags
 
+from launch import evaluate, run_folder
 from tests.launch.mistakes import messages
+from tff_ssl import export
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.models.dual_encoder import Weights
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +75,34 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
     ):
         assert named in message
     assert not output.exists()
+
+
+def test_transfer_without_another_data_set_is_refused(tmp_path):
+    # Unlike the one above, not a run on the data set that is the flag's default.
+    run_folder.write_json(tmp_path / "config.json", {"flags": {"dataset": "cifar10"}})
+    args = copy.deepcopy(flags.FLAGS)
+    args(["evaluate", "--protocol=transfer"])
+    with pytest.raises(ConfigurationError, match="--dataset than the run's, cifar10"):
+        evaluate._take_settings(tmp_path, args)
+
+
+@pytest.mark.parametrize("protocol", ["linear", "knn", "finetune"])
+def test_an_encoder_that_an_evaluation_changes_is_noticed(monkeypatch, tmp_path, protocol):
+    encoder = types.SimpleNamespace(
+        image_shape=(8, 8, 1), weights=Weights((np.zeros(3),), (np.zeros(1),))
+    )
+
+    def train_it(dataset, given, args):
+        given.weights = Weights((np.zeros(3),), (np.full(1, 1e-7),))
+        return [{}]
+
+    monkeypatch.setattr(export, "load_encoder", lambda folder: encoder)
+    monkeypatch.setattr(evaluate, "_results", train_it)
+    args = copy.deepcopy(flags.FLAGS)
+    args(["evaluate", f"--protocol={protocol}"])
+    with pytest.raises(RuntimeError, match="changed"):
+        evaluate._evaluate(tmp_path, "digits", tmp_path / "out", args)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -1,13 +1,15 @@
 """How steps and rates of fine-tuning are chosen, with a network that is as good as we say."""
 
+import dataclasses
 import types
 
 import numpy as np
 import pytest
 
 from datasets.image_dataset import ImageDataset, Split
-from launch import finetuning
+from launch import finetuning, probing
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.evaluation import features
 from tff_ssl.evaluation.labels import Scores
 from tff_ssl.models.dual_encoder import DualEncoder
 
@@ -94,6 +96,31 @@ def test_where_there_is_nothing_to_choose_nothing_is_held_out(seen):
     [result] = results(arguments(finetune_steps=["10"], finetune_learning_rate=["0.1"]))
     assert "chosen" not in result
     assert {n for *_, n in seen} == {TEST}
+
+
+@pytest.mark.parametrize("probe", ["logistic", "lars"])
+def test_raw_pixels_have_the_linear_probe_of_the_linear_protocol(monkeypatch, seen, probe):
+    rng = np.random.default_rng(0)
+
+    def noise(part):
+        return dataclasses.replace(
+            part, images=rng.integers(0, 256, part.images.shape).astype(np.uint8)
+        )
+
+    names = ("a", "b", "c", "d")
+    dataset = ImageDataset("d", noise(split(TRAIN)), noise(split(200)), names)
+    args = arguments(finetune_steps=["10"], finetune_learning_rate=["0.1"], probe=probe)
+    args.baselines, args.labels, args.labels_per_class = ["raw_pixels"], ["8"], None
+
+    def nothing(images):
+        return np.zeros((len(images), 2), np.float32)
+
+    [tuned] = finetuning.finetune_results(
+        dataset, ENCODER, ENCODER.init(3), [{"labels": 8}], "finetune", args
+    )
+    kinds = {"encoder": nothing, "raw_pixels": features.raw_pixels}
+    [linear] = probing.linear_probes(dataset, kinds, [{"labels": 8}], args)
+    assert tuned["baselines"] == {"raw_pixels": linear["baselines"]["raw_pixels"]}
 
 
 def test_a_choice_needs_other_labels(seen):

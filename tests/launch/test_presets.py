@@ -1,27 +1,20 @@
 """Presets and experiments: what they name exists, and holds what the papers say."""
 
+import math
+
 import pytest
-from absl import flags as absl_flags
+from absl import flags
 
 from launch.experiments import catalog, dcco, production
+from launch.reproduction import effective_flags
+from tff_ssl.reporting.experiment import check
+from tff_ssl.reporting.measured import Value
 
 
 @pytest.fixture(autouse=True)
 def at_the_root(project_root, monkeypatch):
     """Where presets name presets from."""
     monkeypatch.chdir(project_root)
-
-
-def settings(flags) -> dict[str, str]:
-    """The last value of each flag, those of presets included; every `--hparam` by its name."""
-    values = {}
-    for flag in absl_flags.FlagValues().read_flags_from_files(list(flags)):
-        name, _, value = flag.removeprefix("--").partition("=")
-        if name == "hparam":
-            name, _, value = value.partition("=")
-            name = f"hparam.{name}"
-        values[name] = value
-    return values
 
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
@@ -35,8 +28,8 @@ def test_cells_measure_what_their_tables_show(name, scale):
         for row, names in table.rows.items():
             selector = table.selectors.get(row, table.selector)
             for cell in (cells[name] for name in names if name):
-                trained = settings(cell.flags)
-                evaluated = [settings(flags) for flags in cell.evaluations]
+                trained = effective_flags(cell.flags)
+                evaluated = [effective_flags(flags) for flags in cell.evaluations]
                 protocols = {one["protocol"] for one in evaluated}
                 if trained.get("objective") == "supervised":
                     protocols.add("supervised")
@@ -76,6 +69,34 @@ def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name,
         assert (project_root / flag.partition("=")[2]).exists()
 
 
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
+def test_the_papers_claims_hold_in_the_papers_tables(name, scale):
+    def published(figure, percent):
+        if isinstance(figure, str):  # "failed"
+            return Value(math.nan, 0.0, 0, 1)
+        if figure is None:
+            return Value(math.nan, 0.0, 0, 0)
+        return Value(figure / 100 if percent else figure, 0.0, 1, 0)
+
+    experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
+    tables = {table.title: table for table in experiment.tables}
+    verdicts = {}
+    for claim in experiment.claims:
+        table = tables[claim.table]
+        values = {}
+        for row in table.rows:
+            figures = table.published.get(row, (None,))
+            for i, column in enumerate(table.columns):
+                figure = figures[i if len(figures) > 1 else 0]
+                values[row, column] = published(figure, table.percent)
+        verdicts[claim.table, claim.text] = check(claim, table, values)
+    wrong = [claim for claim, verdict in verdicts.items() if verdict == "does not hold"]
+    assert not wrong
+    if name in ("dcco_table1", "dcco_table2", "fedu_table1", "hetero_table1", "denav_table4"):
+        assert "holds" in verdicts.values()
+
+
 def test_a_preset_outside_of_the_experiments_names_its_data(project_root):
     experiments = [
         build(scale, None, None)
@@ -94,13 +115,13 @@ def test_a_preset_outside_of_the_experiments_names_its_data(project_root):
     alone = [path for path in presets if f"--flagfile=launch/presets/{path.name}" not in used]
     assert alone
     for path in alone:
-        given = settings([f"--flagfile=launch/presets/{path.name}"])
+        given = effective_flags([f"--flagfile=launch/presets/{path.name}"])
         assert "dataset" in given, path.name
 
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 def test_epsilons_of_more_clients_are_those_of_the_runs_settings(scale):
-    given = settings(production.privacy(scale, None, None).cells[0].flags)
+    given = effective_flags(production.privacy(scale, None, None).cells[0].flags)
     _, a_round, rounds = production._CLIENTS[scale]
     assert (given["clients_per_round"], given["rounds"]) == (str(a_round), str(rounds))
 
@@ -168,7 +189,7 @@ _PAPERS = [
 @pytest.mark.parametrize(("name", "cell", "expected"), _PAPERS)
 def test_the_papers_own_settings_are_in_the_presets(name, cell, expected):
     cells = {one.name: one for one in catalog.EXPERIMENTS[name][0]("paper", None, None).cells}
-    found = settings(cells[cell].flags)
+    found = effective_flags(cells[cell].flags)
     assert expected == {flag: found.get(flag) for flag in expected}
 
 
@@ -176,10 +197,10 @@ def test_cifar10_has_a_larger_encoder_and_more_rounds_at_the_cpus_scale():
     for rounds, expected in ((None, "2000"), (3, "3")):
         cells = {cell.name: cell for cell in dcco.table1("cpu", "cifar10", rounds).cells}
         for cell in cells.values():
-            assert settings(cell.flags)["encoder"] == "small"
-        assert settings(cells["centralized"].flags)["rounds"] == expected
-        assert settings(cells["dcco_iid_4"].flags)["rounds"] == expected
-        supervised = settings(cells["supervised_5000"].flags)["rounds"]
+            assert effective_flags(cell.flags)["encoder"] == "small"
+        assert effective_flags(cells["centralized"].flags)["rounds"] == expected
+        assert effective_flags(cells["dcco_iid_4"].flags)["rounds"] == expected
+        supervised = effective_flags(cells["supervised_5000"].flags)["rounds"]
         assert supervised == ("1900" if rounds is None else "3")  # 100 epochs of the labels.
 
 
@@ -188,13 +209,13 @@ def test_the_papers_finetuning_and_clients_too_small():
     assert "contrastive_fedavg_noniid_1" not in cells
     derm = {cell.name: cell for cell in dcco.table2("paper", None, None).cells}
     for evaluation in derm["centralized"].evaluations:  # Fine-tuning, and training from scratch.
-        found = settings(evaluation)
+        found = effective_flags(evaluation)
         assert (found["finetune_batch_size"], found["image_size"]) == ("128", "448")
         assert found["finetune_learning_rate"] == "0.0003,0.0001"
         assert found["finetune_steps"].endswith(",100000")
     fedu_on_100 = catalog.EXPERIMENTS["fedu_table1"][0]("paper", "cifar100", None)
     cells = {cell.name: cell for cell in fedu_on_100.cells}
-    assert settings(cells["fedu_iid"].flags)["hparam.mu"] == "0.6"
+    assert effective_flags(cells["fedu_iid"].flags)["hparam.mu"] == "0.6"
 
 
 def test_the_presets_name_flags_that_exist(project_root):
@@ -202,7 +223,7 @@ def test_the_presets_name_flags_that_exist(project_root):
     for script in ("pretrain", "centralized"):
         known += (project_root / "launch" / f"{script}.py").read_text()
     for preset in (project_root / "launch" / "presets").glob("*.flags"):
-        for argument in absl_flags.FlagValues().read_flags_from_files([f"--flagfile={preset}"]):
+        for argument in flags.FlagValues().read_flags_from_files([f"--flagfile={preset}"]):
             name = argument.lstrip("-").split("=")[0]
             negated = name.removeprefix("no")
             assert f'"{name}"' in known or f'"{negated}"' in known, (preset.name, name)

@@ -13,7 +13,7 @@ import types
 import pytest
 
 from launch import app, reproduction, run_folder
-from tff_ssl.errors import TrainingError
+from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting.experiment import Cell, Experiment
 
 
@@ -131,6 +131,34 @@ def test_a_new_evaluation_of_a_cell_is_made_of_the_runs_that_are_there(scripts, 
     ] * 2
     reproduction.run(experiment, experiment.cells, tmp_path, ARGS)
     assert len(calls) == before + 2
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_runs_of_other_flags_are_not_mixed_in(scripts, tmp_path, failed):
+    calls, failures = scripts
+    if failed:
+        failures["good"] = "training diverged: loss nan in round 3"
+    preset = tmp_path / "preset.flags"
+    preset.write_text("--rounds=100\n--hparam=lambda=20\n")
+    good, bad = EXPERIMENT.cells
+    cells = (dataclasses.replace(good, flags=(f"--flagfile={preset}", "--alpha=0")), bad)
+    experiment = dataclasses.replace(EXPERIMENT, cells=cells)
+    output = tmp_path / "runs"
+    reproduction.run(experiment, cells[:1], output, ARGS)
+    done = len(calls)
+    preset.write_text("--rounds=200\n--hparam=lambda=20\n")
+    named = r"good/seed0 .*other flags than good has now \(rounds: 100, now 200\)"
+    with pytest.raises(ConfigurationError, match=named):
+        reproduction.run(experiment, cells, output, ARGS)
+    assert len(calls) == done
+    # What is there can be looked at, and a failed run be made anew.
+    report_only = types.SimpleNamespace(**{**vars(ARGS), "report_only": True})
+    reproduction.run(experiment, cells, output, report_only)
+    if failed:
+        failures.clear()
+        again = types.SimpleNamespace(**{**vars(ARGS), "retry_failed": True})
+        reproduction.run(experiment, cells, output, again)
+        assert len(calls) == done + 8
 
 
 def test_diverged_training_is_a_result_and_other_errors_are_not(scripts, tmp_path):

@@ -57,7 +57,7 @@ def few_label_comparison(
       dataset: The name that the result carries.
       seed: Seeds the draws, and for `lars` the probe, with (seed, i, 1).
       labels_per_class: So many labels of each class, or
-      labels: so many in all, split evenly over the classes; with neither, all of them.
+      labels: so many in all, split over the classes by their sizes; with neither, all of them.
       draws: The number of draws, >= 1. With all labels and `logistic` they would be equal: one is
         made.
       drawn: The examples whose labels are used, int [labels] for each draw, instead of drawing.

@@ -188,8 +188,8 @@ def write(
             path = _written(folder / f"table_{number}.png", picture)
             markdown += [f"![{table.title}]({path.name})", ""]
             page.append(_img(table.title, path))
-    markdown += ["## Claims of the paper, in the measured tables", ""]
-    page.append("<h2>Claims of the paper, in the measured tables</h2><ul>")
+    markdown += ["## Claims, in the measured tables", ""]
+    page.append("<h2>Claims, in the measured tables</h2><ul>")
     for title, text, verdict in claim_rows(experiment, values):
         markdown.append(f"- **{verdict}**: {text} ({title})")
         page.append(
