@@ -86,7 +86,7 @@ def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> tuple[pathli
     from launch import run_folder
     from tff_ssl.errors import ConfigurationError
 
-    settings = run_folder.read_flags(folder)
+    settings = run_folder.read_flags(run_folder.run_of(folder))
     if not settings:
         return folder, None
     trained_on = settings.get("dataset")
@@ -95,7 +95,7 @@ def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> tuple[pathli
         raise ConfigurationError(
             f"--protocol=transfer needs another --dataset than the run's, {trained_on}"
         )
-    return folder / "encoder", trained_on
+    return run_folder.encoder_of(folder), trained_on
 
 
 def _evaluate(
@@ -119,24 +119,32 @@ def _evaluate(
         height, width = dataset.train.images.shape[1:3]
         shape = (height, width, shape[2])
     data.check_image_shape(dataset, shape, f"the encoder in {encoder_folder}")
-    elsewhere = trained_on not in (None, args.dataset) and args.protocol != "transfer"
+    elsewhere = trained_on not in (None, args.dataset)
     name = f"{args.protocol}_{args.dataset.replace('/', '_')}" if elsewhere else args.protocol
     path = output / f"result_{name}.json"
-    print(f"{args.protocol} on {dataset.name} with the encoder in {encoder_folder}/", flush=True)
+    print(
+        f"{args.protocol} on {dataset.name} with the encoder in {encoder_folder}/; the result goes "
+        f"to {path}{', in the place of the one there' if path.exists() else ''}",
+        flush=True,
+    )
+    new = not output.exists()
+    run_folder.make(output)
     before = encoder.weights
-    results = _results(dataset, encoder, args)
+    try:
+        results = _results(dataset, encoder, args)
+    except BaseException:
+        if new:
+            output.rmdir()
+        raise
     frozen.check_unchanged(before, encoder.weights)
     if trained_on and trained_on != args.dataset:
         results = [result | {"pretrained_on": trained_on} for result in results]
-    output.mkdir(parents=True, exist_ok=True)
     run_folder.write_json(path, results)
     print(f"\n{probing.format_results(results)}\n\nwritten to {path}")
 
 
 def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
     import functools
-
-    import numpy as np
 
     from launch import data, finetuning, probing
     from tff_ssl import export
@@ -146,25 +154,33 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
 
     if args.depth and args.protocol not in _TRAINING:
         raise ConfigurationError(f"--depth: --protocol={args.protocol} takes the encoder as it is")
+    baselines = probing.parse_baselines(args)
     model = data.build_model(dataset, args, "cco")
+    own, _ = model.without_heads(model.init(0))
+    shapes = [spec.shape for spec in own.trainable_specs]
+    if shapes != [w.shape for w in encoder.weights.trainable]:
+        not_it = (
+            f"--encoder={args.encoder} with --norm={args.norm} is not the one in --run={args.run}"
+        )
+        if args.protocol in _TRAINING:
+            raise ConfigurationError(not_it)
+        if "random_encoder" in baselines:
+            raise ConfigurationError(
+                f"{not_it}, untrained: name that, or leave it out by --baselines=raw_pixels"
+            )
     untrained = functools.partial(
         export.encoder_function(model, data.view_size(dataset, args)), model.init(args.seed)
     )
     if args.protocol == "knn":
         return probing.knn_results(dataset, encoder, untrained, args)
     if args.protocol in ("linear", "transfer"):
-        results = probing.probe(dataset, encoder, untrained, probing.parse_baselines(args), args)
+        results = probing.probe(dataset, encoder, untrained, baselines, args)
         if not results:
             raise ConfigurationError(f"--dataset={args.dataset} has no labels or no test images")
         return [result | {"protocol": args.protocol} for result in results]
     if not isinstance(model, DualEncoder):
         raise ConfigurationError(f"--protocol={args.protocol} needs a run with --towers=one")
     network, _ = model.without_heads(model.init(0))
-    shapes = [spec.shape for spec in network.trainable_specs]
-    if shapes != [w.shape for w in encoder.weights.trainable]:
-        raise ConfigurationError(
-            f"--encoder={args.encoder} with --norm={args.norm} is not the one in --run={args.run}"
-        )
     weights = encoder.weights
     if args.depth:
         try:
@@ -175,7 +191,7 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
         counts = probing.parse_label_counts(args)
     else:
         known = probing.cases_of(dataset.train, args).labels
-        counts = finetuning.parse_fractions(args, int(np.sum(known >= 0)))
+        counts = finetuning.parse_fractions(args, known[known >= 0])
     return finetuning.finetune_results(dataset, network, weights, counts, args.protocol, args)
 
 

@@ -168,12 +168,17 @@ def _held_out(
     return dataset.train.images[indices], held_out
 
 
-def parse_fractions(args: flags.FlagValues, labelled: int) -> list[dict[str, int]]:
+def parse_fractions(args: flags.FlagValues, labels: np.ndarray) -> list[dict[str, int]]:
     """`--label_fractions` as numbers of labels.
 
+    Args:
+      args: The flags.
+      labels: Classes of all labelled training images or cases, [n].
+
     Raises:
-      ConfigurationError: If one is not in (0, 1].
+      ConfigurationError: If one is not in (0, 1], or leaves classes without a label.
     """
+    classes = len(np.unique(labels))
     counts = []
     for text in args.label_fractions:
         try:
@@ -184,5 +189,13 @@ def parse_fractions(args: flags.FlagValues, labelled: int) -> list[dict[str, int
             raise ConfigurationError(
                 f"--label_fractions takes numbers in (0, 1] such as 0.01,0.1; got {text!r}"
             )
-        counts.append({"labels": max(1, round(fraction * labelled))})
+        counts.append({"labels": round(fraction * len(labels))})
+        if counts[-1]["labels"] < classes:
+            least = math.ceil(1000 * classes / len(labels)) / 1000
+            raise ConfigurationError(
+                f"--label_fractions={text} of {len(labels)} labels are {counts[-1]['labels']}, "
+                f"fewer than the {classes} classes: give {least} or more"
+            )
+    if not counts:
+        raise ConfigurationError("--label_fractions is empty: it takes numbers such as 0.01,0.1")
     return counts

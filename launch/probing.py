@@ -42,10 +42,23 @@ def build_monitor(dataset: ImageDataset, encode, weights_of) -> Callable[[Any], 
     images, classes = dataset.train.images[chosen], dataset.train.labels[chosen]
 
     def monitor(state: Any) -> dict[str, float]:
-        h = features.extract(functools.partial(encode, weights_of(state)), images)
+        h = _encodings(functools.partial(encode, weights_of(state)), images)
         return {"knn_accuracy": knn.leave_one_out_knn(h, classes).accuracy}
 
     return monitor
+
+
+def _encodings(encode: Encode, images: np.ndarray) -> np.ndarray:
+    """Float32 [n, features].
+
+    Raises:
+      FloatingPointError: If any is not finite.
+    """
+    h = features.extract(encode, images)
+    bad = np.count_nonzero(~np.isfinite(h).all(1))
+    if bad:
+        raise FloatingPointError(f"the encodings of {bad} of {len(h)} images are not finite")
+    return h
 
 
 def parse_label_counts(args: flags.FlagValues) -> list[dict[str, Any]]:
@@ -60,6 +73,8 @@ def parse_label_counts(args: flags.FlagValues) -> list[dict[str, Any]]:
         if not text.isdecimal() or int(text) < 1:
             raise ConfigurationError(f"--{name} takes positive numbers such as 1,5; got {text!r}")
         counts.append({name: int(text)})
+    if not counts:
+        raise ConfigurationError(f"--{name} is empty: it takes positive numbers such as 1,5")
     return counts
 
 
@@ -139,8 +154,8 @@ def probe(
       ConfigurationError: If the data set has fewer labels than the flags ask for.
     """
     kinds: dict[str, Features] = {
-        linear_probe.ENCODER: functools.partial(features.extract, encode),
-        "random_encoder": functools.partial(features.extract, random_encode),
+        linear_probe.ENCODER: functools.partial(_encodings, encode),
+        "random_encoder": functools.partial(_encodings, random_encode),
         "raw_pixels": features.raw_pixels,
     }
     names = (linear_probe.ENCODER, *baselines)
@@ -240,7 +255,7 @@ def knn_results(
         return {**found._asdict(), **stds}
 
     kinds = {
-        "random_encoder": functools.partial(features.extract, random_encode),
+        "random_encoder": functools.partial(_encodings, random_encode),
         "raw_pixels": features.raw_pixels,
     }
     return [
@@ -249,7 +264,7 @@ def knn_results(
             "dataset": dataset.name,
             "labels": len(known),
             "labels_per_class": None,
-            **scores(functools.partial(features.extract, encode)),
+            **scores(functools.partial(_encodings, encode)),
             "baselines": {name: scores(kinds[name]) for name in parse_baselines(args)},
         }
     ]

@@ -57,16 +57,13 @@ def main() -> None:
     given = f"--dataset={args.dataset}"
     if args.dataset and not any(given in cell.flags for cell in experiment.cells):
         raise ConfigurationError(f"{given}: {args.experiment} is for its own data only")
-    names = {
-        cell.name
-        for cell in experiment.cells
-        if not args.only or any(fnmatch.fnmatch(cell.name, pattern) for pattern in args.only)
-    }
+    known = [cell.name for cell in experiment.cells]
+    for pattern in args.only:
+        if not fnmatch.filter(known, pattern):
+            raise ConfigurationError(f"--only={pattern} names no cell of {', '.join(known)}")
+    names = {name for pattern in args.only or ["*"] for name in fnmatch.filter(known, pattern)}
     names |= {cell.needs for cell in experiment.cells if cell.needs and cell.name in names}
     cells = [cell for cell in experiment.cells if cell.name in names]
-    if not cells:
-        known = ", ".join(cell.name for cell in experiment.cells)
-        raise ConfigurationError(f"--only={','.join(args.only)} names no cell of {known}")
     name = "-".join(filter(None, (experiment.name, args.scale, args.dataset)))
     folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
     reproduction.run(experiment, cells, folder, args)

@@ -1,11 +1,11 @@
 """Runs the cells of an experiment, each in a process of its own, several at once if asked for."""
 
 import concurrent.futures
-import json
 import os
 import pathlib
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -31,8 +31,11 @@ def run(
     experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: flags.FlagValues
 ) -> None:
     """Runs what is missing, and writes the report after each run."""
+    _check_folder(folder, experiment, args)
     jobs = [(cell, seed) for seed in range(args.seeds) for cell in cells]
     pending = [job for job in jobs if not _is_done(folder, *job, args.retry_failed)]
+    for cell, seed in [] if args.report_only else jobs:
+        _check_flags(folder / cell.name / f"seed{seed}", cell, args.retry_failed)
     to_do = "" if args.report_only else f"{len(pending)} runs to do, "
     print(
         f"{experiment.title}: {len(cells)} cells x {args.seeds} seeds, {to_do}"
@@ -41,11 +44,12 @@ def run(
     )
     if args.report_only:
         pending = []
-    _claim(folder, experiment, args)
-    for cell, seed in jobs if pending else ():
-        _check_flags(folder / cell.name / f"seed{seed}", cell, args.retry_failed)
     if pending:
+        run_folder.make(folder)
+        run_folder.lock(folder)
         _draw_partitions(experiment, folder, args)
+        # Not before: data that is not there does not claim the folder.
+        run_folder.write_json(folder / "experiment.json", _purpose(experiment, args))
     _run_all(pending, experiment, folder, args)
     markdown, page = _write_report(experiment, folder)
     _print_tables(experiment, folder)
@@ -65,13 +69,22 @@ def _run_all(
         shares.put(cores[job :: args.jobs])
 
     submitted: dict[tuple[str, int], concurrent.futures.Future[str]] = {}
+    failed = threading.Event()
 
     def run_cell(number: int, cell: Cell, seed: int) -> str:
         if cell.needs and (cell.needs, seed) in submitted:
             # It was submitted before, so that it is done or runs in another thread.
             submitted[cell.needs, seed].result()
+        if failed.is_set():
+            return ""
         _say(f"[{number}/{len(pending)}] {cell.name}, seed {seed}")
-        return f"{cell.name}, seed {seed}: {_run_cell(cell, seed, folder, args)}"
+        try:
+            return f"{cell.name}, seed {seed}: {_run_cell(cell, seed, folder, args)}"
+        except BaseException as error:
+            failed.set()
+            if args.jobs > 1 and not _ending.is_set():
+                _say(f"    {error}; no other run is started, those that go on will end first")
+            raise
 
     start = time.monotonic()
     # Affinity is a thread's own, and goes on to the processes that the thread starts.
@@ -84,6 +97,8 @@ def _run_all(
         try:
             for done, ended in enumerate(concurrent.futures.as_completed(jobs), start=1):
                 outcome = ended.result()
+                if not outcome:
+                    continue
                 minutes = (time.monotonic() - start) / 60
                 left = minutes / done * (len(pending) - done)
                 _say(f"    {outcome}; {minutes:.0f} minutes so far, about {left:.0f} left")
@@ -93,6 +108,10 @@ def _run_all(
             # Told to end, they save their states. After a failure, other cells' runs end first.
             if isinstance(error, KeyboardInterrupt):
                 _interrupt()
+                _say("stopped: the same command goes on where it was")
+            else:
+                concurrent.futures.wait(jobs)
+                _write_report(experiment, folder)
             raise
 
 
@@ -108,20 +127,30 @@ def _interrupt() -> None:
             process.terminate()
 
 
-def _claim(folder: pathlib.Path, experiment: Experiment, args: flags.FlagValues) -> None:
-    """Notes in the folder what it is for; another experiment may not be mixed in."""
-    path = folder / "experiment.json"
-    mine = {"experiment": experiment.name, "scale": args.scale, "dataset": args.dataset,
+def _purpose(experiment: Experiment, args: flags.FlagValues) -> dict[str, Any]:
+    """What a folder is for."""
+    return {"experiment": experiment.name, "scale": args.scale, "dataset": args.dataset,
             "rounds": args.rounds}  # fmt: skip
+
+
+def _check_folder(folder: pathlib.Path, experiment: Experiment, args: flags.FlagValues) -> None:
+    """Another experiment may not be mixed in.
+
+    Raises:
+      ConfigurationError: If the folder is for something else, or is to be reported on and is empty.
+    """
+    path = folder / "experiment.json"
     if path.exists():
-        before = json.loads(path.read_text())
-        if before != mine:
+        before = measured.read_json(path)
+        if before != _purpose(experiment, args):
+            named = ", ".join(f"--{name}={value}" for name, value in before.items() if value)
             raise ConfigurationError(
-                f"--output_dir={folder} holds another reproduction ({before}); name another folder"
+                f"--output_dir={folder} holds another reproduction ({named}); name another folder"
             )
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    run_folder.write_json(path, mine)
+    elif args.report_only:
+        raise ConfigurationError(f"--report_only: {folder} holds no reproduction to report on")
+    elif (folder / "config.json").exists():
+        raise ConfigurationError(f"--output_dir={folder} holds a run; name another folder")
 
 
 def _check_flags(run_of: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
@@ -132,7 +161,7 @@ def _check_flags(run_of: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
     """
     now = effective_flags(cell.flags)
     for path in (run_of / "done.json", *([] if retry_failed else [run_of / measured.FAILED])):
-        then = json.loads(path.read_text()).get("flags", now) if path.exists() else now
+        then = measured.read_json(path).get("flags", now) if path.exists() else now
         if then != now:
             differ = sorted(
                 name for name in then.keys() | now.keys() if then.get(name) != now.get(name)
@@ -166,8 +195,8 @@ def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) ->
 
 def _done(run_of: pathlib.Path) -> dict[str, Any]:
     """What is noted of a run when all is done; an experiment may get further evaluations later."""
-    path = run_of / "done.json"
-    return {"evaluations": [], **json.loads(path.read_text())} if path.exists() else {}
+    noted = measured.read_summary(run_of)
+    return {"seconds": 0, "evaluations": [], **noted} if noted else {}
 
 
 def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValues) -> str:
@@ -243,6 +272,8 @@ def _script(arguments: Sequence[str], log: pathlib.Path) -> str | None:
                 _running.discard(process)
     if code == 0:
         return None
+    if code < 0:
+        return f"ended by {signal.Signals(-code).name} (out of memory, or killed)"
     lines = [line for line in log.read_text().splitlines() if line.strip()]
     return lines[-1].removeprefix("error: ")
 
@@ -255,7 +286,7 @@ def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.F
         output = folder / "partitions" / name
         if (output / "partition.png").exists():
             continue
-        output.mkdir(parents=True, exist_ok=True)
+        run_folder.make(output)
         # What is not about the data is a flag of the training alone.
         given = flags.FlagValues().read_flags_from_files(list(flags_of[cell]))
         names = sorted({flag.removeprefix("--").partition("=")[0] for flag in given})

@@ -1,5 +1,6 @@
 """The folder of a run: who owns it, with which settings, and what was written there."""
 
+import fcntl
 import importlib.metadata
 import json
 import math
@@ -7,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,6 +30,8 @@ _FREE = {
 }
 # What belongs to a run's data set and does not hold for another one.
 _OF_A_DATASET = {"image_size", "per_case"}
+# Folders that this process keeps for itself -> descriptors with which the system's locks end.
+_locked: dict[pathlib.Path, int] = {}
 _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 
 
@@ -60,6 +64,8 @@ def open_run(folder: pathlib.Path, config: dict[str, Any], resume: bool) -> None
         settings.
     """
     path = folder / "config.json"
+    if folder.exists():
+        lock(folder)
     if path.exists():
         if not resume:
             raise ConfigurationError(
@@ -70,8 +76,46 @@ def open_run(folder: pathlib.Path, config: dict[str, Any], resume: bool) -> None
         return
     if folder.exists() and any(folder.glob("checkpoints/*")):
         raise ConfigurationError(f"--output_dir={folder} holds checkpoints but no config.json")
-    folder.mkdir(parents=True, exist_ok=True)
+    make(folder)
+    lock(folder)
     write_json(path, {"flags": config, "versions": _versions(), "git_commit": _git_commit()})
+
+
+def make(folder: pathlib.Path) -> None:
+    """Makes an output folder where there is none.
+
+    Raises:
+      ConfigurationError: If it cannot be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ConfigurationError(
+            f"--output_dir={folder} cannot be written to: {error.strerror}"
+        ) from error
+
+
+def lock(folder: pathlib.Path) -> None:
+    """Keeps other processes out of a folder until this one ends, however it ends.
+
+    Raises:
+      ConfigurationError: If another process works in it.
+    """
+    if folder.resolve() in _locked:
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ConfigurationError(
+            f"--output_dir={folder} is in use: another process runs in it"
+        ) from None
+    except OSError:  # A file system without locks.
+        os.close(descriptor)
+    else:
+        _locked[folder.resolve()] = descriptor
 
 
 def read_flags(folder: pathlib.Path) -> dict[str, Any]:

@@ -36,6 +36,8 @@ def test_the_last_of_two_counts_and_the_rest_keep_their_defaults():
         ("nosuch=1", "name of lambda, name, on, steps"),
         ("steps", "give name=value"),
         ("steps=1.5", "not of type int"),
+        ("lambda=nan", "lambda=nan: 'nan' is not a finite number"),
+        ("lambda=-inf", "not a finite number"),
         ("on=maybe", "true or false"),
         ("steps=-1", "must not be negative"),
     ],

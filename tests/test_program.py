@@ -302,6 +302,33 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_the_round(tmp_path):
     assert len(rows(tmp_path)) == 4
 
 
+@pytest.mark.parametrize("due", [{"every": 2}, {"every": 100, "monitor_every": 2}])
+def test_weights_that_are_not_finite_are_neither_saved_nor_monitored(tmp_path, due):
+    class Diverging(Counting):
+        def run_round(self, state, round_number):
+            state, metrics = super().run_round(state, round_number)
+            if round_number == 3:
+                state["vector"][1, 2] = math.inf
+            return state, metrics
+
+    def monitor(state):
+        assert np.isfinite(state["vector"]).all()
+        return {}
+
+    with pytest.raises(TrainingError, match=r"weights after round 4 are not finite: .*diverged"):
+        loop(tmp_path, monitor=monitor, **due).run(Diverging(), seed=0)
+    assert len(rows(tmp_path)) == 3
+    assert not (tmp_path / "checkpoints" / "round_4.npz").exists()
+
+
+def test_encodings_that_are_not_finite_end_the_run(tmp_path):
+    def monitor(state):
+        raise FloatingPointError("the encodings of 3 of 5 images are not finite")
+
+    with pytest.raises(TrainingError, match=r"after round 3, the enc.*not finite: .*diverged"):
+        loop(tmp_path, monitor_every=3, monitor=monitor).run(Counting(), seed=0)
+
+
 def test_the_monitor_looks_when_due_and_at_the_end(tmp_path):
     looks = []
 

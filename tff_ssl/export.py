@@ -140,5 +140,7 @@ def load_encoder(path: str | os.PathLike[str]) -> LoadedEncoder:
     """
     try:
         return LoadedEncoder(tf.saved_model.load(str(path)))
-    except (OSError, KeyError, tf.errors.OpError) as error:
-        raise ConfigurationError(f"{path} holds no encoder that `pretrain` wrote") from error
+    except (OSError, LookupError, AttributeError, ValueError, tf.errors.OpError) as error:
+        raise ConfigurationError(
+            f"{path} holds no encoder that `pretrain` wrote, or a damaged one"
+        ) from error

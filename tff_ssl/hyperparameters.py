@@ -1,6 +1,7 @@
 """Hyperparameters from `name=value` texts; the defaults stay in the dataclasses."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,8 +42,11 @@ def _parse(field: dataclasses.Field, text: str, assignment: str) -> Any:
             raise ConfigurationError(f"--hparam={assignment}: give true or false")
         return text.lower() == "true"
     try:
-        return kind(text)  # type: ignore[misc]
+        value = kind(text)  # type: ignore[misc]
     except ValueError as error:
         raise ConfigurationError(
             f"--hparam={assignment}: {text!r} is not of type {kind.__name__}"
         ) from error
+    if kind is float and not math.isfinite(value):
+        raise ConfigurationError(f"--hparam={assignment}: {text!r} is not a finite number")
+    return value

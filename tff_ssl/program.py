@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 import tqdm
@@ -53,8 +54,8 @@ class Program:
           The state after the last round.
 
         Raises:
-          TrainingError: If the loss is no longer finite, no checkpoint can be read, or a file
-            cannot be written (a full disk); the checkpoints are then as they were.
+          TrainingError: If the loss or the weights are no longer finite, no checkpoint can be read,
+            or a file cannot be written (a full disk); the checkpoints are then as they were.
           KeyboardInterrupt: After a checkpoint, if the user stops the run.
         """
         state, done = self._restore(simulation.initialize(seed))
@@ -84,7 +85,8 @@ class Program:
             trim_metrics(self._metrics_path, done)
             if done > saved:
                 self._save(simulation, state, done, saved)
-            progress.note(f"stopped after round {done} of {self.rounds}; the checkpoint is saved")
+            kept = "the checkpoint is saved" if done else "there is nothing to save yet"
+            progress.note(f"stopped after round {done} of {self.rounds}; {kept}")
             raise
         finally:
             progress.close()
@@ -95,14 +97,20 @@ class Program:
         state, metrics = simulation.run_round(state, done)
         # A round without examples, in which no client was sampled, has no loss.
         if not math.isfinite(metrics["loss"]) and metrics.get("samples", 1):
-            raise TrainingError(
-                f"the loss of round {done + 1} is {metrics['loss']}: training diverged; a smaller "
-                "learning rate may help (of --hparam; the checkpoints are of earlier rounds)"
-            )
+            raise _diverged(f"the loss of round {done + 1} is {metrics['loss']}")
         metrics["seconds"] = time.monotonic() - start
         last = done + 1 == self.rounds
-        if self.monitor and self.monitor_every and ((done + 1) % self.monitor_every == 0 or last):
-            metrics |= self.monitor(state)
+        monitored = self.monitor_every and ((done + 1) % self.monitor_every == 0 or last)
+        # The loss is that of the weights before the update.
+        if (monitored or last or (done + 1) % self.checkpoint_every == 0) and not _finite(
+            simulation.encoder_weights(state)
+        ):
+            raise _diverged(f"the weights after round {done + 1} are not finite")
+        if self.monitor and monitored:
+            try:
+                metrics |= self.monitor(state)
+            except FloatingPointError as error:
+                raise _diverged(f"after round {done + 1}, {error}") from error
         return state, metrics
 
     @property
@@ -149,6 +157,17 @@ class Program:
                 "back whole ones, or start the run anew in another --output_dir"
             )
         return initial, 0
+
+
+def _finite(weights: Any) -> bool:
+    return all(np.isfinite(np.asarray(w)).all() for w in tf.nest.flatten(weights))
+
+
+def _diverged(what: str) -> TrainingError:
+    return TrainingError(
+        f"{what}: training diverged; a smaller learning rate may help (of --hparam; the "
+        "checkpoints are of earlier rounds)"
+    )
 
 
 @contextlib.contextmanager

@@ -205,6 +205,7 @@ def _table1_claims(table: Table) -> list[Claim]:
     claims = [
         ("DCCO is at least 4 points above the best FedAvg variant on every non-IID split",
          at_least(0.04, non_iid)),
+        ("DCCO is above the best FedAvg variant on every non-IID split", at_least(0.0, non_iid)),
         ("DCCO is above the best FedAvg variant on every IID split", at_least(0.0, iid)),
         ("Contrastive + FedAvg is above CCO + FedAvg on every split",
          lambda v: all(v(CONTRASTIVE, c) > v(CCO, c) for c in shared)),
@@ -243,10 +244,9 @@ _T2_PUBLISHED = {
 _T2_FINETUNING = {
     "paper": ("--image_size=448", "--views=skin", "--finetune_batch_size=128",
               "--finetune_learning_rate=0.0003,0.0001"),
-    "cpu": ("--finetune_batch_size=128", "--finetune_learning_rate=0.005,0.001"),
+    "cpu": ("--finetune_batch_size=128", "--finetune_learning_rate=0.005"),
 }  # fmt: skip
-_T2_STEPS = {"paper": "10000,30000,100000", "cpu": "200"}
-_T2_STEPS_FROM_SCRATCH = {"paper": "10000,30000,100000", "cpu": "200,600"}
+_T2_STEPS = {"paper": "10000,30000,100000", "cpu": "200,600"}
 # The paper's initial learning rates of LARS, by clients per round (Appendix B).
 _T2_RATES = {DCCO: (0.15, 0.9, 1.8), CONTRASTIVE: (0.15, 0.3, 0.6)}
 
@@ -260,10 +260,9 @@ def table2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     length = (f"--rounds={rounds}",) if rounds else ()
     training = (
         "--labels=" + ",".join(map(str, _T2_LABELS[scale])), "--label_draws=1", "--baselines=",
-        *_T2_FINETUNING[scale],
+        f"--finetune_steps={_T2_STEPS[scale]}", *_T2_FINETUNING[scale],
     )  # fmt: skip
-    evaluations = (("--protocol=finetune", f"--finetune_steps={_T2_STEPS[scale]}", *training),)
-    from_scratch = f"--finetune_steps={_T2_STEPS_FROM_SCRATCH[scale]}"
+    evaluations = (("--protocol=finetune", *training),)
     columns = tuple(f"{n} clients a round" for n in _T2_CLIENTS[scale])
     cells, rows = [], {}
     for row in (CCO, CONTRASTIVE, DCCO):
@@ -282,7 +281,7 @@ def table2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         rows[row] = tuple(names)
     preset = f"--flagfile=launch/presets/dcco_table2_{scale}_centralized.flags"
     # Training from scratch does not depend on the run: its network and data are this run's.
-    scratch = ("--protocol=scratch", from_scratch, *training)
+    scratch = ("--protocol=scratch", *training)
     cells.append(Cell("centralized", "centralized", (preset, *length), (*evaluations, scratch)))
     rows[CENTRALIZED] = rows[SCRATCH] = ("centralized",)
     tables = []

@@ -1,20 +1,13 @@
 """`launch.evaluate` on a short run: its protocols and its errors."""
 
-import copy
 import json
+import shutil
 import subprocess
 import sys
-import types
 
-import numpy as np
 import pytest
-from absl import flags
 
-from launch import evaluate, run_folder
 from tests.launch.mistakes import messages
-from tff_ssl import export
-from tff_ssl.errors import ConfigurationError
-from tff_ssl.models.dual_encoder import Weights
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +52,26 @@ def test_finetune_and_semi_supervised(project_root, run):
 
 
 @pytest.mark.slow
+def test_the_encoder_in_a_runs_folder_has_the_runs_untrained_network_beside_it(project_root, run):
+    few = ["--labels_per_class=1", "--label_draws=1"]
+    found = []
+    for folder in (run, run / "encoder"):
+        output = run.parent / f"of_{folder.name}"
+        script(project_root, "evaluate", f"--run={folder}", f"--output_dir={output}", *few)
+        found.append(json.loads((output / "result_linear.json").read_text()))
+    assert found[0] == found[1]
+
+
+@pytest.mark.slow
 def test_mistakes_are_one_line(project_root, run, tmp_path):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(run / "encoder", damaged)
+    with open(next(damaged.glob("variables/*data*")), "r+b") as file:
+        file.truncate(5000)
+    # Unlike the run above, not on the data set that is the flag's default.
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "config.json").write_text(json.dumps({"flags": {"dataset": "cifar10"}}))
     mistakes = (
         ("transfer", ["--protocol=transfer"]),
         ("--finetune_steps", ["--protocol=finetune", "--finetune_steps=3,x"]),
@@ -67,6 +79,13 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
         ("--per_case", ["--per_case"]),
         ("--encoder", ["--protocol=finetune", "--encoder=tiny"]),
         ("no encoder", [f"--run={tmp_path}"]),
+        ("than the run's, cifar10", [f"--run={elsewhere}", "--protocol=transfer"]),
+        ("a damaged one", [f"--run={damaged}"]),
+        ("--label_fractions=0.001", ["--protocol=semi_supervised", "--label_fractions=0.001"]),
+        ("--labels_per_class is empty", ["--protocol=finetune", "--labels_per_class="]),
+        ("--label_fractions is empty", ["--protocol=semi_supervised", "--label_fractions="]),
+        ("--baselines=raw_pixels", ["--encoder=tiny"]),
+        ("--output_dir", [f"--output_dir={run}/config.json"]),
     )
     output = tmp_path / "out"
     flags = [[f"--run={run}", f"--output_dir={output}", *more] for _, more in mistakes]
@@ -77,32 +96,35 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
     assert not output.exists()
 
 
-def test_transfer_without_another_data_set_is_refused(tmp_path):
-    # Unlike the one above, not a run on the data set that is the flag's default.
-    run_folder.write_json(tmp_path / "config.json", {"flags": {"dataset": "cifar10"}})
-    args = copy.deepcopy(flags.FLAGS)
-    args(["evaluate", "--protocol=transfer"])
-    with pytest.raises(ConfigurationError, match="--dataset than the run's, cifar10"):
-        evaluate._take_settings(tmp_path, args)
+_CHANGING = """
+from launch import app, evaluate, probing
+
+probe = probing.probe
+
+def changing(dataset, encoder, *others):
+    weights = encoder._module.trainable_weights[0]
+    weights.assign_add(1e-6 * weights)
+    return probe(dataset, encoder, *others)
+
+probing.probe = changing
+app.run(evaluate.main)
+"""
 
 
-@pytest.mark.parametrize("protocol", ["linear", "knn", "finetune"])
-def test_an_encoder_that_an_evaluation_changes_is_noticed(monkeypatch, tmp_path, protocol):
-    encoder = types.SimpleNamespace(
-        image_shape=(8, 8, 1), weights=Weights((np.zeros(3),), (np.zeros(1),))
+@pytest.mark.slow
+def test_an_evaluation_that_changes_the_encoder_gives_no_result(project_root, run, tmp_path):
+    few = ["--labels_per_class=1", "--label_draws=1", "--baselines="]
+    done = subprocess.run(
+        [sys.executable, "-c", _CHANGING, f"--run={run}", f"--output_dir={tmp_path}", *few],
+        cwd=project_root,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
-
-    def train_it(dataset, given, args):
-        given.weights = Weights((np.zeros(3),), (np.full(1, 1e-7),))
-        return [{}]
-
-    monkeypatch.setattr(export, "load_encoder", lambda folder: encoder)
-    monkeypatch.setattr(evaluate, "_results", train_it)
-    args = copy.deepcopy(flags.FLAGS)
-    args(["evaluate", f"--protocol={protocol}"])
-    with pytest.raises(RuntimeError, match="changed"):
-        evaluate._evaluate(tmp_path, "digits", tmp_path / "out", args)
-    assert not (tmp_path / "out").exists()
+    assert done.returncode != 0
+    assert "the encoder changed while it was evaluated" in done.stderr
+    assert not list(tmp_path.glob("result*"))
 
 
 @pytest.mark.slow
@@ -127,6 +149,6 @@ def test_transfer_and_cases(project_root, run, tmp_path):
         project_root, "evaluate", f"--run={trained}", "--protocol=transfer", "--dataset=cifar10",
         f"--data_dir={cifar}", "--labels=50", "--label_draws=1",
     )  # fmt: skip
-    [result] = json.loads((trained / "result_transfer.json").read_text())
+    [result] = json.loads((trained / "result_transfer_cifar10.json").read_text())
     assert (result["protocol"], result["dataset"]) == ("transfer", "cifar10")
     assert result["pretrained_on"] == "case_folder"

@@ -35,6 +35,8 @@ def test_list_and_bad_input(project_root, tmp_path):
     for arguments, named in (
         (["--experiment=nosuch"], "--experiment"),
         (["--experiment=dcco_table1", "--only=nosuch"], "--only"),
+        (["--experiment=dcco_table1", "--only=dcco_noniid_1,nosuch"], "--only=nosuch"),
+        (["--experiment=dcco_table1", "--report_only"], "holds no reproduction"),
         (["--experiment=dcco_table1", "--jobs=1000"], "--jobs"),
         (["--experiment=dcco_table2", "--dataset=cifar10"], "--dataset=cifar10"),
     ):
@@ -159,6 +161,33 @@ def test_runs_of_other_flags_are_not_mixed_in(scripts, tmp_path, failed):
         again = types.SimpleNamespace(**{**vars(ARGS), "retry_failed": True})
         reproduction.run(experiment, cells, output, again)
         assert len(calls) == done + 8
+
+
+def test_after_a_failure_no_run_is_started_and_the_report_is_written(scripts, tmp_path):
+    calls, failures = scripts
+    failures["bad"] = "ended by SIGKILL (out of memory, or killed)"
+    with pytest.raises(TrainingError, match="bad, seed 0: ended by SIGKILL"):
+        reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    assert [call[0] for call in calls] == ["pretrain", "evaluate", "evaluate", "centralized"]
+    assert "| good | 0 |" in (tmp_path / "report.md").read_text()
+
+
+def test_a_signal_that_ends_a_script_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(reproduction.sys, "executable", "/bin/sh")
+    script = tmp_path / "kill.sh"
+    script.write_text("echo round 1/40; kill -9 $$\n")
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        reproduction.subprocess, "Popen", lambda _, **given: popen(["sh", str(script)], **given)
+    )
+    assert reproduction._script(["pretrain"], tmp_path / "log.txt").startswith("ended by SIGKILL")
+
+
+def test_a_folder_that_holds_a_run_is_not_taken(scripts, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match="holds a run"):
+        reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_diverged_training_is_a_result_and_other_errors_are_not(scripts, tmp_path):

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from tff_ssl.errors import ConfigurationError
 from tff_ssl.reporting import measured, report
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table, check
 from tff_ssl.reporting.measured import Selector
@@ -65,7 +66,7 @@ def test_grids(folder):
         ["measured (%)", "one", "four"],
         ["DCCO", "52.0 ± 2.0", "50.0 ± 2.0"],
         ["FedAvg", "-", "failed"],
-        ["Centralized", "53.0", ""],
+        ["Centralized", "53.0 (1 of 3 seeds)", ""],
     ]
     assert report.published_grid(TABLE)[2:] == [["FedAvg", "-", "failed"],
                                                 ["Centralized", "52.6", ""]]  # fmt: skip
@@ -107,6 +108,15 @@ def test_the_report_is_whole_and_light(folder):
     assert "- **does not hold**: one < four & more (Linear)" in text
     assert "| centralized | 1 | 1.50 + 2.00 | - |" in text
     assert "| dcco_1 | 3 | - | 2.0 |" in text  # Of the seed whose metrics are there.
+    assert "7 of 9 runs are done." in text
+    # What is noted of a run at its end stands for its metrics, which are large.
+    picture = (folder / "picture_2.png").read_bytes()
+    noted = measured.summarize_training(run)
+    assert noted == {"training_minutes": 2.0, "knn": [[2, 0.4], [4, 0.5]]}
+    (run / "done.json").write_text(json.dumps(noted))
+    (run / "metrics.csv").unlink()
+    assert report.write(folder, experiment, {"Partition": drawn})[0].read_text() == text
+    assert (folder / "picture_2.png").read_bytes() == picture
     assert "A &lt;title&gt;" in html
     assert html.count('src="data:image/png;base64,') == html.count("src=") == 4
     assert len(list(folder.glob("*.png"))) == 3
@@ -114,6 +124,33 @@ def test_the_report_is_whole_and_light(folder):
         assert f"]({path.name})" in text
     assert len(html) < 300_000
     assert not [path for path in folder.iterdir() if path.name.endswith(".new")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("result.json", b""),
+        ("result.json", b'[{"protocol": "linear"'),
+        ("result.json", b"\x80\xff"),
+        ("result.json", b'[{"protocol": "linear"}]'),
+        ("result.json", b"3"),
+        ("done.json", b"{"),
+        ("metrics.csv", b"round,seconds\n1,abc\n"),
+    ],
+)
+def test_a_damaged_file_is_named(folder, name, content):
+    path = folder / "dcco_1" / "seed1" / name
+    path.write_bytes(content)
+    cells = (Cell("dcco_1", "pretrain", ()),)
+    with pytest.raises(ConfigurationError, match=str(path)):
+        report.write(folder, Experiment("x", "X", cells, (TABLE,), ()), {})
+
+
+def test_a_figure_that_results_do_not_have_is_named(folder):
+    runs = report.runs_of(folder, "dcco_1")
+    for missing in (Selector("linear", 500, "f1"), Selector("linear", 500, baseline="nothing")):
+        with pytest.raises(ConfigurationError, match=r"dcco_1/seed0.*(f1|nothing)"):
+            measured.select(runs, missing)
 
 
 def test_counts_are_shown_as_they_are_and_data_sets_are_told_apart(tmp_path):

@@ -1,5 +1,6 @@
 """What the runs of an experiment gave: results per cell, over seeds, read from their files."""
 
+import csv
 import json
 import math
 import pathlib
@@ -7,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from tff_ssl.errors import ConfigurationError
 
 FAILED = "failed.json"  # In a run's folder: the training diverged.
 
@@ -45,13 +48,67 @@ class Selector(NamedTuple):
     dataset: str | None = None
 
 
+def read_json(path: pathlib.Path) -> Any:
+    """The content of a file.
+
+    Raises:
+      ConfigurationError: If it cannot be read.
+    """
+    try:
+        return json.loads(path.read_text())
+    except (ValueError, OSError) as error:
+        raise ConfigurationError(
+            f"{path} cannot be read ({error}): put back a whole one, or delete the run's folder"
+        ) from error
+
+
 def read_results(run: pathlib.Path) -> list[Mapping[str, Any]]:
-    """All entries of `result.json` and `result_*.json` of a run; none where it is not done."""
+    """All entries of `result.json` and `result_*.json` of a run; none where it is not done.
+
+    Raises:
+      ConfigurationError: If a file is not one that a run wrote.
+    """
     entries: list[Mapping[str, Any]] = []
     for path in sorted(run.glob("result*.json")):
-        content = json.loads(path.read_text())
-        entries += content if isinstance(content, list) else [content]
+        content = read_json(path)
+        found = content if isinstance(content, list) else [content]
+        if not all(isinstance(entry, dict) and {"protocol", "labels"} <= entry.keys()
+                   for entry in found):  # fmt: skip
+            raise ConfigurationError(
+                f"{path} has an entry without protocol or labels: delete the run's folder"
+            )
+        entries += found
     return entries
+
+
+def read_summary(run: pathlib.Path) -> dict[str, Any]:
+    """What is noted in `done.json` of a run when all is done; empty before."""
+    path = run / "done.json"
+    return dict(read_json(path)) if path.exists() else {}
+
+
+def summarize_training(run: pathlib.Path) -> dict[str, Any]:
+    """What a report shows of `metrics.csv`, which is too large to be kept with many results.
+
+    Returns:
+      `training_minutes`, and `knn`, the monitor's [round, accuracy] pairs; empty where there is no
+      such file.
+
+    Raises:
+      ConfigurationError: If the file is not one that a run wrote.
+    """
+    path = run / "metrics.csv"
+    if not path.exists():
+        return {}
+    try:
+        with open(path, newline="") as file:
+            rows = list(csv.DictReader(file))
+        seconds = [float(row["seconds"]) for row in rows if row.get("seconds")]
+        monitored = [row for row in rows if row.get("knn_accuracy")]
+        knn = [[int(row["round"]), float(row["knn_accuracy"])] for row in monitored]
+    except (ValueError, KeyError, csv.Error) as error:
+        raise ConfigurationError(f"{path} cannot be read ({error})") from error
+    return {"training_minutes": sum(seconds) / 60, "knn": knn}
 
 
 def select(runs: Sequence[pathlib.Path], selector: Selector) -> Value:
@@ -62,8 +119,13 @@ def select(runs: Sequence[pathlib.Path], selector: Selector) -> Value:
             same = entry["protocol"] == selector.protocol
             same = same and selector.dataset in (None, entry.get("dataset"))
             if same and selector.labels in (None, entry["labels"]):
-                source = entry["baselines"][selector.baseline] if selector.baseline else entry
-                found.append(source[selector.metric])
+                try:
+                    source = entry["baselines"][selector.baseline] if selector.baseline else entry
+                    found.append(source[selector.metric])
+                except KeyError as error:
+                    raise ConfigurationError(
+                        f"{run}: the results of {selector.protocol} have no {error}"
+                    ) from error
                 break
     failed = sum((run / FAILED).exists() for run in runs)
     if not found:

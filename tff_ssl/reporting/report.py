@@ -1,13 +1,13 @@
 """`report.md` and `report.html` of an experiment, from its result files."""
 
 import base64
-import csv
 import html
 import math
 import os
 import pathlib
 import urllib.parse
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tff_ssl.reporting import measured, pictures
 from tff_ssl.reporting.experiment import Cell, Experiment, Table, check
@@ -43,10 +43,11 @@ def values_of(folder: pathlib.Path, table: Table) -> dict[tuple[str, str], Value
 
 
 def measured_grid(table: Table, values: Mapping[tuple[str, str], Value]) -> Grid:
-    """The measured table, header first."""
+    """The measured table, header first; figures of fewer seeds than others say so."""
+    seeds = max((value.seeds + value.failed for value in values.values()), default=0)
     grid = [[f"measured{_unit(table)}", *table.columns]]
     for row, cells in table.rows.items():
-        shown = [_figure(values[row, column], table.percent) for column in table.columns]
+        shown = [_figure(values[row, column], table.percent, seeds) for column in table.columns]
         for i, cell in enumerate(cells):
             if cell is None:
                 shown[i] = _NONE
@@ -72,10 +73,12 @@ def _unit(table: Table) -> str:
     return " (%)" if table.percent else ""
 
 
-def _figure(value: Value, percent: bool) -> str:
+def _figure(value: Value, percent: bool, seeds: int) -> str:
     if math.isnan(value.mean):
         return "failed" if value.failed else "not run"
     note = f" ({value.failed} failed)" if value.failed else ""
+    if value.seeds + value.failed < seeds:
+        note += f" ({value.seeds + value.failed} of {seeds} seeds)"
     if not percent:
         deviation = f" ± {value.std:,.0f}" if value.std else ""  # Of most counts there is none.
         return f"{value.mean:,.0f}{deviation}{note}"
@@ -91,22 +94,16 @@ def run_grid(folder: pathlib.Path, cells: Sequence[Cell]) -> Grid:
         down = measured.first_extra(runs, "bytes_down_per_client_and_round")
         up = measured.first_extra(runs, "bytes_up_per_client_and_round")
         size = f"{down / 1e6:.2f} + {up / 1e6:.2f}" if down is not None else _NONE
-        minutes = [spent for run in runs if (spent := _training_minutes(run))]
+        minutes = [spent for run in runs if (spent := _training(run).get("training_minutes"))]
         shown = f"{sum(minutes) / len(minutes):.1f}" if minutes else _NONE
         grid.append([cell.name, str(len(runs)), size, shown])
     return grid
 
 
-def _training_minutes(run: pathlib.Path) -> float:
-    return sum(float(row["seconds"]) for row in _metrics(run) if row.get("seconds")) / 60
-
-
-def _metrics(run: pathlib.Path) -> list[dict[str, str]]:
-    path = run / "metrics.csv"
-    if not path.exists():
-        return []
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
+def _training(run: pathlib.Path) -> Mapping[str, Any]:
+    """Minutes and curve of a run: noted at its end, or as far as it is."""
+    noted = measured.read_summary(run)
+    return noted if "knn" in noted else measured.summarize_training(run)
 
 
 def read_values(folder: pathlib.Path, experiment: Experiment) -> AllValues:
@@ -127,13 +124,27 @@ def _curves(folder: pathlib.Path, experiment: Experiment) -> dict[str, list[tupl
     """Each cell's kNN accuracy on training images over rounds, first seed."""
     return {
         cell.name: [
-            (int(row["round"]), float(row["knn_accuracy"]))
+            (number, accuracy)
             for run in runs_of(folder, cell.name)[:1]
-            for row in _metrics(run)
-            if row.get("knn_accuracy")
+            for number, accuracy in _training(run).get("knn", [])
         ]
         for cell in experiment.cells
     }
+
+
+def _progress(folder: pathlib.Path, experiment: Experiment) -> list[str]:
+    """A note while runs are missing."""
+    done = [
+        sum(bool(measured.read_results(run)) or (run / measured.FAILED).exists() for run in runs)
+        for runs in (runs_of(folder, cell.name) for cell in experiment.cells)
+    ]
+    total = max(done, default=0) * len(done)
+    if sum(done) == total:
+        return []
+    return [
+        f"{sum(done)} of {total} runs are done. Figures and claims are of those; more may change "
+        "them."
+    ]
 
 
 def _draw_against(experiment: Experiment, values: AllValues) -> dict[str, bytes | None]:
@@ -170,7 +181,7 @@ def write(
     }
     shown |= more_pictures
     markdown, page = [f"# {experiment.title}", ""], [f"<h1>{html.escape(experiment.title)}</h1>"]
-    for note in experiment.notes:
+    for note in (*_progress(folder, experiment), *experiment.notes):
         markdown += [note, ""]
         page.append(f"<p>{html.escape(note)}</p>")
     for number, table in enumerate(experiment.tables, 1):
