@@ -67,7 +67,7 @@ def participation(num_clients: int, args: flags.FlagValues) -> Participation:
     """
     if not 0 <= args.dropout < 1:
         raise ConfigurationError(f"--dropout must be at least 0 and below 1; got {args.dropout}")
-    if args.round_timeout is not None and args.round_timeout <= 0:
+    if args.round_timeout is not None and not args.round_timeout > 0:
         raise ConfigurationError(f"--round_timeout must be positive; got {args.round_timeout}")
     invited = oversampled(args.clients_per_round, args.dropout)
     if args.clients_per_round <= num_clients < invited:

@@ -107,9 +107,10 @@ def _is_ours(record) -> bool:
 def _mistakes() -> tuple[type[Exception], ...]:
     """The exceptions whose message is meant for the user."""
     from datasets.errors import DatasetError
-    from tff_ssl.errors import ConfigurationError, TrainingError, WorkerLostError
+    from tff_ssl import errors
 
-    ours = (DatasetError, ConfigurationError, TrainingError, WorkerLostError, OSError)
+    ours = (DatasetError, OSError, errors.ConfigurationError, errors.TrainingError,
+            errors.WorkerLostError, errors.ClientTimeoutError)  # fmt: skip
     return (*ours, *_disk_errors())
 
 

@@ -86,6 +86,8 @@ def main() -> None:
 
     args = flags.FLAGS
     splits = [_parse_split(text) for text in args.splits]
+    if not splits:
+        raise ConfigurationError("--splits is empty: it takes CLIENTSxSAMPLES such as 128x4")
     unknown = set(args.parts) - set(_PARTS)
     if unknown:
         raise ConfigurationError(f"--parts takes {', '.join(_PARTS)}; got {sorted(unknown)}")

@@ -94,8 +94,10 @@ def _train(args: flags.FlagValues) -> None:
             train.labels,
             args.seed,
         )
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
+    except ConfigurationError:
+        raise
+    except ValueError as error:  # Of an optimizer, or of a schedule.
+        raise ConfigurationError(f"--hparam: {error}") from error
     probing.check_labels(dataset, args)
     folder = data.default_output_dir("centralized", args)
     run_folder.open_run(folder, run_folder.settings("centralized", args), args.resume)

@@ -241,8 +241,10 @@ def build(
     )
     try:
         return model, algorithm.build(task, values, **means)
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
+    except ConfigurationError:
+        raise
+    except ValueError as error:  # Of an optimizer, or of a schedule.
+        raise ConfigurationError(f"--hparam: {error}") from error
 
 
 def _nodes(args: flags.FlagValues, computations, store):

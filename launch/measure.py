@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import psutil
 
+from launch import run_folder
+
 _IMAGE = (32, 32, 3)
 _POLL_SECONDS = 0.02
 _MEGABYTE = 1e6
@@ -25,7 +27,7 @@ def output_folder(flag: str | None, script: str = "benchmark") -> pathlib.Path:
     """The folder of `--output_dir`, made; or a new one in results/."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     folder = pathlib.Path(flag) if flag else pathlib.Path("results") / f"{script}-{now}"
-    folder.mkdir(parents=True, exist_ok=True)
+    run_folder.make(folder)
     return folder
 
 

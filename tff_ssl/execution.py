@@ -195,7 +195,9 @@ class _LossDetector(grpc.UnaryUnaryClientInterceptor):
         call = continuation(details, request)
         if call.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             self._worker.restart()
-            raise ClientTimeoutError(f"a computation took longer than {self._call_seconds:g} s")
+            raise ClientTimeoutError(
+                f"a computation took longer than {self._call_seconds:g} s (--round_timeout)"
+            )
         if call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION):
             raise WorkerLostError(self._worker.describe_loss())
         return call

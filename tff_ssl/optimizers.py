@@ -157,8 +157,8 @@ def cosine_decay(initial_learning_rate: float, decay_steps: int, warmup_steps: i
     """
     if not 0 <= warmup_steps < decay_steps:
         raise ValueError(
-            "cosine_decay needs 0 <= warmup_steps < decay_steps, found "
-            f"warmup_steps={warmup_steps}, decay_steps={decay_steps}."
+            f"Warm-up must take from 0 to {decay_steps - 1} of the {decay_steps} rounds or steps, "
+            f"found {warmup_steps}."
         )
     if not initial_learning_rate >= 0.0:
         raise ValueError(f"The learning rate must not be negative: {initial_learning_rate}.")
@@ -187,6 +187,8 @@ def _adamw(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.
 def _sgd(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Optimizer:
     if decay:
         raise ValueError(f"SGD takes no weight_decay (found {decay}); adamw and lars do.")
+    if not 0.0 <= momentum < 1.0:
+        raise ValueError(f"SGD momentum must be in [0, 1), found {momentum}.")
     return tff.learning.optimizers.build_sgdm(lr, momentum=momentum)
 
 
