@@ -37,9 +37,10 @@ def check_image_shape(dataset: ImageDataset, image_shape: tuple[int, ...], encod
     """
     theirs = dataset.train.images.shape[1:]
     if theirs != image_shape:
+        advice = "; --image_size resizes" if theirs[2] == image_shape[2] else ""
         raise ConfigurationError(
             f"{encoder} takes images of {_size(image_shape)}, and those of "
-            f"--dataset={dataset.name} are {_size(theirs)}; --image_size resizes"
+            f"--dataset={dataset.name} are {_size(theirs)}{advice}"
         )
 
 
@@ -102,11 +103,10 @@ def large_enough(
     kept = [client for client in clients if len(client) >= least]
     small = len(clients) - len(kept)
     if small and not (args.skip_small_clients and kept):
-        advice = (
-            "leave them out with --skip_small_clients, take larger ones with --samples_per_client"
-            if kept
-            else "take larger ones with --samples_per_client"
-        )
+        ways = ["leave them out with --skip_small_clients"] if kept else []
+        if args.partition != "per_case":
+            ways.append("take larger ones with --samples_per_client")
+        advice = ", ".join(ways) or "take another --partition than per_case"
         if least > OBJECTIVES[args.objective].min_samples:
             advice += ", or lower the bound with --hparam=min_samples=N"
         raise ConfigurationError(

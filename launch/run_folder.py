@@ -164,6 +164,11 @@ def run_of(folder: pathlib.Path) -> pathlib.Path:
 
 def _check_same(folder: pathlib.Path, config: dict[str, Any]) -> None:
     before = read_flags(folder)
+    if before.get("script") != config.get("script"):
+        raise ConfigurationError(
+            f"--output_dir={folder} holds a run of launch.{before.get('script')}: name another "
+            "folder"
+        )
     names = (before.keys() | config.keys()) - _FREE
     differ = [
         f"--{name}={config.get(name)} (the run has {before.get(name)})"

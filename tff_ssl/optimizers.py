@@ -157,8 +157,8 @@ def cosine_decay(initial_learning_rate: float, decay_steps: int, warmup_steps: i
     """
     if not 0 <= warmup_steps < decay_steps:
         raise ValueError(
-            f"Warm-up must take from 0 to {decay_steps - 1} of the {decay_steps} rounds or steps, "
-            f"found {warmup_steps}."
+            "warmup_steps, the rounds or steps of warm-up, must be at least 0 and below all "
+            f"{decay_steps}, found {warmup_steps}."
         )
     if not initial_learning_rate >= 0.0:
         raise ValueError(f"The learning rate must not be negative: {initial_learning_rate}.")

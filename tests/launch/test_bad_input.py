@@ -174,7 +174,9 @@ def test_small_clients_are_left_out_and_counted():
     from launch import data
 
     clients = [np.arange(n) for n in (3, 1, 2, 1, 5)]
-    args = types.SimpleNamespace(skip_small_clients=True, objective="nt_xent", algorithm="fedavg")
+    args = types.SimpleNamespace(
+        skip_small_clients=True, objective="nt_xent", algorithm="fedavg", partition="iid"
+    )
     kept, skipped = data.large_enough(clients, 2, args)
     assert [len(client) for client in kept] == [3, 2, 5]
     assert skipped == 2

@@ -31,6 +31,12 @@ def test_a_folder_is_kept_by_one_process_until_it_ends(project_root, tmp_path):
     run_folder.open_run(tmp_path, {"rounds": 3}, resume=True)  # Its own lock is no hindrance.
 
 
+def test_a_run_of_another_script_is_not_gone_on_with(tmp_path):
+    run_folder.open_run(tmp_path, {"script": "centralized", "batch_size": 128}, resume=False)
+    with pytest.raises(ConfigurationError, match=f"{tmp_path} holds a run of launch.centralized:"):
+        run_folder.open_run(tmp_path, {"script": "pretrain", "algorithm": "dcco"}, resume=True)
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
