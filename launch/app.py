@@ -83,8 +83,6 @@ def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
     except BrokenPipeError:  # `| head` has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except FloatingPointError as error:
-        sys.exit(f"error: {error}: training diverged")
     except _mistakes() as error:
         sys.exit(f"error: {' '.join(str(error).split())}")
 

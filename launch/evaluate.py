@@ -156,8 +156,9 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
         raise ConfigurationError(f"--depth: --protocol={args.protocol} takes the encoder as it is")
     baselines = probing.parse_baselines(args)
     model = data.build_model(dataset, args, "cco")
-    own, _ = model.without_heads(model.init(0))
-    shapes = [spec.shape for spec in own.trainable_specs]
+    untrained_weights = model.init(args.seed)
+    network, _ = model.without_heads(untrained_weights)
+    shapes = [spec.shape for spec in network.trainable_specs]
     if shapes != [w.shape for w in encoder.weights.trainable]:
         not_it = (
             f"--encoder={args.encoder} with --norm={args.norm} is not the one in --run={args.run}"
@@ -169,7 +170,7 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
                 f"{not_it}, untrained: name that, or leave it out by --baselines=raw_pixels"
             )
     untrained = functools.partial(
-        export.encoder_function(model, data.view_size(dataset, args)), model.init(args.seed)
+        export.encoder_function(model, data.view_size(dataset, args)), untrained_weights
     )
     if args.protocol == "knn":
         return probing.knn_results(dataset, encoder, untrained, args)
@@ -178,9 +179,8 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
         if not results:
             raise ConfigurationError(f"--dataset={args.dataset} has no labels or no test images")
         return [result | {"protocol": args.protocol} for result in results]
-    if not isinstance(model, DualEncoder):
+    if not isinstance(network, DualEncoder):
         raise ConfigurationError(f"--protocol={args.protocol} needs a run with --towers=one")
-    network, _ = model.without_heads(model.init(0))
     weights = encoder.weights
     if args.depth:
         try:

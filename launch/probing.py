@@ -10,7 +10,7 @@ from absl import flags
 
 from datasets.image_dataset import ImageDataset, Split
 from tff_ssl import views
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.evaluation import cases, features, knn, labels, linear_probe
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
@@ -52,12 +52,14 @@ def _encodings(encode: Encode, images: np.ndarray) -> np.ndarray:
     """Float32 [n, features].
 
     Raises:
-      FloatingPointError: If any is not finite.
+      TrainingError: If any is not finite.
     """
     h = features.extract(encode, images)
     bad = np.count_nonzero(~np.isfinite(h).all(1))
     if bad:
-        raise FloatingPointError(f"the encodings of {bad} of {len(h)} images are not finite")
+        raise TrainingError(
+            f"the encodings of {bad} of {len(h)} images are not finite: training diverged"
+        )
     return h
 
 

@@ -110,7 +110,7 @@ def _run_all(
                 _interrupt()
                 _say("stopped: the same command goes on where it was")
             else:
-                concurrent.futures.wait(jobs)
+                pool.shutdown()  # Not `wait`, for which what was cancelled never ends.
                 _write_report(experiment, folder)
             raise
 

@@ -64,8 +64,8 @@ def open_run(folder: pathlib.Path, config: dict[str, Any], resume: bool) -> None
         settings.
     """
     path = folder / "config.json"
-    if folder.exists():
-        lock(folder)
+    make(folder)
+    lock(folder)
     if path.exists():
         if not resume:
             raise ConfigurationError(
@@ -74,10 +74,8 @@ def open_run(folder: pathlib.Path, config: dict[str, Any], resume: bool) -> None
             )
         _check_same(folder, config)
         return
-    if folder.exists() and any(folder.glob("checkpoints/*")):
+    if any(folder.glob("checkpoints/*")):
         raise ConfigurationError(f"--output_dir={folder} holds checkpoints but no config.json")
-    make(folder)
-    lock(folder)
     write_json(path, {"flags": config, "versions": _versions(), "git_commit": _git_commit()})
 
 

@@ -321,14 +321,6 @@ def test_weights_that_are_not_finite_are_neither_saved_nor_monitored(tmp_path, d
     assert not (tmp_path / "checkpoints" / "round_4.npz").exists()
 
 
-def test_encodings_that_are_not_finite_end_the_run(tmp_path):
-    def monitor(state):
-        raise FloatingPointError("the encodings of 3 of 5 images are not finite")
-
-    with pytest.raises(TrainingError, match=r"after round 3, the enc.*not finite: .*diverged"):
-        loop(tmp_path, monitor_every=3, monitor=monitor).run(Counting(), seed=0)
-
-
 def test_the_monitor_looks_when_due_and_at_the_end(tmp_path):
     looks = []
 

@@ -77,7 +77,7 @@ class Program:
                 # Only now: a checkpoint of a round without its row could not be gone on from.
                 state, done = following, done + 1
                 progress.show(done, metrics)
-                if done % self.checkpoint_every == 0 or done == self.rounds:
+                if self._is_saved(done):
                     self._save(simulation, state, done, saved)
                     saved = done
         except KeyboardInterrupt:
@@ -99,19 +99,17 @@ class Program:
         if not math.isfinite(metrics["loss"]) and metrics.get("samples", 1):
             raise _diverged(f"the loss of round {done + 1} is {metrics['loss']}")
         metrics["seconds"] = time.monotonic() - start
-        last = done + 1 == self.rounds
-        monitored = self.monitor_every and ((done + 1) % self.monitor_every == 0 or last)
+        done += 1
+        monitored = self.monitor_every and (done % self.monitor_every == 0 or done == self.rounds)
         # The loss is that of the weights before the update.
-        if (monitored or last or (done + 1) % self.checkpoint_every == 0) and not _finite(
-            simulation.encoder_weights(state)
-        ):
-            raise _diverged(f"the weights after round {done + 1} are not finite")
+        if (monitored or self._is_saved(done)) and not _finite(simulation.encoder_weights(state)):
+            raise _diverged(f"the weights after round {done} are not finite")
         if self.monitor and monitored:
-            try:
-                metrics |= self.monitor(state)
-            except FloatingPointError as error:
-                raise _diverged(f"after round {done + 1}, {error}") from error
+            metrics |= self.monitor(state)
         return state, metrics
+
+    def _is_saved(self, done: int) -> bool:
+        return done % self.checkpoint_every == 0 or done == self.rounds
 
     @property
     def _metrics_path(self) -> str:

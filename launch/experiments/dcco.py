@@ -310,7 +310,8 @@ def table2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             "FedAvg leaves out the clients of one image, which DCCO has: of HAM10000's, 4,411 of "
             "5,976 clients and of 8,008 images. The paper gives no rates for CCO + FedAvg; DCCO's "
             "are taken.",
-            "Fine-tuning, and training from scratch, choose rate and steps on validation cases, or "
+            "Fine-tuning, and training from scratch, choose steps (and, at the paper's scale, the "
+            "rate) on validation cases, or "
             "on 1,190 labelled training cases that were not drawn where there is no such split.",
         ),
         {"one client a case": rows[DCCO][0]},

@@ -99,7 +99,7 @@ def test_where_there_is_nothing_to_choose_nothing_is_held_out(seen):
 
 
 @pytest.mark.parametrize("probe", ["logistic", "lars"])
-def test_raw_pixels_have_the_linear_probe_of_the_linear_protocol(monkeypatch, seen, probe):
+def test_raw_pixels_have_the_linear_probe_of_the_linear_protocol(seen, probe):
     rng = np.random.default_rng(0)
 
     def noise(part):

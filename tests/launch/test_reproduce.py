@@ -172,8 +172,30 @@ def test_after_a_failure_no_run_is_started_and_the_report_is_written(scripts, tm
     assert "| good | 0 |" in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_after_a_failure_a_run_that_goes_on_ends_and_those_that_wait_do_not_begin(
+    scripts, monkeypatch, tmp_path
+):
+    calls, failures = scripts
+    failures["bad"] = "no space left on device"
+    quick, both = reproduction._script, threading.Barrier(2, timeout=30)
+
+    def together(arguments, log):
+        both.wait()
+        if log.parent.parent.name == "long":
+            time.sleep(0.5)  # The others that wait are cancelled meanwhile.
+        return quick(arguments, log)
+
+    monkeypatch.setattr(reproduction, "_script", together)
+    cells = tuple(Cell(name, "pretrain", ()) for name in ("long", "bad", "third", "fourth"))
+    args = types.SimpleNamespace(**{**vars(ARGS), "jobs": 2})
+    with pytest.raises(TrainingError, match="bad, seed 0: no space"):
+        reproduction.run(Experiment("x", "", cells, (), ()), cells, tmp_path, args)
+    assert len(calls) == 2
+    assert (tmp_path / "long" / "seed0" / "done.json").exists()
+
+
 def test_a_signal_that_ends_a_script_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr(reproduction.sys, "executable", "/bin/sh")
     script = tmp_path / "kill.sh"
     script.write_text("echo round 1/40; kill -9 $$\n")
     popen = subprocess.Popen

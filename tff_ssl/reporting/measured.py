@@ -119,19 +119,23 @@ def select(runs: Sequence[pathlib.Path], selector: Selector) -> Value:
             same = entry["protocol"] == selector.protocol
             same = same and selector.dataset in (None, entry.get("dataset"))
             if same and selector.labels in (None, entry["labels"]):
-                try:
-                    source = entry["baselines"][selector.baseline] if selector.baseline else entry
-                    found.append(source[selector.metric])
-                except KeyError as error:
-                    raise ConfigurationError(
-                        f"{run}: the results of {selector.protocol} have no {error}"
-                    ) from error
+                found.append(_figure(run, entry, selector))
                 break
     failed = sum((run / FAILED).exists() for run in runs)
     if not found:
         return Value(math.nan, 0.0, 0, failed)
     std = float(np.std(found, ddof=1)) if len(found) > 1 else 0.0
     return Value(float(np.mean(found)), std, len(found), failed)
+
+
+def _figure(run: pathlib.Path, entry: Mapping[str, Any], selector: Selector) -> float:
+    try:
+        source = entry["baselines"][selector.baseline] if selector.baseline else entry
+        return source[selector.metric]
+    except KeyError as error:
+        raise ConfigurationError(
+            f"{run}: the results of {selector.protocol} have no {error}"
+        ) from error
 
 
 def first_extra(runs: Sequence[pathlib.Path], name: str) -> Any:
