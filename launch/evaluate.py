@@ -60,6 +60,14 @@ flags.DEFINE_integer(
 flags.adopt_module_key_flags(launch.flags)
 
 _TRAINING = ("finetune", "semi_supervised", "scratch")  # These train the encoder.
+_ONLY_FOR = {
+    "label_fractions": ("semi_supervised",),
+    **dict.fromkeys(("labels", "labels_per_class"), ("linear", "transfer", "finetune", "scratch")),
+    "label_draws": ("linear", "transfer", *_TRAINING),
+    **dict.fromkeys(
+        ("finetune_steps", "finetune_batch_size", "finetune_learning_rate", "depth"), _TRAINING
+    ),
+}
 _OF_THE_RUN = (
     "dataset", "data_dir", "image_size", "encoder", "projector", "towers", "norm", "view_size",
     "seed", "probe", "per_case", "baselines",
@@ -72,6 +80,11 @@ def main() -> None:
 
     if not args.run:
         raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
+    for name, protocols in _ONLY_FOR.items():
+        if args[name].present and args.protocol not in protocols:
+            raise ConfigurationError(
+                f"--{name}: --protocol={args.protocol} does not read it; {', '.join(protocols)} do"
+            )
     folder = pathlib.Path(args.run)
     encoder_folder, trained_on = _take_settings(folder, args)
     _evaluate(encoder_folder, trained_on, pathlib.Path(args.output_dir or folder), args)
@@ -152,8 +165,6 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
     from tff_ssl.models import stacking
     from tff_ssl.models.dual_encoder import DualEncoder
 
-    if args.depth and args.protocol not in _TRAINING:
-        raise ConfigurationError(f"--depth: --protocol={args.protocol} takes the encoder as it is")
     baselines = probing.parse_baselines(args)
     model = data.build_model(dataset, args, "cco")
     untrained_weights = model.init(args.seed)

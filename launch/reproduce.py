@@ -57,6 +57,11 @@ def main() -> None:
     given = f"--dataset={args.dataset}"
     if args.dataset and not any(given in cell.flags for cell in experiment.cells):
         raise ConfigurationError(f"{given}: {args.experiment} is for its own data only")
+    own = build(args.scale, None, args.rounds)
+    if [reproduction.effective_flags(cell.flags) for cell in own.cells] == [
+        reproduction.effective_flags(cell.flags) for cell in experiment.cells
+    ]:
+        args.dataset = None  # The experiment's own, written out, is the same reproduction.
     known = [cell.name for cell in experiment.cells]
     for pattern in args.only:
         if not fnmatch.filter(known, pattern):

@@ -48,6 +48,17 @@ def test_list_and_bad_input(project_root, tmp_path):
         assert not output.exists()
 
 
+def test_the_experiments_own_data_set_may_be_written_out(project_root, tmp_path):
+    purpose = {"experiment": "dcco_table1", "scale": "cpu", "dataset": None, "rounds": None}
+    (tmp_path / "experiment.json").write_text(json.dumps(purpose))
+    for dataset, code in (("cifar100", 0), ("cifar10", 1)):
+        done = reproduce(
+            project_root, "--experiment=dcco_table1", f"--dataset={dataset}", "--report_only",
+            f"--output_dir={tmp_path}",
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+
+
 @pytest.mark.slow
 def test_a_tiny_reproduction_goes_on_where_it_was(project_root, tmp_path):
     arguments = [
