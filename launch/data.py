@@ -104,7 +104,7 @@ def large_enough(
     small = len(clients) - len(kept)
     if small and not (args.skip_small_clients and kept):
         ways = ["leave them out with --skip_small_clients"] if kept else []
-        if args.partition != "per_case":
+        if partition_name(args) != "per_case":
             ways.append("take larger ones with --samples_per_client")
         advice = ", ".join(ways) or "take another --partition than per_case"
         if least > OBJECTIVES[args.objective].min_samples:

@@ -170,16 +170,27 @@ def test_an_interrupt_is_not_lost_where_exceptions_are_ignored(monkeypatch):
         signal.signal(signal.SIGTERM, before)
 
 
+class _Defaults(types.SimpleNamespace):
+    """Flags that are not given."""
+
+    def __getitem__(self, name):
+        return types.SimpleNamespace(present=False)
+
+
 def test_small_clients_are_left_out_and_counted():
     from launch import data
 
     clients = [np.arange(n) for n in (3, 1, 2, 1, 5)]
-    args = types.SimpleNamespace(
-        skip_small_clients=True, objective="nt_xent", algorithm="fedavg", partition="iid"
-    )
+    args = _Defaults(
+        skip_small_clients=True, objective="nt_xent", algorithm="fedavg", partition="iid",
+        dataset="digits",
+    )  # fmt: skip
     kept, skipped = data.large_enough(clients, 2, args)
     assert [len(client) for client in kept] == [3, 2, 5]
     assert skipped == 2
     with pytest.raises(ConfigurationError, match="take larger ones") as refused:
         data.large_enough(clients[1:2], 2, args)
     assert "min_samples" not in str(refused.value)  # NT-Xent has no loss for one image.
+    args.dataset = "case_folder"  # Its clients are cases, which no flag makes larger.
+    with pytest.raises(ConfigurationError, match="take another --partition than per_case"):
+        data.large_enough(clients[1:2], 2, args)
