@@ -13,6 +13,7 @@ import types
 import pytest
 
 from launch import app, reproduction, run_folder
+from tests.launch.mistakes import messages
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting.experiment import Cell, Experiment
 
@@ -32,31 +33,37 @@ def test_list_and_bad_input(project_root, tmp_path):
     listed = reproduce(project_root, "--list")
     assert listed.returncode == 0
     assert "experiment dcco_table1" in listed.stdout
-    for arguments, named in (
-        (["--experiment=nosuch"], "--experiment"),
-        (["--experiment=dcco_table1", "--only=nosuch"], "--only"),
-        (["--experiment=dcco_table1", "--only=dcco_noniid_1,nosuch"], "--only=nosuch"),
-        (["--experiment=dcco_table1", "--report_only"], "holds no reproduction"),
-        (["--experiment=dcco_table1", "--jobs=1000"], "--jobs"),
-        (["--experiment=dcco_table2", "--dataset=cifar10"], "--dataset=cifar10"),
+    own = {"experiment": "dcco_table1", "scale": "cpu", "dataset": None, "rounds": None}
+    (tmp_path / "experiment.json").write_text(json.dumps(own))
+    output = tmp_path / "run"
+    mistakes = (
+        ("--experiment", ["--experiment=nosuch"]),
+        ("--only", ["--experiment=dcco_table1", "--only=nosuch"]),
+        ("--only=nosuch", ["--experiment=dcco_table1", "--only=dcco_noniid_1,nosuch"]),
+        ("holds no reproduction", ["--experiment=dcco_table1", "--report_only"]),
+        ("--jobs", ["--experiment=dcco_table1", "--jobs=1000"]),
+        ("--dataset=cifar10", ["--experiment=dcco_table2", "--dataset=cifar10"]),
+        (
+            "another reproduction",
+            ["--experiment=dcco_table1", "--dataset=cifar10", f"--output_dir={tmp_path}"],
+        ),
+    )
+    flags = [[f"--output_dir={output}", *more] for _, more in mistakes]
+    for (named, _), message in zip(
+        mistakes, messages(project_root, "reproduce", flags), strict=True
     ):
-        output = tmp_path / "run"
-        bad = reproduce(project_root, *arguments, f"--output_dir={output}")
-        assert bad.returncode != 0
-        assert named in bad.stderr
-        assert len(bad.stderr.strip().splitlines()) == 1
-        assert not output.exists()
+        assert named in message
+    assert not output.exists()
 
 
 def test_the_experiments_own_data_set_may_be_written_out(project_root, tmp_path):
     purpose = {"experiment": "dcco_table1", "scale": "cpu", "dataset": None, "rounds": None}
     (tmp_path / "experiment.json").write_text(json.dumps(purpose))
-    for dataset, code in (("cifar100", 0), ("cifar10", 1)):
-        done = reproduce(
-            project_root, "--experiment=dcco_table1", f"--dataset={dataset}", "--report_only",
-            f"--output_dir={tmp_path}",
-        )  # fmt: skip
-        assert done.returncode == code, done.stderr
+    done = reproduce(
+        project_root, "--experiment=dcco_table1", "--dataset=cifar100", "--report_only",
+        f"--output_dir={tmp_path}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
