@@ -237,9 +237,11 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
         shutil.rmtree(output / unneeded, ignore_errors=True)
     seconds = before["seconds"] + round(time.monotonic() - start)
     noted = {
+        **before,
         "seconds": seconds,
         "evaluations": list(cell.evaluations),
         "flags": effective_flags(cell.flags),
+        **measured.summarize_training(output),
     }
     run_folder.write_json(output / "done.json", noted)
     return "done"

@@ -103,6 +103,7 @@ def scripts(monkeypatch):
         if arguments[0] != "evaluate" and output.parent.name not in failures:
             for unneeded in ("checkpoints", "client_states"):
                 (output / unneeded).mkdir()
+            (output / "metrics.csv").write_text("round,seconds,knn_accuracy\n1,30,0.5\n")
             run_folder.write_json(output / "result.json", [])
         return failures.get(output.parent.name)
 
@@ -142,6 +143,7 @@ def test_a_new_evaluation_of_a_cell_is_made_of_the_runs_that_are_there(scripts, 
     reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     before = len(calls)
     good = EXPERIMENT.cells[0]
+    (tmp_path / "good" / "seed0" / "metrics.csv").unlink()  # As where small files alone are kept.
     evaluations = (*good.evaluations, ("--protocol=linear",))
     cells = (dataclasses.replace(good, evaluations=evaluations), EXPERIMENT.cells[1])
     experiment = dataclasses.replace(EXPERIMENT, cells=cells)
@@ -151,6 +153,9 @@ def test_a_new_evaluation_of_a_cell_is_made_of_the_runs_that_are_there(scripts, 
     ] * 2
     reproduction.run(experiment, experiment.cells, tmp_path, ARGS)
     assert len(calls) == before + 2
+    for seed in ("seed0", "seed1"):
+        noted = json.loads((tmp_path / "good" / seed / "done.json").read_text())
+        assert (noted["knn"], noted["training_minutes"]) == ([[1, 0.5]], 0.5)
 
 
 @pytest.mark.parametrize("failed", [False, True])
