@@ -60,14 +60,12 @@ flags.DEFINE_integer(
 flags.adopt_module_key_flags(launch.flags)
 
 _TRAINING = ("finetune", "semi_supervised", "scratch")  # These train the encoder.
+_DRAWN = ("linear", "transfer", "finetune", "scratch")  # Their labels are so many, drawn.
 _ONLY_FOR = {
-    "label_fractions": ("semi_supervised",),
-    **dict.fromkeys(("labels", "labels_per_class"), ("linear", "transfer", "finetune", "scratch")),
-    "label_draws": ("linear", "transfer", *_TRAINING),
-    **dict.fromkeys(
-        ("finetune_steps", "finetune_batch_size", "finetune_learning_rate", "depth"), _TRAINING
-    ),
-}
+    "labels": _DRAWN, "labels_per_class": _DRAWN, "label_draws": (*_DRAWN, "semi_supervised"),
+    "label_fractions": ("semi_supervised",), "finetune_steps": _TRAINING,
+    "finetune_batch_size": _TRAINING, "finetune_learning_rate": _TRAINING, "depth": _TRAINING,
+}  # fmt: skip
 _OF_THE_RUN = (
     "dataset", "data_dir", "image_size", "encoder", "projector", "towers", "norm", "view_size",
     "seed", "probe", "per_case", "baselines",
@@ -83,7 +81,7 @@ def main() -> None:
     for name, protocols in _ONLY_FOR.items():
         if args[name].present and args.protocol not in protocols:
             raise ConfigurationError(
-                f"--{name}: --protocol={args.protocol} does not read it; {', '.join(protocols)} do"
+                f"--{name} is for --protocol={' or '.join(protocols)}, not {args.protocol}"
             )
     folder = pathlib.Path(args.run)
     encoder_folder, trained_on = _take_settings(folder, args)

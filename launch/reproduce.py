@@ -54,14 +54,16 @@ def main() -> None:
         raise ConfigurationError(f"--jobs={args.jobs} is more than this process's {cores} cores")
     build, _ = catalog.EXPERIMENTS[args.experiment]
     experiment = build(args.scale, args.dataset, args.rounds)
-    given = f"--dataset={args.dataset}"
-    if args.dataset and not any(given in cell.flags for cell in experiment.cells):
-        raise ConfigurationError(f"{given}: {args.experiment} is for its own data only")
-    own = build(args.scale, None, args.rounds)
-    if [reproduction.effective_flags(cell.flags) for cell in own.cells] == [
-        reproduction.effective_flags(cell.flags) for cell in experiment.cells
-    ]:
-        args.dataset = None  # The experiment's own, written out, is the same reproduction.
+    if args.dataset:
+        given = f"--dataset={args.dataset}"
+        if not any(given in cell.flags for cell in experiment.cells):
+            raise ConfigurationError(f"{given}: {args.experiment} is for its own data only")
+        named, own = (
+            [reproduction.effective_flags(cell.flags) for cell in one.cells]
+            for one in (experiment, build(args.scale, None, args.rounds))
+        )
+        if named == own:
+            args.dataset = None  # Written out, it is the same reproduction.
     known = [cell.name for cell in experiment.cells]
     for pattern in args.only:
         if not fnmatch.filter(known, pattern):

@@ -189,14 +189,9 @@ def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) ->
     run_of = folder / cell.name / f"seed{seed}"
     if (run_of / measured.FAILED).exists():
         return not retry_failed
-    done = _done(run_of)
-    return bool(done) and all(list(e) in done["evaluations"] for e in cell.evaluations)
-
-
-def _done(run_of: pathlib.Path) -> dict[str, Any]:
-    """What is noted of a run when all is done; an experiment may get further evaluations later."""
-    noted = measured.read_summary(run_of)
-    return {"seconds": 0, "evaluations": [], **noted} if noted else {}
+    done = measured.read_summary(run_of)
+    # An experiment may get further evaluations later.
+    return bool(done) and all(list(e) in done.get("evaluations", []) for e in cell.evaluations)
 
 
 def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValues) -> str:
@@ -210,7 +205,7 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
     if (output / measured.FAILED).exists():
         shutil.rmtree(output)
         output.mkdir()
-    before = _done(output) or {"seconds": 0, "evaluations": []}
+    before = {"seconds": 0, "evaluations": [], **measured.read_summary(output)}
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
     needed = folder / str(cell.needs) / f"seed{seed}"
     own = [flag.replace("{needed}", str(needed)) for flag in cell.flags]

@@ -85,8 +85,8 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
         ("--labels_per_class is empty", ["--protocol=finetune", "--labels_per_class="]),
         ("--label_fractions is empty", ["--protocol=semi_supervised", "--label_fractions="]),
         ("--baselines=raw_pixels", ["--encoder=tiny"]),
-        ("--labels: --protocol=knn", ["--protocol=knn", "--labels=50"]),
-        ("--finetune_steps: --protocol=linear", ["--finetune_steps=3"]),
+        ("--labels is for", ["--protocol=knn", "--labels=50"]),
+        ("--finetune_steps is for", ["--finetune_steps=3"]),
         ("--output_dir", [f"--output_dir={run}/config.json"]),
     )
     output = tmp_path / "out"

@@ -17,6 +17,8 @@ from tests.launch.mistakes import messages
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting.experiment import Cell, Experiment
 
+TABLE1 = {"experiment": "dcco_table1", "scale": "cpu", "dataset": None, "rounds": None}
+
 
 def reproduce(project_root, *arguments):
     return subprocess.run(
@@ -33,8 +35,7 @@ def test_list_and_bad_input(project_root, tmp_path):
     listed = reproduce(project_root, "--list")
     assert listed.returncode == 0
     assert "experiment dcco_table1" in listed.stdout
-    own = {"experiment": "dcco_table1", "scale": "cpu", "dataset": None, "rounds": None}
-    (tmp_path / "experiment.json").write_text(json.dumps(own))
+    (tmp_path / "experiment.json").write_text(json.dumps(TABLE1))
     output = tmp_path / "run"
     mistakes = (
         ("--experiment", ["--experiment=nosuch"]),
@@ -57,8 +58,7 @@ def test_list_and_bad_input(project_root, tmp_path):
 
 
 def test_the_experiments_own_data_set_may_be_written_out(project_root, tmp_path):
-    purpose = {"experiment": "dcco_table1", "scale": "cpu", "dataset": None, "rounds": None}
-    (tmp_path / "experiment.json").write_text(json.dumps(purpose))
+    (tmp_path / "experiment.json").write_text(json.dumps(TABLE1))
     done = reproduce(
         project_root, "--experiment=dcco_table1", "--dataset=cifar100", "--report_only",
         f"--output_dir={tmp_path}",
