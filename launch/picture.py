@@ -7,11 +7,13 @@ import pathlib
 import numpy as np
 from matplotlib.figure import Figure
 
+# Of each panel: title, and columns with their labels.
 _PANELS = (
-    ("loss", "loss"),
-    ("encoding_std", "spread of the encodings"),
-    ("knn_accuracy", "kNN accuracy (training images)"),
+    ("loss", {"loss": ""}),
+    ("spread of the encodings", {"encoding_std": ""}),
+    ("kNN on training images", {"knn_accuracy": "accuracy", "knn_balanced_accuracy": "balanced"}),
 )
+_STYLES = ({"color": "#1f5f99"}, {"color": "#b35c00", "linestyle": "--"})
 
 
 def save(figure: Figure, path: pathlib.Path) -> None:
@@ -26,11 +28,15 @@ def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
     with open(metrics_csv, newline="") as file:
         rows = list(csv.DictReader(file))
     figure = Figure(figsize=(11, 3), layout="constrained")
-    for axes, (column, title) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
-        points = [(int(row["round"]), float(row[column])) for row in rows if row.get(column)]
-        if points:
-            rounds, values = np.array(points).T
-            axes.plot(rounds, values, marker="." if len(points) < 40 else None, color="#1f5f99")
+    for axes, (title, columns) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
+        for (column, label), style in zip(columns.items(), _STYLES, strict=False):
+            points = [(int(row["round"]), float(row[column])) for row in rows if row.get(column)]
+            if points:
+                rounds, values = np.array(points).T
+                marker = "." if len(points) < 40 else None
+                axes.plot(rounds, values, marker=marker, label=label, **style)
+        if len(axes.lines) > 1:
+            axes.legend(fontsize=8)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("round")
         axes.grid(alpha=0.3)

@@ -27,7 +27,9 @@ Features = Callable[[np.ndarray], np.ndarray]  # Of images.
 
 
 def build_monitor(dataset: ImageDataset, encode, weights_of) -> Callable[[Any], dict[str, float]]:
-    """Accuracy of a kNN classifier, each training image against the others; no test image is used.
+    """Scores of a kNN classifier, each training image against the others; no test image is used.
+
+    Balanced accuracy too: where one class has most images, accuracy says how many those are.
 
     Args:
       dataset: Labels may be missing; without any there is nothing to monitor.
@@ -43,7 +45,11 @@ def build_monitor(dataset: ImageDataset, encode, weights_of) -> Callable[[Any], 
 
     def monitor(state: Any) -> dict[str, float]:
         h = _encodings(functools.partial(encode, weights_of(state)), images)
-        return {"knn_accuracy": knn.leave_one_out_knn(h, classes).accuracy}
+        scores = knn.leave_one_out_knn(h, classes)
+        return {
+            "knn_accuracy": scores.accuracy,
+            "knn_balanced_accuracy": scores.balanced_accuracy,
+        }
 
     return monitor
 

@@ -24,3 +24,18 @@ def test_encodings_that_are_not_finite_are_a_diverged_training():
     assert 0.0 <= monitor(9.0)["knn_accuracy"] <= 1.0
     with pytest.raises(TrainingError, match=r"of 5 of 20 images are not finite: .*diverged"):
         monitor(3.0)
+
+
+def test_monitor_of_unbalanced_classes():
+    # 90 images of class 0 and 10 of class 1, all alike: every neighbour's vote is class 0's.
+    labels = np.repeat(np.arange(2, dtype=np.int32), [90, 10])
+    split = Split(np.ones((100, 8, 8, 1), np.uint8), labels, np.arange(100))
+
+    @tf.function
+    def encode(weights, batch):
+        return weights + tf.reduce_mean(tf.cast(batch, tf.float32), (2, 3))
+
+    dataset = ImageDataset("d", split, split, ("a", "b"))
+    monitor = probing.build_monitor(dataset, encode, lambda state: tf.constant(state))
+    scores = monitor(0.0)
+    assert scores == {"knn_accuracy": 0.9, "knn_balanced_accuracy": 0.5}
