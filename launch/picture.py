@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 from matplotlib.figure import Figure
 
-# Of each panel: title, and columns with their labels.
+# Of each panel: title, and columns with their labels, drawn in these styles.
 _PANELS = (
     ("loss", {"loss": ""}),
     ("spread of the encodings", {"encoding_std": ""}),

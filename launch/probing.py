@@ -46,10 +46,8 @@ def build_monitor(dataset: ImageDataset, encode, weights_of) -> Callable[[Any], 
     def monitor(state: Any) -> dict[str, float]:
         h = _encodings(functools.partial(encode, weights_of(state)), images)
         scores = knn.leave_one_out_knn(h, classes)
-        return {
-            "knn_accuracy": scores.accuracy,
-            "knn_balanced_accuracy": scores.balanced_accuracy,
-        }
+        balanced = scores.balanced_accuracy
+        return {"knn_accuracy": scores.accuracy, "knn_balanced_accuracy": balanced}
 
     return monitor
 

@@ -27,8 +27,8 @@ def test_encodings_that_are_not_finite_are_a_diverged_training():
 
 
 def test_monitor_of_unbalanced_classes():
-    # 90 images of class 0 and 10 of class 1, all alike: every neighbour's vote is class 0's.
-    labels = np.repeat(np.arange(2, dtype=np.int32), [90, 10])
+    # All images are alike, so any 20 may be the nearest: at most five of class 1, outvoted.
+    labels = np.repeat(np.arange(2, dtype=np.int32), [95, 5])
     split = Split(np.ones((100, 8, 8, 1), np.uint8), labels, np.arange(100))
 
     @tf.function
@@ -37,5 +37,4 @@ def test_monitor_of_unbalanced_classes():
 
     dataset = ImageDataset("d", split, split, ("a", "b"))
     monitor = probing.build_monitor(dataset, encode, lambda state: tf.constant(state))
-    scores = monitor(0.0)
-    assert scores == {"knn_accuracy": 0.9, "knn_balanced_accuracy": 0.5}
+    assert monitor(0.0) == {"knn_accuracy": 0.95, "knn_balanced_accuracy": 0.5}
