@@ -7,6 +7,7 @@ import math
 import pathlib
 import pickle
 import resource
+import signal
 
 import numpy as np
 import pytest
@@ -91,6 +92,47 @@ def test_ctrl_c_while_a_row_is_written_loses_nothing(tmp_path, monkeypatch):
 
 class Killed(BaseException):
     """Not caught by anything, as SIGKILL."""
+
+
+@contextlib.contextmanager
+def handled(number):
+    """The signal raises a KeyboardInterrupt in the block, and at its end still would."""
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_a_row_is_written_waits_for_its_end(
+    tmp_path, monkeypatch, capsys, number
+):
+    class Interrupted(tff.program.TensorBoardReleaseManager):
+        async def release(self, value, key):
+            if key == 2:
+                signal.raise_signal(number)
+            await super().release(value, key)
+
+    monkeypatch.setattr(tff.program, "TensorBoardReleaseManager", Interrupted)
+    with handled(number), pytest.raises(KeyboardInterrupt):
+        loop(tmp_path).run(Counting(), seed=5)
+    assert "stopped after round 2 of 7" in capsys.readouterr().out
+    assert [row["round"] for row in rows(tmp_path)] == ["1", "2"]
+    assert (tmp_path / "checkpoints" / "round_2.npz").is_file()
+
+
+def test_a_second_interrupt_is_not_put_off(tmp_path, monkeypatch):
+    class Stuck(tff.program.TensorBoardReleaseManager):
+        async def release(self, value, key):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            raise AssertionError("not interrupted")
+
+    monkeypatch.setattr(tff.program, "TensorBoardReleaseManager", Stuck)
+    with handled(signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        loop(tmp_path).run(Counting(), seed=5)
 
 
 def test_rows_after_the_last_checkpoint_are_taken_back(tmp_path):

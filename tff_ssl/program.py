@@ -8,7 +8,9 @@ import logging
 import math
 import os
 import pathlib
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,6 +26,7 @@ from tff_ssl.packing import pack, unpack
 from tff_ssl.simulation import Simulation
 
 _LOG = logging.getLogger(__name__)
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Where scripts make them one.
 _LINE_SECONDS = 10.0  # Between two lines of progress where there is no terminal.
 
 
@@ -58,7 +61,9 @@ class Program:
             or a file cannot be written (a full disk); the checkpoints are then as they were.
           KeyboardInterrupt: After a checkpoint, if the user stops the run.
         """
-        state, done = self._restore(simulation.initialize(seed))
+        initial = simulation.initialize(seed)
+        with _interrupts_put_off():
+            state, done = self._restore(initial)
         with _writing(self.output_dir, done):
             self._clean_up()
             trim_metrics(self._metrics_path, done)
@@ -71,20 +76,22 @@ class Program:
         try:
             while done < self.rounds:
                 following, metrics = self._round(simulation, state, done)
-                with _writing(self.output_dir, saved):
-                    for manager in releases:
-                        asyncio.run(manager.release(metrics, done + 1))
-                # Only now: a checkpoint of a round without its row could not be gone on from.
-                state, done = following, done + 1
-                progress.show(done, metrics)
-                if self._is_saved(done):
-                    self._save(simulation, state, done, saved)
-                    saved = done
+                with _interrupts_put_off():
+                    with _writing(self.output_dir, saved):
+                        for manager in releases:
+                            asyncio.run(manager.release(metrics, done + 1))
+                    # Only now: a checkpoint of a round without its row could not be gone on from.
+                    state, done = following, done + 1
+                    progress.show(done, metrics)
+                    if self._is_saved(done):
+                        self._save(simulation, state, done, saved)
+                        saved = done
         except KeyboardInterrupt:
-            # The row of a round that was stopped before it counted.
-            trim_metrics(self._metrics_path, done)
-            if done > saved:
-                self._save(simulation, state, done, saved)
+            with _interrupts_put_off():
+                # The row of a round that was stopped before it counted.
+                trim_metrics(self._metrics_path, done)
+                if done > saved:
+                    self._save(simulation, state, done, saved)
             kept = "the checkpoint is saved" if done else "there is nothing to save yet"
             progress.note(f"stopped after round {done} of {self.rounds}; {kept}")
             raise
@@ -166,6 +173,35 @@ def _diverged(what: str) -> TrainingError:
         f"{what}: training diverged; a smaller learning rate may help (of --hparam; the "
         "checkpoints are of earlier rounds)"
     )
+
+
+@contextlib.contextmanager
+def _interrupts_put_off() -> Iterator[None]:
+    """Puts an interrupt off to the end of the block, which is short; a second one is not put off.
+
+    An event loop of asyncio that is interrupted while it opens or closes can raise another error in
+    the interrupt's place, and nothing would be saved.
+    """
+    came: list[int] = []
+
+    def put_off(number: int, frame: Any) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    numbers: list[int] = []
+    if threading.current_thread() is threading.main_thread():
+        raising = signal.default_int_handler
+        numbers = [n for n in _INTERRUPTS if signal.getsignal(n) is raising]
+    try:
+        for number in numbers:
+            signal.signal(number, put_off)
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -185,7 +185,7 @@ def test_a_stopped_run_saves_a_checkpoint_and_says_so(tmp_path, signal_number):
     assert eventually(lambda: (folder / "metrics.csv").exists() and len(rows(folder)) >= 2)
     process.send_signal(signal_number)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert "Traceback" not in err
     done = len(rows(folder))
     assert f"stopped after round {done} of 500" in out
