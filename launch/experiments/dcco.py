@@ -301,7 +301,7 @@ def table2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     tables = []
     for labels in _T2_LABELS[scale]:
         for metric in ("accuracy", "balanced_accuracy"):
-            published: dict[str, tuple] = _T2_PUBLISHED[labels] | {CCO: ("failed",) * 3}
+            published: dict[str, tuple] = {CCO: ("failed",) * 3} | _T2_PUBLISHED[labels]
             tables.append(
                 Table(
                     f"Full fine-tuning, {labels} labelled cases, {metric.replace('_', ' ')}",
