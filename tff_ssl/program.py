@@ -189,17 +189,17 @@ def _interrupts_put_off() -> Iterator[None]:
             raise KeyboardInterrupt
         came.append(number)
 
-    numbers: list[int] = []
-    if threading.current_thread() is threading.main_thread():
-        raising = signal.default_int_handler
-        numbers = [n for n in _INTERRUPTS if signal.getsignal(n) is raising]
+    raising = signal.default_int_handler
+    # Only the main thread may set handlers.
+    ours = threading.current_thread() is threading.main_thread()
+    numbers = [n for n in _INTERRUPTS if ours and signal.getsignal(n) is raising]
     try:
         for number in numbers:
             signal.signal(number, put_off)
         yield
     finally:
         for number in numbers:
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, raising)
     if came:
         raise KeyboardInterrupt
 

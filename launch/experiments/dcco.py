@@ -256,7 +256,8 @@ _T2_PROBES = {
     "Nearest neighbours, all labels, balanced accuracy": Selector("knn", None, "balanced_accuracy"),
 }
 _T2_CPU_NOTES = (
-    "The tables of frozen encoders, linear probe and nearest neighbours, are not the paper's.",
+    "The tables of frozen encoders, linear probe and nearest neighbours, are not the paper's. They "
+    "were added after most of seed 0 had been seen, whose fine-tuned encoders hardly differed.",
 )
 # The paper's initial learning rates of LARS, by clients per round (Appendix B).
 _T2_RATES = {DCCO: (0.15, 0.9, 1.8), CONTRASTIVE: (0.15, 0.3, 0.6)}
@@ -273,7 +274,7 @@ def table2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         "--labels=" + ",".join(map(str, _T2_LABELS[scale])), "--label_draws=1", "--baselines=",
         f"--finetune_steps={_T2_STEPS[scale]}", *_T2_FINETUNING[scale],
     )  # fmt: skip
-    evaluations: tuple[tuple[str, ...], ...] = (("--protocol=finetune", *training),)
+    finetuning = ("--protocol=finetune", *training)
     frozen = _T2_FROZEN if scale == "cpu" else ()
     columns = tuple(f"{n} clients a round" for n in _T2_CLIENTS[scale])
     cells, rows = [], {}
@@ -290,12 +291,12 @@ def table2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             if scale == "paper":
                 flags.append(f"--hparam=server_learning_rate={rate}")
             probes = tuple((*probe, "--baselines=") for probe in frozen)
-            cells.append(Cell(names[-1], "pretrain", tuple(flags), (*evaluations, *probes)))
+            cells.append(Cell(names[-1], "pretrain", tuple(flags), (finetuning, *probes)))
         rows[row] = tuple(names)
     preset = f"--flagfile=launch/presets/dcco_table2_{scale}_centralized.flags"
     # Training from scratch does not depend on the run: its network and data are this run's.
     scratch = ("--protocol=scratch", *training)
-    evaluations = (*evaluations, scratch, *frozen)
+    evaluations = (finetuning, scratch, *frozen)
     cells.append(Cell("centralized", "centralized", (preset, *length), evaluations))
     rows[CENTRALIZED] = ("centralized",)
     tables = []
@@ -312,13 +313,14 @@ def table2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
                     {SCRATCH: Selector("scratch", labels, metric)},
                 )
             )
-    untrained = rows | {UNTRAINED: ("centralized",), PIXELS: ("centralized",)}
-    for title, probe in _T2_PROBES.items() if frozen else ():
-        baselines = {
-            UNTRAINED: probe._replace(baseline="random_encoder"),
-            PIXELS: probe._replace(baseline="raw_pixels"),
-        }
-        tables.append(Table(title, probe, columns, untrained, {}, baselines))
+    if frozen:
+        rows |= {UNTRAINED: ("centralized",), PIXELS: ("centralized",)}
+        for title, probe in _T2_PROBES.items():
+            baselines = {
+                UNTRAINED: probe._replace(baseline="random_encoder"),
+                PIXELS: probe._replace(baseline="raw_pixels"),
+            }
+            tables.append(Table(title, probe, columns, rows, {}, baselines))
     return Experiment(
         "dcco_table2",
         f"DCCO, Table 2, on cases of images at {scale} scale",
@@ -348,16 +350,13 @@ def _table2_claims(table: Table) -> list[Claim]:
         ("Centralized CCO is at least as good as DCCO (within 1 point)",
          lambda v: all(v(CENTRALIZED, c) >= v(DCCO, c) - 0.01 for c in table.columns)),
         ("DCCO gains from a larger cohort", lambda v: v(DCCO, last) > v(DCCO, first)),
+        ("Contrastive + FedAvg is above CCO + FedAvg at every cohort size",
+         lambda v: all(v(CONTRASTIVE, c) > v(CCO, c) for c in table.columns)),
     ]  # fmt: skip
     if SCRATCH in table.rows:
         claims.append(
             ("DCCO is above supervised training from scratch",
              lambda v: all(v(DCCO, c) > v(SCRATCH, c) for c in table.columns))
-        )  # fmt: skip
-    else:
-        claims.append(
-            ("Contrastive + FedAvg is above CCO + FedAvg at every cohort size",
-             lambda v: all(v(CONTRASTIVE, c) > v(CCO, c) for c in table.columns))
         )  # fmt: skip
     return [Claim(text, table.title, holds) for text, holds in claims]
 
