@@ -5,6 +5,7 @@ from collections.abc import Callable
 from launch.experiments import (
     dcco,
     dcco_extensions,
+    dcco_table2,
     dec_ssl,
     denav,
     fedu,
@@ -18,6 +19,7 @@ Build = Callable[[str, str | None, int | None], Experiment]
 # Name -> (build(scale, dataset or None, rounds or None), what it is about).
 EXPERIMENTS: dict[str, tuple[Build, str]] = {
     **dcco.EXPERIMENTS,
+    **dcco_table2.EXPERIMENTS,
     **dcco_extensions.EXPERIMENTS,
     **fedu.EXPERIMENTS,
     **dec_ssl.EXPERIMENTS,

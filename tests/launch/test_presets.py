@@ -5,7 +5,7 @@ import math
 import pytest
 from absl import flags
 
-from launch.experiments import catalog, dcco, production
+from launch.experiments import catalog, dcco, dcco_table2, production
 from launch.reproduction import effective_flags
 from tff_ssl.reporting.experiment import check
 from tff_ssl.reporting.measured import Value
@@ -207,7 +207,7 @@ def test_cifar10_has_a_larger_encoder_and_more_rounds_at_the_cpus_scale():
 def test_the_papers_finetuning_and_clients_too_small():
     cells = {cell.name: cell for cell in dcco.table1("paper", None, None).cells}
     assert "contrastive_fedavg_noniid_1" not in cells
-    derm = {cell.name: cell for cell in dcco.table2("paper", None, None).cells}
+    derm = {cell.name: cell for cell in dcco_table2.table2("paper", None, None).cells}
     for evaluation in derm["centralized"].evaluations:  # Fine-tuning, and training from scratch.
         found = effective_flags(evaluation)
         assert (found["finetune_batch_size"], found["image_size"]) == ("128", "448")
