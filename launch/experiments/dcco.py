@@ -46,10 +46,9 @@ _LINEAR_500 = {
 
 
 class _Method(NamedTuple):
-    """A row's algorithm: name for folders, preset, smallest client it is run on."""
+    """A row's algorithm: its name in folders and presets, the smallest client it is run on."""
 
     name: str
-    preset: str
     least: int
 
 
@@ -64,9 +63,9 @@ _CPU_NOTES = (
     "these networks.",
 )
 METHODS = {
-    CCO: _Method("cco_fedavg", "cco_fedavg", 2),
-    CONTRASTIVE: _Method("contrastive_fedavg", "contrastive_fedavg", 2),
-    DCCO: _Method("dcco", "dcco", 1),
+    CCO: _Method("cco_fedavg", 2),
+    CONTRASTIVE: _Method("contrastive_fedavg", 2),
+    DCCO: _Method("dcco", 1),
 }
 
 
@@ -100,7 +99,7 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
                     continue
                 names.append(f"{folder}_{split.lower().replace('-', '')}_{n}")
                 flags = (
-                    f"--flagfile=launch/presets/dcco_table1_{scale}_{method.preset}.flags",
+                    f"--flagfile=launch/presets/dcco_table1_{scale}_{method.name}.flags",
                     *data,
                     f"--alpha={_ALPHA[split]}",
                     f"--samples_per_client={n}",
@@ -142,11 +141,7 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
                 PIXELS: ("centralized",),
             },
             {row: _published(published[row], columns) for row in published},
-            {
-                SCRATCH: Selector("supervised"),
-                UNTRAINED: selector._replace(baseline="random_encoder"),
-                PIXELS: selector._replace(baseline="raw_pixels"),
-            },
+            {SCRATCH: Selector("supervised"), **without_pretraining(selector)},
         )
 
     tables = [
@@ -177,6 +172,14 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             for n in (4, 16)
         },
     )
+
+
+def without_pretraining(selector: Selector) -> dict[str, Selector]:
+    """Where the rows of the untrained encoder and of raw pixels find what `selector` picks."""
+    return {
+        UNTRAINED: selector._replace(baseline="random_encoder"),
+        PIXELS: selector._replace(baseline="raw_pixels"),
+    }
 
 
 def _published(figures, columns):

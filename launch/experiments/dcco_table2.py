@@ -9,6 +9,7 @@ from launch.experiments.dcco import (
     PIXELS,
     SCRATCH,
     UNTRAINED,
+    without_pretraining,
 )
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
@@ -43,8 +44,9 @@ _CPU_NOTES = (
     "The tables of frozen encoders, linear probe and nearest neighbours, are not the paper's. They "
     "were added after most of seed 0 had been seen, whose fine-tuned encoders hardly differed.",
 )
-# The paper's initial learning rates of LARS, by clients per round (Appendix B).
-_RATES = {DCCO: (0.15, 0.9, 1.8), CONTRASTIVE: (0.15, 0.3, 0.6)}
+# The paper's initial learning rates of LARS, by clients per round (Appendix B); CCO + FedAvg, for
+# which it has none, takes DCCO's.
+_RATES = {DCCO: (0.15, 0.9, 1.8), CONTRASTIVE: (0.15, 0.3, 0.6), CCO: (0.15, 0.9, 1.8)}
 
 
 def table2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
@@ -60,22 +62,20 @@ def table2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     )  # fmt: skip
     finetuning = ("--protocol=finetune", *training)
     frozen = _FROZEN if scale == "cpu" else ()
+    probes = tuple((*probe, "--baselines=") for probe in frozen)
     columns = tuple(f"{n} clients a round" for n in _CLIENTS)
     cells, rows = [], {}
     for row in (CCO, CONTRASTIVE, DCCO):
         method, names = METHODS[row], []
-        for i, clients in enumerate(_CLIENTS):
+        for clients, rate in zip(_CLIENTS, _RATES[row], strict=True):
             names.append(f"{method.name}_{clients}")
-            rate = _RATES.get(row, _RATES[DCCO])[i]
-            flags = [
-                f"--flagfile=launch/presets/dcco_table2_{scale}_{method.preset}.flags",
+            flags = (
+                f"--flagfile=launch/presets/dcco_table2_{scale}_{method.name}.flags",
                 f"--clients_per_round={clients}",
                 *length,
-            ]
-            if scale == "paper":
-                flags.append(f"--hparam=server_learning_rate={rate}")
-            probes = tuple((*probe, "--baselines=") for probe in frozen)
-            cells.append(Cell(names[-1], "pretrain", tuple(flags), (finetuning, *probes)))
+                *((f"--hparam=server_learning_rate={rate}",) if scale == "paper" else ()),
+            )
+            cells.append(Cell(names[-1], "pretrain", flags, (finetuning, *probes)))
         rows[row] = tuple(names)
     preset = f"--flagfile=launch/presets/dcco_table2_{scale}_centralized.flags"
     # Training from scratch does not depend on the run: its network and data are this run's.
@@ -100,11 +100,7 @@ def table2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     if frozen:
         rows |= {UNTRAINED: ("centralized",), PIXELS: ("centralized",)}
         for title, probe in _PROBES.items():
-            baselines = {
-                UNTRAINED: probe._replace(baseline="random_encoder"),
-                PIXELS: probe._replace(baseline="raw_pixels"),
-            }
-            tables.append(Table(title, probe, columns, rows, {}, baselines))
+            tables.append(Table(title, probe, columns, rows, {}, without_pretraining(probe)))
     return Experiment(
         "dcco_table2",
         f"DCCO, Table 2, on cases of images at {scale} scale",
