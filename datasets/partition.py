@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from datasets import dealing, dirichlet_draws
-from datasets.dealing import Indices, Labels, Partition
+from datasets import allocation, dirichlet_draws
+from datasets.allocation import Indices, Labels, Partition
 from datasets.errors import DatasetError
 from datasets.image_dataset import Split
 
@@ -44,8 +44,8 @@ def iid(
       DatasetError: Neither is given, one is below 1, or there are not enough examples.
     """
     chance = rng if random_sizes else None
-    sizes = dealing.client_sizes(len(labels), num_clients, samples_per_client, chance)
-    return dealing.cut(rng.permutation(len(labels)), sizes)
+    sizes = allocation.client_sizes(len(labels), num_clients, samples_per_client, chance)
+    return allocation.cut(rng.permutation(len(labels)), sizes)
 
 
 def dirichlet(
@@ -86,20 +86,20 @@ def dirichlet(
     _check_alpha(alpha)
     if math.isinf(alpha):
         return iid(labels, rng, num_clients, samples_per_client, random_sizes)
-    classes, members = dealing.by_label(labels, rng, "dirichlet")
+    classes, members = allocation.by_label(labels, rng, "dirichlet")
     if alpha == 0:
         if random_sizes:
             raise DatasetError("random_sizes needs alpha above 0")
         return _one_class_each(members, rng, num_clients, samples_per_client)
     chance = rng if random_sizes else None
-    sizes = dealing.client_sizes(len(labels), num_clients, samples_per_client, chance)
+    sizes = allocation.client_sizes(len(labels), num_clients, samples_per_client, chance)
     counts = np.array([len(indices) for indices in members])
     drawn = np.concatenate(list(dirichlet_draws.draw_classes(rng, counts, alpha, sizes)))
     chosen = np.empty(len(drawn), np.int64)
     for i in range(len(classes)):
         places = np.flatnonzero(drawn == i)
         chosen[places] = members[i][: len(places)]
-    return dealing.cut(chosen, sizes)
+    return allocation.cut(chosen, sizes)
 
 
 def dirichlet_per_class(
@@ -135,13 +135,13 @@ def dirichlet_per_class(
       DatasetError: alpha < 0 or NaN, num_clients below 1 or above n, no labels.
     """
     _check_alpha(alpha)
-    dealing.client_sizes(len(labels), num_clients, None)
-    _, members = dealing.by_label(labels, rng, "dirichlet_per_class")
+    allocation.client_sizes(len(labels), num_clients, None)
+    _, members = allocation.by_label(labels, rng, "dirichlet_per_class")
     sizes = np.array([len(indices) for indices in members], np.int64)
     shares = dirichlet_draws.deal_classes(rng, sizes, alpha, num_clients, balance_sizes)
     owners = np.concatenate([np.repeat(np.arange(num_clients), row) for row in shares])
     order = np.concatenate(members)[np.argsort(owners, kind="stable")]
-    return dealing.cut(order, shares.sum(axis=0))
+    return allocation.cut(order, shares.sum(axis=0))
 
 
 def by_class(
@@ -163,9 +163,9 @@ def by_class(
       DatasetError: More classes per client than there are, classes that no client would hold,
         a class with fewer examples than clients that hold it, no labels.
     """
-    dealing.at_least_one("num_clients", num_clients)
-    dealing.at_least_one("classes_per_client", classes_per_client)
-    classes, members = dealing.by_label(labels, rng, "by_class")
+    allocation.at_least_one("num_clients", num_clients)
+    allocation.at_least_one("classes_per_client", classes_per_client)
+    classes, members = allocation.by_label(labels, rng, "by_class")
     if classes_per_client > len(classes):
         raise DatasetError(
             f"classes_per_client must be at most {len(classes)}, the number of classes, "
@@ -219,11 +219,11 @@ def skew(labels: Labels, rng: np.random.Generator, num_clients: int, beta: float
     """
     if not 0 <= beta <= 1:
         raise DatasetError(f"beta must be from 0 (exclusive classes) to 1 (IID), not {beta}")
-    dealing.client_sizes(len(labels), num_clients, None)
-    _, members = dealing.by_label(labels, rng, "skew")
+    allocation.client_sizes(len(labels), num_clients, None)
+    _, members = allocation.by_label(labels, rng, "skew")
     shared = [indices[: round(beta * len(indices))] for indices in members]
     exclusive = [indices[len(even) :] for indices, even in zip(members, shared, strict=True)]
-    clients = [[part] for part in dealing.share_out(exclusive, num_clients, rng)]
+    clients = [[part] for part in allocation.share_out(exclusive, num_clients, rng)]
     remainders = []
     for indices in shared:
         even = len(indices) // num_clients
@@ -236,7 +236,7 @@ def skew(labels: Labels, rng: np.random.Generator, num_clients: int, beta: float
     order = np.lexsort((rng.random(num_clients), np.array(sizes)))
     for place, share in enumerate(np.array_split(rest, num_clients)):
         clients[order[place]].append(share)
-    return dealing.not_empty([np.concatenate(parts) for parts in clients])
+    return allocation.not_empty([np.concatenate(parts) for parts in clients])
 
 
 def per_case(case_ids: npt.NDArray[np.object_]) -> Partition:
@@ -433,7 +433,7 @@ def _one_class_each(
     samples_per_client: int | None,
 ) -> Partition:
     """The limit alpha = 0 of `dirichlet`: each client holds one class."""
-    dealing.client_sizes(sum(map(len, members)), num_clients, samples_per_client)
+    allocation.client_sizes(sum(map(len, members)), num_clients, samples_per_client)
     if samples_per_client is None:
         assert num_clients is not None
         if num_clients < len(members):
@@ -441,7 +441,7 @@ def _one_class_each(
                 f"num_clients must be at least {len(members)}, the number of classes, at alpha=0 "
                 f"without samples_per_client, not {num_clients}"
             )
-        return dealing.share_out(members, num_clients, rng)
+        return allocation.share_out(members, num_clients, rng)
     full: Partition = []
     smaller: Partition = []
     for indices in members:
@@ -450,4 +450,4 @@ def _one_class_each(
         full.extend(chunks)
     clients = [full[i] for i in rng.permutation(len(full))]
     clients += [smaller[i] for i in rng.permutation(len(smaller))]
-    return clients[: dealing.checked_count(num_clients, len(clients), samples_per_client)]
+    return clients[: allocation.checked_count(num_clients, len(clients), samples_per_client)]

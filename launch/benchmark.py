@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-import launch.flags
-from launch import app, flower_process
+import launch.options.flags
+from launch.benchmarks import flower_process
+from launch.options import app
 
-launch.flags.define_common_flags()
+launch.options.flags.define_common_flags()
 flags.DEFINE_list("splits", ["512x1", "128x4", "32x16"], "CLIENTSxSAMPLES of the rounds measured.")
 flags.DEFINE_list(
     "parts",
@@ -36,7 +37,8 @@ flags.DEFINE_enum(
 flags.DEFINE_string(
     "peer_python",
     flower_process.PYTHON,
-    "Python interpreter of --peer, whose environment has launch/peers/flower_requirements.txt.",
+    "Python interpreter of --peer, whose environment has "
+    "launch/benchmarks/flower_side/flower_requirements.txt.",
 )
 flags.DEFINE_integer(
     "repetitions", 5, "Timed steps of each program, after one to warm up.", lower_bound=1
@@ -48,7 +50,7 @@ flags.DEFINE_integer(
     "Also run so many rounds of DCCO at the first split, and report memory and time over them.",
     lower_bound=0,
 )
-flags.adopt_module_key_flags(launch.flags)
+flags.adopt_module_key_flags(launch.options.flags)
 
 
 _PARTS = ("dcco", "fedavg", "local_steps", "memory", "hetero", "ray")
@@ -80,9 +82,10 @@ _LOCAL_WORK = (
 
 
 def main() -> None:
-    from launch import measure, measure_nodes, measure_peer, run_folder
-    from tff_ssl import ray_cluster
+    from launch.benchmarks import flower, processes, ray_nodes
+    from launch.outputs import run_folder
     from tff_ssl.errors import ConfigurationError
+    from tff_ssl.runtime import ray_cluster
 
     args = flags.FLAGS
     splits = [_parse_split(text) for text in args.splits]
@@ -96,7 +99,7 @@ def main() -> None:
         ray_cluster.check("local:2")
     if args.peer:
         flower_process.check(args.peer_python)
-    folder = measure.output_folder(args.output_dir)
+    folder = processes.output_folder(args.output_dir)
     print(
         f"small ResNet, 32x32x3, projector 3 x {args.projection}, views byol_no_blur; "
         f"{args.repetitions} repetitions, programs in turn",
@@ -120,9 +123,9 @@ def main() -> None:
         if "hetero" in parts:
             results["aggregation"] = _measure_aggregation(scratch, args)
         if "ray" in parts:
-            results["ray"] = measure_nodes.compare(args, scratch)
+            results["ray"] = ray_nodes.compare(args, scratch)
         if args.peer:
-            results["peer"] = measure_peer.compare(args, scratch)
+            results["peer"] = flower.compare(args, scratch)
     run_folder.write_json(folder / "benchmark.json", results)
     _print(results)
     print(f"\nwritten to {folder / 'benchmark.json'}")
@@ -139,7 +142,7 @@ def _parse_split(text: str) -> tuple[int, int]:
 
 def _measure_rounds(algorithm, objective, splits, scratch, args):
     """(the centralized step, rounds at each split), measured in turn."""
-    from launch import measure
+    from launch.benchmarks import processes
 
     step, rounds = None, []
     # A client's own loss needs two samples.
@@ -147,17 +150,17 @@ def _measure_rounds(algorithm, objective, splits, scratch, args):
     for size in sorted({clients * samples for clients, samples in splits}):
         same = [split for split in splits if split[0] * split[1] == size]
         programs = {
-            "centralized": measure.Child(
-                measure.centralized_step, size, _network(args), args.seed, objective
+            "centralized": processes.Child(
+                processes.centralized_step, size, _network(args), args.seed, objective
             )
         }
         for clients, samples in same:
-            programs[f"{clients}x{samples}"] = measure.Child(
-                measure.federated_round, algorithm, objective, {}, clients, samples,
+            programs[f"{clients}x{samples}"] = processes.Child(
+                processes.federated_round, algorithm, objective, {}, clients, samples,
                 _network(args), args.seed, scratch,
             )  # fmt: skip
         try:
-            seconds = measure.in_turn(programs, args.repetitions)
+            seconds = processes.in_turn(programs, args.repetitions)
             peaks = {name: child.peak_rss_mb() for name, child in programs.items()}
             step = step or {
                 "samples": size,
@@ -179,7 +182,7 @@ def _measure_rounds(algorithm, objective, splits, scratch, args):
                     }
                 )
                 if args.steady_rounds and algorithm == "dcco" and len(rounds) == 1:
-                    rounds[0]["steady"] = measure.steady(programs[name], args.steady_rounds)
+                    rounds[0]["steady"] = processes.steady(programs[name], args.steady_rounds)
         finally:
             for child in programs.values():
                 child.close()
@@ -188,7 +191,7 @@ def _measure_rounds(algorithm, objective, splits, scratch, args):
 
 def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> dict[str, Any]:
     """A round of several local steps against the same steps in a plain loop."""
-    from launch import measure
+    from launch.benchmarks import processes
 
     values = {
         "local_steps": work.steps,
@@ -197,19 +200,19 @@ def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> di
     }
     network = _network(args)
     if work.part == "memory":
-        network = measure.Network("resnet18", (512, 256), (512, 256))
+        network = processes.Network("resnet18", (512, 256), (512, 256))
     programs = {
-        "plain": measure.Child(
-            measure.plain_local_steps, work.objective, work.clients, work.samples, work.steps,
+        "plain": processes.Child(
+            processes.plain_local_steps, work.objective, work.clients, work.samples, work.steps,
             work.batch_size, network, args.seed,
         ),
-        "round": measure.Child(
-            measure.federated_round, work.algorithm, work.objective, values, work.clients,
+        "round": processes.Child(
+            processes.federated_round, work.algorithm, work.objective, values, work.clients,
             work.samples, network, args.seed, scratch,
         ),
     }  # fmt: skip
     try:
-        seconds = measure.in_turn(programs, args.repetitions)
+        seconds = processes.in_turn(programs, args.repetitions)
     finally:
         for child in programs.values():
             child.close()
@@ -228,13 +231,13 @@ def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> di
 
 def _measure_aggregation(scratch: str, args: flags.FlagValues) -> dict[str, Any]:
     """Hetero-SSFL's aggregation: time, and memory beside what the processes hold anyway."""
-    from launch import measure
+    from launch.benchmarks import processes
 
     clients, rad_size, width = _AGGREGATION
-    child = measure.Child(measure.hetero_aggregation, clients, rad_size, width, scratch)
+    child = processes.Child(processes.hetero_aggregation, clients, rad_size, width, scratch)
     try:
         before = child.rss_mb()
-        seconds = measure.in_turn({"aggregation": child}, args.repetitions)["aggregation"]
+        seconds = processes.in_turn({"aggregation": child}, args.repetitions)["aggregation"]
         peak = child.peak_rss_mb()
     finally:
         child.close()
@@ -250,9 +253,9 @@ def _measure_aggregation(scratch: str, args: flags.FlagValues) -> dict[str, Any]
 
 
 def _network(args: flags.FlagValues):
-    from launch import measure
+    from launch.benchmarks import processes
 
-    return measure.Network("small", (args.projection,) * 3)
+    return processes.Network("small", (args.projection,) * 3)
 
 
 def _ratio(seconds: list[float], baseline: list[float]) -> float:
@@ -261,7 +264,7 @@ def _ratio(seconds: list[float], baseline: list[float]) -> float:
 
 
 def _print(results: dict[str, Any]) -> None:
-    from launch import measure_peer
+    from launch.benchmarks import flower
 
     if results["rounds"]:
         step = results["centralized"]
@@ -291,7 +294,7 @@ def _print(results: dict[str, Any]) -> None:
     for row in results.get("ray", []):
         print(f"{row['name']:36}{row['seconds']:10.2f}{row['ratio']:8.2f}")
     if "peer" in results:
-        print(measure_peer.describe(results["peer"]))
+        print(flower.describe(results["peer"]))
 
 
 if __name__ == "__main__":

@@ -6,14 +6,14 @@ that the two can be compared step by step.
 
 from absl import flags
 
-import launch.flags
-from launch import app
+import launch.options.flags
+from launch.options import app
 
-launch.flags.define_common_flags()
-launch.flags.define_data_flags()
-launch.flags.define_model_flags()
-launch.flags.define_training_flags(rounds=400, what="steps")
-launch.flags.define_probe_flags()
+launch.options.flags.define_common_flags()
+launch.options.flags.define_data_flags()
+launch.options.flags.define_model_flags()
+launch.options.flags.define_training_flags(rounds=400, what="steps")
+launch.options.flags.define_probe_flags()
 flags.DEFINE_string("objective", "cco", "The loss; --list shows them.")
 flags.DEFINE_integer("batch_size", 128, "Examples of a step (--batches=shuffled).", lower_bound=2)
 flags.DEFINE_enum(
@@ -35,7 +35,7 @@ flags.DEFINE_integer(
     "classes by their sizes. Default: all that have a label.",
     lower_bound=1,
 )
-flags.adopt_module_key_flags(launch.flags)
+flags.adopt_module_key_flags(launch.options.flags)
 
 
 def main() -> None:
@@ -49,8 +49,8 @@ def main() -> None:
 def _list() -> None:
     import dataclasses
 
-    from tff_ssl import centralized
-    from tff_ssl.objectives import OBJECTIVES
+    from tff_ssl.objectives.registry import OBJECTIVES
+    from tff_ssl.simulation import centralized
 
     for name, objective in OBJECTIVES.items():
         print(f"objective {name}  {objective.summary}")
@@ -61,9 +61,12 @@ def _list() -> None:
 def _train(args: flags.FlagValues) -> None:
     import numpy as np
 
-    from launch import data, probing, run_folder, training
-    from tff_ssl import centralized, cohort, hyperparameters
+    from launch.options import data, hyperparameters
+    from launch.outputs import run_folder
+    from launch.probes import probing
+    from launch.runs import training
     from tff_ssl.errors import ConfigurationError
+    from tff_ssl.simulation import centralized, cohort
 
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, args.hparam)
     dataset = data.load_dataset(args)
@@ -131,7 +134,7 @@ def _training_images(dataset, args: flags.FlagValues):
 
     from tff_ssl.errors import ConfigurationError
     from tff_ssl.evaluation import labels
-    from tff_ssl.objectives import OBJECTIVES
+    from tff_ssl.objectives.registry import OBJECTIVES
 
     if args.objective not in OBJECTIVES:
         raise ConfigurationError(

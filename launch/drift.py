@@ -12,12 +12,12 @@ from typing import Any
 
 from absl import flags
 
-import launch.flags
-from launch import app
+import launch.options.flags
+from launch.options import app
 
-launch.flags.define_common_flags()
-launch.flags.define_data_flags()
-launch.flags.define_model_flags()
+launch.options.flags.define_common_flags()
+launch.options.flags.define_data_flags()
+launch.options.flags.define_model_flags()
 flags.DEFINE_list("local_steps", ["1", "2", "4", "8"], "Numbers of local steps.")
 flags.DEFINE_list("batch_sizes", ["0"], "Examples of a local step; 0 for all of a client.")
 flags.DEFINE_list("learning_rates", ["0.001", "0.01"], "Learning rates of the clients.")
@@ -25,12 +25,13 @@ flags.DEFINE_integer("clients_per_round", 32, "Clients in the cohort.", lower_bo
 flags.DEFINE_integer("rounds", 0, "Steps of training before the measurement.", lower_bound=0)
 flags.DEFINE_string("objective", "cco", "cco or vicreg.")
 flags.DEFINE_multi_string("hparam", [], "name=value, a hyperparameter of dcco; repeatable.")
-flags.adopt_module_key_flags(launch.flags)
+flags.adopt_module_key_flags(launch.options.flags)
 
 
 def main() -> None:
-    from launch import data, run_folder
-    from tff_ssl import execution
+    from launch.options import data
+    from launch.outputs import run_folder
+    from tff_ssl.runtime import local_worker
 
     args = flags.FLAGS
     settings = [
@@ -47,7 +48,7 @@ def main() -> None:
     )
     print(f"{'rate':>8}{'batch':>7}{'steps':>7}{'distance':>11}{'cosine':>9}")
     rows = []
-    with execution.local_worker():
+    with local_worker.start():
         for setting, drift in _measure(settings, args):
             size = setting["batch_size"] or "all"
             print(
@@ -80,25 +81,27 @@ def _measure(settings, args: flags.FlagValues):
     import numpy as np
     import tensorflow_federated as tff
 
-    from datasets import federated
-    from launch import data
-    from tff_ssl import centralized, cohort, hyperparameters, objectives
-    from tff_ssl.algorithms import dcco, dcco_drift
-    from tff_ssl.algorithms.task import Task
+    from datasets import client_store
+    from launch.options import data, hyperparameters
+    from tff_ssl.algorithms.dcco import two_stage
+    from tff_ssl.analysis.drift import measure
     from tff_ssl.errors import ConfigurationError
+    from tff_ssl.objectives import registry
+    from tff_ssl.simulation import centralized, cohort
+    from tff_ssl.templates.task import Task
 
     dataset = data.load_dataset(args)
     clients = data.partition_dataset(dataset, args)
     train = data.client_images(dataset.train, clients, args)
     model = data.build_model(dataset, args, args.objective)
     two_views = data.two_views(dataset, args, args.objective)
-    element = federated.element_spec(train.images.shape[1:])
+    element = client_store.element_spec(train.images.shape[1:])
     task = Task(
         model, two_views, tff.types.tensorflow_to_type(element), 1, args.objective, args.seed
     )
     values = [
         hyperparameters.parse(
-            dcco.DCCOHyperparameters,
+            two_stage.DCCOHyperparameters,
             [
                 *args.hparam,
                 f"local_steps={setting['local_steps']}",
@@ -109,7 +112,7 @@ def _measure(settings, args: flags.FlagValues):
         for setting in settings
     ]
     try:
-        dcco.check_task(task)
+        two_stage.check_task(task)
     except ValueError as error:
         raise ConfigurationError(f"--objective, --norm or --projector: {error}") from error
     chosen = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)(0)
@@ -125,7 +128,7 @@ def _measure(settings, args: flags.FlagValues):
     # Of the objective's own hyperparameters.
     shared = {
         field.name: getattr(values[0], field.name)
-        for field in dataclasses.fields(objectives.ObjectiveHyperparameters)
+        for field in dataclasses.fields(registry.ObjectiveHyperparameters)
     }
     training = centralized.Centralized(
         args.objective,
@@ -141,7 +144,7 @@ def _measure(settings, args: flags.FlagValues):
     for step in range(args.rounds):
         state, _ = training.run_round(state, step)
     for setting, value in zip(settings, values, strict=True):
-        yield setting, dcco_drift.measure(task, state.weights.trainable, examples, value)
+        yield setting, measure(task, state.weights.trainable, examples, value)
 
 
 if __name__ == "__main__":

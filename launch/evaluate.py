@@ -15,13 +15,13 @@ from typing import Any
 
 from absl import flags
 
-import launch.flags
-from launch import app
+import launch.options.flags
+from launch.options import app
 
-launch.flags.define_common_flags()
-launch.flags.define_data_flags()
-launch.flags.define_model_flags()
-launch.flags.define_probe_flags()
+launch.options.flags.define_common_flags()
+launch.options.flags.define_data_flags()
+launch.options.flags.define_model_flags()
+launch.options.flags.define_probe_flags()
 flags.DEFINE_string("run", None, "Folder of a pretraining run, or of a SavedModel encoder.")
 flags.DEFINE_enum(
     "protocol",
@@ -57,7 +57,7 @@ flags.DEFINE_integer(
     "stacking the pretrained blocks (DeNAV). Default: those that were pretrained.",
     lower_bound=1,
 )
-flags.adopt_module_key_flags(launch.flags)
+flags.adopt_module_key_flags(launch.options.flags)
 
 _TRAINING = ("finetune", "semi_supervised", "scratch")  # These train the encoder.
 _DRAWN = ("linear", "transfer", "finetune", "scratch")  # Their labels are so many, drawn.
@@ -94,7 +94,7 @@ def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> tuple[pathli
     Returns:
       The folder of the encoder, and the data set that it was trained on, where it is known.
     """
-    from launch import run_folder
+    from launch.outputs import run_folder
     from tff_ssl.errors import ConfigurationError
 
     settings = run_folder.read_flags(run_folder.run_of(folder))
@@ -115,12 +115,14 @@ def _evaluate(
     output: pathlib.Path,
     args: flags.FlagValues,
 ) -> None:
-    from launch import data, probing, run_folder
-    from tff_ssl import export
+    from launch.options import data
+    from launch.outputs import run_folder
+    from launch.probes import probing
+    from tff_ssl.deployment import saved_model
     from tff_ssl.evaluation import frozen
     from tff_ssl.models import resnet
 
-    encoder = export.load_encoder(encoder_folder)
+    encoder = saved_model.load_encoder(encoder_folder)
     if args.protocol == "transfer" and args.image_size is None:
         args.image_size = encoder.image_shape[0]
     dataset = data.load_dataset(args)
@@ -157,8 +159,9 @@ def _evaluate(
 def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
     import functools
 
-    from launch import data, finetuning, probing
-    from tff_ssl import export
+    from launch.options import data
+    from launch.probes import finetuning, probing
+    from tff_ssl.deployment import saved_model
     from tff_ssl.errors import ConfigurationError
     from tff_ssl.models import stacking
     from tff_ssl.models.dual_encoder import DualEncoder
@@ -179,7 +182,7 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
                 f"{not_it}, untrained: name that, or leave it out by --baselines=raw_pixels"
             )
     untrained = functools.partial(
-        export.encoder_function(model, data.view_size(dataset, args)), untrained_weights
+        saved_model.encoder_function(model, data.view_size(dataset, args)), untrained_weights
     )
     if args.protocol == "knn":
         return probing.knn_results(dataset, encoder, untrained, args)

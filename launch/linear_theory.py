@@ -17,7 +17,7 @@ from typing import Any
 
 from absl import flags
 
-from launch import app
+from launch.options import app
 
 flags.DEFINE_list("dimensions", ["64", "128", "256", "512", "1024"], "Dimensions d.")
 flags.DEFINE_integer("sources", 3, "Number K of data sources.", lower_bound=2)
@@ -62,7 +62,7 @@ _HEAD = """
 
 
 def main() -> None:
-    from launch import run_folder
+    from launch.outputs import run_folder
 
     args = flags.FLAGS
     dimensions, seeds = _numbers("dimensions", args, args.sources), _numbers("seeds", args, 0)
@@ -131,7 +131,7 @@ def _check(args: flags.FlagValues, dimensions: list[int]) -> None:
 
 
 def _counts(dimension: int, args: flags.FlagValues):
-    from tff_ssl.evaluation import linear_theory
+    from tff_ssl.analysis import linear_theory
 
     default = linear_theory.default_counts(args.sources, dimension)
     return linear_theory.SampleCounts(
@@ -150,8 +150,8 @@ def _measure(dimension: int, seeds: list[int], args: flags.FlagValues) -> dict[s
     """All draws of one dimension: each of them, and mean, min and max of each quantity."""
     import numpy as np
 
+    from tff_ssl.analysis import linear_theory
     from tff_ssl.errors import ConfigurationError
-    from tff_ssl.evaluation import linear_theory
 
     counts = _counts(dimension, args)
     results = []
@@ -241,7 +241,7 @@ def _draw(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
     """Three panels against d; lines are means over sources and draws, bands go from min to max."""
     from matplotlib.figure import Figure
 
-    from launch import picture
+    from launch.outputs import plots
 
     figure = Figure(figsize=(13, 4), layout="constrained")
     panels = figure.subplots(1, 3)
@@ -255,7 +255,7 @@ def _draw(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
         axes.minorticks_off()
         axes.set_xlabel("dimension $d$")
         axes.grid(alpha=0.3)
-    picture.save(figure, path)
+    plots.save(figure, path)
 
 
 def _draw_representability(axes, rows: list[dict[str, Any]]) -> None:

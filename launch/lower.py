@@ -15,16 +15,19 @@ from typing import Any
 
 from absl import flags
 
-import launch.flags
-from launch import app, pretrain
+import launch.options.flags
+from launch import pretrain
+from launch.options import app
 
-flags.adopt_module_key_flags(launch.flags)
+flags.adopt_module_key_flags(launch.options.flags)
 flags.adopt_module_key_flags(pretrain)
 
 
 def main() -> None:
-    from launch import aggregation, data, federated, run_folder, unlike_clients
-    from tff_ssl import lowering
+    from launch.options import aggregation, data, unlike_clients
+    from launch.outputs import run_folder
+    from launch.runs import federated
+    from tff_ssl.deployment import lowering
     from tff_ssl.errors import ConfigurationError
 
     args = flags.FLAGS
@@ -82,17 +85,18 @@ def main() -> None:
 
 def _summary(name: str, found, lowered) -> dict[str, Any]:
     """A round's row of `lowering.json`."""
-    from tff_ssl import communication, lowering
+    from tff_ssl.deployment import lowering
+    from tff_ssl.templates import message_sizes
 
-    sent = communication.messages(found.next)
-    down, up = communication.client_bytes(found.next)
+    sent = message_sizes.messages(found.next)
+    down, up = message_sizes.client_bytes(found.next)
     secure = [message.type_spec for message in sent if message.is_secure]
     return {
         "name": name,
         "summary": found.summary,
         "bytes_down_per_client": down,
         "bytes_up_per_client": up,
-        "bytes_securely_summed_per_client": communication.total_bytes(secure),
+        "bytes_securely_summed_per_client": message_sizes.total_bytes(secure),
         "converts": {form: form in lowered.forms for form in lowering.FORMS},
         "reasons": lowered.reasons,
     }
@@ -121,16 +125,17 @@ def _format(table: list[dict[str, Any]]) -> str:
 
 def _description(row: dict[str, Any], found, lowered) -> str:
     """A round's types, for people."""
-    from tff_ssl import communication, lowering
+    from tff_ssl.deployment import lowering
+    from tff_ssl.templates import message_sizes
 
     lines = [f"{row['name']}: {row['summary']}", "=" * 80]
     if found.initialize is not None:
         lines.append("initialize.pb: () -> the state that next.pb takes first")
     lines.append(f"next.pb: {found.next.type_signature.formatted_representation()}")
     lines.append("What passes between the server and each client:")
-    for message in communication.messages(found.next):
+    for message in message_sizes.messages(found.next):
         way = "down" if message.down else "up, securely summed" if message.is_secure else "up"
-        size = communication.type_bytes(message.type_spec)
+        size = message_sizes.type_bytes(message.type_spec)
         lines.append(
             f"  {way}, {message.operation}, {size:,} bytes: "
             f"{message.type_spec.compact_representation()}"

@@ -13,17 +13,18 @@ from typing import Any
 
 from absl import flags
 
-import launch.flags
-from launch import app
+import launch.options.flags
+from launch.options import app
 
-launch.flags.define_common_flags()
-launch.flags.define_data_flags()
-flags.adopt_module_key_flags(launch.flags)
+launch.options.flags.define_common_flags()
+launch.options.flags.define_data_flags()
+flags.adopt_module_key_flags(launch.options.flags)
 
 
 def main() -> None:
     from datasets import describe
-    from launch import data, run_folder
+    from launch.options import data
+    from launch.outputs import run_folder
 
     values = flags.FLAGS
     settings = _settings(values)
@@ -52,7 +53,8 @@ def main() -> None:
 def _settings(values: flags.FlagValues) -> dict[str, Any]:
     """What determines the partition; the flags that it does not use are left out."""
     from datasets import partition
-    from launch import data, run_folder
+    from launch.options import data
+    from launch.outputs import run_folder
 
     name = data.partition_name(values)
     used = partition.flags_of(name, values.cluster_partition)

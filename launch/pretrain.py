@@ -1,22 +1,22 @@
 """Pretrains an encoder with one algorithm on one partitioned data set, and probes it.
 
 With no flags: DCCO on scikit-learn's digits, in clients of four images of one class. On the digits,
-the flags of launch/presets/digits_dcco.flags hold unless given anew.
+the flags of launch/presets/digits/dcco.flags hold unless given anew.
 """
 
 from absl import flags
 
-import launch.flags
-from launch import app
+import launch.options.flags
+from launch.options import app
 
-launch.flags.define_common_flags()
-launch.flags.define_data_flags()
-launch.flags.define_model_flags()
-launch.flags.define_network_flags()
-launch.flags.define_training_flags(rounds=400, what="rounds")
-launch.flags.define_probe_flags()
-launch.flags.define_cohort_flags()
-launch.flags.define_aggregation_flags()
+launch.options.flags.define_common_flags()
+launch.options.flags.define_data_flags()
+launch.options.flags.define_model_flags()
+launch.options.flags.define_network_flags()
+launch.options.flags.define_training_flags(rounds=400, what="rounds")
+launch.options.flags.define_probe_flags()
+launch.options.flags.define_cohort_flags()
+launch.options.flags.define_aggregation_flags()
 flags.DEFINE_string("algorithm", "dcco", "The algorithm; --list shows them.")
 flags.DEFINE_string(
     "objective", None, "The clients' loss; --list shows them. Default: the algorithm's own."
@@ -73,7 +73,7 @@ flags.DEFINE_integer(
     "Clients with models of their own: also evaluate those of so many clients, the first ones.",
     lower_bound=0,
 )
-flags.adopt_module_key_flags(launch.flags)
+flags.adopt_module_key_flags(launch.options.flags)
 
 # Few clients with many images each, instead of many with few.
 _DIGITS_PRESETS = {
@@ -94,7 +94,7 @@ def main() -> None:
     if args.list:
         print_choices()
         return
-    from launch import federated
+    from launch.runs import federated
 
     federated.pretrain(args)
 
@@ -109,10 +109,11 @@ def print_choices() -> None:
     import dataclasses
 
     from datasets import catalog, partition
-    from tff_ssl import topology, views
     from tff_ssl.algorithms import registry
+    from tff_ssl.decentralized import topology
     from tff_ssl.models.dual_encoder import ENCODERS
-    from tff_ssl.objectives import OBJECTIVES
+    from tff_ssl.objectives.registry import OBJECTIVES
+    from tff_ssl.views import augmentation
 
     for name, algorithm in registry.ALGORITHMS.items():
         print(f"algorithm {name}  {algorithm.summary}")
@@ -128,7 +129,7 @@ def print_choices() -> None:
         print(f"topology {name}  {network.description}")
     for name in ENCODERS:
         print(f"encoder {name}")
-    for name in views.POLICIES:
+    for name in augmentation.POLICIES:
         print(f"views {name}")
 
 

@@ -11,8 +11,8 @@ import pathlib
 
 from absl import flags
 
-import launch.flags
-from launch import app
+import launch.options.flags
+from launch.options import app
 
 flags.DEFINE_string("experiment", None, "The experiment; --list shows them.")
 flags.DEFINE_enum(
@@ -32,12 +32,11 @@ flags.DEFINE_integer("rounds", None, "Rounds of each run instead of the preset's
 flags.DEFINE_boolean("report_only", False, "Run nothing; write the report of what there is.")
 flags.DEFINE_boolean("retry_failed", False, "Run anew what failed before.")
 flags.DEFINE_boolean("list", False, "Print the experiments, and end.")
-flags.adopt_module_key_flags(launch.flags)
+flags.adopt_module_key_flags(launch.options.flags)
 
 
 def main() -> None:
-    from launch import reproduction
-    from launch.experiments import catalog
+    from launch.experiments import catalog, runner
     from tff_ssl.errors import ConfigurationError
 
     args = flags.FLAGS
@@ -59,7 +58,7 @@ def main() -> None:
         if not any(given in cell.flags for cell in experiment.cells):
             raise ConfigurationError(f"{given}: {args.experiment} is for its own data only")
         named, own = (
-            [reproduction.effective_flags(cell.flags) for cell in one.cells]
+            [runner.effective_flags(cell.flags) for cell in one.cells]
             for one in (experiment, build(args.scale, None, args.rounds))
         )
         if named == own:
@@ -73,7 +72,7 @@ def main() -> None:
     cells = [cell for cell in experiment.cells if cell.name in names]
     name = "-".join(filter(None, (experiment.name, args.scale, args.dataset)))
     folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
-    reproduction.run(experiment, cells, folder, args)
+    runner.run(experiment, cells, folder, args)
 
 
 if __name__ == "__main__":

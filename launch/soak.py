@@ -14,16 +14,16 @@ import time
 
 from absl import flags
 
-import launch.flags
-from launch import app
+import launch.options.flags
+from launch.options import app
 
-launch.flags.define_common_flags()
+launch.options.flags.define_common_flags()
 flags.DEFINE_integer("rounds", 2000, "Number of rounds.", lower_bound=40)
 flags.DEFINE_string("algorithm", "dcco", "The algorithm.")
 flags.DEFINE_multi_string(
     "pretrain_flag", [], "A further flag of `pretrain`, such as --fold=0; repeatable."
 )
-flags.adopt_module_key_flags(launch.flags)
+flags.adopt_module_key_flags(launch.options.flags)
 
 _SMALL = (
     "--encoder=tiny",
@@ -41,11 +41,12 @@ _MOST_GROWTH = {"rss_mb": 1.05, "open_files": 1.0, "seconds": 1.10}
 
 
 def main() -> None:
-    from launch import measure, run_folder
+    from launch.benchmarks import processes
+    from launch.outputs import run_folder
     from tff_ssl.errors import TrainingError
 
     args = flags.FLAGS
-    folder = measure.output_folder(args.output_dir, "soak")
+    folder = processes.output_folder(args.output_dir, "soak")
     with tempfile.TemporaryDirectory(prefix="tff_ssl_soak_") as scratch:
         run = pathlib.Path(scratch) / "run"
         command = [
@@ -69,7 +70,7 @@ def main() -> None:
         with open(run / "metrics.csv", newline="") as file:
             seconds = [float(row["seconds"]) for row in csv.DictReader(file)]
     result = {"algorithm": args.algorithm, "rounds": args.rounds, "looks": len(looks)}
-    result |= measure.flatness(looks, seconds, args.rounds)
+    result |= processes.flatness(looks, seconds, args.rounds)
     run_folder.write_json(folder / "soak.json", result)
     _print(result)
     print(f"\nwritten to {folder / 'soak.json'}")
@@ -77,7 +78,7 @@ def main() -> None:
 
 def _watch(process: subprocess.Popen, metrics: pathlib.Path, rounds: int) -> list[dict[str, float]]:
     """What the run's processes hold, until they end: round, `rss_mb`, `open_files`."""
-    from launch import measure
+    from launch.benchmarks import processes
 
     looks: list[dict[str, float]] = []
     shown = time.monotonic()
@@ -85,7 +86,7 @@ def _watch(process: subprocess.Popen, metrics: pathlib.Path, rounds: int) -> lis
         time.sleep(_LOOK_SECONDS)
         done = metrics.read_bytes().count(b"\n") - 1 if metrics.exists() else 0
         if 0 < done < rounds:  # After the last round comes the evaluation.
-            looks.append({"round": done, **measure.held(process.pid)})
+            looks.append({"round": done, **processes.held(process.pid)})
         if time.monotonic() - shown > 10 and looks:
             shown = time.monotonic()
             print(

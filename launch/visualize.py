@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-import launch.flags
-from launch import app
+import launch.options.flags
+from launch.options import app
 
-launch.flags.define_common_flags()
-launch.flags.define_image_flags()
+launch.options.flags.define_common_flags()
+launch.options.flags.define_image_flags()
 flags.DEFINE_list(
     "encoders",
     [],
@@ -44,7 +44,7 @@ flags.DEFINE_integer(
     "Most images; where there are labels, of images that have one, evenly over the classes.",
     lower_bound=2,
 )
-flags.adopt_module_key_flags(launch.flags)
+flags.adopt_module_key_flags(launch.options.flags)
 
 _OF_THE_RUN = ("dataset", "data_dir", "image_size")
 
@@ -68,7 +68,8 @@ class Encoder(NamedTuple):
 
 
 def main() -> None:
-    from launch import data, run_folder
+    from launch.options import data
+    from launch.outputs import run_folder
 
     args = flags.FLAGS
     folders = _folders(args)
@@ -149,14 +150,14 @@ def _folders_of_run(run: pathlib.Path) -> dict[str, pathlib.Path]:
 
 def _load(folders: dict[str, pathlib.Path], args: flags.FlagValues) -> dict[str, Any]:
     """A `LoadedEncoder` by name."""
-    from launch import run_folder
-    from tff_ssl import export
+    from launch.outputs import run_folder
+    from tff_ssl.deployment import saved_model
     from tff_ssl.errors import ConfigurationError
 
     loaded = {}
     for name, folder in folders.items():
         try:
-            loaded[name] = export.load_encoder(run_folder.encoder_of(folder))
+            loaded[name] = saved_model.load_encoder(run_folder.encoder_of(folder))
         except ConfigurationError as error:
             flag = "--run" if args.run else "--encoders"
             raise ConfigurationError(f"{flag}: {name}: {error}") from error
@@ -233,7 +234,7 @@ def _compare(a: Encoder, b: Encoder) -> dict[str, Any]:
 
 def _distances(a: Encoder, b: Encoder, kind: str) -> dict[str, Any]:
     """d_w and the distance of each layer, of one kind of weights."""
-    from tff_ssl.evaluation import weight_distances
+    from tff_ssl.analysis import weight_distances
 
     ours, theirs, names = (getattr(w, kind) for w in (a.weights, b.weights, a.weight_names))
     layers = weight_distances.layer_distances(ours, theirs)
@@ -247,11 +248,11 @@ def _plane(encoders: list[Encoder], args: flags.FlagValues):
     """The `FeatureMap` of all encoders' features together, one encoder after the other."""
     import numpy as np
 
-    from tff_ssl.evaluation import feature_map
+    from tff_ssl.analysis import feature_maps
 
     together = np.concatenate([encoder.features for encoder in encoders])
     print(f"placing {len(together):,} features in the plane", flush=True)
-    return feature_map.feature_map(together, args.seed)
+    return feature_maps.feature_map(together, args.seed)
 
 
 def _write(
@@ -266,7 +267,7 @@ def _write(
     """Writes the files; their paths."""
     import numpy as np
 
-    from launch import feature_picture, run_folder
+    from launch.outputs import feature_plots, run_folder
 
     of_encoders = np.split(plane.points, len(encoders))
     points = {encoder.name: p for encoder, p in zip(encoders, of_encoders, strict=True)}
@@ -280,9 +281,9 @@ def _write(
         if pair["encoders"][0] == encoders[0].name and pair["weights"]
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    feature_picture.draw_features(points, images.labels, classes, folder / "features.png", title)
+    feature_plots.draw_features(points, images.labels, classes, folder / "features.png", title)
     if with_first:
-        feature_picture.draw_distances(with_first, folder / "distances.png")
+        feature_plots.draw_distances(with_first, folder / "distances.png")
     run_folder.write_json(folder / "visualize.json", report)
     names = ["features.png", *(["distances.png"] if with_first else []), "visualize.json"]
     return [folder / name for name in names]

@@ -15,15 +15,15 @@ import pytest
 def pytest_sessionfinish():
     """Takes away TFF's default context, which complains when it is collected at the exit."""
     if "tensorflow_federated" in sys.modules:
-        from tff_ssl import execution  # noqa: F401
+        from tff_ssl.runtime import local_worker  # noqa: F401
 
 
 @pytest.fixture(scope="session")
 def worker():
     """A private TFF worker, as the scripts use it, for all tests that compute with TFF."""
-    from tff_ssl import execution
+    from tff_ssl.runtime import local_worker
 
-    with execution.local_worker() as running:
+    with local_worker.start() as running:
         yield running
 
 
@@ -54,10 +54,10 @@ def small_algorithm():
     import tensorflow_federated as tff
 
     from tff_ssl.algorithms import registry
-    from tff_ssl.algorithms.task import Population, Task
     from tff_ssl.models import layers
     from tff_ssl.models.dual_encoder import DualEncoder
-    from tff_ssl.objectives import OBJECTIVES
+    from tff_ssl.objectives.registry import OBJECTIVES
+    from tff_ssl.templates.task import Population, Task
 
     class Linear(DualEncoder):
         """A linear encoder with a linear projector."""

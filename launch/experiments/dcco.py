@@ -99,7 +99,7 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
                     continue
                 names.append(f"{folder}_{split.lower().replace('-', '')}_{n}")
                 flags = (
-                    f"--flagfile=launch/presets/dcco_table1_{scale}_{method.name}.flags",
+                    f"--flagfile=launch/presets/dcco_table1/{scale}/{method.name}.flags",
                     *data,
                     f"--alpha={_ALPHA[split]}",
                     f"--samples_per_client={n}",
@@ -109,10 +109,10 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
                 )
                 cells.append(Cell(str(names[-1]), "pretrain", flags, evaluations))
         rows[f"{row}, rate {rate}" if rate else row] = tuple(names)
-    preset = f"--flagfile=launch/presets/dcco_table1_{scale}_centralized.flags"
+    preset = f"--flagfile=launch/presets/dcco_table1/{scale}/centralized.flags"
     cells.append(Cell("centralized", "centralized", (preset, *data, *length), evaluations))
     rows[CENTRALIZED] = ("centralized",)
-    preset = f"--flagfile=launch/presets/dcco_table1_{scale}_supervised.flags"
+    preset = f"--flagfile=launch/presets/dcco_table1/{scale}/supervised.flags"
     for labels, size in ((5000, 256), (500, 250)):
         steps = 1900 if labels == 5000 else 200  # 100 epochs at either scale
         cells.append(
@@ -244,7 +244,7 @@ def appendix_c(scale: str, dataset: str | None, rounds: int | None) -> Experimen
         names = [f"{row.lower()}_{norm}" for norm in _NORMS.values()]
         for name, norm in zip(names, _NORMS.values(), strict=True):
             flags = [
-                f"--flagfile=launch/presets/dcco_appendix_c_{scale}.flags",
+                f"--flagfile=launch/presets/dcco_appendix_c/{scale}/centralized.flags",
                 f"--objective={row.lower()}",
                 f"--norm={norm}",
                 *((f"--dataset={dataset}",) if dataset else ()),

@@ -3,8 +3,8 @@
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
 from tff_ssl.reporting.measured import Selector
 
-_PRESET = "launch/presets/dcco_extensions.flags"
-_PAPER = "launch/presets/dcco_table1_paper_dcco.flags"
+_PRESET = "launch/presets/dcco_extensions/cpu/dcco.flags"
+_PAPER = "launch/presets/dcco_table1/paper/dcco.flags"
 _LARGER = ("--alpha=1000", "--samples_per_client=16")
 # With statistics that are not of the current weights, the gradient does not vanish where all
 # encodings move alike, but drives them on: local steps diverge at 1e-4 (two excepted), and with one

@@ -70,14 +70,14 @@ def table2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         for clients, rate in zip(_CLIENTS, _RATES[row], strict=True):
             names.append(f"{method.name}_{clients}")
             flags = (
-                f"--flagfile=launch/presets/dcco_table2_{scale}_{method.name}.flags",
+                f"--flagfile=launch/presets/dcco_table2/{scale}/{method.name}.flags",
                 f"--clients_per_round={clients}",
                 *length,
                 *((f"--hparam=server_learning_rate={rate}",) if scale == "paper" else ()),
             )
             cells.append(Cell(names[-1], "pretrain", flags, (finetuning, *probes)))
         rows[row] = tuple(names)
-    preset = f"--flagfile=launch/presets/dcco_table2_{scale}_centralized.flags"
+    preset = f"--flagfile=launch/presets/dcco_table2/{scale}/centralized.flags"
     # Training from scratch does not depend on the run: its network and data are this run's.
     scratch = ("--protocol=scratch", *training)
     evaluations = (finetuning, scratch, *frozen)

@@ -27,7 +27,7 @@ _PARTITIONS = {
 # The encoder whose features are clustered (appendix C.2: a ResNet-50 trained on the labels).
 _FEATURES = Cell(
     "features", "centralized",
-    ("--flagfile=launch/presets/dec_ssl_features_paper.flags",),
+    ("--flagfile=launch/presets/dec_ssl/paper/features.flags",),
 )  # fmt: skip
 _TABLE2 = {
     "FURL": (71.25, 68.01),
@@ -39,10 +39,10 @@ _TABLE2 = {
 
 
 def _flags(
-    scale: str, dataset: str, epochs: int, rounds: int | None, preset: str = "dec_ssl"
+    scale: str, dataset: str, epochs: int, rounds: int | None, preset: str = "server"
 ) -> tuple[str, ...]:
     return (
-        f"--flagfile=launch/presets/{preset}_{scale}.flags",
+        f"--flagfile=launch/presets/dec_ssl/{scale}/{preset}.flags",
         f"--dataset={dataset}",
         f"--hparam=local_epochs={epochs}",
         f"--rounds={rounds or max(1, _TOTAL[scale] // epochs)}",
@@ -192,7 +192,7 @@ def figure5(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             names.append(f"{name}_{split.lower().replace('-', '')}")
             preset = _flags(scale, dataset, epochs, rounds)
             if row in _OTHERS:
-                preset = (f"--flagfile=launch/presets/fedu_{scale}.flags", *preset[1:])
+                preset = (f"--flagfile=launch/presets/fedu/{scale}/fedu.flags", *preset[1:])
             cells.append(
                 Cell(names[-1], "pretrain", (
                     *preset, *_PARTITIONS["labels"], f"--alpha={alpha}",
@@ -254,7 +254,7 @@ def figure12(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             everybody = () if flags else (f"--clients_per_round={clients}",)
             cells.append(
                 Cell(names[-1], "pretrain", (
-                    *_flags(scale, dataset, _NETWORK_EPOCHS[scale], rounds, "dec_ssl_networks"),
+                    *_flags(scale, dataset, _NETWORK_EPOCHS[scale], rounds, "networks"),
                     *_PARTITIONS["labels"], f"--alpha={alpha}", f"--num_clients={clients}",
                     "--objective=nt_xent", *(flags or ("--algorithm=fedbn",)), *everybody,
                 ))

@@ -68,7 +68,7 @@ def _cell(
         name,
         "pretrain",
         (
-            f"--flagfile=launch/presets/denav_{scale}.flags",
+            f"--flagfile=launch/presets/denav/{scale}/denav.flags",
             *((f"--dataset={dataset}",) if dataset else ()),
             f"--rounds={rounds}",
             *flags,

@@ -64,7 +64,7 @@ _TRAIN_IMAGES = 50_000
 
 
 def _preset(scale: str) -> str:
-    return f"--flagfile=launch/presets/fedu_{scale}.flags"
+    return f"--flagfile=launch/presets/fedu/{scale}/fedu.flags"
 
 
 def _common(scale: str, dataset: str, rounds: int | None) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
                     for f in _FRACTIONS
                 ]
         rows[row] = tuple(names)
-    central = f"--flagfile=launch/presets/fedu_central_{scale}.flags"
+    central = f"--flagfile=launch/presets/fedu/{scale}/centralized.flags"
     cells.append(Cell("central", "centralized", (central, *common[1:]), (few_labels,)))
     rows[CENTRAL] = ("central", None)
     columns = tuple(_SPLITS)

@@ -41,7 +41,7 @@ _OWN = Selector("linear_personalized")
 
 def _flags(scale: str, dataset: str, rounds: int | None, preset: str) -> tuple[str, ...]:
     return (
-        f"--flagfile=launch/presets/{preset}_{scale}.flags",
+        f"--flagfile=launch/presets/hetero_ssfl/{scale}/{preset}.flags",
         f"--dataset={dataset}",
         *((f"--rounds={rounds}",) if rounds else ()),
     )
@@ -59,13 +59,13 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     """Table 1: non-IID clients, linear probe."""
     dataset = dataset or "cifar10"
     ours = _flags(scale, dataset, rounds, "hetero_ssfl")
-    theirs = _flags(scale, dataset, rounds, "hetero")
+    theirs = _flags(scale, dataset, rounds, "clients")
     cells = [
         Cell("hetero_ssfl", "pretrain", ours),
         Cell("local", "pretrain", (*ours, *_LOCAL)),
         *(Cell(name, "pretrain", (*theirs, *flags)) for name, flags in _BASELINES.values()),
         Cell("supervised", "pretrain", (*theirs, *_SUPERVISED)),
-        Cell("central", "centralized", _flags(scale, dataset, rounds, "hetero_central")),
+        Cell("central", "centralized", _flags(scale, dataset, rounds, "centralized")),
     ]
     rows = {
         **{row: (name,) for row, (name, _) in _BASELINES.items()},
@@ -101,7 +101,7 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     """Table 3: more clients, of which some take part in a round."""
     dataset = dataset or ("cifar100" if scale == "paper" else "cifar10")
     methods = {
-        **{row: ("hetero", *_BASELINES[row]) for row in ("FedU", "FedEMA")},
+        **{row: ("clients", *_BASELINES[row]) for row in ("FedU", "FedEMA")},
         SSFL: ("hetero_ssfl", "hetero_ssfl", ()),
     }
     cells, rows = [], {}

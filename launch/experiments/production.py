@@ -4,11 +4,11 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
 
-from tff_ssl.privacy import Accountant, default_delta
+from tff_ssl.aggregation.differential_privacy import Accountant, default_delta
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
 from tff_ssl.reporting.measured import Selector
 
-_PAPER = "launch/presets/dcco_table1_paper_dcco.flags"
+_PAPER = "launch/presets/dcco_table1/paper/dcco.flags"
 _COLUMN = "test accuracy"
 _SENT = "Bytes that a client sends in a round"
 _NOTHING_PUBLISHED = "Nothing of this is published; the claims are expectations."
@@ -54,7 +54,7 @@ def privacy(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
       dataset: Another data set.
       rounds: Rounds of a run instead of the preset's.
     """
-    common = [*_common("digits_private_dcco", scale, dataset, rounds), "--sampling=poisson"]
+    common = [*_common("digits/private_dcco", scale, dataset, rounds), "--sampling=poisson"]
     common.append("--hparam=client_weighting=uniform")
     clips = _CLIPS[scale]
     settings: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -117,7 +117,7 @@ def _more_clients(scale: str) -> str:
 
 def communication(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     """DCCO with fewer bytes from clients; arguments as of `privacy`."""
-    common = _common("digits_dcco", scale, dataset, rounds)
+    common = _common("digits/dcco", scale, dataset, rounds)
     if scale == "cpu":
         # Clients are not folded: as small and as short as still learns.
         common += ["--encoder=tiny", "--eval_every=0"] + ([] if rounds else ["--rounds=100"])

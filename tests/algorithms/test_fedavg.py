@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import views
 from tff_ssl.algorithms import fedavg, fedprox
-from tff_ssl.algorithms.task import Task
 from tff_ssl.losses import cco, cosine, segments, vicreg
 from tff_ssl.losses.nt_xent import nt_xent
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.templates.task import Task
+from tff_ssl.views import augmentation
 
 SHAPE = (8, 8, 3)
 # The correlations of two examples are 1 or -1, and their gradient nothing but rounding.
@@ -29,7 +29,7 @@ QUICK_FIRST = ["nt_xent", *(pytest.param(name, marks=pytest.mark.slow) for name 
 
 
 def augmented(images, example_ids, round_number):
-    return views.two_views("affine", images, example_ids, seed=7, round_number=round_number)
+    return augmentation.two_views("affine", images, example_ids, seed=7, round_number=round_number)
 
 
 def model_of(objective):

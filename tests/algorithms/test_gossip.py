@@ -4,11 +4,14 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from datasets import federated
+from datasets import client_store
 from datasets.image_dataset import Split
-from tff_ssl import network_events, network_simulation, topology
-from tff_ssl.algorithms import averaging, gossip, peers, transmissions
-from tff_ssl.network_events import Cut, Leave
+from tff_ssl.algorithms import gossip
+from tff_ssl.decentralized import topology, traffic
+from tff_ssl.decentralized.events import Cut, Leave, with_events
+from tff_ssl.decentralized.mixing import metropolis_weights, neighbour_weights
+from tff_ssl.simulation import without_server
+from tff_ssl.templates import serverless
 
 PIXELS = (10, 20, 40, 90)
 HALF = {
@@ -27,12 +30,12 @@ def simulate(scalars, tmp_path):
         number = len(graph)
         images = np.array(PIXELS[:number], np.uint8).reshape(-1, 1, 1, 1)
         split = Split(images, np.zeros(number, np.int32), np.arange(number))
-        federated.write_store(tmp_path / "c", split, list(np.arange(number)[:, np.newaxis]))
+        client_store.write_store(tmp_path / "c", split, list(np.arange(number)[:, np.newaxis]))
         built = gossip.build_gossip(task("nt_xent", rounds), cls(**{**HALF, **values}))
-        network = network_events.with_events(graph, events, rounds)
-        planned = built.plan(peers.Setting(network, [1] * number, 0))
-        data = federated.StoredClientData(tmp_path / "c").group_dataset_computation
-        simulation = network_simulation.NetworkSimulation(built, planned, data, tmp_path / "run")
+        network = with_events(graph, events, rounds)
+        planned = built.plan(serverless.Setting(network, [1] * number, 0))
+        data = client_store.StoredClientData(tmp_path / "c").group_dataset_computation
+        simulation = without_server.ServerlessSimulation(built, planned, data, tmp_path / "run")
         state, seen = simulation.initialize(0), []
         for r in range(rounds):
             state, metrics = simulation.run_round(state, r)
@@ -77,13 +80,13 @@ def test_rounds_equal_a_plain_loop(simulate, mixing):
     graph = topology.tree(4)
     seen = simulate(graph, 3, models, mixing=mixing)
     weights = {
-        "neighbours": averaging.neighbour_weights(graph, 4),
-        "metropolis": averaging.metropolis_weights(graph, 4),
+        "neighbours": neighbour_weights(graph, 4),
+        "metropolis": metropolis_weights(graph, 4),
         "all_reduce": np.full((4, 4), 0.25),
     }
     if mixing in weights:
         np.testing.assert_allclose(seen[-1][0], plain([weights[mixing]] * 3, 4), rtol=1e-5)
-    count = transmissions.all_reduce if mixing == "all_reduce" else transmissions.gossip
+    count = traffic.all_reduce if mixing == "all_reduce" else traffic.gossip
     assert seen[0][1]["transmissions"] == count(graph, 1).models
 
 
@@ -107,7 +110,7 @@ def test_averaging_conserves_the_mean_on_a_regular_network(simulate):
 def test_local_batch_norms_stay_with_their_clients(simulate):
     graph = topology.cycle(4)
     seen = simulate(graph, 2, models, gossip.DFedAvgHyperparameters)
-    expected = plain([averaging.neighbour_weights(graph, 4)] * 2, 4, own=(1, 2))
+    expected = plain([neighbour_weights(graph, 4)] * 2, 4, own=(1, 2))
     np.testing.assert_allclose(seen[-1][0], expected, rtol=1e-5)
     np.testing.assert_allclose(seen[-1][0][:, 2], PIXELS)
 
@@ -119,7 +122,7 @@ def test_after_a_departure_and_a_cut_gossip_goes_on_and_nothing_is_lost(simulate
     seen = simulate(ring, 4, models, mixing="neighbours", events=events)
     left = topology.without_client(ring, 3)
     cut = topology.without_link(left, 0, 1)
-    mixings = [averaging.neighbour_weights(g, 4) for g in (ring, left, cut, cut)]
+    mixings = [neighbour_weights(g, 4) for g in (ring, left, cut, cut)]
     assert [metrics["clients"] for _, metrics in seen] == [4, 3, 3, 3]
     assert [metrics["transmissions"] for _, metrics in seen] == [8, 4, 2, 2]
     # Client 3 keeps what it had; client 0, with no link left, goes on alone.
@@ -157,8 +160,8 @@ def test_the_counts_of_table_3_on_a_real_network():
     counts = []
     for seed in range(3):
         graph = topology.erdos_renyi(100, 0.15, seed)
-        setting = peers.Setting(lambda _, graph=graph: graph, [10] * 100, seed)
-        planned = gossip.GossipPlan(setting, 1, gossip.GossipHyperparameters())
+        setting = serverless.Setting(lambda _, graph=graph: graph, [10] * 100, seed)
+        planned = gossip.GossipSchedule(setting, 1, gossip.GossipHyperparameters())
         rounds = [planned.round(r) for r in range(10)]
         assert sum(5 * len(r.operations[0].clients) for r in rounds) == 5000
         counts.append(sum(r.traffic.models for r in rounds))

@@ -10,13 +10,14 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from datasets import federated
+from datasets import client_store
 from datasets.image_dataset import Split
-from tff_ssl import cohort, hetero_simulation, program, views
 from tff_ssl.algorithms import fedbn, hetero_ssfl
-from tff_ssl.algorithms.task import Population, Task
 from tff_ssl.models.dual_encoder import DualEncoder, Outputs, Weights
 from tff_ssl.models.layers import ParameterSpec
+from tff_ssl.simulation import cohort, training_loop, with_unlike_clients
+from tff_ssl.templates.task import Population, Task
+from tff_ssl.views import augmentation
 
 PIXELS = 6  # Of an image, 2x3x1.
 RAD = np.random.default_rng(0).integers(0, 255, (9, 2, 3, 1), np.uint8)
@@ -236,11 +237,11 @@ def run(worker, tmp_path):
     images = np.concatenate(pixels())
     split = Split(images, np.zeros(len(images), np.int32), np.arange(len(images)))
     clients = np.split(np.arange(len(images)), np.cumsum(SIZES)[:-1])
-    federated.write_store(tmp_path / "clients.sqlite", split, clients)
-    data = federated.StoredClientData(tmp_path / "clients.sqlite")
+    client_store.write_store(tmp_path / "clients.sqlite", split, clients)
+    data = client_store.StoredClientData(tmp_path / "clients.sqlite")
 
     def start(folder, computations):
-        return hetero_simulation.HeteroSimulation(
+        return with_unlike_clients.UnlikeClientsSimulation(
             computations,
             data.group_dataset_computation,
             cohort.uniform_cohorts(7, 3, seed=2),
@@ -312,7 +313,7 @@ def test_stopped_in_any_round_and_resumed_equals_never_stopped(run, tmp_path):
     computations = build(mu=0.5)
 
     def loop(folder):
-        return program.Program(output_dir=tmp_path / folder, rounds=6, checkpoint_every=2)
+        return training_loop.Program(output_dir=tmp_path / folder, rounds=6, checkpoint_every=2)
 
     expected = loop("whole").run(run("whole", computations), seed=4)
 
@@ -392,7 +393,7 @@ def test_batch_norms_averages_follow_the_rad_too(worker):
     element = collections.OrderedDict(ELEMENT, image=(np.uint8, (8, 8, 1)))
 
     def no_views(images, example_ids, round_number):
-        return views.to_float(images), views.to_float(images)
+        return augmentation.to_float(images), augmentation.to_float(images)
 
     def trained(mu):
         task = Task(

@@ -7,11 +7,14 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import centralized, export, objectives, patch_masks, views
 from tff_ssl.algorithms import fedavg, fedprox
-from tff_ssl.algorithms.task import Task
+from tff_ssl.deployment import saved_model
 from tff_ssl.losses import segments
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.objectives import registry
+from tff_ssl.simulation import centralized
+from tff_ssl.templates.task import Task
+from tff_ssl.views import augmentation, patch_masks
 
 SHAPE = (8, 12, 3)
 SIZES = (1, 3, 2)
@@ -25,19 +28,21 @@ RATE, SEED = 0.1, 3
 
 
 def augmented(images, example_ids, round_number):
-    return views.two_views("crop_flip", images, example_ids, seed=7, round_number=round_number)
+    return augmentation.two_views(
+        "crop_flip", images, example_ids, seed=7, round_number=round_number
+    )
 
 
 def batch_of(chosen, round_number=0):
     ids = tf.constant(IDS[chosen])
     x1, x2 = augmented(tf.constant(IMAGES[chosen]), ids, round_number)
     one, number = segments.one(tf.size(ids)), tf.constant(round_number, tf.int64)
-    return objectives.Batch(x1, x2, one, None, ids, number, SEED)
+    return registry.Batch(x1, x2, one, None, ids, number, SEED)
 
 
 def evaluate(weights, batch, **values):
-    hyperparameters = objectives.ObjectiveHyperparameters(**values)
-    return objectives.OBJECTIVES["mae"].evaluate(MODEL, weights, None, batch, hyperparameters)
+    hyperparameters = registry.ObjectiveHyperparameters(**values)
+    return registry.OBJECTIVES["mae"].evaluate(MODEL, weights, None, batch, hyperparameters)
 
 
 def test_the_loss_is_the_error_on_the_patches_that_the_mask_hides():
@@ -80,7 +85,7 @@ def test_the_gradient_reaches_all_weights():
 @pytest.mark.parametrize("ratio", [0.0, 1.0, -0.5])
 def test_an_impossible_mask_ratio_is_refused(ratio):
     with pytest.raises(ValueError, match="mask_ratio"):
-        objectives.ObjectiveHyperparameters(mask_ratio=ratio)
+        registry.ObjectiveHyperparameters(mask_ratio=ratio)
 
 
 # --- Centralized ----------------------------------------------------------------------------------
@@ -95,7 +100,7 @@ def centrally(two_views=augmented, seed=SEED, **values):
 
 
 def unaugmented(images, example_ids, round_number):
-    return views.to_float(images), views.to_float(images)
+    return augmentation.to_float(images), augmentation.to_float(images)
 
 
 @pytest.mark.slow
@@ -228,9 +233,9 @@ def test_models_and_values_that_do_not_fit_are_refused():
 
 def test_the_saved_encoder_sees_whole_images_and_has_no_decoder(tmp_path):
     weights = MODEL.init(1)
-    export.save_encoder(tmp_path / "encoder", MODEL, weights, SHAPE, view_size=None)
-    loaded = export.load_encoder(tmp_path / "encoder")
-    x = views.to_float(tf.constant(IMAGES))
+    saved_model.save_encoder(tmp_path / "encoder", MODEL, weights, SHAPE, view_size=None)
+    loaded = saved_model.load_encoder(tmp_path / "encoder")
+    x = augmentation.to_float(tf.constant(IMAGES))
     expected = MODEL.apply(weights, x, training=False).h
     np.testing.assert_allclose(loaded(tf.constant(IMAGES)), expected, rtol=1e-4, atol=1e-5)
     encoder = DualEncoder("vit_micro", SHAPE)

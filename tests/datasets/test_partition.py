@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets import dealing, partition
+from datasets import allocation, partition
 from datasets.errors import DatasetError
 from datasets.image_dataset import Split
 
@@ -480,7 +480,7 @@ def test_random_sizes_give_everything_away_and_leave_nobody_empty(labels, seed, 
 
 def test_random_sizes_are_uniform_shares():
     rng = np.random.default_rng(0)
-    sizes = np.concatenate([dealing.random_sizes(20_000, 100, rng) for _ in range(20)])
+    sizes = np.concatenate([allocation.random_sizes(20_000, 100, rng) for _ in range(20)])
     # Shares of 200 on average, uniform from 0 to 400: deviation 400 / sqrt(12).
     assert np.mean(sizes) == 200
     assert np.std(sizes) == pytest.approx(115, rel=0.06)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_ssl import views
 from tff_ssl.evaluation import cases, finetune
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.views import augmentation
 
 RNG = np.random.default_rng(0)
 LABELS = np.tile(np.arange(3), 8).astype(np.int32)
@@ -42,7 +42,7 @@ def test_two_steps_are_adam_on_the_cross_entropy_of_the_mean_encoding():
     for step in (1, 2):
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            x = views.to_float(tf.constant(IMAGES))
+            x = augmentation.to_float(tf.constant(IMAGES))
             h = encoder.apply(Weights(tuple(weights[:-2]), ()), x, True).h
             mean = tf.reduce_mean(tf.reshape(h, [12, 2, -1]), 1)
             log = tf.nn.log_softmax(mean @ weights[-2] + weights[-1])
@@ -74,7 +74,7 @@ def test_a_case_is_scored_by_the_mean_of_its_images():
     alone = cases.each_image(LABELS)
     weights = tuned.train(encoder.init(1), IMAGES, IDS, alone, np.arange(24), [0])
     model = dataclasses.replace(encoder, classes=3)
-    logits = model.apply(weights, views.to_float(tf.constant(IMAGES)), False).logits.numpy()
+    logits = model.apply(weights, augmentation.to_float(tf.constant(IMAGES)), False).logits.numpy()
     of_image = np.array([0, 1, 1, 2, 2, 2, 3, 3, 3, 3, *[4] * 14])
     labels = np.array([0, 2, 1, -1, 0], np.int32)  # One is not known.
     predicted = [logits[of_image == k].mean(0).argmax() for k in range(5)]

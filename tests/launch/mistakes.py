@@ -14,12 +14,12 @@ import sys
 from absl import flags
 from absl.testing import flagsaver
 
-from launch import app
+from launch.options import app
 
 
 def preset(name):
     """Flags in place of the digits' preset."""
-    return [f"--flagfile={pathlib.Path(app.__file__).parent / 'presets' / name}.flags"]
+    return [f"--flagfile={pathlib.Path(app.__file__).parent.parent / 'presets' / name}.flags"]
 
 
 def message_of(script, arguments):

@@ -11,7 +11,8 @@ import types
 import numpy as np
 import pytest
 
-from launch import app, lower, pretrain
+from launch import lower, pretrain
+from launch.options import app
 from tests.launch.mistakes import message_of, preset
 from tff_ssl.errors import ConfigurationError
 
@@ -178,7 +179,7 @@ class _Defaults(types.SimpleNamespace):
 
 
 def test_small_clients_are_left_out_and_counted():
-    from launch import data
+    from launch.options import data
 
     clients = [np.arange(n) for n in (3, 1, 2, 1, 5)]
     args = _Defaults(

@@ -12,7 +12,9 @@ import types
 
 import pytest
 
-from launch import app, reproduction, run_folder
+from launch.experiments import runner
+from launch.options import app
+from launch.outputs import run_folder
 from tests.launch.mistakes import messages
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting.experiment import Cell, Experiment
@@ -107,7 +109,7 @@ def scripts(monkeypatch):
             run_folder.write_json(output / "result.json", [])
         return failures.get(output.parent.name)
 
-    monkeypatch.setattr(reproduction, "_script", run)
+    monkeypatch.setattr(runner, "_script", run)
     return calls, failures
 
 
@@ -125,7 +127,7 @@ EXPERIMENT = Experiment(
 
 def test_a_cell_is_trained_and_evaluated_once_a_seed(scripts, tmp_path):
     calls, _ = scripts
-    reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     output = tmp_path / "good" / "seed1"
     assert [call[0] for call in calls] == ["pretrain", "evaluate", "evaluate", "centralized"] * 2
     assert calls[4] == [
@@ -134,24 +136,24 @@ def test_a_cell_is_trained_and_evaluated_once_a_seed(scripts, tmp_path):
     ]  # fmt: skip
     assert calls[5] == ["evaluate", f"--run={output}", "--data_dir=images", "--protocol=finetune"]
     assert [path.name for path in output.iterdir() if path.is_dir()] == []
-    reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     assert len(calls) == 8
 
 
 def test_a_new_evaluation_of_a_cell_is_made_of_the_runs_that_are_there(scripts, tmp_path):
     calls, _ = scripts
-    reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     before = len(calls)
     good = EXPERIMENT.cells[0]
     (tmp_path / "good" / "seed0" / "metrics.csv").unlink()  # As where small files alone are kept.
     evaluations = (*good.evaluations, ("--protocol=linear",))
     cells = (dataclasses.replace(good, evaluations=evaluations), EXPERIMENT.cells[1])
     experiment = dataclasses.replace(EXPERIMENT, cells=cells)
-    reproduction.run(experiment, experiment.cells, tmp_path, ARGS)
+    runner.run(experiment, experiment.cells, tmp_path, ARGS)
     assert [(call[0], call[-1]) for call in calls[before:]] == [
         ("evaluate", "--protocol=linear")
     ] * 2
-    reproduction.run(experiment, experiment.cells, tmp_path, ARGS)
+    runner.run(experiment, experiment.cells, tmp_path, ARGS)
     assert len(calls) == before + 2
     for seed in ("seed0", "seed1"):
         noted = json.loads((tmp_path / "good" / seed / "done.json").read_text())
@@ -169,20 +171,20 @@ def test_runs_of_other_flags_are_not_mixed_in(scripts, tmp_path, failed):
     cells = (dataclasses.replace(good, flags=(f"--flagfile={preset}", "--alpha=0")), bad)
     experiment = dataclasses.replace(EXPERIMENT, cells=cells)
     output = tmp_path / "runs"
-    reproduction.run(experiment, cells[:1], output, ARGS)
+    runner.run(experiment, cells[:1], output, ARGS)
     done = len(calls)
     preset.write_text("--rounds=200\n--hparam=lambda=20\n")
     named = r"good/seed0 .*other flags than good has now \(rounds: 100, now 200\)"
     with pytest.raises(ConfigurationError, match=named):
-        reproduction.run(experiment, cells, output, ARGS)
+        runner.run(experiment, cells, output, ARGS)
     assert len(calls) == done
     # What is there can be looked at, and a failed run be made anew.
     report_only = types.SimpleNamespace(**{**vars(ARGS), "report_only": True})
-    reproduction.run(experiment, cells, output, report_only)
+    runner.run(experiment, cells, output, report_only)
     if failed:
         failures.clear()
         again = types.SimpleNamespace(**{**vars(ARGS), "retry_failed": True})
-        reproduction.run(experiment, cells, output, again)
+        runner.run(experiment, cells, output, again)
         assert len(calls) == done + 8
 
 
@@ -190,7 +192,7 @@ def test_after_a_failure_no_run_is_started_and_the_report_is_written(scripts, tm
     calls, failures = scripts
     failures["bad"] = "ended by SIGKILL (out of memory, or killed)"
     with pytest.raises(TrainingError, match="bad, seed 0: ended by SIGKILL"):
-        reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+        runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     assert [call[0] for call in calls] == ["pretrain", "evaluate", "evaluate", "centralized"]
     assert "| good | 0 |" in (tmp_path / "report.md").read_text()
 
@@ -201,7 +203,7 @@ def test_after_a_failure_a_run_that_goes_on_ends_and_those_that_wait_do_not_begi
 ):
     calls, failures = scripts
     failures["bad"] = "no space left on device"
-    quick, both = reproduction._script, threading.Barrier(2, timeout=30)
+    quick, both = runner._script, threading.Barrier(2, timeout=30)
 
     def together(arguments, log):
         both.wait()
@@ -209,11 +211,11 @@ def test_after_a_failure_a_run_that_goes_on_ends_and_those_that_wait_do_not_begi
             time.sleep(0.5)  # The others that wait are cancelled meanwhile.
         return quick(arguments, log)
 
-    monkeypatch.setattr(reproduction, "_script", together)
+    monkeypatch.setattr(runner, "_script", together)
     cells = tuple(Cell(name, "pretrain", ()) for name in ("long", "bad", "third", "fourth"))
     args = types.SimpleNamespace(**{**vars(ARGS), "jobs": 2})
     with pytest.raises(TrainingError, match="bad, seed 0: no space"):
-        reproduction.run(Experiment("x", "", cells, (), ()), cells, tmp_path, args)
+        runner.run(Experiment("x", "", cells, (), ()), cells, tmp_path, args)
     assert len(calls) == 2
     assert (tmp_path / "long" / "seed0" / "done.json").exists()
 
@@ -223,29 +225,29 @@ def test_a_signal_that_ends_a_script_is_named(monkeypatch, tmp_path):
     script.write_text("echo round 1/40; kill -9 $$\n")
     popen = subprocess.Popen
     monkeypatch.setattr(
-        reproduction.subprocess, "Popen", lambda _, **given: popen(["sh", str(script)], **given)
+        runner.subprocess, "Popen", lambda _, **given: popen(["sh", str(script)], **given)
     )
-    assert reproduction._script(["pretrain"], tmp_path / "log.txt").startswith("ended by SIGKILL")
+    assert runner._script(["pretrain"], tmp_path / "log.txt").startswith("ended by SIGKILL")
 
 
 def test_a_folder_that_holds_a_run_is_not_taken(scripts, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigurationError, match="holds a run"):
-        reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+        runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_diverged_training_is_a_result_and_other_errors_are_not(scripts, tmp_path):
     calls, failures = scripts
     failures["bad"] = "training diverged: loss nan in round 3"
-    reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     assert "loss nan" in (tmp_path / "bad" / "seed0" / "failed.json").read_text()
     done = len(calls)
-    reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     assert len(calls) == done
     failures["good"] = "no space left on device"
     with pytest.raises(TrainingError, match=r"good, seed 0: no space.*log\.txt"):
-        reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path / "other", ARGS)
+        runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path / "other", ARGS)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -254,7 +256,7 @@ def test_a_cell_that_needs_another_comes_after_it_and_is_told_where_it_is(
     scripts, monkeypatch, tmp_path, jobs
 ):
     calls, _ = scripts
-    quick, ended = reproduction._script, []
+    quick, ended = runner._script, []
 
     def slow(arguments, log):
         if log.parent.parent.name == "encoder":
@@ -263,13 +265,13 @@ def test_a_cell_that_needs_another_comes_after_it_and_is_told_where_it_is(
         ended.append(log.parent.relative_to(tmp_path))
         return found
 
-    monkeypatch.setattr(reproduction, "_script", slow)
+    monkeypatch.setattr(runner, "_script", slow)
     cells = (
         Cell("encoder", "centralized", ()),
         Cell("clusters", "pretrain", ("--cluster_encoder={needed}",), (), "encoder"),
     )
     args = types.SimpleNamespace(**{**vars(ARGS), "jobs": jobs})
-    reproduction.run(Experiment("needs", "", cells, (), ()), cells, tmp_path, args)
+    runner.run(Experiment("needs", "", cells, (), ()), cells, tmp_path, args)
     for seed in ("seed0", "seed1"):
         folder = tmp_path / "encoder" / seed
         assert any(f"--cluster_encoder={folder}" in call for call in calls)
@@ -278,7 +280,7 @@ def test_a_cell_that_needs_another_comes_after_it_and_is_told_where_it_is(
 
 
 def test_two_jobs_run_at_once_each_on_cores_of_its_own(scripts, monkeypatch, tmp_path):
-    both, alone = threading.Barrier(2, timeout=30), reproduction._script
+    both, alone = threading.Barrier(2, timeout=30), runner._script
     cores = {}
 
     def run(arguments, log):
@@ -287,9 +289,9 @@ def test_two_jobs_run_at_once_each_on_cores_of_its_own(scripts, monkeypatch, tmp
             both.wait()
         return alone(arguments, log)
 
-    monkeypatch.setattr(reproduction, "_script", run)
+    monkeypatch.setattr(runner, "_script", run)
     args = types.SimpleNamespace(**vars(ARGS) | {"jobs": 2})
-    reproduction.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, args)
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, args)
     first, second = {frozenset(share) for share in cores.values()}
     assert first.isdisjoint(second)
     assert len(list(tmp_path.glob("*/seed*/done.json"))) == 4
@@ -314,14 +316,15 @@ def test_whoever_ends_it_ends_its_runs_and_starts_no_other(project_root, tmp_pat
     for name in ("__init__", "pretrain"):
         (tmp_path / "launch" / f"{name}.py").write_text(SLOW_SCRIPT if name == "pretrain" else "")
     code = (
-        "import pathlib, types; from launch import app, reproduction, run_folder;"
+        "import pathlib, types; from launch.options import app;"
+        "from launch.experiments import runner; from launch.outputs import run_folder;"
         "from tff_ssl.reporting.experiment import Cell, Experiment;"
-        f"reproduction._ROOT = pathlib.Path({str(tmp_path)!r});"
+        f"runner._ROOT = pathlib.Path({str(tmp_path)!r});"
         "cells = tuple(Cell(n, 'pretrain', ()) for n in 'abc');"
         f"args = types.SimpleNamespace(**{vars(ARGS) | {'jobs': 2}!r});"
         f"folder = pathlib.Path({str(tmp_path / 'runs')!r});"
         "experiment = Experiment('three', 'Three cells', cells, (), ());"
-        "app.run(lambda: reproduction.run(experiment, cells, folder, args))"
+        "app.run(lambda: runner.run(experiment, cells, folder, args))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], cwd=project_root)
     latest = time.monotonic() + 60

@@ -350,7 +350,7 @@ def test_the_wheel_holds_tff_ssl_only(tmp_path):
     (wheel,) = (source / "wheel").glob("*.whl")
     top = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {name for name in top if not name.endswith(".dist-info")} == {"tff_ssl"}
-    assert "tff_ssl/worker_relay.py" in zipfile.ZipFile(wheel).namelist()
+    assert "tff_ssl/runtime/worker_relay.py" in zipfile.ZipFile(wheel).namelist()
 
 
 @pytest.mark.slow
@@ -359,7 +359,7 @@ def test_a_private_run_says_what_it_spends(tmp_path):
     result = run(
         "pretrain",
         f"--output_dir={folder}",
-        "--flagfile=launch/presets/digits_private_dcco.flags",
+        "--flagfile=launch/presets/digits/private_dcco.flags",
         "--rounds=3",
         "--clients_per_round=6",
         "--dp_epsilon=20",

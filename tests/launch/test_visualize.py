@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.launch.mistakes import messages
-from tff_ssl import export
+from tff_ssl.deployment import saved_model
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 
 BATCH = DualEncoder("tiny", (16, 16, 1), projector=(8,), norm="batch")
@@ -53,7 +53,7 @@ def run(tmp_path_factory):
         ("clients/1", weights),
     ):  # fmt: skip
         (folder / part).mkdir(parents=True)
-        export.save_encoder(folder / part / "encoder", BATCH, own, IMAGE, view_size=16)
+        saved_model.save_encoder(folder / part / "encoder", BATCH, own, IMAGE, view_size=16)
     (folder / "config.json").write_text(json.dumps({"flags": {"dataset": "digits", "alpha": 3}}))
     return folder
 
@@ -93,7 +93,7 @@ def test_a_run_and_its_clients(project_root, run, tmp_path):
 @pytest.mark.slow
 def test_unlike_structures_have_features_but_no_distances(project_root, run, tmp_path):
     group = DualEncoder("tiny", (16, 16, 1))
-    export.save_encoder(tmp_path / "group", group, group.init(1), IMAGE, view_size=16)
+    saved_model.save_encoder(tmp_path / "group", group, group.init(1), IMAGE, view_size=16)
     output = tmp_path / "out"
     encoders = f"--encoders=batch={run}/clients/0/local/encoder,group={tmp_path}/group"
     done = script(
@@ -110,8 +110,8 @@ def test_unlike_structures_have_features_but_no_distances(project_root, run, tmp
 @pytest.mark.slow
 def test_mistakes_are_one_line(project_root, run, tmp_path):
     small = DualEncoder("small", (16, 16, 1))
-    export.save_encoder(tmp_path / "small", small, small.init(1), IMAGE, view_size=16)
-    export.save_encoder(tmp_path / "large", BATCH, BATCH.init(1), (16, 16, 1), None)
+    saved_model.save_encoder(tmp_path / "small", small, small.init(1), IMAGE, view_size=16)
+    saved_model.save_encoder(tmp_path / "large", BATCH, BATCH.init(1), (16, 16, 1), None)
     output = tmp_path / "out"
     mistakes = (
         ("--encoders=NAME=FOLDER", []),

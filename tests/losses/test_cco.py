@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tff_ssl.losses import cco, segments
-from tff_ssl.losses.statistics_based import combined_statistics
+from tff_ssl.objectives.statistics import combined_statistics
 
 
 def numpy_cco(f, g, lambda_):

@@ -27,15 +27,15 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import views
-from tff_ssl.algorithms import client_memory, local_training
-from tff_ssl.algorithms.encoder_and_predictor import one_tower
 from tff_ssl.algorithms.fedbn import FedBNHyperparameters, OwnWeights
-from tff_ssl.algorithms.micro_batches import read_all
-from tff_ssl.algorithms.task import Task
 from tff_ssl.losses import cosine
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.objectives import OBJECTIVES
+from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.templates import local_training, stateful_clients
+from tff_ssl.templates.micro_batches import read_all
+from tff_ssl.templates.task import Task
+from tff_ssl.templates.weight_groups import one_tower
+from tff_ssl.views import augmentation
 
 # Alignments closer than this are a tie: what the same model gives twice differs by rounding.
 _TIE = 1e-6
@@ -82,7 +82,7 @@ def build_featarc(
     task: Task,
     hyperparameters: FeatARCHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-) -> client_memory.ClientMemory:
+) -> stateful_clients.StatefulClients:
     """Builds FeatARC's round.
 
     Args:
@@ -102,7 +102,7 @@ def build_featarc(
         return ClientState(tf.constant(0, tf.int64), tf.constant(-1), model.init(seed))
 
     def features(weights: Weights, images: tf.Tensor) -> tf.Tensor:
-        x = views.to_float(images, output_size=model.image_shape[0])
+        x = augmentation.to_float(images, output_size=model.image_shape[0])
         outputs = model.apply(weights, x, training=False)
         return outputs.h if objective.supervised else outputs.z
 
@@ -152,7 +152,7 @@ def build_featarc(
         )  # fmt: skip
         weight = tf.constant(1.0) if training.uniform else tf.cast(samples, tf.float32)
         takes = tf.one_hot(cluster, clusters)
-        return client_memory.unless_dropped(
+        return stateful_clients.output_if_finite(
             # Of the C means it enters the one of its cluster: elsewhere its weight is zero.
             [(trained.weights, takes[j] * weight) for j in range(clusters)],
             ClientState(state.rounds + 1, cluster, trained.weights),
@@ -170,7 +170,8 @@ def build_featarc(
 
     def server_update(server, means):
         return tuple(
-            client_memory.mean_or(old, mean) for old, mean in zip(server, means, strict=True)
+            stateful_clients.previous_if_empty(old, mean)
+            for old, mean in zip(server, means, strict=True)
         )
 
     def client_weights(server, state):
@@ -179,7 +180,7 @@ def build_featarc(
             return server[0]
         return split.with_own(server[int(state.cluster)], split.own_of(Weights(*state.local)))
 
-    return client_memory.build_client_memory(
+    return stateful_clients.build_stateful_clients(
         initial_model=initial_model,
         initial_client_state=initial_client_state,
         client_work=client_work,

@@ -22,12 +22,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
-from tff_ssl.algorithms import finite, local_training
-from tff_ssl.algorithms.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.algorithms.task import Task
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
-from tff_ssl.objectives import OBJECTIVES, moved_target
+from tff_ssl.objectives.registry import OBJECTIVES, moved_target
+from tff_ssl.templates import local_training, non_finite
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +166,7 @@ def build_fedavg(
             )
         else:
             trained = training.many_steps(online, Weights(target, ()), round_number, examples)
-        values, is_finite = finite.zero_unless_finite(trained.means)
+        values, is_finite = non_finite.zero_unless_finite(trained.means)
         return LocalUpdate(
             tff.learning.templates.ClientResult(values.delta, values.weight),
             loss=values.weight * values.loss,
@@ -218,7 +218,7 @@ def build_fedavg(
     finalizer = tff.learning.templates.build_apply_optimizer_finalizer(
         server_optimizer or hyperparameters.build_server_optimizer(task.rounds),
         weights_type,
-        finite.reject_non_finite_update,
+        non_finite.reject_non_finite_update,
     )
     if server_target:
         finalizer = _moving_target(finalizer, model, hyperparameters.target_momentum)

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms import client_memory, local_training
-from tff_ssl.algorithms.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.algorithms.encoder_and_predictor import one_tower
-from tff_ssl.algorithms.micro_batches import read_all
-from tff_ssl.algorithms.task import Task
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.objectives import OBJECTIVES
+from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.templates import local_training, stateful_clients
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.micro_batches import read_all
+from tff_ssl.templates.task import Task
+from tff_ssl.templates.weight_groups import one_tower
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +80,7 @@ def build_fedbn(
     task: Task,
     hyperparameters: FedBNHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-) -> client_memory.ClientMemory:
+) -> stateful_clients.StatefulClients:
     """Builds the round.
 
     Args:
@@ -134,16 +134,16 @@ def build_fedbn(
         weight = tf.constant(1.0) if training.uniform else tf.cast(samples, tf.float32)
         # A client that trains alone sends nothing.
         sent = tf.constant(0.0) if alone else trained.weights
-        return client_memory.unless_dropped(
+        return stateful_clients.output_if_finite(
             [(sent, weight)], new_state, state, trained, samples, {}
         )
 
-    return client_memory.build_client_memory(
+    return stateful_clients.build_stateful_clients(
         initial_model=model.init,
         initial_client_state=initial_client_state,
         client_work=client_work,
         server_update=lambda server, means: (
-            server if alone else client_memory.mean_or(server, means[0])
+            server if alone else stateful_clients.previous_if_empty(server, means[0])
         ),
         element_type=task.element_type,
         global_weights=None if alone else lambda server: server,

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms import client_memory, local_training
-from tff_ssl.algorithms.client_hyperparameters import ClientHyperparameters
-from tff_ssl.algorithms.encoder_and_predictor import encoder_of, one_tower, squared_distance
-from tff_ssl.algorithms.micro_batches import read_all
-from tff_ssl.algorithms.task import Task
 from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.templates import local_training, stateful_clients
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.micro_batches import read_all
+from tff_ssl.templates.task import Task
+from tff_ssl.templates.weight_groups import encoder_of, one_tower, squared_distance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ def build_fedema(
     task: Task,
     hyperparameters: FedEMAHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-) -> client_memory.ClientMemory:
+) -> stateful_clients.StatefulClients:
     """Builds FedEMA's round.
 
     Args:
@@ -115,7 +115,7 @@ def build_fedema(
             rounds=state.rounds + 1, scaler=scaler, online=trained.weights, target=trained.target
         )
         weight = tf.constant(1.0) if training.uniform else tf.cast(samples, tf.float32)
-        return client_memory.unless_dropped(
+        return stateful_clients.output_if_finite(
             [(trained.weights, weight)],
             new_state,
             state,
@@ -124,11 +124,11 @@ def build_fedema(
             {"divergence": divergence, "mu": mu},
         )
 
-    return client_memory.build_client_memory(
+    return stateful_clients.build_stateful_clients(
         initial_model=model.init,
         initial_client_state=initial_client_state,
         client_work=client_work,
-        server_update=lambda server, means: client_memory.mean_or(server, means[0]),
+        server_update=lambda server, means: stateful_clients.previous_if_empty(server, means[0]),
         element_type=task.element_type,
         global_weights=lambda server: server,
         client_weights=lambda server, state: Weights(*state.online),

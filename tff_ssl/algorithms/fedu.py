@@ -26,18 +26,18 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms import client_memory, local_training
-from tff_ssl.algorithms.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.algorithms.encoder_and_predictor import (
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.templates import local_training, stateful_clients
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.micro_batches import read_all
+from tff_ssl.templates.task import Task
+from tff_ssl.templates.weight_groups import (
     encoder_of,
     joined,
     one_tower,
     predictor_of,
     squared_distance,
 )
-from tff_ssl.algorithms.micro_batches import read_all
-from tff_ssl.algorithms.task import Task
-from tff_ssl.models.dual_encoder import Weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ def build_fedu(
     task: Task,
     hyperparameters: FedUHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-) -> client_memory.ClientMemory:
+) -> stateful_clients.StatefulClients:
     """Builds FedU's round.
 
     Args:
@@ -154,7 +154,7 @@ def build_fedu(
         )
         sent = target if options.aggregate == "target" else online
         weight = tf.constant(1.0) if training.uniform else tf.cast(samples, tf.float32)
-        return client_memory.unless_dropped(
+        return stateful_clients.output_if_finite(
             [(joined(sent, predictor), weight)],
             new_state,
             state,
@@ -167,11 +167,11 @@ def build_fedu(
             },
         )
 
-    return client_memory.build_client_memory(
+    return stateful_clients.build_stateful_clients(
         initial_model=model.init,
         initial_client_state=initial_client_state,
         client_work=client_work,
-        server_update=lambda server, means: client_memory.mean_or(server, means[0]),
+        server_update=lambda server, means: stateful_clients.previous_if_empty(server, means[0]),
         element_type=task.element_type,
         global_weights=lambda server: server,
         # The history of what the client learned; its online encoder is the server's next time.

@@ -18,11 +18,19 @@ import zlib
 
 import numpy as np
 
-from tff_ssl import topology
-from tff_ssl.algorithms import averaging, navigator, peers, transmissions
-from tff_ssl.algorithms.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.algorithms.plan import Averaging, Round, SlotWeights, Training
-from tff_ssl.algorithms.task import Task
+from tff_ssl.algorithms.denav import navigator
+from tff_ssl.decentralized import topology, traffic
+from tff_ssl.decentralized.mixing import (
+    MixingMatrix,
+    all_reduce_weights,
+    first_received_weights,
+    metropolis_weights,
+    neighbour_weights,
+)
+from tff_ssl.decentralized.schedule import Averaging, ScheduledRound, SlotWeights, Training
+from tff_ssl.templates import serverless
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.task import Task
 
 MIXINGS = ("neighbours", "metropolis", "first_received", "all_reduce")
 
@@ -85,7 +93,9 @@ class DFedAvgHyperparameters(GossipHyperparameters):
     evaluated: str = "mean"
 
 
-def build_gossip(task: Task, hyperparameters: GossipHyperparameters | None = None) -> peers.Peers:
+def build_gossip(
+    task: Task, hyperparameters: GossipHyperparameters | None = None
+) -> serverless.Serverless:
     """Builds the computations.
 
     Args:
@@ -94,17 +104,17 @@ def build_gossip(task: Task, hyperparameters: GossipHyperparameters | None = Non
     """
     values = hyperparameters or GossipHyperparameters()
 
-    def plan(setting: peers.Setting, model_bytes: int) -> GossipPlan:
-        return GossipPlan(setting, model_bytes, values)
+    def plan(setting: serverless.Setting, model_bytes: int) -> GossipSchedule:
+        return GossipSchedule(setting, model_bytes, values)
 
-    return peers.build_peers(task, values, plan, own_norm=values.batch_norm == "local")
+    return serverless.build_serverless(task, values, plan, own_norm=values.batch_norm == "local")
 
 
-class GossipPlan:
+class GossipSchedule:
     """The rounds; a client's model lies in the slot of its number."""
 
     def __init__(
-        self, setting: peers.Setting, model_bytes: int, hyperparameters: GossipHyperparameters
+        self, setting: serverless.Setting, model_bytes: int, hyperparameters: GossipHyperparameters
     ):
         """Prepares.
 
@@ -128,11 +138,11 @@ class GossipPlan:
     def routes(self) -> tuple[()]:
         return ()
 
-    def round(self, round_number: int) -> Round:
+    def round(self, round_number: int) -> ScheduledRound:
         graph = self._setting.network(round_number + 1)
         present = tuple(sorted(graph))
-        count = transmissions.all_reduce if self._all_reduce else transmissions.gossip
-        return Round(
+        count = traffic.all_reduce if self._all_reduce else traffic.gossip
+        return ScheduledRound(
             (
                 Training(present, present, tuple({} for _ in present)),
                 Averaging(present, self._mixing_matrix(graph, round_number)[list(present)]),
@@ -161,18 +171,18 @@ class GossipPlan:
     def _all_reduce(self) -> bool:
         return self._hyperparameters.mixing == "all_reduce"
 
-    def _mixing_matrix(self, graph, round_number: int) -> averaging.MixingMatrix:
+    def _mixing_matrix(self, graph, round_number: int) -> MixingMatrix:
         number, mixing = self.num_slots, self._hyperparameters.mixing
         by_examples = self._hyperparameters.client_weighting == "examples"
         examples = self._setting.volumes if by_examples else None
         if mixing == "metropolis":
-            return averaging.metropolis_weights(graph, number)
+            return metropolis_weights(graph, number)
         if mixing == "all_reduce":
-            return averaging.all_reduce_weights(graph, number, examples)
+            return all_reduce_weights(graph, number, examples)
         if mixing == "neighbours":
-            return averaging.neighbour_weights(graph, number, examples)
+            return neighbour_weights(graph, number, examples)
         stream = [self._setting.seed, zlib.crc32(b"first_received"), round_number]
-        return averaging.first_received_weights(graph, number, np.random.default_rng(stream))
+        return first_received_weights(graph, number, np.random.default_rng(stream))
 
     def _time(self, client: int) -> float:
         """Of the round's local training; others wait for the slowest client."""

@@ -37,15 +37,15 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import communication, views
-from tff_ssl.algorithms import client_memory, local_training
-from tff_ssl.algorithms.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.algorithms.encoder_and_predictor import one_tower
-from tff_ssl.algorithms.micro_batches import read_all
-from tff_ssl.algorithms.task import Population, Task
 from tff_ssl.losses import alignment
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.objectives import OBJECTIVES
+from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.templates import local_training, message_sizes, stateful_clients
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.micro_batches import read_all
+from tff_ssl.templates.task import Population, Task
+from tff_ssl.templates.weight_groups import one_tower
+from tff_ssl.views import augmentation
 
 _LAYERS = {"encoding": "h", "projection": "z", "prediction": "p"}
 _MICRO_BATCH = 250  # Images of X that are encoded at once.
@@ -138,7 +138,7 @@ class Architecture(NamedTuple):
     uploads: Sequence[tff.Type]
 
 
-class HeteroSSFL(NamedTuple):
+class UnlikeClients(NamedTuple):
     """The algorithm for a population.
 
     Attributes:
@@ -160,12 +160,12 @@ class HeteroSSFL(NamedTuple):
     @property
     def uploads(self) -> Sequence[tff.Type]:
         """Types that a client sends in a round: one of the architecture that sends most."""
-        return max((a.uploads for a in self.architectures), key=communication.total_bytes)
+        return max((a.uploads for a in self.architectures), key=message_sizes.total_bytes)
 
 
 def build_hetero_ssfl(
     task: Task, hyperparameters: HeteroSSFLHyperparameters | None = None
-) -> HeteroSSFL:
+) -> UnlikeClients:
     """Builds a computation for each architecture, and the aggregation.
 
     Args:
@@ -178,7 +178,7 @@ def build_hetero_ssfl(
     hyperparameters = hyperparameters or HeteroSSFLHyperparameters()
     population = _checked(task.population)
     aggregate = build_aggregate(population, hyperparameters)
-    return HeteroSSFL(
+    return UnlikeClients(
         tuple(
             _architecture(
                 task._replace(model=model),
@@ -196,7 +196,7 @@ def build_hetero_ssfl(
 def build_aggregate(
     population: Population, hyperparameters: HeteroSSFLHyperparameters
 ) -> tff.Computation:
-    """The aggregation over all clients, whatever their architecture; see `HeteroSSFL`."""
+    """The aggregation over all clients, whatever their architecture; see `UnlikeClients`."""
     sizes = np.array(population.sizes, np.float64)
     if hyperparameters.client_weighting == "uniform":
         sizes = np.ones_like(sizes)
@@ -296,7 +296,7 @@ def _architecture(
         )
         weight = tf.constant(1.0) if training.uniform else tf.cast(samples, tf.float32)
         # No weights are sent; what is, is taken from the state that the client keeps.
-        output = client_memory.unless_dropped(
+        output = stateful_clients.output_if_finite(
             [(tf.constant(0.0), weight)],
             ClientState(state.rounds + 1, trained.weights, trained.target),
             state,
@@ -320,7 +320,7 @@ def _architecture(
     def train(round_number, mean_kernel, rad, client_states, client_data):
         received = (tff.federated_broadcast(v) for v in (round_number, mean_kernel, rad))
         states, sent, metrics = tff.federated_map(work, (*received, client_states, client_data))
-        return TrainOutput(states, sent, metrics, client_memory.server_metrics(metrics))
+        return TrainOutput(states, sent, metrics, stateful_clients.server_metrics(metrics))
 
     shares = bool(hyperparameters.mu)
     return Architecture(
@@ -337,7 +337,7 @@ def _architecture(
 def _seen(model: DualEncoder, images: tf.Tensor) -> tf.Tensor:
     """Images as the model sees them, without augmentation."""
     same = images.shape[1:3] == model.image_shape[:2]
-    return views.to_float(images, output_size=None if same else model.image_shape[0])
+    return augmentation.to_float(images, output_size=None if same else model.image_shape[0])
 
 
 def _batch_of_rad(

@@ -4,25 +4,15 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tff_ssl.algorithms import (
-    dcco,
-    dcco_one_stage,
-    denav,
-    featarc,
-    fedavg,
-    fedbn,
-    fedema,
-    fedprox,
-    fedu,
-    gossip,
-    hetero_ssfl,
-)
-from tff_ssl.algorithms.client_memory import ClientMemory
-from tff_ssl.algorithms.peers import Peers
-from tff_ssl.algorithms.task import Computations
+from tff_ssl.algorithms import featarc, fedavg, fedbn, fedema, fedprox, fedu, gossip, hetero_ssfl
+from tff_ssl.algorithms.dcco import one_stage, two_stage
+from tff_ssl.algorithms.denav.algorithm import DeNAVHyperparameters, build_denav
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.losses.statistics_based import STATISTICS_LOSSES
-from tff_ssl.objectives import OBJECTIVES
+from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.objectives.statistics import STATISTICS_LOSSES
+from tff_ssl.templates.serverless import Serverless
+from tff_ssl.templates.stateful_clients import StatefulClients
+from tff_ssl.templates.task import Computations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +35,7 @@ class Algorithm:
 
     summary: str
     hyperparameters: type
-    build: Callable[..., Computations | ClientMemory | Peers | hetero_ssfl.HeteroSSFL]
+    build: Callable[..., Computations | StatefulClients | Serverless | hetero_ssfl.UnlikeClients]
     objectives: tuple[str, ...]
     folds: bool
     aggregates: tuple[str, ...] = ()
@@ -71,16 +61,16 @@ _WITH_AUTOENCODER_FIRST = ("mae", *(name for name in OBJECTIVES if name != "mae"
 ALGORITHMS = {
     "dcco": Algorithm(
         "large batches simulated on tiny clients by sharing encoding statistics",
-        dcco.DCCOHyperparameters,
-        dcco.build_dcco,
+        two_stage.DCCOHyperparameters,
+        two_stage.build_dcco,
         objectives=tuple(STATISTICS_LOSSES),
         folds=True,
         aggregates=("statistics", "update"),
     ),
     "dcco_one_stage": Algorithm(
         "DCCO with one communication a round: the statistics of earlier rounds",
-        dcco_one_stage.DCCOOneStageHyperparameters,
-        dcco_one_stage.build_dcco_one_stage,
+        one_stage.DCCOOneStageHyperparameters,
+        one_stage.build_dcco_one_stage,
         objectives=tuple(STATISTICS_LOSSES),
         folds=True,
         aggregates=("statistics", "update"),
@@ -131,8 +121,8 @@ ALGORITHMS = {
     ),
     "denav": Algorithm(
         "models that travel through a network, each led by a training navigator",
-        denav.DeNAVHyperparameters,
-        denav.build_denav,
+        DeNAVHyperparameters,
+        build_denav,
         objectives=_WITH_AUTOENCODER_FIRST,
         folds=False,
         decentralized=True,

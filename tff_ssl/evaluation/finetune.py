@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_ssl import optimizers, views
+from tff_ssl import optimizers
 from tff_ssl.evaluation import features
 from tff_ssl.evaluation.cases import Cases
 from tff_ssl.evaluation.labels import Scores, score
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.views import augmentation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Finetuner:
         encoder: DualEncoder,
         classes: int,
         config: FinetuneConfig,
-        policy: str | views.ViewPolicy = "flip",
+        policy: str | augmentation.ViewPolicy = "flip",
         view_size: int | None = None,
     ):
         """Prepares.
@@ -70,7 +71,7 @@ class Finetuner:
         self._optimizer = optimizer
 
         def step(weights, state, images, example_ids, case, labels, number):
-            x = views.view(
+            x = augmentation.view(
                 policy, images, example_ids, seed=0, round_number=number, view_number=0,
                 output_size=view_size,
             )  # fmt: skip
@@ -86,7 +87,7 @@ class Finetuner:
             return Weights(tuple(trainable), outputs.non_trainable), state
 
         def classify(weights, images):
-            x = views.to_float(images, output_size=view_size)
+            x = augmentation.to_float(images, output_size=view_size)
             return self._model.apply(weights, x, training=False).logits
 
         # Cases have different numbers of images: one graph for all sizes.

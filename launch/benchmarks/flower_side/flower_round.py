@@ -1,0 +1,126 @@
+"""Rounds of FedAvg with SimCLR in Flower's simulation, one whenever asked; for `launch.benchmark`.
+
+Run by the interpreter of an environment with `flower_requirements.txt`. Standard input: a line of
+settings as JSON (see `launch.benchmarks.flower`), then a line for each round that is wanted. At the
+end of the input the simulation ends. Standard output, each a line of JSON: facts, after a first
+round; then {"seconds": ...} for each round.
+"""
+
+import importlib.metadata
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+import flower_client
+import numpy as np
+import ray
+import torch
+import torch_simclr
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
+
+_FOREVER = 10**6
+
+
+def main() -> None:
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # What Flower and Ray print is not for our reader.
+    settings = sys.stdin.readline().strip()
+    asked: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
+    _simulate(settings, asked, replies)
+
+
+def _listen(asked: queue.Queue) -> None:
+    """Passes on what is asked for; ends all when nobody can ask any more, even amid a round."""
+    for line in sys.stdin:
+        asked.put(line)
+    ray.shutdown()
+    os._exit(0)  # Flower's threads would wait for the clients' answers.
+
+
+def _simulate(text: str, asked: queue.Queue, replies: TextIO) -> None:
+    settings = json.loads(text)
+    torch.set_num_threads(settings["threads"])
+    model = flower_client.build_model(text)
+    with np.load(settings["reference"]) as stored:
+        model.load([stored[f"weight{i}"] for i in range(len(list(model.parameters())))])
+        x = torch.from_numpy(np.concatenate([stored["x1"], stored["x2"]])).permute(0, 3, 1, 2)
+    loss, norm = torch_simclr.loss_and_gradient_norm(model, x, settings["temperature"])
+    facts = {"parameters": model.parameter_count, "loss": loss, "gradient_norm": norm}
+    facts["versions"] = {
+        name: importlib.metadata.version(name) for name in ("flwr", "ray", "torch", "numpy")
+    }
+    server = ServerApp()
+
+    @server.main()
+    def run_server(grid: Grid, context: Context) -> None:
+        clients = settings["clients"]
+        strategy = _AllClients(
+            fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients
+        )
+        strategy.start(
+            grid,
+            initial_arrays=ArrayRecord(model.state_dict()),
+            num_rounds=_FOREVER,
+            train_config=ConfigRecord({"settings": text}),
+            evaluate_fn=_Turns(asked, replies, facts),
+        )
+
+    run_simulation(
+        server_app=server,
+        client_app=flower_client.app,
+        num_supernodes=settings["clients"],
+        backend_config={
+            "client_resources": {"num_cpus": settings["threads"], "num_gpus": 0.0},
+            "init_args": {
+                "num_cpus": settings["actors"] * settings["threads"],
+                "_temp_dir": settings["temp_dir"],
+                "_node_ip_address": "127.0.0.1",
+            },
+        },
+    )
+
+
+class _AllClients(FedAvg):
+    """FedAvg that does not go on without a client: a round would be faster than it is."""
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
+        replies = list(replies)
+        for reply in replies:
+            if reply.has_error():
+                raise RuntimeError(f"a client failed: {reply.error.reason}")
+        if len(replies) < self.min_train_nodes:
+            raise RuntimeError(f"{len(replies)} of {self.min_train_nodes} clients have answered")
+        return super().aggregate_train(server_round, replies)
+
+
+class _Turns:
+    """Between two rounds: says how long the last one took, and waits for the next turn.
+
+    Flower calls it where a server would evaluate the weights, after each round and before the
+    first. A round thus includes all that Flower does from one call to the next.
+    """
+
+    def __init__(self, asked: queue.Queue, replies: TextIO, facts: dict[str, Any]):
+        self._asked, self._replies, self._facts = asked, replies, facts
+        self._start = 0.0
+
+    def __call__(self, server_round: int, arrays: ArrayRecord) -> None:
+        seconds = time.monotonic() - self._start
+        if server_round:
+            reply = {"seconds": seconds} if server_round > 1 else self._facts
+            print(json.dumps(reply), file=self._replies, flush=True)
+            self._asked.get()
+        self._start = time.monotonic()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""From flags to unlike clients, and to the images that the server shows to all of them."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+from datasets.image_dataset import ImageDataset
+from launch.options import data
+from tff_ssl.algorithms.registry import Algorithm
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.models.dual_encoder import ENCODERS, DualEncoder
+from tff_ssl.templates.task import Population
+
+_RAD, _ENCODERS = 1, 2  # What is drawn, beside the seed.
+_FLAGS = ("encoders", "rad_size")
+
+
+def check_flags(algorithm: Algorithm, args: flags.FlagValues) -> None:
+    """Raises ConfigurationError where a flag of unlike clients is given, and they cannot be."""
+    given = [name for name in _FLAGS if args[name].present]
+    if given and not algorithm.unlike_clients:
+        raise ConfigurationError(f"--{given[0]}: clients of {args.algorithm} are all alike")
+    faults = [name for name in ("sampling", "dropout", "max_dropped") if args[name].present]
+    if faults and algorithm.unlike_clients:
+        raise ConfigurationError(
+            f"--{faults[0]}: clients of {args.algorithm} that are absent count with their last "
+            "representations; choose how many take part by --clients_per_round"
+        )
+
+
+def take_out_rad(dataset: ImageDataset, args: flags.FlagValues) -> tuple[ImageDataset, np.ndarray]:
+    """Splits the training images between the clients and the server.
+
+    Args:
+      dataset: All images.
+      args: The flags; `--rad_size` images, drawn at random, are the server's.
+
+    Returns:
+      What is left for the clients, and the server's images, uint8 [rad_size, h, w, c]: its
+      representation alignment dataset, without labels.
+
+    Raises:
+      ConfigurationError: If nothing would be left.
+    """
+    count = len(dataset.train)
+    if args.rad_size >= count:
+        raise ConfigurationError(
+            f"--rad_size={args.rad_size} must be below {count}, the number of training images of "
+            f"--dataset={dataset.name}, of which clients need some"
+        )
+    order = np.random.default_rng([args.seed, _RAD]).permutation(count)
+    rad, left = np.sort(order[: args.rad_size]), np.sort(order[args.rad_size :])
+    train = dataset.train.take(left)
+    return dataclasses.replace(dataset, train=train), dataset.train.images[rad]
+
+
+def build_population(
+    dataset: ImageDataset, clients: list[np.ndarray], args: flags.FlagValues
+) -> Population:
+    """The clients with their models: `--encoders` in equal shares, in random order.
+
+    Args:
+      dataset: The images.
+      clients: Indices of each client's examples.
+      args: The flags.
+
+    Raises:
+      ConfigurationError: If an encoder is not known or cannot be built, or there are more encoders
+        than clients.
+    """
+    names = args.encoders or [args.encoder]
+    unknown = [name for name in names if name not in ENCODERS]
+    if unknown:
+        raise ConfigurationError(
+            f"--encoders takes names of {', '.join(ENCODERS)}; got {unknown[0]!r}"
+        )
+    if len(names) > len(clients):
+        raise ConfigurationError(
+            f"--encoders names {len(names)} encoders, and there are {len(clients)} clients"
+        )
+    different = list(dict.fromkeys(names))
+    # A name that is given twice has twice the share.
+    shares = np.resize([different.index(name) for name in names], len(clients))
+    dealt = np.random.default_rng([args.seed, _ENCODERS]).permutation(shares)
+    models = [data.build_model(dataset, args, args.objective, name) for name in different]
+    towers = tuple(model for model in models if isinstance(model, DualEncoder))
+    if len(towers) < len(models):
+        raise ConfigurationError(f"--towers={args.towers}: {args.algorithm} needs --towers=one")
+    return Population(towers, tuple(dealt.tolist()), tuple(map(len, clients)), args.rad_size)
+
+
+def describe(population: Population) -> str:
+    """Encoders, and how many clients have each."""
+    counts = np.bincount(population.model_of_client, minlength=len(population.models))
+    return ", ".join(
+        f"{count} clients with {model.encoder} encoder and heads ({model.parameter_count:,} "
+        "parameters)"
+        for model, count in zip(population.models, counts, strict=True)
+    )
+
+
+def models_of(population: Population) -> list[DualEncoder]:
+    """The model of each client."""
+    return [population.models[m] for m in population.model_of_client]
+
+
+def result_fields(population: Population) -> dict[str, Any]:
+    """What `result.json` says of the population."""
+    return {
+        "rad_size": population.rad_size,
+        "encoder_of_client": [model.encoder for model in models_of(population)],
+    }

@@ -1,0 +1,1 @@
+"""Files and pictures that scripts write."""

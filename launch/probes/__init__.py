@@ -1,0 +1,1 @@
+"""Evaluations of an encoder, from flags."""

@@ -1,0 +1,1 @@
+"""Training runs: what `pretrain` and `centralized` do."""

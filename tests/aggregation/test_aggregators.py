@@ -1,0 +1,190 @@
+"""Other means than the plain one: errors and bytes, bad clients, secure sums."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from launch import pretrain
+from tff_ssl.aggregation import aggregators
+from tff_ssl.algorithms import registry
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.losses import cco
+from tff_ssl.templates import message_sizes
+
+D = 20
+STATISTICS = tff.tensorflow.computation(lambda: cco.zero_statistics(D)).type_signature.result
+WEIGHT = tff.types.TensorType(np.float32)
+
+
+def statistics_of_clients(count, seed=0):
+    rng = np.random.default_rng(seed)
+    clients = []
+    for _ in range(count):
+        f = rng.normal(size=(8, D)).astype(np.float32)
+        g = (f + rng.normal(size=(8, D))).astype(np.float32)
+        clients.append(cco.EncodingStatistics(*map(np.asarray, cco.encoding_statistics(f, g))))
+    return clients
+
+
+def weighted_mean(values, weights):
+    return [np.average(np.stack(parts), 0, weights) for parts in zip(*values, strict=True)]
+
+
+def rounds(factory, values, weights, count=1):
+    """The results of some rounds with the same contributions."""
+    process = factory.create(STATISTICS, WEIGHT)
+    state, results = process.initialize(), []
+    for _ in range(count):
+        output = process.next(state, values, [np.float32(w) for w in weights])
+        state = output.state
+        results.append(output.result)
+    return results
+
+
+@pytest.mark.parametrize("name", ["quantized", "rotated"])
+@pytest.mark.slow
+def test_quantized_means_are_near_the_mean_and_smaller(worker, name):
+    values, weights = statistics_of_clients(4), [1, 2, 3, 4]
+    expected = weighted_mean(values, weights)
+    factory = aggregators.AGGREGATORS[name].statistics
+    errors, sizes = {}, {}
+    for bits in (4, 8):
+        process = factory(0, bits).create(STATISTICS, WEIGHT)
+        sizes[bits] = message_sizes.client_bytes(process.next)[1]
+        (found,) = rounds(factory(0, bits), values, weights)
+        for i, vector in enumerate(found[:4]):  # Less than 256 numbers: as they are.
+            np.testing.assert_allclose(vector, expected[i], atol=1e-5)
+        errors[bits] = np.abs(found.f_g - expected[4]).max()
+    # A client's w * <F G^T>, in 2^bits - 1 steps, to the nearest: half a step each at most; a
+    # rotation keeps norms, so that the largest entry's error may be more, but not by much.
+    for bits, error in errors.items():
+        step = sum(w * np.ptp(v.f_g) for w, v in zip(weights, values, strict=True)) / 10
+        assert error < (2 if name == "rotated" else 0.5) * step / (2**bits - 1)
+    assert errors[8] < errors[4] / 4
+    # A word of 4 bytes holds 28 bits. Beside the matrix: its bounds, four vectors, a weight.
+    rest = 4 * (2 + 4 * D + 1)
+    assert sizes == {bits: rest + 4 * math.ceil(D * D * bits / 28) for bits in (4, 8)}
+
+
+@pytest.mark.slow
+def test_a_rotation_is_that_of_its_seed(worker):
+    values, weights = statistics_of_clients(2), [1, 1]
+
+    def of_seed(seed):
+        return rounds(aggregators.AGGREGATORS["rotated"].statistics(seed, 4), values, weights, 2)
+
+    one, same, other = of_seed(1), of_seed(1), of_seed(2)
+    np.testing.assert_array_equal(one[1].f_g, same[1].f_g)
+    assert np.abs(one[0].f_g - other[0].f_g).max() > 1e-4
+    assert np.abs(one[0].f_g - one[1].f_g).max() > 1e-4  # The next round has another one.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "size"), [("statistics", 1.0), ("update", 0.1)])
+def test_one_malicious_client_of_a_hundred_hardly_moves_a_robust_mean(worker, what, size):
+    """`size` is near TFF's first guess of the bounds, which then adapt by and by."""
+    honest = [type(v)(*(np.float32(size) * x for x in v)) for v in statistics_of_clients(99)]
+    factory = getattr(aggregators.AGGREGATORS["robust"], what)(0, 0)
+
+    def flat(value):
+        return np.concatenate([np.ravel(v) for v in value])
+
+    expected = flat(weighted_mean(honest, np.ones(99)))
+    for attack in (-1e6, 100.0):
+        malicious = cco.EncodingStatistics(*(attack * np.ones_like(v) for v in honest[0]))
+        everyone = [*honest, malicious]
+        found = flat(rounds(factory, everyone, np.ones(100), count=6)[-1])
+        assert np.linalg.norm(found - expected) < 0.1 * np.linalg.norm(expected)
+        plain = flat(weighted_mean(everyone, np.ones(100)))
+        assert np.linalg.norm(plain - expected) > np.linalg.norm(expected)
+
+
+def test_half_of_the_cross_statistics_are_sent_and_give_the_symmetric_part(worker):
+    values, weights = statistics_of_clients(3), [1, 2, 3]
+    factory = aggregators.SymmetricHalf(tff.aggregators.MeanFactory())
+    (found,) = rounds(factory, values, weights)
+    expected = weighted_mean(values, weights)
+    for i in range(4):
+        np.testing.assert_allclose(found[i], expected[i], rtol=1e-5, atol=1e-6)
+    symmetric = (expected[4] + expected[4].T) / 2
+    np.testing.assert_allclose(found.f_g, symmetric, rtol=1e-5, atol=1e-6)
+    process = factory.create(STATISTICS, WEIGHT)
+    assert message_sizes.client_bytes(process.next)[1] == 4 * (4 * D + D * (D + 1) // 2 + 1)
+
+
+def test_the_symmetric_half_has_the_gradient_of_pairs_in_both_orders():
+    (s,) = statistics_of_clients(1)
+    f_g = tf.constant(s.f_g)
+    symmetric = s._replace(f_g=(s.f_g + s.f_g.T) / 2)
+
+    def loss(matrix):
+        return cco.cco_from_statistics(cco.EncodingStatistics(*s[:4], matrix), 3.0).loss
+
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(f_g)
+        # What DCCO's client computes, with the symmetric part as the aggregated value.
+        ours = loss(f_g + tf.stop_gradient(symmetric.f_g - f_g))
+        both_orders = loss((f_g + tf.transpose(f_g)) / 2)
+    exact = tape.gradient(both_orders, f_g)
+    # A client's part of the gradient acts through symmetric changes: exact has only those.
+    found = tape.gradient(ours, f_g)
+    np.testing.assert_allclose((found + tf.transpose(found)) / 2, exact, rtol=1e-4, atol=1e-5)
+
+
+def test_without_a_matrix_there_is_no_half():
+    factory = aggregators.SymmetricHalf(tff.aggregators.MeanFactory())
+    with pytest.raises(ConfigurationError, match="no matrix"):
+        factory.create(tff.types.to_type([(np.float32, [3]), (np.float32, [2, 3])]), WEIGHT)
+
+
+SECURE = [name for name, entry in registry.ALGORITHMS.items() if entry.aggregates]
+
+
+def secure(small_algorithm, name):
+    """(the algorithm with plain means, with secure ones, clients)"""
+    algorithm = registry.ALGORITHMS[name]
+    task, plain, clients = small_algorithm(name)
+    means = aggregators.AGGREGATORS["secure"]
+    factories = {f"{what}_aggregator": means.update(0, 0) for what in algorithm.aggregates}
+    built = algorithm.build(
+        task,
+        algorithm.hyperparameters(),
+        **factories,
+        metric_sum=aggregators.secure_metric_sum,
+    )
+    return plain, built, clients
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SECURE)
+def test_with_secure_sums_the_server_sees_no_client_and_learns_the_same(small_algorithm, name):
+    plain, built, clients = secure(small_algorithm, name)
+    stages = getattr(built, "stages", {}) or {"round": built.process}
+    for stage in stages.values():
+        sent = message_sizes.messages(stage.next)
+        # Adaptive bounds come from secure sums too: nothing is sent in the open.
+        assert all(message.is_secure for message in sent if not message.down)
+        form = tff.backends.mapreduce.get_map_reduce_form_for_computation(stage.next)
+        assert form.securely_aggregates_tensors
+    context = tff.backends.test.create_sync_test_cpp_execution_context()
+    with tff.framework.get_context_stack().install(context):
+        results = [c.process.next(c.process.initialize(), clients) for c in (plain, built)]
+    for a, b in zip(*(tf.nest.flatten(r.state.global_model_weights) for r in results), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    one, other = (r.metrics["client_work"] for r in results)
+    assert one["samples"] == other["samples"]
+    assert other["loss"] == pytest.approx(one["loss"], rel=1e-2)
+
+
+def test_secure_sums_run_in_simulation_as_plain_ones(worker):
+    values, weights = statistics_of_clients(3), [1, 2, 3]
+    (found,) = rounds(aggregators.AGGREGATORS["secure"].statistics(0, 0), values, weights)
+    for a, b in zip(found, weighted_mean(values, weights), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_the_flag_names_the_aggregators():
+    assert pretrain.flags.FLAGS["aggregator"].parser.enum_values == list(aggregators.AGGREGATORS)

@@ -1,0 +1,399 @@
+"""DCCO's theorem and its computations, against steps computed without TFF."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tff_ssl.algorithms.dcco import one_stage, two_stage
+from tff_ssl.losses import cco, vicreg
+from tff_ssl.models import two_towers
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.templates.local_training import _shuffled as shuffled
+from tff_ssl.templates.task import Task
+from tff_ssl.views import augmentation
+
+N = 12  # Images in all.
+SHAPE = (8, 8, 3)
+MODEL = DualEncoder("tiny", SHAPE, projector=(64, 16))
+IMAGES = np.random.default_rng(0).integers(0, 256, (N, *SHAPE), np.uint8)
+ELEMENT_TYPE = tff.types.to_type(
+    collections.OrderedDict(example_id=np.int64, image=(np.uint8, SHAPE))
+)
+PARTS = {"micro_batch_size": 5}
+SGD = tff.learning.optimizers.build_sgdm(learning_rate=1.0)
+
+
+def augmented(images, example_ids, round_number):
+    return augmentation.two_views("affine", images, example_ids, seed=7, round_number=round_number)
+
+
+def build(two_views=augmented, hyperparameters=PARTS, objective="cco", model=MODEL, **aggregators):
+    return two_stage.build_dcco(
+        Task(model, two_views, ELEMENT_TYPE, rounds=10, objective=objective),
+        two_stage.DCCOHyperparameters(**hyperparameters),
+        SGD,
+        **aggregators,
+    )
+
+
+@pytest.fixture(scope="module")
+def computations():
+    return build()
+
+
+def client(indices):
+    return tf.data.Dataset.from_tensor_slices(
+        collections.OrderedDict(example_id=np.asarray(indices, np.int64), image=IMAGES[indices])
+    )
+
+
+def initial_state(process, seed=0):
+    weights = tff.learning.models.ModelWeights(
+        tuple(w.numpy() for w in MODEL.init(seed).trainable), ()
+    )
+    return process.set_model_weights(process.initialize(), weights)
+
+
+def centralized_gradient(weights, indices, round_number=0, lambda_=20.0):
+    """The gradient of CCO of the union, written straight down."""
+    weights = Weights(tuple(tf.constant(w) for w in weights), ())
+    images, ids = tf.constant(IMAGES[indices]), tf.constant(indices, tf.int64)
+    x1, x2 = augmented(images, ids, tf.constant(round_number, tf.int64))
+    with tf.GradientTape() as tape:
+        tape.watch(weights.trainable)
+        f = MODEL.apply(weights, x1, training=True).z
+        g = MODEL.apply(weights, x2, training=True).z
+        loss = cco.cco(f, g, lambda_).loss
+    return loss, tape.gradient(loss, weights.trainable)
+
+
+def assert_equal_steps(before, after, gradients, tolerance=2e-6):
+    """after = before - gradients, to the accuracy that float32 has at the gradient's norm."""
+    scale = float(tf.linalg.global_norm(gradients))
+    for b, a, g in zip(before, after, gradients, strict=True):
+        np.testing.assert_allclose(b - a, g, rtol=0, atol=tolerance * scale)
+
+
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+@pytest.mark.slow
+def test_a_round_equals_a_centralized_step_for_any_split(worker, computations, data):
+    order = data.draw(st.permutations(range(N)))
+    cuts = sorted(data.draw(st.sets(st.integers(1, N - 1))))
+    split = np.split(np.array(order), cuts)
+    state = initial_state(computations.process)
+    output = computations.process.next(state, [client(part) for part in split])
+    loss, gradients = centralized_gradient(state.global_model_weights.trainable, np.arange(N))
+    assert_equal_steps(
+        state.global_model_weights.trainable,
+        output.state.global_model_weights.trainable,
+        gradients,
+    )
+    work = output.metrics["client_work"]
+    assert work["loss"] == pytest.approx(float(loss), rel=1e-4)
+    assert work["samples"] == N
+    norm = float(tf.linalg.global_norm(gradients))
+    assert output.metrics["finalizer"]["update_norm"] == pytest.approx(norm, rel=1e-4)
+
+
+def test_clients_of_one_sample_equal_a_centralized_step(worker, computations):
+    state = initial_state(computations.process, seed=5)
+    output = computations.process.next(state, [client([i]) for i in range(N)])
+    _, gradients = centralized_gradient(state.global_model_weights.trainable, np.arange(N))
+    before = state.global_model_weights.trainable
+    assert_equal_steps(before, output.state.global_model_weights.trainable, gradients)
+
+
+def test_later_rounds_see_other_views(worker, computations):
+    state = initial_state(computations.process)
+    whole = [client(np.arange(N))]
+    second = computations.process.next(computations.process.next(state, whole).state, whole)
+    weights = computations.process.next(state, whole).state.global_model_weights.trainable
+    loss_of_round_1, _ = centralized_gradient(weights, np.arange(N), round_number=1)
+    loss_of_round_0, _ = centralized_gradient(weights, np.arange(N), round_number=0)
+    assert second.metrics["client_work"]["loss"] == pytest.approx(float(loss_of_round_1), rel=1e-4)
+    assert abs(float(loss_of_round_1 - loss_of_round_0)) > 1e-2
+
+
+def test_local_statistics_alone_would_not_be_enough(worker, computations):
+    # The theorem's test has teeth only if the mean of within-client gradients is another one.
+    halves = [np.arange(6), np.arange(6, 12)]
+    weights = MODEL.init(0).trainable
+    _, whole = centralized_gradient(weights, np.arange(N))
+    parts = [centralized_gradient(weights, half)[1] for half in halves]
+    difference = [(a + b) / 2 - w for a, b, w in zip(*parts, whole, strict=True)]
+    assert tf.linalg.global_norm(difference) > 0.1 * tf.linalg.global_norm(whole)
+
+
+def flat(state):
+    return [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
+
+
+def test_the_two_halves_equal_the_round_to_the_last_bit(worker, computations):
+    cohort = [client([0, 1, 2]), client([3]), client(np.arange(4, N))]
+    state = initial_state(computations.process)
+    for _ in range(2):
+        whole = computations.process.next(state, cohort)
+        half = computations.statistics_round.next(state, cohort)
+        halves = computations.update_round.next(half.state, cohort)
+        for a, b in zip(flat(whole.state), flat(halves.state), strict=True):
+            np.testing.assert_array_equal(a, b)
+        for a, b in zip(flat(whole.metrics), flat(halves.metrics), strict=True):
+            np.testing.assert_array_equal(a, b)
+        state = whole.state
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("micro_batch_size", [1, 64])
+def test_micro_batches_do_not_change_the_result(worker, computations, micro_batch_size):
+    other = build(hyperparameters={"micro_batch_size": micro_batch_size})
+    cohort = [client(np.arange(7)), client(np.arange(7, N))]
+    state = initial_state(computations.process)
+    expected = computations.process.next(state, cohort).state.global_model_weights.trainable
+    actual = other.process.next(state, cohort).state.global_model_weights.trainable
+    steps = [b - a for b, a in zip(state.global_model_weights.trainable, expected, strict=True)]
+    assert_equal_steps(state.global_model_weights.trainable, actual, steps)
+
+
+def test_a_client_without_examples_is_dropped_and_counted(worker, computations):
+    state = initial_state(computations.process)
+    nothing = np.zeros(0, np.int64)
+    output = computations.process.next(state, [client(np.arange(N)), client(nothing)])
+    assert output.metrics["client_work"]["dropped_clients"] == 1
+    assert output.metrics["client_work"]["samples"] == N
+    _, gradients = centralized_gradient(state.global_model_weights.trainable, np.arange(N))
+    before = state.global_model_weights.trainable
+    assert_equal_steps(before, output.state.global_model_weights.trainable, gradients)
+
+
+@pytest.mark.slow
+def test_a_client_without_a_finite_update_is_dropped_and_counted(worker, computations):
+    def spoiled(images, example_ids, round_number):
+        bad = tf.reshape(tf.equal(example_ids, 3), [-1, 1, 1, 1])
+        return tuple(
+            tf.where(bad, tf.constant(np.nan, tf.float32), x)
+            for x in augmented(images, example_ids, round_number)
+        )
+
+    process = build(two_views=spoiled).process
+    state = initial_state(process)
+    output = process.next(state, [client([0, 1, 2]), client([3, 4]), client(np.arange(5, N))])
+    assert output.metrics["client_work"]["dropped_clients"] == 1
+    rest = np.array([0, 1, 2, *range(5, N)])
+    _, gradients = centralized_gradient(state.global_model_weights.trainable, rest)
+    before = state.global_model_weights.trainable
+    assert_equal_steps(before, output.state.global_model_weights.trainable, gradients)
+
+
+@pytest.mark.slow
+def test_a_round_without_any_finite_update_changes_nothing(worker):
+    def all_nan(images, example_ids, round_number):
+        x = tf.cast(images, tf.float32) * np.float32(np.nan)
+        return x, x
+
+    process = build(two_views=all_nan).process
+    state = initial_state(process)
+    output = process.next(state, [client([0, 1]), client([2])])
+    assert output.metrics["client_work"]["dropped_clients"] == 2
+    assert output.metrics["finalizer"]["update_non_finite"] == 1
+    for before, after in zip(
+        flat(state.global_model_weights), flat(output.state.global_model_weights), strict=True
+    ):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.slow
+def test_both_aggregators_are_the_callers(worker, computations):
+    bound = 1e-3
+    clipped = tff.aggregators.clipping_factory(bound, tff.aggregators.MeanFactory())
+    cohort = [client(np.arange(5)), client(np.arange(5, N))]
+
+    def round_metrics(process):
+        return process.next(initial_state(process), cohort).metrics
+
+    update_clipped = round_metrics(build(update_aggregator=clipped).process)
+    assert update_clipped["finalizer"]["update_norm"] <= bound * 1.001
+    statistics_clipped = round_metrics(build(statistics_aggregator=clipped).process)
+    plain = round_metrics(computations.process)["client_work"]["encoding_std"]
+    assert statistics_clipped["client_work"]["encoding_std"] < 0.1 * plain
+
+
+@pytest.mark.slow
+def test_the_clients_learning_rate_scales_the_update(worker, computations):
+    cohort = [client(np.arange(N))]
+    state = initial_state(computations.process)
+    full = computations.process.next(state, cohort).metrics["finalizer"]["update_norm"]
+    half = build(hyperparameters={"client_learning_rate": 0.5}).process.next(state, cohort)
+    assert half.metrics["finalizer"]["update_norm"] == pytest.approx(full / 2, rel=1e-4)
+
+
+def test_metrics_and_types(worker, computations):
+    metrics = computations.process.next(
+        initial_state(computations.process), [client(np.arange(N))]
+    ).metrics
+    work = metrics["client_work"]
+    assert work["loss"] == pytest.approx(work["on_diagonal"] + 20 * work["off_diagonal"], rel=1e-5)
+    assert work["encoding_std"] > 0
+    assert isinstance(computations.process, tff.learning.templates.LearningProcess)
+    assert computations.process.next.type_signature.parameter[1] == tff.types.FederatedType(
+        tff.types.SequenceType(ELEMENT_TYPE), tff.CLIENTS
+    )
+
+
+def test_batch_norm_and_missing_projector_are_refused():
+    for model, named in (
+        (DualEncoder("small", SHAPE, (16, 16), norm="batch"), "--norm=group"),
+        (DualEncoder("small", SHAPE), "--projector"),
+        (DualEncoder("small", SHAPE, (16, 1)), "--projector"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            build(model=model)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"lambda_": -1.0}, {"micro_batch_size": 0}, {"server_learning_rate": 0.0}]
+)
+def test_impossible_hyperparameters_are_refused(bad):
+    with pytest.raises(ValueError, match=next(iter(bad)).strip("_").split("_")[-1]):
+        two_stage.DCCOHyperparameters(**bad)
+
+
+def step_of(model, objective, weights, indices, round_number=0):
+    """(loss, gradients) of a loss of the union, written straight down."""
+    x1, x2 = augmented(
+        tf.constant(IMAGES[indices]), tf.constant(indices, tf.int64), tf.constant(round_number)
+    )
+    weights = Weights(tuple(tf.constant(w) for w in weights), ())
+    with tf.GradientTape() as tape:
+        tape.watch(weights.trainable)
+        f, g = (o.z for o in model.apply_pair(weights, x1, x2, training=True))
+        if objective == "vicreg":
+            loss = vicreg.vicreg_from_statistics(vicreg.encoding_statistics(f, g)).loss
+        else:
+            loss = cco.cco(f, g, 20.0).loss
+    return loss, tape.gradient(loss, weights.trainable)
+
+
+def start(built, seed=0):
+    weights = tuple(w.numpy() for w in built.initial_weights(seed).trainable)
+    return built.process.set_model_weights(
+        built.process.initialize(), tff.learning.models.ModelWeights(weights, ())
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("objective", "towers"),
+    [("vicreg", None), ("cco", "views"), ("cco", "halves"), ("vicreg", "colour_planes")],
+)
+def test_the_theorem_holds_for_vicreg_and_for_two_encoders(worker, objective, towers):
+    model = two_towers.TwoTowers(MODEL, towers) if towers else MODEL
+    built = build(objective=objective, model=model)
+    state = start(built)
+    output = built.process.next(state, [client([0]), client(np.arange(1, 6)), client([6, 7, 8])])
+    before = state.global_model_weights.trainable
+    loss, gradients = step_of(model, objective, before, np.arange(9), np.int64(0))
+    assert_equal_steps(before, output.state.global_model_weights.trainable, gradients)
+    assert output.metrics["client_work"]["loss"] == pytest.approx(float(loss), rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("steps", "batch_size"), [(2, 0), (3, 3)])
+def test_local_steps_use_the_statistics_of_the_broadcast_model(worker, steps, batch_size):
+    values = {"local_steps": steps, "batch_size": batch_size, "client_learning_rate": 0.02}
+    built = build(hyperparameters=values)
+    state = start(built)
+    parts = [np.arange(5), np.arange(5, N)]
+    output = built.process.next(state, [client(part) for part in parts])
+    initial = [tf.constant(w) for w in state.global_model_weights.trainable]
+
+    def statistics(weights, indices, view_round):
+        x1, x2 = augmented(
+            tf.constant(IMAGES[indices]), tf.constant(indices, tf.int64), tf.constant(view_round)
+        )
+        pair = MODEL.apply_pair(Weights(tuple(weights), ()), x1, x2, training=True)
+        return cco.encoding_statistics(*(o.z for o in pair))
+
+    aggregated = statistics(initial, np.arange(N), np.int64(0))
+    deltas = []
+    for part in parts:
+        weights = initial
+        batches = max(len(part) // batch_size, 1) if batch_size else 1
+        for step in range(steps):
+            # A pass over the client's examples has an order and views of its own.
+            number, place = np.int64(step // batches), step % batches
+            order = shuffled({"example_id": part}, len(part), number, 0).numpy()
+            seen = part[order[place * len(part) // batches : (place + 1) * len(part) // batches]]
+            with tf.GradientTape() as tape:
+                tape.watch(weights)
+                own = statistics(weights, seen, number)
+                combined = [
+                    o + tf.stop_gradient(a - o) for o, a in zip(own, aggregated, strict=True)
+                ]
+                loss = cco.cco_from_statistics(cco.EncodingStatistics(*combined), 20.0).loss
+            gradients = tape.gradient(loss, weights)
+            weights = [w - 0.02 * g for w, g in zip(weights, gradients, strict=True)]
+        deltas.append([len(part) / N * (a - b) for a, b in zip(initial, weights, strict=True)])
+    expected = [a + b for a, b in zip(*deltas, strict=True)]
+    scale = float(tf.linalg.global_norm(expected))
+    after = output.state.global_model_weights.trainable
+    for b, a, delta in zip(initial, after, expected, strict=True):
+        np.testing.assert_allclose(b - a, delta, rtol=0, atol=1e-4 * scale)
+
+
+@pytest.mark.slow
+def test_one_communication_uses_the_statistics_of_the_round_before(worker):
+    built = one_stage.build_dcco_one_stage(
+        Task(MODEL, augmented, ELEMENT_TYPE, rounds=10),
+        one_stage.DCCOOneStageHyperparameters(
+            statistics_momentum=0.5, client_learning_rate=0.02, micro_batch_size=5
+        ),
+        SGD,
+    )
+    first = start(built)
+    weights = [tf.constant(w) for w in first.global_model_weights.trainable]
+    parts = [client(np.arange(5)), client(np.arange(5, N))]
+    second = built.process.next(first, parts).state
+    for a, b in zip(weights, second.global_model_weights.trainable, strict=True):
+        np.testing.assert_array_equal(a, b)  # Round 0 only gathers statistics.
+
+    def statistics(weights, view_round):
+        indices = np.arange(N)
+        x1, x2 = augmented(tf.constant(IMAGES), tf.constant(indices), tf.constant(view_round))
+        pair = MODEL.apply_pair(Weights(tuple(weights), ()), x1, x2, training=True)
+        return cco.encoding_statistics(*(o.z for o in pair))
+
+    kept = statistics(weights, np.int64(0))
+    state = second
+    for round_number in (1, 2):
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            own = statistics(weights, np.int64(round_number))
+            combined = [o + tf.stop_gradient(k - o) for o, k in zip(own, kept, strict=True)]
+            loss = cco.cco_from_statistics(cco.EncodingStatistics(*combined), 20.0).loss
+        gradients = tape.gradient(loss, weights)
+        output = built.process.next(state, parts)
+        assert_equal_steps(
+            [np.asarray(w) for w in weights],
+            output.state.global_model_weights.trainable,
+            [0.02 * g for g in gradients],
+            tolerance=5e-4,  # The loss of statistics that are not its own is steep.
+        )
+        assert output.metrics["client_work"]["loss"] == pytest.approx(
+            float(cco.cco_from_statistics(own, 20.0).loss), rel=1e-3
+        )
+        state = output.state
+        weights = [tf.constant(w) for w in state.global_model_weights.trainable]
+        kept = [0.5 * k + 0.5 * o for k, o in zip(kept, own, strict=True)]
+
+
+def test_an_objective_without_statistics_is_refused():
+    with pytest.raises(ValueError, match="cco or vicreg"):
+        build(objective="nt_xent")

@@ -1,0 +1,255 @@
+"""DeNAV's training: routes and values worked out by hand, Algorithm 2 along them, departures."""
+
+import itertools
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from datasets import client_store
+from datasets.image_dataset import Split
+from tff_ssl.algorithms.denav import algorithm, navigator
+from tff_ssl.algorithms.denav.route import travel
+from tff_ssl.decentralized import topology
+from tff_ssl.decentralized.events import Leave, with_events
+from tff_ssl.simulation import without_server
+from tff_ssl.templates import serverless
+
+LINE = nx.freeze(nx.path_graph(3))
+SIZES, PIXELS = (1, 2, 2), (10, 20, 40)
+HALF = {
+    "client_optimizer": "sgd", "client_learning_rate": 0.5, "client_momentum": 0.0,
+    "client_weight_decay": 0.0, "local_epochs": 1, "batch_size": 0, "average_neighbours": False,
+}  # fmt: skip
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """(sizes, pixels) -> data of clients whose examples are one pixel, the same for a client."""
+
+    def make(sizes, pixels):
+        client = np.repeat(np.arange(len(sizes)), sizes)
+        images = np.array(pixels, np.uint8)[client].reshape(-1, 1, 1, 1)
+        split = Split(images, np.zeros(len(images), np.int32), np.arange(len(images)))
+        store = tmp_path / "clients.sqlite"
+        client_store.write_store(
+            store, split, [np.flatnonzero(client == k) for k in range(len(sizes))]
+        )
+        return client_store.StoredClientData(store).group_dataset_computation
+
+    return make
+
+
+def hyperparameters(**values):
+    return algorithm.DeNAVHyperparameters(**{**HALF, **values})
+
+
+def plan(network=LINE, sizes=SIZES, steps=4, events=(), seed=0, **values):
+    setting = serverless.Setting(with_events(network, events, steps), sizes, seed)
+    return algorithm.DeNAVSchedule(setting, 1000, hyperparameters(**values), steps)
+
+
+def starting_at(monkeypatch, *clients):
+    monkeypatch.setattr(algorithm.DeNAVSchedule, "_draw_starts", lambda self, seed: list(clients))
+
+
+def run(scalars, stored, folder, planned, steps, values, look):
+    """Runs; (simulation, last state, metrics and what `look` saw after each step)."""
+    task, _ = scalars
+    built = algorithm.build_denav(task("nt_xent", steps), values)
+    simulation = without_server.ServerlessSimulation(built, planned, stored(SIZES, PIXELS), folder)
+    state, seen, measured = simulation.initialize(0), [], []
+    for r in range(steps):
+        state, metrics = simulation.run_round(state, r)
+        seen.append(look(simulation, state))
+        measured.append(metrics)
+    return simulation, state, measured, seen
+
+
+def global_model(simulation, state):
+    return simulation.encoder_weights(state).trainable[0]
+
+
+def test_a_model_is_trained_where_it_goes_and_every_client_keeps_its_copy(
+    scalars, stored, tmp_path, monkeypatch
+):
+    # The route 0, 1, 2, 1 is worked out in test_journey. A step halves the distance to the
+    # client's pixel: 0 -> 5 -> 12.5 -> 26.25 -> 23.125.
+    starting_at(monkeypatch, 0)
+    values = hyperparameters(selection_limit=2, computing_ranks=1)
+    planned = plan(selection_limit=2, computing_ranks=1)
+    assert planned.routes == [[0, 1, 2, 1]]
+    simulation, last, measured, seen = run(
+        scalars, stored, tmp_path, planned, 4, values, global_model
+    )
+    assert seen == [5.0, 12.5, 26.25, 23.125]
+    assert [metrics["dropped_clients"] for metrics in measured] == [0] * 4
+    # (5 - 20)^2 / 2 twice, for w and b, at the beginning of step 2.
+    assert measured[1]["loss"] == pytest.approx(225)
+    assert [metrics["transmissions"] for metrics in measured] == [0, 1, 1, 1]
+    of_clients = [simulation.encoder_weights(last, str(k)).trainable[0] for k in range(3)]
+    assert of_clients == [5.0, 23.125, 26.25]
+    assert simulation.encoder_weights(last).non_trainable[0] == 20  # The last client's own mean.
+    rows = (tmp_path / "client_metrics.csv").read_text().splitlines()
+    assert rows[0].startswith("round,client,model,sender,loss")
+    assert [row.split(",")[:4] for row in rows[1:]] == [
+        ["1", "0", "0", "-1"], ["2", "1", "0", "0"], ["3", "2", "0", "1"], ["4", "1", "0", "2"],
+    ]  # fmt: skip
+    # One file a copy: old ones are gone.
+    simulation.saved(last)
+    simulation.saved(last)
+    assert len(list(tmp_path.glob("client_states/*/*"))) == 3
+
+
+def plain_algorithm_2(steps, routes, logs, bound):
+    """The C models in plain Python: value of each after each step."""
+    copies = {}  # (client, model) -> (value, log)
+    values, history = [0.0] * len(routes), []
+    for s in range(steps):
+        trained = []
+        for c, route in enumerate(routes):
+            client, (received, _) = route[s], logs[c][s]
+            models, w_volume, w_stale = [values[c]], [received.volume], [received.steps]
+            for other in range(len(routes)):
+                if other != c and (client, other) in copies:
+                    value, log = copies[client, other]
+                    if abs(log.steps - received.steps) <= bound:
+                        models.append(value)
+                        w_volume.append(log.volume)
+                        w_stale.append(log.steps)
+            products = [v * t for v, t in zip(softmax(w_volume), softmax(w_stale), strict=True)]
+            start = sum(w * m for w, m in zip(softmax(products), models, strict=True))
+            trained.append((client, c, (start + PIXELS[client]) / 2, logs[c][s][1]))
+        for client, c, value, log in trained:
+            copies[client, c] = (value, log)
+            values[c] = value
+        history.append(list(values))
+    return history
+
+
+def softmax(values):
+    powers = [math.exp(v - max(values)) for v in values]
+    return [p / sum(powers) for p in powers]
+
+
+@pytest.mark.parametrize("bound", [0, 1, 5])
+def test_parallel_models_mix_by_algorithm_2(scalars, stored, tmp_path, bound):
+    values = hyperparameters(models=2, staleness_bound=bound, selection_limit=3)
+    planned = plan(steps=6, models=2, staleness_bound=bound, selection_limit=3)
+    ranks = navigator.draw_ranks(3, 10, 0)
+
+    def time(k):
+        return navigator.training_time(SIZES[k], ranks[k], 10)
+
+    journeys = [
+        list(
+            travel(
+                lambda _: LINE,
+                dict(enumerate(SIZES)),
+                time,
+                route[0],
+                values.for_navigator(6),
+                0,
+                c,
+            )
+        )
+        for c, route in enumerate(planned.routes)
+    ]
+    assert planned.routes == [[step.client for step in steps] for steps in journeys]
+    assert planned.routes[0][0] != planned.routes[1][0]
+    logs = [[(step.received, step.log) for step in steps] for steps in journeys]
+    history = plain_algorithm_2(6, planned.routes, logs, bound)
+
+    def travelling(simulation, state):
+        at = [3 * c + route[int(state.done) - 1] for c, route in enumerate(planned.routes)]
+        return [simulation.mean_model(state, np.eye(6)[slot]).trainable[0] for slot in at]
+
+    *_, seen = run(scalars, stored, tmp_path, planned, 6, values, travelling)
+    np.testing.assert_allclose(seen, history, rtol=1e-5)
+    alone = plain_algorithm_2(6, planned.routes, logs, -1)
+    assert (alone != history) == (bound > 0)
+
+
+def test_rows_of_a_plan_are_means_and_name_copies_only():
+    graph = topology.erdos_renyi(12, 0.3, seed=1)
+    for aggregation in ("staleness", "volume", "average", "none"):
+        planned = plan(graph, (5,) * 12, 40, models=3, aggregation=aggregation, selection_limit=10)
+        mixed = 0
+        for r in range(40):
+            first, second = planned.round(r).operations
+            np.testing.assert_allclose(first.weights.sum(axis=1), 1)
+            assert first.targets == second.slots
+            mixed += np.count_nonzero(first.weights) - 3
+        assert (mixed > 10) == (aggregation != "none")
+        np.testing.assert_allclose(planned.evaluated(40).sum(), 1)
+
+
+def test_before_fine_tuning_a_client_averages_with_its_neighbours(monkeypatch):
+    starting_at(monkeypatch, 0)
+    planned = plan(selection_limit=2, computing_ranks=1, average_neighbours=True)
+    # Route 0, 1, 2, 1. After two steps client 2 has no copy.
+    np.testing.assert_allclose(planned.evaluated(2, 1), [1 / 2, 1 / 2, 0])
+    np.testing.assert_allclose(planned.evaluated(4, 1), [1 / 3, 1 / 3, 1 / 3])
+    np.testing.assert_allclose(planned.evaluated(4), [1 / 3, 1 / 3, 1 / 3])
+    np.testing.assert_allclose(planned.evaluated(4, 0), [1 / 2, 1 / 2, 0])
+    # Nobody near client 2 has one after the first step: client 0's, two hops away.
+    np.testing.assert_allclose(planned.evaluated(1, 2), [1, 0, 0])
+
+
+def test_a_client_that_leaves_is_gone_around_and_nothing_else_is_lost(
+    scalars, stored, tmp_path, monkeypatch
+):
+    # Client 2 trains in step 3 and leaves before step 4: the model goes on from client 1's copy of
+    # step 2, 12.5. Of 0 and 1, with times 1 and 2: 1 + 1/2 (1/4 + 1) = 1.625 and 1 + (0 + 1/2).
+    # Client 0 trains it: (12.5 + 10) / 2.
+    starting_at(monkeypatch, 0)
+    leaves, values = [Leave(4, 2)], {"selection_limit": 2, "computing_ranks": 1}
+    planned = plan(events=leaves, **values)
+    assert planned.routes == [[0, 1, 2, 0]]
+    _, _, measured, seen = run(
+        scalars, stored, tmp_path, planned, 4, hyperparameters(**values), global_model
+    )
+    assert seen[2:] == [26.25, 11.25]
+    assert measured[3]["transmissions"] == 1
+    with pytest.raises(ValueError, match="client 2 has left"):
+        planned.evaluated(4, 2)
+    planned = plan(events=leaves, **values, average_neighbours=True)
+    np.testing.assert_allclose(planned.evaluated(4, 1), [1 / 2, 1 / 2, 0])
+
+
+def test_the_counts_of_table_3():
+    """5000 epochs of 100 clients at connectivity 0.15: 1000 steps, less where a model stays."""
+    graph = topology.erdos_renyi(100, 0.15, seed=0)
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(50, 1000, 100).tolist()
+    planned = plan(graph, sizes, 1000, local_epochs=5, selection_limit=10)
+    rounds = [planned.round(r) for r in range(1000)]
+    epochs = 5 * sum(len(r.operations[1].clients) for r in rounds)
+    sent = sum(r.traffic.models for r in rounds)
+    (route,) = planned.routes
+    assert epochs == 5000
+    assert sent == sum(a != b for a, b in itertools.pairwise(route))
+    assert 800 < sent < 1000
+
+
+def test_more_models_than_clients_and_unknown_settings_are_refused():
+    with pytest.raises(ValueError, match="models must be at most the number of clients, 3"):
+        plan(models=4)
+    for bad, named in (
+        ({"models": 0}, "models"),
+        ({"staleness_bound": -1}, "staleness_bound"),
+        ({"aggregation": "best"}, "aggregation"),
+        ({"route": "shortest"}, "route"),
+        ({"local_epochs": 0}, "local_epochs"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            hyperparameters(**bad)
+
+
+def test_the_defaults_are_those_of_table_6():
+    values = algorithm.DeNAVHyperparameters()
+    assert (values.local_epochs, values.selection_limit, values.staleness_bound) == (5, 3, 5)
+    assert (values.models, values.mask_ratio, values.aggregation) == (1, 0.75, "staleness")
+    assert values.for_navigator(200).steps == 200
+    assert values.for_navigator(7).selection_limit == 3

@@ -1,0 +1,221 @@
+"""Lowered rounds, read back from their files, against the rounds that they came from."""
+
+import collections
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.algorithms import registry
+from tff_ssl.algorithms.dcco import two_stage
+from tff_ssl.algorithms.hetero_ssfl import UnlikeClients
+from tff_ssl.deployment import lowering
+from tff_ssl.simulation import state_files
+from tff_ssl.templates import message_sizes
+from tff_ssl.templates.serverless import Serverless
+from tff_ssl.templates.stateful_clients import StatefulClients
+
+
+def flat(value):
+    """The leaves by position: what is read from a file has no Python classes."""
+    nested = tff.structure.from_container(value, recursive=True)
+    return [np.asarray(leaf) for leaf in tff.structure.flatten(nested)]
+
+
+def assert_same_bits(one, other):
+    one, other = flat(one), flat(other)
+    assert len(one) == len(other) > 0
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert a.dtype == b.dtype
+
+
+def run_map_reduce(form, state, clients, sent):
+    """What a stack does with the form; notes in `sent` what each client receives and sends."""
+    prepared = form.prepare(state)
+    total = form.zero()
+    for client in clients:
+        update, *secure = form.work(client, prepared)
+        assert flat(secure) == []
+        sent.append(tuple(sum(leaf.nbytes for leaf in flat(x)) for x in (prepared, update)))
+        total = form.accumulate(total, update)
+    return form.update(state, (form.report(total), (), (), ()))
+
+
+def run_mergeable(form, *arguments):
+    """In two slices, of two clients and of one."""
+    slices = [
+        [a[part] if isinstance(a, list) else a for a in arguments]
+        for part in (slice(2), slice(2, None))
+    ]
+    merged = form.merge(*(form.up_to_merge(*part) for part in slices))
+    return form.after_merge(list(arguments), merged)
+
+
+def new_states(computations, count):
+    state = tf.nest.map_structure(np.asarray, computations.initial_client_state(0))
+    return [state] * count
+
+
+def paths(folder, states):
+    """A path to read for each client, with its state, and one to write."""
+    found = []
+    for client, state in enumerate(states):
+        path = str(folder / f"{client}")
+        state_files.write_state(path, state)
+        found.append((path, f"{path}.new"))
+    return found
+
+
+def assert_states_written(folder, states, case):
+    """The round with stored states wrote what the typed round returns; takes the files away."""
+    written = sorted(folder.glob("*.new"))
+    assert len(written) == (len(states) if case == "round_with_stored_states" else 0)
+    for path, state in zip(written, states, strict=False):
+        state_files.write_state(str(folder / "expected"), state)
+        assert path.read_bytes() == (folder / "expected").read_bytes()
+        path.unlink()
+
+
+def received(models):
+    """Models with weights, as a client gets them from its neighbours."""
+    leaves = zip(*map(tf.nest.flatten, models), strict=True)
+    return tf.data.Dataset.from_tensor_slices(
+        collections.OrderedDict(
+            weight=np.arange(1.0, len(models) + 1), model=tuple(map(np.stack, leaves))
+        )
+    )
+
+
+def cases(small, folder):
+    """(name, round, its arguments) of all that can be lowered of an algorithm."""
+    _, computations, clients = small
+    if isinstance(computations, Serverless):
+        rounds = lowering.rounds_of(computations)
+        models = [
+            tf.nest.map_structure(np.asarray, computations.initial_weights(k)) for k in (1, 2, 3)
+        ]
+        yield "training", rounds["training"], (0, models, clients)
+        yield "averaging", rounds["averaging"], (models, [received(models)] * len(models))
+        return
+    if isinstance(computations, UnlikeClients):
+        rng = np.random.default_rng(0)
+        (architecture,) = computations.architectures
+        _, kernel, rad, _, _ = architecture.train.type_signature.parameter
+        server = (
+            rng.normal(size=kernel.member.shape).astype(np.float32),
+            rng.integers(0, 256, rad.member.shape, np.uint8),
+        )
+        ((name, found),) = lowering.rounds_of(computations).items()
+        yield name, found, (0, *server, new_states(architecture, len(clients)), clients)
+        return
+    for name, found in lowering.rounds_of(computations).items():
+        state = found.initialize()
+        if name == "update":
+            state = computations.statistics_round.next(state, clients).state
+        if name == "round_with_stored_states":
+            files = paths(folder, new_states(computations, len(clients)))
+            data = [(*pair, client) for pair, client in zip(files, clients, strict=True)]
+            yield name, found, (state, data)
+        elif isinstance(computations, StatefulClients):
+            yield name, found, (state, new_states(computations, len(clients)), clients)
+        else:
+            yield name, found, (state, clients)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", registry.ALGORITHMS)
+def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, tmp_path, name):
+    converted, states = set(), []
+    for case, found, arguments in cases(small_algorithm(name), tmp_path):
+        expected = found.next(*arguments)
+        if isinstance(small_algorithm(name).computations, StatefulClients):
+            states = states or expected.client_states  # Of the typed round, which comes first.
+        check = functools.partial(assert_states_written, tmp_path, states, case)
+        check()
+        lowered = lowering.lower(found.next)
+        files = lowering.save(tmp_path / case, found, lowered)
+        assert all(file.stat().st_size > 0 for file in files)
+        converted |= lowered.forms.keys()
+        assert lowered.forms.keys() | lowered.reasons.keys() == lowering.FORMS.keys()
+        forms = {form: lowering.load_form(tmp_path / case / form) for form in lowered.forms}
+        if "map_reduce" in forms:
+            sent = []
+            output = run_map_reduce(forms["map_reduce"], *arguments, sent)
+            assert_same_bits(output, expected)
+            check()
+            assert set(sent) == {message_sizes.client_bytes(found.next)}
+        if "distribute_aggregate" in forms:
+            form = forms["distribute_aggregate"]
+            again = tff.backends.mapreduce.get_computation_for_distribute_aggregate_form(form)
+            assert_same_bits(again(*arguments), expected)
+            check()
+        if "mergeable" in forms:
+            assert_same_bits(run_mergeable(forms["mergeable"], *arguments), expected)
+            check()
+    if isinstance(small_algorithm(name).computations, Serverless | UnlikeClients):
+        # Values stay at the clients, which map-reduce forms do not know.
+        assert converted == {"mergeable"}
+        return
+    # Whatever a stack takes, there is a way to run each algorithm on it.
+    assert converted == lowering.FORMS.keys()
+    assert_declared_bytes(name, small_algorithm(name).computations)
+
+
+def assert_declared_bytes(name, computations):
+    """What an algorithm says that a client receives and sends is what its round moves."""
+    down, up = message_sizes.client_bytes(computations.process.next)
+    if name == "featarc":
+        # The means of both clusters are sums over all clients; one of a client's terms is zero.
+        up -= message_sizes.total_bytes(computations.uploads)
+    # Beside it, there are counts, weights and metrics: scalars.
+    assert 0 <= down - message_sizes.total_bytes(computations.downloads) <= 8
+    assert 0 < up - message_sizes.total_bytes(computations.uploads) <= 64
+
+
+@pytest.mark.slow
+def test_what_does_not_convert_says_why(small_algorithm):
+    lowered = lowering.lower(small_algorithm("dcco").computations.process.next)
+    assert lowered.forms == {}
+    assert lowered.reasons.keys() == lowering.FORMS.keys()
+    assert all(reason.startswith("two stages: ") for reason in lowered.reasons.values())
+    lowered = lowering.lower(small_algorithm("fedbn").computations.process.next)
+    assert lowered.forms.keys() == {"mergeable"}
+    assert "more than a server state and the clients' data" in lowered.reasons["map_reduce"]
+
+
+def test_words_of_tff_that_are_not_known_are_cut_short():
+    on_server = tff.types.FederatedType(np.int32, tff.SERVER)
+    on_clients = tff.types.FederatedType(np.float32, tff.CLIENTS)
+
+    @tff.federated_computation(on_server, on_clients)
+    def forgets_its_state(state, data):
+        total = tff.federated_sum(data)
+        return total, total
+
+    reason = lowering.lower(forgets_its_state).reasons["map_reduce"]
+    assert "TypeError" in reason
+    assert len(reason) < 300
+    assert "\n" not in reason
+
+
+@pytest.mark.slow
+def test_secure_sums_are_told_apart(small_algorithm):
+    task = small_algorithm("dcco").task
+    summed = tff.aggregators.SecureSumFactory(upper_bound_threshold=10.0)
+    computations = two_stage.build_dcco(
+        task, update_aggregator=tff.aggregators.MeanFactory(summed, summed)
+    )
+    found = lowering.rounds_of(computations)
+    none, some = (message_sizes.messages(found[n].next) for n in ("statistics", "update"))
+    assert not any(message.is_secure for message in none)
+    secure = [message for message in some if message.is_secure]
+    weights = computations.uploads[1]
+    # Delta and weight as integers of 64 bits; for each three counts of values that were clipped.
+    assert message_sizes.total_bytes(m.type_spec for m in secure) == (
+        2 * message_sizes.type_bytes(weights) + 8 + 2 * 3 * 4
+    )
+    lowered = lowering.lower(found["update"].next)
+    assert lowered.forms["map_reduce"].securely_aggregates_tensors

@@ -1,0 +1,107 @@
+"""Checks of `flower_side.torch_simclr`, run by `test_flower` with the peer's interpreter.
+
+Arguments: the module's folder, and a file with settings, inputs and what ours makes of them.
+"""
+
+import json
+import sys
+
+import numpy as np
+import torch
+
+sys.path.insert(0, sys.argv[1])
+import torch_simclr as simclr
+
+STORED = np.load(sys.argv[2])
+SETTINGS = json.loads(str(STORED["settings"]))
+STILL = {"crop_area": (1, 1), "crop_aspect": (1, 1), "flip": 0, "jitter": 0}
+
+
+def stored_images(name):
+    return torch.from_numpy(STORED[name]).permute(0, 3, 1, 2)
+
+
+def built():
+    model = simclr.SimCLR(**SETTINGS["model"])
+    model.load([STORED[f"weight{i}"] for i in range(len(list(model.parameters())))])
+    return model
+
+
+def same(found, name, atol):
+    np.testing.assert_allclose(found.permute(0, 2, 3, 1).numpy(), STORED[name], atol=atol)
+
+
+def check_loss_and_gradient():
+    """Seen to differ by 1e-6; the order of sums differs."""
+    model = built()
+    x = torch.cat([stored_images("x1"), stored_images("x2")])
+    loss, norm = simclr.loss_and_gradient_norm(model, x, SETTINGS["temperature"])
+    assert abs(loss - STORED["loss"]) < 1e-4, loss
+    assert abs(norm / STORED["gradient_norm"] - 1) < 1e-3, norm
+    assert model.parameter_count == STORED["parameters"]
+
+
+def check_geometry_and_colour():
+    policy, x = simclr.Views(**SETTINGS["views"]), stored_images("x")
+    same(simclr._cropped(x, policy, torch.from_numpy(STORED["draws"])), "cropped", 2e-5)
+    amount = torch.from_numpy(STORED["amount"])
+    same(simclr._contrast(x, amount), "contrast", 1e-5)
+    same(simclr._saturation(x, amount), "saturation", 1e-5)
+    same(simclr._hue(x, amount), "hue", 1e-4)
+
+
+def check_views_are_as_often_gray_and_inverted():
+    policy = simclr.Views(**(SETTINGS["views"] | STILL))
+    images = torch.full((2000, 2, 2, 3), 230, dtype=torch.uint8)
+    images[..., 0] = 250
+    x = simclr.two_views(images, policy, torch.Generator().manual_seed(0))
+    assert x.shape == (4000, 3, 2, 2)
+    gray = (x[:, 0] == x[:, 1]).all(2).all(1)
+    inverted = (x < 0).flatten(1).all(1)
+    assert abs(gray.float().mean() - 0.2) < 0.03
+    assert not inverted[:2000].any()  # The first views never are.
+    assert abs(inverted[2000:].float().mean() - 0.2) < 0.03
+    kept = x[~gray & ~inverted, 0].numpy()
+    np.testing.assert_allclose(kept, 250 / 127.5 - 1, atol=1e-5)
+
+
+def check_jitter_is_drawn_for_each_image():
+    """Eight of ten images are changed, each differently, and the mean brightness is not."""
+    views = SETTINGS["views"] | STILL | {"jitter": 0.8, "grayscale": 0, "solarize": (0, 0)}
+    images = torch.full((2000, 2, 2, 3), 120, dtype=torch.uint8)
+    x = simclr.two_views(images, simclr.Views(**views), torch.Generator().manual_seed(0))
+    changed = (x[:, 0, 0, 0] - (120 / 127.5 - 1)).abs() > 1e-5
+    assert abs(changed.float().mean() - 0.8) < 0.03
+    assert len(x[changed, 0, 0, 0].unique()) > 3000
+    assert abs(x.mean() - (120 / 127.5 - 1)) < 0.02
+
+
+def check_local_steps():
+    """Against descent written out, on views that are the images themselves."""
+    views = SETTINGS["views"] | STILL | {"grayscale": 0, "solarize": (0, 0)}
+    policy = simclr.Views(**views)
+    images = torch.from_numpy(STORED["images"])
+    options = {"learning_rate": 0.05, "temperature": 0.1, "seed": 0}
+    model, other = built(), built()
+    loss = simclr.local_steps(model, images, policy, steps=2, batch_size=0, **options)
+    x = images.permute(0, 3, 1, 2).float() / 127.5 - 1
+    losses = []
+    for _ in range(2):
+        value = simclr.nt_xent(other(torch.cat([x, x])), 0.1)
+        gradients = torch.autograd.grad(value, list(other.parameters()))
+        with torch.no_grad():
+            for weight, gradient in zip(other.parameters(), gradients, strict=True):
+                weight -= 0.05 * gradient
+        losses.append(value.item())
+    assert abs(loss - np.mean(losses)) < 1e-4
+    for found, expected in zip(model.parameters(), other.parameters(), strict=True):
+        np.testing.assert_allclose(found.detach(), expected.detach(), atol=1e-4)
+    # A batch of two has one negative image, all have more.
+    of_two = simclr.local_steps(built(), images, policy, steps=4, batch_size=2, **options)
+    assert of_two < losses[0]
+
+
+for name, check in list(globals().items()):
+    if name.startswith("check_"):
+        check()
+        print(name)

@@ -1,0 +1,229 @@
+"""Presets and experiments: what they name exists, and holds what the papers say."""
+
+import math
+
+import pytest
+from absl import flags
+
+from launch.experiments import catalog, dcco, dcco_table2, production
+from launch.experiments.runner import effective_flags
+from tff_ssl.reporting.experiment import check
+from tff_ssl.reporting.measured import Value
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(project_root, monkeypatch):
+    """Where presets name presets from."""
+    monkeypatch.chdir(project_root)
+
+
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
+def test_cells_measure_what_their_tables_show(name, scale):
+    experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
+    cells = {cell.name: cell for cell in experiment.cells}
+    assert all(cells[cell].script == "pretrain" for cell in experiment.partitions.values())
+    for table in experiment.tables:
+        probes = set()  # Rows that are compared are probed with the same labels.
+        for row, names in table.rows.items():
+            selector = table.selectors.get(row, table.selector)
+            for cell in (cells[name] for name in names if name):
+                trained = effective_flags(cell.flags)
+                evaluated = [effective_flags(flags) for flags in cell.evaluations]
+                protocols = {one["protocol"] for one in evaluated}
+                if trained.get("objective") == "supervised":
+                    protocols.add("supervised")
+                else:
+                    protocols.add("linear")
+                if int(trained.get("personalized_clients", 0)):
+                    protocols.add("linear_personalized")
+                protocol = selector.protocol
+                if protocol.startswith("linear_personalized"):
+                    protocol = "linear_personalized"
+                assert protocol in protocols, (table.title, row, cell.name)
+                by_itself = trained.get("objective") != "supervised"
+                probed = trained if by_itself else evaluated[0] if evaluated else {}
+                if protocol == "linear":
+                    probes.add((probed.get("labels"), probed.get("labels_per_class")))
+        assert len(probes) <= 1, (table.title, probes)
+
+
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
+def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name, scale):
+    experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
+    names = [cell.name for cell in experiment.cells]
+    assert len(set(names)) == len(names)
+    for table in experiment.tables:
+        for row, cells in table.rows.items():
+            assert len(cells) in (1, len(table.columns))
+            assert set(cells) <= {*names, None}
+            assert row not in table.published or len(table.published[row]) in (
+                1, len(table.columns),
+            )  # fmt: skip
+    titles = {table.title for table in experiment.tables}
+    assert {claim.table for claim in experiment.claims} <= titles
+    assert {title for pair in experiment.against for title in pair} <= titles
+    used = {flag for cell in experiment.cells for flag in cell.flags if "flagfile" in flag}
+    for flag in used:
+        assert (project_root / flag.partition("=")[2]).exists()
+
+
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
+def test_the_papers_claims_hold_in_the_papers_tables(name, scale):
+    def published(figure, percent):
+        if isinstance(figure, str):  # "failed"
+            return Value(math.nan, 0.0, 0, 1)
+        if figure is None:
+            return Value(math.nan, 0.0, 0, 0)
+        return Value(figure / 100 if percent else figure, 0.0, 1, 0)
+
+    experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
+    tables = {table.title: table for table in experiment.tables}
+    verdicts = {}
+    for claim in experiment.claims:
+        table = tables[claim.table]
+        values = {}
+        for row in table.rows:
+            figures = table.published.get(row, (None,))
+            for i, column in enumerate(table.columns):
+                figure = figures[i if len(figures) > 1 else 0]
+                values[row, column] = published(figure, table.percent)
+        verdicts[claim.table, claim.text] = check(claim, table, values)
+    wrong = [claim for claim, verdict in verdicts.items() if verdict == "does not hold"]
+    assert not wrong
+    if name in ("dcco_table1", "dcco_table2", "fedu_table1", "hetero_table1", "denav_table4"):
+        assert "holds" in verdicts.values()
+
+
+def test_a_preset_outside_of_the_experiments_names_its_data(project_root):
+    experiments = [
+        build(scale, None, None)
+        for build, _ in catalog.EXPERIMENTS.values()
+        for scale in ("cpu", "paper")
+    ]
+    cells = [cell for experiment in experiments for cell in experiment.cells]
+    used = {flag for cell in cells for flag in cell.flags if flag.startswith("--flagfile")}
+    # And those that the used ones include.
+    used |= {
+        line
+        for flag in used
+        for line in (project_root / flag.partition("=")[2]).read_text().splitlines()
+    }
+    presets = sorted((project_root / "launch" / "presets").glob("*.flags"))
+    alone = [path for path in presets if f"--flagfile=launch/presets/{path.name}" not in used]
+    assert alone
+    for path in alone:
+        given = effective_flags([f"--flagfile=launch/presets/{path.name}"])
+        assert "dataset" in given, path.name
+
+
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+def test_epsilons_of_more_clients_are_those_of_the_runs_settings(scale):
+    given = effective_flags(production.privacy(scale, None, None).cells[0].flags)
+    _, a_round, rounds = production._CLIENTS[scale]
+    assert (given["clients_per_round"], given["rounds"]) == (str(a_round), str(rounds))
+
+
+# From the texts of the papers: experiment, cell, and flags that its training must have.
+_ADAM = {"hparam.server_optimizer": "adam", "hparam.server_learning_rate": "0.005"}
+_LARS = {"hparam.server_optimizer": "lars", "hparam.server_momentum": "0.9", "rounds": "75000"}
+_PAPERS = [
+    # DCCO, section 4.2 and Appendix B.
+    ("dcco_table1", "dcco_noniid_1", {
+        "dataset": "cifar100", "encoder": "resnet14", "projector": "1024,1024,1024",
+        "views": "byol_no_blur", "rounds": "100000", "hparam.lambda": "20", "alpha": "0",
+        "samples_per_client": "1", "clients_per_round": "512",
+        "hparam.client_learning_rate": "1.0", **_ADAM,
+    }),
+    ("dcco_table1", "contrastive_fedavg_iid_16", {
+        "projector": "256,256,128", "hparam.temperature": "0.1", "clients_per_round": "32",
+        "samples_per_client": "16", "rounds": "100000", **_ADAM,
+    }),
+    ("dcco_table1", "cco_fedavg_rate_0.001_iid_8", {
+        "projector": "1024,1024,1024", "clients_per_round": "64",
+        "hparam.server_learning_rate": "0.001",
+    }),
+    ("dcco_table1", "centralized", {
+        "batch_size": "512", "rounds": "97000", "hparam.optimizer": "adam",
+        "hparam.learning_rate": "0.005",
+    }),
+    ("dcco_table1", "supervised_5000", {
+        "batch_size": "256", "rounds": "1900", "hparam.learning_rate": "0.01", "views": "flip",
+    }),
+    ("dcco_table2", "dcco_256", {
+        "encoder": "resnet50", "projector": "2048,2048,4096", "image_size": "224",
+        "views": "skin", "hparam.server_learning_rate": "1.8", "clients_per_round": "256", **_LARS,
+    }),
+    ("dcco_table2", "dcco_64", {"hparam.server_learning_rate": "0.15"}),
+    ("dcco_table2", "contrastive_fedavg_128", {
+        "projector": "2048,2048,128", "hparam.temperature": "0.1",
+        "hparam.server_learning_rate": "0.3", **_LARS,
+    }),
+    ("dcco_table2", "centralized", {
+        "batch_size": "512", "rounds": "129280", "hparam.optimizer": "lars",
+        "hparam.learning_rate": "0.6", "hparam.momentum": "0.9",
+    }),
+    # FedU, section 4.1.
+    ("fedu_table1", "fedu_noniid", {
+        "num_clients": "5", "rounds": "100", "hparam.local_epochs": "5", "hparam.mu": "0.4",
+        "hparam.batch_size": "128", "hparam.client_optimizer": "sgd",
+        "hparam.client_learning_rate": "0.032",
+    }),
+    ("fedu_table4", "dapu", {
+        "encoder": "resnet50", "rounds": "800", "hparam.local_epochs": "1",
+    }),
+    # Dec-SSL, appendix C.1 and Table 3.
+    ("dec_ssl_figure5", "featarc_noniid", {
+        "encoder": "resnet18", "num_clients": "5", "hparam.client_optimizer": "adam",
+        "hparam.client_learning_rate": "0.001", "hparam.batch_size": "256",
+        "hparam.temperature": "0.5", "hparam.local_epochs": "5", "alpha": "0.02", "rounds": "100",
+    }),
+    ("dec_ssl_figure6", "nt_xent_epochs250", {
+        "alpha": "0.02", "hparam.local_epochs": "250", "rounds": "2",
+    }),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "cell", "expected"), _PAPERS)
+def test_the_papers_own_settings_are_in_the_presets(name, cell, expected):
+    cells = {one.name: one for one in catalog.EXPERIMENTS[name][0]("paper", None, None).cells}
+    found = effective_flags(cells[cell].flags)
+    assert expected == {flag: found.get(flag) for flag in expected}
+
+
+def test_cifar10_has_a_larger_encoder_and_more_rounds_at_the_cpus_scale():
+    for rounds, expected in ((None, "2000"), (3, "3")):
+        cells = {cell.name: cell for cell in dcco.table1("cpu", "cifar10", rounds).cells}
+        for cell in cells.values():
+            assert effective_flags(cell.flags)["encoder"] == "small"
+        assert effective_flags(cells["centralized"].flags)["rounds"] == expected
+        assert effective_flags(cells["dcco_iid_4"].flags)["rounds"] == expected
+        supervised = effective_flags(cells["supervised_5000"].flags)["rounds"]
+        assert supervised == ("1900" if rounds is None else "3")  # 100 epochs of the labels.
+
+
+def test_the_papers_finetuning_and_clients_too_small():
+    cells = {cell.name: cell for cell in dcco.table1("paper", None, None).cells}
+    assert "contrastive_fedavg_noniid_1" not in cells
+    derm = {cell.name: cell for cell in dcco_table2.table2("paper", None, None).cells}
+    for evaluation in derm["centralized"].evaluations:  # Fine-tuning, and training from scratch.
+        found = effective_flags(evaluation)
+        assert (found["finetune_batch_size"], found["image_size"]) == ("128", "448")
+        assert found["finetune_learning_rate"] == "0.0003,0.0001"
+        assert found["finetune_steps"].endswith(",100000")
+    fedu_on_100 = catalog.EXPERIMENTS["fedu_table1"][0]("paper", "cifar100", None)
+    cells = {cell.name: cell for cell in fedu_on_100.cells}
+    assert effective_flags(cells["fedu_iid"].flags)["hparam.mu"] == "0.6"
+
+
+def test_the_presets_name_flags_that_exist(project_root):
+    known = (project_root / "launch" / "flags.py").read_text()
+    for script in ("pretrain", "centralized"):
+        known += (project_root / "launch" / f"{script}.py").read_text()
+    for preset in (project_root / "launch" / "presets").glob("*.flags"):
+        for argument in flags.FlagValues().read_flags_from_files([f"--flagfile={preset}"]):
+            name = argument.lstrip("-").split("=")[0]
+            negated = name.removeprefix("no")
+            assert f'"{name}"' in known or f'"{negated}"' in known, (preset.name, name)

@@ -1,0 +1,47 @@
+"""name=value texts onto dataclasses."""
+
+import dataclasses
+
+import pytest
+
+from launch.options import hyperparameters
+from tff_ssl.errors import ConfigurationError
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    lambda_: float = 20.0
+    steps: int = 3
+    name: str = "adam"
+    on: bool = False
+
+    def __post_init__(self):
+        if self.steps < 0:
+            raise ValueError(f"steps must not be negative; got {self.steps}")
+
+
+def test_values_take_the_type_of_the_default():
+    parsed = hyperparameters.parse(Example, ["lambda=5", "steps=7", "name=lars", "on=true"])
+    assert parsed == Example(5.0, 7, "lars", True)
+    assert isinstance(parsed.lambda_, float)
+
+
+def test_the_last_of_two_counts_and_the_rest_keep_their_defaults():
+    assert hyperparameters.parse(Example, ["steps=1", "steps=2"]) == Example(steps=2)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "named"),
+    [
+        ("nosuch=1", "name of lambda, name, on, steps"),
+        ("steps", "give name=value"),
+        ("steps=1.5", "not of type int"),
+        ("lambda=nan", "lambda=nan: 'nan' is not a finite number"),
+        ("lambda=-inf", "not a finite number"),
+        ("on=maybe", "true or false"),
+        ("steps=-1", "must not be negative"),
+    ],
+)
+def test_mistakes_are_named(assignment, named):
+    with pytest.raises(ConfigurationError, match=f"--hparam.*{named}"):
+        hyperparameters.parse(Example, [assignment])

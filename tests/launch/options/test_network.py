@@ -1,0 +1,131 @@
+"""Algorithms without a server from the command line: mistakes, counts, a run seen from outside."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+from absl import flags as absl_flags
+from absl.testing import flagsaver
+
+from launch import pretrain
+from launch.options import network
+from tests.launch.mistakes import message_of, preset
+from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.models.two_towers import TwoTowers
+
+# Small, for what is found before training.
+DENAV = [*preset("digits_denav"), "--algorithm=denav", "--rounds=4"]
+
+
+@pytest.mark.parametrize(
+    ("named", "flags"),
+    [
+        ("topology", [*DENAV, "--topology=ring"]),
+        ("connectivity", [*DENAV, "--connectivity=1.5"]),
+        ("unconnected", [*DENAV, "--connectivity=0.01", "--unconnected=refuse"]),
+        ("edge_list", [*DENAV, "--topology=edge_list"]),
+        ("nowhere.txt", [*DENAV, "--topology=edge_list", "--edge_list=nowhere.txt"]),
+        ("edge_list", [*DENAV, "--edge_list=nowhere.txt"]),
+        ("clients_per_round", [*DENAV, "--clients_per_round=5"]),
+        ("fold", [*DENAV, "--fold=1"]),
+        ("--leave takes ROUND:CLIENT", [*DENAV, "--leave=3"]),
+        ("client 77 is not in the network", [*DENAV, "--leave=2:77"]),
+        ("rounds are 1 to 4", [*DENAV, "--leave=5:1"]),
+        ("--cut takes ROUND:CLIENT-CLIENT", [*DENAV, "--cut=2:1:2"]),
+        ("not linked", [*DENAV, "--topology=cycle", "--cut=2:0-5"]),
+        ("client 0 leaves", [*DENAV, "--leave=2:0", "--personalized_clients=1"]),
+        ("models must be at most", [*DENAV, "--hparam=models=21"]),
+        ("aggregation", [*DENAV, "--hparam=aggregation=best"]),
+        ("route", [*DENAV, "--hparam=route=shortest"]),
+        ("mixing", [*DENAV, "--algorithm=gossip", "--hparam=mixing=ring"]),
+        ("needs a vision transformer", [*DENAV, "--encoder=small"]),
+        ("towers", [*DENAV, "--objective=nt_xent", "--encoder=tiny", "--towers=views"]),
+        ("fedavg has a server", [*DENAV, "--algorithm=fedavg", "--objective=mae"]),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path, named, flags):
+    folder = tmp_path / "run"
+    message = message_of(pretrain, [f"--output_dir={folder}", *flags])
+    assert message.startswith("error: ")
+    assert named in message
+    assert not folder.exists()
+
+
+def test_costs_of_models():
+    found = network.model_costs(DualEncoder("vit_one_block", (224, 224, 3), decoder=True), 0.75)
+    assert round(found["parameters"] / 1e6, 2) == 11.62
+    assert round(found["gflops"], 2) == 1.23
+    downstream = network.model_costs(DualEncoder("vit_one_block", (224, 224, 3), depth=5))
+    assert round(downstream["gflops"], 2) == 7.39
+    tower = DualEncoder("tiny", (8, 8, 1), (4,))
+    assert network.model_costs(tower) == {"parameters": tower.parameter_count, "gflops": None}
+    assert network.model_costs(TwoTowers(tower))["gflops"] is None
+
+
+def script(project_root, name, *flags):
+    result = subprocess.run(
+        [sys.executable, "-m", f"launch.{name}", *flags],
+        cwd=project_root, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.mark.slow
+def test_a_run_with_a_departure_counts_draws_and_is_fine_tuned(tmp_path, project_root):
+    folder = tmp_path / "run"
+    result = script(
+        project_root, "pretrain", "--algorithm=denav", f"--output_dir={folder}", "--rounds=5",
+        "--hparam=models=2", "--hparam=local_epochs=1", "--hparam=aggregation=average",
+        "--leave=3:4", "--checkpoint_every=2", "--eval_every=0", "--label_draws=1",
+        "--personalized_clients=1", "--baselines=raw_pixels",
+    )  # fmt: skip
+    assert result.stderr == ""
+    assert "5 rounds on a network of 20 clients with" in result.stdout
+    assert "1 clients leave or links are cut" in result.stdout
+    entry = json.loads((folder / "result.json").read_text())[0]
+    with open(folder / "client_metrics.csv", newline="") as file:
+        steps = list(csv.DictReader(file))
+    assert len(steps) == 2 * 5
+    moved = sum(row["sender"] not in ("-1", row["client"]) for row in steps)
+    with open(folder / "metrics.csv", newline="") as file:
+        rounds = list(csv.DictReader(file))
+    # Beside the steps, the first model is sent to where the second one starts.
+    start = int(rounds[0]["transmissions"])
+    assert start >= 1
+    assert entry["communications"] == start + moved
+    assert entry["communications"] == sum(int(row["transmissions"]) for row in rounds)
+    assert entry["communication_bytes"] == sum(int(row["bytes"]) for row in rounds)
+    assert entry["communication_bytes"] > 4 * entry["parameters"] * entry["communications"]
+    assert entry["local_epochs_in_all"] == 10
+    assert entry["communications_as_published"] is None  # The paper has no departures.
+    assert f"communications                {entry['communications']}" in result.stdout
+    for row in steps:
+        assert int(row["round"]) < 3 or row["client"] != "4"
+    names = {path.name for path in folder.iterdir()}
+    assert {"network.png", "route_0.png", "route_1.png", "encoder", "clients"} <= names
+    assert "clients.sqlite" not in names
+    tuned = script(
+        project_root, "evaluate", f"--run={folder}", "--protocol=finetune", "--depth=3",
+        "--labels_per_class=1", "--label_draws=1", "--finetune_steps=2",
+    )  # fmt: skip
+    assert "fine-tuning" in tuned.stdout
+    (entry,) = json.loads((folder / "result_finetune.json").read_text())
+    encoder = DualEncoder("vit_one_block_micro", (16, 16, 1), depth=3)
+    assert entry["parameters"] == encoder.parameter_count
+    assert entry["gflops"] == pytest.approx(encoder.multiply_adds() / 1e9)
+
+
+def test_what_is_listed(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["pretrain", "--list"])
+    with flagsaver.flagsaver():
+        absl_flags.FLAGS(sys.argv)
+        pretrain.main()
+    absl_flags.FLAGS.unparse_flags()
+    lines = capsys.readouterr().out.splitlines()
+    for start in ("algorithm denav", "algorithm gossip", "algorithm all_reduce",
+                  "algorithm dfedavg", "topology erdos_renyi", "topology tree",
+                  "encoder vit_one_block", "hparam denav models=1"):  # fmt: skip
+        assert any(line.startswith(start) for line in lines), start

@@ -1,0 +1,107 @@
+"""From flags to unlike clients: their encoders, the server's images, a run of two rounds."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from absl import flags as absl_flags
+from absl.testing import flagsaver
+
+import launch.pretrain  # noqa: F401  (defines the flags)
+from launch.options import data, unlike_clients
+from tff_ssl.deployment import saved_model
+
+
+@pytest.fixture
+def parse():
+    """Flags on the command line -> their values."""
+    with flagsaver.flagsaver():
+
+        def values(*flags):
+            absl_flags.FLAGS(["pretrain", "--algorithm=hetero_ssfl", "--objective=byol", *flags])
+            return absl_flags.FLAGS
+
+        yield values
+
+
+def test_the_servers_images_are_no_clients(parse):
+    args = parse("--rad_size=300", "--partition=iid", "--num_clients=4", "--seed=2")
+    dataset = data.load_dataset(args)
+    of_clients, rad = unlike_clients.take_out_rad(dataset, args)
+    assert rad.shape == (300, 8, 8, 1)
+    assert len(of_clients.train) == len(dataset.train) - 300
+    left = set(of_clients.train.example_ids.tolist())
+    missing = [i for i, e in enumerate(dataset.train.example_ids.tolist()) if e not in left]
+    assert len(missing) == 300
+    np.testing.assert_array_equal(rad, dataset.train.images[missing])
+    assert of_clients.test is dataset.test
+    # Of all classes, and another choice with another seed.
+    assert len(set(dataset.train.labels[missing].tolist())) == 10
+    args.seed = 3
+    assert not np.array_equal(unlike_clients.take_out_rad(dataset, args)[1], rad)
+
+
+def test_encoders_are_dealt_in_equal_shares_in_random_order(parse):
+    args = parse("--encoders=tiny,small,vit_micro")
+    dataset = data.load_dataset(args)
+    clients = [np.arange(k + 1) for k in range(20)]
+    population = unlike_clients.build_population(dataset, clients, args)
+    assert [model.encoder for model in population.models] == ["tiny", "small", "vit_micro"]
+    assert sorted(np.bincount(population.model_of_client)) == [6, 7, 7]
+    assert list(population.model_of_client) != sorted(population.model_of_client)
+    assert population.sizes == tuple(range(1, 21))
+    again = unlike_clients.build_population(dataset, clients, args)
+    assert again.model_of_client == population.model_of_client
+    args.seed = 1
+    other = unlike_clients.build_population(dataset, clients, args)
+    assert other.model_of_client != population.model_of_client
+    # Twice the name is twice the share; no name at all is --encoder.
+    args.encoders = ["tiny", "tiny", "small"]
+    twice = unlike_clients.build_population(dataset, clients[:9], args)
+    assert np.bincount(twice.model_of_client).tolist() == [6, 3]
+    assert unlike_clients.describe(twice).startswith("6 clients with tiny encoder and heads (")
+    args.encoders = []
+    alike = unlike_clients.build_population(dataset, clients, args)
+    assert [model.encoder for model in alike.models] == [args.encoder]
+
+
+@pytest.mark.slow
+def test_a_run_evaluates_its_clients_by_architecture(project_root, tmp_path):
+    flags = [
+        "--algorithm=hetero_ssfl", "--rounds=2", "--encoders=vit_micro,tiny", "--rad_size=60",
+        "--clients_per_round=3", "--personalized_clients=3", "--data_fraction=0.3",
+        "--projector=32,16", "--predictor=32,16", "--hparam=local_epochs=1",
+        "--hparam=rad_batch_size=20", "--label_draws=1", "--labels_per_class=5", "--eval_every=0",
+        f"--output_dir={tmp_path / 'run'}",
+    ]  # fmt: skip
+    result = subprocess.run(
+        [sys.executable, "-m", "launch.pretrain", *flags],
+        cwd=project_root, capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    entries = {
+        entry["protocol"]: entry
+        for entry in json.loads((tmp_path / "run" / "result.json").read_text())
+    }
+    encoders = entries["linear"]["encoder_of_client"]
+    assert sorted(encoders) in (["tiny"] * 2 + ["vit_micro"] * 3, ["tiny"] * 3 + ["vit_micro"] * 2)
+    assert set(entries) == {
+        "linear", "linear_personalized", "linear_personalized_tiny",
+        "linear_personalized_vit_micro",
+    }  # fmt: skip
+    everyone = entries["linear_personalized"]["accuracy_of_clients"]
+    for encoder in ("tiny", "vit_micro"):
+        entry = entries[f"linear_personalized_{encoder}"]
+        own = [a for a, e in zip(everyone, encoders, strict=False) if e == encoder]
+        assert entry["accuracy_of_clients"] == own
+        assert entry["accuracy"] == pytest.approx(np.mean(own))
+    assert everyone[0] == entries["linear"]["accuracy"]
+    features = {"tiny": 64, "vit_micro": 64}
+    for k in range(3):
+        encoder = saved_model.load_encoder(tmp_path / "run" / "clients" / str(k) / "encoder")
+        assert encoder(np.zeros((2, 8, 8, 1), np.uint8)).shape == (2, features[encoders[k]])
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["flags"]["encoder"] == encoders[0]

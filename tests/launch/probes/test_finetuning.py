@@ -1,0 +1,132 @@
+"""How steps and rates of fine-tuning are chosen, with a network that is as good as we say."""
+
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+
+from datasets.image_dataset import ImageDataset, Split
+from launch.probes import finetuning, probing
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.evaluation import features
+from tff_ssl.evaluation.labels import Scores
+from tff_ssl.models.dual_encoder import DualEncoder
+
+TRAIN, TEST = 40, 6
+ENCODER = DualEncoder("tiny", (8, 8, 1))
+
+
+def split(n, first=0):
+    labels = (np.arange(n) % 4).astype(np.int32)
+    return Split(np.zeros((n, 8, 8, 1), np.uint8), labels, first + np.arange(n))
+
+
+def arguments(**changes):
+    values = {
+        "finetune_steps": ["10", "30"], "finetune_batch_size": None,
+        "finetune_learning_rate": ["0.1", "0.2"], "label_draws": 2, "seed": 0, "dataset": "d",
+        "baselines": [], "per_case": False, "views": None, "view_size": None, "image_size": None,
+    }  # fmt: skip
+    return types.SimpleNamespace(**{**values, **changes})
+
+
+@pytest.fixture
+def starts():
+    """The weights from which it was trained."""
+    return []
+
+
+@pytest.fixture
+def seen(monkeypatch, starts):
+    """The images on which each configuration was scored."""
+    calls = []
+
+    class Tuner:
+        def __init__(self, encoder, classes, config, policy, view_size):
+            self.config = config
+
+        def train(self, start, images, example_ids, cases, chosen, seed):
+            starts.append(start)
+            return chosen
+
+        def scores(self, weights, images, cases):
+            calls.append((self.config.steps, self.config.learning_rate, len(images)))
+            # On the test images, what validation finds best is worst.
+            good = {(10, 0.1): 0.5, (10, 0.2): 0.9, (30, 0.1): 0.3, (30, 0.2): 0.6}[calls[-1][:2]]
+            return Scores(1 - good if len(images) == TEST else good, 0.0)
+
+    monkeypatch.setattr(finetuning.finetune, "Finetuner", Tuner)
+    return calls
+
+
+def results(args, validation=None, protocol="finetune"):
+    dataset = ImageDataset("d", split(TRAIN), split(TEST), ("a", "b", "c", "d"), validation)
+    return finetuning.finetune_results(
+        dataset, ENCODER, ENCODER.init(3), [{"labels": 8}], protocol, args
+    )
+
+
+def test_training_from_scratch_starts_from_untrained_weights(seen, starts):
+    args = arguments(finetune_steps=["10"], baselines=["random_encoder"])
+    [result] = results(args, protocol="scratch")
+    assert (result["protocol"], result["baselines"]) == ("scratch", {})
+    assert len(starts) == 4  # Two rates, two draws.
+    for start in starts:
+        np.testing.assert_array_equal(start.trainable[0], ENCODER.init(0).trainable[0])
+    results(args)
+    np.testing.assert_array_equal(starts[4].trainable[0], ENCODER.init(3).trainable[0])
+
+
+def test_the_best_on_labels_that_were_not_drawn_is_scored_on_the_test_images(seen):
+    [result] = results(arguments())
+    assert result["accuracy"] == pytest.approx(0.1)
+    chosen = {(one["draw"], one["steps"], one["learning_rate"]) for one in result["chosen"]}
+    assert chosen == {(0, 10, 0.2), (1, 10, 0.2)}
+    assert [call for call in seen if call[2] == TEST] == [(10, 0.2, TEST)] * 2
+    assert {n for *_, n in seen} == {TRAIN - 8, TEST}
+
+
+def test_a_validation_split_is_taken_where_there_is_one(seen):
+    results(arguments(), split(7))
+    assert {n for *_, n in seen} == {7, TEST}
+
+
+def test_where_there_is_nothing_to_choose_nothing_is_held_out(seen):
+    [result] = results(arguments(finetune_steps=["10"], finetune_learning_rate=["0.1"]))
+    assert "chosen" not in result
+    assert {n for *_, n in seen} == {TEST}
+
+
+@pytest.mark.parametrize("probe", ["logistic", "lars"])
+def test_raw_pixels_have_the_linear_probe_of_the_linear_protocol(seen, probe):
+    rng = np.random.default_rng(0)
+
+    def noise(part):
+        return dataclasses.replace(
+            part, images=rng.integers(0, 256, part.images.shape).astype(np.uint8)
+        )
+
+    names = ("a", "b", "c", "d")
+    dataset = ImageDataset("d", noise(split(TRAIN)), noise(split(200)), names)
+    args = arguments(finetune_steps=["10"], finetune_learning_rate=["0.1"], probe=probe)
+    args.baselines, args.labels, args.labels_per_class = ["raw_pixels"], ["8"], None
+
+    def nothing(images):
+        return np.zeros((len(images), 2), np.float32)
+
+    [tuned] = finetuning.finetune_results(
+        dataset, ENCODER, ENCODER.init(3), [{"labels": 8}], "finetune", args
+    )
+    kinds = {"encoder": nothing, "raw_pixels": features.raw_pixels}
+    [linear] = probing.linear_probes(dataset, kinds, [{"labels": 8}], args)
+    assert tuned["baselines"] == {"raw_pixels": linear["baselines"]["raw_pixels"]}
+
+
+def test_a_choice_needs_other_labels(seen):
+    dataset = ImageDataset("d", split(8), split(TEST), ("a", "b", "c", "d"))
+    with pytest.raises(ConfigurationError, match="validation split or labels beyond the 8 drawn"):
+        finetuning.finetune_results(
+            dataset, ENCODER, ENCODER.init(0), [{"labels": 8}], "finetune", arguments()
+        )
+    assert not seen

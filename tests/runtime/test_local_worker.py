@@ -1,0 +1,180 @@
+"""The worker's life and death, seen from outside."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import psutil
+import pytest
+import tensorflow_federated as tff
+
+from tff_ssl.errors import WorkerLostError
+from tff_ssl.runtime import local_worker
+
+PROGRAM = """
+import os, signal, sys, time
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import numpy as np, tensorflow_federated as tff
+from tff_ssl import execution
+
+@tff.tensorflow.computation(np.int32)
+def add_one(x):
+    return x + 1
+
+with local_worker.start() as worker:
+    assert add_one(1) == 2
+    print("relay", worker.relay_pid, flush=True)
+    sys.stdin.readline()
+    END
+"""
+
+
+def listening_ports(*pids):
+    """TCP addresses on which these processes listen."""
+    connections = [c for pid in pids for c in psutil.Process(pid).net_connections("tcp")]
+    return [c.laddr for c in connections if c.status == psutil.CONN_LISTEN]
+
+
+def worker_pid(relay_pid):
+    (child,) = psutil.Process(relay_pid).children()
+    assert "worker_binary" in child.name()
+    return child.pid
+
+
+def wait_until_gone(*pids):
+    deadline = time.monotonic() + 10
+    while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(map(psutil.pid_exists, pids))
+
+
+def socket_folders():
+    return set(pathlib.Path(tempfile.gettempdir()).glob("tff_ssl_worker_*"))
+
+
+@pytest.fixture
+def own_temporary_folder(monkeypatch):
+    """An empty place for temporary files, whatever else runs; a socket's path must be short."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield
+
+
+def start(end):
+    """Runs PROGRAM up to its worker's first answer; (process, pids of relay and worker).
+
+    It goes on when it gets a line.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM.replace("END", end)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    line = process.stdout.readline()
+    assert line.startswith("relay"), line + process.stdout.read()
+    relay = int(line.split()[1])
+    return process, (relay, worker_pid(relay))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("end", "signal_number", "code"),
+    [
+        ("pass", None, 0),
+        ("raise ValueError('as planned')", None, 1),
+        ("time.sleep(60)", signal.SIGINT, -signal.SIGINT),
+        ("time.sleep(60)", signal.SIGTERM, -signal.SIGTERM),
+        ("time.sleep(60)", signal.SIGKILL, -signal.SIGKILL),
+    ],
+)
+@pytest.mark.usefixtures("own_temporary_folder")
+def test_the_worker_never_outlives_the_program(end, signal_number, code):
+    process, pids = start(end)
+    assert socket_folders()
+    if signal_number is not None:
+        process.send_signal(signal_number)
+    # Reading to the end of the pipe would hang if the worker held it open.
+    process.communicate("\n", timeout=60)
+    assert process.returncode == code
+    assert wait_until_gone(*pids)
+    time.sleep(0.2)
+    assert not socket_folders()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_temporary_folder")  # Nobody is left to delete the relay's.
+def test_the_worker_ends_when_its_relay_is_killed():
+    process, (relay, worker) = start("time.sleep(60)")
+    os.kill(relay, signal.SIGKILL)
+    assert wait_until_gone(worker)
+    process.kill()
+    process.communicate(timeout=60)
+
+
+@tff.tensorflow.computation(np.int32)
+def add_one(x):
+    return x + 1
+
+
+def test_nothing_listens_where_others_could_reach_it():
+    with local_worker.start() as worker:
+        assert add_one(41) == 42
+        if worker.open_port is not None:
+            pytest.skip("this system forbids private networks")
+        assert not listening_ports(os.getpid(), worker.relay_pid)
+        pid = worker_pid(worker.relay_pid)
+        assert os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net")
+
+
+@pytest.mark.usefixtures("own_temporary_folder")
+def test_the_socket_is_for_this_user_only():
+    with local_worker.start():
+        assert add_one(1) == 2
+        (folder,) = socket_folders()
+        assert folder.stat().st_mode & 0o077 == 0
+        assert (folder / "worker.sock").stat().st_mode & 0o077 == 0
+
+
+def test_without_namespaces_one_warning_names_the_open_port(caplog):
+    with (
+        caplog.at_level("WARNING"),
+        local_worker.start(allow_private=False) as worker,
+    ):
+        assert add_one(1) == 2
+        with socket.create_connection(("127.0.0.1", worker.open_port)):
+            pass
+        assert listening_ports(worker_pid(worker.relay_pid))
+    warnings = [
+        record.getMessage() for record in caplog.records if "network" in record.getMessage()
+    ]
+    assert len(warnings) == 1
+    assert f"TCP port {worker.open_port}" in warnings[0]
+
+
+def test_a_lost_worker_is_an_error_and_not_a_hang():
+    with local_worker.start() as worker:
+        assert add_one(1) == 2
+        os.kill(worker_pid(worker.relay_pid), signal.SIGKILL)
+        with pytest.raises(WorkerLostError, match="worker ended"):
+            add_one(1)
+
+
+@pytest.mark.usefixtures("own_temporary_folder")
+def test_a_worker_that_cannot_start_says_why(monkeypatch, tmp_path):
+    fake = tmp_path / "data" / "worker_binary"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\necho no space for a worker >&2\nexit 3\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(tff, "__file__", str(tmp_path / "__init__.py"))
+    with pytest.raises(OSError, match=r"ended with code 3; .*no space for a worker"):
+        local_worker.LocalWorker()
+    assert not socket_folders()

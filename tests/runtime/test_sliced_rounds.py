@@ -1,0 +1,246 @@
+"""Rounds cut into slices, in one process, against rounds that are not cut."""
+
+import csv
+import functools
+import importlib.util
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from datasets import client_store
+from datasets.image_dataset import Split
+from tff_ssl.algorithms import registry
+from tff_ssl.algorithms.hetero_ssfl import UnlikeClients
+from tff_ssl.decentralized import events, topology
+from tff_ssl.decentralized.events import Leave
+from tff_ssl.decentralized.schedule import Training
+from tff_ssl.runtime import sliced_rounds, sliced_training
+from tff_ssl.runtime.slices import deserialize, work_on_slice
+from tff_ssl.simulation import (
+    cohort,
+    dropouts,
+    training_loop,
+    with_server,
+    with_unlike_clients,
+    without_server,
+)
+from tff_ssl.templates.serverless import Serverless, Setting
+from tff_ssl.templates.stateful_clients import StatefulClients
+from tff_ssl.templates.task import Population
+
+SIZES = (3, 5, 2, 4)
+MODEL_OF_CLIENT = (0, 1, 1, 0)  # Of unlike clients.
+RAD = np.random.default_rng(1).integers(0, 256, (4, 2, 2, 3), np.uint8)
+# Two stages, one stage, memory, no server, unlike clients. That all forms merge, `test_lowering`
+# says everywhere.
+ONE_OF_EACH_KIND = {"dcco", "fedavg", "fedema", "denav", "hetero_ssfl"}
+DROPOUT_SEED = 18  # In one round all drop out between the stages, in the other one does.
+WITH_RAY = importlib.util.find_spec("ray") is not None
+
+
+def kinds():
+    """All algorithms; where there is no Ray, one of each kind, to save time."""
+    skipped = pytest.mark.skipif(not WITH_RAY, reason="uv sync --extra ray runs it")
+    for name in registry.ALGORITHMS:
+        yield pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else [skipped])
+
+
+class InThisProcess:
+    """Works on slices one after the other, in the order of a node that fails and is late."""
+
+    def __init__(self):
+        self.work = []
+        self._load = functools.cache(deserialize)
+
+    def work_on(self, programs, state, slices, work):
+        assert len(programs) == len(slices) == len(work)
+        self.work.append(list(work))
+        done = {}
+        for k in reversed(range(len(slices))):
+            computation = self._load(programs[k])
+            for _ in range(2):  # Doing it again changes nothing.
+                done[k] = work_on_slice(computation, state, slices[k])
+        return [done[k] for k in range(len(slices))]
+
+
+def test_slices_are_neighbours_of_equal_work():
+    def cuts(work, slices):
+        return [work[where] for where in sliced_rounds.cut(work, slices)]
+
+    assert cuts([1, 1, 1, 1], 2) == [[1, 1], [1, 1]]
+    assert cuts([6, 1, 1, 1, 3], 2) == [[6], [1, 1, 1, 3]]
+    assert cuts([1, 3, 1, 1, 6], 2) == [[1, 3, 1, 1], [6]]
+    assert cuts([5, 1, 9], 3) == cuts([5, 1, 9], 8) == [[5], [1], [9]]
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        work = rng.integers(1, 20, rng.integers(1, 40)).tolist()
+        slices = int(rng.integers(1, 12))
+        found = cuts(work, slices)
+        assert [one for part in found for one in part] == work
+        assert 1 <= len(found) <= max(slices, 1)
+        if slices < len(work):
+            assert max(map(sum, found)) <= sum(work) / slices + max(work)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    rng, total = np.random.default_rng(0), sum(SIZES)
+    split = Split(
+        rng.integers(0, 256, (total, 2, 2, 3), np.uint8),
+        np.zeros(total, np.int32),
+        np.arange(total),
+    )
+    path = tmp_path_factory.mktemp("store") / "clients.sqlite"
+    client_store.write_store(path, split, np.split(np.arange(total), np.cumsum(SIZES)[:-1]))
+    return client_store.StoredClientData(path)
+
+
+def build(small_algorithm, name):
+    """Task and computations of an algorithm; unlike clients are those of `SIZES`."""
+    task, computations, _ = small_algorithm(name)
+    if isinstance(computations, UnlikeClients):
+        one, width = task.model, (3,)
+        other = type(one)("small", one.image_shape, width, width if one.predictor else ())
+        population = Population((one, other), MODEL_OF_CLIENT, SIZES, len(RAD))
+        algorithm = registry.ALGORITHMS[name]
+        values = algorithm.hyperparameters(local_epochs=1)
+        computations = algorithm.build(task._replace(population=population), values)
+    return task, computations
+
+
+def network_plan(computations):
+    """A plan for the clients of `SIZES` on a ring that one of them leaves."""
+    network = events.with_events(topology.cycle(len(SIZES)), [Leave(2, 3)], 2)
+    return computations.plan(Setting(network, SIZES, 0))
+
+
+def simulate(
+    computations, task, stored, folder, nodes=None, slices=8, data=None, dropout=0.0, fold=0
+):
+    """A run of it over the stored clients; on nodes, if there are any."""
+    whole, sizes = stored.group_dataset_computation, stored.client_sizes()
+    data = data(whole) if data else whole
+    cohorts = cohort.uniform_cohorts(len(SIZES), 3, seed=3)
+
+    def sliced(kind):
+        return kind(computations, data, sizes, slices, nodes) if nodes else None
+
+    if isinstance(computations, Serverless):
+        return without_server.ServerlessSimulation(
+            computations, network_plan(computations), data, folder,
+            sliced(sliced_training.SlicedServerless),
+        )  # fmt: skip
+    if isinstance(computations, UnlikeClients):
+        return with_unlike_clients.UnlikeClientsSimulation(
+            computations, data, cohorts, RAD, folder, sliced(sliced_training.SlicedUnlikeClients)
+        )
+    if isinstance(computations, StatefulClients):
+        return with_server.StatefulClientsSimulation(
+            computations, data, cohorts, len(SIZES), folder,
+            next_round=sliced(sliced_rounds.SlicedStatefulClients),
+        )  # fmt: skip
+    return with_server.StatelessClientsSimulation(
+        computations.process, data, task.model, computations.initial_weights, cohorts, fold,
+        stages=list(getattr(computations, "stages", {}).values()),
+        faults=dropouts.Dropouts(dropout, max_dropped=1.0, seed=DROPOUT_SEED),
+        next_round=sliced(sliced_rounds.SlicedStatelessClients),
+    )  # fmt: skip
+
+
+def works(computations):
+    """What the clients of two rounds have to do, by what is worked on at once."""
+    if isinstance(computations, Serverless):
+        planned = network_plan(computations)
+        operations = [o for r in range(2) for o in planned.round(r).operations]
+        return [[SIZES[k] for k in o.clients] for o in operations if isinstance(o, Training)]
+    cohorts = cohort.uniform_cohorts(len(SIZES), 3, seed=3)
+    clients = [cohorts(r).tolist() for r in range(2)]
+    if isinstance(computations, UnlikeClients):
+        clients = [sorted(of, key=lambda k: MODEL_OF_CLIENT[k]) for of in clients]
+    stages = len(getattr(computations, "stages", {"round": None}))
+    return [[SIZES[k] for k in of] for of in clients for _ in range(stages)]
+
+
+def train(simulated, folder, rounds=2):
+    return training_loop.Program(folder, rounds, checkpoint_every=rounds).run(simulated, seed=0)
+
+
+def rows(path):
+    """A metrics file without its clock."""
+    with open(path, newline="") as file:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
+
+
+def assert_same_run(folder, state, expected_folder, expected):
+    one, other = (
+        tff.structure.flatten(tff.structure.from_container(s, recursive=True))
+        for s in (state, expected)
+    )
+    assert len(one) == len(other) > 0
+    assert type(state) is type(expected)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+    files, others = (
+        sorted(
+            p.relative_to(f) for name in ("client_states", "rad") for p in f.glob(f"{name}/**/*")
+        )
+        for f in (expected_folder, folder)
+    )
+    assert files == others
+    for path in files:
+        if (folder / path).is_file():
+            assert (folder / path).read_bytes() == (expected_folder / path).read_bytes()
+    for name in ("metrics.csv", "client_metrics.csv"):
+        if (expected_folder / name).exists():
+            assert rows(folder / name) == rows(expected_folder / name)
+            assert len(rows(folder / name)) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", kinds())
+def test_a_round_in_slices_of_one_client_equals_the_whole_one_to_the_last_bit(
+    worker, small_algorithm, stored, tmp_path, name
+):
+    task, computations = build(small_algorithm, name)
+    whole = simulate(computations, task, stored, tmp_path / "whole")
+    expected = train(whole, tmp_path / "whole")
+    nodes = InThisProcess()
+    sliced = simulate(computations, task, stored, tmp_path / "sliced", nodes)
+    state = train(sliced, tmp_path / "sliced")
+    assert_same_run(tmp_path / "sliced", state, tmp_path / "whole", expected)
+    assert nodes.work == works(computations)
+
+
+@pytest.mark.slow
+def test_clients_that_drop_out_between_the_stages(worker, small_algorithm, stored, tmp_path):
+    task, computations = build(small_algorithm, "dcco")
+    options = {"dropout": 0.5, "fold": 2}
+    simulated = simulate(computations, task, stored, tmp_path / "whole", **options)
+    expected = train(simulated, tmp_path / "whole")
+    nodes = InThisProcess()
+    simulated = simulate(computations, task, stored, tmp_path / "sliced", nodes, 16, **options)
+    state = train(simulated, tmp_path / "sliced")
+    assert_same_run(tmp_path / "sliced", state, tmp_path / "whole", expected)
+    cohorts = cohort.uniform_cohorts(len(SIZES), 3, seed=3)
+    absent = dropouts.Dropouts(0.5, seed=DROPOUT_SEED)
+    reports = [absent.reports(r, cohorts(r)) for r in range(2)]
+    assert any(0 < len(r.last) < len(r.first) < len(r.invited) for r in reports)
+    assert any(len(r.last) == 0 < len(r.first) for r in reports)
+    stages = [part for r in reports for part in (r.first, r.last)]
+    folded = [cohort.fold(part, min(2, len(part)), 8) for part in stages]
+    assert nodes.work == [[max(sum(SIZES[k] for k in g), 1) for g in f] for f in folded]
+
+
+@pytest.mark.slow
+def test_larger_slices_give_the_same_but_for_rounding(worker, small_algorithm, stored, tmp_path):
+    task, computations = build(small_algorithm, "fedavg")
+    expected = train(simulate(computations, task, stored, tmp_path / "a"), tmp_path / "a")
+    nodes = InThisProcess()
+    sliced = simulate(computations, task, stored, tmp_path / "b", nodes, slices=2)
+    state = train(sliced, tmp_path / "b")
+    assert all(len(work) == 2 for work in nodes.work)
+    for one, other in zip(
+        state.global_model_weights.trainable, expected.global_model_weights.trainable, strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

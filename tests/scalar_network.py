@@ -1,0 +1,90 @@
+"""A network of a few scalars whose training can be worked out by hand.
+
+Online network: w (encoder), b and m (its batch norm's offset and moving average), p (predictor). An
+example is one pixel a. A client's loss is the mean over its examples of
+
+  (w - a)^2 / 2 + (b - a)^2 / 2 + (p - 2 a)^2 / 2,
+
+and m becomes a's mean in every step.
+"""
+
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.models.dual_encoder import DualEncoder, Outputs, Weights
+from tff_ssl.models.layers import ParameterSpec
+from tff_ssl.objectives import registry
+from tff_ssl.templates.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Scalars(DualEncoder):
+    """The network; features are (w, 1), so that their cosine says how far two w are apart."""
+
+    @property
+    def specs(self):
+        specs = (
+            ParameterSpec("w", (), "zeros", True),
+            ParameterSpec("b", (), "zeros", True, True),
+            ParameterSpec("m", (), "zeros", False, True),
+        )
+        return (*specs, ParameterSpec("p", (), "zeros", True)) if self.predictor else specs
+
+    def init(self, seed):
+        trainable = [tf.constant(float(seed)) for _ in self.trainable_specs]
+        return Weights(tuple(trainable), (tf.constant(0.0),))
+
+    def apply(self, weights, images, training):
+        n = tf.shape(images)[0]
+        z = tf.stack([tf.fill([n], weights.trainable[0]), tf.ones([n])], 1)
+        moving = (tf.reduce_mean(images),) if training else tuple(weights.non_trainable)
+        return Outputs(z, z, z, z, moving)
+
+
+def _evaluate(model, weights, target, batch, hyperparameters):
+    a = tf.reshape(batch.x1, [-1])
+    losses = 0.5 * (tf.square(weights.trainable[0] - a) + tf.square(weights.trainable[1] - a))
+    if model.predictor:
+        losses += 0.5 * tf.square(weights.trainable[2] - 2 * a)
+    outputs = model.apply(weights, batch.x1, True)
+    # Predictions for the two views: (w, 1) and (w, 2).
+    predictions = (outputs.z, outputs.z + tf.constant([0.0, 1.0]))
+    return registry.Evaluated(losses, outputs.z, predictions, outputs.non_trainable)
+
+
+@pytest.fixture
+def scalars(worker, monkeypatch):
+    """(objective of the task) -> a task of `Scalars`, and the clients' data from their pixels."""
+    element = collections.OrderedDict(
+        client=np.int64, example_id=np.int64, image=(np.uint8, (1, 1, 1))
+    )
+
+    def data(client, pixels):
+        return tf.data.Dataset.from_tensor_slices(
+            collections.OrderedDict(
+                client=np.full(len(pixels), client, np.int64),
+                example_id=np.arange(len(pixels), dtype=np.int64),
+                image=np.array(pixels, np.uint8).reshape(-1, 1, 1, 1),
+            )
+        )
+
+    def task(name, rounds=10):
+        original = registry.OBJECTIVES[name]
+        monkeypatch.setitem(
+            registry.OBJECTIVES, name, dataclasses.replace(original, evaluate=_evaluate)
+        )
+        predictor = (2,) if original.predictor else ()
+        model = Scalars("tiny", (1, 1, 1), (2,), predictor, "batch")
+
+        def views(images, example_ids, round_number):
+            x = tf.cast(images, tf.float32)
+            return x, x
+
+        return Task(model, views, tff.types.to_type(element), rounds, name)
+
+    return task, data

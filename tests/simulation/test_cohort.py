@@ -1,0 +1,57 @@
+"""Cohorts as a pure function of seed and round; folding keeps every client."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.simulation import cohort
+
+
+def test_a_round_can_be_asked_for_in_any_order():
+    sample = cohort.uniform_cohorts(50, 8, seed=3)
+    again = cohort.uniform_cohorts(50, 8, seed=3)
+    expected = [sample(r) for r in range(20)]
+    for r in reversed(range(20)):
+        np.testing.assert_array_equal(again(r), expected[r])
+
+
+def test_rounds_and_seeds_differ():
+    sample = cohort.uniform_cohorts(1000, 8, seed=3)
+    drawn = {tuple(sample(r)) for r in range(100)}
+    assert len(drawn) == 100
+    assert tuple(cohort.uniform_cohorts(1000, 8, seed=4)(0)) not in drawn
+
+
+def test_sampling_is_uniform_and_without_replacement():
+    sample = cohort.uniform_cohorts(20, 5, seed=0)
+    counts = np.zeros(20)
+    for r in range(4000):
+        clients = sample(r)
+        assert len(set(clients)) == 5
+        counts[clients] += 1
+    # Binomial(4000, 1/4): a deviation of 5 standard deviations is 137.
+    assert np.abs(counts - 1000).max() < 137
+
+
+@pytest.mark.parametrize("clients_per_round", [0, 11])
+def test_impossible_cohorts_are_refused(clients_per_round):
+    with pytest.raises(ConfigurationError, match="clients_per_round"):
+        cohort.uniform_cohorts(10, clients_per_round, seed=0)
+
+
+@given(size=st.integers(1, 60), data=st.data())
+def test_folding_keeps_every_client_once_and_groups_alike(size, data):
+    groups = data.draw(st.integers(0, size))
+    members = np.arange(size) * 3
+    folded = cohort.fold(members, groups)
+    np.testing.assert_array_equal(np.concatenate(folded), members)
+    sizes = [len(group) for group in folded]
+    assert len(folded) == (groups or size)
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_more_groups_than_clients_are_refused():
+    with pytest.raises(ConfigurationError, match="--fold"):
+        cohort.fold(np.arange(3), 4)

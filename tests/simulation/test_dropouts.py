@@ -1,0 +1,279 @@
+"""Rounds go on without the clients that fail; DCCO is not biased by those that drop in between."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from datasets import client_store
+from datasets.image_dataset import Split
+from tff_ssl.algorithms import registry
+from tff_ssl.algorithms.dcco import two_stage
+from tff_ssl.errors import ClientTimeoutError, TrainingError
+from tff_ssl.runtime import local_worker
+from tff_ssl.simulation import dropouts, state_files, with_server
+from tff_ssl.templates.stateful_clients import StatefulClients
+
+CLIENTS = 6
+SIZES = (3, 1, 2, 4, 2, 5)
+
+
+class Broken(ClientTimeoutError):
+    """Stands for any failure of a client's computation."""
+
+
+def failing(*bad):
+    """(a round that fails with these clients, the cohorts it was run with)"""
+    tried = []
+
+    def run(clients):
+        tried.append(clients.tolist())
+        if np.isin(clients, bad).any():
+            raise Broken("bad")
+        return tuple(clients.tolist())
+
+    return run, tried
+
+
+@pytest.mark.parametrize("bad", [(), (5,), (0, 31), (8, 9, 10)])
+def test_failing_clients_are_found_and_left_out(bad):
+    run, tried = failing(*bad)
+    clients = np.random.default_rng(0).permutation(32)
+    result, left_out = dropouts.Dropouts().run_without_failing(0, clients, run)
+    assert result == tuple(c for c in clients.tolist() if c not in bad)  # In their order.
+    assert left_out.tolist() == sorted(bad)
+    # The whole, two halves a level for each, and the rest again.
+    assert len(tried) <= 2 + 2 * 5 * len(bad)
+
+
+def test_too_many_failing_clients_end_the_run_with_the_reason():
+    run, tried = failing(*range(20))
+    with pytest.raises(TrainingError, match=r"round 4: 9 of 32 .*--max_dropped=0.25; .*bad"):
+        dropouts.Dropouts(max_dropped=0.25).run_without_failing(3, np.arange(32), run)
+    assert len(tried) < 32
+
+
+def test_a_round_that_fails_only_as_a_whole_is_an_error():
+    def run(clients):
+        if len(clients) > 3:
+            raise Broken("out of memory")
+
+    with pytest.raises(TrainingError, match=r"no client alone: out of memory"):
+        dropouts.Dropouts().run_without_failing(0, np.arange(8), run)
+
+
+def test_who_drops_out_is_a_function_of_seed_round_and_client():
+    faulty = dropouts.Dropouts(dropout=0.3, seed=5)
+    everyone = np.arange(3000)
+    reports = faulty.reports(4, everyone)
+    assert len(reports.first) / 3000 == pytest.approx(0.85, abs=0.03)
+    assert len(reports.last) / 3000 == pytest.approx(0.7, abs=0.03)
+    assert set(reports.last) < set(reports.first) < set(reports.invited)
+    some = np.array([77, 3, 1000, 8])
+    again = faulty.reports(4, some)
+    np.testing.assert_array_equal(again.last, some[np.isin(some, reports.last)])
+    assert set(faulty.reports(5, everyone).last) != set(reports.last)
+    assert set(dropouts.Dropouts(0.3, seed=6).reports(4, everyone).last) != set(reports.last)
+    whole = dropouts.Dropouts().reports(4, some)
+    np.testing.assert_array_equal(whole.last, some)
+
+
+def test_more_clients_are_invited_where_some_drop_out():
+    assert dropouts.clients_to_invite(32, 0.0) == 32
+    assert dropouts.clients_to_invite(30, 0.25) == 40
+    assert dropouts.clients_to_invite(32, 0.1) == 36
+
+
+# What the clients do with the examples of these ids.
+NAN, INF, FAIL = 1000, 1001, 1002
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory, small_algorithm):
+    """Client k has SIZES[k] examples; the first example of client 1 is FAIL, of 3 NAN, of 4 INF."""
+    shape = small_algorithm("dcco").task.model.image_shape
+    rng = np.random.default_rng(1)
+    n = sum(SIZES)
+    ends = np.cumsum(SIZES)
+    parts = np.split(np.arange(n), ends[:-1])
+    ids = np.arange(n)
+    for client, special in ((1, FAIL), (3, NAN), (4, INF)):
+        ids[parts[client][0]] = special
+    split = Split(rng.integers(0, 256, (n, *shape), np.uint8), np.zeros(n, np.int32), ids)
+    path = tmp_path_factory.mktemp("faults") / "clients.sqlite"
+    client_store.write_store(path, split, parts)
+    return client_store.StoredClientData(path)
+
+
+def faulty_views(two_views, seconds=False):
+    """`two_views`, but the special examples do what their names say."""
+
+    def views(images, example_ids, round_number):
+        with tf.control_dependencies([_fail(tf.reduce_any(tf.equal(example_ids, FAIL)), seconds)]):
+            x1, x2 = two_views(images, example_ids, round_number)
+        for special, value in ((NAN, np.nan), (INF, np.inf)):
+            is_bad = tf.reshape(tf.equal(example_ids, special), [-1, 1, 1, 1])
+            x1 = tf.where(is_bad, tf.constant(value, tf.float32), x1)
+        return x1, x2
+
+    return views
+
+
+def _fail(condition, hangs):
+    if not hangs:
+        return tf.Assert(tf.logical_not(condition), ["this client has no battery"])
+    # Some minutes of counting.
+    count = tf.while_loop(lambda i: i < tf.where(condition, 10**9, 0), lambda i: [i + 1], [0])
+    return tf.debugging.assert_greater_equal(count[0], 0)
+
+
+def build(small_algorithm, name, hangs=False):
+    algorithm = registry.ALGORITHMS[name]
+    task = small_algorithm(name).task
+    task = task._replace(two_views=faulty_views(task.two_views, hangs))
+    return task, algorithm.build(task, algorithm.hyperparameters())
+
+
+class Rounds:
+    """The first round of an algorithm, for one cohort after another."""
+
+    def __init__(self, computations, task, store, folder, groups=0, faulty=None):
+        group_data = store.group_dataset_computation
+        if isinstance(computations, StatefulClients):
+            self.simulation = with_server.StatefulClientsSimulation(
+                computations, group_data, lambda _: self.cohort, CLIENTS, folder, faults=faulty
+            )
+        else:
+            self.simulation = with_server.StatelessClientsSimulation(
+                computations.process, group_data, task.model, computations.initial_weights,
+                lambda _: self.cohort, groups,
+                stages=list(getattr(computations, "stages", {}).values()), faults=faulty,
+            )  # fmt: skip
+        self.initial = self.simulation.initialize(0)
+
+    def __call__(self, cohort):
+        self.cohort = np.array(cohort)
+        return self.simulation.run_round(self.initial, 0)
+
+
+def assert_same_state(one, other):
+    for a, b in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, a in registry.ALGORITHMS.items() if not (a.decentralized or a.unlike_clients)]
+)
+@pytest.mark.slow
+def test_bad_clients_are_dropped_counted_and_not_averaged(
+    worker, small_algorithm, store, tmp_path, name, caplog
+):
+    task, computations = build(small_algorithm, name)
+    round_of = Rounds(
+        computations, task, store, tmp_path, faulty=dropouts.Dropouts(max_dropped=0.7)
+    )
+    state, metrics = round_of([1, 0, 3])  # The second one alone does its part.
+    expected, clean = round_of([0])
+    assert (metrics["clients"], metrics["dropped_clients"]) == (3, 2)
+    assert (clean["clients"], clean["dropped_clients"]) == (1, 0)
+    assert metrics["loss"] == clean["loss"]
+    if isinstance(computations, StatefulClients):
+        assert_same_state(state.server, expected.server)
+        # Who failed has never taken part; who sent NaN has, and keeps the state that it had.
+        assert state.versions[:4].tolist() == [0, state_files.NEVER, state_files.NEVER, 0]
+    else:
+        assert_same_state(state, expected)
+    assert "goes on without clients 1: " in caplog.text
+    assert "no battery" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_folded_group_loses_its_bad_client_only(worker, small_algorithm, store, tmp_path):
+    task, computations = build(small_algorithm, "fedavg")
+    state, metrics = Rounds(computations, task, store, tmp_path, groups=1)([0, 4, 5])
+    assert metrics["dropped_clients"] == 1
+    assert_same_state(state, Rounds(computations, task, store, tmp_path)([0, 5])[0])
+
+
+@pytest.mark.slow
+def test_too_many_bad_clients_end_the_run(worker, small_algorithm, store, tmp_path):
+    task, computations = build(small_algorithm, "fedavg")
+    with pytest.raises(TrainingError, match=r"2 of 3 clients were dropped.*--max_dropped=0.5"):
+        Rounds(computations, task, store, tmp_path)([0, 3, 4])
+
+
+@pytest.mark.slow
+def test_dcco_with_dropout_runs_its_stages_on_who_is_left(worker, small_algorithm, store, tmp_path):
+    task, computations = build(small_algorithm, "dcco")
+    faulty = dropouts.Dropouts(dropout=0.5, seed=1, max_dropped=1.0)
+    invited = np.array([0, 2, 5])
+    reports = faulty.reports(0, invited)
+    assert (len(reports.first), len(reports.last)) == (2, 1)  # The seed was chosen so.
+    round_of = Rounds(computations, task, store, tmp_path, faulty=faulty)
+    state, metrics = round_of(invited)
+    assert metrics["dropped_clients"] == 2
+    assert metrics["samples"] == SIZES[reports.last[0]]
+    data = {int(k): store.create_tf_dataset_for_client(str(k)) for k in reports.first}
+    half = computations.statistics_round.next(round_of.initial, list(data.values())).state
+    by_hand = computations.update_round.next(half, [data[int(reports.last[0])]]).state
+    assert_same_state(state, by_hand)
+
+
+@pytest.mark.slow
+def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small_algorithm):
+    """The mean over all ways to lose clients is the update of the round that loses none."""
+    task, _, _ = small_algorithm("dcco")
+    sgd = tff.learning.optimizers.build_sgdm(1.0)
+    built = two_stage.build_dcco(task, two_stage.DCCOHyperparameters(), sgd)
+    rng = np.random.default_rng(3)
+
+    def client(k, n):
+        return tf.data.Dataset.from_tensor_slices(
+            collections.OrderedDict(
+                client=np.full(n, k, np.int64),
+                example_id=10 * k + np.arange(n, dtype=np.int64),
+                image=rng.integers(0, 256, (n, *task.model.image_shape), np.uint8),
+            )
+        )
+
+    sizes = np.array([1, 2, 3, 8])
+    clients = [client(k, n) for k, n in enumerate(sizes)]
+    weights = tff.learning.models.ModelWeights(
+        *(tuple(np.asarray(w) for w in part) for part in built.initial_weights(0))
+    )
+    state = built.process.set_model_weights(built.process.initialize(), weights)
+    after_first = built.statistics_round.next(state, clients).state
+
+    def update(reporting):
+        after = built.update_round.next(after_first, [clients[k] for k in reporting]).state
+        return np.concatenate(
+            [np.ravel(b - a) for b, a in zip(weights.trainable,
+             after.global_model_weights.trainable, strict=True)]
+        )  # fmt: skip
+
+    whole = update(range(4))
+    for left in (1, 2, 3):
+        ways = list(itertools.combinations(range(4), left))
+        found = np.array([update(way) for way in ways])
+        scale = np.linalg.norm(whole)
+        np.testing.assert_allclose(found.mean(0), whole, rtol=0, atol=1e-5 * scale)
+        # Each way alone is another update, and with weights among the reporting their mean is too.
+        assert np.linalg.norm(found[0] - whole) > 0.05 * scale
+        share = np.array([4 / left * sizes[list(way)].sum() / sizes.sum() for way in ways])
+        assert np.linalg.norm((found / share[:, None]).mean(0) - whole) > 0.01 * scale
+
+
+@pytest.mark.slow
+def test_a_client_that_takes_too_long_is_left_out(small_algorithm, store, tmp_path):
+    task, computations = build(small_algorithm, "fedavg", hangs=True)
+    with local_worker.start(call_seconds=8) as limited:
+        before = limited.relay_pid
+        round_of = Rounds(computations, task, store, tmp_path)
+        state, metrics = round_of([0, 1])
+        assert limited.relay_pid != before
+        assert metrics["dropped_clients"] == 1
+        expected, _ = round_of([0])
+    assert_same_state(state, expected)

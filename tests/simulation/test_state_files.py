@@ -1,0 +1,242 @@
+"""Clients' states on disk: written and read by the worker, matched to their clients, resumed."""
+
+import collections
+import csv
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from datasets import client_store
+from datasets.image_dataset import Split
+from tff_ssl.errors import TrainingError
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.simulation import cohort, training_loop, with_server
+from tff_ssl.simulation.state_files import NEVER, ClientStates
+from tff_ssl.templates import local_training, stateful_clients
+
+CLIENTS = 7
+
+
+def initial():
+    return collections.OrderedDict(
+        w=tf.constant([[1.5, -2.0]]), n=tf.constant(2**40, tf.int64), k=tf.constant(-3)
+    )
+
+
+def versions(**of):
+    table = np.full(CLIENTS, NEVER, np.int64)
+    for client, version in of.items():
+        table[int(client[1:])] = version
+    return table
+
+
+def test_what_the_worker_writes_it_reads_again(worker, tmp_path):
+    states = ClientStates(tmp_path / "states", initial())
+    first = states.read(states.paths_to_read([3], versions())[0])
+    np.testing.assert_array_equal(first["w"], [[1.5, -2.0]])
+    assert (first["n"], first["k"]) == (2**40, -3)
+    (path,) = states.paths_to_write([3], 5)
+    second = collections.OrderedDict(
+        w=np.float32([[np.nan, 1e-40]]), n=np.int64(-1), k=np.int32(2**31 - 1)
+    )
+    states.write(path, second)
+    with pytest.raises(TrainingError, match=r"client 3.*is missing"):
+        states.load(3, 5)
+    states.commit([path])
+    again = states.read(states.paths_to_read([3], versions(c3=5))[0])
+    for name, value in second.items():
+        np.testing.assert_array_equal(again[name], value)
+        np.testing.assert_array_equal(states.load(3, 5)[name], value)
+
+
+def test_only_what_a_table_names_is_kept(worker, tmp_path):
+    states = ClientStates(tmp_path / "states", initial())
+    for client, version in ((0, 1), (0, 2), (0, 3), (4, 2)):
+        paths = states.paths_to_write([client], version)
+        states.write(paths[0], initial())
+        states.commit(paths)
+    states.paths_to_write([5], 1)
+    (tmp_path / "states" / "5" / "1.new").write_text("killed while it was written")
+    states.keep_only([versions(c0=1), versions(c0=3, c4=2)])
+    found = {str(p.relative_to(tmp_path / "states")) for p in (tmp_path / "states").glob("*/*")}
+    assert found == {"0/1", "0/3", "4/2"}
+
+
+def test_a_broken_state_is_named(worker, tmp_path):
+    states = ClientStates(tmp_path / "states", initial())
+    (path,) = states.paths_to_write([2], 0)
+    states.write(path, initial())
+    states.commit([path])
+    whole = (tmp_path / "states" / "2" / "0").read_bytes()
+    (tmp_path / "states" / "2" / "0").write_bytes(whole[:-1])
+    with pytest.raises(TrainingError, match=r"client 2.*2/0 has \d+ bytes, not \d+"):
+        states.paths_to_read([1, 2], versions(c2=0))
+
+    # Flipped bits keep the size: whoever reads finds out, and that client alone fails.
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 8
+    (tmp_path / "states" / "2" / "0").write_bytes(flipped)
+    with pytest.raises(TrainingError, match=r"client 2 is damaged"):
+        states.load(2, 0)
+    with pytest.raises(grpc.RpcError, match="damaged"):
+        states.read(str(tmp_path / "states" / "2" / "0"))
+
+
+def counting(element_type):
+    """An algorithm whose clients remember who they are, and which examples they have seen."""
+
+    def client_work(model, round_number, state, examples):
+        rows = examples.reduce(
+            tf.constant([0, 0], tf.int64),
+            lambda total, e: tf.stack([e["client"], total[1] + e["example_id"]]),
+        )
+        new = {
+            "client": rows[0],
+            "sum": state["sum"] + rows[1],
+            "rounds": state["rounds"] + 1,
+        }
+        zero = tf.constant(0.0)
+        trained = local_training.LocalModel(
+            Weights((), ()), Weights((), ()), zero, tf.zeros([1]), tf.zeros([1])
+        )
+        return stateful_clients.output_if_finite(
+            [(tf.cast(rows[1], tf.float32), tf.constant(1.0))],
+            collections.OrderedDict(sorted(new.items())),
+            state,
+            trained,
+            tf.constant(1),
+            {"was": tf.cast(state["client"], tf.float32)},
+        )
+
+    def initial_client_state(seed):
+        names = ("client", "rounds", "sum")
+        return collections.OrderedDict((name, tf.constant(-1, tf.int64)) for name in names)
+
+    return stateful_clients.build_stateful_clients(
+        initial_model=lambda seed: tf.constant(0.0),
+        initial_client_state=initial_client_state,
+        client_work=client_work,
+        server_update=lambda model, means: 0.5 * model + means[0],
+        element_type=element_type,
+        global_weights=lambda model: Weights((model,), ()),
+        client_weights=lambda model, state: Weights((state["sum"],), ()),
+    )
+
+
+@pytest.fixture
+def run(worker, tmp_path):
+    """(folder) -> a run over clients of 1 to 7 examples."""
+    sizes = np.arange(1, CLIENTS + 1)
+    total = int(sizes.sum())
+    split = Split(np.zeros((total, 2, 2, 1), np.uint8), np.zeros(total, np.int32), np.arange(total))
+    clients = np.split(np.arange(total), np.cumsum(sizes)[:-1])
+    client_store.write_store(tmp_path / "clients.sqlite", split, clients)
+    data = client_store.StoredClientData(tmp_path / "clients.sqlite")
+    computations = counting(tff.types.tensorflow_to_type(data.element_type_structure))
+
+    def build(folder):
+        return with_server.StatefulClientsSimulation(
+            computations,
+            data.group_dataset_computation,
+            cohort.uniform_cohorts(CLIENTS, 4, seed=3),
+            CLIENTS,
+            tmp_path / folder,
+        )
+
+    return build, clients
+
+
+def test_states_stay_with_their_clients_whatever_the_order_of_the_cohorts(run):
+    build, clients = run
+    simulated = build("run")
+    cohorts = cohort.uniform_cohorts(CLIENTS, 4, seed=3)
+    assert any(np.any(np.diff(cohorts(r)) < 0) for r in range(6))  # They are shuffled.
+    state = simulated.initialize(0)
+    for round_number in range(6):
+        state, _ = simulated.run_round(state, round_number)
+    taken = np.concatenate([cohorts(r) for r in range(6)])
+    for client in range(CLIENTS):
+        times = int(np.sum(taken == client))
+        own = simulated._states.load(client, int(state.versions[client]))
+        expected = (client, times - 1, times * int(np.sum(clients[client])) - 1)
+        if times == 0:
+            expected = (-1, -1, -1)
+        assert (int(own["client"]), int(own["rounds"]), int(own["sum"])) == expected
+        assert float(simulated.encoder_weights(state, str(client)).trainable[0]) == expected[2]
+
+
+def test_only_the_cohorts_states_are_read_and_superseded_ones_go(run, tmp_path):
+    build, _ = run
+    simulated = build("run")
+    state, folder = simulated.initialize(0), tmp_path / "run" / "client_states"
+    cohorts = cohort.uniform_cohorts(CLIENTS, 4, seed=3)
+    damaged = 0
+    for round_number in range(5):
+        others = set(range(CLIENTS)) - set(cohorts(round_number).tolist())
+        whole = {path: path.read_bytes() for k in others for path in folder.glob(f"{k}/*")}
+        for path in whole:
+            path.write_bytes(b"")
+        before = state.versions
+        state, _ = simulated.run_round(state, round_number)
+        for path in whole:
+            if path.exists():
+                path.write_bytes(whole[path])
+        damaged += len(whole)
+        kept = {(int(path.parent.name), int(path.name)) for path in folder.glob("*/*")}
+        named = {*enumerate(before.tolist()), *enumerate(state.versions.tolist())}
+        assert kept == {(client, version) for client, version in named if version != NEVER}
+    assert damaged
+
+
+def loop(folder, rounds=8):
+    return training_loop.Program(output_dir=folder, rounds=rounds, checkpoint_every=3)
+
+
+def rows(path):
+    with open(path, newline="") as file:
+        return list(csv.reader(file))
+
+
+@pytest.mark.slow
+def test_stopped_in_any_round_and_resumed_equals_never_stopped(run, tmp_path):
+    build, _ = run
+    expected = loop(tmp_path / "whole").run(build("whole"), seed=0)
+    for killed_in in (1, 4, 5):
+        folder = f"killed{killed_in}"
+
+        class Killed(BaseException):
+            pass
+
+        simulated = build(folder)
+        original = simulated.run_round
+
+        def stop(state, round_number, original=original, killed_in=killed_in, error=Killed):
+            result = original(state, round_number)
+            if round_number == killed_in:
+                raise error  # The clients' new states are written, the checkpoint is not.
+            return result
+
+        simulated.run_round = stop
+        with pytest.raises(Killed):
+            loop(tmp_path / folder).run(simulated, seed=0)
+        again = build(folder)
+        state = loop(tmp_path / folder).run(again, seed=0)
+        np.testing.assert_array_equal(state.versions, expected.versions)
+        assert state.server.model == expected.server.model
+        assert rows(tmp_path / folder / "client_metrics.csv") == rows(
+            tmp_path / "whole" / "client_metrics.csv"
+        )
+        files = {
+            p.relative_to(tmp_path / folder) for p in (tmp_path / folder).glob("client_states/*/*")
+        }
+        same = {
+            p.relative_to(tmp_path / "whole")
+            for p in (tmp_path / "whole").glob("client_states/*/*")
+        }
+        assert files == same
+        for path in (tmp_path / "whole" / "client_states").glob("*/*"):
+            other = tmp_path / folder / path.relative_to(tmp_path / "whole")
+            assert other.read_bytes() == path.read_bytes()

@@ -1,0 +1,395 @@
+"""The round loop, with a simulation small enough to be calculated by hand."""
+
+import asyncio
+import contextlib
+import csv
+import math
+import pathlib
+import pickle
+import resource
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.errors import TrainingError
+from tff_ssl.simulation import checkpoints, packing, training_loop
+
+
+class Counting:
+    """state = {"total": sum of the round numbers so far}; the loss is the round's number."""
+
+    def __init__(self, stop_at=None, bad_at=None):
+        self.stop_at, self.bad_at = stop_at, bad_at
+        self.rounds = []
+
+    def initialize(self, seed):
+        return {"total": np.float32(seed), "vector": np.zeros([2, 3], np.float32)}
+
+    def run_round(self, state, round_number):
+        if round_number == self.stop_at:
+            raise KeyboardInterrupt
+        self.rounds.append(round_number)
+        total = np.float32(state["total"] + round_number)
+        loss = math.nan if round_number == self.bad_at else float(round_number)
+        return {"total": total, "vector": state["vector"] + 1}, {"loss": loss}
+
+    def encoder_weights(self, state, client_id=None):
+        return state["vector"]
+
+    def saved(self, state):
+        self.checkpoints = [*getattr(self, "checkpoints", []), state]
+
+
+def loop(folder, rounds=7, every=3, **settings):
+    return training_loop.Program(folder, rounds, every, **settings)
+
+
+def rows(folder):
+    with open(folder / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_run_gives_the_sum_and_one_row_a_round(tmp_path):
+    state = loop(tmp_path).run(Counting(), seed=5)
+    assert state["total"] == 5 + sum(range(7))
+    assert [row["round"] for row in rows(tmp_path)] == [str(r) for r in range(1, 8)]
+    assert [float(row["loss"]) for row in rows(tmp_path)] == list(range(7))
+
+
+def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_from_it(tmp_path):
+    stopped = Counting(stop_at=5)
+    with pytest.raises(KeyboardInterrupt):
+        loop(tmp_path).run(stopped, seed=0)
+    again = Counting()
+    state = loop(tmp_path).run(again, seed=0)
+    assert again.rounds == [5, 6]
+    assert state["total"] == sum(range(7))
+    np.testing.assert_array_equal(state["vector"], np.full([2, 3], 7, np.float32))
+    assert [row["round"] for row in rows(tmp_path)] == [str(r) for r in range(1, 8)]
+
+
+def test_ctrl_c_while_a_row_is_written_loses_nothing(tmp_path, monkeypatch):
+    release = tff.program.CSVFileReleaseManager.release
+
+    async def interrupted(self, value, key):
+        if key == 5:
+            raise KeyboardInterrupt
+        await release(self, value, key)
+
+    monkeypatch.setattr(tff.program.CSVFileReleaseManager, "release", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loop(tmp_path).run(Counting(), seed=0)
+    monkeypatch.undo()
+    again = Counting()
+    state = loop(tmp_path).run(again, seed=0)
+    assert again.rounds == [4, 5, 6]
+    assert state["total"] == sum(range(7))
+    assert [row["round"] for row in rows(tmp_path)] == [str(r) for r in range(1, 8)]
+
+
+class Killed(BaseException):
+    """Not caught by anything, as SIGKILL."""
+
+
+@contextlib.contextmanager
+def handled(number):
+    """The signal raises a KeyboardInterrupt in the block, and at its end still would."""
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_a_row_is_written_waits_for_its_end(
+    tmp_path, monkeypatch, capsys, number
+):
+    class Interrupted(tff.program.TensorBoardReleaseManager):
+        async def release(self, value, key):
+            if key == 2:
+                signal.raise_signal(number)
+            await super().release(value, key)
+
+    monkeypatch.setattr(tff.program, "TensorBoardReleaseManager", Interrupted)
+    with handled(number), pytest.raises(KeyboardInterrupt):
+        loop(tmp_path).run(Counting(), seed=5)
+    assert "stopped after round 2 of 7" in capsys.readouterr().out
+    assert [row["round"] for row in rows(tmp_path)] == ["1", "2"]
+    assert (tmp_path / "checkpoints" / "round_2.npz").is_file()
+
+
+def test_a_second_interrupt_is_not_put_off(tmp_path, monkeypatch):
+    class Stuck(tff.program.TensorBoardReleaseManager):
+        async def release(self, value, key):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            raise AssertionError("not interrupted")
+
+    monkeypatch.setattr(tff.program, "TensorBoardReleaseManager", Stuck)
+    with handled(signal.SIGINT), pytest.raises(KeyboardInterrupt):
+        loop(tmp_path).run(Counting(), seed=5)
+
+
+def test_rows_after_the_last_checkpoint_are_taken_back(tmp_path):
+    first = Counting()
+    first.run_round = _then(first.run_round, at=5, error=Killed)
+    with pytest.raises(Killed):
+        loop(tmp_path).run(first, seed=0)
+    assert len(rows(tmp_path)) == 5
+    again = Counting()
+    loop(tmp_path).run(again, seed=0)
+    assert again.rounds == [3, 4, 5, 6]
+    assert [row["round"] for row in rows(tmp_path)] == [str(r) for r in range(1, 8)]
+
+
+def _then(function, at, error):
+    def call(state, round_number):
+        if round_number == at:
+            raise error
+        return function(state, round_number)
+
+    return call
+
+
+def test_a_row_cut_short_by_a_kill_is_taken_back(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("round,loss\r\n1,0.5\r\n2,0.4\r\n3,0")
+    training_loop.trim_metrics(path, 2)
+    assert path.read_bytes() == b"round,loss\r\n1,0.5\r\n2,0.4\r\n"
+    path.write_text("round,loss\r\n1,0.5\r\n1")
+    training_loop.trim_metrics(path, 1)
+    assert path.read_bytes() == b"round,loss\r\n1,0.5\r\n"
+
+
+def test_missing_rows_are_an_error(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("round,loss\r\n1,0.5\r\n")
+    with pytest.raises(TrainingError, match="lacks rows"):
+        training_loop.trim_metrics(path, 2)
+
+
+def truncated(path):
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def emptied(path):
+    path.write_bytes(b"")
+
+
+def replaced_by_a_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def with_a_flipped_bit(path):
+    content = bytearray(path.read_bytes())
+    content[content.index(b"NUMPY") + 140] ^= 4  # In the values of the first array.
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncated, emptied, replaced_by_a_folder, with_a_flipped_bit])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, damage):
+    loop(tmp_path, rounds=6).run(Counting(), seed=0)
+    damage(tmp_path / "checkpoints" / "round_6.npz")
+    again = Counting()
+    state = loop(tmp_path, rounds=6).run(again, seed=0)
+    assert again.rounds == [3, 4, 5]
+    assert state["total"] == sum(range(6))
+    names = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert names == {"round_3.npz", "round_6.npz", "round_6.npz.damaged"}
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_ends_and_keeps_its_metrics(tmp_path):
+    loop(tmp_path, rounds=6).run(Counting(), seed=0)
+    for path in (tmp_path / "checkpoints").iterdir():
+        truncated(path)
+    with pytest.raises(TrainingError, match="none of the checkpoints"):
+        loop(tmp_path, rounds=6).run(Counting(), seed=0)
+    assert len(rows(tmp_path)) == 6
+
+
+def test_any_flipped_bit_is_noticed_or_harmless(tmp_path):
+    manager = checkpoints.CheckpointManager(tmp_path)
+    state = {"float32": np.arange(5, dtype=np.float32), "bytes3": np.array([b"abc"])}
+    asyncio.run(manager.save(state, 1))
+    whole = manager.path(1).read_bytes()
+    noticed = 0
+    for position in range(len(whole)):
+        changed = bytearray(whole)
+        changed[position] ^= 1 << position % 8
+        manager.path(1).write_bytes(changed)
+        try:
+            loaded = asyncio.run(manager.load(1))
+        except Exception:
+            noticed += 1
+            continue
+        assert loaded.keys() <= state.keys()  # A lost member is missed by `unpack`.
+        for name, value in loaded.items():
+            np.testing.assert_array_equal(value, state[name])
+    assert noticed > len(whole) / 2
+
+
+def test_a_checkpoint_of_a_stranger_runs_nothing(tmp_path, monkeypatch):
+    folder, trace = tmp_path / "checkpoints", tmp_path / "was_here"
+    loop(tmp_path, rounds=3).run(Counting(), seed=0)
+
+    class Malicious:
+        def __reduce__(self):
+            return pathlib.Path.touch, (trace,)
+
+    np.savez(folder / "round_5.npz", float32=np.array([Malicious()], dtype=object))
+    (folder / "round_6.npz").write_bytes(pickle.dumps(Malicious()))
+
+    # What TFF's own manager would load, and run: a SavedModel that writes a file.
+    class Writing(tf.Module):
+        @tf.function(input_signature=[])
+        def __call__(self):
+            tf.io.write_file(str(trace), "x")
+            return tf.constant(1)
+
+    tf.saved_model.save(Writing(), str(folder / "round_7"))
+    tf.saved_model.save(Writing(), str(folder / "round_8.npz"))
+    again = Counting()
+    loop(tmp_path, rounds=5).run(again, seed=0)
+    assert again.rounds == [3, 4]
+    assert not trace.exists()
+    pickle.loads(
+        (folder / "round_6.npz.damaged").read_bytes()
+    )  # It would have, had it been loaded.
+    assert trace.exists()
+
+
+@contextlib.contextmanager
+def full_disk(limit):
+    """No file can grow beyond `limit` bytes: the system then refuses as it does where a disk is
+    full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+class Large(Counting):
+    """The disk is full from round 5 on."""
+
+    def initialize(self, seed):
+        return super().initialize(seed) | {"large": np.zeros(20_000)}
+
+    def run_round(self, state, round_number):
+        following, metrics = super().run_round(state, round_number)
+        if round_number == 5 and self.stack:
+            self.stack.enter_context(full_disk(100_000))
+        return following | {"large": state["large"]}, metrics
+
+
+def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path):
+    first, again = Large(), Large()
+    refused = pytest.raises(TrainingError, match=r"checkpoints cannot be written: .*round 3")
+    with refused, contextlib.ExitStack() as first.stack:
+        loop(tmp_path).run(first, seed=0)
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["round_3.npz"]
+    again.stack = None
+    assert loop(tmp_path).run(again, seed=0)["total"] == sum(range(7))
+    assert again.rounds == [3, 4, 5, 6]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "checkpoints").write_text("a file in the way")
+    with pytest.raises(TrainingError, match=r"checkpoints cannot be written: .*starts anew"):
+        loop(tmp_path).run(Counting(), seed=0)
+
+
+def test_what_a_killed_run_was_writing_is_removed(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "round_1234.new").write_text("half")
+    (tmp_path / "metrics.csv_temp4321").write_text("round,loss")
+    loop(tmp_path, rounds=3).run(Counting(), seed=0)
+    assert {p.name for p in tmp_path.iterdir()} == {"checkpoints", "metrics.csv", "tensorboard"}
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["round_3.npz"]
+
+
+def test_two_checkpoints_are_kept(tmp_path):
+    loop(tmp_path, rounds=11).run(Counting(), seed=0)
+    names = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+    assert names == {"round_9.npz", "round_11.npz"}
+
+
+def test_epsilon_is_shown_with_the_loss(tmp_path, capsys):
+    spent = Counting()
+    spent.run_round = lambda state, r: (state, {"loss": 1.0, "epsilon": 0.5 * (r + 1)})
+    loop(tmp_path, rounds=4).run(spent, seed=0)
+    assert "loss 1  epsilon 2 " in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_round_without_examples_has_no_loss_and_goes_on(tmp_path):
+    empty = Counting(bad_at=2)
+    run_round = empty.run_round
+    empty.run_round = lambda state, r: (
+        lambda after, metrics: (after, metrics | {"samples": 0 if r == 2 else 5})
+    )(*run_round(state, r))
+    loop(tmp_path).run(empty, seed=0)
+    assert rows(tmp_path)[2]["loss"] == "nan"
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_the_round(tmp_path):
+    with pytest.raises(TrainingError, match="round 5 is nan"):
+        loop(tmp_path).run(Counting(bad_at=4), seed=0)
+    assert len(rows(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("due", [{"every": 2}, {"every": 100, "monitor_every": 2}])
+def test_weights_that_are_not_finite_are_neither_saved_nor_monitored(tmp_path, due):
+    class Diverging(Counting):
+        def run_round(self, state, round_number):
+            state, metrics = super().run_round(state, round_number)
+            if round_number == 3:
+                state["vector"][1, 2] = math.inf
+            return state, metrics
+
+    def monitor(state):
+        assert np.isfinite(state["vector"]).all()
+        return {}
+
+    with pytest.raises(TrainingError, match=r"weights after round 4 are not finite: .*diverged"):
+        loop(tmp_path, monitor=monitor, **due).run(Diverging(), seed=0)
+    assert len(rows(tmp_path)) == 3
+    assert not (tmp_path / "checkpoints" / "round_4.npz").exists()
+
+
+def test_the_monitor_looks_when_due_and_at_the_end(tmp_path):
+    looks = []
+
+    def monitor(state):
+        looks.append(int(state["vector"][0, 0]))
+        return {"knn_accuracy": 0.5}
+
+    loop(tmp_path, monitor_every=3, monitor=monitor).run(Counting(), seed=0)
+    assert looks == [3, 6, 7]
+    assert [row["knn_accuracy"] for row in rows(tmp_path)] == ["", "", "0.5", "", "", "0.5", "0.5"]
+
+
+def test_pack_and_unpack_are_inverse_for_mixed_types():
+    state = (
+        {"a": np.arange(6, dtype=np.float32).reshape(2, 3)},
+        [np.int64(4), np.float32(0.5)],
+        (),
+    )
+    packed = packing.pack(state)
+    assert {name: len(v) for name, v in packed.items()} == {"float32": 7, "int64": 1}
+    restored = packing.unpack(packed, state)
+    np.testing.assert_array_equal(restored[0]["a"], state[0]["a"])
+    assert restored[1] == state[1]
+    assert restored[1][0].dtype == np.int64
+
+
+def test_unpack_refuses_a_state_of_another_shape():
+    packed = packing.pack([np.zeros(3, np.float32)])
+    with pytest.raises(ValueError, match="another shape"):
+        packing.unpack(packed, [np.zeros(2, np.float32)])

@@ -1,0 +1,1 @@
+"""Aggregators beyond the weighted mean: robust, compressed, secure and differentially private."""

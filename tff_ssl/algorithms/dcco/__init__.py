@@ -1,0 +1,1 @@
+"""DCCO: distributed cross correlation optimization."""

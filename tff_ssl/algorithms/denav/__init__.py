@@ -1,0 +1,1 @@
+"""DeNAV: decentralized self-supervised learning with a training navigator."""

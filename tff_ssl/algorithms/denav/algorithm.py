@@ -1,0 +1,255 @@
+"""DeNAV: models that travel from client to client, each led by a training navigator.
+
+"DeNAV: Decentralized Self-Supervised Learning with a Training Navigator": sections 4 and 5, and
+appendix A.4 for the parallel training of C models. A step, for each model:
+
+1. The client that received it averages it with its own copies of other models, as far as these are
+   not too stale (Algorithm 2; `staleness`).
+2. It trains the model on its own examples for K epochs, updates the state log, and keeps a copy of
+   both.
+3. The navigator chooses the next client from the state log (Algorithm 1; `navigator`, `journey`).
+
+Before fine-tuning, a client averages its own model with those of its neighbours.
+
+Choices: the one-block masked autoencoder is the model's matter (`--encoder=vit_one_block`). AdamW
+starts anew in every step: its state does not travel. The paper gives no optimizer; AdamW and the
+weight decay are He et al.'s. A client's simulated training time is its examples times epochs,
+divided as in section 6.1 by its computing rank's factor, so that a route does not depend on how
+busy this machine is. Two models may meet at a client, which then trains both; neither of them is a
+copy for the other yet. A client's own model is, where it has copies of several, that of Algorithm 2
+with the copy of most steps as the received one. The model that stands for a run is that of the
+client that trained model 0 last.
+"""
+
+import bisect
+import dataclasses
+import zlib
+
+import numpy as np
+
+from tff_ssl.algorithms.denav import navigator, route, staleness
+from tff_ssl.algorithms.denav.state_log import StateLog
+from tff_ssl.decentralized import topology
+from tff_ssl.decentralized.schedule import Averaging, ScheduledRound, SlotWeights, Training
+from tff_ssl.decentralized.traffic import Traffic, denav, synchronization
+from tff_ssl.templates import serverless
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class DeNAVHyperparameters(ClientHyperparameters, navigator.RouteHyperparameters):
+    """The paper's symbols with the defaults of its Table 6; others are inherited. S is the rounds.
+
+    Attributes:
+      models: C, models that train at the same time; 5 in the paper's parallel training.
+      staleness_bound: lambda of Algorithm 2, in steps.
+      aggregation: `staleness`, or `volume` or `average` of Table 5, or `none`: models do not mix.
+      average_neighbours: Whether a client averages its model with its neighbours' at the end.
+    """
+
+    client_optimizer: str = "adamw"
+    client_learning_rate: float = 0.001
+    client_weight_decay: float = 0.05
+    local_epochs: int = 5
+    batch_size: int = 64
+    models: int = 1
+    staleness_bound: int = 5
+    aggregation: str = "staleness"
+    average_neighbours: bool = True
+
+    def __post_init__(self):
+        ClientHyperparameters.__post_init__(self)
+        navigator.RouteHyperparameters.__post_init__(self)
+        if self.models < 1:
+            raise ValueError(f"models must be at least 1; got {self.models}")
+        if self.staleness_bound < 0:
+            raise ValueError(f"staleness_bound must not be negative; got {self.staleness_bound}")
+        check_choice("aggregation", self.aggregation, (*staleness.WEIGHTINGS, "none"))
+
+    def for_navigator(self, steps: int) -> navigator.NavigatorHyperparameters:
+        """The part that the navigator reads."""
+        names = [field.name for field in dataclasses.fields(navigator.RouteHyperparameters)]
+        return navigator.NavigatorHyperparameters(
+            steps=steps, **{name: getattr(self, name) for name in names}
+        )
+
+
+def build_denav(
+    task: Task, hyperparameters: DeNAVHyperparameters | None = None
+) -> serverless.Serverless:
+    """Builds the computations.
+
+    Args:
+      task: Model, views, objective and type of the examples; its rounds are the steps S.
+      hyperparameters: The defaults if None.
+    """
+    values = hyperparameters or DeNAVHyperparameters()
+
+    def plan(setting: serverless.Setting, model_bytes: int) -> DeNAVSchedule:
+        return DeNAVSchedule(setting, model_bytes, values, task.rounds)
+
+    return serverless.build_serverless(task, values, plan)
+
+
+class DeNAVSchedule:
+    """The steps of all models; the copy of model c at client m lies in slot c * M + m."""
+
+    def __init__(
+        self,
+        setting: serverless.Setting,
+        model_bytes: int,
+        hyperparameters: DeNAVHyperparameters,
+        steps: int,
+    ):
+        """Lets the models travel.
+
+        Args:
+          setting: The clients.
+          model_bytes: Size of a model.
+          hyperparameters: See there.
+          steps: S.
+
+        Raises:
+          ValueError: More models than clients, or all clients that had a model have left.
+        """
+        self._network, self._clients = setting.network, len(setting.volumes)
+        self._hyperparameters = hyperparameters
+        self._model_bytes = model_bytes
+        self._starts = self._draw_starts(setting.seed)
+        highest = hyperparameters.computing_ranks
+        ranks = navigator.draw_ranks(self._clients, highest, setting.seed)
+
+        def time(client: int) -> float:
+            work = setting.volumes[client] * hyperparameters.local_epochs
+            return navigator.training_time(work, ranks[client], highest)
+
+        self._journeys = [
+            list(
+                route.travel(
+                    setting.network,
+                    dict(enumerate(setting.volumes)),
+                    time,
+                    start,
+                    hyperparameters.for_navigator(steps),
+                    setting.seed,
+                    model,
+                )
+            )
+            for model, start in enumerate(self._starts)
+        ]
+        self._visits: dict[tuple[int, int], list[int]] = {}  # (model, client) -> steps.
+        for model, steps_of in enumerate(self._journeys):
+            for step in steps_of:
+                self._visits.setdefault((model, step.client), []).append(step.step)
+        self._time = time
+
+    def _draw_starts(self, seed: int) -> list[int]:
+        """Idle clients for the first step, a different one for each model (appendix A.4.1)."""
+        present, models = sorted(self._network(1)), self._hyperparameters.models
+        if models > len(present):
+            raise ValueError(f"models must be at most the number of clients, {len(present)}")
+        rng = np.random.default_rng([seed, zlib.crc32(b"starts")])
+        return [int(client) for client in rng.permutation(present)[:models]]
+
+    @property
+    def num_slots(self) -> int:
+        return len(self._starts) * self._clients
+
+    @property
+    def routes(self) -> list[list[int]]:
+        return [[step.client for step in steps] for steps in self._journeys]
+
+    def round(self, round_number: int) -> ScheduledRound:
+        steps = [steps[round_number] for steps in self._journeys]
+        slots = tuple(self._slot(model, step.client) for model, step in enumerate(steps))
+        rows = [self._received(model, step) for model, step in enumerate(steps)]
+        notes = tuple(
+            {"model": model, "sender": -1 if step.sender is None else step.sender}
+            for model, step in enumerate(steps)
+        )
+        traffic = sum((denav([step], self._model_bytes) for step in steps), Traffic())
+        if round_number == 0:
+            traffic += synchronization(self._network(1), self._starts, self._model_bytes)
+        clients = tuple(step.client for step in steps)
+        return ScheduledRound(
+            (Averaging(slots, np.stack(rows)), Training(slots, clients, notes)),
+            traffic,
+            max(self._time(client) for client in clients),
+        )
+
+    def evaluated(self, done: int, client: int | None = None) -> SlotWeights:
+        graph = self._network(max(done, 1))
+        if client is None:
+            client = self._journeys[0][max(done, 1) - 1].client
+        if client not in graph:
+            raise ValueError(f"client {client} has left the network")
+        reach = {client}
+        if self._hyperparameters.average_neighbours:
+            reach |= set(topology.neighbours(graph, client))
+        holders = self._holders(reach, done)
+        while not holders:
+            # Not visited yet, and nobody near either: the nearest clients that have a model.
+            further = reach.union(*(topology.neighbours(graph, k) for k in reach))
+            if further == reach:
+                break
+            reach = further
+            holders = self._holders(reach, done)
+        if not holders:
+            # Nobody that it could ask has a model; its own slot has the untrained one.
+            return self._unit(self._slot(0, client))
+        return np.mean([self._own(k, done) for k in sorted(holders)], axis=0)
+
+    def _holders(self, clients: set[int], done: int) -> set[int]:
+        """Those of the clients that have a copy."""
+        return {k for k in clients if any(self._copies(k, done))}
+
+    def _own(self, client: int, done: int) -> SlotWeights:
+        """A client's own model: Algorithm 2 over its copies."""
+        logs = [log for log in self._copies(client, done) if log is not None]
+        newest = max(logs, key=lambda log: (log.steps, -log.model_id))
+        return self._aggregated(
+            newest, self._slot(newest.model_id, client), client,
+            [log for log in logs if log is not newest],
+        )  # fmt: skip
+
+    def _received(self, model: int, step: route.Step) -> SlotWeights:
+        """What the client of a step trains: Algorithm 2, or the received model alone."""
+        at = step.client if step.sender is None else step.sender
+        copies = self._copies(step.client, step.step - 1)
+        others = [log for log in copies if log is not None and log.model_id != model]
+        return self._aggregated(step.received, self._slot(model, at), step.client, others)
+
+    def _aggregated(
+        self, received: StateLog, slot: int, client: int, local: list[StateLog]
+    ) -> SlotWeights:
+        row = self._unit(slot)
+        if self._hyperparameters.aggregation == "none":
+            return row
+        first, *others = staleness.weights_at_client(
+            received,
+            local,
+            self._hyperparameters.staleness_bound,
+            self._hyperparameters.aggregation,
+        )
+        row[slot] = first
+        for log, weight in zip(local, others, strict=True):
+            row[self._slot(log.model_id, client)] = weight
+        return row
+
+    def _copies(self, client: int, done: int) -> list[StateLog | None]:
+        """The logs of a client's copies of all models after so many steps."""
+        logs: list[StateLog | None] = []
+        for model, steps in enumerate(self._journeys):
+            visits = self._visits.get((model, client), [])
+            before = bisect.bisect_right(visits, done)
+            logs.append(steps[visits[before - 1] - 1].log if before else None)
+        return logs
+
+    def _slot(self, model: int, client: int) -> int:
+        return model * self._clients + client
+
+    def _unit(self, slot: int) -> SlotWeights:
+        row = np.zeros(self.num_slots)
+        row[slot] = 1.0
+        return row

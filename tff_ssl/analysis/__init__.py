@@ -1,0 +1,1 @@
+"""Analyses of trained models and of the papers' theory."""

@@ -1,0 +1,1 @@
+"""Networks of clients without a server: topology, events, mixing, schedules and traffic."""

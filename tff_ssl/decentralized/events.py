@@ -1,0 +1,64 @@
+"""What happens to a network of clients during a run: clients leave, links are cut."""
+
+import bisect
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import networkx as nx
+
+from tff_ssl.decentralized import topology
+from tff_ssl.errors import ConfigurationError
+
+# Round, from 1 -> the network in it; a pure function.
+Network = Callable[[int], nx.Graph]
+
+
+class Leave(NamedTuple):
+    """A client that leaves before a round, and with it its links, its data and its models."""
+
+    round_number: int
+    client: int
+
+    def __str__(self) -> str:
+        return f"--leave={self.round_number}:{self.client}"
+
+
+class Cut(NamedTuple):
+    """A link that is cut before a round."""
+
+    round_number: int
+    a: int
+    b: int
+
+    def __str__(self) -> str:
+        return f"--cut={self.round_number}:{self.a}-{self.b}"
+
+
+def with_events(graph: nx.Graph, events: Sequence[Leave | Cut], rounds: int) -> Network:
+    """The network in each round of a run.
+
+    Args:
+      graph: At the start.
+      events: In any order; those of one round happen in the order in which they are given.
+      rounds: Of the run.
+
+    Raises:
+      ConfigurationError: A round that is not in the run, a client that is not in the network, a
+        link that is not there (any more), or nobody left.
+    """
+    times, graphs = [0], [nx.freeze(graph)]
+    for event in sorted(events, key=lambda event: event.round_number):
+        if not 1 <= event.round_number <= rounds:
+            raise ConfigurationError(f"{event}: rounds are 1 to {rounds}")
+        try:
+            if isinstance(event, Leave):
+                graph = topology.without_client(graph, event.client)
+            else:
+                graph = topology.without_link(graph, event.a, event.b)
+        except ValueError as error:
+            raise ConfigurationError(f"{event}: {error}") from error
+        if len(graph) == 0:
+            raise ConfigurationError(f"{event}: no client would be left")
+        times.append(event.round_number)
+        graphs.append(graph)
+    return lambda round_number: graphs[bisect.bisect_right(times, round_number) - 1]

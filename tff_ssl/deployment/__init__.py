@@ -1,0 +1,1 @@
+"""Forms that leave this project: lowered rounds, and encoders as SavedModels."""

@@ -1,0 +1,194 @@
+"""Rounds in the forms that production stacks take, as files.
+
+TFF compiles a round of one broadcast, client work, one aggregation and server update to
+- MapReduceForm: TensorFlow functions for server and client (see `tff.backends.mapreduce`);
+- DistributeAggregateForm: the same as TFF computations, which newer stacks take;
+- mergeable form: `up_to_merge` on slices of the clients, `merge`, `after_merge`, which spreads a
+  round over several runtimes.
+A round that does not convert says why.
+"""
+
+import pathlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import computation_pb2
+
+from tff_ssl.algorithms.hetero_ssfl import UnlikeClients
+from tff_ssl.simulation import state_files
+from tff_ssl.templates.serverless import Serverless
+from tff_ssl.templates.stateful_clients import StatefulClients
+
+
+class Round(NamedTuple):
+    """A computation to lower.
+
+    Attributes:
+      summary: What it is, in a line.
+      initialize: () -> the server's state before the first round; None where there is no server.
+      next: The round.
+    """
+
+    summary: str
+    initialize: tff.framework.ConcreteComputation | None
+    next: tff.framework.ConcreteComputation
+
+
+class Form(NamedTuple):
+    """A form.
+
+    Attributes:
+      compile: A round's `next` -> the form.
+      parts: The computations that make it up.
+      assemble: (type of `next`, part name -> computation) -> the form.
+    """
+
+    compile: Callable[[tff.framework.ConcreteComputation], Any]
+    parts: tuple[str, ...]
+    assemble: Callable[[tff.types.FunctionType, Mapping[str, tff.Computation]], Any]
+
+
+FORMS = {
+    "map_reduce": Form(
+        tff.backends.mapreduce.get_map_reduce_form_for_computation,
+        (
+            "prepare",
+            "work",
+            "zero",
+            "accumulate",
+            "merge",
+            "report",
+            "secure_sum_bitwidth",
+            "secure_sum_max_input",
+            "secure_modular_sum_modulus",
+            "update",
+        ),
+        lambda signature, parts: tff.backends.mapreduce.MapReduceForm(signature, **parts),
+    ),
+    "distribute_aggregate": Form(
+        tff.backends.mapreduce.get_distribute_aggregate_form_for_computation,
+        (
+            "server_prepare",
+            "server_to_client_broadcast",
+            "client_work",
+            "client_to_server_aggregation",
+            "server_result",
+        ),
+        lambda signature, parts: tff.backends.mapreduce.DistributeAggregateForm(signature, **parts),
+    ),
+    "mergeable": Form(
+        tff.backends.native.compile_to_mergeable_comp_form,
+        ("up_to_merge", "merge", "after_merge"),
+        lambda signature, parts: tff.framework.MergeableCompForm(**parts),
+    ),
+}
+
+# TFF's words -> ours; its own go on with types of many pages.
+_REASONS = {
+    "broadcast dependent on aggregate": "two stages: what is broadcast in the second depends on "
+    "the aggregate of the first",
+    "one aggregate dependent on another": "two stages: what is aggregated in the second depends on "
+    "the aggregate of the first",
+    "to take two arguments": "it takes more than a server state and the clients' data",
+    "to return two values": "it returns other things than a server state and one more value",
+}
+
+
+class Lowered(NamedTuple):
+    """A round's forms, and why it has no others; both by name of the form."""
+
+    forms: dict[str, Any]
+    reasons: dict[str, str]
+
+
+def rounds_of(computations: Any) -> dict[str, Round]:
+    """What to lower of an algorithm, by name.
+
+    That is its `round`; the stages of one that has several; of clients with memory also the round
+    in which they keep their states themselves; without a server what the clients compute; and of
+    unlike clients a round for each architecture.
+
+    Args:
+      computations: What the algorithm's `build_...` gives.
+    """
+    if isinstance(computations, Serverless):
+        return {
+            "training": Round("local training from received models", None, computations.training),
+            "averaging": Round("means of received models", None, computations.averaging),
+        }
+    if isinstance(computations, UnlikeClients):
+        return {
+            a.model.encoder: Round(f"the round of clients with {a.model.encoder}", None, a.train)
+            for a in computations.architectures
+        }
+    process = computations.process
+    found = {"round": Round("the whole round", process.initialize, process.next)}
+    for name, stage in getattr(computations, "stages", {}).items():
+        found[name] = Round(f"its stage {name!r} alone", stage.initialize, stage.next)
+    if isinstance(computations, StatefulClients):
+        found["round_with_stored_states"] = Round(
+            "the round whose clients keep their states in files of their own",
+            process.initialize,
+            state_files.round_with_stored_states(process.next),
+        )
+    return found
+
+
+def lower(next_round: tff.framework.ConcreteComputation) -> Lowered:
+    """Compiles a round to all forms that it converts to."""
+    forms, reasons = {}, {}
+    for name, form in FORMS.items():
+        try:
+            forms[name] = form.compile(next_round)
+        except Exception as error:  # TFF raises many kinds; each says that this form cannot be.
+            reasons[name] = _reason(error)
+    return Lowered(forms, reasons)
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    for theirs, ours in _REASONS.items():
+        if theirs in text:
+            return ours
+    first = re.split(r"[\n:]", text, maxsplit=1)[0].strip()
+    return f"{type(error).__name__}: {first[:200]}"
+
+
+def save(folder: pathlib.Path, found: Round, lowered: Lowered) -> list[pathlib.Path]:
+    """Writes a round, `initialize.pb` and `next.pb`, and its forms, a folder each.
+
+    Returns:
+      The files: serialized `computation_pb2.Computation`s.
+    """
+    parts = {folder / "next.pb": found.next}
+    if found.initialize is not None:
+        parts[folder / "initialize.pb"] = found.initialize
+    for name, form in lowered.forms.items():
+        parts |= {folder / name / f"{part}.pb": getattr(form, part) for part in FORMS[name].parts}
+    for path, computation in parts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tff.framework.serialize_computation(computation).SerializeToString())
+    return list(parts)
+
+
+def load_computation(path: pathlib.Path | str) -> tff.framework.ConcreteComputation:
+    """Reads a file that `save` wrote. Its structs have names, but no Python classes any more."""
+    content = pathlib.Path(path).read_bytes()
+    return tff.framework.deserialize_computation(computation_pb2.Computation.FromString(content))
+
+
+def load_form(folder: pathlib.Path | str) -> Any:
+    """Reads a form that `save` wrote.
+
+    Args:
+      folder: Of the form: its name is one of `FORMS`.
+
+    Raises:
+      FileNotFoundError: If a file is missing.
+    """
+    folder = pathlib.Path(folder)
+    form = FORMS[folder.name]
+    parts = {part: load_computation(folder / f"{part}.pb") for part in form.parts}
+    return form.assemble(load_computation(folder.parent / "next.pb").type_signature, parts)

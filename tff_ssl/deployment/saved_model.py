@@ -1,0 +1,146 @@
+"""The encoder as a SavedModel: images in, encodings out, nothing of this package needed."""
+
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.models.two_towers import Model
+from tff_ssl.views import augmentation
+
+Encode = Callable[[tf.Tensor], tf.Tensor]
+
+
+def encoder_function(model: Model, view_size: int | None) -> tf.types.experimental.GenericFunction:
+    """The encoder in inference mode, for weights that change: traced once for all of them.
+
+    Args:
+      model: The model.
+      view_size: Side of the images that the model sees; None for the images' own.
+
+    Returns:
+      A `tf.function`: (the model's `Weights`, images uint8 [b, h, w, c]) -> h float32
+      [b, features].
+    """
+
+    def encode(weights, images):
+        encoder, own = model.without_heads(weights)
+        x = augmentation.to_float(images, output_size=view_size)
+        return encoder.apply(own, x, training=False).h
+
+    return tf.function(encode, autograph=False)
+
+
+class _EncoderModule(tf.Module):
+    """The encoder's weights as variables, so that tools can read them by name."""
+
+    def __init__(self, model: Model, weights: Weights, image_shape, view_size: int | None):
+        super().__init__()
+        encoder, own = model.without_heads(weights)
+        # Two attributes: a SavedModel forgets names and emptiness of a NamedTuple's fields.
+        self.trainable_weights = _variables(own.trainable, encoder.trainable_specs)
+        self.non_trainable_weights = _variables(own.non_trainable, encoder.non_trainable_specs)
+
+        def encode(images):
+            x = augmentation.to_float(images, output_size=view_size)
+            weights = Weights(tuple(self.trainable_weights), tuple(self.non_trainable_weights))
+            return {"h": encoder.apply(weights, x, training=False).h}
+
+        signature = [tf.TensorSpec([None, *image_shape], tf.uint8, "images")]
+        self.encode = tf.function(encode, signature, autograph=False)
+
+
+def _variables(weights, specs) -> list[tf.Variable]:
+    return [tf.Variable(w, name=spec.name) for w, spec in zip(weights, specs, strict=True)]
+
+
+def save_encoder(
+    path: str | os.PathLike[str],
+    model: Model,
+    weights: Weights,
+    image_shape: tuple[int, int, int],
+    view_size: int | None,
+) -> None:
+    """Writes the encoder as a SavedModel with the signature `encode`: uint8 images -> {"h"}.
+
+    Args:
+      path: The folder; replaced at once when the new one is complete.
+      model: The model.
+      weights: Its weights.
+      image_shape: Height, width and channels of the data set's images.
+      view_size: As for `encoder_function`.
+    """
+    path = pathlib.Path(path)
+    temporary = path.with_name(f"{path.name}.new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    module = _EncoderModule(model, weights, image_shape, view_size)
+    tf.saved_model.save(module, str(temporary), signatures={"encode": module.encode})
+    shutil.rmtree(path, ignore_errors=True)
+    temporary.rename(path)
+
+
+class LoadedEncoder:
+    """An encoder read from a SavedModel: images uint8 [b, h, w, c] -> h float32 [b, features]."""
+
+    def __init__(self, module: Any):
+        self._module = module
+        self._encode = module.signatures["encode"]
+
+    def __call__(self, images: tf.Tensor) -> tf.Tensor:
+        return self._encode(images=images)["h"]
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of the images that it takes."""
+        _, *shape = self._encode.structured_input_signature[1]["images"].shape
+        return tuple(shape)
+
+    @property
+    def weights(self) -> Weights:
+        """Its weights now, as arrays; batch norm's moving averages are the non-trainable ones."""
+        return Weights(
+            tuple(w.numpy() for w in self._module.trainable_weights),
+            tuple(w.numpy() for w in self._non_trainable),
+        )
+
+    @property
+    def weight_names(self) -> Weights:
+        """The names of its weights, unique among the trainable and among the others.
+
+        Names that occur more than once are numbered: those of two towers, and `Variable`, the name
+        of all in SavedModels that were written without names.
+        """
+        return Weights(
+            _unique_names(self._module.trainable_weights), _unique_names(self._non_trainable)
+        )
+
+    @property
+    def _non_trainable(self) -> Sequence[tf.Variable]:
+        return getattr(self._module, "non_trainable_weights", ())
+
+
+def _unique_names(variables: Sequence[tf.Variable]) -> tuple[str, ...]:
+    names = [variable.name.removesuffix(":0") for variable in variables]
+    return tuple(
+        f"{name} #{names[:i].count(name) + 1}" if names.count(name) > 1 else name
+        for i, name in enumerate(names)
+    )
+
+
+def load_encoder(path: str | os.PathLike[str]) -> LoadedEncoder:
+    """Reads what `save_encoder` wrote.
+
+    Raises:
+      ConfigurationError: If the folder holds no such SavedModel.
+    """
+    try:
+        return LoadedEncoder(tf.saved_model.load(str(path)))
+    except (OSError, LookupError, AttributeError, ValueError, tf.errors.OpError) as error:
+        raise ConfigurationError(
+            f"{path} holds no encoder that `pretrain` wrote, or a damaged one"
+        ) from error

@@ -1,0 +1,1 @@
+"""Objectives: what a client, or a centralized step, minimizes on a batch."""

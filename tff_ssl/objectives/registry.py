@@ -1,0 +1,219 @@
+"""What a client, or a centralized step, minimizes on a batch: the objectives by name.
+
+An objective gives a loss per example whose mean over a client's examples is that client's loss. A
+batch may therefore hold several clients (a folded group): within-client losses look at the examples
+of one's own client only, and sums over examples are sums over clients.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tff_ssl.losses import cco, cosine, nt_xent, reconstruction, vicreg
+from tff_ssl.losses.segments import Segments
+from tff_ssl.models import vit
+from tff_ssl.models.two_towers import Model
+from tff_ssl.views import patch_masks
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveHyperparameters:
+    """Hyperparameters of the losses, with the DCCO paper's values where it has one.
+
+    Attributes:
+      lambda_: `cco`: tradeoff parameter lambda of Eq. 1.
+      temperature: `nt_xent`: tau.
+      invariance_weight: `vicreg`: lambda of its Eq. 6.
+      variance_weight: `vicreg`: mu.
+      covariance_weight: `vicreg`: nu.
+      mask_ratio: `mae`: fraction of the patches that the encoder does not see.
+      normalize_patches: `mae`: whether targets are patches with mean 0 and deviation 1.
+    """
+
+    lambda_: float = 20.0
+    temperature: float = 0.1
+    invariance_weight: float = 25.0
+    variance_weight: float = 25.0
+    covariance_weight: float = 1.0
+    mask_ratio: float = 0.75
+    normalize_patches: bool = True
+
+    def __post_init__(self):
+        if self.lambda_ < 0:
+            raise ValueError(f"lambda must not be negative; got {self.lambda_}")
+        if self.temperature <= 0:
+            raise ValueError(f"temperature must be positive; got {self.temperature}")
+        if min(self.vicreg_weights) < 0:
+            raise ValueError(f"VICReg's weights must not be negative; got {self.vicreg_weights}")
+        if not 0 < self.mask_ratio < 1:
+            raise ValueError(f"mask_ratio must be between 0 and 1; got {self.mask_ratio}")
+
+    @property
+    def vicreg_weights(self) -> vicreg.VICRegWeights:
+        return vicreg.VICRegWeights(
+            self.invariance_weight, self.variance_weight, self.covariance_weight
+        )
+
+
+class Batch(NamedTuple):
+    """What an objective sees.
+
+    Attributes:
+      x1: First views, float32 [n, h, w, c].
+      x2: Second views.
+      segments: The examples' clients.
+      labels: int32 [n] where the objective is supervised, else None.
+      example_ids: int64 [n]; with the two below, they determine the masks of `mae`.
+      pass_number: Which pass over the examples this is, int64 scalar.
+      seed: Of the masks.
+    """
+
+    x1: tf.Tensor
+    x2: tf.Tensor
+    segments: Segments
+    labels: tf.Tensor | None
+    example_ids: tf.Tensor | None = None
+    pass_number: tf.Tensor | None = None
+    seed: int = 0
+
+
+class Evaluated(NamedTuple):
+    """An objective on a batch.
+
+    Attributes:
+      losses: float32 [n]; their mean over a client's examples is the client's loss.
+      z: What the loss sees of the first views, float32 [n, d]: its spread shows collapse.
+      predictions: p of the first and of the second views, float32 [n, d]; z or h where there is
+        no predictor or projector.
+      non_trainable: New values of the model's non-trainable weights.
+    """
+
+    losses: tf.Tensor
+    z: tf.Tensor
+    predictions: tuple[tf.Tensor, tf.Tensor]
+    non_trainable: tuple[tf.Tensor, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """An entry of `OBJECTIVES`.
+
+    Attributes:
+      summary: One line for `--list`.
+      evaluate: (model, weights, target weights, batch, hyperparameters) -> `Evaluated`.
+      min_samples: The smallest client or batch for which the loss is defined.
+      stable_samples: The smallest client with which training is known to work; smaller ones are
+        refused unless the user says otherwise.
+      predictor: Whether the model needs a predictor.
+      target: Whether there is a target network.
+      supervised: Whether it needs labels, and a classifier instead of heads.
+      decoder: Whether the model needs a decoder instead of heads.
+    """
+
+    summary: str
+    evaluate: Callable[[Model, Any, Any, Batch, ObjectiveHyperparameters], Evaluated]
+    min_samples: int = 1
+    stable_samples: int = 1
+    predictor: bool = False
+    target: bool = False
+    supervised: bool = False
+    decoder: bool = False
+
+
+def _on_projections(
+    loss: Callable[[tf.Tensor, tf.Tensor, Segments, ObjectiveHyperparameters], tf.Tensor],
+):
+    def evaluate(model, weights, target, batch, hyperparameters):
+        first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
+        losses = loss(first.z, second.z, batch.segments, hyperparameters)
+        return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
+
+    return evaluate
+
+
+def _nt_xent(z1, z2, segments, hyperparameters):
+    return nt_xent.nt_xent(z1, z2, segments, hyperparameters.temperature)
+
+
+def _cco(z1, z2, segments, hyperparameters):
+    per_client = cco.cco_within_clients(z1, z2, segments, hyperparameters.lambda_).loss
+    return tf.gather(per_client, segments.ids)
+
+
+def _vicreg(z1, z2, segments, hyperparameters):
+    weights = hyperparameters.vicreg_weights
+    per_client = vicreg.vicreg_within_clients(z1, z2, segments, weights).loss
+    return tf.gather(per_client, segments.ids)
+
+
+def _byol(model, weights, target, batch, hyperparameters):
+    first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
+    # In training mode as in the paper: with batch norm, the target uses the batch's statistics.
+    target1, target2 = model.target_model.apply_pair(target, batch.x1, batch.x2, training=True)
+    losses = cosine.byol(first.p, second.p, target1.z, target2.z)
+    return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
+
+
+def _simsiam(model, weights, target, batch, hyperparameters):
+    first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
+    losses = cosine.simsiam(first.p, second.p, first.z, second.z)
+    return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
+
+
+def _supervised(model, weights, target, batch, hyperparameters):
+    outputs = model.apply(weights, batch.x1, training=True)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, outputs.logits)
+    return Evaluated(losses, outputs.h, (outputs.h, outputs.h), outputs.non_trainable)
+
+
+def _mae(model, weights, target, batch, hyperparameters):
+    """One view only; batch norm, whose averages would move, is no part of a vision transformer."""
+    patches = vit.patches(batch.x1)
+    visible = patch_masks.visible_patches(
+        batch.example_ids,
+        patches.shape[1],
+        hyperparameters.mask_ratio,
+        seed=batch.seed,
+        round_number=batch.pass_number,
+    )
+    found = model.reconstruct(weights, batch.x1, visible)
+    losses = reconstruction.masked_error(
+        found.patches, patches, visible, hyperparameters.normalize_patches
+    )
+    return Evaluated(losses, found.h, (found.h, found.h), ())
+
+
+OBJECTIVES = {
+    "cco": Objective(
+        "cross correlation optimization (Barlow Twins)",
+        _on_projections(_cco),
+        min_samples=2,
+        stable_samples=8,  # The paper's Table 1: with 4 samples a client, training failed.
+    ),
+    "vicreg": Objective(
+        "variance, invariance, covariance", _on_projections(_vicreg), min_samples=2,
+        stable_samples=2,
+    ),
+    "nt_xent": Objective(
+        "contrastive, as in SimCLR", _on_projections(_nt_xent), min_samples=2, stable_samples=2
+    ),
+    "byol": Objective(
+        "prediction of a moving average's projections", _byol, predictor=True, target=True
+    ),
+    "simsiam": Objective("prediction with stop-gradient", _simsiam, predictor=True),
+    "supervised": Objective(
+        "cross-entropy of a linear classifier; needs labels", _supervised, supervised=True
+    ),
+    "mae": Objective(
+        "masked autoencoder: prediction of hidden patches; needs a ViT encoder", _mae, decoder=True
+    ),
+}  # fmt: skip
+
+
+def moved_target(target: Any, online: Any, momentum: float) -> tuple[tf.Tensor, ...]:
+    """momentum * target + (1 - momentum) * online, over the weights that a target network has."""
+    # The predictor, which it has not, comes last.
+    pairs = zip(target, tuple(online)[: len(target)], strict=True)
+    return tuple(momentum * t + (1 - momentum) * w for t, w in pairs)

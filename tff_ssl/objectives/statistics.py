@@ -1,0 +1,51 @@
+"""Losses that depend on a batch only through averages over its examples: what DCCO trains with."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tff_ssl.losses import cco, vicreg
+from tff_ssl.objectives.registry import ObjectiveHyperparameters
+
+
+class StatisticsLoss(NamedTuple):
+    """A loss in two parts.
+
+    Attributes:
+      zero: d -> statistics (a NamedTuple of float32 tensors), all zero.
+      of_batch: (f, g), encodings float32 [n, d] each -> their statistics, averages over n.
+      terms: (statistics, hyperparameters) -> a NamedTuple of float32 scalars, `loss` among them.
+      encoding_std: statistics -> mean over dimensions of the standard deviation of F, float32.
+      plausible: statistics to which noise was added -> such as encodings could have.
+    """
+
+    zero: Callable[[int], Any]
+    of_batch: Callable[[tf.Tensor, tf.Tensor], Any]
+    terms: Callable[[Any, ObjectiveHyperparameters], Any]
+    encoding_std: Callable[[Any], tf.Tensor]
+    plausible: Callable[[Any], Any]
+
+
+STATISTICS_LOSSES = {
+    "cco": StatisticsLoss(
+        cco.zero_statistics,
+        cco.encoding_statistics,
+        lambda statistics, h: cco.cco_from_statistics(statistics, h.lambda_),
+        cco.encoding_std,
+        cco.plausible,
+    ),
+    "vicreg": StatisticsLoss(
+        vicreg.zero_statistics,
+        vicreg.encoding_statistics,
+        lambda statistics, h: vicreg.vicreg_from_statistics(statistics, h.vicreg_weights),
+        vicreg.encoding_std,
+        # Nothing is divided by a variance, and its root is guarded: noise does no more than noise.
+        lambda statistics: statistics,
+    ),
+}
+
+
+def combined_statistics(local: Any, aggregated: Any) -> Any:
+    """DCCO's <.>_C = <.>_k + sg(<.>_A - <.>_k): aggregated values, local gradients."""
+    return tf.nest.map_structure(lambda k, a: k + tf.stop_gradient(a - k), local, aggregated)

@@ -1,0 +1,1 @@
+"""Where TFF computations run: the private local worker, and nodes of Ray."""

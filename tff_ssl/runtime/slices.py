@@ -1,0 +1,151 @@
+"""What a node does: it works on a slice of a round's cohort.
+
+It gets a program, the server's state and the slice as bytes, and gives bytes back; so it may be in
+this process or on another machine, and a slice can be done again. `sliced_rounds` makes programs
+and slices.
+"""
+
+import collections
+import contextlib
+import pathlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow_federated as tff
+import tree
+from tensorflow_federated.proto.v0 import computation_pb2
+
+from tff_ssl.simulation import state_files
+from tff_ssl.simulation.cohort import Cohort
+
+_WRITTEN = (".new", ".metrics")  # By a client, beside its state.
+
+
+class Slice(NamedTuple):
+    """A part of a cohort.
+
+    Attributes:
+      groups: Indices of the clients, int64 [k] for each group of clients that is worked on at once.
+      states: Their states as the bytes of their files; None where clients have no memory.
+    """
+
+    groups: Sequence[Cohort]
+    states: Sequence[bytes] | None = None
+
+
+class Partial(NamedTuple):
+    """What the work on a slice gives.
+
+    Attributes:
+      sums: What `up_to_merge` gives, as bytes.
+      states: The clients' new states as bytes; None where clients have no memory.
+      metrics: The clients' metrics as bytes; None where clients have no memory.
+    """
+
+    sums: bytes
+    states: Sequence[bytes] | None = None
+    metrics: Sequence[bytes] | None = None
+
+
+def serialize(computation: tff.framework.ConcreteComputation) -> bytes:
+    """For `deserialize`."""
+    return tff.framework.serialize_computation(computation).SerializeToString()
+
+
+def deserialize(content: bytes) -> tff.framework.ConcreteComputation:
+    """The computation of `serialize`; its structs have names, but no Python classes any more."""
+    return tff.framework.deserialize_computation(computation_pb2.Computation.FromString(content))
+
+
+def to_bytes(state: Any) -> bytes:
+    """A server's state as a node reads it."""
+    return state_files.to_bytes(_plain(state))
+
+
+def with_files(work: tff.Computation) -> tff.Computation:
+    """A node's program: its server's state and its sums are files.
+
+    TFF's worker reads files many times faster than it takes tensors, and the sums of a node are
+    bytes to everyone else.
+
+    Args:
+      work: (state@SERVER, clients@CLIENTS) -> sums@SERVER.
+
+    Returns:
+      (<path to read, path to write>@SERVER, clients@CLIENTS) -> number of bytes@SERVER.
+    """
+    state_type, clients_type = work.type_signature.parameter
+    read, _ = state_files.reader_and_writer(plain_type(state_type.member))
+    sums_type = plain_type(work.type_signature.result.member)
+    _, write = state_files.reader_and_writer(sums_type)
+
+    @tff.federated_computation(
+        tff.types.FederatedType((np.str_, np.str_), tff.SERVER), clients_type
+    )
+    def program(paths, clients):
+        sums = work(tff.federated_map(read, paths[0]), clients)
+        return tff.federated_map(write, tff.federated_zip((paths[1], sums)))
+
+    return program
+
+
+def work_on_slice(
+    program: tff.framework.ConcreteComputation,
+    state: bytes,
+    part: Slice,
+    scratch: str | None = None,
+) -> Partial:
+    """A node's work.
+
+    Args:
+      program: Of `with_files`; clients with states are those of `ClientFiles`.
+      state: The server's.
+      part: The slice.
+      scratch: Folder for the files; the system's own for such things if None.
+    """
+    with scratch_folder(scratch) as folder:
+        (folder / "server").write_bytes(state)
+        server = (str(folder / "server"), str(folder / "sums"))
+        if part.states is None:
+            program(server, list(part.groups))
+            return Partial((folder / "sums").read_bytes())
+        clients = []
+        for k, (indices, content) in enumerate(zip(part.groups, part.states, strict=True)):
+            (folder / f"{k}").write_bytes(content)
+            clients.append((*(str(folder / f"{k}{end}") for end in ("", *_WRITTEN)), indices))
+        program(server, clients)
+        new, metrics = (
+            [(folder / f"{k}{end}").read_bytes() for k in range(len(clients))] for end in _WRITTEN
+        )
+        return Partial((folder / "sums").read_bytes(), new, metrics)
+
+
+@contextlib.contextmanager
+def scratch_folder(where: str | None = None) -> Iterator[pathlib.Path]:
+    """A folder that goes; in `where`, or where the system has such folders."""
+    with tempfile.TemporaryDirectory(prefix="tff_ssl_slice_", dir=where) as name:
+        yield pathlib.Path(name)
+
+
+def plain_type(value_type: tff.Type) -> tff.Type:
+    """The type in ordered dicts and tuples alone: other classes have orders of their own."""
+    if not isinstance(value_type, tff.types.StructType):
+        return value_type
+    fields = [(name, plain_type(field)) for name, field in tff.structure.iter_elements(value_type)]
+    if any(name for name, _ in fields):
+        return tff.types.to_type(collections.OrderedDict(fields))
+    return tff.types.to_type(tuple(field for _, field in fields))
+
+
+def _plain(value: Any) -> Any:
+    """A value of TFF in the containers of `plain_type`."""
+    if not (isinstance(value, tff.structure.Struct) or tree.is_nested(value)):
+        return value
+    value = tff.structure.from_container(value)
+    if tff.structure.name_list(value):
+        return collections.OrderedDict(
+            (k, _plain(v)) for k, v in tff.structure.iter_elements(value)
+        )
+    return tuple(map(_plain, value))

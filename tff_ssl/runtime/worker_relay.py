@@ -1,0 +1,167 @@
+"""Starts TFF's worker where only its owner can reach it, and ends it when the owner is gone.
+
+`tff_ssl.runtime.local_worker` runs it as a script. It needs the standard library alone, so that it
+starts at once:
+
+    python worker_relay.py SOCKET open|private WORKER_BINARY [WORKER_FLAG ...]
+
+TFF's worker listens on all network interfaces, without authentication, and runs any graph it is
+sent. Here it gets a network of its own (Linux user and network namespaces, no root needed), and a
+UNIX socket that only this user can open is forwarded to it. The worker ends with this process, and
+this process ends when its standard input, held by the owner, closes. The folder of SOCKET is its
+own: it is deleted at the end, with all that the owner has put there.
+
+Prints one line when the worker answers: `ready`, with its TCP port where `open`; or `failed` and
+the reason.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+_PR_SET_PDEATHSIG = 1
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
+_BUFFER_BYTES = 1 << 20
+_START_SECONDS = 60
+_PRIVATE_PORT = 8000  # In a network of its own, any port is free.
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _die_with_parent(signal_number: int) -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+
+
+def _enter_private_network() -> None:
+    """Moves this process to new user and network namespaces with only a loopback interface."""
+    user, group = os.getuid(), os.getgid()
+    if _libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"namespaces are not allowed here: {os.strerror(error)}")
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        request = struct.pack("16sh22x", b"lo", 0)
+        flags = struct.unpack_from("16sh", fcntl.ioctl(control, _SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", flags | _IFF_UP))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _listen(path: str) -> socket.socket:
+    previous = os.umask(0o077)
+    try:
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(path)
+    finally:
+        os.umask(previous)
+    server.listen()
+    return server
+
+
+def _start_worker(binary: str, port: int, flags: list[str]) -> subprocess.Popen:
+    worker = subprocess.Popen(
+        [binary, f"--port={port}", *flags],
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        preexec_fn=lambda: _die_with_parent(signal.SIGKILL),
+    )
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        if worker.poll() is not None:
+            raise OSError(f"the worker ended with code {worker.returncode}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return worker
+        time.sleep(0.02)
+    worker.kill()
+    raise OSError(f"the worker did not answer within {_START_SECONDS} s")
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    with contextlib.suppress(OSError):
+        while count := source.recv_into(buffer):
+            sink.sendall(buffer[:count])
+    for end in (source, sink):
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+
+def _forward(server: socket.socket, port: int) -> None:
+    while True:
+        client, _ = server.accept()
+        upstream = socket.create_connection(("127.0.0.1", port))
+        for pair in ((client, upstream), (upstream, client)):
+            threading.Thread(target=_copy, args=pair, daemon=True).start()
+
+
+def _owner_is_gone() -> None:
+    """Returns when the owner closes its end of standard input, or dies."""
+    with contextlib.suppress(OSError):
+        while os.read(0, 1):
+            pass
+
+
+def _in_thread(function, *args) -> None:
+    """Runs `function` beside the main thread; when it returns, the main thread goes on to the end.
+
+    The main thread must not block in `accept` or `read`: it is the one that gets the signals.
+    """
+
+    def run():
+        try:
+            function(*args)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def main(path: str, mode: str, binary: str, flags: list[str]) -> int:
+    owner = os.getppid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        if mode == "private":
+            _enter_private_network()
+        # After the namespaces: taking on new credentials clears this setting.
+        _die_with_parent(signal.SIGTERM)
+        if os.getppid() != owner:
+            return 0
+        port = _PRIVATE_PORT if mode == "private" else _free_port()
+        worker = _start_worker(binary, port, flags)
+        server = _listen(path)
+    except OSError as error:
+        print(f"failed {error.strerror or error}", flush=True)
+        return 1
+    print(f"ready {port}" if mode == "open" else "ready", flush=True)
+    _in_thread(_owner_is_gone)
+    _in_thread(_forward, server, port)
+    _in_thread(worker.wait)
+    signal.sigwait({signal.SIGTERM})
+    worker.kill()
+    worker.wait()
+    shutil.rmtree(os.path.dirname(path), ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]))

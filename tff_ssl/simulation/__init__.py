@@ -1,0 +1,1 @@
+"""Simulation of federated runs on one machine, and the centralized baselines."""

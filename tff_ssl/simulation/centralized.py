@@ -1,0 +1,208 @@
+"""Centralized baselines in plain TensorFlow, on the same model, views and objectives.
+
+Only the optimizers come from `tff.learning.optimizers`, which are pure TensorFlow functions; no
+federated computation runs here.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tff_ssl import optimizers
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.losses import segments
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.models.two_towers import Model
+from tff_ssl.objectives.registry import OBJECTIVES, Batch, ObjectiveHyperparameters, moved_target
+from tff_ssl.objectives.statistics import STATISTICS_LOSSES
+from tff_ssl.views.augmentation import TwoViews
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class CentralizedHyperparameters(ObjectiveHyperparameters):
+    """Hyperparameters with the DCCO paper's values for CIFAR-100 (section 4.3, Appendix B).
+
+    Attributes:
+      optimizer: `adam`, `adamw`, `lars` or `sgd`, with cosine decay over the run's steps.
+      learning_rate: Initial learning rate.
+      momentum: Momentum of `lars` and `sgd`, beta_1 of the others.
+      weight_decay: Of `adamw` and `lars`.
+      warmup_steps: Steps of linear warm-up.
+      target_momentum: `byol`: tau of the target network's moving average.
+    """
+
+    optimizer: str = "adam"
+    learning_rate: float = 5e-3
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    warmup_steps: int = 0
+    target_momentum: float = 0.99
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.optimizer not in optimizers.OPTIMIZER_NAMES:
+            raise ValueError(
+                f"optimizer must be one of {', '.join(optimizers.OPTIMIZER_NAMES)}; "
+                f"got {self.optimizer!r}"
+            )
+        if self.learning_rate <= 0:
+            raise ValueError(f"learning_rate must be positive; got {self.learning_rate}")
+        if self.weight_decay < 0:
+            raise ValueError(f"weight_decay must not be negative; got {self.weight_decay}")
+        if not 0 <= self.target_momentum <= 1:
+            raise ValueError(f"target_momentum must be in [0, 1]; got {self.target_momentum}")
+
+
+class CentralizedState(NamedTuple):
+    """Weights of the model, state of the optimizer, and weights of the target network, if any."""
+
+    weights: Weights
+    optimizer: Any
+    target: Weights
+
+
+def shuffled_batches(num_examples: int, batch_size: int, seed: int) -> Callable[[int], Indices]:
+    """Batches of shuffled epochs; what is left of an epoch after whole batches is not used in it.
+
+    Returns:
+      step -> indices int64 [batch_size], a pure function of the seed and the step.
+
+    Raises:
+      ConfigurationError: If a batch is larger than the data set.
+    """
+    if not 1 <= batch_size <= num_examples:
+        raise ConfigurationError(
+            f"--batch_size must be between 1 and the number of examples, {num_examples}; "
+            f"got {batch_size}"
+        )
+    per_epoch = num_examples // batch_size
+
+    def batch(step: int) -> Indices:
+        epoch, position = divmod(step, per_epoch)
+        order = np.random.default_rng((seed, epoch)).permutation(num_examples)
+        return order[position * batch_size : (position + 1) * batch_size]
+
+    return batch
+
+
+class Centralized:
+    """An objective on whole batches; a `simulation.Simulation`.
+
+    With `cco` or `vicreg` it is what DCCO equals.
+    """
+
+    def __init__(
+        self,
+        objective: str,
+        model: Model,
+        two_views: TwoViews,
+        images: npt.NDArray[np.uint8],
+        example_ids: npt.NDArray[np.int64],
+        batches: Callable[[int], Indices],
+        steps: int,
+        hyperparameters: CentralizedHyperparameters,
+        labels: npt.NDArray[np.int32] | None = None,
+        seed: int = 0,
+    ):
+        """Joins the parts.
+
+        Args:
+          objective: A name of `OBJECTIVES`.
+          model: The model to train.
+          two_views: As for the federated algorithms; a step counts as a round.
+          images: uint8 [n, h, w, c].
+          example_ids: int64 [n].
+          batches: Step -> indices of its examples.
+          steps: Length of the run, for the schedule.
+          hyperparameters: See `CentralizedHyperparameters`.
+          labels: int32 [n], where the objective is supervised.
+          seed: Of masks.
+        """
+        self._model = model
+        self._has_target = OBJECTIVES[objective].target
+        self._data: dict[str, Any] = {"image": images, "example_id": example_ids}
+        if OBJECTIVES[objective].supervised:
+            self._data["label"] = labels
+        self._batches = batches
+        self._optimizer = optimizers.build_scheduled_optimizer(
+            hyperparameters.optimizer,
+            hyperparameters.learning_rate,
+            steps,
+            hyperparameters.warmup_steps,
+            hyperparameters.momentum,
+            hyperparameters.weight_decay,
+        )
+        evaluate: Callable[..., tuple[dict[str, Any], Any]] = (
+            _by_statistics if objective in STATISTICS_LOSSES else _by_examples
+        )
+
+        def step(state, batch, step_number):
+            x1, x2 = two_views(batch["image"], batch["example_id"], step_number)
+            everyone = segments.one(tf.shape(x1)[0])
+            ids = batch["example_id"]
+            seen = Batch(x1, x2, everyone, batch.get("label"), ids, step_number, seed)
+            with tf.GradientTape() as tape:
+                tape.watch(state.weights.trainable)
+                metrics, non_trainable = evaluate(objective, model, state, seen, hyperparameters)
+            gradients = tape.gradient(
+                metrics["loss"], state.weights.trainable, unconnected_gradients="zero"
+            )
+            optimizer_state, trainable = self._optimizer.next(
+                state.optimizer, state.weights.trainable, gradients
+            )
+            metrics["samples"] = tf.shape(x1)[0]
+            metrics["update_norm"] = tf.linalg.global_norm(gradients)
+            moved = moved_target(state.target.trainable, trainable, hyperparameters.target_momentum)
+            new_weights = Weights(tuple(trainable), non_trainable)
+            target = Weights(moved, state.target.non_trainable)
+            return CentralizedState(new_weights, optimizer_state, target), metrics
+
+        # Batches of different sizes (cohorts of unlike clients) share one trace.
+        self._step = tf.function(step, reduce_retracing=True, autograph=False)
+
+    def initialize(self, seed: int) -> CentralizedState:
+        specs = tuple(tf.TensorSpec(spec.shape) for spec in self._model.trainable_specs)
+        weights = self._model.init(seed)
+        target = self._model.target_model.part_of(weights) if self._has_target else Weights((), ())
+        state = CentralizedState(weights, self._optimizer.initialize(specs), target)
+        # Python's numbers among them would have another dtype than after a step.
+        return tf.nest.map_structure(tf.convert_to_tensor, state)
+
+    def run_round(
+        self, state: CentralizedState, round_number: int
+    ) -> tuple[CentralizedState, dict[str, float]]:
+        chosen = self._batches(round_number)
+        batch = {name: tf.constant(values[chosen]) for name, values in self._data.items()}
+        state, metrics = self._step(state, batch, tf.constant(round_number, tf.int64))
+        return state, {name: value.numpy().item() for name, value in metrics.items()}
+
+    def encoder_weights(self, state: CentralizedState, client_id: str | None = None) -> Weights:
+        return state.weights
+
+    def saved(self, state: CentralizedState) -> None:
+        pass
+
+
+def _by_statistics(objective, model, state, batch, hyperparameters):
+    """Loss, its terms and the spread of a loss that depends on statistics, from the whole batch."""
+    loss = STATISTICS_LOSSES[objective]
+    first, second = model.apply_pair(state.weights, batch.x1, batch.x2, training=True)
+    statistics = loss.of_batch(first.z, second.z)
+    terms = loss.terms(statistics, hyperparameters)
+    metrics = {**terms._asdict(), "encoding_std": loss.encoding_std(statistics)}
+    return metrics, second.non_trainable
+
+
+def _by_examples(objective, model, state, batch, hyperparameters):
+    """Loss and spread of any other objective."""
+    found = OBJECTIVES[objective].evaluate(
+        model, state.weights, state.target, batch, hyperparameters
+    )
+    spread = tf.reduce_mean(tf.math.reduce_std(found.z, 0))
+    return {"loss": tf.reduce_mean(found.losses), "encoding_std": spread}, found.non_trainable

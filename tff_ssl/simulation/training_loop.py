@@ -1,0 +1,276 @@
+"""The round loop: checkpoints, resuming, metrics and progress."""
+
+import asyncio
+import contextlib
+import csv
+import dataclasses
+import logging
+import math
+import os
+import pathlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+import tqdm
+
+from tff_ssl.errors import TrainingError
+from tff_ssl.simulation.checkpoints import CheckpointManager
+from tff_ssl.simulation.packing import pack, unpack
+from tff_ssl.simulation.with_server import Simulation
+
+_LOG = logging.getLogger(__name__)
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Where scripts make them one.
+_LINE_SECONDS = 10.0  # Between two lines of progress where there is no terminal.
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A run's loop.
+
+    Attributes:
+      output_dir: Holds `checkpoints/`, `metrics.csv` and `tensorboard/`.
+      rounds: Number of rounds in all.
+      checkpoint_every: Rounds between two checkpoints; one more is made at the end and on Ctrl-C.
+      monitor_every: Rounds between two calls of `monitor`; 0 for none.
+      monitor: (state) -> metrics, such as the accuracy of a kNN classifier on training data.
+    """
+
+    output_dir: pathlib.Path
+    rounds: int
+    checkpoint_every: int
+    monitor_every: int = 0
+    monitor: Callable[[Any], dict[str, float]] | None = None
+
+    def run(self, simulation: Simulation, seed: int) -> Any:
+        """Trains from the last checkpoint, or from the start, to the last round.
+
+        Metrics rows after the checkpoint are taken back, so that each round has one row.
+
+        Returns:
+          The state after the last round.
+
+        Raises:
+          TrainingError: If the loss or the weights are no longer finite, no checkpoint can be read,
+            or a file cannot be written (a full disk); the checkpoints are then as they were.
+          KeyboardInterrupt: After a checkpoint, if the user stops the run.
+        """
+        initial = simulation.initialize(seed)
+        with _interrupts_put_off():
+            state, done = self._restore(initial)
+        with _writing(self.output_dir, done):
+            self._clean_up()
+            trim_metrics(self._metrics_path, done)
+            releases = [
+                tff.program.CSVFileReleaseManager(self._metrics_path, key_fieldname="round"),
+                tff.program.TensorBoardReleaseManager(self.output_dir / "tensorboard"),
+            ]
+        saved = done
+        progress = _Progress(done, self.rounds)
+        try:
+            while done < self.rounds:
+                following, metrics = self._round(simulation, state, done)
+                with _interrupts_put_off():
+                    with _writing(self.output_dir, saved):
+                        for manager in releases:
+                            asyncio.run(manager.release(metrics, done + 1))
+                    # Only now: a checkpoint of a round without its row could not be gone on from.
+                    state, done = following, done + 1
+                    progress.show(done, metrics)
+                    if self._is_saved(done):
+                        self._save(simulation, state, done, saved)
+                        saved = done
+        except KeyboardInterrupt:
+            with _interrupts_put_off():
+                # The row of a round that was stopped before it counted.
+                trim_metrics(self._metrics_path, done)
+                if done > saved:
+                    self._save(simulation, state, done, saved)
+            kept = "the checkpoint is saved" if done else "there is nothing to save yet"
+            progress.note(f"stopped after round {done} of {self.rounds}; {kept}")
+            raise
+        finally:
+            progress.close()
+        return state
+
+    def _round(self, simulation: Simulation, state: Any, done: int):
+        start = time.monotonic()
+        state, metrics = simulation.run_round(state, done)
+        # A round without examples, in which no client was sampled, has no loss.
+        if not math.isfinite(metrics["loss"]) and metrics.get("samples", 1):
+            raise _diverged(f"the loss of round {done + 1} is {metrics['loss']}")
+        metrics["seconds"] = time.monotonic() - start
+        done += 1
+        monitored = self.monitor_every and (done % self.monitor_every == 0 or done == self.rounds)
+        # The loss is that of the weights before the update.
+        if (monitored or self._is_saved(done)) and not _finite(simulation.encoder_weights(state)):
+            raise _diverged(f"the weights after round {done} are not finite")
+        if self.monitor and monitored:
+            metrics |= self.monitor(state)
+        return state, metrics
+
+    def _is_saved(self, done: int) -> bool:
+        return done % self.checkpoint_every == 0 or done == self.rounds
+
+    @property
+    def _metrics_path(self) -> str:
+        return str(self.output_dir / "metrics.csv")
+
+    @property
+    def _checkpoints(self) -> CheckpointManager:
+        return CheckpointManager(self.output_dir / "checkpoints")
+
+    def _save(self, simulation: Simulation, state: Any, done: int, saved: int) -> None:
+        with _writing(self.output_dir / "checkpoints", saved):
+            asyncio.run(self._checkpoints.save(pack(state), done))
+            simulation.saved(state)
+
+    def _clean_up(self) -> None:
+        """Removes what a killed run was writing at that moment."""
+        self._checkpoints.clean_up()
+        for file in self.output_dir.glob("metrics.csv_temp*"):
+            file.unlink()
+
+    def _restore(self, initial: Any) -> tuple[Any, int]:
+        """The newest state that can be read, and its round; the initial state if there is none."""
+        manager = self._checkpoints
+        versions = asyncio.run(manager.get_versions()) or []
+        damaged = []
+        for version in reversed(versions):
+            try:
+                state = unpack(asyncio.run(manager.load(version)), initial)
+            except Exception as error:  # Whatever is wrong with the file, the one before may do.
+                damaged.append(version)
+                _LOG.warning(
+                    "checkpoint %s cannot be read (%s); trying the one before",
+                    manager.path(version),
+                    str(error).splitlines()[0] if str(error) else type(error).__name__,
+                )
+                continue
+            for old in damaged:
+                manager.set_aside(old)
+            return state, version
+        if versions:
+            raise TrainingError(
+                f"none of the checkpoints in {self.output_dir / 'checkpoints'} can be read; put "
+                "back whole ones, or start the run anew in another --output_dir"
+            )
+        return initial, 0
+
+
+def _finite(weights: Any) -> bool:
+    return all(np.isfinite(np.asarray(w)).all() for w in tf.nest.flatten(weights))
+
+
+def _diverged(what: str) -> TrainingError:
+    return TrainingError(
+        f"{what}: training diverged; a smaller learning rate may help (of --hparam; the "
+        "checkpoints are of earlier rounds)"
+    )
+
+
+@contextlib.contextmanager
+def _interrupts_put_off() -> Iterator[None]:
+    """Puts an interrupt off to the end of the block, which is short; a second one is not put off.
+
+    An event loop of asyncio that is interrupted while it opens or closes can raise another error in
+    the interrupt's place, and nothing would be saved.
+    """
+    came: list[int] = []
+
+    def put_off(number: int, frame: Any) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    raising = signal.default_int_handler
+    # Only the main thread may set handlers.
+    ours = threading.current_thread() is threading.main_thread()
+    numbers = [n for n in _INTERRUPTS if ours and signal.getsignal(n) is raising]
+    try:
+        for number in numbers:
+            signal.signal(number, put_off)
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, raising)
+    if came:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
+    """Says in one line what became of a run that could not write."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        kept = f"goes on after round {saved}" if saved else "starts anew"
+        raise TrainingError(
+            f"{path} cannot be written: {reason}. Nothing that was saved is lost: --resume {kept}"
+        ) from error
+
+
+def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
+    """Takes back the rows after `last_round`, and a last row that was cut short by a kill."""
+    if not os.path.exists(path):
+        return
+    with open(path, newline="") as file:
+        rows = list(csv.reader(file))
+    kept = [
+        row
+        for number, row in enumerate(rows[1 : last_round + 1], start=1)
+        if len(row) == len(rows[0]) and row[0] == str(number)
+    ]
+    if len(kept) < last_round:
+        raise TrainingError(f"{path} lacks rows of the {last_round} rounds of the checkpoint")
+    temporary = f"{path}.new"
+    with open(temporary, "w", newline="") as file:
+        csv.writer(file).writerows([*rows[:1], *kept])
+    os.replace(temporary, path)
+
+
+class _Progress:
+    """A bar on a terminal, else a line every few seconds."""
+
+    def __init__(self, done: int, rounds: int):
+        self._rounds = rounds
+        self._first, self._start, self._last = done, time.monotonic(), -math.inf
+        self._bar = (
+            tqdm.tqdm(total=rounds, initial=done, unit="round", dynamic_ncols=True)
+            if sys.stderr.isatty()
+            else None
+        )
+
+    def show(self, done: int, metrics: dict[str, float]) -> None:
+        shown = {name: f"{metrics[name]:.4g}" for name in ("loss", "epsilon") if name in metrics}
+        if self._bar is not None:
+            self._bar.set_postfix(shown, refresh=False)
+            self._bar.update()
+            return
+        now = time.monotonic()
+        if now - self._last < _LINE_SECONDS and done < self._rounds:
+            return
+        self._last = now
+        rate = (done - self._first) / (now - self._start)
+        left = (self._rounds - done) / rate
+        print(
+            f"round {done}/{self._rounds}  {'  '.join(map(' '.join, shown.items()))}  "
+            f"{rate:.2f} rounds/s  {left:.0f} s left",
+            flush=True,
+        )
+
+    def note(self, text: str) -> None:
+        self.close()
+        print(text, flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

@@ -1,0 +1,225 @@
+"""A run without a server on this machine: joins an algorithm's computations, its plan and the data.
+
+The clients' models lie in files (`client_states`), which the worker reads and writes inside the
+computations; a state names the version of each, and a checkpoint is that state.
+"""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow_federated as tff
+
+from tff_ssl.decentralized import mixing
+from tff_ssl.decentralized.schedule import Averaging, Schedule, SlotWeights, Training
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.runtime.sliced_training import SlicedServerless
+from tff_ssl.simulation import metrics_log, state_files
+from tff_ssl.templates.serverless import Serverless
+
+_OPERATIONS = 2  # Of a round, at most; versions of models count them.
+
+
+class ServerlessState(NamedTuple):
+    """The state of a run without a server.
+
+    Attributes:
+      done: Rounds that are over, int64.
+      versions: Of the model in each slot, int64 [slots]; names its file.
+    """
+
+    done: Any
+    versions: Any
+
+
+class ServerlessSimulation:
+    """A `simulation.Simulation` of clients that send models to each other."""
+
+    def __init__(
+        self,
+        computations: Serverless,
+        plan: Schedule,
+        group_data: tff.Computation,
+        folder: pathlib.Path,
+        training: SlicedServerless | None = None,
+    ):
+        """Joins the parts.
+
+        Args:
+          computations: The algorithm.
+          plan: Its rounds.
+          group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
+            runs.
+          folder: Of the run: `client_states/` and `client_metrics.csv` are written there.
+          training: Where the clients' training is cut into slices.
+        """
+        self._computations = computations
+        self._training = training
+        self._plan = plan
+        self._group_data = group_data
+        self._folder = folder
+        self._saved: list[state_files.Versions] = []
+        self._log = metrics_log.ClientLog(folder / "client_metrics.csv")
+
+    def initialize(self, seed: int) -> ServerlessState:
+        self._states = state_files.ClientStates(
+            self._folder / "client_states", self._computations.initial_weights(seed)
+        )
+        self._train = self._training or self._compose_training(self._states)
+        self._average = self._compose_averaging(self._states)
+        versions = np.full(self._plan.num_slots, state_files.NEVER, np.int64)
+        return ServerlessState(np.int64(0), versions)
+
+    def _compose_training(self, states: state_files.ClientStates) -> tff.Computation:
+        paths_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
+        indices_type = self._group_data.type_signature.parameter
+
+        @tff.federated_computation(
+            tff.types.FederatedType(np.int64, tff.SERVER),
+            paths_type,
+            paths_type,
+            tff.types.FederatedType(indices_type, tff.CLIENTS),
+        )
+        def train(round_number, to_read, to_write, indices):
+            models, metrics = self._computations.training(
+                round_number,
+                tff.federated_map(states.read, to_read),
+                tff.federated_map(self._group_data, indices),
+            )
+            return metrics, tff.federated_map(states.write, (to_write, models))
+
+        return train
+
+    def _compose_averaging(self, states: state_files.ClientStates) -> tff.Computation:
+        path_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
+        many_type = tff.types.FederatedType(states.read_many.type_signature.parameter, tff.CLIENTS)
+
+        @tff.federated_computation(path_type, many_type, path_type)
+        def average(own, received, to_write):
+            models = self._computations.averaging(
+                tff.federated_map(states.read, own), tff.federated_map(states.read_many, received)
+            )
+            return tff.federated_map(states.write, (to_write, models))
+
+        return average
+
+    def run_round(self, state: ServerlessState, round_number: int) -> tuple[Any, dict[str, float]]:
+        if not self._saved:
+            self._saved = [state.versions]  # Of the checkpoint that the run goes on from.
+            self._log.trim(round_number)
+        planned = self._plan.round(round_number)
+        versions, metrics = state.versions, {}
+        for position, operation in enumerate(planned.operations):
+            version = _OPERATIONS * round_number + position
+            if isinstance(operation, Training):
+                found = self._run_training(operation, versions, version, round_number)
+                self._log.write(round_number, np.array(operation.clients, np.int64), found)
+                metrics = _over_clients(found)
+                versions = _changed(versions, operation.slots, version)
+            else:
+                changed = self._run_averaging(operation, versions, version)
+                versions = _changed(versions, changed, version)
+        # Otherwise the models of all rounds since the last checkpoint would lie there. Those of the
+        # state before this round stay: a run that is stopped now goes on from it.
+        self._states.keep_only([*self._saved, state.versions, versions])
+        traffic = planned.traffic
+        metrics |= {
+            "transmissions": traffic.models,
+            "bytes": traffic.model_bytes,
+            "messages": traffic.messages,
+            "message_bytes": traffic.message_bytes,
+            "simulated_time": planned.time,
+        }
+        return ServerlessState(np.int64(round_number + 1), versions), metrics
+
+    def _run_training(
+        self, training: Training, versions: state_files.Versions, version: int, round_number: int
+    ) -> list[Mapping[str, Any]]:
+        to_write = self._states.paths_to_write(training.slots, version)
+        metrics, _ = self._train(
+            np.int64(round_number),
+            self._states.paths_to_read(training.slots, versions),
+            to_write,
+            [np.array([client], np.int64) for client in training.clients],
+        )
+        self._states.commit(to_write)
+        return [{**notes, **found} for notes, found in zip(training.notes, metrics, strict=True)]
+
+    def _run_averaging(
+        self, operation: Averaging, versions: state_files.Versions, version: int
+    ) -> list[int]:
+        """Averages; the slots that changed."""
+        own_matters = self._computations.keeps_own
+        rows = dict(zip(operation.targets, operation.weights, strict=True))
+        changed = [target for target, row in rows.items() if row[target] != 1.0]
+        paths = dict(zip(changed, self._states.paths_to_write(changed, version), strict=True))
+        groups: dict[Any, list[int]] = {}  # Targets that get the same average.
+        for target in changed:
+            key = (target if own_matters else None, rows[target].tobytes())
+            groups.setdefault(key, []).append(target)
+        averaged = []
+        for first, *others in groups.values():
+            sources = np.flatnonzero(rows[first])
+            if len(sources) == 1 and not own_matters:  # The model of another slot, as it is.
+                (source,) = self._states.paths_to_read(sources, versions)
+                self._states.share(source, [paths[k] for k in (first, *others)])
+            else:
+                averaged.append((first, sources, others))
+        if averaged:
+            targets = [first for first, _, _ in averaged]
+            self._average(
+                self._states.paths_to_read(targets, versions),
+                [
+                    (self._states.paths_to_read(sources, versions), rows[first][sources])
+                    for first, sources, _ in averaged
+                ],
+                [paths[first] for first in targets],
+            )
+            for first, _, others in averaged:
+                self._states.share(paths[first], [paths[k] for k in others])
+        self._states.commit(list(paths.values()))
+        return changed
+
+    def encoder_weights(self, state: ServerlessState, client_id: str | None = None) -> Weights:
+        client = None if client_id is None else int(client_id)
+        return self.mean_model(state, self._plan.evaluated(int(state.done), client))
+
+    def mean_model(self, state: ServerlessState, weights: SlotWeights) -> Weights:
+        """The weighted mean of models, [slots]."""
+        sources = np.flatnonzero(weights)
+        models = [self._states.load(int(k), int(state.versions[k])) for k in sources]
+        flat = [[t.numpy() for t in (*m.trainable, *m.non_trainable)] for m in models]
+        mean = mixing.combine(flat, weights[sources])
+        cut = len(models[0].trainable)
+        return Weights(tuple(mean[:cut]), tuple(mean[cut:]))
+
+    def saved(self, state: ServerlessState) -> None:
+        # The checkpoint before the last is kept too.
+        self._saved = [*self._saved[-1:], state.versions]
+        self._states.keep_only(self._saved)
+
+
+def _changed(
+    versions: state_files.Versions, slots: Sequence[int], version: int
+) -> state_files.Versions:
+    versions = versions.copy()
+    versions[list(slots)] = version
+    return versions
+
+
+def _over_clients(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Means over the clients by their examples; sums of samples and of dropped clients."""
+    weights = np.array([float(found["weight"]) for found in metrics])
+
+    def mean(name: str) -> float:
+        values = [float(found[name]) for found in metrics]
+        return float(np.dot(weights, values) / weights.sum()) if weights.sum() else float("nan")
+
+    return {
+        "loss": mean("loss"),
+        "encoding_std": mean("encoding_std"),
+        "samples": int(sum(found["samples"] for found in metrics)),
+        "dropped_clients": int(sum(found["dropped"] for found in metrics)),
+        "clients": len(metrics),
+    }

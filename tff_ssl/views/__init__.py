@@ -1,0 +1,1 @@
+"""Random views of images."""
