@@ -1,4 +1,4 @@
-"""What partitions are made of: sizes of clients, the members of classes, whole classes."""
+"""Steps of allocating examples to clients: client sizes, grouping by class, whole classes."""
 
 import heapq
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from datasets.errors import DatasetError
 
 Indices = npt.NDArray[np.int64]
 Labels = npt.NDArray[np.integer]
-Partition = list[Indices]
+Partition = list[Indices]  # indices of each client's examples
 
 
 def client_sizes(
@@ -19,28 +19,34 @@ def client_sizes(
     samples_per_client: int | None,
     rng: np.random.Generator | None = None,
 ) -> Indices:
-    """Sizes of the clients, int64 [clients], for partitions that are free to choose them.
+    """Computes the sizes of the clients, for partitions that are free to choose them.
 
     Args:
       total: Number of examples.
-      num_clients: How many clients.
-      samples_per_client: Their size.
-      rng: Where it is given, sizes are random, see `random_sizes`; needs `num_clients` alone.
+      num_clients: Number of clients. Without `samples_per_client`, they share all examples, and
+        their sizes differ by at most one.
+      samples_per_client: Size of a client. The last of all possible clients gets the remainder.
+      rng: Generator for random sizes (see `random_sizes`), which need `num_clients` alone. None
+        means that sizes are not random.
+
+    Returns:
+      Client sizes, int64 [clients].
+
+    Raises:
+      DatasetError: Neither number is given, one is below 1, there are not enough examples, or
+        random sizes are not given `num_clients` alone.
     """
     if rng is not None:
         if num_clients is None or samples_per_client is not None:
             raise DatasetError("random_sizes needs num_clients, and no samples_per_client")
         return random_sizes(total, num_clients, rng)
-    at_least_one("num_clients", num_clients)
-    at_least_one("samples_per_client", samples_per_client)
+    check_at_least_one("num_clients", num_clients)
+    check_at_least_one("samples_per_client", samples_per_client)
     if num_clients is None and samples_per_client is None:
         raise DatasetError("num_clients or samples_per_client must be given")
     if samples_per_client is None:
         assert num_clients is not None
-        if num_clients > total:
-            raise DatasetError(
-                f"num_clients must be at most {total}, the number of examples, not {num_clients}"
-            )
+        _check_at_most_total(num_clients, total)
         return np.array(
             [total // num_clients + (k < total % num_clients) for k in range(num_clients)], np.int64
         )
@@ -51,23 +57,36 @@ def client_sizes(
         )
     sizes = np.full(-(-total // samples_per_client), samples_per_client, np.int64)
     sizes[-1] = total - samples_per_client * (len(sizes) - 1)
-    return sizes[: checked_count(num_clients, len(sizes), samples_per_client)]
+    return sizes[: checked_num_clients(num_clients, len(sizes), samples_per_client)]
 
 
 def random_sizes(total: int, num_clients: int, rng: np.random.Generator) -> Indices:
-    """Shares of all examples in proportion to uniform draws from 0 to 1, at least one example."""
-    at_least_one("num_clients", num_clients)
-    if num_clients > total:
-        raise DatasetError(
-            f"num_clients must be at most {total}, the number of examples, not {num_clients}"
-        )
+    """Draws client sizes in proportion to uniform draws from 0 to 1, each at least one example.
+
+    Args:
+      total: Number of examples, which the sizes sum to.
+      num_clients: Number of clients.
+      rng: Source of all randomness.
+
+    Returns:
+      Client sizes, int64 [num_clients].
+
+    Raises:
+      DatasetError: `num_clients` below 1 or above `total`.
+    """
+    check_at_least_one("num_clients", num_clients)
+    _check_at_most_total(num_clients, total)
     shares = rng.random(num_clients)
     bounds = np.rint(np.cumsum(shares) / shares.sum() * (total - num_clients)).astype(np.int64)
     return 1 + np.diff(bounds, prepend=0)
 
 
-def checked_count(num_clients: int | None, possible: int, samples_per_client: int) -> int:
-    """`num_clients`, or all that are possible; raises where it asks for more."""
+def checked_num_clients(num_clients: int | None, possible: int, samples_per_client: int) -> int:
+    """Returns `num_clients`, or `possible` if it is None.
+
+    Raises:
+      DatasetError: `num_clients` above `possible`.
+    """
     if num_clients is None:
         return possible
     if num_clients > possible:
@@ -78,13 +97,36 @@ def checked_count(num_clients: int | None, possible: int, samples_per_client: in
     return num_clients
 
 
-def at_least_one(flag: str, value: int | None) -> None:
+def check_at_least_one(flag: str, value: int | None) -> None:
+    """Raises DatasetError if `value` is below 1; None is allowed."""
     if value is not None and value < 1:
         raise DatasetError(f"{flag} must be at least 1, not {value}")
 
 
-def by_label(labels: Labels, rng: np.random.Generator, name: str) -> tuple[Labels, list[Indices]]:
-    """The classes present, sorted, and for each its indices in random order."""
+def _check_at_most_total(num_clients: int, total: int) -> None:
+    if num_clients > total:
+        raise DatasetError(
+            f"num_clients must be at most {total}, the number of examples, not {num_clients}"
+        )
+
+
+def group_by_class(
+    labels: Labels, rng: np.random.Generator, name: str
+) -> tuple[Labels, list[Indices]]:
+    """Groups examples by their class.
+
+    Args:
+      labels: int [n].
+      rng: Generator for the order of the examples within a class.
+      name: Name of the partition, for error messages.
+
+    Returns:
+      The classes that occur, sorted, int [classes]; and for each, the indices of its examples in
+      random order.
+
+    Raises:
+      DatasetError: No examples, or examples without a label.
+    """
     if len(labels) == 0:
         raise DatasetError(f"partition {name} needs examples, but there are none")
     if np.min(labels) < 0:
@@ -93,26 +135,40 @@ def by_label(labels: Labels, rng: np.random.Generator, name: str) -> tuple[Label
             "examples have none: use iid or per_case"
         )
     classes, counts = np.unique(labels, return_counts=True)
-    ordered = np.argsort(labels, kind="stable").astype(np.int64)
-    members = np.split(ordered, np.cumsum(counts)[:-1])
+    order = np.argsort(labels, kind="stable").astype(np.int64)
+    members = np.split(order, np.cumsum(counts)[:-1])
     return classes, [rng.permutation(indices) for indices in members]
 
 
-def cut(order: Indices, sizes: Indices) -> Partition:
-    """Cuts the first sum(sizes) of `order` into clients."""
+def split_into_clients(order: Indices, sizes: Indices) -> Partition:
+    """Splits the first `sizes.sum()` indices of `order` into clients of these sizes."""
     bounds = np.cumsum(sizes)
     return np.split(order[: bounds[-1]].astype(np.int64), bounds[:-1])
 
 
-def not_empty(clients: Partition) -> Partition:
+def check_no_client_empty(clients: Partition) -> None:
+    """Raises DatasetError if a client has no examples."""
     empty = sum(len(indices) == 0 for indices in clients)
     if empty:
         raise DatasetError(f"num_clients={len(clients)} leaves {empty} clients without examples")
-    return clients
 
 
-def share_out(members: Sequence[Indices], num_clients: int, rng: np.random.Generator) -> Partition:
-    """Gives whole classes to clients, or, where classes are fewer, one class to each client."""
+def allocate_whole_classes(
+    members: Sequence[Indices], num_clients: int, rng: np.random.Generator
+) -> Partition:
+    """Allocates whole classes to clients, or one class to each if clients outnumber classes.
+
+    With N classes and K <= N clients, each client gets floor(N/K) or ceil(N/K) classes. With
+    K > N, the clients of a class share it evenly.
+
+    Args:
+      members: Indices of each class's examples; empty classes are ignored.
+      num_clients: Number of clients.
+      rng: Source of all randomness.
+
+    Returns:
+      Indices of each client's examples. They are empty where there are fewer examples than clients.
+    """
     members = [indices for indices in members if len(indices)]
     if not members:
         return [np.empty(0, np.int64)] * num_clients
@@ -120,20 +176,20 @@ def share_out(members: Sequence[Indices], num_clients: int, rng: np.random.Gener
     if num_clients <= len(members):
         groups = np.array_split(order, num_clients)
         return [np.concatenate([members[i] for i in group]) for group in groups]
-    holders = _holders([len(members[i]) for i in order], num_clients)
+    clients_per_class = _clients_per_class([len(members[i]) for i in order], num_clients)
     clients: Partition = []
-    for i, count in zip(order, holders, strict=True):
+    for i, count in zip(order, clients_per_class, strict=True):
         clients.extend(np.array_split(members[i], count))
     return clients
 
 
-def _holders(sizes: Sequence[int], num_clients: int) -> list[int]:
-    """How many clients share each class: one each, the others in proportion (D'Hondt)."""
-    holders = [1] * len(sizes)
-    heap = [(-float(size), i) for i, size in enumerate(sizes)]
+def _clients_per_class(class_sizes: Sequence[int], num_clients: int) -> list[int]:
+    """Number of clients of each class: at least one, the others in proportion (D'Hondt)."""
+    counts = [1] * len(class_sizes)
+    heap = [(-float(size), i) for i, size in enumerate(class_sizes)]
     heapq.heapify(heap)
-    for _ in range(num_clients - len(sizes)):
+    for _ in range(num_clients - len(class_sizes)):
         _, i = heap[0]
-        holders[i] += 1
-        heapq.heapreplace(heap, (-sizes[i] / holders[i], i))
-    return holders
+        counts[i] += 1
+        heapq.heapreplace(heap, (-class_sizes[i] / counts[i], i))
+    return counts

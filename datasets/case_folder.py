@@ -1,12 +1,12 @@
-"""A folder of images with a `metadata.csv`: one case, one client.
+"""Loader for a folder of images with a `metadata.csv`, which assigns each image to a case.
 
     file_name,case_id,label,split
     images/0001.jpg,case_17,nevus,train
 
-`label` may be empty (an example for pretraining only) or missing as a column; without a `split`
-column everything is `train`. Splits are `train`, `test` and `validation` (or `val`). Everything
-is checked before anything is returned, and what is wrong is named by file and row; row 1 is the
-header.
+The partition `per_case` makes each case a client. `label` may be empty (an example for pretraining
+only), and its column may be missing. Without a `split` column, every example belongs to `train`.
+Splits are `train`, `test` and `validation` (or `val`). The whole folder is checked before anything
+is returned, and errors name the file and the row; row 1 is the header.
 """
 
 import concurrent.futures
@@ -27,7 +27,7 @@ from datasets.image_dataset import NO_LABEL, ImageDataset, Split
 METADATA = "metadata.csv"
 _REQUIRED = ("file_name", "case_id")
 _SPLITS = {"train": "train", "test": "test", "validation": "validation", "val": "validation"}
-_THREADS = 4  # decoding and reading release the GIL
+_THREADS = 4  # useful because reading and decoding images release the GIL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class _Row:
 
 
 class _Problems:
-    """What is wrong with which row, reported together and in the order of the rows."""
+    """The first problem of each bad row, collected so that one error can report them together."""
 
     def __init__(self, csv_path: pathlib.Path) -> None:
         self._csv_path = csv_path
@@ -50,7 +50,7 @@ class _Problems:
         self._by_row.setdefault(row, message)
 
     def raise_if_any(self) -> None:
-        """Raises DatasetError on the first bad row, with the count of the others."""
+        """Raises DatasetError with the first bad row and the number of others, if there are any."""
         if not self._by_row:
             return
         first, others = min(self._by_row), len(self._by_row) - 1
@@ -63,17 +63,17 @@ def load(data_dir: str | os.PathLike[str] | None, image_size: int | None = None)
     """Reads and checks the whole folder.
 
     Args:
-      data_dir: The folder with `metadata.csv`; file names are relative to it.
-      image_size: Side in pixels to resize to (bilinear, antialiased). None takes the images as
-        they are, which must then be of one size.
+      data_dir: Folder with `metadata.csv`, to which file names are relative.
+      image_size: Side in pixels of the square to which images are resized (bilinear,
+        antialiased). None keeps their size, which must then be the same for all.
 
     Returns:
-      RGB images; `example_ids` count the rows of the file from 0; `case_ids` as in the file;
-      `class_names` are the sorted labels of the train split. A split without rows is empty,
-      validation is then None.
+      The data set, with RGB images. `example_ids` number the rows of the file from 0; `case_ids`
+      are those of the file; `class_names` are the sorted labels of the train split. A test split
+      without rows is empty, and a validation split without rows is None.
 
     Raises:
-      DatasetError: Missing folder or CSV; unreadable CSV; and, named by row: a wrong number of
+      DatasetError: Missing folder or CSV; unreadable CSV; and, with the row: a wrong number of
         fields, a repeated file, an unknown split, a case in two splits, a label that train does
         not have, a file outside the folder, a missing or broken image, images of several sizes.
     """
@@ -114,6 +114,7 @@ def _read_rows(csv_path: pathlib.Path, problems: _Problems) -> list[_Row]:
 
 
 def _parse(csv_path: pathlib.Path, file: TextIO, problems: _Problems) -> list[_Row]:
+    """Parses the table; rows with a wrong number of fields become problems."""
     reader = csv.reader(file, strict=True)
     rows = []
     try:
@@ -148,17 +149,17 @@ def _parse(csv_path: pathlib.Path, file: TextIO, problems: _Problems) -> list[_R
 def _check_header(csv_path: pathlib.Path, header: Sequence[str]) -> None:
     for column in _REQUIRED:
         if column not in header:
-            found = ", ".join(header) or "nothing"
-            raise DatasetError(f"{csv_path} row 1: no column {column}; the columns are {found}")
+            columns = ", ".join(header) or "nothing"
+            raise DatasetError(f"{csv_path} row 1: no column {column}; the columns are {columns}")
     repeated = sorted({column for column in header if header.count(column) > 1})
     if repeated:
         raise DatasetError(f"{csv_path} row 1: the column {repeated[0]} occurs twice")
 
 
 def _check_rows(rows: list[_Row], problems: _Problems) -> None:
-    """Checks what the table alone shows; rewrites `split` to its full name in place."""
-    first_of_file: dict[str, int] = {}
-    first_of_case: dict[str, _Row] = {}
+    """Checks rows without opening images; replaces each `split` by its full name, in place."""
+    first_row_of_file: dict[str, int] = {}
+    first_row_of_case: dict[str, _Row] = {}
     for i, row in enumerate(rows):
         if not row.case_id:
             problems.add(row.number, f"{row.file_name}: case_id is empty")
@@ -170,18 +171,18 @@ def _check_rows(rows: list[_Row], problems: _Problems) -> None:
             continue
         row = rows[i] = dataclasses.replace(row, split=_SPLITS[row.split])
         file = os.path.normpath(row.file_name)
-        if first_of_file.setdefault(file, row.number) != row.number:
-            problems.add(row.number, f"{row.file_name}: also in row {first_of_file[file]}")
-        case = first_of_case.setdefault(row.case_id, row)
-        if case.split != row.split:
+        if first_row_of_file.setdefault(file, row.number) != row.number:
+            problems.add(row.number, f"{row.file_name}: also in row {first_row_of_file[file]}")
+        first_row = first_row_of_case.setdefault(row.case_id, row)
+        if first_row.split != row.split:
             problems.add(
                 row.number,
                 f"{row.file_name}: case {row.case_id} is in split {row.split}, but in "
-                f"{case.split} in row {case.number}",
+                f"{first_row.split} in row {first_row.number}",
             )
-    known = {row.label for row in rows if row.split == "train"} | {""}
+    train_labels = {row.label for row in rows if row.split == "train"} | {""}
     for row in rows:
-        if row.label not in known:
+        if row.label not in train_labels:
             problems.add(
                 row.number,
                 f"{row.file_name}: unknown label {row.label!r}: no train row has it",
@@ -191,9 +192,9 @@ def _check_rows(rows: list[_Row], problems: _Problems) -> None:
 def _image_sizes(
     root: pathlib.Path, rows: Sequence[_Row], problems: _Problems
 ) -> list[tuple[int, int] | None]:
-    """(width, height) of each row's image, from its header; None where that is a problem."""
+    """Reads (width, height) of each row's image from its header; None for rows with a problem."""
 
-    def size(row: _Row) -> tuple[int, int]:
+    def read_size(row: _Row) -> tuple[int, int]:
         name = os.path.normpath(row.file_name)
         if not row.file_name or os.path.isabs(name) or name.split(os.sep)[0] == os.pardir:
             raise DatasetError("file_name must be a path inside the folder")
@@ -202,15 +203,19 @@ def _image_sizes(
                 raise DatasetError(f"{image.mode} pixels; only 8-bit images can be read")
             return image.size
 
-    return _for_each_image(size, rows, problems)
+    return _for_each_image(read_size, rows, problems)
 
 
 def _for_each_image(
     function: Callable[[_Row], tuple[int, int]], rows: Sequence[_Row], problems: _Problems
 ) -> list[tuple[int, int] | None]:
-    """Runs `function` on every row in a few threads; its exceptions become problems."""
+    """Runs `function` on every row in a few threads.
 
-    def guarded(row: _Row) -> tuple[int, int] | str:
+    Returns:
+      The result for each row; None where `function` raised, which becomes a problem of the row.
+    """
+
+    def result_or_problem(row: _Row) -> tuple[int, int] | str:
         try:
             return function(row)
         except DatasetError as error:
@@ -223,7 +228,7 @@ def _for_each_image(
 
     results: list[tuple[int, int] | None] = []
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        for row, result in zip(rows, pool.map(guarded, rows, chunksize=64), strict=True):
+        for row, result in zip(rows, pool.map(result_or_problem, rows, chunksize=64), strict=True):
             if isinstance(result, str):
                 problems.add(row.number, f"{row.file_name}: {result}")
             results.append(None if isinstance(result, str) else result)
@@ -236,10 +241,10 @@ def _target_size(
     sizes: Sequence[tuple[int, int] | None],
     image_size: int | None,
 ) -> tuple[int, int]:
-    """(height, width) of the arrays to fill."""
+    """Returns (height, width) of the images of the data set."""
     if image_size is not None:
         return image_size, image_size
-    assert sizes[0] is not None  # problems have been raised
+    assert sizes[0] is not None  # rows without a size were problems, which have been raised
     for row, size in zip(rows, sizes, strict=True):
         if size is not None and size != sizes[0]:
             raise DatasetError(
@@ -271,16 +276,16 @@ def _decode(
 
 def _assemble(rows: Sequence[_Row], images: npt.NDArray[np.uint8]) -> ImageDataset:
     class_names = tuple(sorted({row.label for row in rows if row.split == "train"} - {""}))
-    label_of = {"": NO_LABEL} | {name: i for i, name in enumerate(class_names)}
-    everything = Split(
+    label_indices = {"": NO_LABEL} | {name: i for i, name in enumerate(class_names)}
+    examples = Split(
         images=images,
-        labels=np.array([label_of[row.label] for row in rows], np.int32),
+        labels=np.array([label_indices[row.label] for row in rows], np.int32),
         example_ids=np.arange(len(rows), dtype=np.int64),
         case_ids=np.array([row.case_id for row in rows], dtype=object),
     )
-    split_of = np.array([row.split for row in rows])
+    split_names = np.array([row.split for row in rows])
     train, test, validation = (
-        everything.take(np.flatnonzero(split_of == name))
+        examples.take(np.flatnonzero(split_names == name))
         for name in ("train", "test", "validation")
     )
     return ImageDataset(

@@ -1,16 +1,10 @@
-"""Name -> images: scikit-learn's digits, CIFAR, any TFDS image set, a folder of cases."""
+"""Data sets by name: scikit-learn's digits, CIFAR, any TFDS image set, a folder of cases."""
 
 import os
 
 import numpy as np
 
-from datasets.errors import DatasetError
 from datasets.image_dataset import ImageDataset, Split, check_image_size, hold_out, resize_split
-
-__all__ = ["DatasetError", "ImageDataset", "Split", "load", "names"]
-
-TEST_FRACTION = 0.2  # of the sets that come without a test split
-SPLIT_SEED = 0  # fixed: the test examples are the same whatever --seed says
 
 _NAMES = {
     "digits": "1,797 handwritten digits of 8x8 pixels, embedded in scikit-learn",
@@ -21,7 +15,7 @@ _NAMES = {
 
 
 def names() -> dict[str, str]:
-    """Returns the catalog's names with a line on each, without importing anything heavy.
+    """Returns the catalog's names, each with a line of description, without slow imports.
 
     Besides these, `load` takes the name of any prepared TFDS image-classification set.
     """
@@ -33,12 +27,13 @@ def load(
 ) -> ImageDataset:
     """Loads a data set into memory, in an order that never changes.
 
-    Nothing is downloaded and no folder is made: a TFDS set must have been prepared.
+    Nothing is downloaded and no folder is made, so a TFDS set must have been prepared.
 
     Args:
-      name: One of `names()`, or a TFDS name as `mnist`, `name/config` or `name:1.2.3`.
-      data_dir: The TFDS folder (default: TFDS's own), or the folder of cases. Unused by `digits`.
-      image_size: Side in pixels to which images are resized (bilinear); None keeps their size.
+      name: One of `names()`, or a TFDS name such as `mnist`, `name/config` or `name:1.2.3`.
+      data_dir: TFDS folder (default: TFDS's own), or the folder of cases. `digits` ignores it.
+      image_size: Side in pixels of the square to which images are resized (bilinear); None keeps
+        their size.
 
     Returns:
       The data set.
@@ -60,15 +55,15 @@ def load(
 
 
 def _load_digits(image_size: int | None) -> ImageDataset:
-    """scikit-learn's digits: values 0..16 scaled to 0..255, a fixed stratified test split."""
+    """Loads scikit-learn's digits, with values 0..16 scaled to 0..255 and a held-out test split."""
     import sklearn.datasets
 
     digits = sklearn.datasets.load_digits()
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
-    everything = Split(
+    examples = Split(
         images=images,
         labels=digits.target.astype(np.int32),
         example_ids=np.arange(len(images), dtype=np.int64),
     )
-    train, test = hold_out(resize_split(everything, image_size), TEST_FRACTION, SPLIT_SEED)
+    train, test = hold_out(resize_split(examples, image_size))
     return ImageDataset("digits", train, test, tuple(str(d) for d in digits.target_names))

@@ -1,8 +1,8 @@
-"""Clients as `tff.simulation.datasets.ClientData`, their images in a file that TFF's worker reads.
+"""A SQLite store of the clients' images, and a `tff.simulation.datasets.ClientData` that reads it.
 
-A round then sends client ids (8 bytes each) and not pixels: the dataset is built inside the
-TensorFlow Federated computation, from one SQLite file. The file must exist under the same path
-on every machine that runs a worker.
+The datasets are built inside the TensorFlow Federated (TFF) computation, by TFF's worker, from one
+SQLite file. A round therefore sends client ids (8 bytes each) instead of pixels. The file must
+exist under the same path on every machine that runs a worker.
 """
 
 import collections
@@ -18,11 +18,11 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from datasets.errors import DatasetError
-from datasets.image_dataset import NO_LABEL, Split
+from datasets.image_dataset import Split
 
 _FORMAT = 1
 _META = ("format", "clients", "examples", "height", "width", "channels")
-_DECODE_AT_ONCE = 256  # examples of `group_dataset` decoded by one op
+_DECODE_BATCH = 256  # number of examples that one op decodes
 
 
 def write_store(
@@ -30,13 +30,13 @@ def write_store(
 ) -> None:
     """Writes the examples of every client into one SQLite file.
 
-    The file appears complete or not at all: it is written under a temporary name beside `path`,
-    which it then replaces.
+    The file is written under a temporary name beside `path`, which it then replaces, so that
+    `path` is never incomplete.
 
     Args:
-      path: The file; its folder must exist.
+      path: Path of the file, whose folder must exist.
       split: The examples.
-      partition: Indices into `split` per client; client k gets the id `str(k)`.
+      partition: Indices into `split` of each client's examples; client k gets the id `str(k)`.
 
     Raises:
       DatasetError: No clients, a client without examples, an index outside `split` or used twice,
@@ -44,7 +44,7 @@ def write_store(
     """
     path = pathlib.Path(path)
     _check_partition(len(split), partition)
-    # One name, so that what a killed program leaves is overwritten by the next.
+    # The name is always the same, so that the next program removes what a killed one has left.
     partial = path.with_name(f"{path.name}.partial")
     try:
         partial.unlink(missing_ok=True)
@@ -76,29 +76,29 @@ def _check_partition(num_examples: int, partition: Sequence[npt.NDArray[np.int64
 def _fill(
     connection: sqlite3.Connection, split: Split, partition: Sequence[npt.NDArray[np.int64]]
 ) -> None:
-    # A file that fails to be written is thrown away, so SQLite need not be able to roll back.
+    """Writes the tables `meta` and `examples`, and the index of `examples`."""
+    # A file that cannot be written is removed as a whole, so SQLite need not be able to roll back.
     connection.execute("PRAGMA journal_mode = OFF")
     connection.execute("PRAGMA synchronous = OFF")
-    # Several CIFAR images to a page: a fifth less on the disk than at the default of 4 KB.
+    # With several CIFAR images on a page, the file is a fifth smaller than at the default of 4 KB.
     connection.execute("PRAGMA page_size = 16384")
     connection.execute("CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER)")
     height, width, channels = split.images.shape[1:]
     values = (_FORMAT, len(partition), sum(map(len, partition)), height, width, channels)
     connection.executemany("INSERT INTO meta VALUES (?, ?)", zip(_META, values, strict=True))
-    # The image comes last: SQLite then reads the other columns without walking through it.
+    # The image is the last column, so that SQLite can read the others without reading it.
     connection.execute(
         "CREATE TABLE examples (client INTEGER, example_id INTEGER, label INTEGER, image BLOB)"
     )
     connection.executemany("INSERT INTO examples VALUES (?, ?, ?, ?)", _rows(split, partition))
-    # With the label the index answers `client_histograms` alone.
-    connection.execute("CREATE INDEX by_client ON examples (client, example_id, label)")
+    connection.execute("CREATE INDEX by_client ON examples (client, example_id)")
     connection.commit()
 
 
 def _rows(
     split: Split, partition: Sequence[npt.NDArray[np.int64]]
 ) -> Iterator[tuple[int, int, int, bytes]]:
-    """Rows in the order of clients, and of example ids in a client: neighbours on the disk."""
+    """Yields rows in the order of (client, example_id), so that a client's are contiguous."""
     ids, labels = split.example_ids, split.labels
     for client, indices in enumerate(partition):
         for i in indices[np.argsort(ids[indices], kind="stable")]:
@@ -108,7 +108,15 @@ def _rows(
 def element_spec(
     image_shape: Sequence[int], with_labels: bool = False
 ) -> "collections.OrderedDict[str, tf.TensorSpec]":
-    """The type of an element of `StoredClientData` with images of that shape."""
+    """Specifies an element of `StoredClientData`.
+
+    Args:
+      image_shape: Height, width and channels.
+      with_labels: Whether elements have a label.
+
+    Returns:
+      The specs of client, example_id, image and, if it is there, label.
+    """
     spec = collections.OrderedDict(
         client=tf.TensorSpec([], tf.int64),
         example_id=tf.TensorSpec([], tf.int64),
@@ -122,31 +130,31 @@ def element_spec(
 class StoredClientData(tff.simulation.datasets.ClientData):
     """The clients of a file that `write_store` wrote.
 
-    An element is a struct of, in this order,
-      client: int64 [], index of the client, its id as a number;
-      example_id: int64 [], unique in the data set;
-      image: uint8 [height, width, channels];
-      label: int32 [], only with `with_labels`: a self-supervised client never sees one.
+    An element is a struct with these fields, in this order:
+      client: Index of the client, which is its id as a number, int64 [].
+      example_id: Id that is unique in the data set, int64 [].
+      image: Pixels, uint8 [height, width, channels].
+      label: Class label, int32 []. It exists only with `with_labels`, because a self-supervised
+        client never sees one.
 
-    Datasets are in ascending order of (client, example_id), and consist of graph operations
-    with kernels in TFF's worker.
+    Datasets are in ascending order of (client, example_id). They consist of graph operations for
+    which TFF's worker has kernels.
     """
 
     def __init__(self, path: str | os.PathLike[str], with_labels: bool = False) -> None:
         """Opens a store.
 
         Args:
-          path: A file that `write_store` wrote.
+          path: Path of a file that `write_store` wrote.
           with_labels: Whether elements have a label, for supervised baselines.
 
         Raises:
-          DatasetError: The file is missing, is not a store, or is one of another format.
+          DatasetError: The file is missing, is not a store, or has another format.
         """
-        # Absolute: the worker need not run in our working directory.
+        # The path is absolute, because the worker may run in another working directory.
         self._path = os.path.abspath(path)
         meta = self._read_meta()
         self._image_shape = (meta["height"], meta["width"], meta["channels"])
-        self._num_examples = meta["examples"]
         self._client_ids = [str(k) for k in range(meta["clients"])]
         self._with_labels = with_labels
         self._group_dataset_computation: tff.Computation | None = None
@@ -176,34 +184,24 @@ class StoredClientData(tff.simulation.datasets.ClientData):
 
     @property
     def client_ids(self) -> list[str]:
-        """`str(k)` for every client k, in order."""
+        """Ids of the clients, `str(k)` for client k, in order."""
         return self._client_ids
 
     @property
-    def num_examples(self) -> int:
-        """Examples of all clients together."""
-        return self._num_examples
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(height, width, channels)."""
-        return self._image_shape
-
-    @property
     def element_type_structure(self) -> "collections.OrderedDict[str, tf.TensorSpec]":
-        """The type of an element, as `tf.TensorSpec`s."""
+        """The specs of an element, see `element_spec`."""
         return element_spec(self._image_shape, self._with_labels)
 
     @property
     def serializable_dataset_fn(self) -> Callable[[tf.Tensor], tf.data.Dataset]:
-        """Client id (string []) -> its dataset, for use in a graph."""
+        """A function from a client id, string [], to the client's dataset, for use in a graph."""
         return self._client_dataset
 
     def create_tf_dataset_for_client(self, client_id: str) -> tf.data.Dataset:
-        """The dataset of one client, outside of a graph.
+        """Builds the dataset of one client, outside of a graph.
 
         Raises:
-          DatasetError: There is no such client.
+          DatasetError: The client does not exist.
         """
         return self._client_dataset(self._client_ids[self.group_indices([client_id])[0]])
 
@@ -211,21 +209,21 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         """Checks a group of clients on the host, before it goes into a computation.
 
         Args:
-          client_ids: Ids, as strings or as numbers.
+          client_ids: Ids of the clients, as strings or as numbers.
 
         Returns:
-          int64 [k], what `group_dataset` takes.
+          Client indices for `group_dataset`, int64 [k].
 
         Raises:
-          DatasetError: An empty group, an unknown client, or a client named twice (a group's
-            query would give its examples once).
+          DatasetError: An empty group, an unknown client, or a client named twice (the group's
+            query would return its examples only once).
         """
         if len(client_ids) == 0:
             raise DatasetError("a group needs at least one client")
         for client_id in client_ids:
             text = str(client_id)
-            known = text.isascii() and text.isdecimal() and str(int(text)) == text
-            if not known or int(text) >= len(self._client_ids):
+            canonical = text.isascii() and text.isdecimal() and str(int(text)) == text
+            if not canonical or int(text) >= len(self._client_ids):
                 raise DatasetError(
                     f"client {client_id!r} is not in {self._path}, which has the clients "
                     f"0 to {len(self._client_ids) - 1}"
@@ -236,35 +234,22 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         return indices
 
     def group_dataset(self, client_indices: tf.Tensor) -> tf.data.Dataset:
-        """All examples of a group of clients, read in one query.
+        """Builds the dataset of all examples of a group of clients, which is read in one query.
 
         Args:
-          client_indices: int64 [k], in any order; a client given twice is read once. Outside of a
-            graph they are checked as by `group_indices`.
+          client_indices: Indices of the clients, int64 [k], in any order; a client given twice is
+            read once. Outside of a graph, they are checked as in `group_indices`.
 
         Returns:
-          Elements of `element_type_structure` in order of (client, example_id).
+          A dataset of elements, in the order of (client, example_id).
 
         Raises:
-          DatasetError: The group is empty, as far as that can be seen here.
+          DatasetError: The group is empty, in so far as this is known when the dataset is built;
+            outside of a graph, also the errors of `group_indices`.
         """
-        return self.group_batches(client_indices, _DECODE_AT_ONCE).unbatch()
-
-    def group_batches(self, client_indices: tf.Tensor, batch_size: int) -> tf.data.Dataset:
-        """`group_dataset(...).batch(batch_size)`, decoded a batch at a time: faster.
-
-        Args:
-          client_indices: As for `group_dataset`.
-          batch_size: Examples per batch, at least 1; the last batch may be smaller.
-
-        Returns:
-          Elements of `element_type_structure` with a leading dimension.
-        """
-        if batch_size < 1:
-            raise DatasetError(f"batch_size must be at least 1, not {batch_size}")
         client_indices = self._checked_group(client_indices)
         columns = "client, example_id, image" + (", label" if self._with_labels else "")
-        # Numbers only, so nothing that a client id says can become part of the statement.
+        # The indices are numbers, so a client id cannot become part of the SQL statement.
         listed = tf.strings.reduce_join(tf.strings.as_string(client_indices), separator=",")
         query = tf.strings.join(
             [
@@ -275,58 +260,28 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         )
         types = (tf.int64, tf.int64, tf.string) + ((tf.int32,) if self._with_labels else ())
         rows = tf.data.experimental.SqlDataset("sqlite", self._path, query, types)
-        return rows.batch(batch_size).map(self._decode)
+        # Decoding a batch at a time is faster than decoding single examples.
+        return rows.batch(_DECODE_BATCH).map(self._decode).unbatch()
 
     @property
     def group_dataset_computation(self) -> tff.Computation:
-        """A `tff.tensorflow.computation`: int64[?] client indices -> sequence of elements."""
+        """`group_dataset` as a `tff.tensorflow.computation`, (int64[?] -> element*)."""
         if self._group_dataset_computation is None:
             self._group_dataset_computation = tff.tensorflow.computation(
                 self.group_dataset, tff.types.TensorType(np.int64, [None])
             )
         return self._group_dataset_computation
 
-    def group_batches_computation(self, batch_size: int) -> tff.Computation:
-        """As `group_dataset_computation`, for `group_batches`."""
-        return tff.tensorflow.computation(
-            lambda indices: self.group_batches(indices, batch_size),
-            tff.types.TensorType(np.int64, [None]),
-        )
-
     def client_sizes(self) -> npt.NDArray[np.int64]:
         """Number of examples of each client, int64 [clients]."""
         rows = self._query("SELECT COUNT(*) FROM examples GROUP BY client ORDER BY client")
         return np.array(rows, np.int64).reshape(-1)
 
-    def client_histograms(self, num_classes: int | None = None) -> npt.NDArray[np.int64]:
-        """Labels of each client, for reports on the host; never part of a computation.
-
-        Args:
-          num_classes: Number of columns; None means the largest label plus one.
-
-        Returns:
-          int64 [clients, num_classes]; examples without a label are not counted.
-
-        Raises:
-          DatasetError: A label is not below `num_classes`.
-        """
-        rows = np.array(
-            self._query("SELECT client, label, COUNT(*) FROM examples GROUP BY client, label"),
-            np.int64,
-        )
-        rows = rows[rows[:, 1] > NO_LABEL]
-        needed = int(rows[:, 1].max(initial=-1)) + 1
-        if num_classes is not None and needed > num_classes:
-            raise DatasetError(f"num_classes must be at least {needed}, not {num_classes}")
-        histograms = np.zeros((len(self._client_ids), num_classes or needed), np.int64)
-        histograms[rows[:, 0], rows[:, 1]] = rows[:, 2]
-        return histograms
-
     def _client_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
         return self.group_dataset(tf.strings.to_number(client_id, tf.int64)[tf.newaxis])
 
     def _checked_group(self, client_indices: tf.Tensor) -> tf.Tensor:
-        """Client indices as an int64 [k] tensor, checked as far as their values are known."""
+        """Returns client indices as an int64 [k] tensor, checked if their values are known."""
         if not tf.is_symbolic_tensor(client_indices):
             return tf.constant(self.group_indices(np.asarray(client_indices).tolist()))
         if client_indices.shape == [0]:
@@ -336,7 +291,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
     def _decode(
         self, client: tf.Tensor, example_id: tf.Tensor, image: tf.Tensor, *label: tf.Tensor
     ) -> "collections.OrderedDict[str, tf.Tensor]":
-        """A batch of rows -> a batch of elements."""
+        """Converts a batch of rows to a batch of elements."""
         pixels = tf.reshape(tf.io.decode_raw(image, tf.uint8), [-1, *self._image_shape])
         elements = collections.OrderedDict(client=client, example_id=example_id, image=pixels)
         if self._with_labels:
@@ -345,5 +300,5 @@ class StoredClientData(tff.simulation.datasets.ClientData):
 
 
 def _uri_path(path: str) -> str:
-    """A path for a SQLite URI, in which these characters would end it."""
+    """Escapes the characters that would end a path, or start an escape, in a SQLite URI."""
     return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")

@@ -1,4 +1,4 @@
-"""What a partition looks like: class counts per client, distance from IID, a picture."""
+"""Description of a partition: class counts per client, distance from IID, pictures."""
 
 import os
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from datasets.errors import DatasetError
 
 Histograms = npt.NDArray[np.int64]
 
-MAX_BARS = 50
-MAX_LEGEND = 20  # more classes get a colour bar
-MAX_STRIPS = 10  # clients whose images are shown
-_IMAGES_IN_A_STRIP = 10
+_MAX_BARS = 50  # clients that are drawn
+_MAX_LEGEND = 20  # classes in a legend; more get a colour bar
+_MAX_IMAGE_ROWS = 10  # clients whose images are drawn
+_IMAGES_PER_ROW = 10
 
 
 def histograms(
@@ -30,12 +30,12 @@ def histograms(
     """Counts each client's labels.
 
     Args:
-      labels: int [n], below `num_classes`; -1 is not counted.
-      partition: Indices into `labels` per client.
-      num_classes: Number of columns.
+      labels: Class labels, int [n], below `num_classes`; -1 is not counted.
+      partition: Indices into `labels` of each client's examples.
+      num_classes: Number of classes.
 
     Returns:
-      int64 [clients, num_classes].
+      Examples of each class at each client, int64 [clients, num_classes].
 
     Raises:
       DatasetError: A label is not below `num_classes`.
@@ -46,26 +46,28 @@ def histograms(
     if not partition:
         return counts
     clients = np.repeat(np.arange(len(partition)), [len(indices) for indices in partition])
-    held = labels[np.concatenate(partition)]
-    np.add.at(counts, (clients[held >= 0], held[held >= 0]), 1)
+    client_labels = labels[np.concatenate(partition)]
+    labelled = client_labels >= 0
+    np.add.at(counts, (clients[labelled], client_labels[labelled]), 1)
     return counts
 
 
 def earth_movers_distances(counts: Histograms) -> npt.NDArray[np.float64]:
     """Distance of each client's class distribution from that of all clients together.
 
-    d_k = sum_c |p_k(c) - p(c)|, with p the distribution of the union of the clients' examples:
-    the earth mover's distance between label distributions of Zhao et al. 2018 (arXiv 1806.00582,
-    section 3), from 0 (the same) to 2 (no class in common). The Dec-SSL paper (appendix C.2,
-    Figure 17) gives no formula, but its values are those of this one: 5 clients with two of ten
-    classes each are at 1.6 (printed: 1.62), and skewness beta is at (1 - beta) * 1.6 (printed for
-    0.7, 0.5 and 0.3: 0.48, 0.79, 1.12).
+    d_k = sum_c |p_k(c) - p(c)|, where p is the distribution of the union of the clients' examples.
+    This is the earth mover's distance between label distributions of Zhao et al. 2018 (arXiv
+    1806.00582, section 3), from 0 (the same) to 2 (no class in common). The Dec-SSL paper
+    (appendix C.2, Figure 17) gives no formula, but its values agree with this one: 5 clients with
+    two of ten classes each have 1.6 (printed: 1.62), and skewness beta has (1 - beta) * 1.6
+    (printed for 0.7, 0.5 and 0.3: 0.48, 0.79, 1.12).
 
     Args:
-      counts: int64 [clients, classes]; clients without labelled examples are left out.
+      counts: Examples of each class at each client, int64 [clients, classes]. Clients without
+        labelled examples are left out.
 
     Returns:
-      float64 [clients with labels].
+      Distances, float64 [clients with labels].
     """
     counts = counts[counts.sum(axis=1) > 0]
     if len(counts) == 0:
@@ -75,10 +77,10 @@ def earth_movers_distances(counts: Histograms) -> npt.NDArray[np.float64]:
 
 
 def earth_movers_distance(counts: Histograms) -> float:
-    """Mean of `earth_movers_distances` over clients, each of the same weight (Figure 17).
+    """Mean of `earth_movers_distances` over clients, all with the same weight (Figure 17).
 
     Returns:
-      0 (IID) to 2, or NaN where nothing is labelled.
+      The mean distance, 0 (IID) to 2; NaN if no example is labelled.
     """
     distances = earth_movers_distances(counts)
     return float(distances.mean()) if len(distances) else float("nan")
@@ -87,16 +89,17 @@ def earth_movers_distance(counts: Histograms) -> float:
 def summary(
     counts: Histograms, partition: Sequence[npt.NDArray[np.int64]], num_examples: int
 ) -> dict[str, Any]:
-    """The figures of a partition, as JSON can hold them.
+    """Statistics of a partition, as values that JSON can hold.
 
     Args:
-      counts: int64 [clients, classes] of `partition`.
-      partition: Indices per client.
+      counts: `histograms` of `partition`, int64 [clients, classes].
+      partition: Indices of each client's examples.
       num_examples: Size of the split that was partitioned.
 
     Returns:
-      `clients`, `examples` (given to a client), `examples_left_out`, `unlabelled`; `client_sizes`
-      and `classes_per_client`, each with min, median and max; `emd`, None without labels.
+      `clients`, `examples` (those of clients), `examples_left_out` and `unlabelled`, which are
+      numbers; `client_sizes` and `classes_per_client`, each with min, median and max; and `emd`,
+      the earth mover's distance, which is None without labels.
     """
     sizes = np.array([len(indices) for indices in partition], np.int64)
     distance = earth_movers_distance(counts)
@@ -129,12 +132,13 @@ def draw(
     """Draws a bar per client with a colour per class, as in the Dec-SSL paper's Figure 17.
 
     Args:
-      counts: int64 [clients, classes]. Of more than 50 clients, 50 are drawn, evenly chosen, and
-        the title says so.
-      class_names: One name per column; a legend up to 20 classes, a colour bar above.
-      path: The file; its ending chooses the format.
+      counts: Examples of each class at each client, int64 [clients, classes]. If there are more
+        than 50 clients, 50 are drawn, evenly chosen, and the title says so.
+      class_names: Name of each class. Up to 20 are shown in a legend, more beside a colour bar.
+      path: Path of the file, whose extension chooses the format.
       title: First line of the title.
-      partition: Indices per client: what `counts` does not count is then drawn as unlabelled.
+      partition: Indices of each client's examples. If given, the examples that `counts` does not
+        count are drawn as unlabelled.
     """
     colours = class_colours(len(class_names))
     if partition is not None:
@@ -144,17 +148,17 @@ def draw(
             counts = np.column_stack([counts, unlabelled])
             class_names = [*class_names, "no label"]
             colours = np.concatenate([colours, [[0.8, 0.8, 0.8, 1.0]]])
-    shown = _evenly(np.arange(len(counts)), MAX_BARS)
+    shown = _evenly_spaced(np.arange(len(counts)), _MAX_BARS)
     figure = Figure(figsize=(9, 1.6 + 0.16 * max(len(shown), 12)), layout="constrained")
     axes = figure.add_subplot()
     for row, client in enumerate(shown):
-        held = np.flatnonzero(counts[client])
-        widths = counts[client, held]
-        # One collection per client: thousands of single bars take seconds.
+        classes = np.flatnonzero(counts[client])
+        widths = counts[client, classes]
+        # A client's bars are one collection, because thousands of single bars take seconds.
         axes.broken_barh(
             list(zip(np.cumsum(widths) - widths, widths, strict=True)),
             (row - 0.41, 0.82),
-            facecolors=colours[held],
+            facecolors=colours[classes],
             edgecolor="white",
             linewidth=0.4,
         )
@@ -163,7 +167,7 @@ def draw(
     axes.set_title(
         f"{title}\n{len(counts):,} clients{chosen}", loc="left", fontsize=10, linespacing=1.4
     )
-    _style(axes, shown)
+    _style_axes(axes, shown)
     explain_colours(figure, axes, colours, class_names)
     figure.savefig(path, dpi=120)
 
@@ -174,15 +178,15 @@ def draw_images(
     path: str | os.PathLike[str],
     title: str,
 ) -> None:
-    """Draws images of the first 10 clients: a row per client, 10 images evenly chosen from it.
+    """Draws images of the first 10 clients: a row for each, with 10 evenly chosen images.
 
     Args:
-      images: uint8 [n, h, w, c] with 1, 3 or 4 channels, as the clients see them.
-      partition: Indices into `images` per client.
-      path: The file; its ending chooses the format.
-      title: The title.
+      images: Pixels as the clients see them, uint8 [n, h, w, c] with 1, 3 or 4 channels.
+      partition: Indices into `images` of each client's examples.
+      path: Path of the file, whose extension chooses the format.
+      title: Title of the figure.
     """
-    shown = [_evenly(indices, _IMAGES_IN_A_STRIP) for indices in partition[:MAX_STRIPS]]
+    shown = [_evenly_spaced(indices, _IMAGES_PER_ROW) for indices in partition[:_MAX_IMAGE_ROWS]]
     columns = max(map(len, shown))
     figure = Figure(figsize=(0.9 * columns + 1.2, 0.9 * len(shown) + 0.6), layout="constrained")
     figure.suptitle(title, fontsize=10, x=0.01, ha="left")
@@ -194,30 +198,30 @@ def draw_images(
             -0.15, 0.5, f"client {client}", ha="right", va="center", transform=row[0].transAxes
         )
         for axes, i in zip(row, indices, strict=False):
-            # `gray` and its limits hold for one channel only.
+            # Matplotlib ignores the colour map and its limits if there are several channels.
             axes.imshow(np.squeeze(images[i]), cmap="gray", vmin=0, vmax=255)
     figure.savefig(path, dpi=120)
 
 
-def _evenly(indices: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """`count` of the indices, at even distances; all where they are fewer."""
+def _evenly_spaced(indices: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """Selects `count` of the indices at even distances, or all if there are fewer."""
     return indices[np.linspace(0, len(indices) - 1, min(len(indices), count)).astype(int)]
 
 
 def class_colours(count: int) -> npt.NDArray[np.float64]:
-    """One RGBA colour per class, [count, 4]."""
+    """RGBA colours of classes, float64 [count, 4]."""
     if count <= 10:
         return matplotlib.colormaps["tab10"](np.arange(count))
-    if count <= MAX_LEGEND:
+    if count <= _MAX_LEGEND:
         return matplotlib.colormaps["tab20"](np.arange(count))
     colours = matplotlib.colormaps["turbo"](np.linspace(0, 1, count))
-    # Every second class darker, so that neighbours in a bar are told apart.
+    # Every second class is darker, so that neighbours in a bar can be distinguished.
     colours[1::2, :3] *= 0.7
     return colours
 
 
-def _style(axes: matplotlib.axes.Axes, shown: npt.NDArray[np.int64]) -> None:
-    step = -(-len(shown) // 25)  # more labels than this run into each other
+def _style_axes(axes: matplotlib.axes.Axes, shown: npt.NDArray[np.int64]) -> None:
+    step = -(-len(shown) // 25)  # more than 25 labels would overlap
     axes.set_yticks(np.arange(len(shown))[::step], [str(k) for k in shown[::step]])
     axes.set_ylim(len(shown) - 0.4, -0.6)  # client 0 on top
     axes.set_ylabel("client")
@@ -235,16 +239,16 @@ def explain_colours(
     colours: npt.NDArray[np.float64],
     class_names: Sequence[str],
 ) -> None:
-    """Adds a legend, or where there are more than 20 classes, a colour bar.
+    """Adds a legend or, for more than 20 classes, a colour bar.
 
     Args:
       figure: The figure, with constrained layout.
-      axes: Where the colours are used, one or several; a colour bar takes its room from here.
-      colours: RGBA, [classes, 4].
-      class_names: One name per colour.
+      axes: One or several axes that use the colours; they shrink to make room for a colour bar.
+      colours: RGBA colours, float64 [classes, 4].
+      class_names: Name of each class.
     """
     count = len(class_names)
-    if count <= MAX_LEGEND:
+    if count <= _MAX_LEGEND:
         handles = [
             matplotlib.patches.Patch(color=colour, label=name)
             for colour, name in zip(colours, class_names, strict=True)

@@ -1,4 +1,4 @@
-"""Draws from Dirichlet distributions: class counts of clients, exact at any concentration."""
+"""Class counts of clients from Dirichlet distributions, exact at any concentration."""
 
 import heapq
 import math
@@ -8,130 +8,157 @@ import numpy as np
 import numpy.typing as npt
 
 Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
-_MIXTURES_AT_ONCE = 512  # clients whose class mixtures are drawn together
-_SIZE_RANGE = (0.5, 1.5)  # of the even share; where the authors' released code draws again
-_REDRAWS = 1000  # as there; then the last draw is taken
-_MOST_PORTIONS = 3_000_000  # of all redraws, a second's work: many clients get fewer redraws
-_SMALLEST = np.nextafter(0.0, 1.0)  # stands for alpha = 0: one weight is 1, the others are 0
+_CLIENTS_AT_ONCE = 512  # number of clients whose class mixtures are drawn together
+# Sizes of clients, in even shares, outside which the released code of Dec-SSL draws again.
+_SIZE_RANGE = (0.5, 1.5)
+_MAX_DRAWS = 1000  # as in that code; after so many, the last draw is taken
+# Portions in all draws together, which take about a second: with many clients, draws are fewer.
+_MAX_PORTIONS = 3_000_000
+_SMALLEST_ALPHA = np.nextafter(0.0, 1.0)  # stands for 0: one weight is 1, the others are 0
 
 
 def draw_classes(
     rng: np.random.Generator, counts: Counts, alpha: float, sizes: Counts
 ) -> Iterator[Counts]:
-    """Yields each client's classes, int64 [size], as positions in `counts`.
+    """Draws the classes of each client's examples from a mixture q ~ Dir(alpha * p) of its own.
 
-    Draws of a class beyond what is left of it are drawn again from the classes that have some
-    left. That is the same process as drawing one by one and renormalizing when a class runs out.
-    """
-    left = counts.copy()
-    positions = np.arange(len(counts))
-    for client, size in enumerate(sizes):
-        row = client % _MIXTURES_AT_ONCE
-        if row == 0:
-            log_gammas, waiting = mixtures(rng, counts / counts.sum(), alpha, _MIXTURES_AT_ONCE)
-        taken = np.zeros(len(counts), np.int64)
-        missing = int(size)
-        while missing:
-            q = weights(log_gammas[row], waiting[row], alpha, taken < left)
-            taken += np.minimum(rng.multinomial(missing, q), left - taken)
-            missing = int(size - taken.sum())
-        left -= taken
-        yield np.repeat(positions, taken)
-
-
-def deal_classes(
-    rng: np.random.Generator, sizes: Counts, alpha: float, num_clients: int, balance: bool
-) -> Counts:
-    """Deals each class out by portions p_j ~ Dir_K(alpha) of its own.
+    Draws from a class that exceed its remaining examples are repeated over the classes that have
+    examples left. That is the same process as drawing one by one and renormalizing q when a class
+    runs out.
 
     Args:
       rng: Source of all randomness.
-      sizes: int64 [classes], how many examples there are of each.
-      alpha: 0 (a class goes to one client) to infinity (all portions are the same).
-      num_clients: K, at most `sizes.sum()`.
-      balance: A client that has its even share gets nothing of the classes that follow, and the
-        whole is drawn again until all clients have half to one and a half even shares (at most
-        1000 times; less often where clients x classes is above 3000).
+      counts: Number of examples of each class, int64 [classes]; p is `counts / counts.sum()`.
+      alpha: Concentration, above 0 and finite.
+      sizes: Client sizes, int64 [clients], with a sum of at most `counts.sum()`.
+
+    Yields:
+      The classes of one client as positions in `counts`, int64 [size].
+    """
+    remaining = counts.copy()
+    positions = np.arange(len(counts))
+    for client, size in enumerate(sizes):
+        row = client % _CLIENTS_AT_ONCE
+        if row == 0:
+            log_gammas, waits = _draw_mixtures(rng, counts / counts.sum(), alpha, _CLIENTS_AT_ONCE)
+        drawn = np.zeros(len(counts), np.int64)
+        missing = int(size)
+        while missing:
+            q = _normalize(log_gammas[row], waits[row], alpha, drawn < remaining)
+            drawn += np.minimum(rng.multinomial(missing, q), remaining - drawn)
+            missing = int(size - drawn.sum())
+        remaining -= drawn
+        yield np.repeat(positions, drawn)
+
+
+def allocate_classes(
+    rng: np.random.Generator, class_sizes: Counts, alpha: float, num_clients: int, balance: bool
+) -> Counts:
+    """Allocates each class j to the clients by its own portions p_j ~ Dir_K(alpha).
+
+    Args:
+      rng: Source of all randomness.
+      class_sizes: Number of examples of each class, int64 [classes].
+      alpha: Concentration, 0 (a class goes to one client) to infinity (all portions are the same).
+      num_clients: K, at most `class_sizes.sum()`.
+      balance: Whether sizes are balanced. A client that has its even share then gets nothing of
+        the classes that follow, and the whole is drawn again until all clients have half to one
+        and a half even shares (at most 1000 times; less often where clients x classes is above
+        3000).
 
     Returns:
-      int64 [classes, K], rows that sum to `sizes`, no column of zeros.
+      Examples of each class at each client, int64 [classes, K]; rows sum to `class_sizes`, and no
+      column is all zeros.
     """
-    even = sizes.sum() / num_clients
-    draws = max(1, min(_REDRAWS, _MOST_PORTIONS // (len(sizes) * num_clients)))
+    even_share = class_sizes.sum() / num_clients
+    draws = max(1, min(_MAX_DRAWS, _MAX_PORTIONS // (len(class_sizes) * num_clients)))
+    full_size = even_share if balance else math.inf
     for _ in range(draws if balance else 1):
-        shares = _deal_once(rng, sizes, alpha, num_clients, even if balance else math.inf)
-        held = shares.sum(axis=0)
-        if held.min() >= _SIZE_RANGE[0] * even and held.max() <= _SIZE_RANGE[1] * even:
+        counts = _allocate_once(rng, class_sizes, alpha, num_clients, full_size)
+        sizes = counts.sum(axis=0)
+        if (
+            sizes.min() >= _SIZE_RANGE[0] * even_share
+            and sizes.max() <= _SIZE_RANGE[1] * even_share
+        ):
             break
-    return _fill_empty(shares)
+    return _fill_empty_clients(counts)
 
 
-def _deal_once(
-    rng: np.random.Generator, sizes: Counts, alpha: float, num_clients: int, enough: float
+def _allocate_once(
+    rng: np.random.Generator,
+    class_sizes: Counts,
+    alpha: float,
+    num_clients: int,
+    full_size: float,
 ) -> Counts:
-    """One draw of `deal_classes`; clients with `enough` examples get no more."""
-    shares = np.zeros((len(sizes), num_clients), np.int64)
-    held = np.zeros(num_clients, np.int64)
+    """One draw of `allocate_classes`; clients with `full_size` examples get no more."""
+    counts = np.zeros((len(class_sizes), num_clients), np.int64)
+    sizes = np.zeros(num_clients, np.int64)
     if not math.isinf(alpha):
-        alpha = max(alpha, _SMALLEST)
-        drawn = mixtures(rng, np.ones(num_clients), alpha, len(sizes))
-    for label, size in enumerate(sizes):
-        open_ = held < enough
+        alpha = max(alpha, _SMALLEST_ALPHA)
+        log_gammas, waits = _draw_mixtures(rng, np.ones(num_clients), alpha, len(class_sizes))
+    for j, class_size in enumerate(class_sizes):
+        not_full = sizes < full_size
         if math.isinf(alpha):
-            portions = open_ / open_.sum()
+            portions = not_full / not_full.sum()
         else:
-            portions = weights(drawn[0][label], drawn[1][label], alpha, open_)
-        bounds = np.rint(np.cumsum(portions) * size).astype(np.int64)
+            portions = _normalize(log_gammas[j], waits[j], alpha, not_full)
+        bounds = np.rint(np.cumsum(portions) * class_size).astype(np.int64)
         # The sum of the portions may be a rounding error away from 1.
-        bounds[np.flatnonzero(portions)[-1] :] = size
-        shares[label] = np.diff(bounds, prepend=0)
-        held += shares[label]
-    return shares
+        bounds[np.flatnonzero(portions)[-1] :] = class_size
+        counts[j] = np.diff(bounds, prepend=0)
+        sizes += counts[j]
+    return counts
 
 
-def _fill_empty(shares: Counts) -> Counts:
-    """Gives clients that got nothing half of the largest client's largest class."""
-    by_client, held = np.ascontiguousarray(shares.T), shares.sum(axis=0)
-    largest = [(-size, client) for client, size in enumerate(held.tolist()) if size]
+def _fill_empty_clients(counts: Counts) -> Counts:
+    """Gives each client without examples half of the largest client's largest class.
+
+    Args:
+      counts: Examples of each class at each client, int64 [classes, clients].
+
+    Returns:
+      The new counts, int64 [classes, clients].
+    """
+    by_client, sizes = np.ascontiguousarray(counts.T), counts.sum(axis=0)
+    largest = [(-size, client) for client, size in enumerate(sizes.tolist()) if size]
     heapq.heapify(largest)
-    for client in np.flatnonzero(held == 0).tolist():
-        size, donor = heapq.heappop(largest)
-        label = by_client[donor].argmax()
-        given = max(1, int(by_client[donor, label]) // 2)
-        by_client[[donor, client], label] += [-given, given]
-        heapq.heappush(largest, (size + given, donor))
+    for client in np.flatnonzero(sizes == 0).tolist():
+        negative_size, donor = heapq.heappop(largest)
+        j = by_client[donor].argmax()
+        given = max(1, int(by_client[donor, j]) // 2)
+        by_client[[donor, client], j] += [-given, given]
+        heapq.heappush(largest, (negative_size + given, donor))
         heapq.heappush(largest, (-given, client))
     return by_client.T
 
 
-def mixtures(
-    rng: np.random.Generator, prior: npt.NDArray[np.float64], alpha: float, count: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Draws `count` times from Dir(alpha * prior), in a form that keeps any alpha > 0 exact.
+def _draw_mixtures(
+    rng: np.random.Generator, prior: Floats, alpha: float, count: int
+) -> tuple[Floats, Floats]:
+    """Draws `count` times from Dir(alpha * prior), in a form that is exact for any alpha > 0.
 
     A Gamma(a) variable is a Gamma(a + 1) variable times U^(1/a), and the logarithm of the second
     factor is -E / a with E exponential. So the logarithm of an unnormalized draw is
-    `log_gammas - waiting / alpha`, with the E / prior as `waiting`. At very small alpha, where
+    `log_gammas - waits / alpha`, where `waits` is E / prior. At very small alpha, where
     `Generator.dirichlet` gives zeros or NaN, the class with the shortest waiting time wins.
 
     Returns:
-      `log_gammas` and `waiting`, float64 [count, classes].
+      `log_gammas` and `waits`, float64 [count, classes].
     """
     shape = (count, len(prior))
     log_gammas = np.log(rng.standard_gamma(np.broadcast_to(alpha * prior + 1, shape)))
     return log_gammas, rng.standard_exponential(shape) / prior
 
 
-def weights(
-    log_gammas: npt.NDArray[np.float64],
-    waiting: npt.NDArray[np.float64],
-    alpha: float,
-    available: npt.NDArray[np.bool_],
-) -> npt.NDArray[np.float64]:
-    """One of `mixtures`, [classes], normalized over the available classes."""
-    with np.errstate(over="ignore"):  # of 1 / alpha: a weight of 0
-        later = (waiting - waiting[available].min()) / alpha
-    logs = np.where(available, log_gammas - later, -np.inf)
+def _normalize(
+    log_gammas: Floats, waits: Floats, alpha: float, available: npt.NDArray[np.bool_]
+) -> Floats:
+    """Normalizes one draw of `_draw_mixtures`, [classes], over the available classes."""
+    with np.errstate(over="ignore"):  # 1 / alpha may overflow, and the weight is then 0
+        delays = (waits - waits[available].min()) / alpha
+    logs = np.where(available, log_gammas - delays, -np.inf)
     unnormalized = np.exp(logs - logs.max())
     return unnormalized / unnormalized.sum()

@@ -1,8 +1,8 @@
-"""Clusters of features, which a partition then deals out as if they were classes.
+"""Clusters of features, which a partition then allocates to clients as if they were classes.
 
-Dec-SSL (appendix C.2, "Feature distribution shift"): the features of a trained encoder, reduced to
-30 dimensions by PCA, in 5 clusters. The paper's encoder is a ResNet-50 trained on the labels of the
-same images; here the features come from outside, of whatever encoder.
+Dec-SSL (appendix C.2, "Feature distribution shift") reduces the features of a trained encoder to 30
+dimensions by PCA and forms 5 clusters. The paper's encoder is a ResNet-50 trained on the labels of
+the same images; here, the caller passes the features of any encoder.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from datasets.errors import DatasetError
 
 DEFAULT_CLUSTERS = 5
 DIMENSIONS = 30
-_STARTS = 5  # of k-means; the best one counts
+_STARTS = 5  # number of k-means runs, of which the best is taken
 
 
 def cluster(
@@ -21,19 +21,20 @@ def cluster(
     clusters: int = DEFAULT_CLUSTERS,
     dimensions: int = DIMENSIONS,
 ) -> npt.NDArray[np.int32]:
-    """PCA, then k-means.
+    """Clusters features by PCA, then k-means.
 
-    The components keep their variances, as the paper's text has it (the authors' released code
-    also scales them to unit variance, by which the thirtieth counts as much as the first).
+    The components keep their variances, as in the paper's text. The authors' released code also
+    scales them to unit variance, so that the thirtieth counts as much as the first.
 
     Args:
-      features: float [n, d], finite.
+      features: Finite features, float [n, d].
       rng: Source of all randomness.
-      clusters: From 1 to n.
-      dimensions: Of the PCA; fewer where n or d are smaller.
+      clusters: Number of clusters, 1 to n.
+      dimensions: Number of PCA components; fewer if n or d is smaller.
 
     Returns:
-      int32 [n], from 0 for the largest cluster to clusters - 1 for the smallest.
+      Cluster of each example, int32 [n], numbered from 0 for the largest to clusters - 1 for the
+      smallest.
 
     Raises:
       DatasetError: Features of another shape or not finite; too many clusters for n or for the
@@ -56,14 +57,15 @@ def cluster(
 
 
 def _check_different(features: npt.NDArray[np.floating], clusters: int) -> None:
-    """Raises DatasetError where there are fewer different rows than clusters."""
-    seen = set()
+    """Raises DatasetError if there are fewer different rows than clusters."""
+    different = set()
     for row in features:
-        seen.add(row.tobytes())
-        if len(seen) == clusters:
+        different.add(row.tobytes())
+        if len(different) == clusters:
             return
     raise DatasetError(
-        f"clusters must be at most {len(seen)}, the number of different features, not {clusters}"
+        f"clusters must be at most {len(different)}, the number of different features, "
+        f"not {clusters}"
     )
 
 
@@ -74,7 +76,8 @@ def _principal_components(
 
     dimensions = min(dimensions, *features.shape)
     pca = PCA(dimensions, svd_solver="randomized", random_state=int(rng.integers(2**31)))
-    with np.errstate(invalid="ignore"):  # explained shares where all features are the same
+    # If all features are the same, the explained share of variance is 0 / 0.
+    with np.errstate(invalid="ignore"):
         return pca.fit_transform(features)
 
 

@@ -1,4 +1,4 @@
-"""Labelled images in memory: what every loader returns and every partition takes."""
+"""Labelled images in memory, which loaders return and partitions take."""
 
 import dataclasses
 
@@ -9,17 +9,20 @@ from PIL import Image
 from datasets.errors import DatasetError
 
 NO_LABEL = -1
+_TEST_FRACTION = 0.2  # share of the examples that becomes the test split of a set without one
+_TEST_SEED = 0  # fixed, so that the test examples do not depend on --seed
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """One split of a data set; the first axis of every array is the example.
+    """One split of a data set, with n examples along the first axis of every array.
 
     Attributes:
-      images: uint8 [n, height, width, channels].
-      labels: int32 [n], indices into `ImageDataset.class_names`, or -1 where there is no label.
-      example_ids: int64 [n], unique in the whole data set, over all of its splits.
-      case_ids: str [n] as an object array, for data whose clients are given; else None.
+      images: Pixels, uint8 [n, height, width, channels].
+      labels: Indices into `ImageDataset.class_names`, or -1 for no label, int32 [n].
+      example_ids: Ids that are unique over all splits of the data set, int64 [n].
+      case_ids: Cases of the examples, object [n] of str, for data whose clients are given; or
+        None.
     """
 
     images: npt.NDArray[np.uint8]
@@ -54,11 +57,11 @@ class ImageDataset:
     """A data set of images of one size.
 
     Attributes:
-      name: The catalog's name.
-      train: What clients hold, and what probes are trained on.
-      test: For the final evaluation only; empty where the source has none.
-      class_names: One name per label.
-      validation: For choosing hyperparameters, where the source has it.
+      name: Name in the catalog.
+      train: Examples that clients hold and that probes are trained on.
+      test: Examples for the final evaluation only; empty if the source has none.
+      class_names: Name of each label.
+      validation: Examples for choosing hyperparameters; None if the source has none.
     """
 
     name: str
@@ -68,13 +71,16 @@ class ImageDataset:
     validation: Split | None = None
 
 
-def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
-    """Splits off a stratified random part, for sources that come without a test split.
+def hold_out(
+    split: Split, fraction: float = _TEST_FRACTION, seed: int = _TEST_SEED
+) -> tuple[Split, Split]:
+    """Splits off a stratified random part; the defaults are for sources without a test split.
 
     Args:
-      split: The examples; their order is kept within both parts.
-      fraction: Of each class (unlabeled examples count as one class), rounded, which is held out.
-      seed: Fixes the choice.
+      split: The examples; both parts keep their order.
+      fraction: Share of each class that is held out, rounded to whole examples. Unlabelled
+        examples count as one class.
+      seed: Seed of the random choice.
 
     Returns:
       The remaining and the held-out examples.
@@ -88,20 +94,20 @@ def hold_out(split: Split, fraction: float, seed: int) -> tuple[Split, Split]:
 
 
 def check_image_size(image_size: int | None) -> None:
-    """Raises DatasetError unless `image_size` is None or a usable side length in pixels."""
+    """Raises DatasetError unless `image_size` is None or a side of at least 1 pixel."""
     if image_size is not None and image_size < 1:
         raise DatasetError(f"image_size must be at least 1 pixel, not {image_size}")
 
 
 def resize(image: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
-    """Resizes one image to a square: bilinear, antialiased where it shrinks.
+    """Resizes one image to a square: bilinear, and antialiased if it shrinks.
 
     Args:
-      image: uint8 [height, width, channels] with 1, 3 or 4 channels.
+      image: Pixels, uint8 [height, width, channels] with 1, 3 or 4 channels.
       size: Side of the result in pixels; the aspect ratio is not kept.
 
     Returns:
-      uint8 [size, size, channels].
+      The resized image, uint8 [size, size, channels].
     """
     if image.shape[:2] == (size, size):
         return image
@@ -111,7 +117,7 @@ def resize(image: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
 
 
 def resize_split(split: Split, size: int | None) -> Split:
-    """Returns `split` with its images resized to `size` pixels; None leaves them."""
+    """Returns `split` with its images resized to `size` x `size` pixels, or as it is for None."""
     if size is None or split.images.shape[1:3] == (size, size):
         return split
     images = np.empty((len(split), size, size, split.images.shape[-1]), np.uint8)

@@ -1,10 +1,11 @@
-"""Which client holds which example: labels and a generator -> indices per client.
+"""Partitions of the examples among the clients.
 
-Every function returns a list of int64 arrays, one per client, none of them empty, with no index
-in two of them. All give away every example; only `num_clients` together with `samples_per_client`
-leaves some out, because it asks for fewer, and `keep_fraction`, which takes examples away.
+Every function returns the indices of each client's examples, a list of int64 arrays. No array is
+empty, and no index is in two of them. Every example is allocated, with two exceptions:
+`num_clients` together with `samples_per_client` may ask for fewer, and `keep_fraction` removes
+examples.
 
-Labels may be any integers >= 0: clusters of features are partitioned as classes are.
+Labels may be any integers >= 0, so clusters of features are partitioned as classes are.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ from datasets.allocation import Indices, Labels, Partition
 from datasets.errors import DatasetError
 from datasets.image_dataset import Split
 
-DEFAULT_SAMPLES_PER_CLIENT = 4  # CIFAR-100 with 12,500 clients, DCCO Table 1
+DEFAULT_SAMPLES_PER_CLIENT = 4  # as for CIFAR-100 with 12,500 clients in DCCO, Table 1
 
 
 def iid(
@@ -30,22 +31,24 @@ def iid(
     samples_per_client: int | None = None,
     random_sizes: bool = False,
 ) -> Partition:
-    """Deals the examples out at random.
+    """Allocates the examples to clients at random.
 
     Args:
-      labels: [n]; only the length is used, so -1 is allowed.
+      labels: Class labels, int [n]. Only their number is used, so -1 is allowed.
       rng: Source of all randomness.
-      num_clients: Alone: that many clients, whose sizes differ by at most one.
-      samples_per_client: Alone: clients of that size; the remainder makes one smaller client.
-        With `num_clients`: that many such clients, and the rest of the examples is left out.
-      random_sizes: `num_clients` clients whose sizes are random, see `dealing.random_sizes`.
+      num_clients: Number of clients. Without `samples_per_client`, their sizes differ by at most
+        one; with it, the rest of the examples is left out.
+      samples_per_client: Size of a client. Without `num_clients`, the remainder makes one smaller
+        client.
+      random_sizes: Whether sizes are random, see `allocation.random_sizes`; needs `num_clients`
+        alone.
 
     Raises:
-      DatasetError: Neither is given, one is below 1, or there are not enough examples.
+      DatasetError: Neither number is given, one is below 1, or there are not enough examples.
     """
-    chance = rng if random_sizes else None
-    sizes = allocation.client_sizes(len(labels), num_clients, samples_per_client, chance)
-    return allocation.cut(rng.permutation(len(labels)), sizes)
+    size_rng = rng if random_sizes else None
+    sizes = allocation.client_sizes(len(labels), num_clients, samples_per_client, size_rng)
+    return allocation.split_into_clients(rng.permutation(len(labels)), sizes)
 
 
 def dirichlet(
@@ -58,27 +61,28 @@ def dirichlet(
 ) -> Partition:
     """Draws each client's classes from its own Dirichlet mixture (Hsu et al. 2019, section 3).
 
-    Each client draws q ~ Dir(alpha * p), p the class distribution of `labels`, and then its
-    examples one by one: a class from q, an example of that class. No example is drawn twice; when
-    a class runs out, q is renormalized over the others.
+    Each client draws q ~ Dir(alpha * p), where p is the class distribution of `labels`. It then
+    draws its examples one by one: a class from q, and an example of that class. No example is
+    drawn twice; when a class runs out, q is renormalized over the others.
 
-    alpha = infinity is `iid`. alpha = 0 gives each client examples of ONE class, exactly: full
-    clients come first, in random order (so a client's class has the probability of the share of
-    full clients that it can still fill), then one smaller client per class for what is left of
-    it when `samples_per_client` does not divide its size. For alpha > 0 there is at most one
-    smaller client, the last.
+    alpha = infinity is `iid`. At alpha = 0, each client has examples of exactly one class. Full
+    clients come first, in random order, so the probability of a class is its share of the full
+    clients that remain. Then comes, for each class whose size `samples_per_client` does not
+    divide, one smaller client with the remainder. For alpha > 0, only the last client may be
+    smaller.
 
-    Papers that draw Dir(alpha) with the same alpha for each of C classes mean alpha * C here.
-    Dec-SSL's is `dirichlet_per_class`.
+    The alpha of papers that draw Dir(alpha), with the same alpha for each of C classes, is
+    alpha * C here. Dec-SSL's partition is `dirichlet_per_class`.
 
     Args:
-      labels: int [n], all >= 0.
+      labels: Class labels, int [n], all >= 0.
       rng: Source of all randomness.
       alpha: Concentration, 0 <= alpha <= infinity.
-      samples_per_client: Size of a client. None takes all examples for `num_clients` clients
-        of sizes that differ by at most one (at alpha = 0: that share their class evenly).
-      num_clients: None gives away every example; a number leaves the rest out.
-      random_sizes: `num_clients` clients whose sizes are random; not with alpha = 0.
+      samples_per_client: Size of a client. None allocates all examples to `num_clients` clients,
+        whose sizes differ by at most one (at alpha = 0, the clients of a class share it evenly).
+      num_clients: Number of clients, which with `samples_per_client` leaves the other examples
+        out. None allocates every example.
+      random_sizes: Whether the sizes of `num_clients` clients are random; not at alpha = 0.
 
     Raises:
       DatasetError: alpha < 0 or NaN, sizes below 1, more clients than can be filled, no labels.
@@ -86,20 +90,20 @@ def dirichlet(
     _check_alpha(alpha)
     if math.isinf(alpha):
         return iid(labels, rng, num_clients, samples_per_client, random_sizes)
-    classes, members = allocation.by_label(labels, rng, "dirichlet")
+    _, members = allocation.group_by_class(labels, rng, "dirichlet")
     if alpha == 0:
         if random_sizes:
             raise DatasetError("random_sizes needs alpha above 0")
         return _one_class_each(members, rng, num_clients, samples_per_client)
-    chance = rng if random_sizes else None
-    sizes = allocation.client_sizes(len(labels), num_clients, samples_per_client, chance)
+    size_rng = rng if random_sizes else None
+    sizes = allocation.client_sizes(len(labels), num_clients, samples_per_client, size_rng)
     counts = np.array([len(indices) for indices in members])
-    drawn = np.concatenate(list(dirichlet_draws.draw_classes(rng, counts, alpha, sizes)))
-    chosen = np.empty(len(drawn), np.int64)
-    for i in range(len(classes)):
-        places = np.flatnonzero(drawn == i)
-        chosen[places] = members[i][: len(places)]
-    return allocation.cut(chosen, sizes)
+    classes = np.concatenate(list(dirichlet_draws.draw_classes(rng, counts, alpha, sizes)))
+    order = np.empty(len(classes), np.int64)
+    for i, indices in enumerate(members):
+        places = np.flatnonzero(classes == i)
+        order[places] = indices[: len(places)]
+    return allocation.split_into_clients(order, sizes)
 
 
 def dirichlet_per_class(
@@ -109,63 +113,64 @@ def dirichlet_per_class(
     alpha: float,
     balance_sizes: bool = True,
 ) -> Partition:
-    """Deals each class out by its own portions from Dir_K(alpha) (Yurochkin et al. 2019).
+    """Allocates each class by its own portions from Dir_K(alpha) (Yurochkin et al. 2019).
 
-    Dec-SSL's partition (appendix C.2): for each class j, p_j ~ Dir_K(alpha) over the K clients,
-    and client k gets the portion p_jk of the class. Clients differ in size. The paper does not
-    say how much; the authors' released code keeps clients near their even share of n/K examples,
-    as Yurochkin et al.'s does, and so does `balance_sizes`: a client that has its even share gets
-    nothing of the classes that follow, the portions of the others are renormalized, and all is
-    drawn again until every client has half to one and a half even shares (at most 1000 times).
+    This is Dec-SSL's partition (appendix C.2): for each class j, p_j ~ Dir_K(alpha) over the K
+    clients, and client k gets the portion p_jk of the class. Clients differ in size. The paper
+    does not say by how much; the authors' released code keeps clients near their even share of
+    n/K examples, as Yurochkin et al.'s does, and so does `balance_sizes`: a client that has its
+    even share gets nothing of the classes that follow, the portions of the others are
+    renormalized, and the whole is drawn again until every client has half to one and a half even
+    shares (at most 1000 times).
 
-    With it, 5 clients of CIFAR-10 have the distances of the paper's Figure 17 to within about
-    one standard deviation between seeds (`tests/datasets/test_describe.py`).
+    With balanced sizes, 5 clients of CIFAR-10 have the distances of the paper's Figure 17 to
+    within about one standard deviation between seeds (`tests/datasets/test_describe.py`).
 
     A client that gets nothing at all (many clients, small alpha) takes half of the largest
-    client's largest class, so that none is empty.
+    client's largest class, so that no client is empty.
 
     Args:
-      labels: int [n], all >= 0.
+      labels: Class labels, int [n], all >= 0.
       rng: Source of all randomness.
-      num_clients: K, at most n.
-      alpha: 0 (each class on one client) to infinity (every client the same).
-      balance_sizes: False takes the portions as they are drawn.
+      num_clients: Number of clients K, at most n.
+      alpha: Concentration, 0 (each class on one client) to infinity (every client the same).
+      balance_sizes: Whether sizes are balanced; otherwise, portions stay as they are drawn.
 
     Raises:
       DatasetError: alpha < 0 or NaN, num_clients below 1 or above n, no labels.
     """
     _check_alpha(alpha)
     allocation.client_sizes(len(labels), num_clients, None)
-    _, members = allocation.by_label(labels, rng, "dirichlet_per_class")
-    sizes = np.array([len(indices) for indices in members], np.int64)
-    shares = dirichlet_draws.deal_classes(rng, sizes, alpha, num_clients, balance_sizes)
-    owners = np.concatenate([np.repeat(np.arange(num_clients), row) for row in shares])
-    order = np.concatenate(members)[np.argsort(owners, kind="stable")]
-    return allocation.cut(order, shares.sum(axis=0))
+    _, members = allocation.group_by_class(labels, rng, "dirichlet_per_class")
+    class_sizes = np.array([len(indices) for indices in members], np.int64)
+    counts = dirichlet_draws.allocate_classes(rng, class_sizes, alpha, num_clients, balance_sizes)
+    clients = np.concatenate([np.repeat(np.arange(num_clients), row) for row in counts])
+    order = np.concatenate(members)[np.argsort(clients, kind="stable")]
+    return allocation.split_into_clients(order, counts.sum(axis=0))
 
 
 def by_class(
     labels: Labels, rng: np.random.Generator, num_clients: int, classes_per_client: int
 ) -> Partition:
-    """Gives each client a fixed number of classes (FedU, section 5.1).
+    """Allocates a fixed number of classes to each client (FedU, section 5.1).
 
-    Each client takes the classes that the fewest clients hold so far, ties broken at random; a
-    class's examples are shared evenly among its clients. With `num_clients *
-    classes_per_client` equal to the number of classes, as in FedU, classes are exclusive.
+    Each client takes the classes that the fewest clients hold so far, with ties broken at random;
+    the clients of a class share its examples evenly. With `num_clients * classes_per_client`
+    equal to the number of classes, as in FedU, no class is on two clients.
 
     Args:
-      labels: int [n], all >= 0.
+      labels: Class labels, int [n], all >= 0.
       rng: Source of all randomness.
       num_clients: Number of clients.
-      classes_per_client: Classes that each client holds.
+      classes_per_client: Number of classes of each client.
 
     Raises:
       DatasetError: More classes per client than there are, classes that no client would hold,
         a class with fewer examples than clients that hold it, no labels.
     """
-    allocation.at_least_one("num_clients", num_clients)
-    allocation.at_least_one("classes_per_client", classes_per_client)
-    classes, members = allocation.by_label(labels, rng, "by_class")
+    allocation.check_at_least_one("num_clients", num_clients)
+    allocation.check_at_least_one("classes_per_client", classes_per_client)
+    classes, members = allocation.group_by_class(labels, rng, "by_class")
     if classes_per_client > len(classes):
         raise DatasetError(
             f"classes_per_client must be at most {len(classes)}, the number of classes, "
@@ -176,43 +181,44 @@ def by_class(
             f"num_clients * classes_per_client must be at least {len(classes)}, the number of "
             f"classes, not {num_clients} * {classes_per_client}: some classes would be left out"
         )
-    holders: list[list[int]] = [[] for _ in classes]
-    held = np.zeros(len(classes), np.int64)
+    holders: list[list[int]] = [[] for _ in classes]  # the clients of each class
+    num_holders = np.zeros(len(classes), np.int64)
     for client in range(num_clients):
-        order = np.lexsort((rng.random(len(classes)), held))
+        order = np.lexsort((rng.random(len(classes)), num_holders))
         for i in order[:classes_per_client]:
             holders[i].append(client)
-        held[order[:classes_per_client]] += 1
-    clients: list[list[Indices]] = [[] for _ in range(num_clients)]
-    for label, indices, owners in zip(classes, members, holders, strict=True):
-        if len(indices) < len(owners):
+        num_holders[order[:classes_per_client]] += 1
+    parts: list[list[Indices]] = [[] for _ in range(num_clients)]
+    for label, indices, class_holders in zip(classes, members, holders, strict=True):
+        count = len(class_holders)
+        if len(indices) < count:
             raise DatasetError(
-                f"num_clients: class {label} has {len(indices)} examples for {len(owners)} clients;"
+                f"num_clients: class {label} has {len(indices)} examples for {count} clients;"
                 " lower num_clients or classes_per_client"
             )
-        shares = np.array_split(indices, len(owners))
-        for owner, share in zip(rng.permutation(owners), shares, strict=True):
-            clients[owner].append(share)
-    return [np.concatenate(parts) for parts in clients]
+        shares = np.array_split(indices, count)
+        for client, share in zip(rng.permutation(class_holders), shares, strict=True):
+            parts[client].append(share)
+    return [np.concatenate(client_parts) for client_parts in parts]
 
 
 def skew(labels: Labels, rng: np.random.Generator, num_clients: int, beta: float) -> Partition:
-    """Splits a fraction beta evenly and the rest by class (Dec-SSL, appendix C.2).
+    """Allocates a fraction beta evenly and the rest by class (Dec-SSL, appendix C.2).
 
-    A fraction beta of each class is dealt evenly to all clients. The rest goes by class: with N
-    classes and K <= N clients, each client exclusively holds floor(N/K) or ceil(N/K) of them;
-    with K > N, each client has one class, and a class's clients, as many as its size deserves,
-    share it evenly. Every example goes to exactly one client (the authors' released code drops
-    some).
+    A fraction beta of each class is split evenly among all clients. The rest is allocated by
+    class: with N classes and K <= N clients, each client exclusively holds floor(N/K) or
+    ceil(N/K) of them; with K > N, each client has one class, the number of a class's clients is
+    in proportion to its size, and they share it evenly. Every example goes to exactly one client
+    (the authors' released code drops some).
 
     beta = 1 is IID with even class counts: the paper's Figure 17 has a distance of 0.002 there,
-    where a plain random deal of CIFAR-10 to 5 clients has 0.02.
+    whereas CIFAR-10, allocated to 5 clients at random, has 0.02.
 
     Args:
-      labels: int [n], all >= 0.
+      labels: Class labels, int [n], all >= 0.
       rng: Source of all randomness.
-      num_clients: K, at most n.
-      beta: 0 (exclusive classes) to 1 (IID).
+      num_clients: Number of clients K, at most n.
+      beta: Fraction that is split evenly, 0 (exclusive classes) to 1 (IID).
 
     Raises:
       DatasetError: beta outside [0, 1], num_clients below 1 or above n, no labels.
@@ -220,52 +226,55 @@ def skew(labels: Labels, rng: np.random.Generator, num_clients: int, beta: float
     if not 0 <= beta <= 1:
         raise DatasetError(f"beta must be from 0 (exclusive classes) to 1 (IID), not {beta}")
     allocation.client_sizes(len(labels), num_clients, None)
-    _, members = allocation.by_label(labels, rng, "skew")
+    _, members = allocation.group_by_class(labels, rng, "skew")
     shared = [indices[: round(beta * len(indices))] for indices in members]
     exclusive = [indices[len(even) :] for indices, even in zip(members, shared, strict=True)]
-    clients = [[part] for part in allocation.share_out(exclusive, num_clients, rng)]
+    parts = [[part] for part in allocation.allocate_whole_classes(exclusive, num_clients, rng)]
     remainders = []
     for indices in shared:
-        even = len(indices) // num_clients
-        for k in range(num_clients if even else 0):
-            clients[k].append(indices[k * even : (k + 1) * even])
-        remainders.append(indices[even * num_clients :])
-    # What does not divide goes to the smallest clients, one each per turn.
+        even_share = len(indices) // num_clients
+        for k in range(num_clients if even_share else 0):
+            parts[k].append(indices[k * even_share : (k + 1) * even_share])
+        remainders.append(indices[even_share * num_clients :])
+    # The remainders are split evenly; where that does not divide, smaller clients get one more.
     rest = rng.permutation(np.concatenate(remainders))
-    sizes = [sum(map(len, parts)) for parts in clients]
+    sizes = [sum(map(len, client_parts)) for client_parts in parts]
     order = np.lexsort((rng.random(num_clients), np.array(sizes)))
-    for place, share in enumerate(np.array_split(rest, num_clients)):
-        clients[order[place]].append(share)
-    return allocation.not_empty([np.concatenate(parts) for parts in clients])
+    for k, share in zip(order, np.array_split(rest, num_clients), strict=True):
+        parts[k].append(share)
+    clients = [np.concatenate(client_parts) for client_parts in parts]
+    allocation.check_no_client_empty(clients)
+    return clients
 
 
 def per_case(case_ids: npt.NDArray[np.object_]) -> Partition:
-    """One client per case (DCCO, section 4.1, DERM).
+    """Allocates each case to a client of its own (DCCO, section 4.1, DERM).
 
     Args:
-      case_ids: str [n].
+      case_ids: Case of each example, str [n].
 
     Returns:
-      Indices per case, cases sorted by their id, examples in the order of the data.
+      Indices of each case's examples, in ascending order; cases are sorted by their id.
     """
-    _, case_of = np.unique(case_ids.astype(str), return_inverse=True)
-    order = np.argsort(case_of, kind="stable").astype(np.int64)
-    return np.split(order, np.cumsum(np.bincount(case_of))[:-1])
+    _, clients = np.unique(case_ids.astype(str), return_inverse=True)
+    order = np.argsort(clients, kind="stable").astype(np.int64)
+    return np.split(order, np.cumsum(np.bincount(clients))[:-1])
 
 
 def keep_fraction(clients: Partition, fraction: float, seed: int) -> Partition:
     """Keeps a random share of each client's examples (Dec-SSL, appendix B.7).
 
-    With the same seed, what a smaller fraction keeps is part of what a larger one keeps.
+    With the same seed, the examples that a smaller fraction keeps are among those that a larger
+    one keeps.
 
     Args:
       clients: A partition.
-      fraction: Above 0 and at most 1; a client keeps that share of its size, rounded, and at
-        least one example.
-      seed: Not negative.
+      fraction: Share of its size that each client keeps, rounded, and at least one example; above
+        0 and at most 1.
+      seed: Seed of the random choice, not negative.
 
     Returns:
-      Indices per client, in the order of `clients`.
+      Indices of each client's remaining examples; clients and examples keep their order.
 
     Raises:
       DatasetError: fraction outside (0, 1].
@@ -274,7 +283,7 @@ def keep_fraction(clients: Partition, fraction: float, seed: int) -> Partition:
         raise DatasetError(f"data_fraction must be above 0 and at most 1, not {fraction}")
     if fraction == 1:
         return clients
-    rng = np.random.default_rng([seed, zlib.crc32(b"data_fraction")])
+    rng = _generator(seed, "data_fraction")
     kept = []
     for indices in clients:
         order = rng.permutation(len(indices))
@@ -284,7 +293,13 @@ def keep_fraction(clients: Partition, fraction: float, seed: int) -> Partition:
 
 @dataclasses.dataclass(frozen=True)
 class PartitionSpec:
-    """An entry of `PARTITIONS`: the function, what it does, and the flags that it reads."""
+    """An entry of `PARTITIONS`.
+
+    Attributes:
+      function: A function of labels, a generator and the settings named in `flags`.
+      description: One line on the partition, for listings.
+      flags: Names of the flags that the partition reads.
+    """
 
     function: Callable[..., Partition]
     description: str
@@ -322,14 +337,19 @@ PARTITIONS = {
         ("cluster_encoder", "clusters", "cluster_partition"),
     ),
 }
-# How the clusters of `feature_clusters` can be dealt out.
+# Partitions that `feature_clusters` can use to allocate its clusters.
 CLUSTER_PARTITIONS = ("dirichlet_per_class", "dirichlet", "skew")
 
 
 def flags_of(name: str, cluster_partition: str) -> tuple[str, ...]:
-    """The flags that a partition reads; `feature_clusters` has those of `cluster_partition` too."""
-    own = PARTITIONS[name].flags
-    return own + (PARTITIONS[cluster_partition].flags if name == "feature_clusters" else ())
+    """Names of the flags that a partition reads.
+
+    Args:
+      name: A key of `PARTITIONS`.
+      cluster_partition: The partition whose flags `feature_clusters` reads beside its own.
+    """
+    flags = PARTITIONS[name].flags
+    return flags + (PARTITIONS[cluster_partition].flags if name == "feature_clusters" else ())
 
 
 def make(
@@ -347,40 +367,37 @@ def make(
     cluster_ids: npt.NDArray[np.integer] | None = None,
     cluster_partition: str = "dirichlet_per_class",
 ) -> Partition:
-    """Partitions `split` by the name of a partition; a pure function of its arguments.
+    """Partitions `split` with the partition of a given name; a pure function of its arguments.
 
-    Settings that the partition does not use are ignored. `iid` and `dirichlet` take clients of
-    `DEFAULT_SAMPLES_PER_CLIENT` where neither size nor number is given.
+    Settings that the partition does not use are ignored. `iid` and `dirichlet` make clients of
+    `DEFAULT_SAMPLES_PER_CLIENT` examples if neither the size nor the number is given.
 
     Args:
       name: A key of `PARTITIONS`.
       split: The examples.
-      seed: Not negative; with the name it seeds the generator.
-      alpha: Of `dirichlet` and `dirichlet_per_class`.
-      beta: Of `skew`.
-      num_clients: Of all but `per_case`.
-      samples_per_client: Of `iid` and `dirichlet`.
-      classes_per_client: Of `by_class`.
-      balance_sizes: Of `dirichlet_per_class`.
-      random_sizes: Of `iid` and `dirichlet`.
-      cluster_ids: Of `feature_clusters`: int [n], as `feature_clusters.cluster` gives them.
-      cluster_partition: Of `feature_clusters`: one of `CLUSTER_PARTITIONS`, which gets the clusters
-        as labels.
+      seed: Seed of the generator, together with the name; not negative.
+      alpha: Concentration for `dirichlet` and `dirichlet_per_class`.
+      beta: Fraction that `skew` splits evenly.
+      num_clients: Number of clients; `per_case` ignores it.
+      samples_per_client: Size of a client for `iid` and `dirichlet`.
+      classes_per_client: Number of classes of each client for `by_class`.
+      balance_sizes: Whether `dirichlet_per_class` balances sizes.
+      random_sizes: Whether `iid` and `dirichlet` draw random sizes.
+      cluster_ids: Clusters for `feature_clusters`, int [n], from `feature_clusters.cluster`.
+      cluster_partition: The one of `CLUSTER_PARTITIONS` to which `feature_clusters` gives the
+        clusters as labels.
 
     Returns:
-      Indices into `split` per client.
+      Indices into `split` of each client's examples.
 
     Raises:
       DatasetError: Unknown name, missing or impossible settings, no labels or cases.
     """
     if name not in PARTITIONS:
         raise DatasetError(f"unknown partition {name!r}: give one of {', '.join(PARTITIONS)}")
-    if seed < 0:
-        raise DatasetError(f"seed must not be negative, not {seed}")
+    rng = _generator(seed, name)
     if name == "per_case":
-        if split.case_ids is None:
-            raise DatasetError("partition per_case needs cases: use --dataset=case_folder")
-        return per_case(split.case_ids)
+        return per_case(_checked_cases(split.case_ids))
     settings: dict[str, float | int | None] = {
         "alpha": alpha,
         "beta": beta,
@@ -390,7 +407,6 @@ def make(
         "balance_sizes": balance_sizes,
         "random_sizes": random_sizes,
     }
-    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     labels: Labels = split.labels
     if name == "feature_clusters":
         name, labels = cluster_partition, _checked_clusters(cluster_ids, len(split))
@@ -398,8 +414,23 @@ def make(
     return PARTITIONS[name].function(labels, rng, **arguments)
 
 
+def _generator(seed: int, stream: str) -> np.random.Generator:
+    """A generator for one of several random streams of the same seed.
+
+    Raises:
+      DatasetError: A negative seed.
+    """
+    if seed < 0:
+        raise DatasetError(f"seed must not be negative, not {seed}")
+    return np.random.default_rng([seed, zlib.crc32(stream.encode())])
+
+
 def _arguments(name: str, settings: dict[str, float | int | None]) -> dict[str, float | int | None]:
-    """The settings that a partition takes; raises where it needs one that is None."""
+    """Selects the settings that a partition takes.
+
+    Raises:
+      DatasetError: A setting is None that the partition needs.
+    """
     arguments = {flag: settings[flag] for flag in PARTITIONS[name].flags}
     if "samples_per_client" in arguments:
         if settings["num_clients"] is None and settings["samples_per_client"] is None:
@@ -411,12 +442,18 @@ def _arguments(name: str, settings: dict[str, float | int | None]) -> dict[str, 
     return arguments
 
 
-def _checked_clusters(cluster_ids: Labels | None, examples: int) -> Labels:
+def _checked_cases(case_ids: npt.NDArray[np.object_] | None) -> npt.NDArray[np.object_]:
+    if case_ids is None:
+        raise DatasetError("partition per_case needs cases: use --dataset=case_folder")
+    return case_ids
+
+
+def _checked_clusters(cluster_ids: Labels | None, num_examples: int) -> Labels:
     if cluster_ids is None:
         raise DatasetError("partition feature_clusters needs --cluster_encoder")
-    if cluster_ids.shape != (examples,):
+    if cluster_ids.shape != (num_examples,):
         raise DatasetError(
-            f"cluster_ids must have shape [{examples}], not {list(cluster_ids.shape)}"
+            f"cluster_ids must have shape [{num_examples}], not {list(cluster_ids.shape)}"
         )
     return cluster_ids
 
@@ -432,7 +469,14 @@ def _one_class_each(
     num_clients: int | None,
     samples_per_client: int | None,
 ) -> Partition:
-    """The limit alpha = 0 of `dirichlet`: each client holds one class."""
+    """`dirichlet` in the limit alpha = 0, where each client holds one class.
+
+    Args:
+      members: Indices of each class's examples, in random order.
+      rng: Source of all randomness.
+      num_clients: Number of clients, see `dirichlet`.
+      samples_per_client: Size of a client, see `dirichlet`.
+    """
     allocation.client_sizes(sum(map(len, members)), num_clients, samples_per_client)
     if samples_per_client is None:
         assert num_clients is not None
@@ -441,7 +485,7 @@ def _one_class_each(
                 f"num_clients must be at least {len(members)}, the number of classes, at alpha=0 "
                 f"without samples_per_client, not {num_clients}"
             )
-        return allocation.share_out(members, num_clients, rng)
+        return allocation.allocate_whole_classes(members, num_clients, rng)
     full: Partition = []
     smaller: Partition = []
     for indices in members:
@@ -450,4 +494,4 @@ def _one_class_each(
         full.extend(chunks)
     clients = [full[i] for i in rng.permutation(len(full))]
     clients += [smaller[i] for i in rng.permutation(len(smaller))]
-    return clients[: allocation.checked_count(num_clients, len(clients), samples_per_client)]
+    return clients[: allocation.checked_num_clients(num_clients, len(clients), samples_per_client)]

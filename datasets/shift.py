@@ -1,9 +1,9 @@
-"""Shifts of the input: the same kind of images, seen differently by each client.
+"""Shifts of the input distribution: each client sees its images rotated or in another style.
 
-Dec-SSL (appendix B.4, Figures 10 and 11) rotates client k of K by 2 pi k / K, or gives each client
-a style of its own. The paper's styles are made by a style-transfer network (Geirhos et al. 2019),
-which is not here: five fixed transforms of colour, contrast and texture stand in for it. They too
-change local texture and keep global shape, but less than painting would.
+Dec-SSL (appendix B.4, Figures 10 and 11) rotates the images of client k of K by 2 pi k / K, or
+gives each client a style of its own. The paper makes the styles with a style-transfer network
+(Geirhos et al. 2019); here, five fixed transforms of colour, contrast and texture replace it. They
+too change local texture and keep global shape, but less than style transfer would.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,23 +20,23 @@ Images = npt.NDArray[np.uint8]
 Pixels = npt.NDArray[np.float32]
 
 DEFAULT_SHIFTS = 5
-_AT_ONCE = 2048  # images in floating point at a time
+_BATCH = 2048  # number of images that are in floating point at a time
 _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601
 
 
 def rotation(images: Images, client: int, num_clients: int) -> Images:
-    """Rotates by 2 pi client / num_clients, counter-clockwise about the centre.
+    """Rotates images by 2 pi client / num_clients, counter-clockwise about the centre.
 
     Quarter turns of square images and all half turns are exact. Other angles are interpolated
-    bilinearly, and what comes from outside the image is black.
+    bilinearly, and pixels from outside the image are black.
 
     Args:
-      images: uint8 [n, h, w, c].
-      client: k, from 0 to num_clients - 1.
-      num_clients: K.
+      images: Pixels, uint8 [n, h, w, c].
+      client: Index k of the client, from 0 to num_clients - 1.
+      num_clients: Number of clients K.
 
     Returns:
-      uint8 [n, h, w, c].
+      The rotated images, uint8 [n, h, w, c].
     """
     quarters = 4 * Fraction(client, num_clients) % 4
     square = images.shape[1] == images.shape[2]
@@ -47,10 +47,10 @@ def rotation(images: Images, client: int, num_clients: int) -> Images:
 
 
 def _rotate(image: Images, degrees: float) -> Images:
-    """One image, uint8 [h, w, c]."""
+    """Rotates one image, uint8 [h, w, c], counter-clockwise."""
     if image.shape[-1] == 3:
         return np.asarray(Image.fromarray(image).rotate(degrees, Image.Resampling.BILINEAR))
-    # Channel by channel: Pillow would weight colours by an alpha channel.
+    # Channels are rotated one by one, because Pillow would weight colours by an alpha channel.
     planes = (Image.fromarray(plane) for plane in np.moveaxis(image, -1, 0))
     return np.stack(
         [np.asarray(plane.rotate(degrees, Image.Resampling.BILINEAR)) for plane in planes], axis=-1
@@ -61,12 +61,13 @@ def style(images: Images, client: int, num_clients: int) -> Images:
     """Gives the images the style of a client: ink, poster, sharp, warm, grain, in this order.
 
     Args:
-      images: uint8 [n, h, w, c] with 1 or 3 colours; a fourth channel (alpha) stays as it is.
-      client: k, from 0 to num_clients - 1.
-      num_clients: K, at most the number of styles.
+      images: Pixels, uint8 [n, h, w, c] with 1 or 3 colours; a fourth channel (alpha) is not
+        changed.
+      client: Index k of the client, from 0 to num_clients - 1.
+      num_clients: Number of clients K, at most the number of styles.
 
     Returns:
-      uint8 [n, h, w, c].
+      The images in the style, uint8 [n, h, w, c].
 
     Raises:
       DatasetError: More clients than styles.
@@ -78,10 +79,10 @@ def style(images: Images, client: int, num_clients: int) -> Images:
     transform = list(STYLES.values())[client]
     styled = images.copy()
     colours = images.shape[-1] if images.shape[-1] < 4 else 3
-    for start in range(0, len(images), _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        x = images[part, ..., :colours].astype(np.float32) / np.float32(255)
-        styled[part, ..., :colours] = np.rint(255 * np.clip(transform(x), 0, 1))
+    for start in range(0, len(images), _BATCH):
+        batch = slice(start, start + _BATCH)
+        x = images[batch, ..., :colours].astype(np.float32) / np.float32(255)
+        styled[batch, ..., :colours] = np.rint(255 * np.clip(transform(x), 0, 1))
     return styled
 
 
@@ -94,31 +95,31 @@ def _ink(x: Pixels) -> Pixels:
 
 
 def _poster(x: Pixels) -> Pixels:
-    """Flat areas of four levels in each colour, at a stronger contrast."""
+    """Flat areas with four levels of each colour, and more contrast."""
     return np.rint(3 * np.clip(0.5 + 1.3 * (_blur(x, 0.7) - 0.5), 0, 1)) / 3
 
 
 def _sharp(x: Pixels) -> Pixels:
-    """Edges raised as by a bad camera, in pale colours."""
+    """Exaggerated edges, as from a bad camera, in pale colours."""
     grey = x.mean(axis=-1, keepdims=True)
     return 0.5 * (x + grey) + 2.5 * (x - _blur(x, 1.0))
 
 
 def _warm(x: Pixels) -> Pixels:
-    """Evening light: red up, blue down. Images of one colour become brighter."""
+    """Evening light, with more red and less blue; images of one colour become brighter."""
     curves = np.array([0.55, 1.0, 2.2] if x.shape[-1] == 3 else [0.5], np.float32)
     return x**curves
 
 
 def _grain(x: Pixels) -> Pixels:
-    """Out of focus, dim, and with the same grain on each image, as a sensor has it."""
+    """An image out of focus and dim, with a sensor's grain, which is the same on each image."""
     grain = np.random.default_rng(0).normal(0, 0.05, (*x.shape[1:3], 1)).astype(np.float32)
     return 0.7 * _blur(x, 1.0) + 0.03 + grain
 
 
 def _blur(x: Pixels, sigma: float) -> Pixels:
-    """Gaussian blur of each image and channel; sigma in 32nds of the height, mirrored borders."""
-    pixels = max(0.5, sigma * x.shape[1] / 32)  # less than half a pixel would do nothing
+    """Blurs each image and channel; sigma is in 32nds of the height, borders are mirrored."""
+    pixels = max(0.5, sigma * x.shape[1] / 32)  # less than half a pixel would have no effect
     return ndimage.gaussian_filter(x, (0, pixels, pixels, 0), mode="mirror")
 
 
@@ -129,7 +130,7 @@ STYLES: dict[str, Callable[[Pixels], Pixels]] = {
     "warm": _warm,
     "grain": _grain,
 }
-# Name -> (images, client, number of clients) -> images.
+# Functions of (images, client, number of clients) that return the shifted images, by name.
 SHIFTS: dict[str, Callable[[Images, int, int], Images]] = {"rotation": rotation, "style": style}
 
 
@@ -139,16 +140,16 @@ def shift_clients(
     partition: Sequence[npt.NDArray[np.int64]],
     shifts: int = DEFAULT_SHIFTS,
 ) -> Images:
-    """Shifts the images of all clients: client k of K has shift k mod S of S = min(K, shifts).
+    """Shifts the images of all clients: client k of K has shift k mod S, with S = min(K, shifts).
 
     Args:
       name: A key of `SHIFTS`.
-      images: uint8 [n, h, w, c].
-      partition: Indices into `images` per client.
-      shifts: The largest number of different shifts, at least 1.
+      images: Pixels, uint8 [n, h, w, c].
+      partition: Indices into `images` of each client's examples.
+      shifts: Largest number of different shifts, at least 1.
 
     Returns:
-      uint8 [n, h, w, c], a copy; images of no client are as they were.
+      A copy of the images, uint8 [n, h, w, c]; images that belong to no client are not shifted.
 
     Raises:
       DatasetError: Unknown name; shifts below 1 or above the number of styles.
@@ -160,6 +161,6 @@ def shift_clients(
     different = min(len(partition), shifts)
     shifted = images.copy()
     for k in range(different):
-        held = np.concatenate(partition[k::different])
-        shifted[held] = SHIFTS[name](images[held], k, different)
+        indices = np.concatenate(partition[k::different])
+        shifted[indices] = SHIFTS[name](images[indices], k, different)
     return shifted

@@ -1,7 +1,7 @@
-"""Prepared TensorFlow Datasets image-classification sets as arrays.
+"""Loader for image-classification sets that TensorFlow Datasets (TFDS) has prepared.
 
-The prepared folder is read as it stands (`tfds.builder_from_directory`): no builder code runs,
-nothing reaches the network, and no folder is created.
+Only the prepared folder is read (`tfds.builder_from_directory`): no builder code runs, nothing is
+downloaded, and no folder is created.
 """
 
 import contextlib
@@ -18,9 +18,7 @@ import numpy as np
 from datasets.errors import DatasetError
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split, hold_out, resize
 
-TEST_FRACTION = 0.2
-SPLIT_SEED = 0
-_READ_BATCH = 1000
+_READ_BATCH = 1000  # images
 _NAME = re.compile(r"(?P<name>\w+)(/(?P<config>[\w.+-]+))?(:(?P<version>\d+\.\d+\.\d+))?")
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
@@ -33,14 +31,19 @@ def load(
 ) -> ImageDataset:
     """Loads `name` from its prepared folder.
 
-    The test split is TFDS's `test`, else its `validation`, else a fixed stratified fifth of
-    `train`. Example ids count through train, test and validation in the order of the files.
+    The test split is TFDS's `test`, else its `validation`, else a stratified fifth of `train`,
+    which is always the same. Example ids number the examples of train, test and validation, in
+    this order and in the order of the files.
 
     Args:
-      name: `name`, `name/config`, each with `:version` if it is not the newest that is prepared.
-      data_dir: The folder that holds `name/version/`; None means TFDS's default folder.
-      image_size: Side in pixels to resize to; needed where sizes differ.
-      catalog_names: Names of other loaders, for the message on an unknown name.
+      name: `name` or `name/config`, with `:version` unless it is the newest prepared version.
+      data_dir: Folder that holds `name/version/`; None means TFDS's default folder.
+      image_size: Side in pixels of the square to which images are resized; required if their
+        sizes differ.
+      catalog_names: Names of the catalog, for the error on an unknown name.
+
+    Returns:
+      The data set.
 
     Raises:
       DatasetError: Unknown name; not prepared in `data_dir`; no `image` and `label` features;
@@ -67,7 +70,7 @@ def load(
 
 @contextlib.contextmanager
 def _quiet_absl() -> Iterator[None]:
-    """Keeps TFDS from logging below the level of errors."""
+    """Suppresses TFDS's log messages below the level of errors."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -80,7 +83,7 @@ def _quiet_absl() -> Iterator[None]:
 def _prepared_folder(
     name: str, data_dir: str | os.PathLike[str] | None, catalog_names: tuple[str, ...]
 ) -> pathlib.Path:
-    """Finds `root/name[/config]/version`, or says in one line why there is none."""
+    """Finds the folder `root/name[/config]/version`; raises DatasetError if there is none."""
     match = _NAME.fullmatch(name)
     if match is None:
         raise DatasetError(
@@ -117,19 +120,31 @@ def _subfolders(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _prepared_versions(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Folders `folder/1.2.3` with a `dataset_info.json`, oldest version first."""
-    found = [
+    """Lists the folders `folder/1.2.3` with a `dataset_info.json`, oldest version first."""
+    versions = [
         path
         for path in _subfolders(folder)
         if _VERSION.fullmatch(path.name) and (path / "dataset_info.json").is_file()
     ]
-    return sorted(found, key=lambda path: [int(part) for part in path.name.split(".")])
+    return sorted(versions, key=lambda path: [int(part) for part in path.name.split(".")])
 
 
 def _not_prepared(
-    name: str, base_name: str, root: pathlib.Path, given: bool, catalog_names: tuple[str, ...]
+    name: str,
+    base_name: str,
+    root: pathlib.Path,
+    root_is_given: bool,
+    catalog_names: tuple[str, ...],
 ) -> DatasetError:
-    """The error for a set that is not on disk: unknown at all, or only not prepared."""
+    """Returns the error for a set that is not on disk: an unknown name, or a set not prepared.
+
+    Args:
+      name: Name of the set, as the user gave it.
+      base_name: Name without configuration and version.
+      root: Folder that was searched.
+      root_is_given: Whether the user gave `root`; otherwise, it is the default folder.
+      catalog_names: Names of the catalog.
+    """
     if base_name not in catalog_names:
         import tensorflow_datasets as tfds
 
@@ -142,11 +157,14 @@ def _not_prepared(
                 f"of the {len(known)} TFDS names that `tfds.list_builders()` prints"
             )
     prepare = f"python -m tensorflow_datasets.scripts.cli.main build {name}"
-    if given:
-        state = "is not prepared in" if root.is_dir() else "cannot be found:"
-        missing = "" if root.is_dir() else " does not exist"
+    if root_is_given:
+        problem = (
+            f"is not prepared in {root}"
+            if root.is_dir()
+            else f"cannot be found: {root} does not exist"
+        )
         return DatasetError(
-            f"data_dir: dataset {name} {state} {root}{missing}; give the folder that holds "
+            f"data_dir: dataset {name} {problem}; give the folder that holds "
             f"{base_name}/<version>/dataset_info.json, or prepare it with `{prepare} "
             f"--data_dir={root}`"
         )
@@ -156,7 +174,7 @@ def _not_prepared(
 
 
 def _check_features(name: str, features: Any, image_size: int | None) -> None:
-    """Refuses sets that are not images with one class label each."""
+    """Raises DatasetError unless the set consists of images with one class label each."""
     import tensorflow_datasets as tfds
 
     keys = sorted(features) if hasattr(features, "keys") else []
@@ -176,7 +194,7 @@ def _read(name: str, builder: Any, image_size: int | None) -> ImageDataset:
     train = _read_split(name, builder, "train", image_size, first_id=0)
     test_name = next((key for key in ("test", "validation") if key in splits), None)
     if test_name is None:
-        train, test = hold_out(train, TEST_FRACTION, SPLIT_SEED)
+        train, test = hold_out(train)
     else:
         test = _read_split(name, builder, test_name, image_size, first_id=len(train))
     validation = None
@@ -192,16 +210,16 @@ def _read_split(
     """Reads one split in the order of its files."""
     import tensorflow_datasets as tfds
 
-    wanted = tfds.decode.PartialDecoding({"image": True, "label": True})
-    # One file after the other: the order must not depend on how many are read side by side.
+    decoders = tfds.decode.PartialDecoding({"image": True, "label": True})
+    # Files are read one after the other, so that the order is always the same.
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     height, width, channels = builder.info.features["image"].shape
     try:
         dataset = builder.as_dataset(
-            split=split, shuffle_files=False, decoders=wanted, read_config=config
+            split=split, shuffle_files=False, decoders=decoders, read_config=config
         )
         one_size = None not in (height, width)
-        if one_size:  # a batch is read ten times as fast as its images one by one
+        if one_size:  # reading a batch is ten times as fast as reading its images one by one
             dataset = dataset.batch(_READ_BATCH)
         shape = (image_size, image_size) if image_size is not None else (height, width)
         images, labels = [np.empty((0, *shape, channels), np.uint8)], [np.empty(0, np.int64)]
@@ -211,7 +229,7 @@ def _read_split(
                 batch = np.stack([resize(image, image_size) for image in batch])
             images.append(batch)
             labels.append(np.atleast_1d(element["label"]))
-    except Exception as error:  # TF's and TFDS's own exceptions share no base class
+    except Exception as error:  # the exceptions of TF and TFDS have no common base class
         raise DatasetError(
             f"data_dir: split {split} of dataset {name} in {builder.data_dir} cannot be read: "
             f"{_first_line(error)}"

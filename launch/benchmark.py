@@ -1,10 +1,12 @@
 """Times federated rounds against the same work in plain TensorFlow, in one run.
 
-One-step rounds (DCCO, and FedAvg with the contrastive loss) are compared with the centralized step
-on as many samples; rounds of several local steps with the same steps in one plain loop.
+Rounds of one local step (DCCO, and FedAvg with the contrastive loss) are compared with a
+centralized step on as many samples; rounds of several local steps with the same steps in a plain
+loop.
 
-Each measured program is a process of its own, so that its memory is its own; they take turns, so
-that a noisy machine is noisy for all of them. Data reading and views are part of every step.
+Each program runs in a process of its own, so that its memory is measured alone. The programs take
+turns, so that the load of the machine affects all of them alike. Every step includes the reading of
+data and the views.
 """
 
 import statistics
@@ -14,52 +16,68 @@ from typing import Any, NamedTuple
 from absl import flags
 
 import launch.options.flags
-from launch.benchmarks import flower_process
+from launch.benchmarks import flower_process, processes, programs
 from launch.options import app
 
 launch.options.flags.define_common_flags()
-flags.DEFINE_list("splits", ["512x1", "128x4", "32x16"], "CLIENTSxSAMPLES of the rounds measured.")
+flags.DEFINE_list(
+    "splits",
+    ["512x1", "128x4", "32x16"],
+    "CLIENTSxSAMPLES of the rounds of dcco and fedavg that are measured.",
+)
 flags.DEFINE_list(
     "parts",
     ["dcco"],
     "What to measure: dcco and fedavg, rounds of one step at each of --splits; local_steps, rounds "
-    "of several local steps; memory, rounds of clients with memory, a ResNet-18 each; hetero, "
+    "of several local steps; memory, rounds of clients that keep a ResNet-18 each; hetero, "
     "Hetero-SSFL's aggregation of 20 clients' representations of 5000 images; ray, rounds on two "
-    "nodes against none, and against one where clients are slow (needs the extra `ray`).",
+    "nodes against no Ray, and against one node where clients are slow (needs the extra `ray`).",
 )
 flags.DEFINE_enum(
     "peer",
     None,
     ["flower"],
-    "Measure rounds of FedAvg with SimCLR in another framework too, in turn with the same in ours; "
-    "of --parts, then only those that are named.",
+    "Also measure rounds of FedAvg with SimCLR in another framework, in turn with the same rounds "
+    "here. Then only those --parts are measured that the command names.",
 )
 flags.DEFINE_string(
     "peer_python",
     flower_process.PYTHON,
-    "Python interpreter of --peer, whose environment has "
+    "Python interpreter of --peer, from an environment with the packages of "
     "launch/benchmarks/flower_side/flower_requirements.txt.",
 )
 flags.DEFINE_integer(
-    "repetitions", 5, "Timed steps of each program, after one to warm up.", lower_bound=1
+    "repetitions", 5, "Timed steps of each program, after one that warms up.", lower_bound=1
 )
 flags.DEFINE_integer("projection", 512, "Width of the projector's three layers.", lower_bound=8)
 flags.DEFINE_integer(
     "steady_rounds",
     0,
-    "Also run so many rounds of DCCO at the first split, and report memory and time over them.",
+    "Number of rounds of DCCO at the first split over which memory and time are reported; 0 for "
+    "none.",
     lower_bound=0,
 )
 flags.adopt_module_key_flags(launch.options.flags)
 
 
 _PARTS = ("dcco", "fedavg", "local_steps", "memory", "hetero", "ray")
-# Clients, images of the RAD, and width of a representation (BYOL's).
+# Hetero-SSFL's aggregation: clients, images of the RAD, width of a representation (BYOL's).
 _AGGREGATION = (20, 5000, 256)
 
 
 class _LocalWork(NamedTuple):
-    """A round of local training to measure; batch size 0 is all of a client's samples."""
+    """A round of several local steps.
+
+    Attributes:
+      name: Name in the printed table.
+      part: The part of --parts that it belongs to.
+      algorithm: Name of the algorithm.
+      objective: Name of the objective.
+      clients: Number of clients.
+      samples: Number of samples of each client.
+      steps: Number of local steps of each client.
+      batch_size: Number of samples of a local step; 0 for all of a client's.
+    """
 
     name: str
     part: str
@@ -82,8 +100,8 @@ _LOCAL_WORK = (
 
 
 def main() -> None:
-    from launch.benchmarks import flower, processes, ray_nodes
-    from launch.outputs import run_folder
+    from launch.benchmarks import flower, ray_nodes
+    from launch.outputs import output_folder, run_folder
     from tff_ssl.errors import ConfigurationError
     from tff_ssl.runtime import ray_cluster
 
@@ -99,7 +117,8 @@ def main() -> None:
         ray_cluster.check("local:2")
     if args.peer:
         flower_process.check(args.peer_python)
-    folder = processes.output_folder(args.output_dir)
+    folder = output_folder.choose(args.output_dir, "benchmark")
+    run_folder.make(folder)
     print(
         f"small ResNet, 32x32x3, projector 3 x {args.projection}, views byol_no_blur; "
         f"{args.repetitions} repetitions, programs in turn",
@@ -132,6 +151,7 @@ def main() -> None:
 
 
 def _parse_split(text: str) -> tuple[int, int]:
+    """CLIENTSxSAMPLES as (clients, samples)."""
     from tff_ssl.errors import ConfigurationError
 
     clients, _, samples = text.partition("x")
@@ -141,33 +161,22 @@ def _parse_split(text: str) -> tuple[int, int]:
 
 
 def _measure_rounds(algorithm, objective, splits, scratch, args):
-    """(the centralized step, rounds at each split), measured in turn."""
-    from launch.benchmarks import processes
-
+    """The entry of the centralized step, and those of the rounds at each split."""
     step, rounds = None, []
     # A client's own loss needs two samples.
     splits = [s for s in splits if algorithm == "dcco" or s[1] > 1]
     for size in sorted({clients * samples for clients, samples in splits}):
-        same = [split for split in splits if split[0] * split[1] == size]
-        programs = {
-            "centralized": processes.Child(
-                processes.centralized_step, size, _network(args), args.seed, objective
-            )
-        }
-        for clients, samples in same:
-            programs[f"{clients}x{samples}"] = processes.Child(
-                processes.federated_round, algorithm, objective, {}, clients, samples,
-                _network(args), args.seed, scratch,
-            )  # fmt: skip
+        same_size = [split for split in splits if split[0] * split[1] == size]
+        children = _start_rounds(algorithm, objective, size, same_size, scratch, args)
         try:
-            seconds = processes.in_turn(programs, args.repetitions)
-            peaks = {name: child.peak_rss_mb() for name, child in programs.items()}
+            seconds = processes.time_in_turn(children, args.repetitions)
+            peaks = {name: child.peak_rss_mb() for name, child in children.items()}
             step = step or {
                 "samples": size,
                 "seconds": statistics.median(seconds["centralized"]),
                 "peak_rss_mb": peaks["centralized"],
             }
-            for clients, samples in same:
+            for clients, samples in same_size:
                 name = f"{clients}x{samples}"
                 rounds.append(
                     {
@@ -175,46 +184,62 @@ def _measure_rounds(algorithm, objective, splits, scratch, args):
                         "clients": clients,
                         "samples_per_client": samples,
                         "seconds": statistics.median(seconds[name]),
-                        "ratio": _ratio(seconds[name], seconds["centralized"]),
+                        "ratio": processes.median_ratio(seconds[name], seconds["centralized"]),
                         "peak_rss_mb": peaks[name],
-                        "first_round_seconds": programs[name].first_seconds,
-                        **programs[name].facts,
+                        "first_round_seconds": children[name].first_seconds,
+                        **children[name].facts,
                     }
                 )
                 if args.steady_rounds and algorithm == "dcco" and len(rounds) == 1:
-                    rounds[0]["steady"] = processes.steady(programs[name], args.steady_rounds)
+                    rounds[0]["steady"] = processes.compare_many_rounds(
+                        children[name], args.steady_rounds
+                    )
         finally:
-            for child in programs.values():
+            for child in children.values():
                 child.close()
     return step, rounds
 
 
-def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> dict[str, Any]:
-    """A round of several local steps against the same steps in a plain loop."""
-    from launch.benchmarks import processes
+def _start_rounds(algorithm, objective, size, splits, scratch, args):
+    """Starts the centralized step on `size` samples and the rounds at each split, by name."""
+    settings = _model_settings(args)
+    children = {
+        "centralized": processes.Child(
+            programs.centralized_step, size, settings, args.seed, objective
+        )
+    }
+    for clients, samples in splits:
+        children[f"{clients}x{samples}"] = processes.Child(
+            programs.federated_round, algorithm, objective, {}, clients, samples, settings,
+            args.seed, scratch,
+        )  # fmt: skip
+    return children
 
-    values = {
+
+def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> dict[str, Any]:
+    """The entry of a round of several local steps, against the same steps in a plain loop."""
+    hyperparameters = {
         "local_steps": work.steps,
         "batch_size": work.batch_size,
         "client_learning_rate": 0.01,
     }
-    network = _network(args)
+    settings = _model_settings(args)
     if work.part == "memory":
-        network = processes.Network("resnet18", (512, 256), (512, 256))
-    programs = {
+        settings = programs.ModelSettings("resnet18", (512, 256), (512, 256))
+    children = {
         "plain": processes.Child(
-            processes.plain_local_steps, work.objective, work.clients, work.samples, work.steps,
-            work.batch_size, network, args.seed,
+            programs.plain_local_steps, work.objective, work.clients, work.samples, work.steps,
+            work.batch_size, settings, args.seed,
         ),
         "round": processes.Child(
-            processes.federated_round, work.algorithm, work.objective, values, work.clients,
-            work.samples, network, args.seed, scratch,
+            programs.federated_round, work.algorithm, work.objective, hyperparameters, work.clients,
+            work.samples, settings, args.seed, scratch,
         ),
     }  # fmt: skip
     try:
-        seconds = processes.in_turn(programs, args.repetitions)
+        seconds = processes.time_in_turn(children, args.repetitions)
     finally:
-        for child in programs.values():
+        for child in children.values():
             child.close()
     return {
         "name": work.name,
@@ -224,20 +249,18 @@ def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> di
         "local_steps": work.steps,
         "plain_seconds": statistics.median(seconds["plain"]),
         "seconds": statistics.median(seconds["round"]),
-        "ratio": _ratio(seconds["round"], seconds["plain"]),
-        **programs["round"].facts,
+        "ratio": processes.median_ratio(seconds["round"], seconds["plain"]),
+        **children["round"].facts,
     }
 
 
 def _measure_aggregation(scratch: str, args: flags.FlagValues) -> dict[str, Any]:
-    """Hetero-SSFL's aggregation: time, and memory beside what the processes hold anyway."""
-    from launch.benchmarks import processes
-
+    """The entry of Hetero-SSFL's aggregation; `added_rss_mb` is its memory above the start's."""
     clients, rad_size, width = _AGGREGATION
-    child = processes.Child(processes.hetero_aggregation, clients, rad_size, width, scratch)
+    child = processes.Child(programs.hetero_aggregation, clients, rad_size, width, scratch)
     try:
         before = child.rss_mb()
-        seconds = processes.in_turn({"aggregation": child}, args.repetitions)["aggregation"]
+        seconds = processes.time_in_turn({"aggregation": child}, args.repetitions)["aggregation"]
         peak = child.peak_rss_mb()
     finally:
         child.close()
@@ -252,15 +275,8 @@ def _measure_aggregation(scratch: str, args: flags.FlagValues) -> dict[str, Any]
     }
 
 
-def _network(args: flags.FlagValues):
-    from launch.benchmarks import processes
-
-    return processes.Network("small", (args.projection,) * 3)
-
-
-def _ratio(seconds: list[float], baseline: list[float]) -> float:
-    """Median ratio of each repetition's own pair: the machine's mood is then the same."""
-    return statistics.median(a / b for a, b in zip(seconds, baseline, strict=True))
+def _model_settings(args: flags.FlagValues) -> programs.ModelSettings:
+    return programs.ModelSettings("small", (args.projection,) * 3)
 
 
 def _print(results: dict[str, Any]) -> None:

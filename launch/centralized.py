@@ -7,7 +7,9 @@ that the two can be compared step by step.
 from absl import flags
 
 import launch.options.flags
-from launch.options import app
+from launch.options import app, presets
+from launch.options import clients as clients_options
+from launch.options import model as model_options
 
 launch.options.flags.define_common_flags()
 launch.options.flags.define_data_flags()
@@ -72,8 +74,8 @@ def _train(args: flags.FlagValues) -> None:
     dataset = data.load_dataset(args)
     train = _training_images(dataset, args)
     if args.batches == "cohorts":
-        clients = data.partition_dataset(dataset, args)
-        train = data.client_images(train, clients, args)
+        clients = clients_options.partition_dataset(dataset, args)
+        train = clients_options.client_images(train, clients, args)
         cohorts = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)
 
         def batches(step):
@@ -83,12 +85,12 @@ def _train(args: flags.FlagValues) -> None:
         if args.shift != "none":
             raise ConfigurationError("--shift needs --batches=cohorts: no clients, no shifts")
         batches = centralized.shuffled_batches(len(train), args.batch_size, args.seed)
-    model = data.build_model(dataset, args, args.objective)
+    model = model_options.build_model(dataset, args, args.objective)
     try:
         run = centralized.Centralized(
             args.objective,
             model,
-            data.two_views(dataset, args, args.objective),
+            model_options.two_views(dataset, args, args.objective),
             train.images,
             train.example_ids,
             batches,
@@ -104,7 +106,7 @@ def _train(args: flags.FlagValues) -> None:
     probing.check_labels(dataset, args)
     folder = data.default_output_dir("centralized", args)
     run_folder.open_run(folder, run_folder.settings("centralized", args), args.resume)
-    policy = data.view_policy(dataset, args, args.objective)
+    policy = model_options.view_policy(dataset, args, args.objective)
     print(
         f"centralized {args.objective} on {dataset.name}: {len(train)} images, "
         f"{args.rounds} steps of {len(batches(0))} ({args.batches})\n"
@@ -161,4 +163,4 @@ def _training_images(dataset, args: flags.FlagValues):
 
 
 if __name__ == "__main__":
-    app.run(main, digits_preset=lambda _: "digits_centralized")
+    app.run(main, digits_preset=lambda _: presets.FOLDER / "digits" / "centralized.flags")

@@ -1,10 +1,11 @@
-"""How far DCCO with several local steps drifts from as many centralized steps.
+"""Measures how far DCCO with several local steps drifts from as many centralized steps.
 
-With one local step a round equals a centralized step. With more, the clients go on with statistics
-of the broadcast model, and with --batch_sizes a step sees a part of a client's examples. For each
-setting this prints the distance between the round's mean model delta and that of the centralized
-steps on all examples of the cohort, relative to the length of the latter, and the cosine between
-them; from untrained weights, or from those after --rounds centralized steps of the same objective.
+With one local step a round equals a centralized step. With more, the clients' later steps use the
+statistics of the broadcast model, and with --batch_sizes a step uses only a part of a client's
+examples. For each setting this prints the distance between the round's mean model delta and that of
+the centralized steps on all examples of the cohort, relative to the length of the latter, and the
+cosine between them. Both start from untrained weights, or from those after --rounds centralized
+steps of the same objective.
 """
 
 import dataclasses
@@ -19,12 +20,16 @@ launch.options.flags.define_common_flags()
 launch.options.flags.define_data_flags()
 launch.options.flags.define_model_flags()
 flags.DEFINE_list("local_steps", ["1", "2", "4", "8"], "Numbers of local steps.")
-flags.DEFINE_list("batch_sizes", ["0"], "Examples of a local step; 0 for all of a client.")
+flags.DEFINE_list(
+    "batch_sizes", ["0"], "Numbers of examples of a local step; 0 for all of a client's."
+)
 flags.DEFINE_list("learning_rates", ["0.001", "0.01"], "Learning rates of the clients.")
-flags.DEFINE_integer("clients_per_round", 32, "Clients in the cohort.", lower_bound=1)
-flags.DEFINE_integer("rounds", 0, "Steps of training before the measurement.", lower_bound=0)
-flags.DEFINE_string("objective", "cco", "cco or vicreg.")
-flags.DEFINE_multi_string("hparam", [], "name=value, a hyperparameter of dcco; repeatable.")
+flags.DEFINE_integer("clients_per_round", 32, "Number of clients in the cohort.", lower_bound=1)
+flags.DEFINE_integer(
+    "rounds", 0, "Number of centralized steps before the measurement.", lower_bound=0
+)
+flags.DEFINE_string("objective", "cco", "Name of the objective: cco or vicreg.")
+flags.DEFINE_multi_string("hparam", [], "NAME=VALUE, a hyperparameter of dcco; repeatable.")
 flags.adopt_module_key_flags(launch.options.flags)
 
 
@@ -63,6 +68,7 @@ def main() -> None:
 
 
 def _numbers(name: str, args: flags.FlagValues, kind: type) -> list[Any]:
+    """The numbers of a list flag, each as a `kind`."""
     from tff_ssl.errors import ConfigurationError
 
     try:
@@ -77,24 +83,24 @@ def _numbers(name: str, args: flags.FlagValues, kind: type) -> list[Any]:
 
 
 def _measure(settings, args: flags.FlagValues):
-    """Yields (setting, its drift)."""
-    import numpy as np
+    """Yields (setting, `Drift`) for each setting."""
     import tensorflow_federated as tff
 
     from datasets import client_store
+    from launch.options import clients as clients_options
     from launch.options import data, hyperparameters
-    from tff_ssl.algorithms.dcco import two_stage
+    from launch.options import model as model_options
+    from tff_ssl.algorithms.dcco import parts, two_stage
     from tff_ssl.analysis.drift import measure
     from tff_ssl.errors import ConfigurationError
-    from tff_ssl.objectives import registry
-    from tff_ssl.simulation import centralized, cohort
+    from tff_ssl.simulation import cohort
     from tff_ssl.templates.task import Task
 
     dataset = data.load_dataset(args)
-    clients = data.partition_dataset(dataset, args)
-    train = data.client_images(dataset.train, clients, args)
-    model = data.build_model(dataset, args, args.objective)
-    two_views = data.two_views(dataset, args, args.objective)
+    clients = clients_options.partition_dataset(dataset, args)
+    train = clients_options.client_images(dataset.train, clients, args)
+    model = model_options.build_model(dataset, args, args.objective)
+    two_views = model_options.two_views(dataset, args, args.objective)
     element = client_store.element_spec(train.images.shape[1:])
     task = Task(
         model, two_views, tff.types.tensorflow_to_type(element), 1, args.objective, args.seed
@@ -112,11 +118,22 @@ def _measure(settings, args: flags.FlagValues):
         for setting in settings
     ]
     try:
-        two_stage.check_task(task)
+        parts.check_task(task)
     except ValueError as error:
         raise ConfigurationError(f"--objective, --norm or --projector: {error}") from error
     chosen = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)(0)
-    examples = [
+    cohort_size = sum(len(clients[k]) for k in chosen)
+    weights = _pretrained_weights(task, train, cohort_size, values[0], args)
+    examples = _cohort_examples(train, clients, chosen)
+    for setting, value in zip(settings, values, strict=True):
+        yield setting, measure(task, weights, examples, value)
+
+
+def _cohort_examples(train, clients, chosen) -> list[dict[str, Any]]:
+    """The examples of each chosen client, as an algorithm's clients read them."""
+    import numpy as np
+
+    return [
         {
             "client": np.full(len(clients[k]), k, np.int64),
             "example_id": train.example_ids[clients[k]],
@@ -124,27 +141,31 @@ def _measure(settings, args: flags.FlagValues):
         }
         for k in chosen
     ]
-    size = sum(len(clients[k]) for k in chosen)
-    # Of the objective's own hyperparameters.
-    shared = {
-        field.name: getattr(values[0], field.name)
+
+
+def _pretrained_weights(task, train, batch_size: int, values, args: flags.FlagValues):
+    """The trainable weights after `--rounds` centralized steps on batches of `batch_size`."""
+    from tff_ssl.objectives import registry
+    from tff_ssl.simulation import centralized
+
+    objective_values = {
+        field.name: getattr(values, field.name)
         for field in dataclasses.fields(registry.ObjectiveHyperparameters)
     }
     training = centralized.Centralized(
-        args.objective,
-        model,
-        two_views,
+        task.objective,
+        task.model,
+        task.two_views,
         train.images,
         train.example_ids,
-        centralized.shuffled_batches(len(train), size, args.seed),
+        centralized.shuffled_batches(len(train), batch_size, args.seed),
         max(args.rounds, 1),
-        centralized.CentralizedHyperparameters(**shared, learning_rate=2e-3),
+        centralized.CentralizedHyperparameters(**objective_values, learning_rate=2e-3),
     )
     state = training.initialize(args.seed)
     for step in range(args.rounds):
         state, _ = training.run_round(state, step)
-    for setting, value in zip(settings, values, strict=True):
-        yield setting, measure(task, state.weights.trainable, examples, value)
+    return state.weights.trainable
 
 
 if __name__ == "__main__":

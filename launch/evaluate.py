@@ -1,12 +1,12 @@
 """Evaluates an encoder beside the untrained encoder and raw pixels.
 
---run is the folder of a pretraining run, whose data and model flags then hold unless given anew, or
-the folder of a SavedModel encoder. Protocols:
+--run is the folder of a SavedModel encoder, or of a pretraining run, whose data and model flags
+then hold unless they are given. Protocols:
   linear           a linear classifier on the frozen encoder, with few labels;
   knn              a nearest-neighbour classifier on the frozen encoder, with all labels;
   finetune         encoder and classifier trained together on few labels;
-  semi_supervised  the same with 1 % and 10 % of the labels;
-  scratch          supervised training: as finetune, from an untrained encoder;
+  semi_supervised  finetune with 1 % and 10 % of the labels;
+  scratch          supervised training: finetune, but from an untrained encoder;
   transfer         linear, on another data set (--dataset) than the encoder was trained on.
 """
 
@@ -27,7 +27,7 @@ flags.DEFINE_enum(
     "protocol",
     "linear",
     ["linear", "knn", "finetune", "semi_supervised", "scratch", "transfer"],
-    "What to do with the encoder.",
+    "Protocol of the evaluation.",
 )
 flags.DEFINE_list(
     "label_fractions", ["0.01", "0.1"], "semi_supervised: fractions of the training labels."
@@ -35,38 +35,43 @@ flags.DEFINE_list(
 flags.DEFINE_list(
     "finetune_steps",
     [],
-    "Steps of fine-tuning; of several, the best on the validation images (or on labels that were "
-    "not drawn) count. Default: the DCCO paper's, 100 from 1600 labels on, else 40.",
+    "Number of steps of fine-tuning. Of several, the one counts that is best on the validation "
+    "images (or on labels that were not drawn). Default: the DCCO paper's, 100 from 1600 labels "
+    "on, else 40.",
 )
 flags.DEFINE_integer(
     "finetune_batch_size",
     None,
-    "Labels of a step of fine-tuning. Default: the paper's, 256 from 1600 labels on, else 128.",
+    "Number of labels in a step of fine-tuning. Default: the paper's, 256 from 1600 labels on, "
+    "else 128.",
     lower_bound=1,
 )
 flags.DEFINE_list(
     "finetune_learning_rate",
     [],
-    "Initial learning rate of fine-tuning (Adam); of several, the best as above. Default: the "
-    "paper's, 0.005.",
+    "Initial learning rate of fine-tuning (Adam). Of several, the best counts, as with "
+    "--finetune_steps. Default: the paper's, 0.005.",
 )
 flags.DEFINE_integer(
     "depth",
     None,
-    "finetune, semi_supervised, scratch: blocks of a vision transformer's backbone, made by "
-    "stacking the pretrained blocks (DeNAV). Default: those that were pretrained.",
+    "finetune, semi_supervised, scratch: number of blocks in a vision transformer's backbone, made "
+    "by stacking the pretrained blocks (DeNAV). Default: as many as were pretrained.",
     lower_bound=1,
 )
 flags.adopt_module_key_flags(launch.options.flags)
 
-_TRAINING = ("finetune", "semi_supervised", "scratch")  # These train the encoder.
-_DRAWN = ("linear", "transfer", "finetune", "scratch")  # Their labels are so many, drawn.
+# Protocols that train the encoder, and those for which the flags give the number of labels.
+_TRAINING = ("finetune", "semi_supervised", "scratch")
+_DRAWN = ("linear", "transfer", "finetune", "scratch")
+# Flag -> the protocols that use it.
 _ONLY_FOR = {
     "labels": _DRAWN, "labels_per_class": _DRAWN, "label_draws": (*_DRAWN, "semi_supervised"),
     "label_fractions": ("semi_supervised",), "finetune_steps": _TRAINING,
     "finetune_batch_size": _TRAINING, "finetune_learning_rate": _TRAINING, "depth": _TRAINING,
 }  # fmt: skip
-_OF_THE_RUN = (
+# Flags that are taken from the run.
+_RUN_FLAGS = (
     "dataset", "data_dir", "image_size", "encoder", "projector", "towers", "norm", "view_size",
     "seed", "probe", "per_case", "baselines",
 )  # fmt: skip
@@ -89,10 +94,10 @@ def main() -> None:
 
 
 def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> tuple[pathlib.Path, str | None]:
-    """Takes over a run's flags that are not given anew.
+    """Sets the flags that are not given to those of the run in `folder`, if it holds one.
 
     Returns:
-      The folder of the encoder, and the data set that it was trained on, where it is known.
+      The folder of the encoder, and the name of the data set that it was trained on, if known.
     """
     from launch.outputs import run_folder
     from tff_ssl.errors import ConfigurationError
@@ -101,7 +106,7 @@ def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> tuple[pathli
     if not settings:
         return folder, None
     trained_on = settings.get("dataset")
-    run_folder.take_over(settings, _OF_THE_RUN, args)
+    run_folder.take_over(settings, _RUN_FLAGS, args)
     if args.protocol == "transfer" and args.dataset == trained_on:
         raise ConfigurationError(
             f"--protocol=transfer needs another --dataset than the run's, {trained_on}"
@@ -115,6 +120,7 @@ def _evaluate(
     output: pathlib.Path,
     args: flags.FlagValues,
 ) -> None:
+    """Evaluates the encoder, and writes and prints the results."""
     from launch.options import data
     from launch.outputs import run_folder
     from launch.probes import probing
@@ -132,78 +138,99 @@ def _evaluate(
         height, width = dataset.train.images.shape[1:3]
         shape = (height, width, shape[2])
     data.check_image_shape(dataset, shape, f"the encoder in {encoder_folder}")
-    elsewhere = trained_on not in (None, args.dataset)
-    name = f"{args.protocol}_{args.dataset.replace('/', '_')}" if elsewhere else args.protocol
+    other_dataset = trained_on not in (None, args.dataset)
+    name = f"{args.protocol}_{args.dataset.replace('/', '_')}" if other_dataset else args.protocol
     path = output / f"result_{name}.json"
     print(
         f"{args.protocol} on {dataset.name} with the encoder in {encoder_folder}/; the result goes "
         f"to {path}{', in the place of the one there' if path.exists() else ''}",
         flush=True,
     )
-    new = not output.exists()
+    is_new = not output.exists()
     run_folder.make(output)
-    before = encoder.weights
+    weights_before = encoder.weights
     try:
         results = _results(dataset, encoder, args)
     except BaseException:
-        if new:
+        if is_new:
             output.rmdir()
         raise
-    frozen.check_unchanged(before, encoder.weights)
-    if trained_on and trained_on != args.dataset:
+    frozen.check_unchanged(weights_before, encoder.weights)
+    if other_dataset:
         results = [result | {"pretrained_on": trained_on} for result in results]
     run_folder.write_json(path, results)
     print(f"\n{probing.format_results(results)}\n\nwritten to {path}")
 
 
 def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
+    """The results of the protocol, one for each number of labels."""
     import functools
 
-    from launch.options import data
-    from launch.probes import finetuning, probing
+    from launch.options import model as model_options
+    from launch.probes import probing
     from tff_ssl.deployment import saved_model
+    from tff_ssl.errors import ConfigurationError
+
+    baselines = probing.parse_baselines(args)
+    model = model_options.build_model(dataset, args, "cco")
+    untrained_weights = model.init(args.seed)
+    network, _ = model.without_heads(untrained_weights)
+    _check_architecture(network, encoder, baselines, args)
+    if args.protocol in _TRAINING:
+        return _finetune(dataset, network, encoder.weights, args)
+    untrained = functools.partial(
+        saved_model.encoder_function(model, model_options.view_size(dataset, args)),
+        untrained_weights,
+    )
+    if args.protocol == "knn":
+        return probing.knn_results(dataset, encoder, untrained, args)
+    results = probing.probe(dataset, encoder, untrained, baselines, args)
+    if not results:
+        raise ConfigurationError(f"--dataset={args.dataset} has no labels or no test images")
+    return [result | {"protocol": args.protocol} for result in results]
+
+
+def _check_architecture(network, encoder, baselines: list[str], args: flags.FlagValues) -> None:
+    """Checks that the flags' network has the encoder's weights, if the protocol builds it.
+
+    Raises:
+      ConfigurationError: If it has not, and is trained or is the untrained baseline.
+    """
+    from tff_ssl.errors import ConfigurationError
+
+    shapes = [spec.shape for spec in network.trainable_specs]
+    if shapes == [w.shape for w in encoder.weights.trainable]:
+        return
+    mismatch = (
+        f"--encoder={args.encoder} with --norm={args.norm} is not the one in --run={args.run}"
+    )
+    if args.protocol in _TRAINING:
+        raise ConfigurationError(mismatch)
+    if "random_encoder" in baselines:
+        raise ConfigurationError(
+            f"{mismatch}, untrained: name that, or leave it out by --baselines=raw_pixels"
+        )
+
+
+def _finetune(dataset, network, weights, args: flags.FlagValues) -> list[dict[str, Any]]:
+    """The results of a protocol that trains the encoder, `network` with `weights`."""
+    from launch.probes import finetuning, probing
     from tff_ssl.errors import ConfigurationError
     from tff_ssl.models import stacking
     from tff_ssl.models.dual_encoder import DualEncoder
 
-    baselines = probing.parse_baselines(args)
-    model = data.build_model(dataset, args, "cco")
-    untrained_weights = model.init(args.seed)
-    network, _ = model.without_heads(untrained_weights)
-    shapes = [spec.shape for spec in network.trainable_specs]
-    if shapes != [w.shape for w in encoder.weights.trainable]:
-        not_it = (
-            f"--encoder={args.encoder} with --norm={args.norm} is not the one in --run={args.run}"
-        )
-        if args.protocol in _TRAINING:
-            raise ConfigurationError(not_it)
-        if "random_encoder" in baselines:
-            raise ConfigurationError(
-                f"{not_it}, untrained: name that, or leave it out by --baselines=raw_pixels"
-            )
-    untrained = functools.partial(
-        saved_model.encoder_function(model, data.view_size(dataset, args)), untrained_weights
-    )
-    if args.protocol == "knn":
-        return probing.knn_results(dataset, encoder, untrained, args)
-    if args.protocol in ("linear", "transfer"):
-        results = probing.probe(dataset, encoder, untrained, baselines, args)
-        if not results:
-            raise ConfigurationError(f"--dataset={args.dataset} has no labels or no test images")
-        return [result | {"protocol": args.protocol} for result in results]
     if not isinstance(network, DualEncoder):
         raise ConfigurationError(f"--protocol={args.protocol} needs a run with --towers=one")
-    weights = encoder.weights
     if args.depth:
         try:
             network, weights = stacking.stacked(network, weights, args.depth)
         except ValueError as error:
             raise ConfigurationError(f"--depth={args.depth}: {error}") from error
-    if args.protocol != "semi_supervised":
-        counts = probing.parse_label_counts(args)
+    if args.protocol == "semi_supervised":
+        labels = probing.cases_of(dataset.train, args).labels
+        counts = finetuning.parse_fractions(args, labels[labels >= 0])
     else:
-        known = probing.cases_of(dataset.train, args).labels
-        counts = finetuning.parse_fractions(args, known[known >= 0])
+        counts = probing.parse_label_counts(args)
     return finetuning.finetune_results(dataset, network, weights, counts, args.protocol, args)
 
 

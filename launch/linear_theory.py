@@ -1,16 +1,15 @@
-"""What theory says of linear features, at finite dimension: Dec-SSL beside Dec-SLRep.
+"""Checks the theory of linear features at finite dimension: Dec-SSL beside Dec-SLRep.
 
     python -m launch.linear_theory --dimensions=64,256,1024 --sources=3
 
 Draws the heterogeneous data of "Does Learning from Decentralized Non-IID Unlabeled Data Benefit
 from Self Supervision?" (appendix E.1) and solves both problems exactly: Dec-SSL at each source and
 on all data (Theorem 3.2), and Dec-SLRep, which learns from labels, at each source (Proposition
-4.1). Prints how much of the directions e_j of the data the features contain: that of the source
-itself (j = k), which tells its two frequent classes apart, and those of the others (j != k).
+4.1). Prints how much of the data's directions e_j the features of source k contain: of the source's
+own direction (j = k), which separates its two frequent classes, and of the other sources' (j != k).
 Writes `linear_theory.json` and `linear_theory.png`.
 """
 
-import datetime
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -21,23 +20,24 @@ from launch.options import app
 
 flags.DEFINE_list("dimensions", ["64", "128", "256", "512", "1024"], "Dimensions d.")
 flags.DEFINE_integer("sources", 3, "Number K of data sources.", lower_bound=2)
-flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of the data.")
+flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of the data, one for each draw.")
 flags.DEFINE_integer(
-    "features", None, "Rows of Dec-SSL's w, at least 2K. Default: 2K.", lower_bound=1
+    "features", None, "Number of rows of Dec-SSL's w, at least 2K. Default: 2K.", lower_bound=1
 )
 flags.DEFINE_integer(
-    "frequent", None, "Samples of a frequent class. Default: half of d.", lower_bound=1
+    "frequent", None, "Number of samples of a frequent class. Default: half of d.", lower_bound=1
 )
 flags.DEFINE_integer(
     "infrequent",
     None,
-    "Samples of an infrequent class at a source. Default: d^(1/5) / K, at least 1.",
+    "Number of samples of an infrequent class at a source. Default: d^(1/5) / K, at least 1.",
     lower_bound=1,
 )
 flags.DEFINE_string("output_dir", None, "Folder for the results. Default: a new one in results/.")
 
-_MAX_SIZE = 16384  # The Gram matrix of a source has the square of it in numbers: 2 GB.
-# Quantity: its field of a Comparison, and whether it is of a source's own direction (None: of all).
+_MAX_SIZE = 16384  # Largest side of a source's Gram matrix, which then has 2 GB.
+# Quantity -> its field of `Comparison`, and whether it takes each source's own direction (True),
+# the others (False) or all (None).
 _QUANTITIES = {
     "ssl_local_others": ("ssl_local", False),
     "ssl_local_own": ("ssl_local", True),
@@ -62,12 +62,12 @@ _HEAD = """
 
 
 def main() -> None:
-    from launch.outputs import run_folder
+    from launch.outputs import output_folder, run_folder
 
     args = flags.FLAGS
     dimensions, seeds = _numbers("dimensions", args, args.sources), _numbers("seeds", args, 0)
     _check(args, dimensions)
-    folder = _output_dir(args)
+    folder = output_folder.choose(args.output_dir, "linear_theory")
     print(
         f"Solves Dec-SSL and Dec-SLRep, both linear, at {args.sources} sources in d = "
         f"{', '.join(map(str, dimensions))} dimensions, {len(seeds)} draws of the data each,\n"
@@ -78,9 +78,9 @@ def main() -> None:
     for dimension in dimensions:
         rows.append(_measure(dimension, seeds, args))
         _print_row(rows[-1])
-    # Where w has a row for every dimension nothing falls short of 1.
-    telling = [row for row in rows if row["dimension"] > (args.features or 2 * args.sources)]
-    exponents = _exponents(telling) if len(telling) > 1 else {}
+    # If w has a row for every dimension, nothing falls short of 1, and no exponent can be fitted.
+    fitted = [row for row in rows if row["dimension"] > (args.features or 2 * args.sources)]
+    exponents = _exponents(fitted) if len(fitted) > 1 else {}
     if exponents:
         _print_exponents(exponents)
     report = {
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def _numbers(name: str, args: flags.FlagValues, lowest: int) -> list[int]:
-    """A list flag's whole numbers, ascending."""
+    """The whole numbers of a list flag, ascending and without repetition."""
     from tff_ssl.errors import ConfigurationError
 
     try:
@@ -111,6 +111,7 @@ def _numbers(name: str, args: flags.FlagValues, lowest: int) -> list[int]:
 
 
 def _check(args: flags.FlagValues, dimensions: list[int]) -> None:
+    """Raises `ConfigurationError` if flags do not fit together, or ask for too large matrices."""
     from tff_ssl.errors import ConfigurationError
 
     if args.features is not None and args.features < 2 * args.sources:
@@ -131,6 +132,7 @@ def _check(args: flags.FlagValues, dimensions: list[int]) -> None:
 
 
 def _counts(dimension: int, args: flags.FlagValues):
+    """The `SampleCounts` of a source: those of the flags, or else the theory's."""
     from tff_ssl.analysis import linear_theory
 
     default = linear_theory.default_counts(args.sources, dimension)
@@ -139,15 +141,8 @@ def _counts(dimension: int, args: flags.FlagValues):
     )
 
 
-def _output_dir(args: flags.FlagValues) -> pathlib.Path:
-    if args.output_dir:
-        return pathlib.Path(args.output_dir)
-    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return pathlib.Path("results") / f"linear_theory-{now}"
-
-
 def _measure(dimension: int, seeds: list[int], args: flags.FlagValues) -> dict[str, Any]:
-    """All draws of one dimension: each of them, and mean, min and max of each quantity."""
+    """The row of a dimension: mean, min and max of each quantity, and all draws."""
     import numpy as np
 
     from tff_ssl.analysis import linear_theory
@@ -186,17 +181,17 @@ def _summary(results: list[Any]) -> dict[str, dict[str, float]]:
     """Mean, min and max of each quantity over sources, directions and draws."""
     import numpy as np
 
-    own = np.eye(len(results[0].ssl_global), dtype=bool)
+    is_own = np.eye(len(results[0].ssl_global), dtype=bool)
     summary = {}
-    for name, (field, wanted) in _QUANTITIES.items():
+    for name, (field, takes_own) in _QUANTITIES.items():
         values = np.stack([getattr(result, field) for result in results])
-        values = values if wanted is None else values[:, own == wanted]
+        values = values if takes_own is None else values[:, is_own == takes_own]
         summary[name] = {kind: float(getattr(values, kind)()) for kind in ("mean", "min", "max")}
     return summary
 
 
 def _print_row(row: dict[str, Any]) -> None:
-    """The values that are furthest from what the theory says, of all sources and draws."""
+    """Prints the values of all sources and draws that are furthest from the theory's limits."""
     cells = (
         row["ssl_local_others"]["min"],
         row["ssl_global"]["min"],
@@ -209,7 +204,10 @@ def _print_row(row: dict[str, Any]) -> None:
 
 
 def _exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Slopes of what the theory bounds against d, both logarithmic; least squares on the means."""
+    """Exponents of d in the quantities that the theory bounds, fitted to their means.
+
+    Each is the least-squares slope of the quantity's logarithm over log d.
+    """
     import numpy as np
 
     dimensions = np.log([row["dimension"] for row in rows])
@@ -225,20 +223,20 @@ def _exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def _print_exponents(exponents: dict[str, float]) -> None:
-    others, pooled, own = (
+    others, all_data, own = (
         exponents[f"1 - {name}"] for name in ("ssl_local_others", "ssl_global", "ssl_local_own")
     )
     print(
         "\nexponents of d, fitted to the means"
         f"\n  Dec-SSL's shortfall from 1: local, j != k {others:.2f} (theory at most -0.80), "
-        f"global {pooled:.2f} (-0.80), local, j = k {own:.2f} (not in the theorem)"
+        f"global {all_data:.2f} (-0.80), local, j = k {own:.2f} (not in the theorem)"
         f"\n  Dec-SLRep's correlations, j != k: {exponents['slrep_others']:.2f} (theory at most "
         "-0.10)"
     )
 
 
 def _draw(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
-    """Three panels against d; lines are means over sources and draws, bands go from min to max."""
+    """Draws three panels over d: lines are means over sources and draws, bands are min to max."""
     from matplotlib.figure import Figure
 
     from launch.outputs import plots
@@ -268,7 +266,7 @@ def _draw_representability(axes, rows: list[dict[str, Any]]) -> None:
 
 
 def _draw_shortfall(axes, rows: list[dict[str, Any]]) -> None:
-    """The same, such that a power of d is a straight line."""
+    """Draws the shortfall on logarithmic axes, on which a power of d is a straight line."""
     for name, style in _SSL_LINES.items():
         _line(axes, rows, name, style, lambda r: max(1 - r, 1e-15))
     dimensions = [row["dimension"] for row in rows]
@@ -287,10 +285,15 @@ def _draw_correlations(axes, rows: list[dict[str, Any]]) -> None:
     axes.legend(fontsize=8, loc="upper left")
 
 
-def _line(axes, rows, name: str, style: tuple[str, str], change: Callable[[float], float]) -> None:
+def _line(
+    axes, rows, name: str, style: tuple[str, str], transform: Callable[[float], float]
+) -> None:
+    """Draws the transformed mean of a quantity over d, and the band from its min to its max."""
     dimensions = [row["dimension"] for row in rows]
     label, colour = style
-    mean, low, high = ([change(row[name][kind]) for row in rows] for kind in ("mean", "min", "max"))
+    mean, low, high = (
+        [transform(row[name][kind]) for row in rows] for kind in ("mean", "min", "max")
+    )
     axes.plot(dimensions, mean, marker=".", color=colour, label=label)
     axes.fill_between(dimensions, low, high, color=colour, alpha=0.15, linewidth=0)
 

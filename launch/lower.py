@@ -1,11 +1,11 @@
 """Compiles an algorithm's round to the forms that production stacks take.
 
-Writes the computations, serialized, with a description: types, bytes that a client receives and
-sends, what is summed securely; and prints what converts, and why the rest does not. Of an algorithm
-with two stages, each stage is lowered by itself.
+Writes the serialized computations with a description of their types, the bytes that a client
+receives and sends, and what is summed securely. Prints which forms a round converts to, and why it
+does not convert to the others. Each stage of an algorithm with two stages is lowered by itself.
 
-Takes the flags of `pretrain`, so that a run's flag file lowers what the run trains. Of the data
-set, the shape of the images counts; flags of clients and of probes change nothing.
+The script takes the flags of `pretrain`, so that a run's flag file lowers what the run trains. Only
+the shape of the images matters of the data set; flags of clients and of probes change nothing.
 """
 
 import os
@@ -24,76 +24,94 @@ flags.adopt_module_key_flags(pretrain)
 
 
 def main() -> None:
-    from launch.options import aggregation, data, unlike_clients
-    from launch.outputs import run_folder
-    from launch.runs import federated
-    from tff_ssl.deployment import lowering
-    from tff_ssl.errors import ConfigurationError
-
     args = flags.FLAGS
     if args.list:
         pretrain.print_choices()
         return
+    _lower(args)
+
+
+def _lower(args: flags.FlagValues) -> None:
+    """Builds the algorithm of the flags, and writes its rounds in all forms."""
+    from launch.options import algorithm as algorithm_options
+    from launch.options import data
+    from launch.outputs import run_folder
+    from tff_ssl.deployment import lowering
+    from tff_ssl.errors import ConfigurationError
+
     folder = data.default_output_dir("lower", args)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError(f"--output_dir={folder} is not empty: name a new folder")
-    algorithm, values = federated.choose(args)
+    entry, values = algorithm_options.choose(args)
     dataset = data.load_dataset(args)
-    of_clients, population, clients = dataset, None, 1
-    if algorithm.unlike_clients:
-        of_clients, _ = unlike_clients.take_out_rad(dataset, args)
-    # The noise of differential privacy follows from the number of clients.
-    if algorithm.unlike_clients or aggregation.is_private(args):
-        dealt = data.partition_dataset(of_clients, args)
-        clients = len(dealt)
-        if algorithm.unlike_clients:
-            population = unlike_clients.build_population(of_clients, dealt, args)
-    how = aggregation.choose(args, algorithm, values, clients, args.clients_per_round)
-    _, computations = federated.build(args, algorithm, values, dataset, how.arguments, population)
-    rounds = lowering.rounds_of(computations)
+    rounds = _build(entry, values, dataset, args).rounds_to_lower()
     print(
         f"{args.algorithm} with {args.objective} for images of "
         f"{'x'.join(map(str, dataset.train.images.shape[1:]))}: lowering {', '.join(rounds)}\n"
         f"results go to {folder}/",
         flush=True,
     )
-    table, descriptions = [], []
-    # Complete or not there.
+    rows, descriptions = [], []
+    # The folder appears when it is complete.
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    for name, found in rounds.items():
-        lowered = lowering.lower(found.next)
-        lowering.save(partial / name, found, lowered)
-        row = _summary(name, found, lowered)
-        table.append(row)
-        descriptions.append(_description(row, found, lowered))
+    for name, lowerable in rounds.items():
+        lowered = lowering.lower(lowerable.next)
+        lowering.save(partial / name, lowerable, lowered)
+        row = _summary(name, lowerable, lowered)
+        rows.append(row)
+        descriptions.append(_description(row, lowerable, lowered))
     run_folder.write_json(
         partial / "lowering.json",
         {
             "algorithm": args.algorithm,
             "objective": args.objective,
             "hyperparameters": str(values),
-            "rounds": table,
+            "rounds": rows,
         },
     )
-    text = _format(table)
+    text = _format(rows)
     (partial / "description.txt").write_text("\n\n".join([text, *descriptions]) + "\n")
     os.replace(partial, folder)
     print(f"\n{text}\n\nwritten to {folder}/: {', '.join(_written(folder))}")
 
 
-def _summary(name: str, found, lowered) -> dict[str, Any]:
+def _build(entry, values, dataset, args: flags.FlagValues):
+    """The algorithm, with the means and the population of the flags."""
+    from launch.options import aggregation, unlike_clients
+    from launch.options import algorithm as algorithm_options
+    from launch.options import clients as client_options
+    from tff_ssl.templates.federated_algorithm import Need
+
+    clients_dataset, population, num_clients = dataset, None, 1
+    needs_population = Need.POPULATION in entry.kind.needs
+    if needs_population:
+        clients_dataset, _ = unlike_clients.take_out_rad(dataset, args)
+    # The noise of differential privacy follows from the number of clients.
+    if needs_population or aggregation.is_private(args):
+        clients = client_options.partition_dataset(clients_dataset, args)
+        num_clients = len(clients)
+        if needs_population:
+            population = unlike_clients.build_population(clients_dataset, clients, args)
+    means = aggregation.choose_aggregation(
+        args, entry, values, num_clients, args.clients_per_round
+    ).arguments
+    _, algorithm = algorithm_options.build(args, entry, values, dataset, means, population)
+    return algorithm
+
+
+def _summary(name: str, lowerable, lowered) -> dict[str, Any]:
     """A round's row of `lowering.json`."""
     from tff_ssl.deployment import lowering
     from tff_ssl.templates import message_sizes
 
-    sent = message_sizes.messages(found.next)
-    down, up = message_sizes.client_bytes(found.next)
+    sent = message_sizes.messages(lowerable.next)
+    down, up = message_sizes.client_bytes(lowerable.next)
     secure = [message.type_spec for message in sent if message.is_secure]
     return {
         "name": name,
-        "summary": found.summary,
+        "summary": lowerable.summary,
         "bytes_down_per_client": down,
         "bytes_up_per_client": up,
         "bytes_securely_summed_per_client": message_sizes.total_bytes(secure),
@@ -103,7 +121,7 @@ def _summary(name: str, found, lowered) -> dict[str, Any]:
 
 
 def _format(table: list[dict[str, Any]]) -> str:
-    """What converts, the bytes, and what does not convert."""
+    """A table of forms and bytes, and the reasons why a round has no other forms."""
     forms = list(table[0]["converts"])
     rows = [["", *forms, "bytes down", "bytes up", "securely"]]
     for row in table:
@@ -123,17 +141,17 @@ def _format(table: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _description(row: dict[str, Any], found, lowered) -> str:
-    """A round's types, for people."""
+def _description(row: dict[str, Any], lowerable, lowered) -> str:
+    """A description of a round's types and messages."""
     from tff_ssl.deployment import lowering
     from tff_ssl.templates import message_sizes
 
     lines = [f"{row['name']}: {row['summary']}", "=" * 80]
-    if found.initialize is not None:
+    if lowerable.initialize is not None:
         lines.append("initialize.pb: () -> the state that next.pb takes first")
-    lines.append(f"next.pb: {found.next.type_signature.formatted_representation()}")
+    lines.append(f"next.pb: {lowerable.next.type_signature.formatted_representation()}")
     lines.append("What passes between the server and each client:")
-    for message in message_sizes.messages(found.next):
+    for message in message_sizes.messages(lowerable.next):
         way = "down" if message.down else "up, securely summed" if message.is_secure else "up"
         size = message_sizes.type_bytes(message.type_spec)
         lines.append(

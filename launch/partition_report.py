@@ -1,10 +1,11 @@
-"""What a partition looks like, before training on it.
+"""Describes a partition before training on it: clients, classes and their distances.
 
     python -m launch.partition_report --dataset=cifar10 --data_dir=... --partition=skew \
         --beta=0.5 --num_clients=5 --output_dir=/tmp/report
 
-Writes `partition.json` and `partition.png` (a bar per client, a colour per class, or per cluster of
-`--partition=feature_clusters`), and with --shift `images.png` (some images of the first clients).
+Writes `partition.json` and `partition.png` (a bar for each client, a colour for each class, or for
+each cluster of `--partition=feature_clusters`), and with --shift `images.png` (some images of the
+first clients).
 """
 
 import pathlib
@@ -23,6 +24,7 @@ flags.adopt_module_key_flags(launch.options.flags)
 
 def main() -> None:
     from datasets import describe
+    from launch.options import clients as clients_options
     from launch.options import data
     from launch.outputs import run_folder
 
@@ -30,20 +32,20 @@ def main() -> None:
     settings = _settings(values)
     folder = data.default_output_dir("partition", values)
     used = "".join(f", {flag}={value}" for flag, value in settings["flags"].items())
-    what = f"{values.dataset}: {settings['partition']}{used}, seed {values.seed}"
-    title = textwrap.fill(what, 90)
+    description = f"{values.dataset}: {settings['partition']}{used}, seed {values.seed}"
+    title = textwrap.fill(description, 90)
     pictures = ["partition.png"] + (["images.png"] if values.shift != "none" else [])
-    print(f"Partitions the training examples of {what}")
+    print(f"Partitions the training examples of {description}")
     print(f"and writes partition.json and {' and '.join(pictures)} to {folder}/", flush=True)
     dataset = data.load_dataset(values)
-    clusters = data.cluster_ids(dataset, values)
-    clients = data.partition_dataset(dataset, values, clusters)
-    seen = data.client_images(dataset.train, clients, values)
+    clusters = clients_options.cluster_ids(dataset, values)
+    clients = clients_options.partition_dataset(dataset, values, clusters)
+    client_images = clients_options.client_images(dataset.train, clients, values)
     report = settings | _figures(dataset, clients, clusters)
     folder.mkdir(parents=True, exist_ok=True)
     _draw(dataset, clients, clusters, folder / "partition.png", title)
     if values.shift != "none":
-        describe.draw_images(seen.images, clients, folder / "images.png", title)
+        describe.draw_images(client_images.images, clients, folder / "images.png", title)
     run_folder.write_json(folder / "partition.json", report)
     _print_table(report)
     for name in ["partition.json", *pictures]:
@@ -51,30 +53,32 @@ def main() -> None:
 
 
 def _settings(values: flags.FlagValues) -> dict[str, Any]:
-    """What determines the partition; the flags that it does not use are left out."""
+    """The settings that determine the partition, with only the flags that it uses."""
     from datasets import partition
-    from launch.options import data
+    from launch.options import clients as clients_options
     from launch.outputs import run_folder
 
-    name = data.partition_name(values)
+    name = clients_options.partition_name(values)
     used = partition.flags_of(name, values.cluster_partition)
     used += ("data_fraction",) if values.data_fraction != 1 else ()
     used += ("shift", "shifts") if values.shift != "none" else ()
-    read = {flag: values[flag].value for flag in used}
+    flag_values = {flag: values[flag].value for flag in used}
     return {
         "dataset": values.dataset,
         "data_dir": values.data_dir,
         "image_size": values.image_size,
         "partition": name,
         "flags": {
-            flag: run_folder.json_value(value) for flag, value in read.items() if value is not None
+            flag: run_folder.json_value(value)
+            for flag, value in flag_values.items()
+            if value is not None
         },
         "seed": values.seed,
     }
 
 
 def _figures(dataset, clients, clusters) -> dict[str, Any]:
-    """The figures by class, and those by cluster where there are clusters."""
+    """The partition's figures by class, and by cluster if there are clusters."""
     import numpy as np
 
     from datasets import describe
@@ -84,15 +88,15 @@ def _figures(dataset, clients, clusters) -> dict[str, Any]:
     if clusters is None:
         return figures
     sizes = np.bincount(clusters)
-    held = describe.histograms(clusters, clients, len(sizes))
+    cluster_counts = describe.histograms(clusters, clients, len(sizes))
     return figures | {
         "cluster_sizes": sizes.tolist(),
-        "cluster_emd": describe.earth_movers_distance(held),
+        "cluster_emd": describe.earth_movers_distance(cluster_counts),
     }
 
 
 def _draw(dataset, clients, clusters, path: pathlib.Path, title: str) -> None:
-    """The bars, coloured by what the partition tells examples apart by."""
+    """Draws the bars of the clients, coloured by cluster if there are clusters, else by class."""
     from datasets import describe
 
     labels, names = dataset.train.labels, dataset.class_names

@@ -1,13 +1,16 @@
 """Pretrains an encoder with one algorithm on one partitioned data set, and probes it.
 
-With no flags: DCCO on scikit-learn's digits, in clients of four images of one class. On the digits,
-the flags of launch/presets/digits/dcco.flags hold unless given anew.
+Without flags, it trains DCCO on scikit-learn's digits, in clients of four images of one class. On
+the digits each algorithm has a preset in launch/presets/digits/, whose flags hold unless they are
+given on the command line.
 """
+
+import pathlib
 
 from absl import flags
 
 import launch.options.flags
-from launch.options import app
+from launch.options import app, presets
 
 launch.options.flags.define_common_flags()
 launch.options.flags.define_data_flags()
@@ -75,19 +78,6 @@ flags.DEFINE_integer(
 )
 flags.adopt_module_key_flags(launch.options.flags)
 
-# Few clients with many images each, instead of many with few.
-_DIGITS_PRESETS = {
-    "fedu": "digits_fedu",
-    "fedema": "digits_byol",
-    "fedbn": "digits_nt_xent",
-    "featarc": "digits_nt_xent",
-    "denav": "digits_denav",
-    "gossip": "digits_gossip",
-    "all_reduce": "digits_gossip",
-    "dfedavg": "digits_dfedavg",
-    "hetero_ssfl": "digits_hetero",
-}
-
 
 def main() -> None:
     args = flags.FLAGS
@@ -99,13 +89,13 @@ def main() -> None:
     federated.pretrain(args)
 
 
-def digits_preset(algorithm: str) -> str:
-    """The flag file that holds on the digits."""
-    return _DIGITS_PRESETS.get(algorithm, "digits_dcco")
+def digits_preset(algorithm: str) -> pathlib.Path | None:
+    """The preset that holds on the digits for a value of `--algorithm`; "" if it is not given."""
+    return presets.of_algorithm(algorithm or flags.FLAGS["algorithm"].default)
 
 
 def print_choices() -> None:
-    """What `--list` prints."""
+    """Prints the choices of `--list`."""
     import dataclasses
 
     from datasets import catalog, partition
@@ -113,7 +103,7 @@ def print_choices() -> None:
     from tff_ssl.decentralized import topology
     from tff_ssl.models.dual_encoder import ENCODERS
     from tff_ssl.objectives.registry import OBJECTIVES
-    from tff_ssl.views import augmentation
+    from tff_ssl.views.policies import POLICIES
 
     for name, algorithm in registry.ALGORITHMS.items():
         print(f"algorithm {name}  {algorithm.summary}")
@@ -129,7 +119,7 @@ def print_choices() -> None:
         print(f"topology {name}  {network.description}")
     for name in ENCODERS:
         print(f"encoder {name}")
-    for name in augmentation.POLICIES:
+    for name in POLICIES:
         print(f"views {name}")
 
 

@@ -1,8 +1,8 @@
-"""Runs many rounds of a small model, and says whether memory, open files and speed stay flat.
+"""Runs many rounds of a small model, and checks that memory, open files and speed stay constant.
 
-`pretrain` runs as a user would run it, with all that a run writes, in a process of its own; memory
-and open files are those of all its processes, looked at every second. The first twentieth of the
-rounds is left out: graphs are prepared and pools fill.
+`pretrain` runs in a process of its own and writes all of its files, as for a user. Memory and open
+files of all its processes are sampled every second. The first twentieth of the rounds is left out,
+because graphs are still being built and memory pools filled.
 """
 
 import csv
@@ -19,7 +19,7 @@ from launch.options import app
 
 launch.options.flags.define_common_flags()
 flags.DEFINE_integer("rounds", 2000, "Number of rounds.", lower_bound=40)
-flags.DEFINE_string("algorithm", "dcco", "The algorithm.")
+flags.DEFINE_string("algorithm", "dcco", "Name of the algorithm.")
 flags.DEFINE_multi_string(
     "pretrain_flag", [], "A further flag of `pretrain`, such as --fold=0; repeatable."
 )
@@ -36,17 +36,20 @@ _SMALL = (
     "--labels_per_class=5",
     "--checkpoint_every=50",
 )
-_LOOK_SECONDS = 1.0
-_MOST_GROWTH = {"rss_mb": 1.05, "open_files": 1.0, "seconds": 1.10}
+_SAMPLING_SECONDS = 1.0
+_PRINTING_SECONDS = 10
+# Largest ratio of the last tenth to the first that counts as constant.
+_MAX_GROWTH = {"rss_mb": 1.05, "open_files": 1.0, "seconds": 1.10}
 
 
 def main() -> None:
     from launch.benchmarks import processes
-    from launch.outputs import run_folder
+    from launch.outputs import output_folder, run_folder
     from tff_ssl.errors import TrainingError
 
     args = flags.FLAGS
-    folder = processes.output_folder(args.output_dir, "soak")
+    folder = output_folder.choose(args.output_dir, "soak")
+    run_folder.make(folder)
     with tempfile.TemporaryDirectory(prefix="tff_ssl_soak_") as scratch:
         run = pathlib.Path(scratch) / "run"
         command = [
@@ -60,7 +63,7 @@ def main() -> None:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
             try:
-                looks = _watch(process, run / "metrics.csv", args.rounds)
+                observations = _watch(process, run / "metrics.csv", args.rounds)
             except BaseException:
                 process.terminate()
                 process.wait()
@@ -69,37 +72,37 @@ def main() -> None:
             raise TrainingError(f"the run failed: see {folder / 'log.txt'}")
         with open(run / "metrics.csv", newline="") as file:
             seconds = [float(row["seconds"]) for row in csv.DictReader(file)]
-    result = {"algorithm": args.algorithm, "rounds": args.rounds, "looks": len(looks)}
-    result |= processes.flatness(looks, seconds, args.rounds)
+    result = {"algorithm": args.algorithm, "rounds": args.rounds, "looks": len(observations)}
+    result |= processes.first_and_last_tenth(observations, seconds, args.rounds)
     run_folder.write_json(folder / "soak.json", result)
     _print(result)
     print(f"\nwritten to {folder / 'soak.json'}")
 
 
 def _watch(process: subprocess.Popen, metrics: pathlib.Path, rounds: int) -> list[dict[str, float]]:
-    """What the run's processes hold, until they end: round, `rss_mb`, `open_files`."""
+    """Samples `round`, `rss_mb` and `open_files` of the run's processes until they end."""
     from launch.benchmarks import processes
 
-    looks: list[dict[str, float]] = []
-    shown = time.monotonic()
+    observations: list[dict[str, float]] = []
+    printed = time.monotonic()
     while process.poll() is None:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_SAMPLING_SECONDS)
         done = metrics.read_bytes().count(b"\n") - 1 if metrics.exists() else 0
-        if 0 < done < rounds:  # After the last round comes the evaluation.
-            looks.append({"round": done, **processes.held(process.pid)})
-        if time.monotonic() - shown > 10 and looks:
-            shown = time.monotonic()
+        if 0 < done < rounds:  # The evaluation follows the last round.
+            observations.append({"round": done, **processes.resource_use(process.pid)})
+        if time.monotonic() - printed > _PRINTING_SECONDS and observations:
+            printed = time.monotonic()
             print(
-                f"round {done}/{rounds}  {looks[-1]['rss_mb']:.0f} MB  "
-                f"{looks[-1]['open_files']:.0f} open files",
+                f"round {done}/{rounds}  {observations[-1]['rss_mb']:.0f} MB  "
+                f"{observations[-1]['open_files']:.0f} open files",
                 flush=True,
             )
-    return looks
+    return observations
 
 
 def _print(result: dict) -> None:
     print(f"\n{'':28}{'first tenth':>13}{'last tenth':>13}{'ratio':>8}")
-    for name, most in _MOST_GROWTH.items():
+    for name, most in _MAX_GROWTH.items():
         first, last = result[f"{name}_first_tenth"], result[f"{name}_last_tenth"]
         verdict = "" if last <= most * first else f"  grows: at most {most:g} is flat"
         print(f"{name:28}{first:13.3f}{last:13.3f}{last / first:8.3f}{verdict}")

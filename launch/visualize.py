@@ -1,15 +1,17 @@
-"""Pictures of the features of two or more encoders, and how far apart the encoders are.
+"""Draws the features of two or more encoders, and measures how far apart the encoders are.
 
     python -m launch.visualize --run=RUN
     python -m launch.visualize --encoders=global=RUN,own=RUN/clients/0,other=RUN2 --images=train
 
-As appendix B.3 of "Does Learning from Decentralized Non-IID Unlabeled Data Benefit from Self
-Supervision?": features of the same images from all encoders are concatenated, brought to 20
-dimensions by PCA and to the plane by t-SNE (the paper's UMAP needs numba). Prints for each pair of
-encoders d_w (the sum over layers of the l2 norms of their weights' difference), the same of batch
-norm's moving averages, and linear CKA and mean cosine of their features (after a ReLU the cosine is
-high for any two encoders; CKA tells them apart). Writes `features.png`, `distances.png` (d_w by
-layer, the first encoder against the others) and `visualize.json`.
+The method is that of appendix B.3 of "Does Learning from Decentralized Non-IID Unlabeled Data
+Benefit from Self Supervision?": the features of the same images from all encoders are concatenated,
+reduced to 20 dimensions by PCA and to the plane by t-SNE (the paper's UMAP needs numba).
+
+Prints for each pair of encoders d_w (the sum over layers of the l2 norms of their weights'
+difference), the same distance of batch norm's moving averages, and linear CKA and mean cosine of
+their features (after a ReLU the cosine is high for any two encoders; CKA tells them apart). Writes
+`features.png`, `distances.png` (d_w by layer, the first encoder against the others) and
+`visualize.json`.
 """
 
 import itertools
@@ -26,35 +28,37 @@ launch.options.flags.define_image_flags()
 flags.DEFINE_list(
     "encoders",
     [],
-    "NAME=FOLDER,NAME=FOLDER,...: the encoders; a folder is that of a run, of its encoder/, or "
-    "RUN/clients/K, which `pretrain --personalized_clients` writes. The data flags of the first "
-    "one's run hold unless given anew.",
+    "NAME=FOLDER,NAME=FOLDER,...: the encoders. A folder is that of a run, its encoder/, or its "
+    "clients/K, which `pretrain --personalized_clients` writes. The data flags of the first "
+    "encoder's run hold unless they are given.",
 )
 flags.DEFINE_string(
     "run",
     None,
-    "Instead of --encoders: a run, for its encoder and all in its clients/: the models as local "
-    "training left them where they were kept (fedbn with --hparam=keep_local=true, featarc), else "
-    "the clients' own ones.",
+    "Instead of --encoders: a run, whose encoder and those in its clients/ are compared. A "
+    "client's encoder is the one after its local training where that is kept (fedbn with "
+    "--hparam=keep_local=true, featarc), otherwise its personalized one.",
 )
-flags.DEFINE_enum("images", "test", ["test", "train"], "Whose features are shown.")
+flags.DEFINE_enum("images", "test", ["test", "train"], "Split whose features are shown.")
 flags.DEFINE_integer(
     "max_images",
     1000,
-    "Most images; where there are labels, of images that have one, evenly over the classes.",
+    "Largest number of images. Where there are labels, only images with a label are drawn, evenly "
+    "over the classes.",
     lower_bound=2,
 )
 flags.adopt_module_key_flags(launch.options.flags)
 
-_OF_THE_RUN = ("dataset", "data_dir", "image_size")
+# Flags that are taken from the first encoder's run.
+_RUN_FLAGS = ("dataset", "data_dir", "image_size")
 
 
 class Encoder(NamedTuple):
-    """An encoder and what it makes of the images.
+    """An encoder and its features of the images.
 
     Attributes:
-      name: The user's name for it.
-      folder: Where it was found.
+      name: Name that the user gave it.
+      folder: Folder that it was loaded from.
       weights: `Weights` of arrays.
       weight_names: `Weights` of their names.
       features: float32 [images, d].
@@ -74,16 +78,16 @@ def main() -> None:
     args = flags.FLAGS
     folders = _folders(args)
     first = run_folder.run_of(next(iter(folders.values())))
-    run_folder.take_over(run_folder.read_flags(first), _OF_THE_RUN, args)
+    run_folder.take_over(run_folder.read_flags(first), _RUN_FLAGS, args)
     loaded = _load(folders, args)
     dataset = data.load_dataset(args)
     for name, encoder in loaded.items():
         data.check_image_shape(dataset, encoder.image_shape, f"encoder {name}")
     images = _choose_images(dataset, args)
     output = data.default_output_dir("visualize", args)
-    what = f"{len(images)} {args.images} images of {dataset.name}"
+    images_text = f"{len(images)} {args.images} images of {dataset.name}"
     print(
-        f"Compares the encoders {', '.join(folders)} on {what},\n"
+        f"Compares the encoders {', '.join(folders)} on {images_text},\n"
         f"and writes features.png, distances.png and visualize.json to {output}/",
         flush=True,
     )
@@ -99,14 +103,14 @@ def main() -> None:
         "pca_explained_variance": plane.explained_variance,
         "pairs": pairs,
     }
-    written = _write(output, report, encoders, plane, images, dataset.class_names, what)
+    written = _write(output, report, encoders, plane, images, dataset.class_names, images_text)
     _print_table(pairs)
     for path in written:
         print(f"wrote {path}")
 
 
 def _folders(args: flags.FlagValues) -> dict[str, pathlib.Path]:
-    """Name and folder of each encoder, of `--encoders` or of `--run`."""
+    """Name -> folder of each encoder, from `--encoders` or `--run`."""
     from tff_ssl.errors import ConfigurationError
 
     if bool(args.run) == bool(args.encoders):
@@ -129,6 +133,7 @@ def _folders(args: flags.FlagValues) -> dict[str, pathlib.Path]:
 
 
 def _folders_of_run(run: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Name -> folder of the run's encoder and of its clients' encoders."""
     from tff_ssl.errors import ConfigurationError
 
     clients = sorted(int(path.name) for path in run.glob("clients/*") if path.name.isdecimal())
@@ -137,19 +142,19 @@ def _folders_of_run(run: pathlib.Path) -> dict[str, pathlib.Path]:
             f"--run={run} has no encoders in clients/, which `pretrain --personalized_clients=N` "
             "writes; --encoders names others"
         )
-    found = {"global": run}
+    folders = {"global": run}
     for client in clients:
-        # As its local training left it, before it was averaged: the local model of the paper.
+        # The paper's local model is the one after local training, before it is averaged.
         local = run / "clients" / str(client) / "local"
         if local.exists():
-            found[f"client {client} local"] = local
+            folders[f"client {client} local"] = local
         else:
-            found[f"client {client}"] = local.parent
-    return found
+            folders[f"client {client}"] = local.parent
+    return folders
 
 
 def _load(folders: dict[str, pathlib.Path], args: flags.FlagValues) -> dict[str, Any]:
-    """A `LoadedEncoder` by name."""
+    """Name -> `LoadedEncoder` of each folder."""
     from launch.outputs import run_folder
     from tff_ssl.deployment import saved_model
     from tff_ssl.errors import ConfigurationError
@@ -165,7 +170,7 @@ def _load(folders: dict[str, pathlib.Path], args: flags.FlagValues) -> dict[str,
 
 
 def _choose_images(dataset, args: flags.FlagValues):
-    """At most `--max_images` images of the split, as a `Split`."""
+    """Draws at most `--max_images` images of the split, as a `Split`."""
     import numpy as np
 
     from tff_ssl.errors import ConfigurationError
@@ -177,10 +182,10 @@ def _choose_images(dataset, args: flags.FlagValues):
             f"--images={args.images}: --dataset={args.dataset} has {len(split)} such images"
         )
     rng = np.random.default_rng(args.seed)
-    known = np.flatnonzero(split.labels >= 0)
-    candidates = known if len(known) > 1 else np.arange(len(split))
+    labelled = np.flatnonzero(split.labels >= 0)
+    candidates = labelled if len(labelled) > 1 else np.arange(len(split))
     count = min(args.max_images, len(candidates))
-    if len(known) > 1 and count >= len(np.unique(split.labels[known])):
+    if len(labelled) > 1 and count >= len(np.unique(split.labels[labelled])):
         return split.take(labels.draw_labels(split.labels, rng, total=count, even=True))
     return split.take(np.sort(rng.choice(candidates, count, replace=False)))
 
@@ -189,7 +194,8 @@ def _encode(loaded: dict[str, Any], folders: dict[str, pathlib.Path], images) ->
     """Applies all encoders to the images.
 
     Raises:
-      ConfigurationError: If features are not finite or not of one size; the message has the name.
+      ConfigurationError: If an encoder's features are not finite, or not as many as the first's;
+        the message names it.
     """
     from tff_ssl.errors import ConfigurationError
     from tff_ssl.evaluation import features, labels
@@ -210,7 +216,7 @@ def _encode(loaded: dict[str, Any], folders: dict[str, pathlib.Path], images) ->
 
 
 def _compare(a: Encoder, b: Encoder) -> dict[str, Any]:
-    """The figures of a pair; those of the weights are None where the structures differ."""
+    """The entry of a pair in `visualize.json`; without distances if the structures differ."""
     import tensorflow as tf
 
     from tff_ssl.errors import ConfigurationError
@@ -233,11 +239,11 @@ def _compare(a: Encoder, b: Encoder) -> dict[str, Any]:
 
 
 def _distances(a: Encoder, b: Encoder, kind: str) -> dict[str, Any]:
-    """d_w and the distance of each layer, of one kind of weights."""
+    """d_w and the distance of each layer; `kind` is `trainable` or `non_trainable`."""
     from tff_ssl.analysis import weight_distances
 
-    ours, theirs, names = (getattr(w, kind) for w in (a.weights, b.weights, a.weight_names))
-    layers = weight_distances.layer_distances(ours, theirs)
+    names = getattr(a.weight_names, kind)
+    layers = weight_distances.layer_distances(getattr(a.weights, kind), getattr(b.weights, kind))
     return {
         "distance": float(layers.sum()),
         "layers": dict(zip(names, layers.tolist(), strict=True)),
@@ -245,14 +251,14 @@ def _distances(a: Encoder, b: Encoder, kind: str) -> dict[str, Any]:
 
 
 def _plane(encoders: list[Encoder], args: flags.FlagValues):
-    """The `FeatureMap` of all encoders' features together, one encoder after the other."""
+    """The `FeatureMap` of the concatenated features of all encoders."""
     import numpy as np
 
     from tff_ssl.analysis import feature_maps
 
-    together = np.concatenate([encoder.features for encoder in encoders])
-    print(f"placing {len(together):,} features in the plane", flush=True)
-    return feature_maps.feature_map(together, args.seed)
+    concatenated = np.concatenate([encoder.features for encoder in encoders])
+    print(f"placing {len(concatenated):,} features in the plane", flush=True)
+    return feature_maps.feature_map(concatenated, args.seed)
 
 
 def _write(
@@ -262,17 +268,17 @@ def _write(
     plane,
     images,
     classes,
-    what,
+    images_text: str,
 ) -> list[pathlib.Path]:
-    """Writes the files; their paths."""
+    """Writes the files and returns their paths; `images_text` describes the images in a title."""
     import numpy as np
 
     from launch.outputs import feature_plots, run_folder
 
-    of_encoders = np.split(plane.points, len(encoders))
-    points = {encoder.name: p for encoder, p in zip(encoders, of_encoders, strict=True)}
+    parts = np.split(plane.points, len(encoders))
+    points = {encoder.name: part for encoder, part in zip(encoders, parts, strict=True)}
     title = (
-        f"Features of {what}: PCA to {plane.components} dimensions "
+        f"Features of {images_text}: PCA to {plane.components} dimensions "
         f"({plane.explained_variance:.0%} of the variance), then t-SNE"
     )
     with_first = [
@@ -290,6 +296,7 @@ def _write(
 
 
 def _print_table(pairs: list[dict[str, Any]]) -> None:
+    """Prints a row for each pair, and why a pair has no distances."""
     titles = [", ".join(pair["encoders"]) for pair in pairs]
     width = max(map(len, titles)) + 2
     print(f"\n{'':{width}}{'d_w':>12}{'moving averages':>18}{'linear CKA':>13}{'mean cosine':>13}")
@@ -308,6 +315,7 @@ def _print_table(pairs: list[dict[str, Any]]) -> None:
 
 
 def _distance(figures: dict[str, Any] | None) -> str:
+    """The figure as text; a dash where there are no such weights, or the structures differ."""
     return f"{figures['distance']:.4f}" if figures and figures["layers"] else "-"
 
 

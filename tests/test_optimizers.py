@@ -1,4 +1,4 @@
-"""LARS against NumPy, cosine decay against exact values, and both as TFF takes them."""
+"""LARS against NumPy, cosine decay against exact values, and both in TFF computations."""
 
 import collections
 
@@ -43,7 +43,7 @@ def as_structure(arrays):
     return collections.OrderedDict(dense=(a, b), rest=[collections.OrderedDict(conv=c, scale=d)])
 
 
-def specs_of(structure):
+def specs_for(structure):
     return tf.nest.map_structure(tf.TensorSpec.from_tensor, structure)
 
 
@@ -61,7 +61,7 @@ def test_lars_equals_numpy_over_steps(momentum, decay, adapt_1d):
 
     lars = optimizers.build_lars(2.0, momentum, decay, trust_coefficient=0.05, adapt_1d=adapt_1d)
     weights = as_structure(initial)
-    state = lars.initialize(specs_of(weights))
+    state = lars.initialize(specs_for(weights))
     step = tf.function(lars.next)
     for g in gradients:
         state, weights = step(state, weights, as_structure(g))
@@ -181,7 +181,7 @@ def test_scheduled_lars_uses_the_rate_of_step_zero_first():
 
     optimizer = optimizers.build_scheduled_optimizer("lars", 3.0, steps=4, weight_decay=0.02)
     weights = as_structure(initial)
-    state = optimizer.initialize(specs_of(weights))
+    state = optimizer.initialize(specs_for(weights))
     for g in gradients:
         state, weights = optimizer.next(state, weights, as_structure(g))
 
@@ -206,9 +206,9 @@ def test_the_servers_weight_decay_and_the_clients_beta_1():
     decaying, weights = values.build_server_optimizer(10), tf.constant([2.0])
     _, after = decaying.next(decaying.initialize(tf.TensorSpec([1])), weights, tf.constant([3.0]))
     np.testing.assert_allclose(after, 2 - 0.1 * (1 + 0.5 * 2), rtol=1e-5)
-    for options, named in (({"server_weight_decay": -1.0}, "-1.0"),
+    for options, message in (({"server_weight_decay": -1.0}, "-1.0"),
                            ({"server_weight_decay": 0.1}, "with adam")):  # fmt: skip
-        with pytest.raises(ValueError, match=named):
+        with pytest.raises(ValueError, match=message):
             optimizers.ServerOptimizerHyperparameters(**options)
     # FedAvg's clients have no momentum by default; Adam's beta_1 is the usual one all the same.
     client = FedAvgHyperparameters(client_optimizer="adam").build_client_optimizer()

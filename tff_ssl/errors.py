@@ -1,12 +1,12 @@
-"""What can go wrong in a way that a user can do something about; each message is one line."""
+"""Errors that a user can act on; each message is one line."""
 
 
 class ConfigurationError(ValueError):
-    """A setting that cannot work; the message names the flag and what would do."""
+    """A setting is impossible; the message names the flag and what is possible."""
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class WorkerLostError(RuntimeError):
@@ -14,8 +14,8 @@ class WorkerLostError(RuntimeError):
 
 
 class ClientFailedError(RuntimeError):
-    """A client's computation failed on a node; the message is what it said first."""
+    """A client's computation failed on a node; the message is the first line of its error."""
 
 
 class ClientTimeoutError(RuntimeError):
-    """A computation took longer than it may."""
+    """A computation exceeded its time limit."""

@@ -1,11 +1,11 @@
-"""What `tff.learning.optimizers` lacks: LARS, cosine decay, and server optimizers by name.
+"""Additions to `tff.learning.optimizers`: LARS, cosine decay, and optimizers by name.
 
 Sources: Y. You, I. Gitman, B. Ginsburg, "Large Batch Training of Convolutional Networks", 2017
 (arXiv:1708.03888), for LARS; I. Loshchilov, F. Hutter, "SGDR", 2017 (arXiv:1608.03983), Eq. 5
 with one period, for cosine decay.
 
-Nothing here creates a `tf.Variable`: an optimizer's whole memory is its state, so it works in
-eager code, in a `tf.function`, and inside TFF computations alike.
+Nothing here creates a `tf.Variable`. All memory of an optimizer is in its state, so it works in
+eager code, in a `tf.function` and in TFF computations alike.
 """
 
 import collections
@@ -63,7 +63,7 @@ def build_lars(
       A `tff.learning.optimizers.Optimizer` for any structure of floating-point tensors.
 
     Raises:
-      ValueError: A hyperparameter is out of its range.
+      ValueError: If a hyperparameter is out of its range.
     """
     if not 0.0 <= momentum < 1.0:
         raise ValueError(f"LARS momentum must be in [0, 1), found {momentum}.")
@@ -93,12 +93,12 @@ class _Lars(tff.learning.optimizers.Optimizer):
         return state
 
     def next(self, state: Any, weights: Any, gradients: Any) -> tuple[Any, Any]:
-        """Returns (state, weights) after one step; a gradient of None leaves its weight alone."""
+        """Returns (state, weights) after one step; a gradient of None keeps its weight."""
         gradients = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
         tff.learning.optimizers.check_weights_gradients_match(weights, gradients)
         tf.nest.assert_same_structure(state[_ACCUMULATOR], weights)
         hparams = self.get_hparams(state)
-        stepped = [
+        steps = [
             self._step(hparams, w, v, g)
             for w, v, g in zip(
                 tf.nest.flatten(weights),
@@ -107,8 +107,8 @@ class _Lars(tff.learning.optimizers.Optimizer):
                 strict=True,
             )
         ]
-        new_weights = tf.nest.pack_sequence_as(weights, [w for w, _ in stepped])
-        accumulator = tf.nest.pack_sequence_as(state[_ACCUMULATOR], [v for _, v in stepped])
+        new_weights = tf.nest.pack_sequence_as(weights, [w for w, _ in steps])
+        accumulator = tf.nest.pack_sequence_as(state[_ACCUMULATOR], [v for _, v in steps])
         return collections.OrderedDict([*hparams.items(), (_ACCUMULATOR, accumulator)]), new_weights
 
     def _step(self, hparams: Any, w: Any, v: Any, g: Any) -> tuple[Any, Any]:
@@ -139,18 +139,18 @@ def cosine_decay(initial_learning_rate: float, decay_steps: int, warmup_steps: i
 
     With `W = warmup_steps` and `T = decay_steps - W`, the rate of step t is `(t + 1) / W` of the
     initial one for `t < W` (so that no step is lost on a rate of zero), and after that
-    `0.5 * initial_learning_rate * (1 + cos(pi * min(t - W, T) / T))`: it starts at the initial
+    `0.5 * initial_learning_rate * (1 + cos(pi * min(t - W, T) / T))`. This starts at the initial
     rate, is half of it in the middle, and is zero from step `decay_steps` on.
 
     Args:
-      initial_learning_rate: The rate at the end of the warm-up.
-      decay_steps: The number of steps in all, the warm-up included.
-      warmup_steps: The number of steps of linear warm-up.
+      initial_learning_rate: Learning rate at the end of the warm-up.
+      decay_steps: Number of all steps, warm-up included.
+      warmup_steps: Number of steps of linear warm-up.
 
     Returns:
       A function from a step (an int or an integer scalar tensor) to a float32 scalar tensor, for
-      `tff.learning.optimizers.schedule_learning_rate`, which gives it 0 at the first call of
-      `next` and keeps the count in its state: a resumed run goes on with the right rate.
+      `tff.learning.optimizers.schedule_learning_rate`. That optimizer passes 0 at the first call of
+      `next` and keeps the count in its state, so that a resumed run continues with the right rate.
 
     Raises:
       ValueError: Unless `0 <= warmup_steps < decay_steps` and the rate is not negative.
@@ -174,17 +174,17 @@ def cosine_decay(initial_learning_rate: float, decay_steps: int, warmup_steps: i
     return schedule
 
 
-def _adam(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Optimizer:
+def _build_adam(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Optimizer:
     if decay:
         raise ValueError(f"Adam takes no weight_decay (found {decay}); adamw and lars do.")
     return tff.learning.optimizers.build_adam(lr, beta_1=momentum)
 
 
-def _adamw(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Optimizer:
+def _build_adamw(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Optimizer:
     return tff.learning.optimizers.build_adamw(lr, beta_1=momentum, weight_decay=decay)
 
 
-def _sgd(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Optimizer:
+def _build_sgd(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Optimizer:
     if decay:
         raise ValueError(f"SGD takes no weight_decay (found {decay}); adamw and lars do.")
     if not 0.0 <= momentum < 1.0:
@@ -192,12 +192,12 @@ def _sgd(lr: float, momentum: float, decay: float) -> tff.learning.optimizers.Op
     return tff.learning.optimizers.build_sgdm(lr, momentum=momentum)
 
 
-_Build = Callable[[float, float, float], tff.learning.optimizers.Optimizer]
-_OPTIMIZERS: dict[str, _Build] = {
-    "adam": _adam,
-    "adamw": _adamw,
+_Builder = Callable[[float, float, float], tff.learning.optimizers.Optimizer]
+_OPTIMIZERS: dict[str, _Builder] = {
+    "adam": _build_adam,
+    "adamw": _build_adamw,
     "lars": build_lars,
-    "sgd": _sgd,
+    "sgd": _build_sgd,
 }
 OPTIMIZER_NAMES = tuple(_OPTIMIZERS)
 
@@ -208,13 +208,13 @@ def build_optimizer(
     """Returns an optimizer with a constant learning rate.
 
     Args:
-      name: One of `OPTIMIZER_NAMES`.
-      learning_rate: The rate.
-      momentum: Of SGD and LARS, 0 for none; for Adam and AdamW it is beta_1.
-      weight_decay: Of LARS and AdamW; must be 0 for the others.
+      name: Name of the optimizer, one of `OPTIMIZER_NAMES`.
+      learning_rate: Learning rate.
+      momentum: Momentum of SGD and LARS, 0 for none; beta_1 of Adam and AdamW.
+      weight_decay: Weight decay of LARS and AdamW; must be 0 for the others.
 
     Raises:
-      ValueError: The name is unknown, or a value is out of range for that optimizer.
+      ValueError: If the name is unknown, or a value is out of range for that optimizer.
     """
     if name not in _OPTIMIZERS:
         known = ", ".join(OPTIMIZER_NAMES)
@@ -230,22 +230,22 @@ def build_scheduled_optimizer(
     momentum: float = 0.9,
     weight_decay: float = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-    """Returns an optimizer with cosine decay over `steps` steps (rounds, for a server's).
+    """Returns an optimizer with cosine decay over `steps` steps (rounds for a server).
 
     Args:
-      name: One of `OPTIMIZER_NAMES`.
-      learning_rate: The rate of the first step, or the one that the warm-up leads to.
-      steps: The number of steps, the warm-up included.
-      warmup_steps: The number of steps of linear warm-up.
-      momentum: As in `build_optimizer`.
-      weight_decay: As in `build_optimizer`.
+      name: Name of the optimizer, one of `OPTIMIZER_NAMES`.
+      learning_rate: Learning rate of the first step, or at the end of the warm-up.
+      steps: Number of all steps, warm-up included.
+      warmup_steps: Number of steps of linear warm-up.
+      momentum: Momentum or beta_1, see `build_optimizer`.
+      weight_decay: Weight decay, see `build_optimizer`.
 
     Returns:
       The optimizer wrapped by `tff.learning.optimizers.schedule_learning_rate`. Its state is
       `<round_num=int32, optimizer=<learning_rate=float32, ...>>`.
 
     Raises:
-      ValueError: The name is unknown, or a value is out of range for that optimizer.
+      ValueError: If the name is unknown, or a value is out of range for that optimizer.
     """
     optimizer = build_optimizer(name, learning_rate, momentum, weight_decay)
     schedule = cosine_decay(learning_rate, steps, warmup_steps)
@@ -257,11 +257,12 @@ class ServerOptimizerHyperparameters:
     """The server's optimizer, with the DCCO paper's values for CIFAR-100 (Appendix B).
 
     Attributes:
-      server_optimizer: `adam`, `adamw`, `lars` or `sgd`, with cosine decay over the run's rounds.
+      server_optimizer: Name of the optimizer, `adam`, `adamw`, `lars` or `sgd`; its learning rate
+        has cosine decay over the run's rounds.
       server_learning_rate: Initial learning rate.
       server_momentum: Momentum of `lars` and `sgd`, beta_1 of the others.
-      server_weight_decay: Of `adamw` and `lars`.
-      warmup_rounds: Rounds of linear warm-up of the learning rate.
+      server_weight_decay: Weight decay of `adamw` and `lars`; 0 for the others.
+      warmup_rounds: Number of rounds of linear warm-up of the learning rate.
     """
 
     server_optimizer: str = "adam"
@@ -280,15 +281,15 @@ class ServerOptimizerHyperparameters:
             raise ValueError(
                 f"server_learning_rate must be positive; got {self.server_learning_rate}"
             )
-        decays = self.server_optimizer in ("adamw", "lars")
-        if self.server_weight_decay < 0 or (self.server_weight_decay and not decays):
+        takes_decay = self.server_optimizer in ("adamw", "lars")
+        if self.server_weight_decay < 0 or (self.server_weight_decay and not takes_decay):
             raise ValueError(
                 "server_weight_decay must be 0, or positive with adamw and lars; got "
                 f"{self.server_weight_decay} with {self.server_optimizer}"
             )
 
     def build_server_optimizer(self, rounds: int) -> tff.learning.optimizers.Optimizer:
-        """The optimizer for a run of so many rounds."""
+        """Returns the optimizer for a run of `rounds` rounds."""
         return build_scheduled_optimizer(
             self.server_optimizer,
             self.server_learning_rate,

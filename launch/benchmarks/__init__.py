@@ -1,1 +1,1 @@
-"""The programs that `benchmark` measures."""
+"""The programs that `benchmark` measures, and the processes that they run in."""

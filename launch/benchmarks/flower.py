@@ -1,8 +1,8 @@
-"""Rounds in another framework, measured by `benchmark` in turn with the same ones in ours.
+"""Rounds in Flower, measured by `benchmark` in turn with the same rounds in tff_ssl.
 
-Flower (Beutel et al. 2020, arXiv:2007.14390) runs FedAvg with SimCLR in its simulation on Ray, its
-clients in PyTorch. The programs are in `launch.benchmarks.flower_side` and run in an environment of
-their own.
+Flower (Beutel et al. 2020, arXiv:2007.14390) runs FedAvg with SimCLR in its simulation on Ray, with
+clients in PyTorch. Its programs are in `launch.benchmarks.flower_side` and run in a Python
+environment of their own.
 """
 
 import dataclasses
@@ -10,26 +10,33 @@ import importlib.metadata
 import os
 import pathlib
 import statistics
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 
-from launch.benchmarks import processes
-from launch.benchmarks.flower_process import FlowerProcess, process_tree
+from launch.benchmarks import processes, programs
+from launch.benchmarks.flower_process import FlowerProcess
 from tff_ssl.errors import TrainingError
 
 _POLICY = "byol_no_blur"
 _LEARNING_RATE = 0.01
 _REFERENCE_IMAGES = 8
-# Of losses and (relative) gradients of the same weights and views, in float32.
+# Tolerances for the same weights and views in float32: absolute for the loss, relative for the
+# gradient's norm.
 _LOSS_TOLERANCE, _GRADIENT_TOLERANCE = 1e-4, 1e-3
-_MEGABYTE = 1e6
 
 
 class Work(NamedTuple):
-    """A round: local steps of `batch_size` images (0: all of a client's) on each client."""
+    """A round of FedAvg.
+
+    Attributes:
+      clients: Number of clients.
+      samples: Number of images of each client.
+      steps: Number of local steps of each client.
+      batch_size: Number of images of a local step; 0 for all of a client's.
+    """
 
     clients: int
     samples: int
@@ -47,7 +54,12 @@ WORK = (Work(128, 4, 1, 0), Work(5, 64, 4, 32))
 
 
 class Arrangement(NamedTuple):
-    """How Flower's clients share the cores: so many at a time, each with so many threads."""
+    """The division of the cores among Flower's clients.
+
+    Attributes:
+      actors: Number of clients that train at the same time.
+      threads: Number of threads of each.
+    """
 
     actors: int
     threads: int
@@ -59,24 +71,26 @@ class Arrangement(NamedTuple):
 
 
 def arrangements(cores: int) -> list[Arrangement]:
-    """The ways that are measured: a client for each core, or one at a time on all cores."""
+    """The arrangements that are measured: a client on each core, and one client on all cores."""
     return list(dict.fromkeys([Arrangement(cores, 1), Arrangement(1, cores)]))
 
 
-def settings(work: Work, how: Arrangement, network: processes.Network) -> dict[str, Any]:
-    """What Flower's rounds are told, but for the files: the same as ours."""
+def flower_settings(
+    work: Work, arrangement: Arrangement, settings: programs.ModelSettings
+) -> dict[str, Any]:
+    """The settings of Flower's rounds, equal to those of tff_ssl; without the paths of files."""
     from tff_ssl.models.resnet import RESNETS
     from tff_ssl.objectives.registry import ObjectiveHyperparameters
-    from tff_ssl.views import augmentation
+    from tff_ssl.views.policies import POLICIES
 
-    spec, policy = RESNETS[network.encoder], dataclasses.asdict(augmentation.POLICIES[_POLICY])
+    spec, policy = RESNETS[settings.encoder], dataclasses.asdict(POLICIES[_POLICY])
     names = ("crop_area", "crop_aspect", "flip", "jitter", "brightness", "contrast")
     return {
         "model": {
             "blocks": spec.blocks,
             "widths": spec.widths,
             "groups": spec.groups,
-            "projector": network.projector,
+            "projector": settings.projector,
         },
         "views": {
             name: policy[name] for name in (*names, "saturation", "hue", "grayscale", "solarize")
@@ -84,12 +98,12 @@ def settings(work: Work, how: Arrangement, network: processes.Network) -> dict[s
         "temperature": ObjectiveHyperparameters().temperature,
         "learning_rate": _LEARNING_RATE,
         **work._asdict(),
-        **how._asdict(),
+        **arrangement._asdict(),
     }
 
 
 def our_hyperparameters(work: Work) -> dict[str, Any]:
-    """FedAvg's: the new model is the mean of the clients', as in Flower's FedAvg."""
+    """Hyperparameters of FedAvg in tff_ssl, whose server takes the clients' mean as Flower's."""
     return {
         "local_steps": work.steps,
         "batch_size": work.batch_size,
@@ -103,77 +117,90 @@ def our_hyperparameters(work: Work) -> dict[str, Any]:
 def compare(
     args: Any, scratch: str, works: Sequence[Work] = WORK, cores: int | None = None
 ) -> dict[str, Any]:
-    """Rounds of ours and of Flower's, in turn.
+    """Measures rounds of tff_ssl and of Flower, in turn.
 
     Args:
-      args: The flags: projection, seed, repetitions, peer_python.
-      scratch: A folder; its path must be short, for Ray's sockets.
-      works: Each a table of its own.
-      cores: Those of this process by default.
+      args: The flags `projection`, `seed`, `repetitions` and `peer_python`.
+      scratch: Folder for images and Ray's files; its path must be short, for Ray's sockets.
+      works: Rounds to measure, each for a table of its own.
+      cores: Number of cores that the clients share; None for all of this process.
 
     Returns:
-      What stands in `benchmark.json` as `peer`.
+      The entry of `benchmark.json` under `peer`.
 
     Raises:
-      TrainingError: If Flower's rounds fail, or compute something else than ours.
+      TrainingError: If Flower's rounds fail, or compute something else than those of tff_ssl.
     """
     cores = cores or len(os.sched_getaffinity(0))
-    network = processes.Network("small", (args.projection,) * 3)
-    stored = pathlib.Path(scratch) / "reference.npz"
-    child = processes.Child(reference, network, args.seed, str(stored))
+    settings = programs.ModelSettings("small", (args.projection,) * 3)
+    reference_path = str(pathlib.Path(scratch) / "reference.npz")
+    child = processes.Child(reference, settings, args.seed, reference_path)
     child.close()
-    ours, tables, theirs = child.facts, [], {}
+    our_facts, tables, flower_facts = child.facts, [], {}
     for number, work in enumerate(works):
-        count = work.clients * work.samples
-        images = pathlib.Path(scratch) / f"images{number}.npy"
-        np.save(images, processes.images(count, args.seed))
-        programs: dict[str, Counted] = {}
+        measured: dict[str, Counted] = {}
         print(f"{work.name}: tff_ssl starts", flush=True)
         try:
-            programs["tff_ssl"] = Counted(
+            measured["tff_ssl"] = Counted(
                 processes.Child(
-                    processes.federated_round, "fedavg", "nt_xent", our_hyperparameters(work),
-                    work.clients, work.samples, network, args.seed, scratch,
+                    programs.federated_round, "fedavg", "nt_xent", our_hyperparameters(work),
+                    work.clients, work.samples, settings, args.seed, scratch,
                 )
             )  # fmt: skip
-            for how in arrangements(cores):
-                print(f"{work.name}: {how.name} starts", flush=True)
-                files = {"images": str(images), "reference": str(stored)}
-                folder = f"{scratch}/r{number}{len(programs)}"
-                told = {**settings(work, how, network), **files, "temp_dir": folder}
-                peer = FlowerProcess(args.peer_python, told)
-                programs[how.name] = Counted(peer)
-                theirs = peer.facts
-                check_same(ours, theirs)
+            images = pathlib.Path(scratch) / f"images{number}.npy"
+            np.save(images, programs.images(work.clients * work.samples, args.seed))
+            for arrangement in arrangements(cores):
+                print(f"{work.name}: {arrangement.name} starts", flush=True)
+                round_settings = {
+                    **flower_settings(work, arrangement, settings),
+                    "images": str(images),
+                    "reference": reference_path,
+                    "temp_dir": f"{scratch}/r{number}{len(measured)}",
+                }
+                peer = FlowerProcess(args.peer_python, round_settings)
+                measured[arrangement.name] = Counted(peer)
+                flower_facts = peer.facts
+                check_same(our_facts, flower_facts)
             print(f"{work.name}: {args.repetitions + 1} rounds of each, in turn", flush=True)
-            tables.append(table(work, programs, args.repetitions))
+            tables.append(table(work, measured, args.repetitions))
         finally:
-            for program in programs.values():
+            for program in measured.values():
                 program.close()
+    return _report(our_facts, flower_facts, tables, settings, cores)
+
+
+def _report(
+    our_facts: dict[str, Any],
+    flower_facts: dict[str, Any],
+    tables: list[dict[str, Any]],
+    settings: programs.ModelSettings,
+    cores: int,
+) -> dict[str, Any]:
+    """The entry of `benchmark.json`: settings, figures of the same weights and views, tables."""
     return {
         "name": "flower",
         "settings": {
-            "both": _both(ours, network, cores),
-            "tff_ssl": _OURS.format(
+            "both": _shared_settings(our_facts, settings, cores),
+            "tff_ssl": _OUR_SETTINGS.format(
                 tff=importlib.metadata.version("tensorflow-federated"),
                 tf=importlib.metadata.version("tensorflow"),
             ),
-            "flower": _THEIRS.format(**theirs["versions"]),
+            "flower": _FLOWER_SETTINGS.format(**flower_facts["versions"]),
         },
         "same_weights_and_views": {
             name: {key: facts[key] for key in ("loss", "gradient_norm")}
-            for name, facts in (("tff_ssl", ours), ("flower", theirs))
+            for name, facts in (("tff_ssl", our_facts), ("flower", flower_facts))
         },
         "work": tables,
     }
 
 
-_OURS = (
+_OUR_SETTINGS = (
     "TFF {tff}, TensorFlow {tf}: StatelessClientsSimulation as `launch.pretrain` runs it, all "
     "clients folded into one call of the TFF worker (--fold=1); a round of one step computes all "
     "clients' gradients in micro-batches of 32 images; images from SQLite"
 )
-_THEIRS = (
+_FLOWER_SETTINGS = (
     "Flower {flwr}, Ray {ray}, PyTorch {torch}: run_simulation, strategy FedAvg, a ClientApp for "
     "each client, eager, channels_last; each process keeps its model between clients; images from "
     "a memory-mapped file; the order of the colour adjustments is drawn for each batch (ours: for "
@@ -181,34 +208,38 @@ _THEIRS = (
 )
 
 
-def _both(facts: dict[str, Any], network: processes.Network, cores: int) -> str:
+def _shared_settings(facts: dict[str, Any], settings: programs.ModelSettings, cores: int) -> str:
     from tff_ssl.objectives.registry import ObjectiveHyperparameters
 
     return (
         f"cores: {cores}; float32; FedAvg of SimCLR (NT-Xent, temperature "
-        f"{ObjectiveHyperparameters().temperature}); {network.encoder} ResNet with group norm and "
-        f"weight standardization, projector {' x '.join(map(str, network.projector))}, "
+        f"{ObjectiveHyperparameters().temperature}); {settings.encoder} ResNet with group norm and "
+        f"weight standardization, projector {' x '.join(map(str, settings.projector))}, "
         f"{facts['parameters']:,} parameters, from the same weights; 32x32x3 images, two views "
         f"each ({_POLICY}: crop, flip, colour jitter, grayscale, solarization) anew in each step; "
         f"SGD of rate {_LEARNING_RATE} on the clients, the mean of their models weighted by images"
     )
 
 
-def check_same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """Complains if the loss and gradient of the same weights and views are not the same.
+def check_same(ours: dict[str, Any], flower: dict[str, Any]) -> None:
+    """Checks that both frameworks compute the same loss and gradient.
+
+    Args:
+      ours: `parameters`, `loss` and `gradient_norm` that tff_ssl computes.
+      flower: The same that Flower computes of the same weights and views.
 
     Raises:
-      TrainingError: See there.
+      TrainingError: If they differ by more than rounding.
     """
     same = (
-        ours["parameters"] == theirs["parameters"]
-        and abs(ours["loss"] - theirs["loss"]) <= _LOSS_TOLERANCE
-        and abs(theirs["gradient_norm"] / ours["gradient_norm"] - 1) <= _GRADIENT_TOLERANCE
+        ours["parameters"] == flower["parameters"]
+        and abs(ours["loss"] - flower["loss"]) <= _LOSS_TOLERANCE
+        and abs(flower["gradient_norm"] / ours["gradient_norm"] - 1) <= _GRADIENT_TOLERANCE
     )
     if not same:
         raise TrainingError(
             "Flower's rounds compute something else than ours: parameters, loss and gradient norm "
-            f"of the same weights and views are {_numbers(theirs)} against {_numbers(ours)}"
+            f"of the same weights and views are {_numbers(flower)} against {_numbers(ours)}"
         )
 
 
@@ -217,20 +248,29 @@ def _numbers(facts: dict[str, Any]) -> str:
 
 
 def reference(
-    network: processes.Network, seed: int, path: str
+    settings: programs.ModelSettings, seed: int, path: str
 ) -> Generator[dict[str, Any], None, None]:
-    """Yields our loss and gradient's norm, and writes the weights and views that they are of."""
-    processes.quiet()
+    """Writes weights and two views of some images, and yields the loss and gradient of tff_ssl.
+
+    Args:
+      settings: The model.
+      seed: Seed of weights, images and views.
+      path: The `.npz` file, with `x1`, `x2` and `weight0`, `weight1`, ...
+
+    Yields:
+      `parameters`, the number of weights; `loss`, the mean NT-Xent; and `gradient_norm`.
+    """
+    programs.quiet()
     import tensorflow as tf
 
     from tff_ssl.losses import segments
     from tff_ssl.objectives.registry import OBJECTIVES, Batch, ObjectiveHyperparameters
     from tff_ssl.runtime import local_worker  # noqa: F401
 
-    model, two_views = processes.model_and_views(network, seed)
+    model, two_views = programs.model_and_views(settings, seed)
     weights = model.init(seed)
     ids = np.arange(_REFERENCE_IMAGES)
-    x1, x2 = two_views(processes.images(len(ids), seed), ids, 0)
+    x1, x2 = two_views(programs.images(len(ids), seed), ids, 0)
     batch = Batch(x1, x2, segments.one(len(ids)), None, ids, 0, seed)
     with tf.GradientTape() as tape:
         tape.watch(weights.trainable)
@@ -249,33 +289,37 @@ def reference(
 
 
 class Counted:
-    """A program whose processor time is taken beside its seconds."""
+    """A program whose processor time is measured beside its seconds."""
 
     def __init__(self, program: Any):
         self._program = program
         self._cpu: list[float] = []
 
     def step(self) -> float:
-        """See `measure.Child`."""
+        """Performs a step and returns its seconds."""
         before = self._cpu_seconds()
         seconds = self._program.step()
         self._cpu.append(self._cpu_seconds() - before)
         return seconds
 
     def facts(self) -> dict[str, float]:
-        """Of the steps so far."""
+        """Processor seconds of a step (median), seconds of the first one, and memory in MB."""
         return {
             "cpu_seconds": statistics.median(self._cpu),
             "first_round_seconds": self._program.first_seconds,
             "peak_rss_mb": self._program.peak_rss_mb(),
-            "pss_mb": sum(_pss(p) for p in process_tree(self._program.pid)) / _MEGABYTE,
+            "pss_mb": sum(map(_pss, self._processes())) / processes.MEGABYTE,
         }
 
     def close(self) -> None:
+        """Ends the program."""
         self._program.close()
 
     def _cpu_seconds(self) -> float:
-        return sum(_cpu(process) for process in process_tree(self._program.pid))
+        return sum(map(_cpu, self._processes()))
+
+    def _processes(self) -> Iterator[psutil.Process]:
+        return processes.process_tree(self._program.pid)
 
 
 def _cpu(process: psutil.Process) -> float:
@@ -287,23 +331,23 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def _pss(process: psutil.Process) -> int:
-    """Memory in bytes, a page that several processes share divided among them."""
+    """Memory in bytes; a page that several processes share counts in equal parts for each."""
     try:
         return process.memory_full_info().pss
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return 0
 
 
-def table(work: Work, programs: dict[str, Counted], repetitions: int) -> dict[str, Any]:
-    """Measures `programs`, of which `tff_ssl` is compared with each of the others."""
-    seconds = processes.in_turn(programs, repetitions)
+def table(work: Work, measured: dict[str, Counted], repetitions: int) -> dict[str, Any]:
+    """Measures programs by name, of which `tff_ssl` is compared with each of the others."""
+    seconds = processes.time_in_turn(measured, repetitions)
     ours = seconds.pop("tff_ssl")
     first = {"name": "tff_ssl", "seconds": statistics.median(ours)}
-    rows: list[dict[str, Any]] = [{**first, **programs["tff_ssl"].facts()}]
-    for name, theirs in seconds.items():
-        ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-        row = {"name": name, "seconds": statistics.median(theirs), "ratio": ratio}
-        rows.append({**row, **programs[name].facts()})
+    rows: list[dict[str, Any]] = [{**first, **measured["tff_ssl"].facts()}]
+    for name, peer_seconds in seconds.items():
+        ratio = processes.median_ratio(ours, peer_seconds)
+        row = {"name": name, "seconds": statistics.median(peer_seconds), "ratio": ratio}
+        rows.append({**row, **measured[name].facts()})
     best = min(rows[1:], key=lambda row: row["seconds"])
     return {
         **work._asdict(),
@@ -315,7 +359,7 @@ def table(work: Work, programs: dict[str, Counted], repetitions: int) -> dict[st
 
 
 def describe(results: dict[str, Any]) -> str:
-    """The settings and a table for each work, of `compare`'s results."""
+    """The text that shows `compare`'s results: the settings, and a table for each work."""
     lines = [""]
     lines += [f"{name}: {text}" for name, text in results["settings"].items()]
     values = results["same_weights_and_views"]

@@ -1,4 +1,4 @@
-"""The process of Flower's rounds, which `benchmark` drives; its program is in `flower_side`."""
+"""The process of Flower's rounds, which `benchmark` starts; its program is in `flower_side`."""
 
 import contextlib
 import json
@@ -8,7 +8,6 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -21,55 +20,64 @@ _FOLDER = pathlib.Path(__file__).parent / "flower_side"
 REQUIREMENTS = "launch/benchmarks/flower_side/flower_requirements.txt"
 PACKAGES = ("torch", "flwr", "ray")
 _CLOSE_SECONDS = 10
-_MEGABYTE = 1e6
 
 
 def check(python: str) -> None:
-    """Complains if `python` is not an interpreter with what Flower's rounds need.
+    """Checks that `python` is an interpreter with the packages of Flower's rounds.
 
     Raises:
-      ConfigurationError: See there.
+      ConfigurationError: If it is not; the message says how to make the environment.
     """
     environment = pathlib.Path(python).parent.parent
     remedy = (
         f"make the environment: python3 -m venv {environment} && {environment}/bin/pip install "
         f"-r {REQUIREMENTS}"
     )
-    look = (
+    print_missing = (
         "import importlib.util as u\n"
         f"print(*(name for name in {PACKAGES} if u.find_spec(name) is None))"
     )
     try:
-        found = subprocess.run([python, "-c", look], capture_output=True, text=True)
+        done = subprocess.run([python, "-c", print_missing], capture_output=True, text=True)
     except OSError as error:
         raise ConfigurationError(
             f"--peer_python={python}: no interpreter there ({error.strerror}); {remedy}"
         ) from error
-    if found.returncode or found.stdout.split():
-        lacks = f"lacks {', '.join(found.stdout.split())}"
-        what = "is no Python interpreter" if found.returncode else lacks
-        raise ConfigurationError(f"--peer_python={python} {what}; {remedy}")
+    missing = done.stdout.split()
+    if done.returncode or missing:
+        fault = "is no Python interpreter" if done.returncode else f"lacks {', '.join(missing)}"
+        raise ConfigurationError(f"--peer_python={python} {fault}; {remedy}")
 
 
 class FlowerProcess:
-    """As `measure.Child`, for Flower's rounds in another interpreter.
+    """Flower's rounds in another interpreter, with the methods of `processes.Child`.
 
     Attributes:
-      facts: Of `flower_round`.
-      first_seconds: From the start of the process to the end of its first round.
-      pid: Its own.
+      facts: The first line that `flower_round` prints: `parameters`, `loss`, `gradient_norm` and
+        the packages' `versions`.
+      first_seconds: Seconds between the start of the process and the end of its first round.
+      pid: Process id.
     """
 
-    def __init__(self, python: str, told: dict[str, Any]):
+    def __init__(self, python: str, settings: dict[str, Any]):
+        """Starts the process and waits for its first round.
+
+        Args:
+          python: The interpreter.
+          settings: `flower.flower_settings` and the paths `images`, `reference` and `temp_dir`.
+
+        Raises:
+          TrainingError: If the process ends.
+        """
         environment = os.environ | {
-            # Neither reports what it runs, and nobody else gets into this Ray.
+            # Flower and Ray report no usage, and a token keeps other users out of this Ray cluster.
             "FLWR_TELEMETRY_ENABLED": "0",
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         }
-        self._log = pathlib.Path(told["temp_dir"] + ".log")
+        self._log = pathlib.Path(settings["temp_dir"] + ".log")
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [python, str(_FOLDER / "flower_round.py")],
@@ -78,46 +86,47 @@ class FlowerProcess:
                 stderr=log,
                 text=True,
                 env=environment,
-                start_new_session=True,  # Ctrl-C is for us: it ends when we close it.
+                start_new_session=True,  # Ctrl-C must not reach it; `close` ends it.
             )
         assert self._process.stdin
         assert self._process.stdout
-        self._asks, self._answers = self._process.stdin, self._process.stdout
+        self._requests, self._answers = self._process.stdin, self._process.stdout
         self.pid = self._process.pid
         self._watch = processes.MemoryWatch(self.pid)
         try:
             start = time.monotonic()
-            self.facts = self._ask(json.dumps(told))
+            self.facts = self._ask(json.dumps(settings))
             self.first_seconds = time.monotonic() - start
         except BaseException:
             self.close()
             raise
 
     def step(self) -> float:
-        """Has a round done; its seconds."""
+        """Performs a round and returns its seconds."""
         return self._ask("step")["seconds"]
 
     def peak_rss_mb(self) -> float:
-        """Most memory held at once by all of its processes so far."""
-        return self._watch.peak / _MEGABYTE
+        """Peak of the resident memory of all its processes so far, MB."""
+        return self._watch.peak / processes.MEGABYTE
 
     def close(self) -> None:
-        """Ends it and all of Ray's processes."""
+        """Ends the process and all of Ray's."""
         self._watch.stop()
-        tree = list(process_tree(self.pid))
+        tree = list(processes.process_tree(self.pid))
         with contextlib.suppress(BrokenPipeError):
-            self._asks.close()
+            self._requests.close()
         _, alive = psutil.wait_procs(tree, timeout=_CLOSE_SECONDS)
         for process in alive:
             process.kill()
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)  # Those that a process left when it ended.
+            os.killpg(self.pid, signal.SIGKILL)  # Those whose parent has ended.
         self._process.wait()
         self._answers.close()
 
     def _ask(self, line: str) -> dict[str, Any]:
+        """Writes a line to the process and reads its answer."""
         try:
-            print(line, file=self._asks, flush=True)
+            print(line, file=self._requests, flush=True)
         except BrokenPipeError:
             answer = ""
         else:
@@ -126,13 +135,3 @@ class FlowerProcess:
             errors = [line for line in self._log.read_text().splitlines() if "Error" in line]
             raise TrainingError(f"Flower's rounds ended: {(errors or ['no error given'])[-1]}")
         return json.loads(answer)
-
-
-def process_tree(pid: int) -> Iterator[psutil.Process]:
-    """A process, and those that it and they have started; none if it has ended."""
-    try:
-        process = psutil.Process(pid)
-        yield process
-        yield from process.children(recursive=True)
-    except psutil.NoSuchProcess:
-        pass

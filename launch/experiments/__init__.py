@@ -1,1 +1,1 @@
-"""The papers' experiments: which runs fill which table."""
+"""The papers' experiments: the runs that fill each table."""

@@ -16,7 +16,8 @@ from tff_ssl.reporting.experiment import Experiment
 
 Build = Callable[[str, str | None, int | None], Experiment]
 
-# Name -> (build(scale, dataset or None, rounds or None), what it is about).
+# Name -> (function that builds the experiment, a line that describes it). The function takes the
+# scale (`cpu` or `paper`), and a data set and a number of rounds, None for the experiment's own.
 EXPERIMENTS: dict[str, tuple[Build, str]] = {
     **dcco.EXPERIMENTS,
     **dcco_table2.EXPERIMENTS,

@@ -1,6 +1,7 @@
 """Table 1 and Appendix C of the DCCO paper."""
 
 import itertools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
@@ -9,19 +10,25 @@ from tff_ssl.reporting.measured import Selector
 DCCO, CONTRASTIVE, CCO = "Proposed DCCO", "Contrastive + FedAvg", "CCO + FedAvg"
 CENTRALIZED, SCRATCH = "Centralized CCO", "Supervised from scratch"
 UNTRAINED, PIXELS = "(untrained encoder)", "(raw pixels)"
-# Samples of a client; a round has 512 samples at the paper's scale, and 256 at the CPU's.
-_PAPER_SIZES = {"non-IID": (1, 4, 8, 16), "IID": (4, 8, 16)}
-_CPU_SIZES = {"non-IID": (1, 4, 16), "IID": (4, 16)}
+# Numbers of samples of a client, by split, and of a round.
+_SIZES = {
+    "paper": {"non-IID": (1, 4, 8, 16), "IID": (4, 8, 16)},
+    "cpu": {"non-IID": (1, 4, 16), "IID": (4, 16)},
+}
+_ROUND_SAMPLES = {"paper": 512, "cpu": 256}
 _ALPHA = {"non-IID": "0", "IID": "1000"}
-# Instead of the CPU scale's presets: by so many rounds of this encoder the methods have parted.
+# Flags of a data set at the CPU's scale that replace those of the presets. On CIFAR-10, the methods
+# differ after so many rounds of this encoder.
 _CPU_FLAGS = {"cifar10": ("--encoder=small", "--rounds=2000")}
-# Steps of fine-tuning, as flags. The paper's 100 leave the CPU scale's small networks untrained; of
-# several, labels that were not drawn decide.
+# Steps of fine-tuning, as flags. The paper's 100 leave the CPU scale's small networks untrained;
+# the better number is chosen on labels that were not drawn.
 _FINETUNE_STEPS = {"paper": (), "cpu": ("--finetune_steps=100,400",)}
+# Supervised training from scratch: labels -> (steps, which are 100 epochs at either scale, batch).
+_SUPERVISED = {5000: (1900, 256), 500: (200, 250)}
 _PUBLISHED_COLUMNS = (
     "non-IID, 1", "non-IID, 4", "non-IID, 8", "non-IID, 16", "IID, 4", "IID, 8", "IID, 16",
 )  # fmt: skip
-# The paper's Table 1; a single figure holds for all columns.
+# The paper's Table 1, in percent. A single figure holds for all columns.
 _LINEAR_5000 = {
     CCO: (None, "failed", 28.7, 30.7, "failed", 41.2, 44.1),
     CONTRASTIVE: (None, 31.1, 32.4, 31.8, 41.1, 44.1, 46.4),
@@ -46,13 +53,18 @@ _LINEAR_500 = {
 
 
 class _Method(NamedTuple):
-    """A row's algorithm: its name in folders and presets, the smallest client it is run on."""
+    """The algorithm of a row.
+
+    Attributes:
+      name: Name in folders and presets.
+      min_samples: Smallest number of samples of a client that it is run on.
+    """
 
     name: str
-    least: int
+    min_samples: int
 
 
-# Server learning rates (None: the preset's). The paper tries two and reports the better results.
+# Server learning rates; None is the preset's. The paper tries two and reports the better results.
 _RATES: dict[str, tuple[float | None, ...]] = {"cpu": (None,), "paper": (None, 0.001)}
 _CPU_NOTES = (
     "The CPU scale's network and number of rounds were chosen on seed 0, by nearest neighbours "
@@ -74,60 +86,108 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
 
     Args:
       scale: `cpu` or `paper`.
-      dataset: The data set; cifar100 if None.
-      rounds: Rounds of a run instead of the preset's.
+      dataset: Name of the data set; None for cifar100.
+      rounds: Number of rounds of each run; None for the presets'.
     """
     dataset = dataset or "cifar100"
-    sizes = _PAPER_SIZES if scale == "paper" else _CPU_SIZES
-    samples = 512 if scale == "paper" else 256
     data = (f"--dataset={dataset}", *(_CPU_FLAGS.get(dataset, ()) if scale == "cpu" else ()))
-    length = (f"--rounds={rounds}",) if rounds else ()
     evaluations: tuple[tuple[str, ...], ...] = (
         ("--protocol=finetune", "--labels=5000", "--label_draws=1", *_FINETUNE_STEPS[scale]),
     )
-    if scale == "cpu":  # With few features, probes on few labels tell encoders apart less well.
+    if scale == "cpu":
+        # With few features, probes on few labels distinguish encoders less well than kNN.
         evaluations = (*evaluations, ("--protocol=knn",))
-    columns = tuple(f"{split}, {n}" for split, ns in sizes.items() for n in ns)
+    cells, rows = _federated_cells(scale, data, rounds, evaluations)
+    cells += _central_cells(scale, data, rounds, evaluations)
+    rows[CENTRALIZED] = ("centralized",)
+    tables = _table1_tables(scale, rows)
+    return Experiment(
+        "dcco_table1",
+        f"DCCO, Table 1, on {dataset} at {scale} scale",
+        tuple(cells),
+        tables,
+        tuple(claim for table in tables for claim in _table1_claims(table)),
+        (
+            "Published: CIFAR-100, ResNet-14, 512 samples a round, 100,000 rounds; for the FedAvg "
+            "variants the best of several checkpoints under the linear protocol, and of two rates "
+            "the better one. Measured: the last round of every run; at the paper's scale both "
+            "rates have rows, and the claims are about 5e-3.",
+            "Where clients of 8 or 16 have images of one class, the 4 that are left of each class "
+            "make one more client.",
+            *(_CPU_NOTES if scale == "cpu" else ()),
+        ),
+        {
+            f"{split}, {n} samples a client": f"dcco_{_folder_part(split)}_{n}"
+            for split in _SIZES[scale]
+            for n in (4, 16)
+        },
+    )
+
+
+def _folder_part(split: str) -> str:
+    return split.lower().replace("-", "")
+
+
+def _columns(scale: str) -> tuple[str, ...]:
+    return tuple(f"{split}, {n}" for split, sizes in _SIZES[scale].items() for n in sizes)
+
+
+def _federated_cells(
+    scale: str,
+    data: tuple[str, ...],
+    rounds: int | None,
+    evaluations: tuple[tuple[str, ...], ...],
+) -> tuple[list[Cell], dict[str, tuple[str | None, ...]]]:
+    """The cells of the federated methods at each rate and client size, and their rows."""
     cells, rows = [], {}
     for (row, method), rate in itertools.product(METHODS.items(), _RATES[scale]):
         names: list[str | None] = []
         folder = f"{method.name}_rate_{rate}" if rate else method.name
-        for split, ns in sizes.items():
-            for n in ns:
-                if n < method.least:
+        for split, sizes in _SIZES[scale].items():
+            for n in sizes:
+                if n < method.min_samples:
                     names.append(None)
                     continue
-                names.append(f"{folder}_{split.lower().replace('-', '')}_{n}")
+                names.append(f"{folder}_{_folder_part(split)}_{n}")
                 flags = (
                     f"--flagfile=launch/presets/dcco_table1/{scale}/{method.name}.flags",
                     *data,
                     f"--alpha={_ALPHA[split]}",
                     f"--samples_per_client={n}",
-                    f"--clients_per_round={samples // n}",
+                    f"--clients_per_round={_ROUND_SAMPLES[scale] // n}",
                     *((f"--hparam=server_learning_rate={rate}",) if rate else ()),
-                    *length,
+                    *((f"--rounds={rounds}",) if rounds else ()),
                 )
                 cells.append(Cell(str(names[-1]), "pretrain", flags, evaluations))
         rows[f"{row}, rate {rate}" if rate else row] = tuple(names)
-    preset = f"--flagfile=launch/presets/dcco_table1/{scale}/centralized.flags"
-    cells.append(Cell("centralized", "centralized", (preset, *data, *length), evaluations))
-    rows[CENTRALIZED] = ("centralized",)
-    preset = f"--flagfile=launch/presets/dcco_table1/{scale}/supervised.flags"
-    for labels, size in ((5000, 256), (500, 250)):
-        steps = 1900 if labels == 5000 else 200  # 100 epochs at either scale
-        cells.append(
-            Cell(
-                f"supervised_{labels}",
-                "centralized",
-                (
-                    preset,
-                    *data,
-                    f"--train_labels={labels}",
-                    f"--rounds={rounds or steps}",
-                    f"--batch_size={size}",
-                ),
-            )
+    return cells, rows
+
+
+def _central_cells(
+    scale: str,
+    data: tuple[str, ...],
+    rounds: int | None,
+    evaluations: tuple[tuple[str, ...], ...],
+) -> list[Cell]:
+    """The cells of centralized CCO and of supervised training on each number of labels."""
+    presets = f"--flagfile=launch/presets/dcco_table1/{scale}"
+    flags = (f"{presets}/centralized.flags", *data, *((f"--rounds={rounds}",) if rounds else ()))
+    cells = [Cell("centralized", "centralized", flags, evaluations)]
+    for labels, (steps, batch_size) in _SUPERVISED.items():
+        flags = (
+            f"{presets}/supervised.flags",
+            *data,
+            f"--train_labels={labels}",
+            f"--rounds={rounds or steps}",
+            f"--batch_size={batch_size}",
         )
+        cells.append(Cell(f"supervised_{labels}", "centralized", flags))
+    return cells
+
+
+def _table1_tables(scale: str, rows: Mapping[str, tuple[str | None, ...]]) -> tuple[Table, ...]:
+    """The paper's three tables and, at the CPU's scale, one of nearest neighbours."""
+    columns = _columns(scale)
 
     def table(title, selector, published, labels=None):
         return Table(
@@ -144,38 +204,18 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             {SCRATCH: Selector("supervised"), **without_pretraining(selector)},
         )
 
-    tables = [
+    tables = (
         table("Linear probe, 5000 labels", Selector("linear", 5000), _LINEAR_5000, 5000),
         table("Full fine-tuning, 5000 labels", Selector("finetune", 5000), _FINETUNE_5000, 5000),
         table("Linear probe, 500 labels", Selector("linear", 500), _LINEAR_500, 500),
-    ]
-    if scale == "cpu":
-        tables.append(table("Nearest neighbours, all labels", Selector("knn"), {}))
-    return Experiment(
-        "dcco_table1",
-        f"DCCO, Table 1, on {dataset} at {scale} scale",
-        tuple(cells),
-        tuple(tables),
-        tuple(claim for t in tables for claim in _table1_claims(t)),
-        (
-            "Published: CIFAR-100, ResNet-14, 512 samples a round, 100,000 rounds; for the FedAvg "
-            "variants the best of several checkpoints under the linear protocol, and of two rates "
-            "the better one. Measured: the last round of every run; at the paper's scale both "
-            "rates have rows, and the claims are about 5e-3.",
-            "Where clients of 8 or 16 have images of one class, the 4 that are left of each class "
-            "make one more client.",
-            *(_CPU_NOTES if scale == "cpu" else ()),
-        ),
-        {
-            f"{split}, {n} samples a client": f"dcco_{split.lower().replace('-', '')}_{n}"
-            for split in sizes
-            for n in (4, 16)
-        },
     )
+    if scale == "cpu":
+        tables += (table("Nearest neighbours, all labels", Selector("knn"), {}),)
+    return tables
 
 
 def without_pretraining(selector: Selector) -> dict[str, Selector]:
-    """Where the rows of the untrained encoder and of raw pixels find what `selector` picks."""
+    """Selectors of the rows of the untrained encoder and of raw pixels, as `selector` otherwise."""
     return {
         UNTRAINED: selector._replace(baseline="random_encoder"),
         PIXELS: selector._replace(baseline="raw_pixels"),
@@ -183,20 +223,20 @@ def without_pretraining(selector: Selector) -> dict[str, Selector]:
 
 
 def _published(figures, columns):
+    """The paper's figures in the order of the columns; a single one holds for all."""
     if len(figures) == 1:
         return figures
     return tuple(figures[_PUBLISHED_COLUMNS.index(column)] for column in columns)
 
 
 def _table1_claims(table: Table) -> list[Claim]:
+    """The paper's statements about one of the tables."""
     baselines = (CONTRASTIVE, CCO)
     shared = [c for c in table.columns if not c.endswith(", 1")]
     non_iid = [c for c in shared if c.startswith("non-IID")]
     iid = [c for c in shared if c.startswith("IID")]
-    any_mix = [
-        "non-IID, 1",
-        *iid,
-    ]  # With one sample a client, classes cannot be dealt out unevenly.
+    # Clients of one sample count as IID, because they cannot have classes in unequal shares.
+    like_iid = ["non-IID, 1", *iid]
 
     def best_baseline(lookup: Lookup, column: str) -> float:
         return max(lookup(row, column) for row in baselines)
@@ -204,7 +244,6 @@ def _table1_claims(table: Table) -> list[Claim]:
     def at_least(margin: float, columns):
         return lambda v: all(v(DCCO, c) >= best_baseline(v, c) + margin for c in columns)
 
-    linear = "Linear" in table.title
     claims = [
         ("DCCO is at least 4 points above the best FedAvg variant on every non-IID split",
          at_least(0.04, non_iid)),
@@ -215,7 +254,7 @@ def _table1_claims(table: Table) -> list[Claim]:
         ("Centralized CCO is at least as good as DCCO on every split (within 1 point)",
          lambda v: all(v(CENTRALIZED, c) >= v(DCCO, c) - 0.01 for c in table.columns)),
         ("DCCO barely changes from clients of one sample to larger IID ones (within 2 points)",
-         lambda v: max(v(DCCO, c) for c in any_mix) - min(v(DCCO, c) for c in any_mix) <= 0.02),
+         lambda v: max(v(DCCO, c) for c in like_iid) - min(v(DCCO, c) for c in like_iid) <= 0.02),
         ("DCCO with one sample a client is within 2 points of centralized CCO",
          lambda v: abs(v(DCCO, "non-IID, 1") - v(CENTRALIZED, "non-IID, 1")) <= 0.02),
     ]  # fmt: skip
@@ -224,7 +263,7 @@ def _table1_claims(table: Table) -> list[Claim]:
             ("DCCO is above supervised training from scratch on every split",
              lambda v: all(v(DCCO, c) > v(SCRATCH, c) for c in table.columns))
         )  # fmt: skip
-    if linear:
+    if "Linear" in table.title:
         claims.append(
             ("DCCO falls with the samples per client on non-IID clients (1 against 16)",
              lambda v: v(DCCO, "non-IID, 1") > v(DCCO, "non-IID, 16"))
@@ -232,7 +271,7 @@ def _table1_claims(table: Table) -> list[Claim]:
     return [Claim(text, table.title, holds) for text, holds in claims]
 
 
-# Appendix C, linear probe: batch norm, group norm.
+# Appendix C, linear probe in percent: batch norm, group norm.
 _NORMALIZATION = {"BYOL": (41.0, 3.0), "SimSiam": (None, None)}
 _NORMS = {"batch norm": "batch", "group norm": "group"}
 
@@ -253,7 +292,7 @@ def appendix_c(scale: str, dataset: str | None, rounds: int | None) -> Experimen
             cells.append(Cell(name, "centralized", tuple(flags)))
         rows[row] = tuple(names)
     columns = tuple(_NORMS)
-    # An untrained encoder for each norm: they are different networks.
+    # Networks of different norms have different untrained encoders.
     rows[UNTRAINED] = rows["BYOL"]
     title = "Linear probe, 5000 labels"
     table = Table(

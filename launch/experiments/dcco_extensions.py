@@ -1,20 +1,22 @@
-"""What the DCCO paper names as open work, each beside DCCO as it is published."""
+"""Extensions that the DCCO paper names as open work, beside DCCO as it is published."""
 
-from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
+from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
 
 _PRESET = "launch/presets/dcco_extensions/cpu/dcco.flags"
 _PAPER = "launch/presets/dcco_table1/paper/dcco.flags"
+# Flags of clients of 16 images.
 _LARGER = ("--alpha=1000", "--samples_per_client=16")
-# With statistics that are not of the current weights, the gradient does not vanish where all
-# encodings move alike, but drives them on: local steps diverge at 1e-4 (two excepted), and with one
-# communication DCCO's server rate gives less than an untrained encoder. These rates were chosen by
-# kNN on training images, on another seed; the paper's scale keeps their ratio to DCCO's.
+# Rates for statistics that are not of the current weights. The gradient then does not vanish where
+# all encodings move alike, but moves them further: local steps diverge at 1e-4 (two steps do not),
+# and with one communication DCCO's server rate gives less than an untrained encoder. These rates
+# were chosen by kNN on training images, on another seed; the paper's scale keeps their ratio to
+# DCCO's.
 _LOCAL_RATE = "--hparam=client_learning_rate=3e-5"
 _STALE_RATE = {"cpu": 2e-4, "paper": 5e-4}
-# Clients of a round by their size: 128 images in all, and the paper's 512.
+# Clients of a round by number of images of a client; a round has 128 images, or the paper's 512.
 _CLIENTS = {"cpu": {4: 32, 16: 8}, "paper": {4: 128, 16: 32}}
-# Row -> the name of its folder, and its flags.
+# Row -> (name of its folder, its flags).
 _SETTINGS = {
     "DCCO": ("dcco", ("--algorithm=dcco",)),
     "DCCO with VICReg": ("vicreg", ("--algorithm=dcco", "--objective=vicreg")),
@@ -48,7 +50,7 @@ _SETTINGS = {
          _LOCAL_RATE),
     ),
 }  # fmt: skip
-# The digits have one colour.
+# Row of the paper's scale only, because the digits have one colour plane.
 _COLOUR = {
     "two encoders, red and blue": (
         "towers_colour_planes",
@@ -63,8 +65,8 @@ def extensions(scale: str, dataset: str | None, rounds: int | None) -> Experimen
 
     Args:
       scale: `cpu` or `paper`.
-      dataset: Another data set.
-      rounds: Rounds of a run instead of the preset's.
+      dataset: Name of the data set; None for the preset's.
+      rounds: Number of rounds of each run; None for the preset's.
     """
     common = [f"--flagfile={_PRESET}"]
     if scale == "paper":
@@ -75,13 +77,14 @@ def extensions(scale: str, dataset: str | None, rounds: int | None) -> Experimen
         common.append(f"--rounds={rounds}")
     settings = _SETTINGS | (_COLOUR if scale == "paper" else {})
 
-    def flags_of(flags: tuple[str, ...]) -> tuple[str, ...]:
+    def all_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
         clients = _CLIENTS[scale][16 if _LARGER[1] in flags else 4]
-        stale = "--algorithm=dcco_one_stage" in flags
-        rate = (f"--hparam=server_learning_rate={_STALE_RATE[scale]}",) if stale else ()
-        return (*common, *flags, *rate, f"--clients_per_round={clients}")
+        has_stale_statistics = "--algorithm=dcco_one_stage" in flags
+        rate = f"--hparam=server_learning_rate={_STALE_RATE[scale]}"
+        rates = (rate,) if has_stale_statistics else ()
+        return (*common, *flags, *rates, f"--clients_per_round={clients}")
 
-    cells = tuple(Cell(name, "pretrain", flags_of(flags)) for name, flags in settings.values())
+    cells = tuple(Cell(name, "pretrain", all_flags(flags)) for name, flags in settings.values())
     rows = {row: (name,) for row, (name, _) in settings.items()}
     counts = (500, 5000) if scale == "paper" else (10, 50)
     tables = tuple(
@@ -90,11 +93,11 @@ def extensions(scale: str, dataset: str | None, rounds: int | None) -> Experimen
     )
     traffic = tuple(
         Table(
-            f"Bytes that a client {what} in a round",
-            Selector("linear", counts[0], f"bytes_{way}_per_client_and_round"),
+            f"Bytes that a client {verb} in a round",
+            Selector("linear", counts[0], f"bytes_{direction}_per_client_and_round"),
             ("bytes",), rows, {}, percent=False,
         )
-        for way, what in (("down", "receives"), ("up", "sends"))
+        for direction, verb in (("down", "receives"), ("up", "sends"))
     )  # fmt: skip
     return Experiment(
         "dcco_extensions",
@@ -113,11 +116,10 @@ def extensions(scale: str, dataset: str | None, rounds: int | None) -> Experimen
 
 
 def _claims(table: Table) -> list[Claim]:
-    def value(lookup: Lookup, row: str) -> float:
-        return lookup(row, _COLUMN)
+    """Expectations about a table of accuracies."""
 
     def close(row: str, other: str = "DCCO"):
-        return lambda v: value(v, row) >= value(v, other) - 0.02
+        return lambda v: v(row, _COLUMN) >= v(other, _COLUMN) - 0.02
 
     return [
         Claim(text, table.title, holds)

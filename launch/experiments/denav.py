@@ -6,18 +6,19 @@ from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
 from tff_ssl.reporting.measured import Selector
 
 _CLIENTS, _LOCAL_EPOCHS = 100, 5
-# Local epochs of all clients together; DeNAV's steps and gossip's rounds follow from them.
+# Numbers of local epochs of all clients together, which give DeNAV's steps and gossip's rounds.
 _EPOCHS = {"paper": (5000, 15000, 25000), "cpu": (1500,)}
-# Steps of Tables 4 and 5 (Table 6), and models that train at the same time in Table 5.
+# Steps of Table 4 and of Table 5 (the paper's: Table 6), and the models that train at the same time
+# in Table 5.
 _STEPS = {"paper": 200, "cpu": 300}
-_MODELS = 5
 _PARALLEL_STEPS = {"paper": 200, "cpu": 60}
-# What the pretrained block is fine-tuned on.
+_MODELS = 5
+# Data sets on which the pretrained block is fine-tuned, by name in the tables.
 _DOWNSTREAM = {"paper": {"CIFAR10": "cifar10", "CIFAR100": "cifar100"},
                "cpu": {"CIFAR10": "cifar10"}}  # fmt: skip
 _LABELS = {"paper": 50_000, "cpu": 5000}
 _FINETUNE = {
-    # 100 epochs of all 50,000 images, at the size of the pretraining images.
+    # At the paper's scale, 100 epochs of all 50,000 images, at the size of the pretraining images.
     "paper": ("--image_size=224", "--finetune_steps=19532", "--finetune_batch_size=256",
               "--finetune_learning_rate=0.001"),
     "cpu": ("--finetune_steps=150", "--finetune_batch_size=128", "--finetune_learning_rate=0.001"),
@@ -25,7 +26,7 @@ _FINETUNE = {
 _DEPTH = 5  # Blocks of the downstream model (Table 6).
 
 DENAV, RANDOM, GOSSIP, ALL_REDUCE = "DeNAV", "Random route", "Gossip learning", "All-reduce"
-# Table 3: CIFAR-10, CIFAR-100, communications.
+# Table 3: (method, epochs) -> CIFAR-10 and CIFAR-100 in percent, communications.
 _TABLE3 = {
     (DENAV, 5000): (92.80, 75.62, 1000),
     (GOSSIP, 5000): (90.52, 72.34, 14850),
@@ -34,7 +35,7 @@ _TABLE3 = {
     (DENAV, 25000): (93.88, 77.94, 5000),
     (GOSSIP, 25000): (92.91, 75.71, 74250),
 }
-# Table 4: CIFAR-10, CIFAR-100, minutes.
+# Table 4: CIFAR-10 and CIFAR-100 in percent, minutes.
 _WITHOUT_VOLUME, _WITHOUT_TIME = "Formula w/o data volume", "Formula w/o computing resources"
 _WITHOUT_HISTORY, _OURS = "Formula w/o selection history", "Our formula"
 _TABLE4 = {
@@ -44,6 +45,7 @@ _TABLE4 = {
     _WITHOUT_HISTORY: (90.23, 73.51, 38.9),
     _OURS: (90.96, 73.70, 36.8),
 }
+# Row of Table 4 -> (name of its folder, its flags).
 _FORMULAS = {
     "Random selection": ("random", ("--hparam=route=random",)),
     _WITHOUT_VOLUME: ("no_volume", ("--hparam=use_volume=false",)),
@@ -51,7 +53,7 @@ _FORMULAS = {
     _WITHOUT_HISTORY: ("no_history", ("--hparam=use_history=false",)),
     _OURS: ("denav", ()),
 }
-# Table 5: CIFAR-10, CIFAR-100.
+# Table 5: row -> (value of `aggregation`, CIFAR-10 and CIFAR-100 in percent).
 _TABLE5 = {
     "With average weights": ("average", (90.64, 73.79)),
     "With only data volume weights": ("volume", (91.08, 73.72)),
@@ -62,7 +64,10 @@ _TABLE5 = {
 def _cell(
     name: str, scale: str, dataset: str | None, rounds: int, *flags: str, baseline: bool = False
 ) -> Cell:
-    """A pretraining, and its fine-tuning on each downstream data set."""
+    """A pretraining, and its fine-tuning on each downstream data set.
+
+    With `baseline`, the same network is also trained from scratch.
+    """
     baselines = f"--baselines={'random_encoder' if baseline else ''}"
     return Cell(
         name,
@@ -87,7 +92,11 @@ def _denav(
     name: str, scale: str, dataset: str | None, steps: int, rounds: int | None, *flags: str,
     baseline: bool = False,
 ) -> Cell:  # fmt: skip
-    """Z is 3 (Table 6), or S / M where that is more, which Eq. 6 asks for."""
+    """A `_cell` of DeNAV.
+
+    The selection limit Z is 3 (Table 6), or S / M (steps per client) where that is more, which
+    Eq. 6 requires.
+    """
     steps = rounds or steps
     limit = max(3, -(-steps // _CLIENTS))
     return _cell(
@@ -99,7 +108,14 @@ def _denav(
 def _accuracy_tables(
     title: str, scale: str, rows: dict[str, str], published: Mapping[str, Sequence[float | None]]
 ) -> tuple[Table, ...]:
-    """A table for each downstream data set, where results differ in the data set only."""
+    """A table of accuracies for each downstream data set.
+
+    Args:
+      title: Start of the tables' titles.
+      scale: `cpu` or `paper`.
+      rows: Row -> name of its cell.
+      published: Row -> the paper's figures, in the order of the data sets.
+    """
     return tuple(
         Table(
             f"{title}: fine-tuned on {name}",
@@ -115,6 +131,7 @@ def _accuracy_tables(
 def _counts(
     title: str, metric: str, rows: dict[str, str], published: Mapping[str, Sequence[float | None]]
 ) -> Table:
+    """A table of counts, which pretraining writes beside its linear probe."""
     return Table(
         title, Selector("linear", metric=metric), (metric.replace("_", " "),),
         {row: (cell,) for row, cell in rows.items()}, published, percent=False,
@@ -122,6 +139,7 @@ def _counts(
 
 
 def _scratch(scale: str, cell: str) -> Table:
+    """The table of the same network without pretraining; `cell` has this baseline."""
     downstream = next(iter(_DOWNSTREAM[scale].values()))
     return Table(
         "Without pretraining",
@@ -144,58 +162,33 @@ _NOTE = (
 
 
 def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-    """Table 3: DeNAV against gossip learning at equal epochs, accuracy and communications."""
+    """Table 3: DeNAV against gossip learning at equal epochs, accuracy and communications.
+
+    Args:
+      scale: `cpu` or `paper`.
+      dataset: Name of the data set for pretraining; None for the preset's.
+      rounds: Number of rounds (DeNAV: steps) of each run; None for those that follow from epochs.
+    """
     cells: list[Cell] = []
     rows: dict[str, str] = {}
-    figures: dict[str, tuple] = {}
-    claims = []
-    title = "Table 3"
-    downstream = tuple(_DOWNSTREAM[scale])
+    published: dict[str, tuple] = {}
+    claims: list[Claim] = []
     for epochs in _EPOCHS[scale]:
-        steps = epochs // _LOCAL_EPOCHS
-        shared = steps // _CLIENTS  # Rounds in which all clients train.
-        methods = {
-            DENAV: _denav(f"denav_{epochs}", scale, dataset, steps, rounds,
-                          baseline=epochs == _EPOCHS[scale][0]),
-            RANDOM: _denav(f"random_{epochs}", scale, dataset, steps, rounds,
-                           "--hparam=route=random"),
-            GOSSIP: _cell(f"gossip_{epochs}", scale, dataset, rounds or shared,
-                          "--algorithm=gossip"),
-            ALL_REDUCE: _cell(f"all_reduce_{epochs}", scale, dataset, rounds or shared,
-                              "--algorithm=all_reduce"),
-        }  # fmt: skip
+        methods = _table3_methods(scale, dataset, rounds, epochs)
         names = {method: f"{method}, {epochs} epochs" for method in methods}
-        for method, cell in methods.items():
-            cells.append(cell)
-            rows[names[method]] = cell.name
-            # Beside the CPU's epochs stand the paper's fewest.
-            paper_epochs = epochs if scale == "paper" else min(_EPOCHS["paper"])
-            published = _TABLE3.get((method, paper_epochs))
-            if published:
-                figures[f"{method}, {paper_epochs} epochs"] = published
-        for other in (GOSSIP, RANDOM):
-            claims += [
-                Claim(
-                    f"DeNAV is above {other.lower()} on {name} after {epochs} epochs",
-                    f"{title}: fine-tuned on {name}",
-                    _above(names[DENAV], names[other]),
-                )
-                for name in downstream
-            ]
-
-        def fewer(v: Lookup, names=names) -> bool:
-            column = "communications"
-            return v(names[DENAV], column) * 10 < v(names[GOSSIP], column)
-
-        claims.append(
-            Claim(f"DeNAV needs less than a tenth of gossip's communications, {epochs} epochs",
-                  "Communications", fewer)
-        )  # fmt: skip
-    counts = {row: (published[2],) for row, published in figures.items()}
+        cells += methods.values()
+        rows |= {names[method]: cell.name for method, cell in methods.items()}
+        # The CPU scale's epochs are shown beside the paper's fewest.
+        paper_epochs = epochs if scale == "paper" else min(_EPOCHS["paper"])
+        for method in methods:
+            if (method, paper_epochs) in _TABLE3:
+                published[f"{method}, {paper_epochs} epochs"] = _TABLE3[method, paper_epochs]
+        claims += _table3_claims(scale, names, epochs)
+    counts = {row: (figures[2],) for row, figures in published.items()}
     return Experiment(
         "denav_table3", f"DeNAV, Table 3, at {scale} scale", tuple(cells),
         (
-            *_accuracy_tables(title, scale, rows, figures),
+            *_accuracy_tables("Table 3", scale, rows, published),
             _counts("Communications", "communications", rows, counts),
             _counts("Communications as the paper counts", "communications_as_published",
                     {row: cell for row, cell in rows.items() if not row.startswith(ALL_REDUCE)},
@@ -211,12 +204,59 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             "each round; the models really sent are counted too.",
         ),
         {"clients": cells[0].name},
-        tuple(("Communications", f"{title}: fine-tuned on {name}") for name in downstream),
+        tuple(("Communications", f"Table 3: fine-tuned on {name}") for name in _DOWNSTREAM[scale]),
     )  # fmt: skip
 
 
+def _table3_methods(
+    scale: str, dataset: str | None, rounds: int | None, epochs: int
+) -> dict[str, Cell]:
+    """Method -> its training for as many local epochs of all clients together."""
+    steps = epochs // _LOCAL_EPOCHS
+    # In a round of gossip and of all-reduce, all clients train.
+    shared_rounds = rounds or steps // _CLIENTS
+    is_first = epochs == _EPOCHS[scale][0]
+    return {
+        DENAV: _denav(f"denav_{epochs}", scale, dataset, steps, rounds, baseline=is_first),
+        RANDOM: _denav(f"random_{epochs}", scale, dataset, steps, rounds, "--hparam=route=random"),
+        GOSSIP: _cell(f"gossip_{epochs}", scale, dataset, shared_rounds, "--algorithm=gossip"),
+        ALL_REDUCE: _cell(
+            f"all_reduce_{epochs}", scale, dataset, shared_rounds, "--algorithm=all_reduce"
+        ),
+    }
+
+
+def _table3_claims(scale: str, names: Mapping[str, str], epochs: int) -> list[Claim]:
+    """The paper's statements at a number of epochs; `names` are the rows of the methods."""
+    claims = [
+        Claim(
+            f"DeNAV is above {other.lower()} on {name} after {epochs} epochs",
+            f"Table 3: fine-tuned on {name}",
+            _above(names[DENAV], names[other]),
+        )
+        for other in (GOSSIP, RANDOM)
+        for name in _DOWNSTREAM[scale]
+    ]
+
+    def fewer(v: Lookup) -> bool:
+        column = "communications"
+        return v(names[DENAV], column) * 10 < v(names[GOSSIP], column)
+
+    claims.append(
+        Claim(f"DeNAV needs less than a tenth of gossip's communications, {epochs} epochs",
+              "Communications", fewer)
+    )  # fmt: skip
+    return claims
+
+
 def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-    """Table 4: the navigator's formula without each of its terms, and a random route."""
+    """Table 4: the navigator's formula without each of its terms, and a random route.
+
+    Args:
+      scale: `cpu` or `paper`.
+      dataset: Name of the data set for pretraining; None for the preset's.
+      rounds: Number of steps of each run; None for the experiment's.
+    """
     cells = [
         _denav(name, scale, dataset, _STEPS[scale], rounds, *flags, baseline=row == _OURS)
         for row, (name, flags) in _FORMULAS.items()
@@ -253,7 +293,7 @@ def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
 
 
 def table5(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-    """Table 5: how parallel models are aggregated."""
+    """Table 5: aggregation of models that train in parallel; arguments as for `table4`."""
     cells = [
         _denav(name, scale, dataset, _PARALLEL_STEPS[scale], rounds,
                f"--hparam=models={_MODELS}", f"--hparam=aggregation={name}",

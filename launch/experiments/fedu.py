@@ -3,11 +3,13 @@
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
 from tff_ssl.reporting.measured import Selector
 
+# Split -> flags of the partition.
 _SPLITS = {"IID": ("--partition=iid",), "non-IID": ("--partition=skew", "--beta=0")}
 SINGLE, SUPERVISED = "Single client training", "FedAvg (supervised)"
 CENTRAL = "BYOL (centralized)"
 _ONLINE, _TARGET, UNTRAINED = "online, online", "online, target", "untrained encoder"
-# Table 4: (aggregated, updated) -> accuracy with the global and with the local predictor.
+# Table 4: (aggregated, updated) encoder -> accuracy in percent with the global and with the local
+# predictor.
 _TABLE4 = {
     ("online", "online"): (84.07, 82.18),
     ("online", "target"): (9.99, 19.22),
@@ -16,11 +18,12 @@ _TABLE4 = {
     ("target", "target"): (9.99, 25.02),
     ("target", "both"): (82.32, 29.03),
 }
-# Rows that say most, for the CPU's scale; all are at the paper's.
+# Rows of Table 4 at the CPU's scale, the most informative ones.
 _TABLE4_CPU = (("online", "online"), ("online", "target"), ("online", "both"),
                ("target", "online"))  # fmt: skip
 _BYOL, _SIMSIAM, _SIMCLR = "--objective=byol", "--objective=simsiam", "--objective=nt_xent"
-# Table 1, ResNet-18 where it is there, else ResNet-50: CIFAR-10 and CIFAR-100, IID and non-IID.
+# Table 1 in percent: CIFAR-10 IID and non-IID, CIFAR-100 IID and non-IID; with ResNet-18 if the
+# paper has it, else with ResNet-50.
 _TABLE1 = {
     SINGLE: (81.24, 71.98, 51.33, 49.69),
     "FedSimCLR": (68.10, 64.06, 39.75, 38.70),
@@ -30,6 +33,7 @@ _TABLE1 = {
     SUPERVISED: (91.51, 67.74, 65.77, 64.38),
     CENTRAL: (91.85, None, 66.51, None),
 }
+# Row -> (name of its folders, its flags).
 _METHODS = {
     SINGLE: (
         "single",
@@ -47,7 +51,7 @@ _METHODS = {
         ("--algorithm=fedbn", "--objective=supervised", "--hparam=batch_norm=averaged"),
     ),
 }
-# Table 2, 1 % and 10 % of the labels: CIFAR-10 and CIFAR-100, IID and non-IID.
+# Table 2 in percent, by share of the labels: the columns of Table 1.
 _TABLE2: dict[str, dict[float, tuple[float | None, ...]]] = {
     SINGLE: {
         0.01: (74.76, 60.25, 26.32, 21.95), 0.1: (78.08, 70.60, 43.05, 37.70),
@@ -58,82 +62,48 @@ _TABLE2: dict[str, dict[float, tuple[float | None, ...]]] = {
     CENTRAL: {0.01: (89.07, None, 41.49, None), 0.1: (89.66, None, 60.23, None)},
 }  # fmt: skip
 _FRACTIONS = (0.01, 0.1)
-# 100 epochs of the tenth (section 4.3; the paper gives neither optimizer nor rate).
+# Fine-tuning: 100 epochs of a tenth of the labels (section 4.3, which gives neither optimizer nor
+# learning rate).
 _FINETUNING = {"paper": ("--finetune_batch_size=128", "--finetune_steps=3900"), "cpu": ()}
 _TRAIN_IMAGES = 50_000
 
 
-def _preset(scale: str) -> str:
-    return f"--flagfile=launch/presets/fedu/{scale}/fedu.flags"
-
-
 def _common(scale: str, dataset: str, rounds: int | None) -> tuple[str, ...]:
-    return (_preset(scale), f"--dataset={dataset}", *((f"--rounds={rounds}",) if rounds else ()))
+    """Flags of all federated cells."""
+    preset = f"--flagfile=launch/presets/fedu/{scale}/fedu.flags"
+    return (preset, f"--dataset={dataset}", *_length(rounds))
+
+
+def _length(rounds: int | None) -> tuple[str, ...]:
+    return (f"--rounds={rounds}",) if rounds else ()
 
 
 def _threshold(scale: str, dataset: str) -> tuple[str, ...]:
-    """DAPU's mu: the paper's of the data set (section 4.1), or the CPU scale's.
+    """Flag of DAPU's mu: the paper's for the data set (section 4.1), or the CPU scale's 10.
 
-    Under Adam a client's encoder moves farther in a round than under SGD. 10 is where the
-    divergence passes on its way from the first round's 14 to the 9 of those from the tenth on.
+    Under Adam a client's encoder moves farther in a round than under SGD. The divergence falls from
+    14 in the first round to 9 from the tenth round on, and passes 10 on the way.
     """
     return (f"--hparam=mu={10 if scale == 'cpu' else {'cifar100': 0.6}.get(dataset, 0.4)}",)
 
 
-def _of_few(cell: str, fraction: float) -> str:
+def _fraction_cell(cell: str, fraction: float) -> str:
+    """Name of the cell that is `cell` with a fraction of the labels."""
     return f"{cell}_{round(100 * fraction)}_percent"
 
 
 def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-    """Tables 1 and 2: linear probe, and fine-tuning with 1 % and 10 % of the labels."""
+    """Tables 1 and 2: linear probe, and fine-tuning with 1 % and 10 % of the labels.
+
+    Args:
+      scale: `cpu` or `paper`.
+      dataset: Name of the data set; None for cifar10.
+      rounds: Number of rounds of each run; None for the presets'.
+    """
     dataset = dataset or "cifar10"
-    common = _common(scale, dataset, rounds)
-    few_labels = ("--protocol=semi_supervised", "--label_draws=1", *_FINETUNING[scale])
-    cells = []
-    rows: dict[str, tuple[str | None, ...]] = {}
-    for row, (name, flags) in _METHODS.items():
-        names = []
-        for split, partition in _SPLITS.items():
-            names.append(f"{name}_{split.lower().replace('-', '')}")
-            method = (*common, *partition, *flags)
-            method += _threshold(scale, dataset) if "--algorithm=fedu" in flags else ()
-            evaluations = (few_labels,) if row in _TABLE2 and row != SUPERVISED else ()
-            cells.append(Cell(names[-1], "pretrain", method, evaluations))
-            if row == SUPERVISED:
-                # Of few labels, its clients have no other images.
-                cells += [
-                    Cell(_of_few(names[-1], f), "pretrain", (*method, f"--data_fraction={f}"))
-                    for f in _FRACTIONS
-                ]
-        rows[row] = tuple(names)
-    central = f"--flagfile=launch/presets/fedu/{scale}/centralized.flags"
-    cells.append(Cell("central", "centralized", (central, *common[1:]), (few_labels,)))
-    rows[CENTRAL] = ("central", None)
+    cells, rows = _table1_cells(scale, dataset, rounds)
+    tables = _table1_tables(dataset, rows)
     columns = tuple(_SPLITS)
-    first = 2 if dataset == "cifar100" else 0
-    tables = [
-        Table(
-            "Table 1: linear probe",
-            Selector("linear"),
-            columns,
-            rows,
-            {row: figures[first : first + 2] for row, figures in _TABLE1.items()},
-            {SUPERVISED: Selector("supervised"), SINGLE: Selector("linear_personalized")},
-        )
-    ]
-    for fraction in _FRACTIONS:
-        of_few = {row: rows[row] for row in _TABLE2}
-        of_few[SUPERVISED] = tuple(_of_few(str(name), fraction) for name in rows[SUPERVISED])
-        tables.append(
-            Table(
-                f"Table 2: fine-tuning with {fraction:.0%} of the labels",
-                Selector("semi_supervised", round(fraction * _TRAIN_IMAGES)),
-                columns,
-                of_few,
-                {row: figures[fraction][first : first + 2] for row, figures in _TABLE2.items()},
-                {SUPERVISED: Selector("supervised")},
-            )
-        )
 
     def above(row: str, other: str, column: str):
         return lambda v: v(row, column) > v(other, column)
@@ -150,7 +120,7 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     )  # fmt: skip
     return Experiment(
         "fedu_table1", f"FedU, Tables 1 and 2, on {dataset} at {scale} scale", tuple(cells),
-        tuple(tables), tuple(claims),
+        tables, tuple(claims),
         (
             "Published: 5 clients, 100 rounds of 5 epochs, ResNet-18 for single client training "
             "and FedU, ResNet-50 for the others. Single client training: in Table 1 the mean over "
@@ -160,9 +130,130 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     )  # fmt: skip
 
 
+def _table1_cells(
+    scale: str, dataset: str, rounds: int | None
+) -> tuple[list[Cell], dict[str, tuple[str | None, ...]]]:
+    """The trainings with their evaluations, and the rows of Table 1."""
+    common = _common(scale, dataset, rounds)
+    few_labels = ("--protocol=semi_supervised", "--label_draws=1", *_FINETUNING[scale])
+    cells = []
+    rows: dict[str, tuple[str | None, ...]] = {}
+    for row, (name, flags) in _METHODS.items():
+        names = []
+        for split, partition in _SPLITS.items():
+            names.append(f"{name}_{split.lower().replace('-', '')}")
+            all_flags = (*common, *partition, *flags)
+            all_flags += _threshold(scale, dataset) if "--algorithm=fedu" in flags else ()
+            evaluations = (few_labels,) if row in _TABLE2 and row != SUPERVISED else ()
+            cells.append(Cell(names[-1], "pretrain", all_flags, evaluations))
+            if row == SUPERVISED:
+                # With few labels, supervised clients have only the images of these labels.
+                cells += [
+                    Cell(
+                        _fraction_cell(names[-1], fraction),
+                        "pretrain",
+                        (*all_flags, f"--data_fraction={fraction}"),
+                    )
+                    for fraction in _FRACTIONS
+                ]
+        rows[row] = tuple(names)
+    preset = f"--flagfile=launch/presets/fedu/{scale}/centralized.flags"
+    flags = (preset, f"--dataset={dataset}", *_length(rounds))
+    cells.append(Cell("central", "centralized", flags, (few_labels,)))
+    rows[CENTRAL] = ("central", None)
+    return cells, rows
+
+
+def _table1_tables(dataset: str, rows: dict[str, tuple[str | None, ...]]) -> tuple[Table, ...]:
+    """Table 1, and Table 2 with a table for each fraction of the labels."""
+    columns = tuple(_SPLITS)
+    first = 2 if dataset == "cifar100" else 0
+    tables = [
+        Table(
+            "Table 1: linear probe",
+            Selector("linear"),
+            columns,
+            rows,
+            {row: figures[first : first + 2] for row, figures in _TABLE1.items()},
+            {SUPERVISED: Selector("supervised"), SINGLE: Selector("linear_personalized")},
+        )
+    ]
+    for fraction in _FRACTIONS:
+        fraction_rows = {row: rows[row] for row in _TABLE2}
+        fraction_rows[SUPERVISED] = tuple(
+            _fraction_cell(str(name), fraction) for name in rows[SUPERVISED]
+        )
+        tables.append(
+            Table(
+                f"Table 2: fine-tuning with {fraction:.0%} of the labels",
+                Selector("semi_supervised", round(fraction * _TRAIN_IMAGES)),
+                columns,
+                fraction_rows,
+                {row: figures[fraction][first : first + 2] for row, figures in _TABLE2.items()},
+                {SUPERVISED: Selector("supervised")},
+            )
+        )
+    return tuple(tables)
+
+
 def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-    """Table 4 and Figure 5: what is aggregated and updated, and the predictor's rule."""
+    """Table 4 and Figure 5: which encoder is aggregated and updated, and the predictor's rule.
+
+    Args:
+      scale: `cpu` or `paper`.
+      dataset: Name of the data set; None for cifar10.
+      rounds: Number of rounds of each run; None for the preset's.
+    """
     dataset = dataset or "cifar10"
+    cells, rows, published = _table4_cells(scale, dataset, rounds)
+    title4, title5 = "Table 4: aggregated, updated encoder", "Figure 5a: predictor's rule"
+    columns = ("global predictor", "local predictor")
+    tables = (
+        Table(
+            title4, Selector("linear"), columns, {**rows, UNTRAINED: ("dapu",)}, published,
+            {UNTRAINED: Selector("linear", baseline="random_encoder")},
+        ),
+        Table(
+            title5, Selector("linear"), ("accuracy",),
+            {"dapu": ("dapu",), "global": ("online_online_global",),
+             "local": ("online_online_local",)}, {},
+        ),
+    )  # fmt: skip
+
+    def best(lookup: Lookup) -> bool:
+        others = [lookup(row, c) for row in rows if row != _ONLINE for c in columns]
+        return lookup(_ONLINE, columns[0]) >= max(others)
+
+    def worst(lookup: Lookup) -> bool:
+        others = [lookup(row, columns[0]) for row in rows if not row.endswith(", target")]
+        return lookup(_TARGET, columns[0]) < min(others)
+
+    claims = (
+        Claim("Aggregating and updating the online encoder is best", title4, best),
+        Claim("Updating only the target encoder is worst (global predictor)", title4, worst),
+        Claim("Updating only the target encoder collapses: no better than an untrained one", title4,
+              lambda v: max(v(_TARGET, c) for c in columns) <= v(UNTRAINED, columns[0])),
+        Claim("The global predictor is better than the local one, for the online encoder", title4,
+              lambda v: v(_ONLINE, columns[0]) > v(_ONLINE, columns[1])),
+        Claim("DAPU is better than either static rule", title5,
+              lambda v: v("dapu", "accuracy")
+              > max(v("global", "accuracy"), v("local", "accuracy"))),
+    )  # fmt: skip
+    return Experiment(
+        "fedu_table4", f"FedU, Table 4 and Figure 5, on {dataset} at {scale} scale", tuple(cells),
+        tables, claims,
+        (
+            "Published: ResNet-50, 800 rounds of one epoch, 5 clients of two classes each. Figure "
+            "5 prints no numbers; its text says that DAPU is about 5 points above both rules.",
+        ),
+        {"non-IID": "dapu"},
+    )  # fmt: skip
+
+
+def _table4_cells(
+    scale: str, dataset: str, rounds: int | None
+) -> tuple[list[Cell], dict[str, tuple[str, ...]], dict[str, tuple[float, ...]]]:
+    """The trainings, the rows of Table 4, and the paper's figures of each row."""
     combinations = tuple(_TABLE4) if scale == "paper" else _TABLE4_CPU
     ablation = (
         "--encoder=resnet50", "--hparam=local_epochs=1", *(() if rounds else ("--rounds=800",))
@@ -188,48 +279,7 @@ def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         published[row] = _TABLE4[aggregate, update]
     threshold = _threshold(scale, dataset)
     cells.append(Cell("dapu", "pretrain", (*common, "--hparam=predictor_update=dapu", *threshold)))
-    title4, title5 = "Table 4: aggregated, updated encoder", "Figure 5a: predictor's rule"
-    columns = ("global predictor", "local predictor")
-    tables = (
-        Table(
-            title4, Selector("linear"), columns, {**rows, UNTRAINED: ("dapu",)}, published,
-            {UNTRAINED: Selector("linear", baseline="random_encoder")},
-        ),
-        Table(
-            title5, Selector("linear"), ("accuracy",),
-            {"dapu": ("dapu",), "global": ("online_online_global",),
-             "local": ("online_online_local",)}, {},
-        ),
-    )  # fmt: skip
-
-    def best(lookup: Lookup) -> bool:
-        others = [lookup(row, c) for row in rows if row != _ONLINE for c in columns]
-        return lookup(_ONLINE, columns[0]) >= max(others)
-
-    def worst(lookup: Lookup) -> bool:
-        others = [lookup(row, columns[0]) for row in rows if not row.endswith(", target")]
-        return lookup(_TARGET, columns[0]) < min(others)
-
-    claims = [
-        Claim("Aggregating and updating the online encoder is best", title4, best),
-        Claim("Updating only the target encoder is worst (global predictor)", title4, worst),
-        Claim("Updating only the target encoder collapses: no better than an untrained one", title4,
-              lambda v: max(v(_TARGET, c) for c in columns) <= v(UNTRAINED, columns[0])),
-        Claim("The global predictor is better than the local one, for the online encoder", title4,
-              lambda v: v(_ONLINE, columns[0]) > v(_ONLINE, columns[1])),
-        Claim("DAPU is better than either static rule", title5,
-              lambda v: v("dapu", "accuracy")
-              > max(v("global", "accuracy"), v("local", "accuracy"))),
-    ]  # fmt: skip
-    return Experiment(
-        "fedu_table4", f"FedU, Table 4 and Figure 5, on {dataset} at {scale} scale", tuple(cells),
-        tables, tuple(claims),
-        (
-            "Published: ResNet-50, 800 rounds of one epoch, 5 clients of two classes each. Figure "
-            "5 prints no numbers; its text says that DAPU is about 5 points above both rules.",
-        ),
-        {"non-IID": "dapu"},
-    )  # fmt: skip
+    return cells, rows, published
 
 
 EXPERIMENTS = {

@@ -6,10 +6,11 @@ from tff_ssl.reporting.measured import Selector
 SSFL, LOCAL, CENTRAL, SUPERVISED = (
     "Hetero-SSFL", "Local SSL", "Central-BYOL", "Supervised FedAvg",
 )  # fmt: skip
-# Smaller and larger architecture at each scale.
+# Smaller and larger encoder at each scale.
 _ENCODERS = {"cpu": ("tiny", "small"), "paper": ("resnet18", "resnet34")}
 _LOCAL = ("--hparam=mu=0",)
-# Baselines have the larger architecture on all clients (section 5.1).
+# Row -> (name of its folder, its flags). All clients of the baselines have the larger encoder
+# (section 5.1).
 _BASELINES = {
     "FedBYOL": (
         "fedbyol",
@@ -23,20 +24,23 @@ _BASELINES = {
     "FedEMA": ("fedema", ("--algorithm=fedema",)),
 }
 _SUPERVISED = ("--algorithm=fedbn", "--objective=supervised", "--hparam=batch_norm=averaged")
+# Table 1, in percent.
 _TABLE1 = {
     "cifar10": {"FedBYOL": 78.1, "FedSimSiam": 76.7, "FedU": 79.6, "FedEMA": 81.2, SSFL: 90.29,
                 SUPERVISED: 68.5, CENTRAL: 94.3},
     "cifar100": {"FedBYOL": 58.1, "FedSimSiam": 53.2, "FedU": 58.9, "FedEMA": 61.8, SSFL: 67.7,
                  SUPERVISED: 44.29, CENTRAL: 74.2},
 }  # fmt: skip
+# Table 3 in percent, by population.
 _TABLE3 = {"FedU": (58.9, 48.29, 41.1), "FedEMA": (61.8, 52.5, 42.0), SSFL: (67.7, 57.5, 43.3)}
+# Table 4 in percent: smaller and larger encoder, each local and collaborative.
 _TABLE4 = ((71.9, 85.4), (77.8, 93.7))
-# Clients (those in a round), and at the CPU's scale the share of its images that each keeps, such
-# that a round is of 2500 images in all columns.
+# Column -> (clients and clients in a round, share of its images that each client keeps at the CPU's
+# scale). With these shares a round has 2500 images in all columns.
 _POPULATIONS = {
     "5 (5)": ((5, 5), "0.051"), "20 (5)": ((20, 5), "0.204"), "100 (10)": ((100, 10), "0.51"),
 }  # fmt: skip
-_OWN = Selector("linear_personalized")
+_PERSONALIZED = Selector("linear_personalized")
 
 
 def _flags(scale: str, dataset: str, rounds: int | None, preset: str) -> tuple[str, ...]:
@@ -51,20 +55,22 @@ def _above(row: str, other: str, column: str):
     return lambda v: v(row, column) > v(other, column)
 
 
-def _better(row: str, column: str, other: str):
-    return lambda v: v(row, column) > v(row, other)
-
-
 def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-    """Table 1: non-IID clients, linear probe."""
+    """Table 1: non-IID clients, linear probe.
+
+    Args:
+      scale: `cpu` or `paper`.
+      dataset: Name of the data set; None for cifar10.
+      rounds: Number of rounds of each run; None for the presets'.
+    """
     dataset = dataset or "cifar10"
-    ours = _flags(scale, dataset, rounds, "hetero_ssfl")
-    theirs = _flags(scale, dataset, rounds, "clients")
+    hetero = _flags(scale, dataset, rounds, "hetero_ssfl")
+    baseline = _flags(scale, dataset, rounds, "clients")
     cells = [
-        Cell("hetero_ssfl", "pretrain", ours),
-        Cell("local", "pretrain", (*ours, *_LOCAL)),
-        *(Cell(name, "pretrain", (*theirs, *flags)) for name, flags in _BASELINES.values()),
-        Cell("supervised", "pretrain", (*theirs, *_SUPERVISED)),
+        Cell("hetero_ssfl", "pretrain", hetero),
+        Cell("local", "pretrain", (*hetero, *_LOCAL)),
+        *(Cell(name, "pretrain", (*baseline, *flags)) for name, flags in _BASELINES.values()),
+        Cell("supervised", "pretrain", (*baseline, *_SUPERVISED)),
         Cell("central", "centralized", _flags(scale, dataset, rounds, "centralized")),
     ]
     rows = {
@@ -78,7 +84,7 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     table = Table(
         title, Selector("linear"), (column,), rows,
         {row: (figure,) for row, figure in _TABLE1.get(dataset, {}).items()},
-        {LOCAL: _OWN, SSFL: _OWN, SUPERVISED: Selector("supervised")},
+        {LOCAL: _PERSONALIZED, SSFL: _PERSONALIZED, SUPERVISED: Selector("supervised")},
     )  # fmt: skip
     claims = [
         Claim(f"{SSFL} is above {other}", title, _above(SSFL, other, column))
@@ -98,7 +104,13 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
 
 
 def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-    """Table 3: more clients, of which some take part in a round."""
+    """Table 3: more clients, some of which take part in a round.
+
+    Args:
+      scale: `cpu` or `paper`.
+      dataset: Name of the data set; None for cifar100, or at the CPU's scale cifar10.
+      rounds: Number of rounds of each run; None for the presets'.
+    """
     dataset = dataset or ("cifar100" if scale == "paper" else "cifar10")
     methods = {
         **{row: ("clients", *_BASELINES[row]) for row in ("FedU", "FedEMA")},
@@ -119,7 +131,7 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         rows[row] = tuple(names)
     columns = tuple(_POPULATIONS)
     title = f"Table 3: clients (in a round), linear probe on {dataset}"
-    table = Table(title, Selector("linear"), columns, rows, _TABLE3, {SSFL: _OWN})
+    table = Table(title, Selector("linear"), columns, rows, _TABLE3, {SSFL: _PERSONALIZED})
 
     def falls(row: str):
         return lambda v: v(row, columns[0]) > v(row, columns[1]) > v(row, columns[2])
@@ -143,23 +155,23 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
 
 
 def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-    """Table 4: what each architecture gains by collaboration."""
+    """Table 4: the gain of each architecture by collaboration; arguments as for `table1`."""
     dataset = dataset or "cifar10"
     flags = _flags(scale, dataset, rounds, "hetero_ssfl")
     cells = (Cell("local", "pretrain", (*flags, *_LOCAL)), Cell("hetero_ssfl", "pretrain", flags))
     names = tuple(cell.name for cell in cells)
     smaller, larger = _ENCODERS[scale]
-    columns, everyone = (LOCAL, SSFL), "all clients"
+    columns, all_clients = (LOCAL, SSFL), "all clients"
     title = f"Table 4: clients by architecture, linear probe on {dataset}"
-    instead = {"cpu": "in place of ", "paper": ""}[scale]
+    substitution = {"cpu": "in place of ", "paper": ""}[scale]
     rows = {
-        f"{smaller} ({instead}ResNet-18)": (smaller, _TABLE4[0]),
-        f"{larger} ({instead}ResNet-34)": (larger, _TABLE4[1]),
+        f"{smaller} ({substitution}ResNet-18)": (smaller, _TABLE4[0]),
+        f"{larger} ({substitution}ResNet-34)": (larger, _TABLE4[1]),
     }
     table = Table(
-        title, _OWN, columns, dict.fromkeys((*rows, everyone), names),
+        title, _PERSONALIZED, columns, dict.fromkeys((*rows, all_clients), names),
         {row: published for row, (_, published) in rows.items()},
-        {row: Selector(f"{_OWN.protocol}_{encoder}") for row, (encoder, _) in rows.items()},
+        {row: Selector(f"linear_personalized_{encoder}") for row, (encoder, _) in rows.items()},
     )  # fmt: skip
     untrained = Table(
         "Untrained encoder of the first client", Selector("linear", baseline="random_encoder"),
@@ -170,9 +182,11 @@ def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     def gain(v: Lookup, row: str) -> float:
         return v(row, SSFL) - v(row, LOCAL)
 
+    def gains(row: str):
+        return lambda v: v(row, SSFL) > v(row, LOCAL)
+
     claims = [
-        Claim(f"Collaboration helps {row}", title, _better(row, SSFL, LOCAL))
-        for row in (*rows, everyone)
+        Claim(f"Collaboration helps {row}", title, gains(row)) for row in (*rows, all_clients)
     ]
     claims += [
         Claim(f"The larger architecture is above the smaller one with {column}", title,

@@ -1,4 +1,4 @@
-"""What privacy and compression cost: accuracy against epsilon, and against bytes sent."""
+"""The cost of privacy and of compression: accuracy against epsilon, and against bytes sent."""
 
 import dataclasses
 import itertools
@@ -13,24 +13,27 @@ _COLUMN = "test accuracy"
 _SENT = "Bytes that a client sends in a round"
 _NOTHING_PUBLISHED = "Nothing of this is published; the claims are expectations."
 
+# Flags of the clients at the paper's scale.
 _ON_CIFAR = ("--alpha=0", "--samples_per_client=1", "--clients_per_round=512")
 
-# The size of a delta does not matter to the server's Adam. Statistics have norms near the number of
-# projections (14 to 16 on training images of the digits, before training).
+# Clipping norms. The server's Adam does not depend on the size of a delta. The norm of statistics
+# is near the number of projections (14 to 16 on training images of the digits, before training).
 _CLIPS = {
     "cpu": ("--dp_clip=1", "--dp_statistics_clip=15"),
     "paper": ("--dp_clip=1", "--dp_statistics_clip=1000"),
 }
 _EPSILONS = ("1", "2", "4", "8", "16")
-# What an epsilon that people would accept asks of a few hundred clients drowns them. So there is
-# less noise too: that of such an epsilon where clients are many times as many, as what noise does
-# to a mean follows from the noise multiplier over the clients of a round.
+# Noise multipliers of the rows with less noise. With a few hundred clients, the noise of an
+# acceptable epsilon hides the signal. The effect of noise on a mean depends on the noise multiplier
+# divided by the number of clients in a round, so that these rows show the effect of such an epsilon
+# where clients are many times as many.
 _NOISES = (0.3, 0.1, 0.03)
-_TIMES_AS_MANY = (1, 10, 100)
-# Of a scale: clients, those of a round as expected, rounds.
+_CLIENT_FACTORS = (1, 10, 100)
+# Clients, expected number of clients in a round, and rounds at each scale.
 _CLIENTS = {"cpu": (364, 96, 40), "paper": (50_000, 512, 100_000)}
 _CLIPPED, _WITHOUT = "epsilon inf", "no privacy"
 
+# Row -> (name of its folder, its flags).
 _AGGREGATORS = {
     "mean, 32 bits": ("mean", ()),
     "quantized, 8 bits": ("quantized_8", ("--aggregator=quantized", "--quantization_bits=8")),
@@ -51,8 +54,8 @@ def privacy(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
 
     Args:
       scale: `cpu` or `paper`.
-      dataset: Another data set.
-      rounds: Rounds of a run instead of the preset's.
+      dataset: Name of the data set; None for the preset's.
+      rounds: Number of rounds of each run; None for the preset's.
     """
     common = [*_common("digits/private_dcco", scale, dataset, rounds), "--sampling=poisson"]
     common.append("--hparam=client_weighting=uniform")
@@ -67,8 +70,8 @@ def privacy(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     settings[_WITHOUT] = ("without", ())
 
     def rises(v: Lookup) -> bool:
-        found = [v(row, _COLUMN) for row in by_privacy]
-        return all(more >= less - 0.02 for less, more in itertools.pairwise(found))
+        accuracies = [v(row, _COLUMN) for row in by_privacy]
+        return all(more >= less - 0.02 for less, more in itertools.pairwise(accuracies))
 
     return _experiment(
         "dcco_privacy",
@@ -96,18 +99,18 @@ def privacy(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
 
 
 def _more_clients(scale: str) -> str:
-    """What the rows of little noise are where there are more clients."""
-    clients, a_round, rounds = _CLIENTS[scale]
+    """A note with the epsilon of each row of little noise at larger numbers of clients."""
+    clients, per_round, rounds = _CLIENTS[scale]
     rows = []
     for noise in _NOISES:
-        found = []
-        for times in _TIMES_AS_MANY:
-            spent = Accountant(
-                a_round / clients, (times * noise,) * 2, default_delta(times * clients)
+        epsilons = []
+        for factor in _CLIENT_FACTORS:
+            epsilon = Accountant(
+                per_round / clients, (factor * noise,) * 2, default_delta(factor * clients)
             ).epsilon(rounds)
-            digits = ",.0f" if spent >= 10 else ".2g"
-            found.append(f"{spent:{digits}} with {times * clients:,}")
-        rows.append(f"noise {noise}: epsilon {', '.join(found)}")
+            digits = ",.0f" if epsilon >= 10 else ".2g"
+            epsilons.append(f"{epsilon:{digits}} with {factor * clients:,}")
+        rows.append(f"noise {noise}: epsilon {', '.join(epsilons)}")
     return (
         "What noise does depends on the noise multiplier over the clients of a round. So a row of "
         f"{clients:,} clients with little noise is one of more clients with a smaller epsilon, the "
@@ -116,15 +119,15 @@ def _more_clients(scale: str) -> str:
 
 
 def communication(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-    """DCCO with fewer bytes from clients; arguments as of `privacy`."""
+    """DCCO with fewer bytes from clients; arguments as for `privacy`."""
     common = _common("digits/dcco", scale, dataset, rounds)
     if scale == "cpu":
-        # Clients are not folded: as small and as short as still learns.
+        # Clients cannot be folded, so that only a small encoder and few rounds take little time.
         common += ["--encoder=tiny", "--eval_every=0"] + ([] if rounds else ["--rounds=100"])
-    best = "mean, 32 bits"
+    uncompressed = "mean, 32 bits"
 
     def near(row: str) -> Callable[[Lookup], bool]:
-        return lambda v: v(row, _COLUMN) >= v(best, _COLUMN) - 0.02
+        return lambda v: v(row, _COLUMN) >= v(uncompressed, _COLUMN) - 0.02
 
     experiment = _experiment(
         "dcco_communication",
@@ -150,15 +153,17 @@ def communication(scale: str, dataset: str | None, rounds: int | None) -> Experi
 
 
 def _common(preset: str, scale: str, dataset: str | None, rounds: int | None) -> list[str]:
-    first = [f"--flagfile=launch/presets/{preset}.flags"]
+    """Flags of all cells; `preset` is that of the CPU's scale."""
+    common = [f"--flagfile=launch/presets/{preset}.flags"]
     if scale == "paper":
-        first = [f"--flagfile={_PAPER}", *_ON_CIFAR]
-    more = [f"--dataset={dataset}"] if dataset else []
-    more += [f"--rounds={rounds}"] if rounds else []
-    return [*first, *more]
+        common = [f"--flagfile={_PAPER}", *_ON_CIFAR]
+    common += [f"--dataset={dataset}"] if dataset else []
+    common += [f"--rounds={rounds}"] if rounds else []
+    return common
 
 
 def _counts(scale: str) -> tuple[int, ...]:
+    """Numbers of labels of the linear probes."""
     return (10, 50) if scale == "cpu" else (500, 5000)
 
 
@@ -171,19 +176,30 @@ def _experiment(
     claims: Mapping[str, Callable[[Lookup], bool]],
     notes: tuple[str, ...],
 ) -> Experiment:
-    cells = tuple(Cell(cell, "pretrain", (*common, *more)) for cell, more in settings.values())
+    """An experiment with a run for each setting and a linear probe for each number of labels.
+
+    Args:
+      name: Name of the experiment.
+      title: Its title.
+      common: Flags of all cells.
+      settings: Row -> (name of its folder, its flags).
+      counts: Numbers of labels; the claims are about the last.
+      claims: Text -> function that checks it.
+      notes: The experiment's notes.
+    """
+    cells = tuple(Cell(cell, "pretrain", (*common, *flags)) for cell, flags in settings.values())
     rows = {row: (cell,) for row, (cell, _) in settings.items()}
     tables = tuple(
         Table(f"Linear probe, {labels} labels", Selector("linear", labels), (_COLUMN,), rows, {})
         for labels in counts
     )
-    last = tables[-1].title
+    claim_table = tables[-1].title
     return Experiment(
         name,
         title,
         cells,
         tables,
-        tuple(Claim(text, last, holds) for text, holds in claims.items()),
+        tuple(Claim(text, claim_table, holds) for text, holds in claims.items()),
         notes,
     )
 

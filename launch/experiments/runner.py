@@ -1,4 +1,4 @@
-"""Runs the cells of an experiment, each in a process of its own, several at once if asked for."""
+"""Runs the cells of an experiment, each in a process of its own, and several at once on demand."""
 
 import concurrent.futures
 import os
@@ -21,7 +21,7 @@ from tff_ssl.reporting import measured, report
 from tff_ssl.reporting.experiment import Cell, Experiment
 
 _ROOT = pathlib.Path(__file__).parent.parent.parent
-# The scripts that run now, to be told when this process is to end.
+# The scripts that are running, which are interrupted when this process ends.
 _running: set[subprocess.Popen] = set()
 _lock = threading.Lock()
 _ending = threading.Event()
@@ -30,7 +30,18 @@ _ending = threading.Event()
 def run(
     experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: flags.FlagValues
 ) -> None:
-    """Runs what is missing, and writes the report after each run."""
+    """Runs the cells that are not done, and writes the report after each run.
+
+    Args:
+      experiment: The experiment.
+      cells: Its cells to run.
+      folder: Folder for the runs and the report.
+      args: The flags of `launch.reproduce`.
+
+    Raises:
+      ConfigurationError: If the folder holds something else, or runs with other flags.
+      TrainingError: If a script fails, other than by a diverged training.
+    """
     _check_folder(folder, experiment, args)
     jobs = [(cell, seed) for seed in range(args.seeds) for cell in cells]
     pending = [job for job in jobs if not _is_done(folder, *job, args.retry_failed)]
@@ -48,8 +59,8 @@ def run(
         run_folder.make(folder)
         run_folder.lock(folder)
         _draw_partitions(experiment, folder, args)
-        # Not before: data that is not there does not claim the folder.
-        run_folder.write_json(folder / "experiment.json", _purpose(experiment, args))
+        # The folder is claimed only now, because missing data ends the drawing of partitions.
+        run_folder.write_json(folder / "experiment.json", _identity(experiment, args))
     _run_all(pending, experiment, folder, args)
     markdown, page = _write_report(experiment, folder)
     _print_tables(experiment, folder)
@@ -62,34 +73,36 @@ def _run_all(
     folder: pathlib.Path,
     args: flags.FlagValues,
 ) -> None:
-    """Runs them, `args.jobs` at once; writes the report after each."""
-    shares: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+    """Runs the pending cells, `args.jobs` at once; writes the report after each."""
+    core_shares: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
     cores = sorted(os.sched_getaffinity(0))
     for job in range(args.jobs):
-        shares.put(cores[job :: args.jobs])
+        core_shares.put(cores[job :: args.jobs])
 
     submitted: dict[tuple[str, int], concurrent.futures.Future[str]] = {}
     failed = threading.Event()
 
     def run_cell(number: int, cell: Cell, seed: int) -> str:
         if cell.needs and (cell.needs, seed) in submitted:
-            # It was submitted before, so that it is done or runs in another thread.
+            # The needed cell was submitted earlier: it is done, or runs in another thread.
             submitted[cell.needs, seed].result()
         if failed.is_set():
             return ""
-        _say(f"[{number}/{len(pending)}] {cell.name}, seed {seed}")
+        _print_line(f"[{number}/{len(pending)}] {cell.name}, seed {seed}")
         try:
             return f"{cell.name}, seed {seed}: {_run_cell(cell, seed, folder, args)}"
         except BaseException as error:
             failed.set()
             if args.jobs > 1 and not _ending.is_set():
-                _say(f"    {error}; no other run is started, those that go on will end first")
+                _print_line(
+                    f"    {error}; no other run is started, those that go on will end first"
+                )
             raise
 
     start = time.monotonic()
-    # Affinity is a thread's own, and goes on to the processes that the thread starts.
+    # Affinity belongs to a thread, and the processes that the thread starts inherit it.
     with concurrent.futures.ThreadPoolExecutor(
-        args.jobs, initializer=lambda: os.sched_setaffinity(0, shares.get())
+        args.jobs, initializer=lambda: os.sched_setaffinity(0, core_shares.get())
     ) as pool:
         for k, (cell, seed) in enumerate(pending, start=1):
             submitted[cell.name, seed] = pool.submit(run_cell, k, cell, seed)
@@ -101,48 +114,50 @@ def _run_all(
                     continue
                 minutes = (time.monotonic() - start) / 60
                 left = minutes / done * (len(pending) - done)
-                _say(f"    {outcome}; {minutes:.0f} minutes so far, about {left:.0f} left")
+                _print_line(f"    {outcome}; {minutes:.0f} minutes so far, about {left:.0f} left")
                 _write_report(experiment, folder)
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
-            # Told to end, they save their states. After a failure, other cells' runs end first.
             if isinstance(error, KeyboardInterrupt):
-                _interrupt()
-                _say("stopped: the same command goes on where it was")
+                _interrupt()  # The scripts save their states before they end.
+                _print_line("stopped: the same command goes on where it was")
             else:
-                pool.shutdown()  # Not `wait`, for which what was cancelled never ends.
+                # After a failure, the runs of other cells end first. `wait` would not do, because
+                # it never returns after futures were cancelled.
+                pool.shutdown()
                 _write_report(experiment, folder)
             raise
 
 
-def _say(line: str) -> None:
-    """Prints it at once with its end: other threads print too."""
+def _print_line(line: str) -> None:
+    """Prints a line and its end in one call, because other threads print too."""
     print(f"{line}\n", end="", flush=True)
 
 
 def _interrupt() -> None:
+    """Interrupts the running scripts, and prevents the start of others."""
     _ending.set()
     with _lock:
         for process in _running:
             process.terminate()
 
 
-def _purpose(experiment: Experiment, args: flags.FlagValues) -> dict[str, Any]:
-    """What a folder is for."""
+def _identity(experiment: Experiment, args: flags.FlagValues) -> dict[str, Any]:
+    """The content of `experiment.json`, which identifies a reproduction."""
     return {"experiment": experiment.name, "scale": args.scale, "dataset": args.dataset,
             "rounds": args.rounds}  # fmt: skip
 
 
 def _check_folder(folder: pathlib.Path, experiment: Experiment, args: flags.FlagValues) -> None:
-    """Another experiment may not be mixed in.
+    """Checks that the folder is new, or holds this reproduction.
 
     Raises:
-      ConfigurationError: If the folder is for something else, or is to be reported on and is empty.
+      ConfigurationError: If it holds something else, or nothing where only a report is written.
     """
     path = folder / "experiment.json"
     if path.exists():
         before = measured.read_json(path)
-        if before != _purpose(experiment, args):
+        if before != _identity(experiment, args):
             named = ", ".join(f"--{name}={value}" for name, value in before.items() if value)
             raise ConfigurationError(
                 f"--output_dir={folder} holds another reproduction ({named}); name another folder"
@@ -153,14 +168,14 @@ def _check_folder(folder: pathlib.Path, experiment: Experiment, args: flags.Flag
         raise ConfigurationError(f"--output_dir={folder} holds a run; name another folder")
 
 
-def _check_flags(run_of: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
-    """Runs of other flags than the cell's, of a preset as it was, may not be mixed in.
+def _check_flags(run: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
+    """Checks that a run in a folder had the cell's flags; presets may have changed since.
 
     Raises:
-      ConfigurationError: If the run was done, or diverged, with other flags.
+      ConfigurationError: If the run ended, or diverged, with other flags.
     """
     now = effective_flags(cell.flags)
-    for path in (run_of / "done.json", *([] if retry_failed else [run_of / measured.FAILED])):
+    for path in (run / "done.json", *([] if retry_failed else [run / measured.FAILED])):
         then = measured.read_json(path).get("flags", now) if path.exists() else now
         if then != now:
             differ = sorted(
@@ -168,13 +183,16 @@ def _check_flags(run_of: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
             )
             changes = (f"{n}: {then.get(n)}, now {now.get(n)}" for n in differ)
             raise ConfigurationError(
-                f"{run_of} was run with other flags than {cell.name} has now "
+                f"{run} was run with other flags than {cell.name} has now "
                 f"({'; '.join(changes)}): delete it, or name another --output_dir"
             )
 
 
 def effective_flags(given: Sequence[str]) -> dict[str, str]:
-    """The last value of each flag, with those of presets; a hyperparameter is one of its own."""
+    """Flag -> its last value, with the flags of presets.
+
+    A hyperparameter NAME counts as a flag `hparam.NAME`.
+    """
     values = {}
     for flag in flags.FlagValues().read_flags_from_files(list(given)):
         name, _, value = flag.removeprefix("--").partition("=")
@@ -186,16 +204,19 @@ def effective_flags(given: Sequence[str]) -> dict[str, str]:
 
 
 def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) -> bool:
-    run_of = folder / cell.name / f"seed{seed}"
-    if (run_of / measured.FAILED).exists():
+    run = folder / cell.name / f"seed{seed}"
+    if (run / measured.FAILED).exists():
         return not retry_failed
-    done = measured.read_summary(run_of)
-    # An experiment may get further evaluations later.
+    done = measured.read_summary(run)
+    # The experiment may have more evaluations than when the run ended.
     return bool(done) and all(list(e) in done.get("evaluations", []) for e in cell.evaluations)
 
 
 def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValues) -> str:
-    """Trains and evaluates; says how it went.
+    """Trains and evaluates a cell, as far as that is not done.
+
+    Returns:
+      The outcome, `done` or `failed: ...`.
 
     Raises:
       TrainingError: If a script ends with an error that is not a diverged training.
@@ -208,11 +229,11 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
     before = {"seconds": 0, "evaluations": [], **measured.read_summary(output)}
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
     needed = folder / str(cell.needs) / f"seed{seed}"
-    own = [flag.replace("{needed}", str(needed)) for flag in cell.flags]
-    train = [cell.script, *own, *data, f"--seed={seed}", f"--output_dir={output}"]
+    cell_flags = [flag.replace("{needed}", str(needed)) for flag in cell.flags]
+    train = [cell.script, *cell_flags, *data, f"--seed={seed}", f"--output_dir={output}"]
     start = time.monotonic()
     if not (output / "result.json").exists():
-        failure = _script([*train, "--resume"], output / "log.txt")
+        failure = _run_script([*train, "--resume"], output / "log.txt")
         if failure:
             if "training diverged" not in failure:
                 raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
@@ -223,27 +244,35 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
     for evaluation in cell.evaluations:
         if list(evaluation) in before["evaluations"]:
             continue
-        flags_of = ["evaluate", f"--run={output}", *data, *evaluation]
-        failure = _script(flags_of, output / "log.txt")
+        arguments = ["evaluate", f"--run={output}", *data, *evaluation]
+        failure = _run_script(arguments, output / "log.txt")
         if failure:
             raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
-    # What a finished run no longer needs; with it, a table of the paper would be some gigabytes.
+    # A finished run needs no checkpoints; those of a paper's table would take some gigabytes.
     for unneeded in ("checkpoints", "client_states"):
         shutil.rmtree(output / unneeded, ignore_errors=True)
     seconds = before["seconds"] + round(time.monotonic() - start)
-    noted = {
+    summary = {
         **before,
         "seconds": seconds,
         "evaluations": list(cell.evaluations),
         "flags": effective_flags(cell.flags),
         **measured.summarize_training(output),
     }
-    run_folder.write_json(output / "done.json", noted)
+    run_folder.write_json(output / "done.json", summary)
     return "done"
 
 
-def _script(arguments: Sequence[str], log: pathlib.Path) -> str | None:
-    """Runs `python -m launch.NAME FLAGS` from the project's root; its last line if it fails."""
+def _run_script(arguments: Sequence[str], log: pathlib.Path) -> str | None:
+    """Runs a script from the project's root.
+
+    Args:
+      arguments: Name of the script in `launch`, and its flags.
+      log: File to which the command and its output are appended.
+
+    Returns:
+      None, or if the script fails the reason: the last line of its output, or the signal.
+    """
     name, *rest = arguments
     command = [sys.executable, "-m", f"launch.{name}", *rest]
     with open(log, "a") as file:
@@ -252,7 +281,7 @@ def _script(arguments: Sequence[str], log: pathlib.Path) -> str | None:
         with _lock:
             if _ending.is_set():
                 return "interrupted"
-            # In a session of its own, so that whatever ends this process reaches it once.
+            # The script has a session of its own, so that only `_interrupt` ends it, once.
             process = subprocess.Popen(
                 command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=file,
                 stderr=subprocess.STDOUT, start_new_session=True,
@@ -276,20 +305,20 @@ def _script(arguments: Sequence[str], log: pathlib.Path) -> str | None:
 
 
 def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.FlagValues) -> None:
-    """A picture of each partition, with seed 0."""
+    """Draws a picture of each partition, with seed 0."""
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
-    flags_of = {cell.name: cell.flags for cell in experiment.cells}
+    cell_flags = {cell.name: cell.flags for cell in experiment.cells}
     for name, cell in experiment.partitions.items():
         output = folder / "partitions" / name
         if (output / "partition.png").exists():
             continue
         run_folder.make(output)
-        # What is not about the data is a flag of the training alone.
-        given = flags.FlagValues().read_flags_from_files(list(flags_of[cell]))
+        # `partition_report` does not know the training's flags, so that unknown ones are ignored.
+        given = flags.FlagValues().read_flags_from_files(list(cell_flags[cell]))
         names = sorted({flag.removeprefix("--").partition("=")[0] for flag in given})
         ignored = f"--undefok={','.join(names)}"
-        command = ["partition_report", *flags_of[cell], *data, ignored, f"--output_dir={output}"]
-        failure = _script(command, output / "log.txt")
+        arguments = [*cell_flags[cell], *data, ignored, f"--output_dir={output}"]
+        failure = _run_script(["partition_report", *arguments], output / "log.txt")
         if failure:
             raise TrainingError(f"the partition {name}: {failure}")
 
@@ -297,16 +326,18 @@ def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.F
 def _write_report(
     experiment: Experiment, folder: pathlib.Path
 ) -> tuple[pathlib.Path, pathlib.Path]:
-    drawn = {
+    """Writes `report.md` and `report.html`; their paths."""
+    pictures = {
         f"Partition {name}": folder / "partitions" / name / "partition.png"
         for name in experiment.partitions
     }
     return report.write(
-        folder, experiment, {name: path for name, path in drawn.items() if path.exists()}
+        folder, experiment, {name: path for name, path in pictures.items() if path.exists()}
     )
 
 
 def _print_tables(experiment: Experiment, folder: pathlib.Path) -> None:
+    """Prints the measured and published tables, and a verdict on each claim."""
     values = report.read_values(folder, experiment)
     for table in experiment.tables:
         print(f"\n{table.title}")

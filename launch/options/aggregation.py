@@ -1,7 +1,7 @@
-"""From flags to a round's clients and means: sampling, dropout, aggregators, privacy."""
+"""From flags to the means of a round: aggregators and differential privacy."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow_federated as tff
@@ -11,8 +11,6 @@ from tff_ssl.aggregation import aggregators, differential_privacy
 from tff_ssl.algorithms.registry import Algorithm
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES
-from tff_ssl.simulation import cohort
-from tff_ssl.simulation.dropouts import Dropouts, clients_to_invite
 
 _PRIVACY_FLAGS = (
     "dp_epsilon",
@@ -26,31 +24,15 @@ _PRIVACY_FLAGS = (
 _COVERS = "the model and what clients receive; not the counts and losses of metrics.csv"
 
 
-class Participation(NamedTuple):
-    """Who takes part in a round.
-
-    Attributes:
-      cohorts: Round number -> indices of the invited clients.
-      invited: How many of them there are, on average.
-      vary: Whether their number varies.
-      faults: What is borne.
-    """
-
-    cohorts: Callable[[int], cohort.Cohort]
-    invited: int
-    vary: bool
-    faults: Dropouts
-
-
 class Aggregation(NamedTuple):
-    """How contributions are averaged.
+    """The means of a round.
 
     Attributes:
-      arguments: For the algorithm's `build`.
+      arguments: Keyword arguments for the algorithm's `build`.
       folds: Whether clients may be folded into groups.
-      epsilon: Rounds -> the privacy that they cost; None without differential privacy.
-      summary: Lines for the announcement.
-      result: What `result.json` says of it.
+      epsilon: Number of rounds -> their privacy loss; None without differential privacy.
+      summary: Lines for the announcement of the run.
+      result: Fields for `result.json`.
     """
 
     arguments: dict[str, Any]
@@ -60,45 +42,19 @@ class Aggregation(NamedTuple):
     result: dict[str, Any]
 
 
-def participation(num_clients: int, args: flags.FlagValues) -> Participation:
-    """The cohorts that the flags describe.
-
-    Raises:
-      ConfigurationError: If there are not enough clients, or a rate is impossible.
-    """
-    if not 0 <= args.dropout < 1:
-        raise ConfigurationError(f"--dropout must be at least 0 and below 1; got {args.dropout}")
-    if args.round_timeout is not None and not args.round_timeout > 0:
-        raise ConfigurationError(f"--round_timeout must be positive; got {args.round_timeout}")
-    invited = clients_to_invite(args.clients_per_round, args.dropout)
-    if args.clients_per_round <= num_clients < invited:
-        raise ConfigurationError(
-            f"--dropout={args.dropout} takes {invited} invited clients for --clients_per_round="
-            f"{args.clients_per_round} that finish, and there are {num_clients}"
-        )
-    poisson = args.sampling == "poisson"
-    sample = cohort.poisson_cohorts if poisson else cohort.uniform_cohorts
-    return Participation(
-        sample(num_clients, invited, args.seed),
-        invited,
-        poisson,
-        Dropouts(args.dropout, args.max_dropped, args.seed),
-    )
-
-
 def is_private(args: flags.FlagValues) -> bool:
-    """Whether differential privacy is asked for; a noise of 0 is, to be refused."""
+    """Whether a flag of differential privacy is given; a noise of 0 is, to be refused later."""
     return not all(args[name].value is args[name].default for name in _PRIVACY_FLAGS)
 
 
-def choose(
+def choose_aggregation(
     args: flags.FlagValues, algorithm: Algorithm, values: Any, num_clients: int, invited: int
 ) -> Aggregation:
     """The means that the flags describe.
 
     Args:
       args: The flags.
-      algorithm: What they are for.
+      algorithm: The algorithm that is trained.
       values: Its hyperparameters.
       num_clients: Size of the population.
       invited: Expected size of a cohort.
@@ -117,57 +73,86 @@ def choose(
             f"--{flag}: clients of {args.algorithm} send whole models, not contributions that "
             "could be clipped, quantized or left out of a mean"
         )
-    chosen, summary, result = _plain(args, algorithm), [], {"aggregator": args.aggregator}
+    arguments, summary = _plain(args, algorithm), []
+    result: dict[str, Any] = {"aggregator": args.aggregator}
     epsilon = None
     if args.aggregator != "mean":
         summary.append(f"aggregator: {args.aggregator}{_bits(args)}")
     if private:
         means, accountant = _private_means(args, algorithm, values, num_clients, invited)
-        chosen = {
-            f"{what}_aggregator": mean.factory(args.clients_per_round)
-            for what, mean in means.items()
-        }
-        if "statistics" in means:
-            chosen["statistics_aggregator"] = differential_privacy.post_processed(
-                chosen["statistics_aggregator"], STATISTICS_LOSSES[args.objective].plausible
-            )
+        arguments = _private_arguments(means, args)
         epsilon = accountant.epsilon
         summary += differential_privacy.describe(means, accountant, args.rounds, num_clients)
-        result["privacy"] = {
-            "epsilon": _number(epsilon(args.rounds)),
-            "delta": accountant.delta,
-            "rounds": args.rounds,
-            "sampling_rate": accountant.sampling_rate,
-            **{f"{what}_{key}": value for what, mean in means.items()
-               for key, value in vars(mean).items()},
-            "covers": _COVERS,
-        }  # fmt: skip
+        result["privacy"] = _privacy_fields(means, accountant, args.rounds)
     if args.symmetric_statistics:
-        fits = args.objective == "cco" and args.towers == "one"
-        if not fits or "statistics" not in algorithm.aggregates:
-            raise ConfigurationError(
-                "--symmetric_statistics is for dcco and dcco_one_stage with --objective=cco and "
-                "--towers=one"
-            )
-        inner = chosen.get("statistics_aggregator") or tff.aggregators.MeanFactory()
-        chosen["statistics_aggregator"] = aggregators.SymmetricHalf(inner)
+        arguments["statistics_aggregator"] = _symmetric(
+            args, algorithm, arguments.get("statistics_aggregator")
+        )
         summary.append("half of <F G^T> is sent, the triangle of its symmetric part")
-    return Aggregation(
-        chosen, args.aggregator == "mean" and not private and folds, epsilon, summary, result
-    )
+    folds = folds and args.aggregator == "mean" and not private
+    return Aggregation(arguments, folds, epsilon, summary, result)
+
+
+def _private_arguments(
+    means: Mapping[str, differential_privacy.GaussianMean], args: flags.FlagValues
+) -> dict[str, Any]:
+    """`build`'s arguments for private means."""
+    arguments = {
+        f"{name}_aggregator": mean.factory(args.clients_per_round) for name, mean in means.items()
+    }
+    if "statistics" in means:
+        arguments["statistics_aggregator"] = differential_privacy.post_processed(
+            arguments["statistics_aggregator"], STATISTICS_LOSSES[args.objective].plausible
+        )
+    return arguments
+
+
+def _privacy_fields(
+    means: Mapping[str, differential_privacy.GaussianMean],
+    accountant: differential_privacy.Accountant,
+    rounds: int,
+) -> dict[str, Any]:
+    """The guarantee, for `result.json`."""
+    return {
+        "epsilon": _number(accountant.epsilon(rounds)),
+        "delta": accountant.delta,
+        "rounds": rounds,
+        "sampling_rate": accountant.sampling_rate,
+        **{
+            f"{name}_{key}": value
+            for name, mean in means.items()
+            for key, value in vars(mean).items()
+        },
+        "covers": _COVERS,
+    }
+
+
+def _symmetric(
+    args: flags.FlagValues,
+    algorithm: Algorithm,
+    inner: tff.aggregators.WeightedAggregationFactory | None,
+) -> tff.aggregators.WeightedAggregationFactory:
+    """The aggregator of `--symmetric_statistics` around another one."""
+    fits = args.objective == "cco" and args.towers == "one"
+    if not fits or "statistics" not in algorithm.aggregates:
+        raise ConfigurationError(
+            "--symmetric_statistics is for dcco and dcco_one_stage with --objective=cco and "
+            "--towers=one"
+        )
+    return aggregators.SymmetricHalf(inner or tff.aggregators.MeanFactory())
 
 
 def _plain(args: flags.FlagValues, algorithm: Algorithm) -> dict[str, Any]:
     """`build`'s arguments for `--aggregator`."""
     means = aggregators.AGGREGATORS[args.aggregator]
-    chosen: dict[str, Any] = {}
-    for what in algorithm.aggregates:
-        factory = means.statistics if what == "statistics" else means.update
+    arguments: dict[str, Any] = {}
+    for name in algorithm.aggregates:
+        factory = means.statistics if name == "statistics" else means.update
         if factory:
-            chosen[f"{what}_aggregator"] = factory(args.seed, args.quantization_bits)
+            arguments[f"{name}_aggregator"] = factory(args.seed, args.quantization_bits)
     if means.is_secure:
-        chosen["metric_sum"] = aggregators.secure_metric_sum
-    return chosen
+        arguments["metric_sum"] = aggregators.secure_metric_sum
+    return arguments
 
 
 def _bits(args: flags.FlagValues) -> str:
@@ -178,7 +163,7 @@ def _bits(args: flags.FlagValues) -> str:
 def _private_means(
     args: flags.FlagValues, algorithm: Algorithm, values: Any, num_clients: int, invited: int
 ) -> tuple[dict[str, differential_privacy.GaussianMean], differential_privacy.Accountant]:
-    """What is clipped and noised, and what that is worth."""
+    """The clipped and noised means by name, and the accountant of their privacy loss."""
     _check_guarantee(args, values, num_clients, invited)
     has_statistics = "statistics" in algorithm.aggregates
     for flag, needed in (("dp_clip", True), ("dp_statistics_clip", has_statistics)):
@@ -204,16 +189,18 @@ def _private_means(
         "update": differential_privacy.GaussianMean(noise, args.dp_clip, args.dp_adaptive_clipping)
     }
     if has_statistics:
-        own = args.dp_statistics_noise_multiplier
+        statistics_noise = args.dp_statistics_noise_multiplier
         means["statistics"] = differential_privacy.GaussianMean(
-            noise if own is None else own, args.dp_statistics_clip, args.dp_adaptive_clipping
+            noise if statistics_noise is None else statistics_noise,
+            args.dp_statistics_clip,
+            args.dp_adaptive_clipping,
         )
     multipliers = tuple(mean.noise_multiplier for mean in means.values())
     return means, differential_privacy.Accountant(rate, multipliers, delta)
 
 
 def _check_guarantee(args: flags.FlagValues, values: Any, num_clients: int, invited: int) -> None:
-    """Refuses what differential privacy would be promised for and not be had."""
+    """Rejects settings with which the announced differential privacy would not hold."""
     if (args.dp_epsilon is None) == (args.dp_noise_multiplier is None):
         raise ConfigurationError(
             "differential privacy needs either --dp_epsilon or --dp_noise_multiplier"
@@ -251,5 +238,5 @@ def _check_guarantee(args: flags.FlagValues, values: Any, num_clients: int, invi
 
 
 def _number(value: float) -> float | str:
-    """JSON has no infinity."""
+    """The value, as text where it is infinite, which JSON cannot hold."""
     return value if math.isfinite(value) else str(value)

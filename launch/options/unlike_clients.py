@@ -1,33 +1,17 @@
-"""From flags to unlike clients, and to the images that the server shows to all of them."""
+"""From flags to clients of different architectures, and to the server's images for them."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 from absl import flags
 
 from datasets.image_dataset import ImageDataset
-from launch.options import data
-from tff_ssl.algorithms.registry import Algorithm
+from launch.options import model as model_options
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.dual_encoder import ENCODERS, DualEncoder
 from tff_ssl.templates.task import Population
 
-_RAD, _ENCODERS = 1, 2  # What is drawn, beside the seed.
-_FLAGS = ("encoders", "rad_size")
-
-
-def check_flags(algorithm: Algorithm, args: flags.FlagValues) -> None:
-    """Raises ConfigurationError where a flag of unlike clients is given, and they cannot be."""
-    given = [name for name in _FLAGS if args[name].present]
-    if given and not algorithm.unlike_clients:
-        raise ConfigurationError(f"--{given[0]}: clients of {args.algorithm} are all alike")
-    faults = [name for name in ("sampling", "dropout", "max_dropped") if args[name].present]
-    if faults and algorithm.unlike_clients:
-        raise ConfigurationError(
-            f"--{faults[0]}: clients of {args.algorithm} that are absent count with their last "
-            "representations; choose how many take part by --clients_per_round"
-        )
+_RAD, _ENCODERS = 1, 2  # Random streams of the images and of the encoders.
 
 
 def take_out_rad(dataset: ImageDataset, args: flags.FlagValues) -> tuple[ImageDataset, np.ndarray]:
@@ -38,8 +22,8 @@ def take_out_rad(dataset: ImageDataset, args: flags.FlagValues) -> tuple[ImageDa
       args: The flags; `--rad_size` images, drawn at random, are the server's.
 
     Returns:
-      What is left for the clients, and the server's images, uint8 [rad_size, h, w, c]: its
-      representation alignment dataset, without labels.
+      The images that are left for the clients, and the server's images, uint8
+      [rad_size, h, w, c]: its representation alignment dataset, without labels.
 
     Raises:
       ConfigurationError: If nothing would be left.
@@ -59,7 +43,7 @@ def take_out_rad(dataset: ImageDataset, args: flags.FlagValues) -> tuple[ImageDa
 def build_population(
     dataset: ImageDataset, clients: list[np.ndarray], args: flags.FlagValues
 ) -> Population:
-    """The clients with their models: `--encoders` in equal shares, in random order.
+    """The clients with their models: `--encoders` in equal shares, assigned at random.
 
     Args:
       dataset: The images.
@@ -83,32 +67,19 @@ def build_population(
     different = list(dict.fromkeys(names))
     # A name that is given twice has twice the share.
     shares = np.resize([different.index(name) for name in names], len(clients))
-    dealt = np.random.default_rng([args.seed, _ENCODERS]).permutation(shares)
-    models = [data.build_model(dataset, args, args.objective, name) for name in different]
+    assigned = np.random.default_rng([args.seed, _ENCODERS]).permutation(shares)
+    models = [model_options.build_model(dataset, args, args.objective, name) for name in different]
     towers = tuple(model for model in models if isinstance(model, DualEncoder))
     if len(towers) < len(models):
         raise ConfigurationError(f"--towers={args.towers}: {args.algorithm} needs --towers=one")
-    return Population(towers, tuple(dealt.tolist()), tuple(map(len, clients)), args.rad_size)
+    return Population(towers, tuple(assigned.tolist()), tuple(map(len, clients)), args.rad_size)
 
 
 def describe(population: Population) -> str:
-    """Encoders, and how many clients have each."""
+    """The encoders, and the number of clients that have each."""
     counts = np.bincount(population.model_of_client, minlength=len(population.models))
     return ", ".join(
         f"{count} clients with {model.encoder} encoder and heads ({model.parameter_count:,} "
         "parameters)"
         for model, count in zip(population.models, counts, strict=True)
     )
-
-
-def models_of(population: Population) -> list[DualEncoder]:
-    """The model of each client."""
-    return [population.models[m] for m in population.model_of_client]
-
-
-def result_fields(population: Population) -> dict[str, Any]:
-    """What `result.json` says of the population."""
-    return {
-        "rad_size": population.rad_size,
-        "encoder_of_client": [model.encoder for model in models_of(population)],
-    }

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from datasets import describe
 from launch.outputs import plots
 
-_PANEL = 3.6  # Inches.
+_PANEL = 3.6  # Side of a panel, inches.
 _MAX_COLUMNS = 4
 _GREY = "#dddddd"
 _NO_LABEL = "#1f5f99"
@@ -26,18 +26,18 @@ def draw_features(
     path: pathlib.Path,
     title: str,
 ) -> None:
-    """Draws a panel per encoder, coloured by class, and one of all, coloured by encoder.
+    """Draws a panel for each encoder, coloured by class, and one of all, coloured by encoder.
 
     All panels show the same part of the plane; the other encoders' features are grey.
 
     Args:
-      points: By encoder, the features of the same n images in one plane, float32 [n, 2].
-      labels: int32 [n], -1 for all images where there are no labels.
-      class_names: One name per label.
-      path: The PNG.
-      title: Its title.
+      points: Features of the same n images in one plane, float32 [n, 2], by name of the encoder.
+      labels: Class labels, int32 [n]; -1 for all images if there are no labels.
+      class_names: Names of the classes.
+      path: Path of the PNG.
+      title: Title of the picture.
     """
-    everything = np.concatenate(list(points.values()))
+    all_points = np.concatenate(list(points.values()))
     rows = math.ceil((len(points) + 1) / _MAX_COLUMNS)
     columns = math.ceil((len(points) + 1) / rows)
     size = (_PANEL * columns + 1.4, (_PANEL + 0.3) * rows + 0.4)
@@ -46,9 +46,9 @@ def draw_features(
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
     labelled = np.any(labels >= 0)
     colours = describe.class_colours(len(class_names))
-    for axes, (name, own) in zip(panels, points.items(), strict=False):
-        _scatter(axes, everything, _GREY)
-        _scatter(axes, own, colours[labels] if labelled else _NO_LABEL)
+    for axes, (name, encoder_points) in zip(panels, points.items(), strict=False):
+        _scatter(axes, all_points, _GREY)
+        _scatter(axes, encoder_points, colours[labels] if labelled else _NO_LABEL)
         axes.set_title(name, fontsize=10)
     _draw_by_encoder(panels[len(points)], points)
     for axes in panels:
@@ -62,12 +62,13 @@ def draw_features(
 
 
 def _draw_by_encoder(axes, points: dict[str, np.ndarray]) -> None:
+    """Draws the features of all encoders, coloured by encoder, with a legend."""
     colours = _encoder_colours(len(points))
-    everything = np.concatenate(list(points.values()))
-    of_encoder = np.repeat(np.arange(len(points)), len(everything) // len(points))
-    # In a random order, so that no encoder hides the others.
-    order = np.random.default_rng(0).permutation(len(everything))
-    _scatter(axes, everything[order], colours[of_encoder[order]])
+    all_points = np.concatenate(list(points.values()))
+    encoder_ids = np.repeat(np.arange(len(points)), len(all_points) // len(points))
+    # Points are drawn in a random order, so that no encoder hides the others.
+    order = np.random.default_rng(0).permutation(len(all_points))
+    _scatter(axes, all_points[order], colours[encoder_ids[order]])
     axes.set_title("all, by encoder", fontsize=10)
     handles = [
         Line2D([], [], marker="o", linestyle="", color=colour, label=name)
@@ -81,22 +82,23 @@ def _scatter(axes, points: np.ndarray, colours) -> None:
 
 
 def _encoder_colours(count: int) -> np.ndarray:
-    """RGBA [count, 4], others than the classes'."""
+    """Colours of encoders, RGBA [count, 4], which differ from those of the classes."""
     if count <= 8:
         return matplotlib.colormaps["Dark2"](np.arange(count))
     return matplotlib.colormaps["turbo"](np.linspace(0.05, 0.95, count))
 
 
 def draw_distances(pairs: Sequence[dict[str, Any]], path: pathlib.Path) -> None:
-    """Draws the distance of each layer, a dot per pair, and beside it that of moving averages.
+    """Draws the distances of each layer's weights and, beside them, of moving averages.
 
     Args:
-      pairs: Those of the first encoder, as in `visualize.json`, all with distances.
-      path: The PNG.
+      pairs: Pairs of the first encoder with others, as in `visualize.json`, all with distances.
+        Each pair has a dot in every layer's row.
+      path: Path of the PNG.
     """
     kinds = [kind for kind in ("weights", "moving_averages") if pairs[0][kind]["layers"]]
-    most = max(len(pairs[0][kind]["layers"]) for kind in kinds)
-    figure = Figure(figsize=(6.5 * len(kinds), 1.6 + 0.17 * most), layout="constrained")
+    layers = max(len(pairs[0][kind]["layers"]) for kind in kinds)
+    figure = Figure(figsize=(6.5 * len(kinds), 1.6 + 0.17 * layers), layout="constrained")
     first = pairs[0]["encoders"][0]
     figure.suptitle(f"Distance from {first}, l2 norm of the difference in each layer", fontsize=10)
     for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
@@ -105,6 +107,7 @@ def draw_distances(pairs: Sequence[dict[str, Any]], path: pathlib.Path) -> None:
 
 
 def _draw_layers(axes, pairs: Sequence[dict[str, Any]], kind: str) -> None:
+    """Draws the distances of `weights` or `moving_averages`, a row for each layer."""
     names = list(pairs[0][kind]["layers"])
     for pair, colour in zip(pairs, _encoder_colours(len(pairs) + 1)[1:], strict=True):
         values = list(pair[kind]["layers"].values())

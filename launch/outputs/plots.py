@@ -1,4 +1,4 @@
-"""Pictures: files that are whole or not there, and a run's learning curves."""
+"""Writes pictures, and draws the learning curves of a run."""
 
 import csv
 import os
@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 from matplotlib.figure import Figure
 
-# Of each panel: title, and columns with their labels, drawn in these styles.
+# Panels: title, and the columns of metrics.csv with their labels, drawn in the order of the styles.
 _PANELS = (
     ("loss", {"loss": ""}),
     ("spread of the encodings", {"encoding_std": ""}),
@@ -17,14 +17,14 @@ _STYLES = ({"color": "#1f5f99"}, {"color": "#b35c00", "linestyle": "--"})
 
 
 def save(figure: Figure, path: pathlib.Path) -> None:
-    """Writes a figure as a PNG that is whole or not there."""
+    """Writes a figure as a PNG; an interrupted write leaves no partial file at `path`."""
     temporary = path.with_name(f".{path.name}")
     figure.savefig(temporary, dpi=110, format="png")
     os.replace(temporary, path)
 
 
 def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
-    """Draws loss, spread of the encodings and the kNN monitor over rounds, as a PNG."""
+    """Draws loss, spread of the encodings and kNN monitor over rounds, and writes a PNG."""
     with open(metrics_csv, newline="") as file:
         rows = list(csv.DictReader(file))
     figure = Figure(figsize=(11, 3), layout="constrained")

@@ -1,1 +1,1 @@
-"""Evaluations of an encoder, from flags."""
+"""Evaluations of an encoder with the settings of flags."""

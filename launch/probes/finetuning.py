@@ -1,24 +1,46 @@
-"""Full fine-tuning from flags: the pretrained encoder beside the untrained one and raw pixels."""
+"""Full fine-tuning with the settings of flags.
+
+The pretrained encoder is evaluated beside the untrained encoder and raw pixels.
+"""
 
 import dataclasses
-import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import flags
 
 from datasets.image_dataset import ImageDataset
-from launch.options import data, network
+from launch.options import model as model_options
 from launch.probes import probing
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import cases, features, finetune, linear_probe
+from tff_ssl.evaluation.labels import Scores
+from tff_ssl.models.costs import model_costs
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 
-# What `finetune` and `semi_supervised` give of each network.
+# Scores of each network in a result; `_std` is appended for the deviations over draws.
 _SCORES = ("accuracy", "balanced_accuracy")
-# Where the data set has no validation split; as many as the DCCO paper's DERM has (section 4.1).
+# Number of held-out cases if the data set has no validation split; as many as the validation split
+# of the DCCO paper's DERM has (section 4.1).
 _VALIDATION_CASES = 1190
+
+
+class _FewLabels(NamedTuple):
+    """Draws of a number of labels, and the configurations that are tried on them.
+
+    Attributes:
+      count: The number, as `labels` or `labels_per_class`.
+      draws: Indices of the labelled training cases of each draw, int [labels].
+      configs: Configurations of the training.
+      held_out: Images and cases of each draw on which a configuration is chosen; None if there is
+        only one configuration.
+    """
+
+    count: dict[str, int]
+    draws: list[np.ndarray]
+    configs: list[finetune.FinetuneConfig]
+    held_out: list[tuple[np.ndarray, cases.Cases] | None]
 
 
 def finetune_results(
@@ -34,87 +56,44 @@ def finetune_results(
     Args:
       dataset: Training and test images.
       encoder: The encoder, without heads.
-      pretrained: Its weights; `scratch` begins with untrained ones instead.
-      counts: `labels` or `labels_per_class` of each result.
-      protocol: The name that the results carry.
+      pretrained: Its weights; `scratch` starts from untrained ones instead.
+      counts: Number of labels of each result, as `labels` or `labels_per_class`.
+      protocol: Name of the protocol in the results.
       args: The flags.
 
     Returns:
-      A result per count. Its baseline `random_encoder` is the same training from untrained
-      weights; `raw_pixels` is a linear probe. Where steps or rates were chosen on validation
-      images, `chosen` has what was, per draw.
+      A result for each count. Its baseline `random_encoder` is the same training from untrained
+      weights; `raw_pixels` is a linear probe. If steps or rates were chosen on validation images,
+      `chosen` has the configuration of each start and draw.
 
     Raises:
       ConfigurationError: If the data set has too few labels or no test images.
     """
     if len(dataset.test) == 0 or not np.any(dataset.train.labels >= 0):
         raise ConfigurationError(f"--dataset={args.dataset} has no labels or no test images")
-    train_cases, test = (probing.cases_of(s, args) for s in (dataset.train, dataset.test))
-    drawn = [
-        [probing.draw(train_cases.labels, count, [args.seed, i]) for i in range(args.label_draws)]
-        for count in counts
-    ]
-    configs = [_configs(len(draws[0]), args) for draws in drawn]
-    held_out: list[list[tuple[np.ndarray, cases.Cases] | None]] = [
-        [
-            _held_out(dataset, train_cases, chosen, [args.seed, i], args)
-            for i, chosen in enumerate(draws)
-        ]
-        if len(of_count) > 1
-        else [None] * len(draws)
-        for draws, of_count in zip(drawn, configs, strict=True)
-    ]
-    policy = data.view_policy(dataset, args, "supervised")
+    train_cases, test_cases = (probing.cases_of(s, args) for s in (dataset.train, dataset.test))
+    few_labels = [_few_labels(dataset, train_cases, count, args) for count in counts]
+    trainer = _Trainer(dataset, train_cases, test_cases, encoder, args)
     baselines = probing.parse_baselines(args)
     untrained = encoder.init(args.seed)
     starts = {"encoder": untrained if protocol == "scratch" else pretrained}
     if "random_encoder" in baselines and protocol != "scratch":
         starts["random_encoder"] = untrained
-    costs = network.model_costs(encoder)
+    costs = model_costs(encoder)
     operations = "" if costs["gflops"] is None else f", {costs['gflops']:.4g} GFLOPs an image"
     print(f"fine-tuning {costs['parameters']:,} parameters{operations}", flush=True)
-
-    @functools.cache
-    def tuner_of(config: finetune.FinetuneConfig) -> finetune.Finetuner:
-        size = data.view_size(dataset, args)
-        return finetune.Finetuner(encoder, len(dataset.class_names), config, policy, size)
-
-    def train(config, start, chosen, draw):
-        tuner = tuner_of(config)
-        images, ids = dataset.train.images, dataset.train.example_ids
-        return tuner, tuner.train(start, images, ids, train_cases, chosen, [args.seed, draw, 1])
-
     results = []
-    for count, draws, of_count, validations in zip(counts, drawn, configs, held_out, strict=True):
-        number = len(draws[0])
-        summaries, choices = {}, []
-        for name, start in starts.items():
-            scores = []
-            for i, (chosen, validation) in enumerate(zip(draws, validations, strict=True)):
-                found = [train(config, start, chosen, i) for config in of_count]
-                best = 0
-                if validation:
-                    # The test images are seen by what was chosen alone.
-                    accuracies = [tuner.scores(w, *validation).accuracy for tuner, w in found]
-                    best = int(np.argmax(accuracies))
-                    choice = dataclasses.asdict(of_count[best])
-                    choices.append({"start": name, "draw": i, **choice})
-                tuner, weights = found[best]
-                scores.append(tuner.scores(weights, dataset.test.images, test))
-            summaries[name] = linear_probe.summarize(scores)
-            print(f"{name}, {number} labels: {summaries[name]['accuracy']:.3f}", flush=True)
+    for few in few_labels:
+        summaries, choices = _finetune_starts(trainer, starts, few)
         if "raw_pixels" in baselines:
-            pixels = {linear_probe.ENCODER: features.raw_pixels}
-            [probed] = probing.linear_probes(dataset, pixels, [count], args)
-            names = [name for score in _SCORES for name in (score, f"{score}_std")]
-            summaries["raw_pixels"] = {name: probed[name] for name in names}
+            summaries["raw_pixels"] = _pixel_scores(dataset, few.count, args)
         results.append(
             {
                 "protocol": protocol,
                 "dataset": dataset.name,
-                "labels": number,
-                "labels_per_class": count.get("labels_per_class"),
-                "draws": len(draws),
+                "labels": len(few.draws[0]),
+                "labels_per_class": few.count.get("labels_per_class"),
+                "draws": len(few.draws),
                 **({"chosen": choices} if choices else {}),
                 **costs,
                 **summaries.pop("encoder"),
@@ -124,8 +103,112 @@ def finetune_results(
     return results
 
 
+def _few_labels(
+    dataset: ImageDataset,
+    train_cases: cases.Cases,
+    count: dict[str, int],
+    args: flags.FlagValues,
+) -> _FewLabels:
+    """Draws labels, and holds out others if there are several configurations."""
+    seeds = [[args.seed, i] for i in range(args.label_draws)]
+    draws = [probing.draw(train_cases.labels, count, seed) for seed in seeds]
+    configs = _configs(len(draws[0]), args)
+    held_out: list[tuple[np.ndarray, cases.Cases] | None] = [None] * len(draws)
+    if len(configs) > 1:
+        held_out = [
+            _held_out(dataset, train_cases, chosen, seed, args)
+            for chosen, seed in zip(draws, seeds, strict=True)
+        ]
+    return _FewLabels(count, draws, configs, held_out)
+
+
+class _Trainer:
+    """Fine-tunes on the training cases of a data set, and scores its test cases."""
+
+    def __init__(
+        self,
+        dataset: ImageDataset,
+        train_cases: cases.Cases,
+        test_cases: cases.Cases,
+        encoder: DualEncoder,
+        args: flags.FlagValues,
+    ):
+        self._dataset, self._train_cases, self._test_cases = dataset, train_cases, test_cases
+        self._encoder, self._seed = encoder, args.seed
+        self._policy = model_options.view_policy(dataset, args, "supervised")
+        self._view_size = model_options.view_size(dataset, args)
+        self._tuners: dict[finetune.FinetuneConfig, finetune.Finetuner] = {}
+
+    def run(
+        self, start: Weights, few: _FewLabels, draw: int
+    ) -> tuple[Scores, finetune.FinetuneConfig]:
+        """Fine-tunes with every configuration; test scores of the best one, and which it is."""
+        trained = [self._train(config, start, few.draws[draw], draw) for config in few.configs]
+        best, validation = 0, few.held_out[draw]
+        if validation:
+            # The test images are scored only with the configuration that is chosen here.
+            accuracies = [
+                self._tuner(config).scores(weights, *validation).accuracy
+                for config, weights in zip(few.configs, trained, strict=True)
+            ]
+            best = int(np.argmax(accuracies))
+        config = few.configs[best]
+        test_images = self._dataset.test.images
+        return self._tuner(config).scores(trained[best], test_images, self._test_cases), config
+
+    def _train(
+        self, config: finetune.FinetuneConfig, start: Weights, chosen: np.ndarray, draw: int
+    ) -> Weights:
+        train = self._dataset.train
+        return self._tuner(config).train(
+            start, train.images, train.example_ids, self._train_cases, chosen,
+            [self._seed, draw, 1],
+        )  # fmt: skip
+
+    def _tuner(self, config: finetune.FinetuneConfig) -> finetune.Finetuner:
+        """The tuner of a configuration, which is built once, because it traces graphs."""
+        if config not in self._tuners:
+            classes = len(self._dataset.class_names)
+            self._tuners[config] = finetune.Finetuner(
+                self._encoder, classes, config, self._policy, self._view_size
+            )
+        return self._tuners[config]
+
+
+def _finetune_starts(
+    trainer: _Trainer, starts: dict[str, Weights], few: _FewLabels
+) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
+    """Fine-tunes from each start on each draw.
+
+    Returns:
+      The summary of the test scores of each start, and the configuration that was chosen for each
+      start and draw; the latter is empty if there was no choice.
+    """
+    summaries, choices = {}, []
+    for name, start in starts.items():
+        scores = []
+        for draw, held_out in enumerate(few.held_out):
+            draw_scores, config = trainer.run(start, few, draw)
+            scores.append(draw_scores)
+            if held_out:
+                choices.append({"start": name, "draw": draw, **dataclasses.asdict(config)})
+        summaries[name] = linear_probe.summarize(scores)
+        print(f"{name}, {len(few.draws[0])} labels: {summaries[name]['accuracy']:.3f}", flush=True)
+    return summaries, choices
+
+
+def _pixel_scores(
+    dataset: ImageDataset, count: dict[str, int], args: flags.FlagValues
+) -> dict[str, float]:
+    """Scores of a linear probe on raw pixels."""
+    kinds = {linear_probe.ENCODER: features.raw_pixels}
+    [probed] = probing.linear_probes(dataset, kinds, [count], args)
+    names = [name for score in _SCORES for name in (score, f"{score}_std")]
+    return {name: probed[name] for name in names}
+
+
 def _configs(labels: int, args: flags.FlagValues) -> list[finetune.FinetuneConfig]:
-    """All combinations of the flags' steps and rates."""
+    """All combinations of the flags' steps and learning rates; defaults are for `labels` labels."""
     default = finetune.config_for(labels)
     return [
         finetune.FinetuneConfig(int(steps), args.finetune_batch_size or default.batch_size, rate)
@@ -135,16 +218,16 @@ def _configs(labels: int, args: flags.FlagValues) -> list[finetune.FinetuneConfi
 
 
 def _numbers(flag: str, kind: type, args: flags.FlagValues) -> list[Any]:
-    """A flag's list of positive numbers."""
-    found = []
+    """The positive numbers of a list flag, each as a `kind`."""
+    numbers = []
     for text in getattr(args, flag):
         try:
-            found.append(kind(text))
+            numbers.append(kind(text))
         except ValueError:
-            found.append(0)
-        if not 0 < found[-1] < math.inf:
+            numbers.append(0)
+        if not 0 < numbers[-1] < math.inf:
             raise ConfigurationError(f"--{flag} takes positive numbers; got {text!r}")
-    return found
+    return numbers
 
 
 def _held_out(
@@ -154,7 +237,10 @@ def _held_out(
     seed: list[int],
     args: flags.FlagValues,
 ) -> tuple[np.ndarray, cases.Cases]:
-    """Images and cases to choose steps and rates by: the validation split, or labels not drawn."""
+    """Images and cases on which steps and rates are chosen.
+
+    They are the validation split, or else labelled training cases that are not in `chosen`.
+    """
     if dataset.validation is not None and np.any(dataset.validation.labels >= 0):
         return dataset.validation.images, probing.cases_of(dataset.validation, args)
     rest = np.setdiff1d(np.flatnonzero(train.labels >= 0), chosen)
@@ -170,11 +256,11 @@ def _held_out(
 
 
 def parse_fractions(args: flags.FlagValues, labels: np.ndarray) -> list[dict[str, int]]:
-    """`--label_fractions` as numbers of labels.
+    """`--label_fractions` as numbers of labels, each `{"labels": number}`.
 
     Args:
       args: The flags.
-      labels: Classes of all labelled training images or cases, [n].
+      labels: Class labels of all labelled training images or cases, int [n].
 
     Raises:
       ConfigurationError: If one is not in (0, 1], or leaves classes without a label.

@@ -15,26 +15,31 @@ from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.views import augmentation
 
-_MONITOR_EXAMPLES = 2000
+_MONITOR_EXAMPLES = 2000  # Number of images of the kNN monitor.
 _MONITOR_SEED = 0
-_SCALING_CASES = 5000
+_SCALING_CASES = 5000  # Number of cases on which the scaling of features is fitted.
 _SCALING_SEED = 0
-_SAME = 0.01  # Accuracies this close are shown once.
+_SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has a row of its own.
 _BASELINES = ("random_encoder", "raw_pixels")
 
 Encode = Callable[[tf.Tensor], tf.Tensor]
-Features = Callable[[np.ndarray], np.ndarray]  # Of images.
+Features = Callable[[np.ndarray], np.ndarray]  # Images [n, h, w, c] -> features [n, d].
 
 
 def build_monitor(dataset: ImageDataset, encode, weights_of) -> Callable[[Any], dict[str, float]]:
-    """Scores of a kNN classifier, each training image against the others; no test image is used.
+    """Builds a monitor that classifies training images by their nearest neighbours.
 
-    Balanced accuracy too: where one class has most images, accuracy says how many those are.
+    Each image is classified by the others; no test image is used. Balanced accuracy is measured
+    too, because accuracy is high for any encoder if most images are of one class.
 
     Args:
-      dataset: Labels may be missing; without any there is nothing to monitor.
-      encode: `export.encoder_function` of the model.
-      weights_of: state -> the model's weights.
+      dataset: The data set; images without labels are left out.
+      encode: `saved_model.encoder_function` of the model.
+      weights_of: Function from a state to the model's weights.
+
+    Returns:
+      Function from a state to `knn_accuracy` and `knn_balanced_accuracy`; to an empty dict if the
+      data set has no labels.
     """
     labelled = np.flatnonzero(dataset.train.labels >= 0)
     if len(labelled) < 2:
@@ -53,22 +58,22 @@ def build_monitor(dataset: ImageDataset, encode, weights_of) -> Callable[[Any], 
 
 
 def _encodings(encode: Encode, images: np.ndarray) -> np.ndarray:
-    """Float32 [n, features].
+    """Encodings of images, float32 [n, features].
 
     Raises:
-      TrainingError: If any is not finite.
+      TrainingError: If any of them is not finite.
     """
     h = features.extract(encode, images)
-    bad = np.count_nonzero(~np.isfinite(h).all(1))
-    if bad:
+    not_finite = np.count_nonzero(~np.isfinite(h).all(1))
+    if not_finite:
         raise TrainingError(
-            f"the encodings of {bad} of {len(h)} images are not finite: training diverged"
+            f"the encodings of {not_finite} of {len(h)} images are not finite: training diverged"
         )
     return h
 
 
 def parse_label_counts(args: flags.FlagValues) -> list[dict[str, Any]]:
-    """`--labels`, or else `--labels_per_class`, as arguments of `few_label_comparison`.
+    """`--labels`, or else `--labels_per_class`: `{"labels": n}` or `{"labels_per_class": n}` each.
 
     Raises:
       ConfigurationError: If one is not a positive number.
@@ -85,10 +90,10 @@ def parse_label_counts(args: flags.FlagValues) -> list[dict[str, Any]]:
 
 
 def parse_baselines(args: flags.FlagValues) -> list[str]:
-    """`--baselines`.
+    """The names in `--baselines`.
 
     Raises:
-      ConfigurationError: If one is not known.
+      ConfigurationError: If a name is unknown.
     """
     for name in args.baselines:
         if name not in _BASELINES:
@@ -97,10 +102,12 @@ def parse_baselines(args: flags.FlagValues) -> list[str]:
 
 
 def cases_of(split: Split, args: flags.FlagValues) -> cases.Cases:
-    """What has one label and one prediction: an image, or with `--per_case` a case.
+    """The cases of a split: each image by itself, or with `--per_case` the images of a case.
+
+    A case has one label and one prediction.
 
     Raises:
-      ConfigurationError: If the images have no cases, or those of one differ in their labels.
+      ConfigurationError: If the images have no cases, or the images of one have different labels.
     """
     per_case = args.dataset == "case_folder" if args.per_case is None else args.per_case
     if not per_case:
@@ -114,7 +121,7 @@ def cases_of(split: Split, args: flags.FlagValues) -> cases.Cases:
 
 
 def check_labels(dataset: ImageDataset, args: flags.FlagValues) -> None:
-    """Finds out before the training whether the probes after it can be done.
+    """Checks before the training that the probes after it have enough labels.
 
     Raises:
       ConfigurationError: If the data set has fewer labels than the flags ask for.
@@ -122,20 +129,28 @@ def check_labels(dataset: ImageDataset, args: flags.FlagValues) -> None:
     counts = parse_label_counts(args)
     parse_baselines(args)
     if len(dataset.test) and np.any(dataset.train.labels >= 0):
-        known = cases_of(dataset.train, args).labels
+        train_labels = cases_of(dataset.train, args).labels
         for count in counts:
-            draw(known, count, [0, 0])
+            draw(train_labels, count, [0, 0])
 
 
-def draw(known: np.ndarray, count: dict[str, int], seed: list[int]) -> np.ndarray:
-    """A draw of labelled examples or cases.
+def draw(train_labels: np.ndarray, count: dict[str, int], seed: list[int]) -> np.ndarray:
+    """Draws labelled images or cases.
+
+    Args:
+      train_labels: Class labels, int32 [n]; -1 where they are not known.
+      count: Number of labels, as `labels` or `labels_per_class`.
+      seed: Seed of the draw.
+
+    Returns:
+      Their indices, int [labels].
 
     Raises:
       ConfigurationError: If there are fewer labels than the flags ask for.
     """
     try:
         return labels.draw_labels(
-            known,
+            train_labels,
             np.random.default_rng(seed),
             per_class=count.get("labels_per_class"),
             total=count.get("labels"),
@@ -151,10 +166,17 @@ def probe(
     baselines: Sequence[str],
     args: flags.FlagValues,
 ) -> list[dict[str, Any]]:
-    """Linear probes of the encoder and of some baselines, on the same labels.
+    """Linear probes of the encoder and its baselines, on the same labels.
+
+    Args:
+      dataset: Training and test images.
+      encode: The encoder.
+      random_encode: The untrained encoder.
+      baselines: Names of the baselines, `random_encoder` and `raw_pixels`.
+      args: The flags.
 
     Returns:
-      A result per number of labels; none where the data set has no labels or no test images.
+      A result for each number of labels; none if the data set has no labels or no test images.
 
     Raises:
       ConfigurationError: If the data set has fewer labels than the flags ask for.
@@ -179,39 +201,35 @@ def linear_probes(
 
     Args:
       dataset: Training and test images.
-      kinds: Name -> images [n, h, w, c] to features [n, d]; one is `encoder`.
-      counts: `labels` or `labels_per_class` of each result.
+      kinds: Functions that extract features, by name; one name is `encoder`.
+      counts: Number of labels of each result, as `labels` or `labels_per_class`.
       args: The flags.
 
     Returns:
-      A result per count; none where the data set has no labels or no test images.
+      A result for each count; none if the data set has no labels or no test images.
 
     Raises:
       ConfigurationError: If the data set has too few labels.
     """
     if len(dataset.test) == 0 or not np.any(dataset.train.labels >= 0):
         return []
-    known, test = cases_of(dataset.train, args), cases_of(dataset.test, args)
+    all_train, test = cases_of(dataset.train, args), cases_of(dataset.test, args)
     drawn = [
-        [draw(known.labels, count, [args.seed, i]) for i in range(args.label_draws)]
+        [draw(all_train.labels, count, [args.seed, i]) for i in range(args.label_draws)]
         for count in counts
     ]
-    used = _used(len(known.labels), [chosen for draws in drawn for chosen in draws])
-    indices, train = known.take(used)
-    images = dataset.train.images[indices]
+    needed = _needed_cases(len(all_train.labels), [chosen for draws in drawn for chosen in draws])
+    indices, train = all_train.take(needed)
+    train_images = dataset.train.images[indices]
     flip = args.probe == "lars" and dataset.name != "digits"  # A mirrored digit is no digit.
-
-    def feature_set(of_images):
-        def pooled(images, of_cases):
-            return cases.average(of_images(images), of_cases)
-
-        return linear_probe.FeatureSet(
-            pooled(images, train),
-            pooled(dataset.test.images, test),
-            pooled(images[:, :, ::-1], train) if flip else None,
+    feature_sets = {
+        name: linear_probe.FeatureSet(
+            cases.average(extract(train_images), train),
+            cases.average(extract(dataset.test.images), test),
+            cases.average(extract(train_images[:, :, ::-1]), train) if flip else None,
         )
-
-    feature_sets = {name: feature_set(of_images) for name, of_images in kinds.items()}
+        for name, extract in kinds.items()
+    }
     try:
         return [
             linear_probe.few_label_comparison(
@@ -220,7 +238,7 @@ def linear_probes(
                 test.labels,
                 dataset=dataset.name,
                 seed=args.seed,
-                drawn=[np.searchsorted(used, chosen) for chosen in draws],
+                drawn=[np.searchsorted(needed, chosen) for chosen in draws],
                 method=args.probe,
                 labels_per_class=count.get("labels_per_class"),
             )
@@ -230,10 +248,11 @@ def linear_probes(
         raise ConfigurationError(f"--labels or --labels_per_class: {error}") from error
 
 
-def _used(size: int, drawn: list[np.ndarray]) -> np.ndarray:
-    """The training cases that a probe looks at: those drawn, and a sample for the scaling.
+def _needed_cases(size: int, drawn: list[np.ndarray]) -> np.ndarray:
+    """The training cases whose features a probe needs, out of `size`, ascending, int [n].
 
-    The encodings of all of a large data set would cost more than the probes.
+    They are the drawn ones, and a sample for the scaling: the encodings of all images of a large
+    data set would take longer than the probes.
     """
     sample = np.random.default_rng(_SCALING_SEED).permutation(size)[:_SCALING_CASES]
     return np.unique(np.concatenate([sample, *drawn]))
@@ -248,17 +267,17 @@ def knn_results(
       ConfigurationError: If the data set has no labels or no test images.
     """
     train, test = (cases_of(split, args) for split in (dataset.train, dataset.test))
-    known = np.flatnonzero(train.labels >= 0)
-    if len(known) == 0 or len(dataset.test) == 0:
+    labelled = np.flatnonzero(train.labels >= 0)
+    if len(labelled) == 0 or len(dataset.test) == 0:
         raise ConfigurationError(f"--dataset={dataset.name} has no labels or no test images")
-    indices, bank_cases = train.take(known)
+    indices, bank_cases = train.take(labelled)
 
-    def scores(of_images) -> dict[str, float]:
-        bank = cases.average(of_images(dataset.train.images[indices]), bank_cases)
-        queries = cases.average(of_images(dataset.test.images), test)
-        found = knn.knn_probe(bank, bank_cases.labels, queries, test.labels)
-        stds = {f"{name}_std": 0.0 for name in found._fields}
-        return {**found._asdict(), **stds}
+    def knn_scores(extract: Features) -> dict[str, float]:
+        bank = cases.average(extract(dataset.train.images[indices]), bank_cases)
+        queries = cases.average(extract(dataset.test.images), test)
+        scores = knn.knn_probe(bank, bank_cases.labels, queries, test.labels)
+        stds = {f"{name}_std": 0.0 for name in scores._fields}
+        return {**scores._asdict(), **stds}
 
     kinds = {
         "random_encoder": functools.partial(_encodings, random_encode),
@@ -268,10 +287,10 @@ def knn_results(
         {
             "protocol": "knn",
             "dataset": dataset.name,
-            "labels": len(known),
+            "labels": len(labelled),
             "labels_per_class": None,
-            **scores(functools.partial(_encodings, encode)),
-            "baselines": {name: scores(kinds[name]) for name in parse_baselines(args)},
+            **knn_scores(functools.partial(_encodings, encode)),
+            "baselines": {name: knn_scores(kinds[name]) for name in parse_baselines(args)},
         }
     ]
 
@@ -279,9 +298,17 @@ def knn_results(
 def classifier_results(
     dataset: ImageDataset, model: Model, weights: Weights, trained_on: int, view_size: int | None
 ) -> list[dict[str, Any]]:
-    """A supervised model's own classifier on the test images; none where there are none.
+    """The result of a supervised model's classifier on the test images.
 
-    `trained_on` is the number of images, and hence of labels, that it was trained on.
+    Args:
+      dataset: The data set.
+      model: The model, with a classifier.
+      weights: Its weights.
+      trained_on: Number of images, and hence of labels, that it was trained on.
+      view_size: Side of the images that the model takes; None for the images' own.
+
+    Returns:
+      One result; none if there are no test images.
     """
     if len(dataset.test) == 0:
         return []
@@ -291,9 +318,9 @@ def classifier_results(
         x = augmentation.to_float(images, output_size=view_size)
         return model.apply(weights, x, training=False).logits
 
-    known = dataset.test.take(np.flatnonzero(dataset.test.labels >= 0))
-    predicted = np.argmax(features.extract(classify, known.images), 1)
-    scores = labels.score(predicted, known.labels)
+    labelled = dataset.test.take(np.flatnonzero(dataset.test.labels >= 0))
+    predicted = np.argmax(features.extract(classify, labelled.images), 1)
+    scores = labels.score(predicted, labelled.labels)
     return [
         {
             "protocol": "supervised",
@@ -308,20 +335,21 @@ def classifier_results(
 
 
 def over_clients(results: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Mean and deviation over clients of what their own models reach.
+    """Mean and deviation over clients of the scores of their personalized models.
 
     Args:
-      results: Of each client, the same entries in the same order.
+      results: Results of each client, with the same entries in the same order.
 
     Returns:
-      The entries with the protocol `..._personalized`, and with the figures of each client.
+      The entries with the protocol `..._personalized` and the accuracy of each client.
     """
     entries = []
-    for of_clients in zip(*results, strict=True):
+    for client_entries in zip(*results, strict=True):
         scores = [
-            labels.Scores(*(entry[name] for name in labels.Scores._fields)) for entry in of_clients
+            labels.Scores(*(entry[name] for name in labels.Scores._fields))
+            for entry in client_entries
         ]
-        first = of_clients[0]
+        first = client_entries[0]
         entries.append(
             first
             | linear_probe.summarize(scores)
@@ -338,27 +366,27 @@ def over_clients(results: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]
 def over_architectures(
     results: Sequence[list[dict[str, Any]]], encoders: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """`over_clients` of the clients of each encoder by themselves.
+    """`over_clients` of the clients of each encoder separately.
 
     Args:
-      results: Of each client that was evaluated.
-      encoders: Of each client.
+      results: Results of the first clients, which were evaluated.
+      encoders: Name of each client's encoder.
 
     Returns:
       The entries with the protocol `..._personalized_<encoder>`.
     """
     entries = []
     for encoder in dict.fromkeys(encoders[: len(results)]):
-        of_encoder = [r for r, name in zip(results, encoders, strict=False) if name == encoder]
+        same_encoder = [r for r, name in zip(results, encoders, strict=False) if name == encoder]
         entries += [
             entry | {"protocol": f"{entry['protocol']}_{encoder}", "encoder": encoder}
-            for entry in over_clients(of_encoder)
+            for entry in over_clients(same_encoder)
         ]
     return entries
 
 
 def format_results(results: list[dict[str, Any]]) -> str:
-    """A short table of one or more results, a part for each protocol."""
+    """A text with a short table for each protocol among the results."""
     parts: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         parts.setdefault(result["protocol"], []).append(result)
@@ -366,6 +394,7 @@ def format_results(results: list[dict[str, Any]]) -> str:
 
 
 def _table(results: list[dict[str, Any]]) -> str:
+    """The table of a protocol's results: a row for each number of labels."""
     title = f"{results[0]['protocol']}, test accuracy"
     columns = {"encoder": None, "untrained": "random_encoder", "raw pixels": "raw_pixels"}
     shown = [name for name, key in columns.items() if not key or key in results[0]["baselines"]]
@@ -376,8 +405,9 @@ def _table(results: list[dict[str, Any]]) -> str:
         name = f"{per_class} per class" if per_class else f"{result['labels']} labels"
         cells = [result["baselines"][columns[c]] if columns[c] else result for c in shown]
         for score, note in (("accuracy", ""), ("balanced_accuracy", ", balanced")):
-            # Where classes are of one size, the two are the same.
-            if score == "accuracy" or abs(result[score] - result["accuracy"]) > _SAME:
+            # Where classes are of one size, accuracy and balanced accuracy are equal.
+            difference = abs(result[score] - result["accuracy"])
+            if score == "accuracy" or difference > _SHOWN_DIFFERENCE:
                 numbers = (f"{c[score]:.3f} ± {c[score + '_std']:.3f}" for c in cells)
                 lines.append(f"{name + note:{width}}" + "".join(f"{n:>16}" for n in numbers))
     return "\n".join(lines)

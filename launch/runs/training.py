@@ -1,22 +1,22 @@
-"""What `pretrain` and `centralized` do alike: announce, train, export, probe, report."""
+"""The steps that `pretrain` and `centralized` share: train, export, evaluate, write, report."""
 
 import functools
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import tensorflow as tf
 from absl import flags
 
 from datasets.image_dataset import ImageDataset
-from launch.options import data
+from launch.options import model as model_options
 from launch.outputs import plots, run_folder
 from launch.probes import probing
 from tff_ssl.deployment import saved_model
 from tff_ssl.evaluation import frozen
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.models.two_towers import Model
-from tff_ssl.simulation import training_loop
-from tff_ssl.simulation.with_server import Simulation, StatefulClientsSimulation
+from tff_ssl.simulation.training_loop import Simulation, TrainingLoop
 
 
 def train_and_probe(
@@ -25,7 +25,7 @@ def train_and_probe(
     dataset: ImageDataset,
     folder: pathlib.Path,
     args: flags.FlagValues,
-    extra: dict[str, Any],
+    fields: dict[str, Any],
     closing: str = "",
     pictures: Sequence[str] = (),
     client_models: Sequence[DualEncoder] | None = None,
@@ -33,19 +33,19 @@ def train_and_probe(
     """Trains to the last round, writes the encoder and `result.json`, and prints the comparison.
 
     Args:
-      simulation: What trains.
-      model: Its model.
-      dataset: The images to monitor and probe with.
-      folder: The run's folder.
+      simulation: The run that is trained.
+      model: Model of the run.
+      dataset: Images of the monitor and the probes.
+      folder: Folder of the run.
       args: The flags.
-      extra: What `result.json` should say of the run beside the probes; `train_images` is the
-        number of images that it was trained on.
-      closing: What is printed after the comparison.
-      pictures: Files that have been drawn already.
-      client_models: Each client's model, where they are not all `model`.
+      fields: Further fields of each entry of `result.json`; `train_images` is the number of images
+        that the model is trained on.
+      closing: Text that is printed after the comparison.
+      pictures: Names of the pictures that have been drawn already.
+      client_models: Model of each client where clients have different architectures; else None.
     """
-    encode = saved_model.encoder_function(model, data.view_size(dataset, args))
-    loop = training_loop.Program(
+    encode = saved_model.encoder_function(model, model_options.view_size(dataset, args))
+    loop = TrainingLoop(
         output_dir=folder,
         rounds=args.rounds,
         checkpoint_every=args.checkpoint_every,
@@ -56,77 +56,111 @@ def train_and_probe(
     weights = simulation.encoder_weights(state)
     _export(folder, dataset, model, weights, args)
     print("evaluating the model", flush=True)
-    seen = extra["train_images"]
-    results = _evaluate(dataset, model, encode, weights, seen, probing.parse_baselines(args), args)
-    models = client_models or model
-    own = _personalized(simulation, state, dataset, models, seen, (weights, results), folder, args)
-    results = results + probing.over_clients(own)
+    evaluation = _Evaluation(dataset, fields["train_images"], args)
+    results = evaluation.results(model, encode, weights, probing.parse_baselines(args))
+    client_results = _evaluate_clients(
+        simulation, state, client_models or model, (weights, results), evaluation, folder
+    )
+    results = results + probing.over_clients(client_results)
     if client_models:
-        results = results + probing.over_architectures(own, [m.encoder for m in client_models])
-    run_folder.write_json(folder / "result.json", [result | extra for result in results])
+        encoders = [client_model.encoder for client_model in client_models]
+        results = results + probing.over_architectures(client_results, encoders)
+    run_folder.write_json(folder / "result.json", [result | fields for result in results])
     plots.draw_curves(folder / "metrics.csv", folder / "curves.png")
     print()
     print(probing.format_results(results) if results else "no labels, no probe")
     if closing:
         print(f"\n{closing}")
-    clients = "clients/ (their encoders), " if own else ""
+    clients = "clients/ (their encoders), " if client_results else ""
     print(
         f"\nwritten to {folder}/: encoder/ (SavedModel), {clients}result.json, metrics.csv, "
         f"{', '.join(['curves.png', *pictures])}, tensorboard/, checkpoints/, config.json"
     )
 
 
-def _evaluate(dataset, model, encode, weights, seen, baselines, args) -> list[dict[str, Any]]:
-    if model.classes:
-        size = data.view_size(dataset, args)
-        return probing.classifier_results(dataset, model, weights, seen, size)
-    untrained = functools.partial(encode, model.init(args.seed))
-    return probing.probe(dataset, functools.partial(encode, weights), untrained, baselines, args)
+class _Evaluation(NamedTuple):
+    """The evaluation at the end of a run.
 
-
-def _personalized(
-    simulation,
-    state,
-    dataset,
-    models: Model | Sequence[Model],
-    seen: int,
-    of_global: tuple[Weights, list[dict[str, Any]]],
-    folder,
-    args,
-) -> list[list[dict[str, Any]]]:
-    """The first clients' own models: written to `clients/`, and evaluated like the global one.
-
-    A client's model may be the global one, as of `fedbn` without batch norm; it is then not
-    evaluated again.
-
-    Beside them, in `clients/K/local/`, the models as their local training left them, where kept.
+    Attributes:
+      dataset: Labelled images.
+      train_images: Number of images that the model was trained on.
+      args: The flags.
     """
+
+    dataset: ImageDataset
+    train_images: int
+    args: flags.FlagValues
+
+    def results(
+        self,
+        model: Model,
+        encode: tf.types.experimental.GenericFunction,
+        weights: Weights,
+        baselines: Sequence[str],
+    ) -> list[dict[str, Any]]:
+        """Entries of `result.json`: linear probes, or the classifier of a supervised model."""
+        dataset, args = self.dataset, self.args
+        if model.classes:
+            size = model_options.view_size(dataset, args)
+            return probing.classifier_results(dataset, model, weights, self.train_images, size)
+        untrained = functools.partial(encode, model.init(args.seed))
+        trained = functools.partial(encode, weights)
+        return probing.probe(dataset, trained, untrained, baselines, args)
+
+
+def _evaluate_clients(
+    simulation: Simulation,
+    state: Any,
+    models: Model | Sequence[DualEncoder],
+    global_model: tuple[Weights, list[dict[str, Any]]],
+    evaluation: _Evaluation,
+    folder: pathlib.Path,
+) -> list[list[dict[str, Any]]]:
+    """Writes the first clients' models to `clients/`, and evaluates them like the global one.
+
+    Models after local training are written to `clients/K/local/`, where they are kept.
+
+    Args:
+      simulation: The run.
+      state: State of the run.
+      models: Model of all clients, or of each client.
+      global_model: Weights and results of the global model; a client's model that equals it is not
+        evaluated again.
+      evaluation: The evaluation.
+      folder: Folder of the run.
+    """
+    dataset, _, args = evaluation
     encoders: dict[Model, Any] = {}
     results = []
     for client in range(getattr(args, "personalized_clients", 0)):
         model = models[client] if isinstance(models, Sequence) else models
         if model not in encoders:
-            encoders[model] = saved_model.encoder_function(model, data.view_size(dataset, args))
-        encode = encoders[model]
+            size = model_options.view_size(dataset, args)
+            encoders[model] = saved_model.encoder_function(model, size)
         weights = simulation.encoder_weights(state, str(client))
-        own = folder / "clients" / str(client)
-        _export(own, dataset, model, weights, args)
-        local = None
-        if isinstance(simulation, StatefulClientsSimulation):
-            local = simulation.local_weights(state, client)
+        client_folder = folder / "clients" / str(client)
+        _export(client_folder, dataset, model, weights, args)
+        local = simulation.local_weights(state, client)
         if local is not None:
-            _export(own / "local", dataset, model, local, args)
-        if frozen.equal(weights, of_global[0]):
+            _export(client_folder / "local", dataset, model, local, args)
+        if frozen.equal(weights, global_model[0]):
             print(f"the model of client {client} is the global one", flush=True)
-            results.append(of_global[1])
+            results.append(global_model[1])
             continue
         print(f"evaluating the model of client {client}", flush=True)
-        results.append(_evaluate(dataset, model, encode, weights, seen, [], args))
+        results.append(evaluation.results(model, encoders[model], weights, []))
     return results
 
 
-def _export(folder: pathlib.Path, dataset: ImageDataset, model: Model, weights, args) -> None:
+def _export(
+    folder: pathlib.Path,
+    dataset: ImageDataset,
+    model: Model,
+    weights: Weights,
+    args: flags.FlagValues,
+) -> None:
+    """Writes a model's encoder to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     height, width, channels = dataset.train.images.shape[1:]
-    shape, size = (height, width, channels), data.view_size(dataset, args)
+    shape, size = (height, width, channels), model_options.view_size(dataset, args)
     saved_model.save_encoder(folder / "encoder", model, weights, shape, size)

@@ -1,4 +1,4 @@
-"""Other means than the plain one: errors and bytes, bad clients, secure sums."""
+"""Robust, compressed and secure aggregators: errors, bytes, malicious clients, secure sums."""
 
 import math
 
@@ -34,7 +34,7 @@ def weighted_mean(values, weights):
 
 
 def rounds(factory, values, weights, count=1):
-    """The results of some rounds with the same contributions."""
+    """The results of `count` rounds with the same contributions in each."""
     process = factory.create(STATISTICS, WEIGHT)
     state, results = process.initialize(), []
     for _ in range(count):
@@ -55,16 +55,16 @@ def test_quantized_means_are_near_the_mean_and_smaller(worker, name):
         process = factory(0, bits).create(STATISTICS, WEIGHT)
         sizes[bits] = message_sizes.client_bytes(process.next)[1]
         (found,) = rounds(factory(0, bits), values, weights)
-        for i, vector in enumerate(found[:4]):  # Less than 256 numbers: as they are.
+        for i, vector in enumerate(found[:4]):  # Vectors of less than 256 numbers are exact.
             np.testing.assert_allclose(vector, expected[i], atol=1e-5)
         errors[bits] = np.abs(found.f_g - expected[4]).max()
-    # A client's w * <F G^T>, in 2^bits - 1 steps, to the nearest: half a step each at most; a
-    # rotation keeps norms, so that the largest entry's error may be more, but not by much.
+    # A client's w * <F G^T> is rounded to the nearest of 2^bits - 1 steps, so its error is at most
+    # half a step. A rotation keeps norms, so that the largest entry's error may be slightly larger.
     for bits, error in errors.items():
         step = sum(w * np.ptp(v.f_g) for w, v in zip(weights, values, strict=True)) / 10
         assert error < (2 if name == "rotated" else 0.5) * step / (2**bits - 1)
     assert errors[8] < errors[4] / 4
-    # A word of 4 bytes holds 28 bits. Beside the matrix: its bounds, four vectors, a weight.
+    # A word of 4 bytes holds 28 bits. The rest is the matrix's bounds, four vectors and a weight.
     rest = 4 * (2 + 4 * D + 1)
     assert sizes == {bits: rest + 4 * math.ceil(D * D * bits / 28) for bits in (4, 8)}
 
@@ -79,13 +79,13 @@ def test_a_rotation_is_that_of_its_seed(worker):
     one, same, other = of_seed(1), of_seed(1), of_seed(2)
     np.testing.assert_array_equal(one[1].f_g, same[1].f_g)
     assert np.abs(one[0].f_g - other[0].f_g).max() > 1e-4
-    assert np.abs(one[0].f_g - one[1].f_g).max() > 1e-4  # The next round has another one.
+    assert np.abs(one[0].f_g - one[1].f_g).max() > 1e-4  # The next round has another rotation.
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("what", "size"), [("statistics", 1.0), ("update", 0.1)])
 def test_one_malicious_client_of_a_hundred_hardly_moves_a_robust_mean(worker, what, size):
-    """`size` is near TFF's first guess of the bounds, which then adapt by and by."""
+    """`size` is near TFF's initial bounds, which adapt over the rounds."""
     honest = [type(v)(*(np.float32(size) * x for x in v)) for v in statistics_of_clients(99)]
     factory = getattr(aggregators.AGGREGATORS["robust"], what)(0, 0)
 
@@ -125,11 +125,11 @@ def test_the_symmetric_half_has_the_gradient_of_pairs_in_both_orders():
 
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(f_g)
-        # What DCCO's client computes, with the symmetric part as the aggregated value.
+        # The loss of DCCO's client, with the symmetric part as the aggregated value.
         ours = loss(f_g + tf.stop_gradient(symmetric.f_g - f_g))
         both_orders = loss((f_g + tf.transpose(f_g)) / 2)
     exact = tape.gradient(both_orders, f_g)
-    # A client's part of the gradient acts through symmetric changes: exact has only those.
+    # The exact gradient is symmetric, so it is compared with the symmetric part of the client's.
     found = tape.gradient(ours, f_g)
     np.testing.assert_allclose((found + tf.transpose(found)) / 2, exact, rtol=1e-4, atol=1e-5)
 
@@ -144,7 +144,7 @@ SECURE = [name for name, entry in registry.ALGORITHMS.items() if entry.aggregate
 
 
 def secure(small_algorithm, name):
-    """(the algorithm with plain means, with secure ones, clients)"""
+    """The algorithm with plain means, the algorithm with secure means, and the clients' data."""
     algorithm = registry.ALGORITHMS[name]
     task, plain, clients = small_algorithm(name)
     means = aggregators.AGGREGATORS["secure"]
@@ -165,7 +165,7 @@ def test_with_secure_sums_the_server_sees_no_client_and_learns_the_same(small_al
     stages = getattr(built, "stages", {}) or {"round": built.process}
     for stage in stages.values():
         sent = message_sizes.messages(stage.next)
-        # Adaptive bounds come from secure sums too: nothing is sent in the open.
+        # Adaptive bounds come from secure sums too, so that every message is secure.
         assert all(message.is_secure for message in sent if not message.down)
         form = tff.backends.mapreduce.get_map_reduce_form_for_computation(stage.next)
         assert form.securely_aggregates_tensors

@@ -1,4 +1,4 @@
-"""Private means against NumPy; the accountant against exact privacy profiles of Gaussians."""
+"""Private means compared with NumPy, and the accountant with exact privacy profiles."""
 
 import math
 
@@ -25,9 +25,9 @@ VALUES = [
 
 
 def exact_delta(epsilon, q, mean):
-    """delta(epsilon) of a round: N(0, 1) against (1 - q) N(0, 1) + q N(mean, 1), both ways.
+    """The exact delta(epsilon) of a round: N(0, 1) against (1 - q) N(0, 1) + q N(mean, 1).
 
-    The hockey-stick divergences, by numerical integration.
+    It is the larger one of the two hockey-stick divergences, by numerical integration.
     """
 
     def p(x):
@@ -49,7 +49,7 @@ def exact_delta(epsilon, q, mean):
 def test_epsilon_bounds_the_exact_one_from_above_and_closely(q, multipliers, rounds):
     delta = 1e-3
     found = privacy.Accountant(q, multipliers, delta).epsilon(rounds)
-    # Without sampling, all Gaussians together are one whose mean is the root of the sum of squares.
+    # Without sampling, all Gaussians equal one whose mean is the root of the sum of the squares.
     mean = math.sqrt(rounds * sum(z**-2 for z in multipliers))
     assert exact_delta(found, q, mean) <= delta
     assert exact_delta(0.6 * found, q, mean) > delta
@@ -85,7 +85,7 @@ def mean_of(mean, expected_clients, values, weights):
 
 def test_a_private_mean_clips_each_client_and_ignores_weights(worker):
     result = mean_of(privacy.GaussianMean(0.0, 1.0), 4, VALUES, [np.float32(9), np.float32(1)])
-    # The first client has norm 5, the second 0.5; four clients are expected.
+    # The first client has norm 5, the second one 0.5; the mean is over four expected clients.
     np.testing.assert_allclose(result.result[0], [0.6 / 4, 0.3 / 4, 0], rtol=1e-6)
     np.testing.assert_allclose(result.result[1], [[0.4 / 4, 0.8 / 4], [0, 0]], rtol=1e-6)
 
@@ -99,7 +99,7 @@ def test_noise_has_the_deviation_that_is_accounted_for(worker):
         zeros = [np.zeros(size, np.float32)] * 2
         state = process.initialize()
         first = process.next(state, zeros, [np.float32(1)] * 2)
-        # Adaptive: some of the privacy goes to the quantile, whose noise is a twentieth of K.
+        # An adaptive clip spends a part of the privacy on the quantile, with noise K / 20.
         own = (z**-2 - (2 * 5.0) ** -2) ** -0.5 if adaptive else z
         expected = own * clip / (clients * (1 + 9 * adaptive))
         assert np.std(first.result) == pytest.approx(expected, rel=0.02)
@@ -130,7 +130,7 @@ def test_private_dcco_without_noise_or_clipping_is_its_uniform_mean(worker, smal
     free = privacy.GaussianMean(0.0, 1e4).factory(len(clients))
     private = two_stage.build_dcco(task, values, statistics_aggregator=free, update_aggregator=free)
     plain = two_stage.build_dcco(task, values)
-    # A client without examples, as fills up a cohort, contributes nothing.
+    # A client without examples, which pads a cohort, contributes nothing.
     nobody = clients[0].take(0)
     results = [
         built.process.next(built.process.initialize(), data)
@@ -168,7 +168,7 @@ def test_plausible_statistics_have_variances_and_correlations_like_encodings(see
     assert np.min(variances) > 0
     np.testing.assert_array_equal(repaired.f, noisy.f)
     assert np.isfinite(cco.cco_from_statistics(repaired, 20.0).loss)
-    if noise == 0:  # What needs no repair is left as it is.
+    if noise == 0:  # Plausible statistics stay as they are.
         for a, b in zip(repaired, exact, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
@@ -180,7 +180,7 @@ def test_poisson_cohorts_are_independent_draws_of_each_client():
     present = np.zeros([rounds, 40])
     for r in range(rounds):
         present[r, sample(r)] = 1
-    # Binomial(4000, 1/4) per client; the size of a cohort has the variance of 40 coins.
+    # A client's count is Binomial(4000, 1/4); a cohort's size has the variance of 40 such draws.
     assert np.abs(present.sum(0) - rounds / 4).max() < 137
     assert present.sum(1).var() == pytest.approx(40 * 0.25 * 0.75, rel=0.1)
     with pytest.raises(ConfigurationError, match="clients_per_round"):

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tff_ssl.algorithms import fedbn
 from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.templates.weight_groups import LocalWeights
 
 PLAIN = {
     "client_optimizer": "sgd",
@@ -115,9 +116,9 @@ def test_fedprox_pulls_to_the_model_that_training_started_from(scalars):
 @pytest.mark.parametrize("everything", [False, True])
 def test_a_models_own_weights_come_back_to_their_places(everything):
     model = DualEncoder("tiny", (8, 8, 3), (64, 16), norm="batch")
-    split = fedbn.OwnWeights(model, everything=everything, local_norm=True)
+    split = LocalWeights(model, everything=everything, batch_norm=True)
     weights = model.init(0)
-    own = split.own_of(weights)
+    own = split.select(weights)
     norms = sum(spec.batch_norm for spec in model.specs)
     names = [spec.name for spec in model.specs if spec.batch_norm]
     assert {name.rsplit("/", 1)[1] for name in names} == {
@@ -127,7 +128,7 @@ def test_a_models_own_weights_come_back_to_their_places(everything):
         len(model.specs) if everything else norms
     )
     other = tf.nest.map_structure(lambda t: t + 1, weights)
-    mixed = split.with_own(other, own)
+    mixed = split.restore(other, own)
     for spec, kept, mine, theirs in zip(
         (*model.trainable_specs, *model.non_trainable_specs),
         tf.nest.flatten(mixed), tf.nest.flatten(weights), tf.nest.flatten(other),

@@ -10,8 +10,8 @@ from tff_ssl.algorithms import gossip
 from tff_ssl.decentralized import topology, traffic
 from tff_ssl.decentralized.events import Cut, Leave, with_events
 from tff_ssl.decentralized.mixing import metropolis_weights, neighbour_weights
+from tff_ssl.decentralized.schedule import ClientNetwork
 from tff_ssl.simulation import without_server
-from tff_ssl.templates import serverless
 
 PIXELS = (10, 20, 40, 90)
 HALF = {
@@ -33,7 +33,7 @@ def simulate(scalars, tmp_path):
         client_store.write_store(tmp_path / "c", split, list(np.arange(number)[:, np.newaxis]))
         built = gossip.build_gossip(task("nt_xent", rounds), cls(**{**HALF, **values}))
         network = with_events(graph, events, rounds)
-        planned = built.plan(serverless.Setting(network, [1] * number, 0))
+        planned = built.schedule(ClientNetwork(network, [1] * number, 0))
         data = client_store.StoredClientData(tmp_path / "c").group_dataset_computation
         simulation = without_server.ServerlessSimulation(built, planned, data, tmp_path / "run")
         state, seen = simulation.initialize(0), []
@@ -160,8 +160,8 @@ def test_the_counts_of_table_3_on_a_real_network():
     counts = []
     for seed in range(3):
         graph = topology.erdos_renyi(100, 0.15, seed)
-        setting = serverless.Setting(lambda _, graph=graph: graph, [10] * 100, seed)
-        planned = gossip.GossipSchedule(setting, 1, gossip.GossipHyperparameters())
+        network = ClientNetwork(lambda _, graph=graph: graph, [10] * 100, seed)
+        planned = gossip.GossipSchedule(network, 1, gossip.GossipHyperparameters())
         rounds = [planned.round(r) for r in range(10)]
         assert sum(5 * len(r.operations[0].clients) for r in rounds) == 5000
         counts.append(sum(r.traffic.models for r in rounds))

@@ -15,7 +15,9 @@ from datasets.image_dataset import Split
 from tff_ssl.algorithms import fedbn, hetero_ssfl
 from tff_ssl.models.dual_encoder import DualEncoder, Outputs, Weights
 from tff_ssl.models.layers import ParameterSpec
-from tff_ssl.simulation import cohort, training_loop, with_unlike_clients
+from tff_ssl.simulation import cohort, training_loop
+from tff_ssl.simulation.participation import Participation
+from tff_ssl.templates.federated_algorithm import RunSetting
 from tff_ssl.templates.task import Population, Task
 from tff_ssl.views import augmentation
 
@@ -241,13 +243,10 @@ def run(worker, tmp_path):
     data = client_store.StoredClientData(tmp_path / "clients.sqlite")
 
     def start(folder, computations):
-        return with_unlike_clients.UnlikeClientsSimulation(
-            computations,
-            data.group_dataset_computation,
-            cohort.uniform_cohorts(7, 3, seed=2),
-            RAD,
-            tmp_path / folder,
-        )
+        participation = Participation(cohort.uniform_cohorts(7, 3, seed=2), 3, 3)
+        setting = RunSetting(SIZES, 6, participation, server_images=RAD)
+        planned = computations.plan_run(setting)
+        return planned.simulate(data.group_dataset_computation, tmp_path / folder)
 
     return start
 
@@ -313,7 +312,9 @@ def test_stopped_in_any_round_and_resumed_equals_never_stopped(run, tmp_path):
     computations = build(mu=0.5)
 
     def loop(folder):
-        return training_loop.Program(output_dir=tmp_path / folder, rounds=6, checkpoint_every=2)
+        return training_loop.TrainingLoop(
+            output_dir=tmp_path / folder, rounds=6, checkpoint_every=2
+        )
 
     expected = loop("whole").run(run("whole", computations), seed=4)
 

@@ -1,4 +1,4 @@
-"""The drift of several local steps: none with one step, and more with more of them."""
+"""The drift of several local steps: none with one step, and more with more steps."""
 
 import collections
 
@@ -49,4 +49,4 @@ def test_one_step_does_not_drift_and_more_steps_drift_more(worker):
     assert distances[0] < 1e-3
     assert drifts[0].cosine == pytest.approx(1.0, abs=1e-4)
     assert 5 * distances[0] < distances[1] < distances[2]
-    assert distances[3] > 0.1  # Of half of the examples alone.
+    assert distances[3] > 0.1  # The gradient of half of the examples differs.

@@ -1,4 +1,4 @@
-"""Folders of cases: what is read, and that everything wrong is named by file and row."""
+"""Folders of cases: contents of the data set, and errors that name the file and the row."""
 
 import pathlib
 import time
@@ -31,7 +31,7 @@ def write(folder, text, encoding="utf-8"):
     (folder / "metadata.csv").write_text(text, encoding=encoding)
 
 
-def message_of(folder, image_size=None):
+def error_message(folder, image_size=None):
     with pytest.raises(DatasetError) as caught:
         case_folder.load(folder, image_size)
     assert "\n" not in str(caught.value)
@@ -85,7 +85,7 @@ def test_gray_palette_and_transparent_images_become_rgb(folder):
 
 def test_several_sizes_need_image_size(folder):
     Image.fromarray(pixels(1, (4, 9, 3))).save(folder / "b.png")
-    message = message_of(folder)
+    message = error_message(folder)
     assert "row 3" in message
     assert "b.png" in message
     assert "--image_size" in message
@@ -120,7 +120,7 @@ def test_several_sizes_need_image_size(folder):
         ),
     ],
 )
-def test_bad_rows_are_named(folder, rows, words):
+def test_errors_name_bad_rows(folder, rows, words):
     Image.fromarray(pixels(4)).save(folder / "e.png")
     whole = (folder / "e.png").read_bytes()
     (folder / "broken.png").write_bytes(whole[:20])
@@ -128,7 +128,7 @@ def test_bad_rows_are_named(folder, rows, words):
     (folder / "text.png").write_text("no image")
     Image.fromarray(np.zeros((6, 5), np.uint16)).save(folder / "deep.png")
     write(folder, HEADER + GOOD + rows)
-    message = message_of(folder)
+    message = error_message(folder)
     assert "metadata.csv" in message
     assert [word for word in words if word not in message] == [], message
 
@@ -137,7 +137,7 @@ def test_truncated_jpeg(folder):
     Image.fromarray(pixels(4)).save(folder / "e.jpg")
     (folder / "e.jpg").write_bytes((folder / "e.jpg").read_bytes()[:-30])
     write(folder, HEADER + GOOD + "e.jpg,c9,cat,train\n")
-    assert "row 6: e.jpg: broken image" in message_of(folder)
+    assert "row 6: e.jpg: broken image" in error_message(folder)
 
 
 @pytest.mark.parametrize(
@@ -153,15 +153,15 @@ def test_truncated_jpeg(folder):
 )
 def test_bad_tables(folder, text, words):
     write(folder, text)
-    message = message_of(folder)
+    message = error_message(folder)
     assert [word for word in [*words, "metadata.csv"] if word not in message] == [], message
 
 
 def test_csv_that_is_not_text_or_not_there(folder):
     (folder / "metadata.csv").write_bytes(HEADER.encode() + b"\xff\xfe\x00.png,c1,cat,train\n")
-    assert "UTF-8" in message_of(folder)
+    assert "UTF-8" in error_message(folder)
     (folder / "metadata.csv").unlink()
-    assert "metadata.csv does not exist" in message_of(folder)
+    assert "metadata.csv does not exist" in error_message(folder)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Loaders: digits, prepared TFDS sets, and the errors for what is missing."""
+"""Loaders: digits, prepared TFDS sets, and the errors for missing data."""
 
 import json
 import pathlib
@@ -33,7 +33,7 @@ def test_digits_are_scikit_learns():
         assert np.array_equal(part.labels, source.target[part.example_ids])
         expected = source.images[part.example_ids, ..., np.newaxis] * 255 / 16
         assert np.abs(part.images - expected).max() <= 0.5
-        # Stratified: a fifth of each class, rounded.
+        # The split is stratified: it holds a fifth of each class, rounded.
         share = np.bincount(part.labels) / np.bincount(source.target)
         np.testing.assert_allclose(share, len(part) / 1797, atol=0.005)
     again = catalog.load("digits")
@@ -49,7 +49,7 @@ def test_digits_resized():
 
 def test_resize_is_bilinear():
     ramp = np.array([[0, 100], [0, 100]], np.uint8)[..., np.newaxis]
-    # Pixel centres at 0.25, 0.75, 1.25, 1.75 of two pixels with centres at 0.5 and 1.5.
+    # The result has pixel centres at 0.25, 0.75, 1.25, 1.75; the two pixels are at 0.5 and 1.5.
     assert resize(ramp, 4)[0, :, 0].tolist() == [0, 25, 75, 100]
     assert resize(np.repeat(ramp, 3, axis=2), 1).tolist() == [[[50, 50, 50]]]
 
@@ -75,7 +75,7 @@ def test_names_import_nothing_heavy():
     program = (
         "import sys; from datasets import catalog; print(*catalog.names());"
         "heavy = {'tensorflow', 'tensorflow_datasets', 'sklearn', 'tensorflow_federated'};"
-        "found = heavy & set(sys.modules); sys.exit(str(found) if found else 0)"
+        "imported = heavy & set(sys.modules); sys.exit(str(imported) if imported else 0)"
     )
     root = pathlib.Path(__file__).parents[2]
     result = subprocess.run(
@@ -115,7 +115,7 @@ def test_missing_set_is_neither_downloaded_nor_made(tmp_path, monkeypatch):
 
 
 def write_prepared(root, name, splits, shape=(6, 5, 3), label="label"):
-    """Writes what `tfds build` leaves behind, images as PNG, without this project's code."""
+    """Writes the files of `tfds build`, with images as PNG, without this project's code."""
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
@@ -147,7 +147,7 @@ def write_prepared(root, name, splits, shape=(6, 5, 3), label="label"):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A folder of small prepared image sets, and what is in them."""
+    """A folder of small prepared image sets, with their images and labels."""
     root = tmp_path_factory.mktemp("tfds")
     images = np.random.default_rng(0).integers(0, 256, (25, 6, 5, 3), dtype=np.uint8)
     labels = np.arange(25) % 3

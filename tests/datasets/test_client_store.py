@@ -1,4 +1,4 @@
-"""The client store: read-back, types, errors, and that a round sends ids and not pixels."""
+"""The client store: contents, types, errors, and bytes that a round sends."""
 
 import collections
 import sqlite3
@@ -26,7 +26,7 @@ def make_split(count, shape, seed=0):
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """A store of 40 examples in 13 clients, and what is in it."""
+    """A store of 40 examples in 13 clients, with its split and its partition."""
     split = make_split(40, (8, 8, 1))
     clients = partition.iid(split.labels, np.random.default_rng(0), 13)
     path = tmp_path_factory.mktemp("store") / "clients.sqlite"
@@ -35,7 +35,7 @@ def stored(tmp_path_factory):
 
 
 def expected_rows(split, clients, group):
-    """(client, example_id, image, label) in the order that a store promises."""
+    """(client, example_id, image, label) of a group, in the order that a store guarantees."""
     rows = [
         (client, int(split.example_ids[i]), split.images[i], int(split.labels[i]))
         for client in sorted(group)
@@ -82,17 +82,13 @@ def test_one_client(stored):
         assert_same(elements, expected_rows(split, clients, [int(client_id)]))
 
 
-def test_batches_are_the_batched_dataset(stored):
-    store, *_ = stored
+def test_group_of_several_decoded_batches(stored, monkeypatch):
+    store, split, clients = stored
+    monkeypatch.setattr(client_store, "_DECODE_BATCH", 4)
     group = np.array([3, 11, 0, 7, 8])
-    whole = list(store.group_dataset(group).batch(4).as_numpy_iterator())
-    batches = list(store.group_batches(group, 4).as_numpy_iterator())
-    assert len(batches) == len(whole) > 2
-    for batch, expected in zip(batches, whole, strict=True):
-        assert list(batch) == ["client", "example_id", "image"]
-        assert all(np.array_equal(batch[key], expected[key]) for key in batch)
-    with pytest.raises(DatasetError, match="batch_size"):
-        store.group_batches(group, 0)
+    rows = expected_rows(split, clients, group)
+    assert len(rows) > 2 * 4
+    assert_same(store.group_dataset(group).as_numpy_iterator(), rows)
 
 
 def test_element_types(stored):
@@ -122,19 +118,6 @@ def test_element_types(stored):
     assert parameter == tff.types.TensorType(np.int64, [None])
 
 
-def test_histograms(stored):
-    store, split, clients = stored
-    expected = np.zeros((13, 6), int)
-    for k, indices in enumerate(clients):
-        for label in split.labels[indices]:
-            if label >= 0:
-                expected[k, label] += 1
-    assert np.array_equal(store.client_histograms(6), expected)
-    assert np.array_equal(store.client_histograms(), expected[:, :4])
-    with pytest.raises(DatasetError, match="num_classes"):
-        store.client_histograms(2)
-
-
 @pytest.mark.parametrize(
     ("group", "words"),
     [
@@ -161,7 +144,7 @@ def test_bad_groups_never_reach_the_query(stored):
         tff.tensorflow.computation(store.group_dataset, tff.types.TensorType(np.int64, [0]))
     with pytest.raises(DatasetError, match="DROP"):
         store.create_tf_dataset_for_client("0); DROP TABLE examples; --")
-    # In a graph, where ids are not known: only a number can pass.
+    # In a graph, ids are not known, but only numbers can be converted.
     with pytest.raises(tf.errors.InvalidArgumentError):
         list(store.serializable_dataset_fn(tf.constant("0) OR (1=1")))
 
@@ -196,7 +179,7 @@ def test_a_failing_write_keeps_the_old_store(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         client_store.write_store(path, split, [np.arange(5)])
     assert list(tmp_path.iterdir()) == [path]
-    assert client_store.StoredClientData(path).num_examples == 1
+    assert client_store.StoredClientData(path).client_sizes().tolist() == [1]
 
 
 def test_files_that_are_no_store(tmp_path):
@@ -247,7 +230,7 @@ def test_a_round_sends_less_than_two_percent_of_the_tensors(tmp_path):
     group = serialized_bytes(
         store.group_indices(store.client_ids), tff.types.TensorType(np.int64, [None])
     )
-    # The computation is sent too, and it must not hold pixels either.
+    # The computation is sent too, so it must not contain pixels either.
     program = tff.framework.serialize_computation(store.group_dataset_computation).ByteSize()
     print(f"tensors {tensors}, ids {ids}, group {group}, computation {program} bytes")
     assert ids < 0.02 * tensors
@@ -260,9 +243,6 @@ def test_reads_inside_the_worker(stored, worker):
     group = store.group_indices(["9", "2", "4"])
     rows = expected_rows(split, clients, [2, 4, 9])
     assert_same(store.group_dataset_computation(group), rows)
-    batches = list(store.group_batches_computation(4)(group))
-    images = np.concatenate([np.asarray(batch["image"]) for batch in batches])
-    assert np.array_equal(images, np.stack([row[2] for row in rows]))
 
 
 def test_federated_computation_maps_ids_to_data(stored, worker):

@@ -1,4 +1,4 @@
-"""Histograms and distances against closed forms; the picture."""
+"""Histograms and distances against closed forms, and the pictures."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,8 @@ def test_distance_of_equal_clients_is_zero():
 
 @pytest.mark.parametrize(("clients", "per_client"), [(5, 2), (2, 5), (10, 1)])
 def test_distance_of_exclusive_classes(clients, per_client):
-    # A client has 1/per_client on its classes and 0 elsewhere; all have 1/10: 2 (1 - 1/clients).
+    # A client has 1/per_client of each of its classes, and the union of all clients has 1/10 of
+    # each class, so the distance is 2 (1 - 1/clients).
     counts = np.kron(np.eye(clients, dtype=int), np.full((1, per_client), 7))
     assert describe.earth_movers_distance(counts) == pytest.approx(2 * (1 - 1 / clients))
 
@@ -45,7 +46,7 @@ def test_skew_has_the_distances_of_figure_17(beta, printed):
     ("alpha", "printed"), [(5.0, 0.29), (1.0, 0.77), (0.5, 0.97), (0.1, 1.27), (0.01, 1.57)]
 )
 def test_dirichlet_per_class_has_the_distances_of_figure_17(alpha, printed):
-    # The paper shows one draw of each; draws of CIFAR-10 differ by a standard deviation of 0.03
+    # The paper shows one draw for each alpha; draws of CIFAR-10 have a standard deviation of 0.03
     # to 0.09.
     labels = np.repeat(np.arange(10), 5000)
     distances = []
@@ -81,7 +82,7 @@ def test_picture(tmp_path, clients, classes):
     describe.draw(counts, [f"class {c}" for c in range(classes)], path, "title")
     with Image.open(path) as image:
         colours = image.convert("RGB").getcolors(2**24)
-    # Every class has its colour, beside text and grid.
+    # Every class has a colour of its own, in addition to those of text and grid.
     assert sum(count > 100 for count, _ in colours) >= min(classes, 50)
 
 

@@ -1,4 +1,4 @@
-"""Clusters of features: separated blobs are found, seeds decide, what is impossible is said."""
+"""Clusters of features: recovery of separated blobs, dependence on the seed, errors."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from datasets.errors import DatasetError
 
 
 def blobs(rng, sizes, dimensions):
-    """Points around far corners, and which corner each belongs to."""
+    """Points around distant centres, and the index of each point's centre."""
     truth = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     centres = 50 * np.eye(len(sizes), dimensions)
     return centres[truth] + rng.normal(size=(len(truth), dimensions)), truth
@@ -28,12 +28,12 @@ def test_separated_blobs_are_recovered(sizes, dimensions, seed):
     ids = feature_clusters.cluster(features.astype(np.float32), rng, len(sizes))
     assert ids.dtype == np.int32
     assert len(set(zip(ids.tolist(), truth.tolist(), strict=True))) == len(sizes)
-    # Numbered from the largest.
+    # Clusters are numbered from the largest to the smallest.
     assert np.bincount(ids).tolist() == sorted(sizes, reverse=True)
 
 
 def test_components_are_not_scaled():
-    # Two groups far apart in one direction; scaled, it would count no more than the noise.
+    # Two groups are far apart in one direction; scaled, it would count no more than the noise.
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 2, 400)
     features = rng.normal(size=(400, 21))
@@ -42,7 +42,7 @@ def test_components_are_not_scaled():
     assert abs(np.corrcoef(ids, truth)[0, 1]) > 0.99
 
 
-def test_seed_decides():
+def test_clusters_depend_on_the_seed():
     features = np.random.default_rng(0).normal(size=(300, 10))
     first, again, other = (
         feature_clusters.cluster(features, np.random.default_rng(seed), 5) for seed in (1, 1, 2)

@@ -1,4 +1,4 @@
-"""Partitions: conservation, sizes, seeds, limits, and distributions against closed forms."""
+"""Partitions: completeness, sizes, seeds, limits, and distributions against closed forms."""
 
 import functools
 import itertools
@@ -92,7 +92,7 @@ def test_dirichlet_alpha_zero_is_one_class_each(labels, seed, size):
     assert all(len(set(labels[indices])) == 1 for indices in clients)
     counts = np.bincount(labels)
     assert len(clients) == sum(-(-int(n) // size) for n in counts)
-    # Left-overs: at most one smaller client per class, and after all the full ones.
+    # Each class has at most one smaller client, and smaller clients come after the full ones.
     smaller = [k for k, indices in enumerate(clients) if len(indices) < size]
     assert len(smaller) == np.count_nonzero(counts % size)
     assert smaller == list(range(len(clients) - len(smaller), len(clients)))
@@ -166,15 +166,15 @@ def test_keep_fraction_keeps_that_share_of_each_client(labels, seed, count, one,
     for fraction, kept in zip(sorted((one, other)), (small, large), strict=True):
         sizes = [max(1, round(fraction * len(indices))) for indices in clients]
         assert [len(indices) for indices in kept] == sizes
-    for some, more, all_ in zip(small, large, clients, strict=True):
-        assert set(some.tolist()) <= set(more.tolist()) <= set(all_.tolist())
+    for fewer, more, indices in zip(small, large, clients, strict=True):
+        assert set(fewer.tolist()) <= set(more.tolist()) <= set(indices.tolist())
         assert len(np.unique(more)) == len(more)
     again = partition.keep_fraction(clients, max(one, other), seed)
     assert all(map(np.array_equal, large, again))
 
 
 @pytest.mark.parametrize("fraction", [0.0, -0.5, 1.5, math.nan])
-def test_keep_fraction_refuses_what_is_no_share(fraction):
+def test_keep_fraction_refuses_values_outside_0_to_1(fraction):
     with pytest.raises(DatasetError, match="data_fraction"):
         partition.keep_fraction([np.arange(3)], fraction, 0)
 
@@ -221,7 +221,7 @@ def test_skew_is_a_mixture_of_both():
     clients = partition.skew(labels, np.random.default_rng(0), 5, 0.3)
     for indices in clients:
         counts = np.sort(np.bincount(labels[indices], minlength=10))
-        # 30 % of each class in five even parts, 70 % of two classes.
+        # Each client has a fifth of 30 % of each class, and 70 % of two classes.
         assert counts.tolist() == [30] * 8 + [380] * 2
 
 
@@ -268,7 +268,7 @@ def test_by_class_with_one_class_each(count):
 
 
 @pytest.mark.parametrize("name", partition.CLUSTER_PARTITIONS)
-def test_feature_clusters_are_dealt_out_as_classes_are(name):
+def test_feature_clusters_are_allocated_like_classes(name):
     clusters = np.random.default_rng(0).integers(0, 5, 2000)
     options = {"num_clients": 5, "alpha": 1e-9, "beta": 0.0}
     unlabelled = as_split(np.full(2000, -1))
@@ -311,7 +311,7 @@ def test_dirichlet_has_the_variance_of_a_dirichlet_multinomial(alpha):
 
 
 def one_by_one(labels, rng, alpha, size):
-    """Hsu et al.'s process as it is told: an example at a time."""
+    """Reference for the process of Hsu et al., which draws one example at a time."""
     left = np.bincount(labels)
     prior = left / left.sum()
     clients = []
@@ -330,15 +330,15 @@ def one_by_one(labels, rng, alpha, size):
 def test_dirichlet_renormalizes_like_drawing_one_by_one():
     labels, draws = np.array([0, 0, 0, 1, 1, 2]), 4000
 
-    def ours(rng):
+    def class_counts(rng):
         clients = partition.dirichlet(labels, rng, 1.0, 2)
         return tuple(tuple(np.bincount(labels[indices], minlength=3)) for indices in clients)
 
-    outcomes = [ours(np.random.default_rng(seed)) for seed in range(draws)]
+    outcomes = [class_counts(np.random.default_rng(seed)) for seed in range(draws)]
     rng = np.random.default_rng(99)
     expected = [one_by_one(labels, rng, 1.0, 2) for _ in range(draws)]
     for outcome in set(outcomes) | set(expected):
-        # Four standard deviations of the difference of two frequencies.
+        # The tolerance is four standard deviations of the difference of two frequencies.
         share = (outcomes.count(outcome) + expected.count(outcome)) / (2 * draws)
         tolerance = 4 * math.sqrt(2 * share * (1 - share) / draws)
         assert abs(outcomes.count(outcome) - expected.count(outcome)) / draws <= tolerance
@@ -348,7 +348,7 @@ def test_dirichlet_renormalizes_like_drawing_one_by_one():
 def test_dirichlet_of_large_alpha_is_near_uniform(alpha):
     clients = partition.dirichlet(CIFAR100_LABELS, np.random.default_rng(0), alpha, 2500)
     counts = np.array([np.bincount(CIFAR100_LABELS[c], minlength=100) for c in clients])
-    # Expected 25 of each class in each client, with the spread of a binomial.
+    # The count of a class in a client is nearly binomial, with an expectation of 25.
     assert abs(counts[:10].mean() - 25) < 1e-9
     assert 0.7 < counts[:10].var() / (2500 * 0.01 * 0.99) < 1.3
 
@@ -379,7 +379,7 @@ def many_settings():
 
 
 @pytest.mark.parametrize(("name", "options"), many_settings())
-def test_cifar100_is_partitioned_quickly_and_wholly(name, options):
+def test_cifar100_is_partitioned_quickly_and_completely(name, options):
     started = time.perf_counter()
     clients = partition.make(name, as_split(CIFAR100_LABELS), 0, **options)
     print(f"{name} {options}: {len(clients)} clients, {time.perf_counter() - started:.2f} s")
@@ -387,7 +387,7 @@ def test_cifar100_is_partitioned_quickly_and_wholly(name, options):
 
 
 @pytest.mark.parametrize(("name", "options"), many_settings()[1:3] + many_settings()[4:7])
-def test_seed_decides(name, options):
+def test_partition_depends_on_the_seed(name, options):
     split = as_split(CIFAR100_LABELS[:4000])
     first, again, other = (partition.make(name, split, s, **options) for s in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
@@ -466,12 +466,12 @@ def test_unlabelled_data_needs_another_partition(name, options):
 
 @quick
 @given(labels_strategy, seeds, st.integers(1, 80))
-def test_random_sizes_give_everything_away_and_leave_nobody_empty(labels, seed, count):
+def test_random_sizes_use_every_example_and_leave_no_client_empty(labels, seed, count):
     count = min(count, len(labels))
-    for deal in (partition.iid, functools.partial(partition.dirichlet, alpha=0.5)):
-        options = {"samples_per_client": None} if deal is not partition.iid else {}
-        clients = deal(
-            labels, rng=np.random.default_rng(seed), num_clients=count, random_sizes=True, **options
+    dirichlet = functools.partial(partition.dirichlet, alpha=0.5, samples_per_client=None)
+    for function in (partition.iid, dirichlet):
+        clients = function(
+            labels, rng=np.random.default_rng(seed), num_clients=count, random_sizes=True
         )
         assert_conserves(clients, len(labels))
         assert len(clients) == count
@@ -481,7 +481,7 @@ def test_random_sizes_give_everything_away_and_leave_nobody_empty(labels, seed, 
 def test_random_sizes_are_uniform_shares():
     rng = np.random.default_rng(0)
     sizes = np.concatenate([allocation.random_sizes(20_000, 100, rng) for _ in range(20)])
-    # Shares of 200 on average, uniform from 0 to 400: deviation 400 / sqrt(12).
+    # Shares are uniform from 0 to 400, with a mean of 200 and a deviation of 400 / sqrt(12).
     assert np.mean(sizes) == 200
     assert np.std(sizes) == pytest.approx(115, rel=0.06)
     with pytest.raises(DatasetError, match="random_sizes needs num_clients"):

@@ -1,4 +1,4 @@
-"""The script from outside: files, figures, and one line for what is wrong."""
+"""The script `launch.partition_report` as a process: files, numbers, and errors of one line."""
 
 import json
 import pathlib
@@ -49,8 +49,8 @@ def test_report_of_clusters_and_shifts(tmp_path):
     assert sum(report["cluster_sizes"]) == 1438 == report["examples"] + report["examples_left_out"]
     assert 713 <= report["examples_left_out"] <= 725
     assert 0 < report["cluster_emd"] < 2
-    used = {"cluster_encoder", "clusters", "cluster_partition", "num_clients", "alpha"}
-    assert set(report["flags"]) - {"balance_sizes", "data_fraction", "shift", "shifts"} == used
+    expected = {"cluster_encoder", "clusters", "cluster_partition", "num_clients", "alpha"}
+    assert set(report["flags"]) - {"balance_sizes", "data_fraction", "shift", "shifts"} == expected
     for name in ("partition.png", "images.png"):
         with Image.open(tmp_path / "report" / name) as image:
             image.verify()

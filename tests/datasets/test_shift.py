@@ -1,4 +1,4 @@
-"""Shifts: closed forms of rotations, styles that differ, who gets which."""
+"""Shifts: closed forms of rotations, differences of styles, and the shift of each client."""
 
 import math
 
@@ -19,7 +19,7 @@ pixels = st.integers(0, 255)
 
 
 def photographs(count=6, size=32, channels=3):
-    """Smooth images, as photographs are at a distance."""
+    """Random smooth images, which resemble photographs from a distance."""
     noise = np.random.default_rng(0).normal(size=(count, size, size, channels))
     smooth = ndimage.gaussian_filter(noise, (0, size / 10, size / 10, 0))
     return np.clip(128 + 128 * smooth / np.abs(smooth).max(), 0, 255).astype(np.uint8)
@@ -73,17 +73,17 @@ def test_rotations_of_oblong_images_keep_the_shape():
 def test_styles_differ_and_keep_the_content(channels, size):
     images = photographs(size=size, channels=channels)
     styled = [shift.style(images, k, 5) for k in range(5)]
-    for k, own in enumerate(styled):
-        assert (own.shape, own.dtype) == (images.shape, np.uint8)
-        assert np.array_equal(own, shift.style(images, k, 5))
-        # What was bright stays bright: over an image's pixels, values go together.
+    for k, result in enumerate(styled):
+        assert (result.shape, result.dtype) == (images.shape, np.uint8)
+        assert np.array_equal(result, shift.style(images, k, 5))
+        # Bright pixels stay bright, so the values before and after are correlated.
         colours = slice(0, min(channels, 3))
-        x, y = (a[..., colours].astype(float).mean(axis=-1).ravel() for a in (images, own))
+        x, y = (a[..., colours].astype(float).mean(axis=-1).ravel() for a in (images, result))
         assert np.corrcoef(x, y)[0, 1] > 0.5
         for other in [*styled[:k], images]:
-            assert np.abs(own.astype(int) - other)[..., colours].mean() > 4
+            assert np.abs(result.astype(int) - other)[..., colours].mean() > 4
         if channels == 4:
-            assert np.array_equal(own[..., 3], images[..., 3])
+            assert np.array_equal(result[..., 3], images[..., 3])
 
 
 @settings(max_examples=20, deadline=None)
@@ -98,7 +98,7 @@ def test_an_images_style_does_not_depend_on_the_others(client, count, data):
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 6))
-def test_clients_take_turns(num_clients, shifts):
+def test_clients_have_the_shifts_in_turn(num_clients, shifts):
     images = photographs(2 * num_clients + 1, size=4)
     clients = np.split(np.arange(2 * num_clients), num_clients)
     shifted = shift.shift_clients("rotation", images, clients, shifts)
@@ -106,7 +106,7 @@ def test_clients_take_turns(num_clients, shifts):
     for k, indices in enumerate(clients):
         expected = shift.rotation(images[indices], k % different, different)
         assert np.array_equal(shifted[indices], expected)
-    assert np.array_equal(shifted[-1], images[-1])  # of no client
+    assert np.array_equal(shifted[-1], images[-1])  # belongs to no client
     assert np.array_equal(images, photographs(2 * num_clients + 1, size=4))
 
 
@@ -125,6 +125,6 @@ def test_the_angle_of_client_k_is_2_pi_k_over_K():
     ("name", "shifts", "word"),
     [("style", 6, "shifts"), ("rotation", 0, "shifts"), ("nosuch", 5, "shift")],
 )
-def test_impossible_shifts_are_named(name, shifts, word):
+def test_errors_name_the_setting(name, shifts, word):
     with pytest.raises(DatasetError, match=word):
         shift.shift_clients(name, photographs(), np.split(np.arange(6), 6), shifts)

@@ -1,4 +1,4 @@
-"""Clients that leave and links that are cut, round by round."""
+"""Events in a network: clients leave and links are cut before given rounds."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Mixing matrices: their properties on any network, and small cases by hand."""
+"""Mixing matrices: properties on random networks, and small cases calculated by hand."""
 
 import networkx as nx
 import numpy as np
@@ -18,7 +18,7 @@ def regular_networks(draw):
 
 @st.composite
 def networks(draw):
-    """Any network, also in components and with clients that have left."""
+    """Networks that may have several components and clients that have left."""
     num_clients = draw(st.integers(1, 14))
     seed = draw(st.integers(0, 1000))
     graph = topology.erdos_renyi(num_clients, draw(st.floats(0, 1)), seed)
@@ -104,12 +104,12 @@ def test_a_path_of_three_by_hand():
         mixing.neighbour_weights(graph, 3),
         [[0.5, 0.5, 0], [third, third, third], [0, 0.5, 0.5]],
     )
-    # The middle's mean counts double for neither end: columns sum to 5/6, 4/3 and 5/6.
+    # The columns sum to 5/6, 4/3 and 5/6, so the mean of the models is not conserved.
     np.testing.assert_allclose(
         mixing.neighbour_weights(graph, 3, [1, 3, 4]),
         [[1 / 4, 3 / 4, 0], [1 / 8, 3 / 8, 4 / 8], [0, 3 / 7, 4 / 7]],
     )
-    # 1 / (1 + 2) for both links, 1 - 1/3 for the ends, 1 - 2/3 for the middle.
+    # The weight is 1 / (1 + 2) for both links, 1 - 1/3 for the ends and 1 - 2/3 for the middle.
     np.testing.assert_allclose(
         mixing.metropolis_weights(graph, 3),
         [[2 / 3, third, 0], [third, third, third], [0, third, 2 / 3]],

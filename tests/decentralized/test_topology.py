@@ -1,4 +1,4 @@
-"""Networks of clients: shapes, connectedness, files, departures; a picture."""
+"""Networks of clients: shapes, connectedness, files, departures and pictures."""
 
 import networkx as nx
 import numpy as np
@@ -25,7 +25,8 @@ def test_a_random_network_is_connected_and_given_by_its_seed(num_clients, connec
 
 def test_random_networks_have_the_connectivity():
     counts = [topology.erdos_renyi(100, 0.15, seed).number_of_edges() for seed in range(30)]
-    # 4950 pairs: 742.5 links on average; deviation 25 for one network, 4.6 for a mean of 30.
+    # 4950 pairs have 742.5 links on average. The standard deviation is 25 for one network, and 4.6
+    # for the mean of 30 networks.
     assert abs(np.mean(counts) - 742.5) < 4 * 4.6
     assert len(set(counts)) > 10
     assert topology.erdos_renyi(9, 1.0, 0).number_of_edges() == 36
@@ -46,7 +47,7 @@ def test_what_is_connected_anyway_is_not_repaired():
             refused += 1
             continue
         assert links(graph) == links(topology.erdos_renyi(20, 0.15, seed))
-    # 20 clients that are each alone with probability 0.85^19 = 0.046: a connected network in 0.4.
+    # Each of 20 clients is alone with probability 0.85^19 = 0.046; 0.4 of the draws are connected.
     assert 10 < refused < 38
 
 
@@ -153,7 +154,7 @@ def test_the_picture_shows_the_route_also_where_clients_have_left(tmp_path):
         path = tmp_path / f"{number}.png"
         plots.draw(graph, path, "a network", way, positions)
         pictures.append(imread(path))
-    # Arrows and visited clients are in colour; links and other clients are grey.
+    # Arrows and visited clients are coloured; links and other clients are grey.
     coloured = [(np.ptp(picture[..., :3], axis=-1) > 0.2).sum() for picture in pictures]
     assert coloured[0] == 0
     assert coloured[1] > coloured[2] > 1000

@@ -10,12 +10,9 @@ import tensorflow_federated as tff
 
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.dcco import two_stage
-from tff_ssl.algorithms.hetero_ssfl import UnlikeClients
 from tff_ssl.deployment import lowering
 from tff_ssl.simulation import state_files
 from tff_ssl.templates import message_sizes
-from tff_ssl.templates.serverless import Serverless
-from tff_ssl.templates.stateful_clients import StatefulClients
 
 
 def flat(value):
@@ -92,15 +89,15 @@ def received(models):
 def cases(small, folder):
     """(name, round, its arguments) of all that can be lowered of an algorithm."""
     _, computations, clients = small
-    if isinstance(computations, Serverless):
-        rounds = lowering.rounds_of(computations)
+    if computations.kind == "serverless":
+        rounds = computations.rounds_to_lower()
         models = [
             tf.nest.map_structure(np.asarray, computations.initial_weights(k)) for k in (1, 2, 3)
         ]
         yield "training", rounds["training"], (0, models, clients)
         yield "averaging", rounds["averaging"], (models, [received(models)] * len(models))
         return
-    if isinstance(computations, UnlikeClients):
+    if computations.kind == "unlike_clients":
         rng = np.random.default_rng(0)
         (architecture,) = computations.architectures
         _, kernel, rad, _, _ = architecture.train.type_signature.parameter
@@ -108,18 +105,18 @@ def cases(small, folder):
             rng.normal(size=kernel.member.shape).astype(np.float32),
             rng.integers(0, 256, rad.member.shape, np.uint8),
         )
-        ((name, found),) = lowering.rounds_of(computations).items()
+        ((name, found),) = computations.rounds_to_lower().items()
         yield name, found, (0, *server, new_states(architecture, len(clients)), clients)
         return
-    for name, found in lowering.rounds_of(computations).items():
+    for name, found in computations.rounds_to_lower().items():
         state = found.initialize()
         if name == "update":
-            state = computations.statistics_round.next(state, clients).state
+            state = computations.stages["statistics"].next(state, clients).state
         if name == "round_with_stored_states":
             files = paths(folder, new_states(computations, len(clients)))
             data = [(*pair, client) for pair, client in zip(files, clients, strict=True)]
             yield name, found, (state, data)
-        elif isinstance(computations, StatefulClients):
+        elif computations.kind == "stateful_clients":
             yield name, found, (state, new_states(computations, len(clients)), clients)
         else:
             yield name, found, (state, clients)
@@ -131,7 +128,7 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
     converted, states = set(), []
     for case, found, arguments in cases(small_algorithm(name), tmp_path):
         expected = found.next(*arguments)
-        if isinstance(small_algorithm(name).computations, StatefulClients):
+        if small_algorithm(name).computations.kind == "stateful_clients":
             states = states or expected.client_states  # Of the typed round, which comes first.
         check = functools.partial(assert_states_written, tmp_path, states, case)
         check()
@@ -155,7 +152,7 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
         if "mergeable" in forms:
             assert_same_bits(run_mergeable(forms["mergeable"], *arguments), expected)
             check()
-    if isinstance(small_algorithm(name).computations, Serverless | UnlikeClients):
+    if small_algorithm(name).computations.kind in ("serverless", "unlike_clients"):
         # Values stay at the clients, which map-reduce forms do not know.
         assert converted == {"mergeable"}
         return
@@ -208,7 +205,7 @@ def test_secure_sums_are_told_apart(small_algorithm):
     computations = two_stage.build_dcco(
         task, update_aggregator=tff.aggregators.MeanFactory(summed, summed)
     )
-    found = lowering.rounds_of(computations)
+    found = computations.rounds_to_lower()
     none, some = (message_sizes.messages(found[n].next) for n in ("statistics", "update"))
     assert not any(message.is_secure for message in none)
     secure = [message for message in some if message.is_secure]

@@ -13,26 +13,26 @@ def test_average_is_the_mean_over_a_cases_images():
     grouped = cases.group(names, labels)
     np.testing.assert_array_equal(grouped.labels, [0, 1, -1])
     features = rng.normal(size=(6, 4)).astype(np.float32)
-    pooled = cases.average(features, grouped)
+    means = cases.average(features, grouped)
     for k, name in enumerate("abc"):
-        np.testing.assert_allclose(pooled[k], features[names == name].mean(0), rtol=1e-6)
-        assert set(grouped.images_of(np.array([k]))[0]) == set(np.flatnonzero(names == name))
+        np.testing.assert_allclose(means[k], features[names == name].mean(0), rtol=1e-6)
+        assert set(grouped.image_indices(np.array([k]))[0]) == set(np.flatnonzero(names == name))
 
 
-def test_some_cases_by_themselves():
+def test_take_selects_cases_and_their_images():
     grouped = cases.group(np.array(["b", "a", "b", "c", "a"]), np.array([1, 0, 1, -1, 0]))
     images, part = grouped.take(np.array([2, 0]))
     np.testing.assert_array_equal(images, [3, 1, 4])
-    np.testing.assert_array_equal(part.of_image, [0, 1, 1])
+    np.testing.assert_array_equal(part.case_of_image, [0, 1, 1])
     np.testing.assert_array_equal(part.labels, [-1, 0])
 
 
-def test_each_image_alone_changes_nothing():
+def test_an_image_may_be_a_case():
     labels = np.array([2, 0, 1])
-    alone = cases.each_image(labels)
+    single = cases.each_image(labels)
     features = np.arange(6, dtype=np.float32).reshape(3, 2)
-    np.testing.assert_array_equal(cases.average(features, alone), features)
-    assert [list(i) for i in alone.images_of(np.array([2, 0]))] == [[2], [0]]
+    np.testing.assert_array_equal(cases.average(features, single), features)
+    assert [list(i) for i in single.image_indices(np.array([2, 0]))] == [[2], [0]]
 
 
 def test_a_case_with_two_labels_is_named():

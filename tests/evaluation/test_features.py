@@ -20,9 +20,9 @@ def channel_sums(images):
 @pytest.mark.parametrize(("n", "batch_size"), [(1, 8), (7, 8), (8, 8), (9, 8), (25, 8), (5, 1)])
 def test_extract_keeps_all_rows_in_order(n, batch_size):
     images = random_images(n)
-    found = features.extract(channel_sums, images, batch_size)
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, images.sum(axis=(1, 2), dtype=np.float32))
+    result = features.extract(channel_sums, images, batch_size)
+    assert result.dtype == np.float32
+    np.testing.assert_array_equal(result, images.sum(axis=(1, 2), dtype=np.float32))
 
 
 def test_extract_traces_a_plain_function_once():
@@ -44,17 +44,17 @@ def test_extract_does_not_retrace_a_tf_function_with_other_weights(monkeypatch):
         traces.append(images.shape)
         return weights * channel_sums(images)
 
-    monkeypatch.setattr(tf, "function", None)  # wrapping it once more would trace that anew
+    monkeypatch.setattr(tf, "function", None)  # Another wrapper would be traced.
     images = random_images(20)
     for factor in (1.0, 2.0, 3.0):
-        found = features.extract(functools.partial(encode, tf.constant(factor)), images, 8)
-        np.testing.assert_array_equal(found, factor * images.sum(axis=(1, 2), dtype=np.float32))
+        result = features.extract(functools.partial(encode, tf.constant(factor)), images, 8)
+        np.testing.assert_array_equal(result, factor * images.sum(axis=(1, 2), dtype=np.float32))
     assert len(traces) == 1
 
 
 def test_extract_turns_half_precision_into_float32():
-    found = features.extract(lambda x: tf.cast(channel_sums(x), tf.bfloat16), random_images(3))
-    assert found.dtype == np.float32
+    result = features.extract(lambda x: tf.cast(channel_sums(x), tf.bfloat16), random_images(3))
+    assert result.dtype == np.float32
 
 
 def test_extract_refuses_wrong_shapes():
@@ -70,6 +70,6 @@ def test_extract_refuses_wrong_shapes():
 
 def test_raw_pixels():
     images = np.array([[[[0], [255]]], [[[51], [102]]]], np.uint8)  # [2, 1, 2, 1]
-    found = features.raw_pixels(images)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, [[0.0, 1.0], [0.2, 0.4]], rtol=1e-6)
+    result = features.raw_pixels(images)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, [[0.0, 1.0], [0.2, 0.4]], rtol=1e-6)

@@ -1,4 +1,4 @@
-"""A change of an encoder is noticed."""
+"""Changes of an encoder are detected."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from tff_ssl.evaluation import frozen
 from tff_ssl.models.dual_encoder import Weights
 
 
-def test_an_encoder_that_changes_is_noticed():
+def test_a_changed_encoder_is_an_error():
     def weights(kernel=1.0, moving_mean=0.0):
         return Weights((np.zeros(3), np.array([1, kernel])), (np.array([moving_mean]),))
 

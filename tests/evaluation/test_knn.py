@@ -18,13 +18,13 @@ def clusters(n, seed, num_classes=4, size=6):
     return centres[labels] + rng.standard_normal((n, size)), labels + 10
 
 
-def loop_predictions(bank, bank_labels, queries, k, temperature, own=None):
-    """Wu et al. 2018, section 3.4, one query at a time; `own` is left out of the bank."""
+def loop_predictions(bank, bank_labels, queries, k, temperature, excluded=None):
+    """Wu et al. 2018, section 3.4, query by query; query q does not see example `excluded[q]`."""
     predictions = []
     for q, query in enumerate(queries):
         pairs = []
         for b, example in enumerate(bank):
-            if own is None or own[q] != b:
+            if excluded is None or excluded[q] != b:
                 cosine = query @ example / np.sqrt((query @ query) * (example @ example))
                 pairs.append((cosine, bank_labels[b]))
         votes: dict[int, float] = {}
@@ -38,27 +38,28 @@ def loop_predictions(bank, bank_labels, queries, k, temperature, own=None):
 def test_equals_the_loop(k, temperature):
     (bank, bank_labels), (queries, query_labels) = clusters(120, 0), clusters(60, 1)
     expected = loop_predictions(bank, bank_labels, queries, k, temperature)
-    found = knn.knn_probe(bank, bank_labels, queries, query_labels, k, temperature)
-    assert 0.3 < found.accuracy < 1.0
-    assert found == labelling.score(expected, query_labels)
+    scores = knn.knn_probe(bank, bank_labels, queries, query_labels, k, temperature)
+    assert 0.3 < scores.accuracy < 1.0
+    assert scores == labelling.score(expected, query_labels)
 
 
 def test_leave_one_out_equals_the_loop_also_in_chunks(monkeypatch):
     features, labels = clusters(90, 2)
-    expected = loop_predictions(features, labels, features, 7, 0.2, own=np.arange(90))
+    expected = loop_predictions(features, labels, features, 7, 0.2, excluded=np.arange(90))
     for in_memory in (2**22, 90 * 13, 1):
         monkeypatch.setattr(knn, "_SIMILARITIES_IN_MEMORY", in_memory)
-        found = knn.leave_one_out_knn(features, labels, 7, 0.2)
-        assert found == labelling.score(expected, labels)
+        scores = knn.leave_one_out_knn(features, labels, 7, 0.2)
+        assert scores == labelling.score(expected, labels)
 
 
 def test_equal_votes_equal_scikit_learn_on_digits():
     x, y = datasets.load_digits(return_X_y=True)
     classifier = neighbors.KNeighborsClassifier(5, metric="cosine").fit(x[:1200], y[:1200])
     expected = classifier.score(x[1200:], y[1200:])
-    found = knn.knn_probe(x[:1200], y[:1200], x[1200:], y[1200:], 5, math.inf)
-    assert found.accuracy == pytest.approx(expected, abs=2e-3)  # ties of equal similarities
-    assert found.accuracy > 0.9
+    scores = knn.knn_probe(x[:1200], y[:1200], x[1200:], y[1200:], 5, math.inf)
+    # Equal similarities may be ordered differently.
+    assert scores.accuracy == pytest.approx(expected, abs=2e-3)
+    assert scores.accuracy > 0.9
 
 
 def test_leave_one_out_ignores_the_example_itself():
@@ -78,7 +79,7 @@ def test_only_directions_count_and_no_temperature_overflows():
     assert knn.knn_probe(bank, bank_labels, queries, query_labels, 20, 1e-6) == nearest
 
 
-def test_unlabelled_examples_take_no_part():
+def test_unlabelled_examples_are_ignored():
     (bank, bank_labels), (queries, query_labels) = clusters(120, 0), clusters(60, 1)
     expected = knn.knn_probe(bank[:100], bank_labels[:100], queries[:50], query_labels[:50])
     bank_labels[100:] = query_labels[50:] = -1

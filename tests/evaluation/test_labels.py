@@ -1,4 +1,4 @@
-"""Draws of labels by their properties, and scores against scikit-learn."""
+"""Draws of labels, by their properties, and scores, against scikit-learn."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_a_draw_per_class_is_balanced(per_class):
     ("total", "expected"),
     [(3, [1, 1, 1]), (10, [3, 3, 4]), (20, [5, 7, 8]), (44, [5, 9, 30])],
 )
-def test_a_draw_in_all_is_as_even_as_sizes_allow(total, expected):
+def test_an_even_draw_is_as_even_as_the_sizes_allow(total, expected):
     labels = labels_of_sizes([5, 9, 30], unlabelled=20)
     drawn = labelling.draw_labels(labels, np.random.default_rng(2), total=total, even=True)
     assert len(set(drawn)) == total
@@ -34,7 +34,7 @@ def test_a_draw_in_all_is_as_even_as_sizes_allow(total, expected):
 @pytest.mark.parametrize(
     ("sizes", "total", "expected"),
     [
-        # One of each, and 41 more shared out as 4 to 8 to 29: all of them, half of them, a tenth.
+        # One of each class, and the rest in proportion to the other examples, here 4 : 8 : 29.
         ([5, 9, 30], 44, [5, 9, 30]),
         ([5, 9, 29], 23, [3, 5, 15]),
         ([5, 9, 30], 3, [1, 1, 1]),
@@ -42,14 +42,14 @@ def test_a_draw_in_all_is_as_even_as_sizes_allow(total, expected):
         ([50] * 10, 20, [2] * 10),
     ],
 )
-def test_a_draw_in_all_is_in_proportion_to_the_classes(sizes, total, expected):
+def test_a_draw_of_a_total_is_proportional_to_the_classes(sizes, total, expected):
     labels = labels_of_sizes(sizes, unlabelled=20)
     drawn = labelling.draw_labels(labels, np.random.default_rng(2), total=total)
     assert len(set(drawn)) == total
     np.testing.assert_array_equal(np.bincount(labels[drawn]), expected)
 
 
-def test_classes_with_equal_claims_are_drawn_for():
+def test_ties_between_classes_are_broken_at_random():
     labels, rng = labels_of_sizes([7] * 4), np.random.default_rng(0)
     more = np.zeros(4)
     for _ in range(400):
@@ -59,7 +59,7 @@ def test_classes_with_equal_claims_are_drawn_for():
     np.testing.assert_allclose(more / 400, 0.5, atol=0.1)
 
 
-def test_a_draw_comes_from_the_generator_alone():
+def test_the_generator_fixes_the_draw():
     labels = labels_of_sizes([20] * 5)
     draws = [
         labelling.draw_labels(labels, np.random.default_rng(s), per_class=4) for s in (3, 3, 4)
@@ -98,19 +98,19 @@ def test_scores_equal_scikit_learn():
     rng = np.random.default_rng(0)
     labels = rng.choice([0, 2, 5], size=200, p=[0.7, 0.2, 0.1])
     predicted = np.where(rng.random(200) < 0.6, labels, rng.choice([0, 2, 5], size=200))
-    found = labelling.score(predicted, labels)
-    assert found.accuracy == pytest.approx(metrics.accuracy_score(labels, predicted))
-    assert found.balanced_accuracy == pytest.approx(
+    scores = labelling.score(predicted, labels)
+    assert scores.accuracy == pytest.approx(metrics.accuracy_score(labels, predicted))
+    assert scores.balanced_accuracy == pytest.approx(
         metrics.balanced_accuracy_score(labels, predicted)
     )
 
 
 def test_a_class_never_seen_in_training_counts_as_wrong():
-    found = labelling.score(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 7]))
-    assert found == (0.75, pytest.approx(2 / 3))
+    scores = labelling.score(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 7]))
+    assert scores == (0.75, pytest.approx(2 / 3))
 
 
-def test_labelled_examples_drop_the_unknown_and_name_what_is_wrong():
+def test_labelled_examples_drops_unknown_labels_and_names_errors():
     features = np.arange(8.0).reshape(4, 2)
     kept, labels = labelling.labelled_examples("bank", features, np.array([1, -1, 0, -1]))
     np.testing.assert_array_equal(kept, features[[0, 2]])

@@ -30,12 +30,22 @@ SETS = {
 }
 
 
-def compare(**kwargs):
-    return linear_probe.few_label_comparison(SETS, *LABELS, dataset="toy", seed=3, **kwargs)
+def draw(draws, per_class=None, total=None):
+    generators = (np.random.default_rng([3, i]) for i in range(draws))
+    return [
+        labelling.draw_labels(TRAIN_LABELS, rng, per_class=per_class, total=total)
+        for rng in generators
+    ]
 
 
-def test_the_result_has_the_agreed_shape_and_is_json():
-    result = compare(labels_per_class=2, draws=4)
+def compare(drawn, **kwargs):
+    return linear_probe.few_label_comparison(
+        SETS, *LABELS, dataset="toy", drawn=drawn, seed=3, **kwargs
+    )
+
+
+def test_the_result_has_the_fields_of_result_json():
+    result = compare(draw(4, per_class=2), labels_per_class=2)
     assert json.loads(json.dumps(result)) == result
     means = {"accuracy", "accuracy_std", "balanced_accuracy", "balanced_accuracy_std"}
     fields = {"protocol", "method", "dataset", "labels", "labels_per_class", "draws", "baselines"}
@@ -50,23 +60,15 @@ def test_the_result_has_the_agreed_shape_and_is_json():
     assert (result["labels"], result["labels_per_class"], result["draws"]) == (8, 2, 4)
 
 
-def test_labels_may_be_drawn_before():
-    drawn = [
-        labelling.draw_labels(TRAIN_LABELS, np.random.default_rng([3, i]), per_class=2)
-        for i in range(4)
-    ]
-    assert compare(labels_per_class=2, draws=4) == compare(labels_per_class=2, drawn=drawn)
-
-
 @pytest.mark.parametrize("method", ["logistic", "lars"])
 def test_equals_single_probes_on_the_same_draws(method):
-    result = compare(labels_per_class=2, draws=3, method=method)
+    drawn = draw(3, per_class=2)
+    result = compare(drawn, method=method)
     for name, entry in [("encoder", result), *result["baselines"].items()]:
         train, test, flipped = SETS[name]
         scores = []
-        for i in range(3):
-            drawn = labelling.draw_labels(TRAIN_LABELS, np.random.default_rng([3, i]), per_class=2)
-            data = (train[drawn], TRAIN_LABELS[drawn], test, TEST_LABELS)
+        for i, indices in enumerate(drawn):
+            data = (train[indices], TRAIN_LABELS[indices], test, TEST_LABELS)
             if method == "logistic":
                 scores.append(logistic_probe.logistic_probe(*data, reference_features=train))
             else:
@@ -74,7 +76,7 @@ def test_equals_single_probes_on_the_same_draws(method):
                     lars_probe.lars_probe(
                         *data,
                         seed=[3, i, 1],
-                        flipped_features=flipped[drawn],
+                        flipped_features=flipped[indices],
                         reference_features=train,
                     )
                 )
@@ -86,7 +88,7 @@ def test_equals_single_probes_on_the_same_draws(method):
 
 
 def test_better_features_and_more_labels_score_better():
-    few, many = compare(labels_per_class=1, draws=10), compare(labels=80)
+    few, many = compare(draw(10, per_class=1)), compare(draw(5, total=80))
     for result in (few, many):
         baselines = [b["accuracy"] for b in result["baselines"].values()]
         assert result["accuracy"] > max(baselines) + 0.05
@@ -95,17 +97,16 @@ def test_better_features_and_more_labels_score_better():
     assert many["labels"] == 80
 
 
-def test_all_labels():
-    result = compare(draws=3)
+def test_one_draw_has_no_deviation():
+    result = compare([np.flatnonzero(TRAIN_LABELS != -1)])
     assert result["labels"] == (TRAIN_LABELS != -1).sum()
     assert (result["labels_per_class"], result["draws"], result["accuracy_std"]) == (None, 1, 0.0)
-    assert compare(draws=2, method="lars")["draws"] == 2
 
 
 def test_errors_name_the_feature_set():
     def with_set(**changed):
         return linear_probe.few_label_comparison(
-            {**SETS, **changed}, *LABELS, dataset="toy", seed=0, labels_per_class=1
+            {**SETS, **changed}, *LABELS, dataset="toy", drawn=draw(1, per_class=1), seed=0
         )
 
     train, test, _ = SETS["raw_pixels"]
@@ -115,10 +116,8 @@ def test_errors_name_the_feature_set():
     with pytest.raises(ValueError, match="'raw_pixels': There are 299 training features for 300"):
         with_set(raw_pixels=FeatureSet(train[1:], test))
     with pytest.raises(ValueError, match="needs 'encoder'"):
-        linear_probe.few_label_comparison({}, *LABELS, dataset="toy", seed=0)
+        linear_probe.few_label_comparison({}, *LABELS, dataset="toy", drawn=draw(1, 1), seed=0)
     with pytest.raises(ValueError, match="draws"):
-        compare(draws=0)
+        compare([])
     with pytest.raises(ValueError, match="method"):
-        compare(method="svm")
-    with pytest.raises(ValueError, match="exactly one"):
-        compare(labels_per_class=1, labels=4)
+        compare(draw(1, 1), method="svm")

@@ -1,4 +1,4 @@
-"""The quick probe against the optimality conditions of its problem, and on real digits."""
+"""The quick probe against a minimization with SciPy, and on real digits."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def noisy_classes(n, seed):
 
 
 def reference_predictions(train, test, inverse_regularization):
-    """Minimizes sum of losses * C + ||W||^2 / 2 with SciPy, from its formula; C = strength / d."""
+    """Minimizes C * (sum of losses) + ||W||^2 / 2 with SciPy; C = inverse_regularization / d."""
     features, labels = train
     mean, rms = features.mean(axis=0), np.sqrt(features.var(axis=0).mean())
     x, (classes, y) = (features - mean) / rms, np.unique(labels, return_inverse=True)
@@ -39,21 +39,22 @@ def reference_predictions(train, test, inverse_regularization):
 def test_equals_an_independent_minimization(strength):
     train, test = noisy_classes(60, 0), noisy_classes(400, 1)
     expected = labelling.score(reference_predictions(train, test[0], strength), test[1])
-    found = logistic_probe.logistic_probe(*train, *test, inverse_regularization=strength)
-    assert 0.4 < found.accuracy < 0.95
-    np.testing.assert_allclose(found, expected, atol=2.5e-3)  # one of 400 on the boundary
+    scores = logistic_probe.logistic_probe(*train, *test, inverse_regularization=strength)
+    assert 0.4 < scores.accuracy < 0.95
+    # One of the 400 examples may lie on the boundary.
+    np.testing.assert_allclose(scores, expected, atol=2.5e-3)
 
 
 def test_repeated_features_change_nothing():
-    """Twice the same features must not mean half the regularization."""
+    """Repeating the features must not weaken the regularization."""
     train, test = noisy_classes(60, 0), noisy_classes(400, 1)
     expected = logistic_probe.logistic_probe(*train, *test)
     repeated = [(np.tile(x, (1, 8)), y) for x, y in (train, test)]
-    found = logistic_probe.logistic_probe(*repeated[0], *repeated[1])
-    np.testing.assert_allclose(found, expected, atol=5e-3)
+    scores = logistic_probe.logistic_probe(*repeated[0], *repeated[1])
+    np.testing.assert_allclose(scores, expected, atol=5e-3)
 
 
-def test_unlabelled_examples_take_no_part():
+def test_unlabelled_examples_are_ignored():
     (x, y), test = noisy_classes(60, 0), noisy_classes(400, 1)
     expected = logistic_probe.logistic_probe(x[:40], y[:40], *test)
     y[40:] = -1

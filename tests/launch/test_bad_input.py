@@ -13,6 +13,7 @@ import pytest
 
 from launch import lower, pretrain
 from launch.options import app
+from launch.options import clients as clients_options
 from tests.launch.mistakes import message_of, preset
 from tff_ssl.errors import ConfigurationError
 
@@ -179,19 +180,18 @@ class _Defaults(types.SimpleNamespace):
 
 
 def test_small_clients_are_left_out_and_counted():
-    from launch.options import data
 
     clients = [np.arange(n) for n in (3, 1, 2, 1, 5)]
     args = _Defaults(
         skip_small_clients=True, objective="nt_xent", algorithm="fedavg", partition="iid",
         dataset="digits",
     )  # fmt: skip
-    kept, skipped = data.large_enough(clients, 2, args)
+    kept, skipped = clients_options.large_enough(clients, 2, args)
     assert [len(client) for client in kept] == [3, 2, 5]
     assert skipped == 2
     with pytest.raises(ConfigurationError, match="take larger ones") as refused:
-        data.large_enough(clients[1:2], 2, args)
+        clients_options.large_enough(clients[1:2], 2, args)
     assert "min_samples" not in str(refused.value)  # NT-Xent has no loss for one image.
     args.dataset = "case_folder"  # Its clients are cases, which no flag makes larger.
     with pytest.raises(ConfigurationError, match="take another --partition than per_case"):
-        data.large_enough(clients[1:2], 2, args)
+        clients_options.large_enough(clients[1:2], 2, args)

@@ -32,7 +32,7 @@ def script(project_root, name, *arguments):
 
 @pytest.mark.slow
 def test_finetune_and_semi_supervised(project_root, run):
-    # Larger images than in pretraining, and a number of steps chosen on other labels.
+    # The images are larger than in pretraining, and the number of steps is chosen on other labels.
     few = ["--label_draws=2", "--image_size=12", "--finetune_steps=1,3", "--labels_per_class=1"]
     out = script(project_root, "evaluate", f"--run={run}", "--protocol=finetune", *few).stdout
     assert "untrained" in out
@@ -52,14 +52,14 @@ def test_finetune_and_semi_supervised(project_root, run):
 
 
 @pytest.mark.slow
-def test_the_encoder_in_a_runs_folder_has_the_runs_untrained_network_beside_it(project_root, run):
+def test_the_encoder_in_a_run_is_compared_with_the_runs_untrained_network(project_root, run):
     few = ["--labels_per_class=1", "--label_draws=1"]
-    found = []
+    results = []
     for folder in (run, run / "encoder"):
-        output = run.parent / f"of_{folder.name}"
+        output = run.parent / f"output_{folder.name}"
         script(project_root, "evaluate", f"--run={folder}", f"--output_dir={output}", *few)
-        found.append(json.loads((output / "result_linear.json").read_text()))
-    assert found[0] == found[1]
+        results.append(json.loads((output / "result_linear.json").read_text()))
+    assert results[0] == results[1]
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
     shutil.copytree(run / "encoder", damaged)
     with open(next(damaged.glob("variables/*data*")), "r+b") as file:
         file.truncate(5000)
-    # Unlike the run above, not on the data set that is the flag's default.
+    # A run on another data set than the flag's default, which the run above is on.
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "config.json").write_text(json.dumps({"flags": {"dataset": "cifar10"}}))
@@ -99,7 +99,9 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
 
 
 _CHANGING = """
-from launch import app, evaluate, probing
+from launch import evaluate
+from launch.options import app
+from launch.probes import probing
 
 probe = probing.probe
 

@@ -1,4 +1,4 @@
-"""`launch.linear_theory` on small dimensions: table, files, errors."""
+"""`launch.linear_theory` in few dimensions: its table, files and errors."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`launch.reproduce`: its experiments, and a tiny reproduction that is stopped and goes on."""
+"""`launch.reproduce`: its experiments, and tiny reproductions that stop and go on."""
 
 import dataclasses
 import json
@@ -59,7 +59,7 @@ def test_list_and_bad_input(project_root, tmp_path):
     assert not output.exists()
 
 
-def test_the_experiments_own_data_set_may_be_written_out(project_root, tmp_path):
+def test_the_experiments_data_set_may_be_given(project_root, tmp_path):
     (tmp_path / "experiment.json").write_text(json.dumps(TABLE1))
     done = reproduce(
         project_root, "--experiment=dcco_table1", "--dataset=cifar100", "--report_only",
@@ -69,7 +69,7 @@ def test_the_experiments_own_data_set_may_be_written_out(project_root, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_tiny_reproduction_goes_on_where_it_was(project_root, tmp_path):
+def test_a_tiny_reproduction_goes_on_where_it_stopped(project_root, tmp_path):
     arguments = [
         "--experiment=dcco_extensions", "--seeds=1", "--rounds=2", f"--output_dir={tmp_path}",
     ]  # fmt: skip
@@ -95,7 +95,11 @@ def test_a_tiny_reproduction_goes_on_where_it_was(project_root, tmp_path):
 
 @pytest.fixture
 def scripts(monkeypatch):
-    """Stands for the scripts: `calls` are their arguments, `failures` their last lines."""
+    """Replaces the scripts.
+
+    Returns:
+      The arguments of each call, and the last lines of failing scripts by name of the cell.
+    """
     calls: list[list[str]] = []
     failures: dict[str, str] = {}
 
@@ -109,7 +113,7 @@ def scripts(monkeypatch):
             run_folder.write_json(output / "result.json", [])
         return failures.get(output.parent.name)
 
-    monkeypatch.setattr(runner, "_script", run)
+    monkeypatch.setattr(runner, "_run_script", run)
     return calls, failures
 
 
@@ -125,7 +129,7 @@ EXPERIMENT = Experiment(
 )  # fmt: skip
 
 
-def test_a_cell_is_trained_and_evaluated_once_a_seed(scripts, tmp_path):
+def test_a_cell_is_trained_and_evaluated_once_for_each_seed(scripts, tmp_path):
     calls, _ = scripts
     runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     output = tmp_path / "good" / "seed1"
@@ -140,12 +144,12 @@ def test_a_cell_is_trained_and_evaluated_once_a_seed(scripts, tmp_path):
     assert len(calls) == 8
 
 
-def test_a_new_evaluation_of_a_cell_is_made_of_the_runs_that_are_there(scripts, tmp_path):
+def test_a_new_evaluation_of_a_cell_uses_the_finished_runs(scripts, tmp_path):
     calls, _ = scripts
     runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     before = len(calls)
     good = EXPERIMENT.cells[0]
-    (tmp_path / "good" / "seed0" / "metrics.csv").unlink()  # As where small files alone are kept.
+    (tmp_path / "good" / "seed0" / "metrics.csv").unlink()  # As if only small files had been kept.
     evaluations = (*good.evaluations, ("--protocol=linear",))
     cells = (dataclasses.replace(good, evaluations=evaluations), EXPERIMENT.cells[1])
     experiment = dataclasses.replace(EXPERIMENT, cells=cells)
@@ -156,8 +160,8 @@ def test_a_new_evaluation_of_a_cell_is_made_of_the_runs_that_are_there(scripts, 
     runner.run(experiment, experiment.cells, tmp_path, ARGS)
     assert len(calls) == before + 2
     for seed in ("seed0", "seed1"):
-        noted = json.loads((tmp_path / "good" / seed / "done.json").read_text())
-        assert (noted["knn"], noted["training_minutes"]) == ([[1, 0.5]], 0.5)
+        summary = json.loads((tmp_path / "good" / seed / "done.json").read_text())
+        assert (summary["knn"], summary["training_minutes"]) == ([[1, 0.5]], 0.5)
 
 
 @pytest.mark.parametrize("failed", [False, True])
@@ -178,7 +182,7 @@ def test_runs_of_other_flags_are_not_mixed_in(scripts, tmp_path, failed):
     with pytest.raises(ConfigurationError, match=named):
         runner.run(experiment, cells, output, ARGS)
     assert len(calls) == done
-    # What is there can be looked at, and a failed run be made anew.
+    # The report of finished runs can be written, and a failed run be repeated.
     report_only = types.SimpleNamespace(**{**vars(ARGS), "report_only": True})
     runner.run(experiment, cells, output, report_only)
     if failed:
@@ -198,20 +202,20 @@ def test_after_a_failure_no_run_is_started_and_the_report_is_written(scripts, tm
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_after_a_failure_a_run_that_goes_on_ends_and_those_that_wait_do_not_begin(
+def test_after_a_failure_running_cells_end_and_waiting_ones_do_not_start(
     scripts, monkeypatch, tmp_path
 ):
     calls, failures = scripts
     failures["bad"] = "no space left on device"
-    quick, both = runner._script, threading.Barrier(2, timeout=30)
+    quick, both = runner._run_script, threading.Barrier(2, timeout=30)
 
     def together(arguments, log):
         both.wait()
         if log.parent.parent.name == "long":
-            time.sleep(0.5)  # The others that wait are cancelled meanwhile.
+            time.sleep(0.5)  # Meanwhile the waiting cells are cancelled.
         return quick(arguments, log)
 
-    monkeypatch.setattr(runner, "_script", together)
+    monkeypatch.setattr(runner, "_run_script", together)
     cells = tuple(Cell(name, "pretrain", ()) for name in ("long", "bad", "third", "fourth"))
     args = types.SimpleNamespace(**{**vars(ARGS), "jobs": 2})
     with pytest.raises(TrainingError, match="bad, seed 0: no space"):
@@ -227,10 +231,10 @@ def test_a_signal_that_ends_a_script_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(
         runner.subprocess, "Popen", lambda _, **given: popen(["sh", str(script)], **given)
     )
-    assert runner._script(["pretrain"], tmp_path / "log.txt").startswith("ended by SIGKILL")
+    assert runner._run_script(["pretrain"], tmp_path / "log.txt").startswith("ended by SIGKILL")
 
 
-def test_a_folder_that_holds_a_run_is_not_taken(scripts, tmp_path):
+def test_a_folder_that_holds_a_run_is_an_error(scripts, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigurationError, match="holds a run"):
         runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
@@ -252,20 +256,20 @@ def test_diverged_training_is_a_result_and_other_errors_are_not(scripts, tmp_pat
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_cell_that_needs_another_comes_after_it_and_is_told_where_it_is(
+def test_a_cell_that_needs_another_runs_after_it_with_its_folder(
     scripts, monkeypatch, tmp_path, jobs
 ):
     calls, _ = scripts
-    quick, ended = runner._script, []
+    quick, ended = runner._run_script, []
 
     def slow(arguments, log):
         if log.parent.parent.name == "encoder":
             time.sleep(0.3)
-        found = quick(arguments, log)
+        failure = quick(arguments, log)
         ended.append(log.parent.relative_to(tmp_path))
-        return found
+        return failure
 
-    monkeypatch.setattr(runner, "_script", slow)
+    monkeypatch.setattr(runner, "_run_script", slow)
     cells = (
         Cell("encoder", "centralized", ()),
         Cell("clusters", "pretrain", ("--cluster_encoder={needed}",), (), "encoder"),
@@ -279,17 +283,17 @@ def test_a_cell_that_needs_another_comes_after_it_and_is_told_where_it_is(
         assert order == ["encoder", "clusters"]
 
 
-def test_two_jobs_run_at_once_each_on_cores_of_its_own(scripts, monkeypatch, tmp_path):
-    both, alone = threading.Barrier(2, timeout=30), runner._script
+def test_two_jobs_run_at_once_on_different_cores(scripts, monkeypatch, tmp_path):
+    both, quick = threading.Barrier(2, timeout=30), runner._run_script
     cores = {}
 
     def run(arguments, log):
         if arguments[0] != "evaluate":
             cores[log.parent] = os.sched_getaffinity(0)
             both.wait()
-        return alone(arguments, log)
+        return quick(arguments, log)
 
-    monkeypatch.setattr(runner, "_script", run)
+    monkeypatch.setattr(runner, "_run_script", run)
     args = types.SimpleNamespace(**vars(ARGS) | {"jobs": 2})
     runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, args)
     first, second = {frozenset(share) for share in cores.values()}
@@ -297,7 +301,7 @@ def test_two_jobs_run_at_once_each_on_cores_of_its_own(scripts, monkeypatch, tmp
     assert len(list(tmp_path.glob("*/seed*/done.json"))) == 4
 
 
-# Stands for a training: says that it runs, and notes when it is told to end.
+# A script in place of a training, which notes in files that it started and was interrupted.
 SLOW_SCRIPT = """
 import pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -311,7 +315,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_whoever_ends_it_ends_its_runs_and_starts_no_other(project_root, tmp_path, sent):
+def test_a_signal_ends_the_running_cells_and_starts_no_other(project_root, tmp_path, sent):
     (tmp_path / "launch").mkdir()
     for name in ("__init__", "pretrain"):
         (tmp_path / "launch" / f"{name}.py").write_text(SLOW_SCRIPT if name == "pretrain" else "")

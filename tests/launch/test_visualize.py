@@ -12,7 +12,7 @@ from tff_ssl.deployment import saved_model
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 
 BATCH = DualEncoder("tiny", (16, 16, 1), projector=(8,), norm="batch")
-IMAGE = (8, 8, 1)  # That of the digits.
+IMAGE = (8, 8, 1)  # Shape of the digits.
 
 
 def script(project_root, *arguments):
@@ -29,7 +29,7 @@ def script(project_root, *arguments):
 
 
 def moved(weights):
-    """Other weights: the first layer is 3 away, the second 4, the first average 0.5."""
+    """Weights at distance 3 in the first layer, 4 in the second and 0.5 in the first average."""
     first, second, *rest = weights.trainable
     shift = np.zeros(first.shape, np.float32)
     shift.flat[:9] = 1
@@ -45,15 +45,17 @@ def moved(weights):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """As of `pretrain --personalized_clients=2`, of whose clients one has kept its local model."""
+    """A run as of `pretrain --personalized_clients=2`; one client has kept its local model."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     weights = BATCH.init(0)
-    for part, own in (
+    for part, encoder_weights in (
         (".", weights), ("clients/0", weights), ("clients/0/local", moved(weights)),
         ("clients/1", weights),
     ):  # fmt: skip
         (folder / part).mkdir(parents=True)
-        saved_model.save_encoder(folder / part / "encoder", BATCH, own, IMAGE, view_size=16)
+        saved_model.save_encoder(
+            folder / part / "encoder", BATCH, encoder_weights, IMAGE, view_size=16
+        )
     (folder / "config.json").write_text(json.dumps({"flags": {"dataset": "digits", "alpha": 3}}))
     return folder
 
@@ -69,14 +71,14 @@ def test_a_run_and_its_clients(project_root, run, tmp_path):
     assert list(report["encoders"]) == ["global", "client 0 local", "client 1"]
     pairs = {tuple(pair["encoders"]): pair for pair in report["pairs"]}
     assert len(pairs) == 3
-    apart = pairs["global", "client 0 local"]
+    distant = pairs["global", "client 0 local"]
     names = [spec.name for spec in BATCH.without_heads(BATCH.init(0))[0].trainable_specs]
-    layers = apart["weights"]["layers"]
+    layers = distant["weights"]["layers"]
     assert list(layers) == names
     assert list(layers.values()) == pytest.approx([3, 4, *[0] * (len(names) - 2)], abs=1e-6)
-    assert apart["weights"]["distance"] == pytest.approx(7)
-    assert apart["moving_averages"]["distance"] == pytest.approx(0.5)
-    assert apart["mean_cosine"] < 0.999
+    assert distant["weights"]["distance"] == pytest.approx(7)
+    assert distant["moving_averages"]["distance"] == pytest.approx(0.5)
+    assert distant["mean_cosine"] < 0.999
     equal = pairs["global", "client 1"]
     assert equal["weights"]["distance"] == equal["moving_averages"]["distance"] == 0
     assert equal["linear_cka"] == pytest.approx(1, abs=1e-5)
@@ -91,7 +93,7 @@ def test_a_run_and_its_clients(project_root, run, tmp_path):
 
 
 @pytest.mark.slow
-def test_unlike_structures_have_features_but_no_distances(project_root, run, tmp_path):
+def test_different_structures_have_features_but_no_distances(project_root, run, tmp_path):
     group = DualEncoder("tiny", (16, 16, 1))
     saved_model.save_encoder(tmp_path / "group", group, group.init(1), IMAGE, view_size=16)
     output = tmp_path / "out"

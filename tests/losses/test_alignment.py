@@ -33,9 +33,9 @@ def representations(n, widths, seed, offset=0.5):
 def test_equals_the_plain_formula(n, widths, seed, centred):
     a, *clients = representations(n, widths, seed)
     weights = np.random.default_rng(seed).uniform(0.1, 2, len(clients))
-    found = alignment.cka_with_mean_kernel(a, alignment.stack(clients, weights), centred)
+    actual = alignment.cka_with_mean_kernel(a, alignment.stack(clients, weights), centred)
     expected = plain_cka(a.astype(float), [c.astype(float) for c in clients], weights, centred)
-    assert float(found) == pytest.approx(expected, abs=1e-5)
+    assert float(actual) == pytest.approx(expected, abs=1e-5)
     term = alignment.proximal_term(a, alignment.stack(clients, weights), 0.5, centred)
     assert float(term) == pytest.approx(0.5 * (1 - expected), abs=1e-5)
 
@@ -78,8 +78,8 @@ def test_no_gradient_flows_into_the_mean_kernel():
     with tf.GradientTape() as tape:
         tape.watch([a, *clients])
         value = alignment.proximal_term(a, alignment.stack(clients, [0.5, 0.5]), 1.0)
-    own, *others = tape.gradient(value, [a, *clients])
-    assert float(tf.reduce_max(tf.abs(own))) > 1e-3
+    gradient, *others = tape.gradient(value, [a, *clients])
+    assert float(tf.reduce_max(tf.abs(gradient))) > 1e-3
     assert others == [None, None]
 
 
@@ -92,31 +92,31 @@ def test_known_properties():
     value = float(alignment.cka_with_mean_kernel(a, other))
     assert 0 < value < 0.9
     for changed in (a @ rotation, 1e-4 * a, 1e4 * a, a + 7):
-        found = float(alignment.cka_with_mean_kernel(changed, other))
-        assert found == pytest.approx(value, rel=1e-3)
+        actual = float(alignment.cka_with_mean_kernel(changed, other))
+        assert actual == pytest.approx(value, rel=1e-3)
     shifted = float(alignment.cka_with_mean_kernel(a + 7, other, centred=False))
     assert shifted != pytest.approx(value, rel=1e-2)
-    # Weights count: all on the client itself, or all on another; only their ratios do.
+    # All weight on the client itself, or on the other one; and equal ratios of weights.
     both = [alignment.stack([a, b], weights) for weights in ([1, 0], [0, 1], [0.2, 0.6], [1, 3])]
-    found = [float(alignment.cka_with_mean_kernel(a, stacked)) for stacked in both]
-    assert found[:2] == pytest.approx([1, value], abs=1e-5)
-    assert found[2] == pytest.approx(found[3], abs=1e-5)
+    actual = [float(alignment.cka_with_mean_kernel(a, stacked)) for stacked in both]
+    assert actual[:2] == pytest.approx([1, value], abs=1e-5)
+    assert actual[2] == pytest.approx(actual[3], abs=1e-5)
 
 
-# 123.4 in float32, give or take the last bit.
+# 123.4 in float32, with differences in the last bit.
 ROUNDED = 123.4 + 8e-6 * (np.arange(18).reshape(6, 3) % 2)
 
 
-@pytest.mark.parametrize("own", [np.zeros((6, 3)), np.full((6, 3), 123.4), ROUNDED])
-def test_collapsed_representations_have_distance_1_and_no_gradient(own):
-    a = tf.constant(own, tf.float32)
+@pytest.mark.parametrize("collapsed", [np.zeros((6, 3)), np.full((6, 3), 123.4), ROUNDED])
+def test_collapsed_representations_have_distance_1_and_no_gradient(collapsed):
+    a = tf.constant(collapsed, tf.float32)
     (other,) = representations(6, [4], 0)
     with tf.GradientTape() as tape:
         tape.watch(a)
         value = alignment.proximal_term(a, alignment.stack([other], [1.0]), 0.5)
     assert float(value) == 0.5
     np.testing.assert_array_equal(tape.gradient(value, a), np.zeros((6, 3)))
-    # And the other way round: nothing to align with.
+    # A collapsed mean kernel has the same effect.
     assert float(alignment.proximal_term(other, alignment.stack([a], [1.0]), 0.5)) == 0.5
 
 

@@ -45,13 +45,13 @@ def test_gradient_equals_finite_differences():
         loss = cco.cco(f, g, 20.0).loss
     gradients = tape.gradient(loss, [f, g])
     step = 1e-6
-    for which, (x, gradient) in enumerate(zip((f, g), gradients, strict=True)):
+    for index, (x, gradient) in enumerate(zip((f, g), gradients, strict=True)):
         for position in [(0, 0), (5, 2), (11, 3)]:
             moved = []
             for sign in (1, -1):
                 y = x.numpy().copy()
                 y[position] += sign * step
-                moved.append(cco.cco(*((y, g) if which == 0 else (f, y)), 20.0).loss)
+                moved.append(cco.cco(*((y, g) if index == 0 else (f, y)), 20.0).loss)
             expected = (moved[0] - moved[1]) / (2 * step)
             assert float(gradient[position]) == pytest.approx(float(expected), rel=1e-5)
 
@@ -103,8 +103,8 @@ def test_combined_statistics_have_aggregated_values_and_local_gradients():
     np.testing.assert_array_equal(tape.gradient(combined_sum, f), tape.gradient(local_sum, f))
 
 
-def test_earlier_statistics_drive_on_what_moved_since():
-    """The gradient for a shift of all encodings by `moved` on the diagonal; 0 without one."""
+def test_gradient_with_earlier_statistics_equals_the_closed_form():
+    """The on-diagonal gradient after a shift of all encodings by `moved`; 0 without a shift."""
     f, g = pairs(n=64, d=1)
     earlier = cco.encoding_statistics(tf.constant(f), tf.constant(g))
     c = cco.correlation(earlier).numpy().item()
@@ -114,9 +114,9 @@ def test_earlier_statistics_drive_on_what_moved_since():
             tape.watch(shifted)
             statistics = combined_statistics(cco.encoding_statistics(*shifted), earlier)
             loss = tf.reduce_sum(tf.square(1 - cco.correlation(statistics)))
-        to_f, _ = tape.gradient(loss, shifted)
+        gradient, _ = tape.gradient(loss, shifted)
         expected = -2 * (1 - c) * (moved / np.sqrt(f.var() * g.var()) - c * moved / f.var())
-        np.testing.assert_allclose(tf.reduce_sum(to_f), expected, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(tf.reduce_sum(gradient), expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("n", [1, 5])
@@ -147,8 +147,8 @@ def test_one_dimension_is_refused():
 def test_within_clients_equals_each_client_alone(sizes, seed):
     f, g = pairs(sum(sizes), 5, seed)
     client = np.repeat(np.arange(len(sizes)) * 7 + 1, sizes)
-    found = cco.cco_within_clients(f, g, segments.by_client(tf.constant(client)), 20.0)
+    actual = cco.cco_within_clients(f, g, segments.by_client(tf.constant(client)), 20.0)
     for k, number in enumerate(np.unique(client)):
-        own = client == number
-        expected = numpy_cco(f[own].astype(float), g[own].astype(float), 20.0)
-        assert float(found.loss[k]) == pytest.approx(expected, rel=5e-3)
+        rows = client == number
+        expected = numpy_cco(f[rows].astype(float), g[rows].astype(float), 20.0)
+        assert float(actual.loss[k]) == pytest.approx(expected, rel=5e-3)

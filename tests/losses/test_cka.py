@@ -1,4 +1,4 @@
-"""Linear CKA against its definition by n x n kernels, and what it must be blind to."""
+"""Linear CKA against its definition by n x n kernels, and its invariances."""
 
 import numpy as np
 import pytest
@@ -12,10 +12,10 @@ Y = X[:, :5] ** 2 + RNG.normal(size=(50, 5))
 
 
 def cka(x, y, **options):
-    found = linear_cka(tf.constant(x, tf.float32), tf.constant(y, tf.float32), **options)
-    assert found.dtype == tf.float32
-    assert found.shape == []
-    return float(found)
+    actual = linear_cka(tf.constant(x, tf.float32), tf.constant(y, tf.float32), **options)
+    assert actual.dtype == tf.float32
+    assert actual.shape == []
+    return float(actual)
 
 
 def kernel_cka(x, y, centred):
@@ -45,19 +45,19 @@ def test_is_one_for_itself_and_symmetric(uncentred):
     assert there == pytest.approx(back, rel=1e-5)
 
 
-def test_is_blind_to_rotation_scale_and_offset():
+def test_does_not_depend_on_rotation_scale_and_offset():
     rotation, _ = np.linalg.qr(RNG.normal(size=(8, 8)))
     for scale in (1e-3, -1, 1e6):
         assert cka(X, scale * X @ rotation) == pytest.approx(1, abs=1e-5)
         assert cka(scale * X @ rotation, Y) == pytest.approx(cka(X, Y), rel=1e-4)
         assert cka(X, scale * X @ rotation, uncentred=True) == pytest.approx(1, abs=1e-5)
     assert cka(X + 3, Y - 5) == pytest.approx(cka(X, Y), rel=1e-4)
-    # And sees what it should: an offset if uncentred, and a scale per feature.
+    # It depends on an offset if uncentred, and on a scale per feature.
     assert cka(X + 3, Y, uncentred=True) != pytest.approx(cka(X, Y, uncentred=True), rel=1e-2)
     assert cka(X, X * np.linspace(0, 3, 8)) < 0.97
 
 
-def test_features_of_different_directions_have_none():
+def test_features_of_orthogonal_directions_have_similarity_0():
     x = np.zeros((4, 2))
     x[:, 0] = [1, -1, 1, -1]
     y = np.zeros((4, 3))

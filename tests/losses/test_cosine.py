@@ -1,4 +1,4 @@
-"""BYOL's and SimSiam's losses against closed forms, and where their gradients stop."""
+"""BYOL's and SimSiam's losses against closed forms, and their stopped gradients."""
 
 import numpy as np
 import pytest

@@ -32,16 +32,16 @@ def test_equals_numpy_within_each_client(sizes, temperature, seed):
     rng = np.random.default_rng(seed)
     z1, z2 = rng.normal(size=(2, sum(sizes), 6))
     client = np.repeat(rng.permutation(len(sizes)), sizes)
-    found = nt_xent.nt_xent(
+    actual = nt_xent.nt_xent(
         tf.constant(z1, tf.float32),
         tf.constant(z2, tf.float32),
         segments.by_client(tf.constant(client)),
         temperature,
     )
     for k in np.unique(client):
-        own = client == k
-        expected = numpy_nt_xent(z1[own], z2[own], temperature)
-        np.testing.assert_allclose(found.numpy()[own], expected, rtol=1e-4, atol=1e-5)
+        rows = client == k
+        expected = numpy_nt_xent(z1[rows], z2[rows], temperature)
+        np.testing.assert_allclose(actual.numpy()[rows], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_one_example_has_no_negatives_and_no_loss():

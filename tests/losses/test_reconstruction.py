@@ -53,5 +53,7 @@ def test_normalized_targets_do_not_depend_on_brightness_and_contrast():
 
 def test_a_patch_of_one_colour_has_the_target_zero():
     patches = np.full_like(PATCHES, 0.7)
-    np.testing.assert_array_equal(reconstruction.normalized(tf.constant(patches, tf.float32)), 0.0)
+    np.testing.assert_array_equal(
+        reconstruction.normalize_patches(tf.constant(patches, tf.float32)), 0.0
+    )
     np.testing.assert_array_equal(loss(np.zeros_like(patches), patches), 0.0)

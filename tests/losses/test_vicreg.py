@@ -31,9 +31,9 @@ def pairs(n, d, seed, scale=0.7):
 @given(n=st.integers(2, 30), d=st.integers(2, 9), seed=st.integers(0, 1000))
 def test_equals_numpy(n, d, seed):
     f, g = pairs(n, d, seed)
-    found = vicreg.vicreg_from_statistics(vicreg.encoding_statistics(f, g))
+    actual = vicreg.vicreg_from_statistics(vicreg.encoding_statistics(f, g))
     expected = numpy_vicreg(f.astype(float), g.astype(float))
-    assert float(found.loss) == pytest.approx(expected, rel=1e-3)
+    assert float(actual.loss) == pytest.approx(expected, rel=1e-3)
 
 
 @settings(max_examples=20, deadline=None)
@@ -41,11 +41,11 @@ def test_equals_numpy(n, d, seed):
 def test_within_clients_equals_each_client_alone(sizes, seed):
     f, g = pairs(sum(sizes), 7, seed)
     client = np.repeat(np.arange(len(sizes)) * 10 + 3, sizes)
-    found = vicreg.vicreg_within_clients(f, g, segments.by_client(tf.constant(client)))
+    actual = vicreg.vicreg_within_clients(f, g, segments.by_client(tf.constant(client)))
     for k, number in enumerate(np.unique(client)):
-        own = client == number
-        expected = numpy_vicreg(f[own].astype(float), g[own].astype(float))
-        assert float(found.loss[k]) == pytest.approx(expected, rel=1e-3)
+        rows = client == number
+        expected = numpy_vicreg(f[rows].astype(float), g[rows].astype(float))
+        assert float(actual.loss[k]) == pytest.approx(expected, rel=1e-3)
 
 
 def test_gradient_equals_finite_differences():
@@ -58,12 +58,12 @@ def test_gradient_equals_finite_differences():
         tape.watch([f, g])
         value = loss(f, g)
     gradients = tape.gradient(value, [f, g])
-    for which, gradient in enumerate(gradients):
+    for index, gradient in enumerate(gradients):
         for position in [(0, 0), (5, 2), (11, 3)]:
             moved = []
             for sign in (1, -1):
                 both = [f.numpy().astype(float), g.numpy().astype(float)]
-                both[which][position] += sign * 1e-5
+                both[index][position] += sign * 1e-5
                 moved.append(numpy_vicreg(*both))
             expected = (moved[0] - moved[1]) / 2e-5
             assert float(gradient[position]) == pytest.approx(expected, rel=1e-3, abs=1e-3)

@@ -72,9 +72,11 @@ def test_batch_norm_average_equals_numpy():
 def test_without_heads_gives_the_same_h():
     model = DualEncoder("small", SHAPE, projector=(16, 8), predictor=(8, 8), norm="batch")
     weights = model.init(1)
-    encoder, own = model.without_heads(weights)
+    encoder, encoder_weights = model.without_heads(weights)
     expected = model.apply(weights, images(), training=False).h
-    np.testing.assert_array_equal(encoder.apply(own, images(), training=False).h, expected)
+    np.testing.assert_array_equal(
+        encoder.apply(encoder_weights, images(), training=False).h, expected
+    )
     assert not any("projector" in spec.name for spec in encoder.specs)
 
 
@@ -93,7 +95,7 @@ def test_weights_of_another_model_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    ("settings", "message"),
     [
         ({"encoder": "vgg"}, "encoder must be one of tiny, small"),
         ({"norm": "layer"}, "norm must be group or batch"),
@@ -101,6 +103,6 @@ def test_weights_of_another_model_are_refused():
         ({"projector": (0,)}, "at least 1"),
     ],
 )
-def test_impossible_settings_are_named(settings, named):
-    with pytest.raises(ValueError, match=named):
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
         DualEncoder(**{"encoder": "small", "image_shape": SHAPE, **settings})

@@ -8,19 +8,19 @@ from tff_ssl.models import stacking, vit
 from tff_ssl.models.dual_encoder import DualEncoder
 
 SHAPE = (8, 8, 1)
-ONE = DualEncoder("vit_one_block_micro", SHAPE, decoder=True)
+PRETRAINED = DualEncoder("vit_one_block_micro", SHAPE, decoder=True)
 
 
-def named(model, weights):
+def weights_by_name(model, weights):
     return {
         s.name: w.numpy() for s, w in zip(model.trainable_specs, weights.trainable, strict=True)
     }
 
 
 def test_every_block_starts_from_the_pretrained_one():
-    encoder, weights = ONE.without_heads(ONE.init(3))
+    encoder, weights = PRETRAINED.without_heads(PRETRAINED.init(3))
     deep, start = stacking.stacked(encoder, weights, 3)
-    before, after = named(encoder, weights), named(deep, start)
+    before, after = weights_by_name(encoder, weights), weights_by_name(deep, start)
     blocks = [name for name in before if name.startswith("block0/")]
     assert len(blocks) > 5
     assert len(after) == len(before) + 2 * len(blocks)
@@ -30,7 +30,7 @@ def test_every_block_starts_from_the_pretrained_one():
 
 
 def test_with_the_old_depth_nothing_changes_and_with_others_the_encodings_do():
-    encoder, weights = ONE.without_heads(ONE.init(0))
+    encoder, weights = PRETRAINED.without_heads(PRETRAINED.init(0))
     x = tf.constant(np.random.default_rng(0).normal(size=(2, *SHAPE)), tf.float32)
     stacks = [stacking.stacked(encoder, weights, depth) for depth in (1, 2, 3)]
     one, two, three = (deep.apply(start, x, False).h.numpy() for deep, start in stacks)
@@ -43,7 +43,7 @@ def test_blocks_of_deeper_encoders_take_turns():
     two = DualEncoder("vit_micro", SHAPE)
     weights = two.init(1)
     deep, start = stacking.stacked(two, weights, 5)
-    before, after = named(two, weights), named(deep, start)
+    before, after = weights_by_name(two, weights), weights_by_name(deep, start)
     for i in range(5):
         name = f"block{i}/mlp0/kernel"
         np.testing.assert_array_equal(after[name], before[f"block{i % 2}/mlp0/kernel"])
@@ -67,16 +67,16 @@ def test_parameters_and_operations_are_those_of_the_papers_table_1():
     ("model", "depth", "message"),
     [
         (DualEncoder("tiny", SHAPE), 2, "only vision transformers"),
-        (ONE, 2, "without heads"),
+        (PRETRAINED, 2, "without heads"),
         (DualEncoder("vit_micro", SHAPE), 0, "at least 1"),
     ],
 )
-def test_what_cannot_be_stacked_is_refused(model, depth, message):
+def test_impossible_stacks_are_refused(model, depth, message):
     with pytest.raises(ValueError, match=message):
         stacking.stacked(model, model.init(0), depth)
 
 
-def test_a_depth_is_of_vision_transformers():
+def test_only_vision_transformers_take_a_depth():
     with pytest.raises(ValueError, match="depth is of a vision transformer"):
         DualEncoder("tiny", SHAPE, depth=2)
     assert vit.VITS["vit_one_block"].encoder.depth == 1

@@ -1,4 +1,4 @@
-"""Two towers: what each sees, and how their weights are kept apart."""
+"""Two towers: the input of each tower, and the separation of their weights."""
 
 import numpy as np
 import pytest
@@ -22,9 +22,9 @@ def test_each_tower_encodes_its_modality_with_its_own_weights(pair, first, secon
     one, two = model.apply_pair(weights, X, X, training=True)
     a, b = model.towers
     n = len(a.trainable_specs)
-    own = [type(weights)(weights.trainable[:n], ()), type(weights)(weights.trainable[n:], ())]
-    np.testing.assert_allclose(one.z, a.apply(own[0], first, True).z, rtol=1e-5)
-    np.testing.assert_allclose(two.z, b.apply(own[1], second, True).z, rtol=1e-5)
+    parts = [type(weights)(weights.trainable[:n], ()), type(weights)(weights.trainable[n:], ())]
+    np.testing.assert_allclose(one.z, a.apply(parts[0], first, True).z, rtol=1e-5)
+    np.testing.assert_allclose(two.z, b.apply(parts[1], second, True).z, rtol=1e-5)
     assert np.abs(weights.trainable[0] - weights.trainable[n]).max() > 0.01 or pair != "views"
     assert model.parameter_count == a.parameter_count + b.parameter_count
 
@@ -32,8 +32,8 @@ def test_each_tower_encodes_its_modality_with_its_own_weights(pair, first, secon
 def test_the_encoding_is_both_towers_side_by_side():
     model = TwoTowers(TOWER, "halves")
     weights = model.init(0)
-    encoder, own = model.without_heads(weights)
-    h = encoder.apply(own, X, training=False).h
+    encoder, encoder_weights = model.without_heads(weights)
+    h = encoder.apply(encoder_weights, X, training=False).h
     one, two = model.apply_pair(weights, X, X, training=False)
     np.testing.assert_allclose(h, np.concatenate([one.h, two.h], 1), rtol=1e-5)
     assert h.shape == (4, model.features)
@@ -53,11 +53,11 @@ def test_batch_norm_keeps_statistics_of_each_tower():
 
 def test_images_that_cannot_be_divided_are_refused():
     gray = DualEncoder("tiny", (8, 8, 1), (16, 6))
-    for tower, pair, named in (
+    for tower, pair, message in (
         (gray, "colour_planes", "3 channels"),
         (DualEncoder("tiny", (8, 7, 3), (16, 6)), "halves", "even width"),
         (TOWER, "nosuch", "pair must be"),
         (DualEncoder("tiny", (8, 8, 3), (16, 6), predictor=(16, 6)), "views", "projectors only"),
     ):
-        with pytest.raises(ValueError, match=named):
+        with pytest.raises(ValueError, match=message):
             TwoTowers(tower, pair)

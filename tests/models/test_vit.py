@@ -32,8 +32,8 @@ def encoder(width, depth, values):
     return linear(values, width) + width + depth * block(width) + 2 * width
 
 
-def decoder(of, width, depth, values):
-    ends = linear(of, width) + width + 2 * width + linear(width, values)
+def decoder(inputs, width, depth, values):
+    ends = linear(inputs, width) + width + 2 * width + linear(width, values)
     return ends + depth * block(width)
 
 
@@ -53,10 +53,10 @@ def test_every_transformer_is_counted():
 
 @pytest.mark.parametrize("name", vit.VITS)
 def test_parameter_count_equals_the_hand_calculation(name):
-    of_encoder, of_decoder = HAND_COUNTS[name]
-    assert DualEncoder(name, (32, 32, 3)).parameter_count == of_encoder
+    encoder_count, decoder_count = HAND_COUNTS[name]
+    assert DualEncoder(name, (32, 32, 3)).parameter_count == encoder_count
     with_decoder = DualEncoder(name, (32, 32, 3), decoder=True)
-    assert with_decoder.parameter_count == of_encoder + of_decoder
+    assert with_decoder.parameter_count == encoder_count + decoder_count
 
 
 def test_vit_tiny_is_deits():
@@ -112,7 +112,7 @@ def test_large_images_have_large_patches():
 
 
 def test_positions_are_sines_and_cosines_of_column_and_row():
-    found = vit.positions((3, 5), 16)
+    actual = vit.positions((3, 5), 16)
     for row in range(3):
         for column in range(5):
             expected = [
@@ -121,7 +121,7 @@ def test_positions_are_sines_and_cosines_of_column_and_row():
                 for wave in (np.sin, np.cos)
                 for i in range(4)
             ]
-            np.testing.assert_allclose(found[5 * row + column], expected, atol=1e-6)
+            np.testing.assert_allclose(actual[5 * row + column], expected, atol=1e-6)
 
 
 def numpy_attention(x, qkv, qkv_bias, out, out_bias, heads):
@@ -132,10 +132,10 @@ def numpy_attention(x, qkv, qkv_bias, out, out_bias, heads):
     for b in range(count):
         q, k, v = np.split(x[b] @ qkv + qkv_bias, 3, axis=1)
         for h in range(heads):
-            own = slice(h * size, (h + 1) * size)
+            columns = slice(h * size, (h + 1) * size)
             for t in range(tokens):
-                weights = np.exp(k[:, own] @ q[t, own] / np.sqrt(size))
-                result[b, t, own] = weights / weights.sum() @ v[:, own]
+                weights = np.exp(k[:, columns] @ q[t, columns] / np.sqrt(size))
+                result[b, t, columns] = weights / weights.sum() @ v[:, columns]
     return result @ out + out_bias
 
 
@@ -145,8 +145,8 @@ def test_attention_equals_numpy():
     arrays = [rng.normal(size=shape) for shape in ((12, 36), 36, (12, 12), 12)]
     names = ("a/qkv/kernel", "a/qkv/bias", "a/out/kernel", "a/out/bias")
     values = {n: tf.constant(v, tf.float32) for n, v in zip(names, arrays, strict=True)}
-    found = layers.attention(layers.Parameters(values), "a", tf.constant(x, tf.float32), 3)
-    np.testing.assert_allclose(found, numpy_attention(x, *arrays, 3), rtol=1e-3, atol=1e-4)
+    actual = layers.attention(layers.Parameters(values), "a", tf.constant(x, tf.float32), 3)
+    np.testing.assert_allclose(actual, numpy_attention(x, *arrays, 3), rtol=1e-3, atol=1e-4)
     with pytest.raises(ValueError, match="5 heads do not divide a width of 12"):
         layers.attention(layers.Parameters(values), "a", tf.constant(x, tf.float32), 5)
 
@@ -158,9 +158,9 @@ def test_layer_norm_equals_numpy():
         "n/scale": tf.constant(scale, tf.float32),
         "n/offset": tf.constant(offset, tf.float32),
     }
-    found = layers.layer_norm(layers.Parameters(values), "n", tf.constant(x, tf.float32))
+    actual = layers.layer_norm(layers.Parameters(values), "n", tf.constant(x, tf.float32))
     expected = (x - x.mean(2, keepdims=True)) / x.std(2, keepdims=True) * scale + offset
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_initial_weights_are_xaviers():
@@ -197,15 +197,15 @@ def test_the_encoding_is_the_mean_over_all_patches_and_knows_their_places():
 
 def test_hidden_pixels_are_not_seen_and_visible_ones_are():
     weights, x = MODEL.init(0), images().numpy()
-    found = MODEL.reconstruct(weights, x, VISIBLE)
-    assert found.patches.shape == (4, 6, 48)
+    actual = MODEL.reconstruct(weights, x, VISIBLE)
+    assert actual.patches.shape == (4, 6, 48)
     hidden, seen = x.copy(), x.copy()
     hidden[0, 0:4, 4:8] += 1.0  # Patch 1 of the first image.
     seen[0, 4:8, 4:8] += 1.0  # Patch 4.
     same = MODEL.reconstruct(weights, hidden, VISIBLE)
-    np.testing.assert_array_equal(same.h, found.h)
-    np.testing.assert_array_equal(same.patches, found.patches)
-    other = MODEL.reconstruct(weights, seen, VISIBLE).patches.numpy() - found.patches.numpy()
+    np.testing.assert_array_equal(same.h, actual.h)
+    np.testing.assert_array_equal(same.patches, actual.patches)
+    other = MODEL.reconstruct(weights, seen, VISIBLE).patches.numpy() - actual.patches.numpy()
     assert np.all(np.abs(other[0]).max(1) > 1e-3)  # Attention takes it to every patch,
     np.testing.assert_array_equal(other[1:], 0.0)  # of the same image only.
 
@@ -219,11 +219,13 @@ def test_the_order_of_the_visible_patches_does_not_matter():
 
 def test_without_heads_there_is_no_decoder_and_the_same_h():
     weights = MODEL.init(1)
-    network, own = MODEL.without_heads(weights)
+    network, encoder_weights = MODEL.without_heads(weights)
     assert network == DualEncoder("vit_micro", SHAPE)
     assert not any("decoder" in spec.name for spec in network.specs)
     expected = MODEL.apply(weights, images(), training=False).h
-    np.testing.assert_array_equal(network.apply(own, images(), training=False).h, expected)
+    np.testing.assert_array_equal(
+        network.apply(encoder_weights, images(), training=False).h, expected
+    )
 
 
 def test_a_transformer_takes_projector_and_predictor():
@@ -233,7 +235,7 @@ def test_a_transformer_takes_projector_and_predictor():
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    ("settings", "message"),
     [
         ({"encoder": "small"}, "vit_micro, vit_tiny, vit_small_cpu, vit_one_block"),
         ({"projector": (16, 8)}, "no projector, predictor or classifier"),
@@ -243,9 +245,9 @@ def test_a_transformer_takes_projector_and_predictor():
         ({"image_shape": (4, 4, 3)}, "two patches or more"),
     ],
 )
-def test_impossible_settings_are_named(settings, named):
+def test_impossible_settings_are_refused(settings, message):
     given = {"encoder": "vit_tiny", "image_shape": SHAPE, "decoder": True, **settings}
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match=message):
         DualEncoder(**given)
 
 

@@ -1,4 +1,4 @@
-"""Which pictures a report has, and that all figures are in them."""
+"""Pictures of a report: their number, and the figures in them."""
 
 import io
 import math
@@ -17,9 +17,11 @@ def table(columns, published):
     return Table("T", LINEAR, columns, {"a": ("x",) * len(columns), "b": ("y",)}, published)
 
 
-def values(of, b=0.4):
-    found = {("a", column): Value(0.1 + 0.1 * i, 0.01, 3, 0) for i, column in enumerate(of.columns)}
-    return found | {("b", column): Value(b, 0.02, 3, 0) for column in of.columns}
+def values(shown, b=0.4):
+    row_a = {
+        ("a", column): Value(0.1 + 0.1 * i, 0.01, 3, 0) for i, column in enumerate(shown.columns)
+    }
+    return row_a | {("b", column): Value(b, 0.02, 3, 0) for column in shown.columns}
 
 
 def pixels(png):
@@ -34,18 +36,19 @@ def has_color(png, color):
 FIRST, SECOND, PUBLISHED = "#1f77b4", "#ff7f0e", "#8c564b"
 
 
-def test_a_line_for_each_row_and_a_panel_for_what_is_published():
-    alone, beside = table(("1", "4"), {}), table(("1", "4"), {"a": (50.0, "failed"), "b": (52.6,)})
-    one, two = (pictures.draw_table(t, values(t)) for t in (alone, beside))
-    assert pixels(two).shape[1] > pixels(one).shape[1]
-    assert has_color(one, FIRST)
-    assert has_color(one, SECOND)
+def test_each_row_has_a_line_and_published_figures_have_a_panel():
+    measured_only = table(("1", "4"), {})
+    published_too = table(("1", "4"), {"a": (50.0, "failed"), "b": (52.6,)})
+    narrow, wide = (pictures.draw_table(t, values(t)) for t in (measured_only, published_too))
+    assert pixels(wide).shape[1] > pixels(narrow).shape[1]
+    assert has_color(narrow, FIRST)
+    assert has_color(narrow, SECOND)
 
 
 def test_one_column_is_drawn_as_dots():
-    alone, beside = table(("figure",), {}), table(("figure",), {"a": (33.0,)})
-    assert not has_color(pictures.draw_table(alone, values(alone)), PUBLISHED)
-    assert has_color(pictures.draw_table(beside, values(beside)), PUBLISHED)
+    measured_only, published_too = table(("figure",), {}), table(("figure",), {"a": (33.0,)})
+    assert not has_color(pictures.draw_table(measured_only, values(measured_only)), PUBLISHED)
+    assert has_color(pictures.draw_table(published_too, values(published_too)), PUBLISHED)
 
 
 def test_too_few_figures_make_no_picture():
@@ -58,5 +61,5 @@ def test_too_few_figures_make_no_picture():
 def test_cost_against_gain_and_curves():
     some = table(("bytes",), {})
     assert has_color(pictures.draw_against(some, values(some), some, values(some)), SECOND)
-    # A line has the same colour whatever others are there yet.
+    # The colour of a line does not depend on whether the others have points yet.
     assert has_color(pictures.draw_curves({"a": [], "b": [(1, 0.5), (2, 0.6)]}), SECOND)

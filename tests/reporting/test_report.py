@@ -1,4 +1,4 @@
-"""Tables, claims and reports from result files that are written here by hand."""
+"""Tables, claims and reports, from result files written by hand."""
 
 import json
 import math
@@ -45,7 +45,7 @@ def folder(tmp_path):
 
 
 def test_values_are_means_and_sample_deviations_over_seeds(folder):
-    values = report.values_of(folder, TABLE)
+    values = report.read_table_values(folder, TABLE)
     assert values["DCCO", "one"].mean == pytest.approx(0.52)
     assert values["DCCO", "one"].std == pytest.approx(0.02)
     assert values["DCCO", "one"].seeds == 3
@@ -54,7 +54,7 @@ def test_values_are_means_and_sample_deviations_over_seeds(folder):
 
 
 def test_a_baseline_of_a_result_can_be_shown(folder):
-    runs = report.runs_of(folder, "dcco_1")
+    runs = report.list_runs(folder, "dcco_1")
     value = measured.select(runs, Selector("linear", 500, baseline="random_encoder"))
     assert value.mean == pytest.approx(0.26)
 
@@ -62,7 +62,7 @@ def test_a_baseline_of_a_result_can_be_shown(folder):
 def test_grids(folder):
     (folder / "fedavg_4" / "seed0").mkdir(parents=True)
     (folder / "fedavg_4" / "seed0" / measured.FAILED).write_text("{}")
-    assert report.measured_grid(TABLE, report.values_of(folder, TABLE)) == [
+    assert report.measured_grid(TABLE, report.read_table_values(folder, TABLE)) == [
         ["measured (%)", "one", "four"],
         ["DCCO", "52.0 ± 2.0", "50.0 ± 2.0"],
         ["FedAvg", "-", "failed"],
@@ -72,22 +72,22 @@ def test_grids(folder):
                                                 ["Centralized", "52.6", ""]]  # fmt: skip
 
 
-def test_claims_hold_or_not_or_are_not_measured(folder):
-    values = report.values_of(folder, TABLE)
+def test_verdicts_of_claims(folder):
+    values = report.read_table_values(folder, TABLE)
 
     def verdict(holds):
-        return check(Claim("", "Linear", holds), TABLE, values)
+        return check(Claim("", "Linear", holds), values)
 
     assert verdict(lambda v: v("DCCO", "one") > v("DCCO", "four")) == "holds"
     assert verdict(lambda v: v("DCCO", "one") > v("Centralized", "one")) == "does not hold"
     assert verdict(lambda v: v("DCCO", "four") > v("FedAvg", "four")) == "not measured"
     assert verdict(lambda v: not v("DCCO", "four") > v("FedAvg", "four")) == "not measured"
-    # A training that failed is known to be worse than one that did not.
+    # A failed training counts as worse than one that did not fail.
     values["FedAvg", "four"] = measured.Value(math.nan, 0.0, 0, failed=2)
     assert verdict(lambda v: v("DCCO", "four") > v("FedAvg", "four")) == "holds"
 
 
-def test_the_report_is_whole_and_light(folder):
+def test_the_report_is_complete_and_small(folder):
     run = folder / "dcco_1" / "seed0"
     (run / "metrics.csv").write_text(
         "round,loss,seconds,knn_accuracy\n1,3.0,30,\n2,2.0,30,0.4\n3,1.5,30,\n4,1.0,30,0.5\n"
@@ -97,25 +97,26 @@ def test_the_report_is_whole_and_light(folder):
     experiment = Experiment(
         "x", "A <title>", cells, (TABLE,), claims, ("A note.",), against=(("Linear", "Linear"),)
     )
-    drawn = folder / "alpha 1 (5)" / "partition.png"
-    drawn.parent.mkdir()
-    drawn.write_bytes(b"PNG")
-    markdown, page = report.write(folder, experiment, {"Partition": drawn})
+    partition = folder / "alpha 1 (5)" / "partition.png"
+    partition.parent.mkdir()
+    partition.write_bytes(b"PNG")
+    markdown, page = report.write(folder, experiment, {"Partition": partition})
     text, html = markdown.read_text(), page.read_text()
-    assert "![Partition](alpha%201%20%285%29/partition.png)" in text  # A blank would end it.
+    # A blank would end the address.
+    assert "![Partition](alpha%201%20%285%29/partition.png)" in text
     assert "| DCCO | 52.0 ± 2.0 | 50.0 ± 2.0 |" in text
     assert "| DCCO | 51.7 | 49.6 |" in text
     assert "- **does not hold**: one < four & more (Linear)" in text
     assert "| centralized | 1 | 1.50 + 2.00 | - |" in text
-    assert "| dcco_1 | 3 | - | 2.0 |" in text  # Of the seed whose metrics are there.
+    assert "| dcco_1 | 3 | - | 2.0 |" in text  # Only one of the seeds has metrics.
     assert "7 of 9 runs are done." in text
-    # What is noted of a run at its end stands for its metrics, which are large.
+    # The summary of a run that is done replaces its metrics.
     picture = (folder / "picture_2.png").read_bytes()
-    noted = measured.summarize_training(run)
-    assert noted == {"training_minutes": 2.0, "knn": [[2, 0.4], [4, 0.5]]}
-    (run / "done.json").write_text(json.dumps(noted))
+    summary = measured.summarize_training(run)
+    assert summary == {"training_minutes": 2.0, "knn": [[2, 0.4], [4, 0.5]]}
+    (run / "done.json").write_text(json.dumps(summary))
     (run / "metrics.csv").unlink()
-    assert report.write(folder, experiment, {"Partition": drawn})[0].read_text() == text
+    assert report.write(folder, experiment, {"Partition": partition})[0].read_text() == text
     assert (folder / "picture_2.png").read_bytes() == picture
     assert "A &lt;title&gt;" in html
     assert html.count('src="data:image/png;base64,') == html.count("src=") == 4
@@ -146,14 +147,14 @@ def test_a_damaged_file_is_named(folder, name, content):
         report.write(folder, Experiment("x", "X", cells, (TABLE,), ()), {})
 
 
-def test_a_figure_that_results_do_not_have_is_named(folder):
-    runs = report.runs_of(folder, "dcco_1")
+def test_a_missing_figure_is_named(folder):
+    runs = report.list_runs(folder, "dcco_1")
     for missing in (Selector("linear", 500, "f1"), Selector("linear", 500, baseline="nothing")):
         with pytest.raises(ConfigurationError, match=r"dcco_1/seed0.*(f1|nothing)"):
             measured.select(runs, missing)
 
 
-def test_counts_are_shown_as_they_are_and_data_sets_are_told_apart(tmp_path):
+def test_counts_have_no_unit_and_data_sets_are_distinguished(tmp_path):
     for seed, sent in enumerate((14000, 15000)):
         write_run(tmp_path, "gossip", seed, 0.5, communications=sent, dataset="cifar10")
     selector = Selector("linear", 500, metric="communications", dataset="cifar10")
@@ -161,10 +162,10 @@ def test_counts_are_shown_as_they_are_and_data_sets_are_told_apart(tmp_path):
         "Sent", selector, ("communications",), {"Gossip": ("gossip",)}, {"Gossip": (14850,)},
         percent=False,
     )  # fmt: skip
-    values = report.values_of(tmp_path, table)
+    values = report.read_table_values(tmp_path, table)
     assert report.measured_grid(table, values) == [
         ["measured", "communications"], ["Gossip", "14,500 ± 707"],
     ]  # fmt: skip
     assert report.published_grid(table)[1] == ["Gossip", "14,850"]
     other = selector._replace(dataset="cifar100")
-    assert math.isnan(measured.select(report.runs_of(tmp_path, "gossip"), other).mean)
+    assert math.isnan(measured.select(report.list_runs(tmp_path, "gossip"), other).mean)

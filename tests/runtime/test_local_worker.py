@@ -1,4 +1,4 @@
-"""The worker's life and death, seen from outside."""
+"""The start, privacy and end of the worker process, observed from outside."""
 
 import os
 import pathlib
@@ -21,7 +21,7 @@ PROGRAM = """
 import os, signal, sys, time
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy as np, tensorflow_federated as tff
-from tff_ssl import execution
+from tff_ssl.runtime import local_worker
 
 @tff.tensorflow.computation(np.int32)
 def add_one(x):
@@ -60,7 +60,7 @@ def socket_folders():
 
 @pytest.fixture
 def own_temporary_folder(monkeypatch):
-    """An empty place for temporary files, whatever else runs; a socket's path must be short."""
+    """An empty folder for temporary files; pytest's own paths are too long for a socket."""
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setenv("TMPDIR", folder)
         monkeypatch.setattr(tempfile, "tempdir", None)
@@ -68,9 +68,10 @@ def own_temporary_folder(monkeypatch):
 
 
 def start(end):
-    """Runs PROGRAM up to its worker's first answer; (process, pids of relay and worker).
+    """Runs PROGRAM up to its worker's first answer; it goes on when it reads a line.
 
-    It goes on when it gets a line.
+    Returns:
+      The process, and the process ids of relay and worker.
     """
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", PROGRAM.replace("END", end)],
@@ -111,7 +112,7 @@ def test_the_worker_never_outlives_the_program(end, signal_number, code):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("own_temporary_folder")  # Nobody is left to delete the relay's.
+@pytest.mark.usefixtures("own_temporary_folder")  # A killed relay cannot delete its folder.
 def test_the_worker_ends_when_its_relay_is_killed():
     process, (relay, worker) = start("time.sleep(60)")
     os.kill(relay, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What a node does with clients that fail or hang, without Ray."""
+"""A node's reaction to clients that fail or hang, tested without Ray."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ FAILS, HANGS = 7, 8
 
 @tff.tensorflow.computation(tff.types.TensorType(np.int64, [None]))
 def tens(clients):
-    """Ten times the sum of the clients; one of them fails, one counts for some minutes."""
+    """Ten times the sum of the clients; client FAILS fails, and client HANGS takes minutes."""
     works = tf.Assert(tf.reduce_all(tf.not_equal(clients, FAILS)), ["this client has no battery"])
     with tf.control_dependencies([works]):
         last = tf.where(tf.reduce_any(tf.equal(clients, HANGS)), 10**9, 0)
@@ -28,7 +28,7 @@ def tens(clients):
 
 
 def build_program():
-    """(one number@SERVER, clients@CLIENTS) -> sums of `tens` and of ones."""
+    """A serialized program: (number@SERVER, clients@CLIENTS) -> sums of `tens` and of numbers."""
     indices_type = tff.types.TensorType(np.int64, [None])
 
     @tff.federated_computation(
@@ -76,13 +76,13 @@ def test_bad_clients_are_reported_and_the_node_goes_on(actor):
     late = actor.work(program, ONE, of(2, HANGS))
     assert isinstance(late, ClientFailedError)
     assert "longer than 4 s" in str(late)
-    assert not psutil.pid_exists(facts.worker_pid)  # It would count on.
+    assert not psutil.pid_exists(facts.worker_pid)  # It would go on counting.
     actor.ping()
     assert actor.work(program, ONE, of(4)).sums == sums(40, 1)
 
 
 class EndedError(Exception):
-    """Stands for the end of the process."""
+    """Replaces the end of the process."""
 
 
 @pytest.mark.slow
@@ -98,5 +98,5 @@ def test_a_node_whose_worker_is_gone_ends_before_its_next_slice(actor, monkeypat
     assert not folder.exists()
     with pytest.raises(EndedError):
         actor.ping()
-    with pytest.raises(EndedError):  # Its states can be written nowhere.
+    with pytest.raises(EndedError):  # The folder for the states is gone.
         actor.work(build_program(), ONE, of(2)._replace(states=[b"state"]))

@@ -1,4 +1,4 @@
-"""Nodes of Ray: the same run as on this machine alone, whatever happens to them."""
+"""Ray nodes: a run equals that of a single machine, even if nodes are killed or frozen."""
 
 import importlib.util
 import pathlib
@@ -11,6 +11,7 @@ import numpy as np
 import psutil
 import pytest
 import tensorflow_federated as tff
+
 from tests.runtime.test_ray_actor import FAILS, ONE, build_program, sums
 from tests.runtime.test_sliced_rounds import (
     assert_same_run,
@@ -19,7 +20,6 @@ from tests.runtime.test_sliced_rounds import (
     stored,  # noqa: F401
     train,
 )
-
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.runtime import ray_cluster, ray_nodes
 from tff_ssl.runtime.slices import Slice
@@ -70,7 +70,11 @@ def nodes(stored):  # noqa: F811
 
 
 class Processes:
-    """What there is of a node on this machine."""
+    """The processes and the folder of a node on this machine.
+
+    Attributes:
+      all: The node's process, the relay and the TFF worker.
+    """
 
     def __init__(self, facts):
         relay = psutil.Process(facts.worker_pid)
@@ -81,7 +85,7 @@ class Processes:
         assert self._folder.exists()
 
     def left(self, within=20.0):
-        """What is still there after some seconds."""
+        """The processes and the folder that still exist after `within` seconds."""
         latest = time.monotonic() + within
         while (found := [*filter(is_there, self.all)]) and time.monotonic() < latest:
             time.sleep(0.1)
@@ -89,7 +93,7 @@ class Processes:
 
 
 def is_there(process):
-    """Not when another process has its number by now, nor when nobody has asked how it ended."""
+    """Whether a process runs; not a zombie, nor another process with the same process id."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -98,7 +102,7 @@ def is_there(process):
 
 @needs_ray
 @pytest.mark.slow
-# Two stages; clients with memory; no server; unlike clients.
+# The algorithms cover two stages, stateful clients, no server, and unlike clients.
 @pytest.mark.parametrize("name", ["dcco", "featarc", "denav", "gossip", "hetero_ssfl"])
 def test_two_nodes_equal_this_machine_alone(
     nodes,
@@ -108,9 +112,9 @@ def test_two_nodes_equal_this_machine_alone(
     tmp_path,
     name,
 ):
-    task, computations = build(small_algorithm, name)
-    expected = train(simulate(computations, task, stored, tmp_path / "a"), tmp_path / "a")
-    simulated = simulate(computations, task, stored, tmp_path / "b", nodes)
+    algorithm = build(small_algorithm, name)
+    expected = train(simulate(algorithm, stored, tmp_path / "a"), tmp_path / "a")
+    simulated = simulate(algorithm, stored, tmp_path / "b", nodes)
     assert_same_run(tmp_path / "b", train(simulated, tmp_path / "b"), tmp_path / "a", expected)
     assert len(nodes) == 2
 
@@ -162,11 +166,11 @@ def until_it_lives(nodes, node):
 
 
 class Trouble(threading.Thread):
-    """Kills and freezes processes of nodes, one after the other, at random moments.
+    """Kills and freezes processes of nodes, one after the other, at random times.
 
     Attributes:
-      delays: Seconds until each was noticed.
-      victims: The nodes.
+      delays: Time in seconds until each loss was noticed.
+      victims: The `Processes` of each node that was hit.
     """
 
     def __init__(self, nodes, events):
@@ -191,7 +195,7 @@ class Trouble(threading.Thread):
 
 
 def slowly(data):
-    """Client data that takes 0.1 s an example."""
+    """Client data that takes 0.1 s per example."""
     from tensorflow.python.data.experimental.ops import testing
 
     @tff.tensorflow.computation(data.type_signature.parameter)
@@ -210,9 +214,9 @@ def test_twenty_kills_and_freezes_change_nothing(
     stored,  # noqa: F811
     tmp_path,
 ):
-    task, computations = build(small_algorithm, "fedu")
+    algorithm = build(small_algorithm, "fedu")
     trouble = Trouble(nodes, EVENTS)
-    simulated = simulate(computations, task, stored, tmp_path / "b", nodes, data=slowly)
+    simulated = simulate(algorithm, stored, tmp_path / "b", nodes, data=slowly)
     states = [simulated.initialize(0)]
     trouble.start()
     while trouble.is_alive():
@@ -221,7 +225,7 @@ def test_twenty_kills_and_freezes_change_nothing(
     assert len(trouble.delays) == EVENTS
     assert max(trouble.delays) < 10
     assert [found for victim in trouble.victims for found in victim.left()] == []
-    whole = simulate(computations, task, stored, tmp_path / "a")
+    whole = simulate(algorithm, stored, tmp_path / "a")
     state = whole.initialize(0)
     for round_number in range(len(states) - 1):
         state, expected_metrics = whole.run_round(state, round_number)
@@ -258,12 +262,12 @@ def test_no_node_left(
     tmp_path,
     monkeypatch,
 ):
-    task, computations = build(small_algorithm, "fedu")
-    simulated = simulate(computations, task, stored, tmp_path, nodes)
+    algorithm = build(small_algorithm, "fedu")
+    simulated = simulate(algorithm, stored, tmp_path, nodes)
     state = train(simulated, tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     monkeypatch.setattr(nodes, "_start", never_start)
-    monkeypatch.setattr(nodes, "_gone_seconds", 1.0)
+    monkeypatch.setattr(ray_nodes, "_GONE_SECONDS", 1.0)
     lost = [Processes(facts) for facts in nodes.facts()]
     for processes in lost:
         processes.all[0].kill()

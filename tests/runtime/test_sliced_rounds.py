@@ -11,22 +11,15 @@ import tensorflow_federated as tff
 from datasets import client_store
 from datasets.image_dataset import Split
 from tff_ssl.algorithms import registry
-from tff_ssl.algorithms.hetero_ssfl import UnlikeClients
 from tff_ssl.decentralized import events, topology
 from tff_ssl.decentralized.events import Leave
-from tff_ssl.decentralized.schedule import Training
-from tff_ssl.runtime import sliced_rounds, sliced_training
+from tff_ssl.decentralized.schedule import ClientNetwork, Training
+from tff_ssl.runtime import sliced_rounds
+from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.runtime.slices import deserialize, work_on_slice
-from tff_ssl.simulation import (
-    cohort,
-    dropouts,
-    training_loop,
-    with_server,
-    with_unlike_clients,
-    without_server,
-)
-from tff_ssl.templates.serverless import Serverless, Setting
-from tff_ssl.templates.stateful_clients import StatefulClients
+from tff_ssl.simulation import cohort, dropouts, training_loop
+from tff_ssl.simulation.participation import Participation
+from tff_ssl.templates.federated_algorithm import Need, RunSetting
 from tff_ssl.templates.task import Population
 
 SIZES = (3, 5, 2, 4)
@@ -97,73 +90,60 @@ def stored(tmp_path_factory):
 
 
 def build(small_algorithm, name):
-    """Task and computations of an algorithm; unlike clients are those of `SIZES`."""
-    task, computations, _ = small_algorithm(name)
-    if isinstance(computations, UnlikeClients):
+    """An algorithm for the clients of `SIZES`."""
+    task, algorithm, _ = small_algorithm(name)
+    if Need.POPULATION in algorithm.needs:
         one, width = task.model, (3,)
         other = type(one)("small", one.image_shape, width, width if one.predictor else ())
         population = Population((one, other), MODEL_OF_CLIENT, SIZES, len(RAD))
-        algorithm = registry.ALGORITHMS[name]
-        values = algorithm.hyperparameters(local_epochs=1)
-        computations = algorithm.build(task._replace(population=population), values)
-    return task, computations
+        entry = registry.ALGORITHMS[name]
+        values = entry.hyperparameters(local_epochs=1)
+        algorithm = entry.build(task._replace(population=population), values)
+    return algorithm
 
 
-def network_plan(computations):
-    """A plan for the clients of `SIZES` on a ring that one of them leaves."""
-    network = events.with_events(topology.cycle(len(SIZES)), [Leave(2, 3)], 2)
-    return computations.plan(Setting(network, SIZES, 0))
+def client_network():
+    """A ring of the clients of `SIZES`, which one of them leaves."""
+    graphs = events.with_events(topology.cycle(len(SIZES)), [Leave(2, 3)], 2)
+    return ClientNetwork(graphs, SIZES, 0)
 
 
-def simulate(
-    computations, task, stored, folder, nodes=None, slices=8, data=None, dropout=0.0, fold=0
-):
-    """A run of it over the stored clients; on nodes, if there are any."""
-    whole, sizes = stored.group_dataset_computation, stored.client_sizes()
-    data = data(whole) if data else whole
+def plan_run(algorithm, dropout=0.0, fold=0):
+    """A run of two rounds of the algorithm with the clients of `SIZES`."""
     cohorts = cohort.uniform_cohorts(len(SIZES), 3, seed=3)
-
-    def sliced(kind):
-        return kind(computations, data, sizes, slices, nodes) if nodes else None
-
-    if isinstance(computations, Serverless):
-        return without_server.ServerlessSimulation(
-            computations, network_plan(computations), data, folder,
-            sliced(sliced_training.SlicedServerless),
-        )  # fmt: skip
-    if isinstance(computations, UnlikeClients):
-        return with_unlike_clients.UnlikeClientsSimulation(
-            computations, data, cohorts, RAD, folder, sliced(sliced_training.SlicedUnlikeClients)
-        )
-    if isinstance(computations, StatefulClients):
-        return with_server.StatefulClientsSimulation(
-            computations, data, cohorts, len(SIZES), folder,
-            next_round=sliced(sliced_rounds.SlicedStatefulClients),
-        )  # fmt: skip
-    return with_server.StatelessClientsSimulation(
-        computations.process, data, task.model, computations.initial_weights, cohorts, fold,
-        stages=list(getattr(computations, "stages", {}).values()),
-        faults=dropouts.Dropouts(dropout, max_dropped=1.0, seed=DROPOUT_SEED),
-        next_round=sliced(sliced_rounds.SlicedStatelessClients),
-    )  # fmt: skip
+    absent = dropouts.Dropouts(dropout, max_dropped=1.0, seed=DROPOUT_SEED)
+    participation = Participation(cohorts, 3, 3, dropouts=absent)
+    return algorithm.plan_run(RunSetting(SIZES, 2, participation, client_network(), RAD, fold))
 
 
-def works(computations):
-    """What the clients of two rounds have to do, by what is worked on at once."""
-    if isinstance(computations, Serverless):
-        planned = network_plan(computations)
-        operations = [o for r in range(2) for o in planned.round(r).operations]
+def simulate(algorithm, stored, folder, nodes=None, slices=8, data=None, **options):
+    """A simulation over the stored clients, on nodes if there are any."""
+    whole = stored.group_dataset_computation
+    data = data(whole) if data else whole
+    run, sliced = plan_run(algorithm, **options), None
+    if nodes:
+        sliced = run.slice_rounds(data, Slicing(nodes, stored.client_sizes(), slices))
+    return run.simulate(data, folder, sliced)
+
+
+def works(algorithm):
+    """Numbers of examples of the clients of two rounds, for each call of the nodes."""
+    if Need.NETWORK in algorithm.needs:
+        schedule = algorithm.schedule(client_network())
+        operations = [o for r in range(2) for o in schedule.round(r).operations]
         return [[SIZES[k] for k in o.clients] for o in operations if isinstance(o, Training)]
     cohorts = cohort.uniform_cohorts(len(SIZES), 3, seed=3)
     clients = [cohorts(r).tolist() for r in range(2)]
-    if isinstance(computations, UnlikeClients):
-        clients = [sorted(of, key=lambda k: MODEL_OF_CLIENT[k]) for of in clients]
-    stages = len(getattr(computations, "stages", {"round": None}))
-    return [[SIZES[k] for k in of] for of in clients for _ in range(stages)]
+    if Need.POPULATION in algorithm.needs:
+        clients = [sorted(members, key=lambda k: MODEL_OF_CLIENT[k]) for members in clients]
+    stages = len(getattr(algorithm, "stages", None) or {"round": None})
+    return [[SIZES[k] for k in members] for members in clients for _ in range(stages)]
 
 
 def train(simulated, folder, rounds=2):
-    return training_loop.Program(folder, rounds, checkpoint_every=rounds).run(simulated, seed=0)
+    return training_loop.TrainingLoop(folder, rounds, checkpoint_every=rounds).run(
+        simulated, seed=0
+    )
 
 
 def rows(path):
@@ -202,24 +182,24 @@ def assert_same_run(folder, state, expected_folder, expected):
 def test_a_round_in_slices_of_one_client_equals_the_whole_one_to_the_last_bit(
     worker, small_algorithm, stored, tmp_path, name
 ):
-    task, computations = build(small_algorithm, name)
-    whole = simulate(computations, task, stored, tmp_path / "whole")
+    algorithm = build(small_algorithm, name)
+    whole = simulate(algorithm, stored, tmp_path / "whole")
     expected = train(whole, tmp_path / "whole")
     nodes = InThisProcess()
-    sliced = simulate(computations, task, stored, tmp_path / "sliced", nodes)
+    sliced = simulate(algorithm, stored, tmp_path / "sliced", nodes)
     state = train(sliced, tmp_path / "sliced")
     assert_same_run(tmp_path / "sliced", state, tmp_path / "whole", expected)
-    assert nodes.work == works(computations)
+    assert nodes.work == works(algorithm)
 
 
 @pytest.mark.slow
 def test_clients_that_drop_out_between_the_stages(worker, small_algorithm, stored, tmp_path):
-    task, computations = build(small_algorithm, "dcco")
+    algorithm = build(small_algorithm, "dcco")
     options = {"dropout": 0.5, "fold": 2}
-    simulated = simulate(computations, task, stored, tmp_path / "whole", **options)
+    simulated = simulate(algorithm, stored, tmp_path / "whole", **options)
     expected = train(simulated, tmp_path / "whole")
     nodes = InThisProcess()
-    simulated = simulate(computations, task, stored, tmp_path / "sliced", nodes, 16, **options)
+    simulated = simulate(algorithm, stored, tmp_path / "sliced", nodes, 16, **options)
     state = train(simulated, tmp_path / "sliced")
     assert_same_run(tmp_path / "sliced", state, tmp_path / "whole", expected)
     cohorts = cohort.uniform_cohorts(len(SIZES), 3, seed=3)
@@ -234,10 +214,10 @@ def test_clients_that_drop_out_between_the_stages(worker, small_algorithm, store
 
 @pytest.mark.slow
 def test_larger_slices_give_the_same_but_for_rounding(worker, small_algorithm, stored, tmp_path):
-    task, computations = build(small_algorithm, "fedavg")
-    expected = train(simulate(computations, task, stored, tmp_path / "a"), tmp_path / "a")
+    algorithm = build(small_algorithm, "fedavg")
+    expected = train(simulate(algorithm, stored, tmp_path / "a"), tmp_path / "a")
     nodes = InThisProcess()
-    sliced = simulate(computations, task, stored, tmp_path / "b", nodes, slices=2)
+    sliced = simulate(algorithm, stored, tmp_path / "b", nodes, slices=2)
     state = train(sliced, tmp_path / "b")
     assert all(len(work) == 2 for work in nodes.work)
     for one, other in zip(

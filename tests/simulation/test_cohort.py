@@ -1,4 +1,4 @@
-"""Cohorts as a pure function of seed and round; folding keeps every client."""
+"""Cohorts are a pure function of seed and round, and folding keeps every client."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_sampling_is_uniform_and_without_replacement():
         clients = sample(r)
         assert len(set(clients)) == 5
         counts[clients] += 1
-    # Binomial(4000, 1/4): a deviation of 5 standard deviations is 137.
+    # A count is Binomial(4000, 1/4), and 5 of its standard deviations are 137.
     assert np.abs(counts - 1000).max() < 137
 
 

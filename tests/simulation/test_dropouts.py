@@ -1,4 +1,4 @@
-"""Rounds go on without the clients that fail; DCCO is not biased by those that drop in between."""
+"""Rounds go on without failing clients; clients that drop between stages do not bias DCCO."""
 
 import collections
 import itertools
@@ -14,19 +14,20 @@ from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.errors import ClientTimeoutError, TrainingError
 from tff_ssl.runtime import local_worker
-from tff_ssl.simulation import dropouts, state_files, with_server
-from tff_ssl.templates.stateful_clients import StatefulClients
+from tff_ssl.simulation import dropouts, state_files
+from tff_ssl.simulation.participation import Participation
+from tff_ssl.templates.federated_algorithm import Need, RunSetting
 
 CLIENTS = 6
 SIZES = (3, 1, 2, 4, 2, 5)
 
 
 class Broken(ClientTimeoutError):
-    """Stands for any failure of a client's computation."""
+    """Represents any failure of a client's computation."""
 
 
 def failing(*bad):
-    """(a round that fails with these clients, the cohorts it was run with)"""
+    """A round that fails with these clients, and the list of the cohorts that it was run with."""
     tried = []
 
     def run(clients):
@@ -43,9 +44,9 @@ def test_failing_clients_are_found_and_left_out(bad):
     run, tried = failing(*bad)
     clients = np.random.default_rng(0).permutation(32)
     result, left_out = dropouts.Dropouts().run_without_failing(0, clients, run)
-    assert result == tuple(c for c in clients.tolist() if c not in bad)  # In their order.
+    assert result == tuple(c for c in clients.tolist() if c not in bad)  # The order is kept.
     assert left_out.tolist() == sorted(bad)
-    # The whole, two halves a level for each, and the rest again.
+    # The cohort, two halves for each failing client on each of 5 levels, and the remaining clients.
     assert len(tried) <= 2 + 2 * 5 * len(bad)
 
 
@@ -87,13 +88,16 @@ def test_more_clients_are_invited_where_some_drop_out():
     assert dropouts.clients_to_invite(32, 0.1) == 36
 
 
-# What the clients do with the examples of these ids.
+# The ids of examples that give NaN or infinity, or make the client's computation fail.
 NAN, INF, FAIL = 1000, 1001, 1002
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory, small_algorithm):
-    """Client k has SIZES[k] examples; the first example of client 1 is FAIL, of 3 NAN, of 4 INF."""
+    """Client data; client k has SIZES[k] examples.
+
+    The first example of client 1 has the id FAIL, that of client 3 NAN, and that of client 4 INF.
+    """
     shape = small_algorithm("dcco").task.model.image_shape
     rng = np.random.default_rng(1)
     n = sum(SIZES)
@@ -109,7 +113,7 @@ def store(tmp_path_factory, small_algorithm):
 
 
 def faulty_views(two_views, seconds=False):
-    """`two_views`, but the special examples do what their names say."""
+    """`two_views` with the effects of the ids NAN, INF and FAIL."""
 
     def views(images, example_ids, round_number):
         with tf.control_dependencies([_fail(tf.reduce_any(tf.equal(example_ids, FAIL)), seconds)]):
@@ -125,7 +129,7 @@ def faulty_views(two_views, seconds=False):
 def _fail(condition, hangs):
     if not hangs:
         return tf.Assert(tf.logical_not(condition), ["this client has no battery"])
-    # Some minutes of counting.
+    # The loop counts for some minutes.
     count = tf.while_loop(lambda i: i < tf.where(condition, 10**9, 0), lambda i: [i + 1], [0])
     return tf.debugging.assert_greater_equal(count[0], 0)
 
@@ -138,20 +142,15 @@ def build(small_algorithm, name, hangs=False):
 
 
 class Rounds:
-    """The first round of an algorithm, for one cohort after another."""
+    """Runs the first round of an algorithm with any cohort."""
 
-    def __init__(self, computations, task, store, folder, groups=0, faulty=None):
-        group_data = store.group_dataset_computation
-        if isinstance(computations, StatefulClients):
-            self.simulation = with_server.StatefulClientsSimulation(
-                computations, group_data, lambda _: self.cohort, CLIENTS, folder, faults=faulty
-            )
-        else:
-            self.simulation = with_server.StatelessClientsSimulation(
-                computations.process, group_data, task.model, computations.initial_weights,
-                lambda _: self.cohort, groups,
-                stages=list(getattr(computations, "stages", {}).values()), faults=faulty,
-            )  # fmt: skip
+    def __init__(self, computations, store, folder, groups=0, faulty=None):
+        participation = Participation(
+            lambda _: self.cohort, CLIENTS, CLIENTS, dropouts=faulty or dropouts.Dropouts()
+        )
+        setting = RunSetting(SIZES, 1, participation, groups=groups)
+        run = computations.plan_run(setting)
+        self.simulation = run.simulate(store.group_dataset_computation, folder)
         self.initial = self.simulation.initialize(0)
 
     def __call__(self, cohort):
@@ -165,24 +164,22 @@ def assert_same_state(one, other):
 
 
 @pytest.mark.parametrize(
-    "name", [n for n, a in registry.ALGORITHMS.items() if not (a.decentralized or a.unlike_clients)]
+    "name", [n for n, a in registry.ALGORITHMS.items() if a.kind.needs == {Need.COHORTS}]
 )
 @pytest.mark.slow
 def test_bad_clients_are_dropped_counted_and_not_averaged(
     worker, small_algorithm, store, tmp_path, name, caplog
 ):
-    task, computations = build(small_algorithm, name)
-    round_of = Rounds(
-        computations, task, store, tmp_path, faulty=dropouts.Dropouts(max_dropped=0.7)
-    )
-    state, metrics = round_of([1, 0, 3])  # The second one alone does its part.
+    _, computations = build(small_algorithm, name)
+    round_of = Rounds(computations, store, tmp_path, faulty=dropouts.Dropouts(max_dropped=0.7))
+    state, metrics = round_of([1, 0, 3])  # Only the second one succeeds.
     expected, clean = round_of([0])
     assert (metrics["clients"], metrics["dropped_clients"]) == (3, 2)
     assert (clean["clients"], clean["dropped_clients"]) == (1, 0)
     assert metrics["loss"] == clean["loss"]
-    if isinstance(computations, StatefulClients):
+    if computations.kind == "stateful_clients":
         assert_same_state(state.server, expected.server)
-        # Who failed has never taken part; who sent NaN has, and keeps the state that it had.
+        # A client that failed has not taken part; one that sent NaN has, with an unchanged state.
         assert state.versions[:4].tolist() == [0, state_files.NEVER, state_files.NEVER, 0]
     else:
         assert_same_state(state, expected)
@@ -192,39 +189,39 @@ def test_bad_clients_are_dropped_counted_and_not_averaged(
 
 @pytest.mark.slow
 def test_a_folded_group_loses_its_bad_client_only(worker, small_algorithm, store, tmp_path):
-    task, computations = build(small_algorithm, "fedavg")
-    state, metrics = Rounds(computations, task, store, tmp_path, groups=1)([0, 4, 5])
+    _, computations = build(small_algorithm, "fedavg")
+    state, metrics = Rounds(computations, store, tmp_path, groups=1)([0, 4, 5])
     assert metrics["dropped_clients"] == 1
-    assert_same_state(state, Rounds(computations, task, store, tmp_path)([0, 5])[0])
+    assert_same_state(state, Rounds(computations, store, tmp_path)([0, 5])[0])
 
 
 @pytest.mark.slow
 def test_too_many_bad_clients_end_the_run(worker, small_algorithm, store, tmp_path):
-    task, computations = build(small_algorithm, "fedavg")
+    _, computations = build(small_algorithm, "fedavg")
     with pytest.raises(TrainingError, match=r"2 of 3 clients were dropped.*--max_dropped=0.5"):
-        Rounds(computations, task, store, tmp_path)([0, 3, 4])
+        Rounds(computations, store, tmp_path)([0, 3, 4])
 
 
 @pytest.mark.slow
 def test_dcco_with_dropout_runs_its_stages_on_who_is_left(worker, small_algorithm, store, tmp_path):
-    task, computations = build(small_algorithm, "dcco")
+    _, computations = build(small_algorithm, "dcco")
     faulty = dropouts.Dropouts(dropout=0.5, seed=1, max_dropped=1.0)
     invited = np.array([0, 2, 5])
     reports = faulty.reports(0, invited)
-    assert (len(reports.first), len(reports.last)) == (2, 1)  # The seed was chosen so.
-    round_of = Rounds(computations, task, store, tmp_path, faulty=faulty)
+    assert (len(reports.first), len(reports.last)) == (2, 1)  # The seed is chosen for this.
+    round_of = Rounds(computations, store, tmp_path, faulty=faulty)
     state, metrics = round_of(invited)
     assert metrics["dropped_clients"] == 2
     assert metrics["samples"] == SIZES[reports.last[0]]
     data = {int(k): store.create_tf_dataset_for_client(str(k)) for k in reports.first}
-    half = computations.statistics_round.next(round_of.initial, list(data.values())).state
-    by_hand = computations.update_round.next(half, [data[int(reports.last[0])]]).state
+    half = computations.stages["statistics"].next(round_of.initial, list(data.values())).state
+    by_hand = computations.stages["update"].next(half, [data[int(reports.last[0])]]).state
     assert_same_state(state, by_hand)
 
 
 @pytest.mark.slow
 def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small_algorithm):
-    """The mean over all ways to lose clients is the update of the round that loses none."""
+    """The mean over all sets of reporting clients is the update of the complete round."""
     task, _, _ = small_algorithm("dcco")
     sgd = tff.learning.optimizers.build_sgdm(1.0)
     built = two_stage.build_dcco(task, two_stage.DCCOHyperparameters(), sgd)
@@ -245,10 +242,10 @@ def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small
         *(tuple(np.asarray(w) for w in part) for part in built.initial_weights(0))
     )
     state = built.process.set_model_weights(built.process.initialize(), weights)
-    after_first = built.statistics_round.next(state, clients).state
+    after_first = built.stages["statistics"].next(state, clients).state
 
     def update(reporting):
-        after = built.update_round.next(after_first, [clients[k] for k in reporting]).state
+        after = built.stages["update"].next(after_first, [clients[k] for k in reporting]).state
         return np.concatenate(
             [np.ravel(b - a) for b, a in zip(weights.trainable,
              after.global_model_weights.trainable, strict=True)]
@@ -260,7 +257,8 @@ def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small
         found = np.array([update(way) for way in ways])
         scale = np.linalg.norm(whole)
         np.testing.assert_allclose(found.mean(0), whole, rtol=0, atol=1e-5 * scale)
-        # Each way alone is another update, and with weights among the reporting their mean is too.
+        # A single set gives another update, and so does the mean with weights relative to the
+        # reporting clients.
         assert np.linalg.norm(found[0] - whole) > 0.05 * scale
         share = np.array([4 / left * sizes[list(way)].sum() / sizes.sum() for way in ways])
         assert np.linalg.norm((found / share[:, None]).mean(0) - whole) > 0.01 * scale
@@ -268,10 +266,10 @@ def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small
 
 @pytest.mark.slow
 def test_a_client_that_takes_too_long_is_left_out(small_algorithm, store, tmp_path):
-    task, computations = build(small_algorithm, "fedavg", hangs=True)
+    _, computations = build(small_algorithm, "fedavg", hangs=True)
     with local_worker.start(call_seconds=8) as limited:
         before = limited.relay_pid
-        round_of = Rounds(computations, task, store, tmp_path)
+        round_of = Rounds(computations, store, tmp_path)
         state, metrics = round_of([0, 1])
         assert limited.relay_pid != before
         assert metrics["dropped_clients"] == 1

@@ -1,4 +1,4 @@
-"""Clients' states on disk: written and read by the worker, matched to their clients, resumed."""
+"""Client states on disk: writing and reading by the worker, ownership, clean-up and resuming."""
 
 import collections
 import csv
@@ -13,8 +13,10 @@ from datasets import client_store
 from datasets.image_dataset import Split
 from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.simulation import cohort, training_loop, with_server
+from tff_ssl.simulation import cohort, training_loop
+from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.state_files import NEVER, ClientStates
+from tff_ssl.simulation.stateful_clients import StatefulClientsSimulation
 from tff_ssl.templates import local_training, stateful_clients
 
 CLIENTS = 7
@@ -75,7 +77,7 @@ def test_a_broken_state_is_named(worker, tmp_path):
     with pytest.raises(TrainingError, match=r"client 2.*2/0 has \d+ bytes, not \d+"):
         states.paths_to_read([1, 2], versions(c2=0))
 
-    # Flipped bits keep the size: whoever reads finds out, and that client alone fails.
+    # Flipped bits keep the size, so they are detected when the state is read.
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 8
     (tmp_path / "states" / "2" / "0").write_bytes(flipped)
@@ -86,7 +88,7 @@ def test_a_broken_state_is_named(worker, tmp_path):
 
 
 def counting(element_type):
-    """An algorithm whose clients remember who they are, and which examples they have seen."""
+    """An algorithm whose client states hold the client's index, its rounds and a sum of ids."""
 
     def client_work(model, round_number, state, examples):
         rows = examples.reduce(
@@ -128,7 +130,7 @@ def counting(element_type):
 
 @pytest.fixture
 def run(worker, tmp_path):
-    """(folder) -> a run over clients of 1 to 7 examples."""
+    """A function (folder) -> simulation with clients of 1 to 7 examples; and their example ids."""
     sizes = np.arange(1, CLIENTS + 1)
     total = int(sizes.sum())
     split = Split(np.zeros((total, 2, 2, 1), np.uint8), np.zeros(total, np.int32), np.arange(total))
@@ -138,10 +140,10 @@ def run(worker, tmp_path):
     computations = counting(tff.types.tensorflow_to_type(data.element_type_structure))
 
     def build(folder):
-        return with_server.StatefulClientsSimulation(
+        return StatefulClientsSimulation(
             computations,
             data.group_dataset_computation,
-            cohort.uniform_cohorts(CLIENTS, 4, seed=3),
+            Participation(cohort.uniform_cohorts(CLIENTS, 4, seed=3), 4, 4),
             CLIENTS,
             tmp_path / folder,
         )
@@ -153,7 +155,7 @@ def test_states_stay_with_their_clients_whatever_the_order_of_the_cohorts(run):
     build, clients = run
     simulated = build("run")
     cohorts = cohort.uniform_cohorts(CLIENTS, 4, seed=3)
-    assert any(np.any(np.diff(cohorts(r)) < 0) for r in range(6))  # They are shuffled.
+    assert any(np.any(np.diff(cohorts(r)) < 0) for r in range(6))  # Cohorts are shuffled.
     state = simulated.initialize(0)
     for round_number in range(6):
         state, _ = simulated.run_round(state, round_number)
@@ -192,7 +194,7 @@ def test_only_the_cohorts_states_are_read_and_superseded_ones_go(run, tmp_path):
 
 
 def loop(folder, rounds=8):
-    return training_loop.Program(output_dir=folder, rounds=rounds, checkpoint_every=3)
+    return training_loop.TrainingLoop(output_dir=folder, rounds=rounds, checkpoint_every=3)
 
 
 def rows(path):

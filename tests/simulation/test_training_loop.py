@@ -39,12 +39,12 @@ class Counting:
     def encoder_weights(self, state, client_id=None):
         return state["vector"]
 
-    def saved(self, state):
+    def on_checkpoint(self, state):
         self.checkpoints = [*getattr(self, "checkpoints", []), state]
 
 
 def loop(folder, rounds=7, every=3, **settings):
-    return training_loop.Program(folder, rounds, every, **settings)
+    return training_loop.TrainingLoop(folder, rounds, every, **settings)
 
 
 def rows(folder):

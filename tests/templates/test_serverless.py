@@ -14,6 +14,7 @@ from tff_ssl.algorithms import gossip
 from tff_ssl.algorithms.denav import algorithm
 from tff_ssl.decentralized import mixing, topology
 from tff_ssl.decentralized.events import Cut, Leave, with_events
+from tff_ssl.decentralized.schedule import ClientNetwork
 from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.simulation import state_files, training_loop, without_server
@@ -88,7 +89,7 @@ def test_a_clients_own_batch_norm_is_not_averaged(worker):
     task = Task(model, plain_views, ELEMENT, 4, "nt_xent")
     for local in (True, False):
         built = serverless.build_serverless(
-            task, gossip.DFedAvgHyperparameters(), None, own_norm=local
+            task, gossip.DFedAvgHyperparameters(), None, local_norm=local
         )
         own, other = (
             tf.nest.map_structure(lambda t, x=x: np.full(t.shape, x, np.float32), model.init(0))
@@ -118,7 +119,7 @@ def simulate(scalars, tmp_path):
     client_store.write_store(tmp_path / "clients", split, list(np.arange(5)[:, np.newaxis]))
     data = client_store.StoredClientData(tmp_path / "clients").group_dataset_computation
     events = [Leave(3, 4), Cut(5, 0, 1)]
-    setting = serverless.Setting(with_events(topology.cycle(5), events, 6), [1, 2, 3, 4, 5], 0)
+    setting = ClientNetwork(with_events(topology.cycle(5), events, 6), [1, 2, 3, 4, 5], 0)
     common = {"client_learning_rate": 0.3, "batch_size": 0, "local_epochs": 2}
     algorithms = {
         "denav": (algorithm.build_denav, algorithm.DeNAVHyperparameters(models=2, **common)),
@@ -131,7 +132,7 @@ def simulate(scalars, tmp_path):
         build, values = algorithms[name]
         computations = build(task("nt_xent", 6), values)
         return without_server.ServerlessSimulation(
-            computations, computations.plan(setting), data, folder
+            computations, computations.schedule(setting), data, folder
         )
 
     return make
@@ -161,7 +162,7 @@ def test_killed_and_resumed_equals_never_stopped(simulate, tmp_path, name, monke
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
         folder.mkdir()
-    expected = trained(training_loop.Program(whole, 6, 2), simulate(name, whole))
+    expected = trained(training_loop.TrainingLoop(whole, 6, 2), simulate(name, whole))
 
     # In the middle of round 6: after the last checkpoint a round has ended, half of one too.
     original = without_server.ServerlessSimulation._run_averaging
@@ -174,9 +175,9 @@ def test_killed_and_resumed_equals_never_stopped(simulate, tmp_path, name, monke
     with monkeypatch.context() as patch:
         patch.setattr(without_server.ServerlessSimulation, "_run_averaging", dies)
         with pytest.raises(KilledError):
-            training_loop.Program(killed, 6, 2).run(simulate(name, killed), seed=0)
+            training_loop.TrainingLoop(killed, 6, 2).run(simulate(name, killed), seed=0)
     assert len(rows(killed, "metrics.csv")) == 5
-    found = trained(training_loop.Program(killed, 6, 2), simulate(name, killed))
+    found = trained(training_loop.TrainingLoop(killed, 6, 2), simulate(name, killed))
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
     for file in ("metrics.csv", "client_metrics.csv"):

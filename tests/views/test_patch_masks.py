@@ -1,4 +1,4 @@
-"""Tests of tff_ssl.patch_masks: sizes, purity, and that all choices are equally likely."""
+"""Patch masks: sizes, purity, and equally likely choices."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def _visible(ids, patches=64, ratio=0.75, seed=11, round_number=5):
     ("patches", "ratio", "visible"),
     [(64, 0.75, 16), (196, 0.75, 49), (9, 0.75, 2), (4, 0.99, 1), (4, 0.01, 3), (2, 0.5, 1)],
 )
-def test_so_many_different_patches_are_visible(patches, ratio, visible):
+def test_the_number_of_visible_patches_follows_the_ratio(patches, ratio, visible):
     chosen = _visible(range(50), patches, ratio)
     assert chosen.shape == (50, visible)
     assert chosen.min() >= 0

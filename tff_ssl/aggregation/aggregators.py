@@ -1,7 +1,8 @@
-"""Other means than the plain one, by name: for faulty clients, for few bytes, for secret summands.
+"""Robust, compressed and secure aggregators, by name.
 
-Each is a pair of `tff.aggregators` factories, for DCCO's encoding statistics and for model deltas.
-They all look at single clients, so clients are not folded into groups.
+Each entry is a pair of `tff.aggregators` factories, one for DCCO's encoding statistics and one for
+model deltas. All of them process the contributions of single clients, so clients are not folded
+into groups.
 """
 
 from collections.abc import Callable
@@ -13,20 +14,20 @@ import tensorflow_federated as tff
 
 from tff_ssl.errors import ConfigurationError
 
-# Smaller tensors (biases, norms) are sent as they are: they cost little, and matter.
-_QUANTIZED_FROM = 256
-# Largest sum over clients of a metric in a secure sum; counts have 20 bits, losses 2^20 either way.
+# Smaller tensors (biases, norms) are not quantized: they cost few bytes, and errors in them matter.
+_MIN_QUANTIZED_SIZE = 256
+# Largest metric of a client in a secure sum: counts have 20 bits, losses lie in +-(2^20 - 1).
 _METRIC_BITS = 20
-LARGEST_METRIC = 2**_METRIC_BITS - 1
+_LARGEST_METRIC = 2**_METRIC_BITS - 1
 
 
 class Means(NamedTuple):
-    """How a round's contributions are averaged.
+    """The aggregators of a round; an entry of `AGGREGATORS`.
 
     Attributes:
       statistics: (seed, bits) -> factory for encoding statistics; None for the plain mean.
       update: (seed, bits) -> factory for model deltas; None for the plain mean.
-      is_secure: Whether sums are such that the server sees nothing but them.
+      is_secure: Whether the server sees only the sums, not the contributions of single clients.
     """
 
     statistics: Callable[[int, int], tff.aggregators.WeightedAggregationFactory] | None = None
@@ -35,7 +36,7 @@ class Means(NamedTuple):
 
 
 def _robust_statistics(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFactory:
-    # Not clipped: scaled down, means and second moments no longer fit together.
+    # Clipping is off: a client's means and second moments no longer fit together once scaled down.
     return tff.learning.robust_aggregator(clipping=False)
 
 
@@ -48,9 +49,10 @@ def _secure(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFactory:
 
 
 def _quantized_sum(bits: int) -> tff.aggregators.UnweightedAggregationFactory:
-    # Rounded to the nearest: TFF's random rounding has no seed, and runs could not be repeated.
+    # Values are rounded to the nearest step: TFF's random rounding has no seed, so runs with it
+    # could not be repeated.
     return tff.aggregators.EncodedSumFactory.quantize_above_threshold(
-        bits, _QUANTIZED_FROM - 1, stochastic=False
+        bits, _MIN_QUANTIZED_SIZE - 1, stochastic=False
     )
 
 
@@ -59,12 +61,12 @@ def _quantized(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFacto
 
 
 def _rotated(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFactory:
-    # Of TFF's rotations the one that pads least: Hadamard's sends up to twice as many numbers.
+    # The Fourier rotation pads least: the Hadamard rotation sends up to twice as many numbers.
     rotation = tff.aggregators.DiscreteFourierTransformFactory(_quantized_sum(bits))
     return tff.aggregators.MeanFactory(_SeededRotation(rotation, seed))
 
 
-# By the names of `--aggregator`.
+# The keys are the values of `--aggregator`.
 AGGREGATORS = {
     "mean": Means(),
     "robust": Means(_robust_statistics, _robust_update),
@@ -75,18 +77,26 @@ AGGREGATORS = {
 
 
 def secure_metric_sum(value: tff.Value) -> tff.Value:
-    """`tff.federated_sum` that lets the server see nothing but the sum, for metrics."""
+    """A secure `tff.federated_sum` for metrics: the server sees only the sum.
+
+    Args:
+      value: An int64 or floating-point metric of each client, at CLIENTS. An integer is clipped to
+        0 to 2^20 - 1, a float to -(2^20 - 1) to 2^20 - 1.
+
+    Returns:
+      The sum, at SERVER.
+    """
     member = value.type_signature.member
     if member.dtype.type is np.int64:
-        factory = tff.aggregators.SecureSumFactory(LARGEST_METRIC, 0)
+        factory = tff.aggregators.SecureSumFactory(_LARGEST_METRIC, 0)
     else:
-        factory = tff.aggregators.SecureSumFactory(float(LARGEST_METRIC), -float(LARGEST_METRIC))
+        factory = tff.aggregators.SecureSumFactory(float(_LARGEST_METRIC), -float(_LARGEST_METRIC))
     process = factory.create(member)
     return process.next(process.initialize(), value).result
 
 
 class _SeededRotation(tff.aggregators.UnweightedAggregationFactory):
-    """A rotation whose seed is given; TFF's own takes the time of day."""
+    """A rotation with a given seed; TFF's own seeds itself with the time of day."""
 
     def __init__(self, rotation: tff.aggregators.UnweightedAggregationFactory, seed: int):
         self._rotation = rotation
@@ -110,43 +120,50 @@ class _SeededRotation(tff.aggregators.UnweightedAggregationFactory):
 
 
 class SymmetricHalf(tff.aggregators.WeightedAggregationFactory):
-    """Sends half of each square matrix of encoding statistics: the symmetric part's triangle.
+    """Sends only the triangle of the symmetric part of each square matrix of encoding statistics.
 
-    The mean that comes out has (C + C^T) / 2 in the place of <F G^T> = C. As both views of an image
-    come from one distribution, so do C and C^T: their mean is an estimate from twice as many pairs,
-    each pair in both orders. The gradient of the loss is that of the loss with pairs in both
-    orders, since dC is multiplied with the symmetric part either way.
+    The aggregated mean has (C + C^T) / 2 in the place of <F G^T> = C. Both views of an image come
+    from one distribution, so C and C^T have the same distribution: their mean is an estimate from
+    twice as many pairs, each pair in both orders. The gradient of the loss is that of the loss with
+    pairs in both orders, since dC is multiplied with the symmetric part in both cases.
     """
 
     def __init__(self, inner: tff.aggregators.WeightedAggregationFactory):
-        """`inner` gets the triangles."""
+        """Wraps an aggregation.
+
+        Args:
+          inner: The aggregation of the triangles and of the tensors that are not square.
+        """
         self._inner = inner
 
     def create(
         self, value_type: tff.Type, weight_type: tff.Type
     ) -> tff.templates.AggregationProcess:
-        """As of any factory; square matrices become their halves on the way.
+        """The aggregation process, which sends the triangles of the square matrices.
+
+        Args:
+          value_type: Type of a client's value, a nest of tensors with a square matrix.
+          weight_type: Type of a client's weight.
 
         Raises:
           ConfigurationError: If there is no square matrix.
         """
         specs = tff.types.type_to_tf_tensor_specs(value_type)
-        squares = [_is_square(spec) for spec in tf.nest.flatten(specs)]
-        if not any(squares):
+        flat_specs = tf.nest.flatten(specs)
+        if not any(map(_is_square, flat_specs)):
             raise ConfigurationError("--symmetric_statistics: there is no matrix to halve")
 
         @tff.tensorflow.computation(value_type)
-        def halved(value):
-            flat = tf.nest.flatten(value)
-            pairs = zip(flat, squares, strict=True)
-            return tuple(_triangle(t) if square else t for t, square in pairs)
+        def to_triangles(value):
+            pairs = zip(tf.nest.flatten(value), flat_specs, strict=True)
+            return tuple(_triangle(t) if _is_square(spec) else t for t, spec in pairs)
 
-        process = self._inner.create(halved.type_signature.result, weight_type)
+        process = self._inner.create(to_triangles.type_signature.result, weight_type)
 
         @tff.tensorflow.computation(process.next.type_signature.result.result.member)
-        def whole(halves):
-            pairs = zip(tf.nest.flatten(halves), squares, tf.nest.flatten(specs), strict=True)
-            flat = [_from_triangle(t, spec.shape[0]) if sq else t for t, sq, spec in pairs]
+        def to_matrices(triangles):
+            pairs = zip(tf.nest.flatten(triangles), flat_specs, strict=True)
+            flat = [_from_triangle(t, s.shape[0]) if _is_square(s) else t for t, s in pairs]
             return tf.nest.pack_sequence_as(specs, flat)
 
         @tff.federated_computation(
@@ -155,9 +172,9 @@ class SymmetricHalf(tff.aggregators.WeightedAggregationFactory):
             tff.types.FederatedType(weight_type, tff.CLIENTS),
         )
         def next_fn(state, value, weight):
-            output = process.next(state, tff.federated_map(halved, value), weight)
+            output = process.next(state, tff.federated_map(to_triangles, value), weight)
             return tff.templates.MeasuredProcessOutput(
-                output.state, tff.federated_map(whole, output.result), output.measurements
+                output.state, tff.federated_map(to_matrices, output.result), output.measurements
             )
 
         return tff.templates.AggregationProcess(process.initialize, next_fn)
@@ -175,7 +192,7 @@ def _triangle(matrix: tf.Tensor) -> tf.Tensor:
 
 
 def _from_triangle(values: tf.Tensor, d: int) -> tf.Tensor:
-    """The symmetric matrix [d, d] whose `_triangle` it is."""
+    """The symmetric matrix [d, d] with the upper triangle `values`; the inverse of `_triangle`."""
     position = np.zeros([d, d], np.int32)
     position[np.triu_indices(d)] = np.arange(d * (d + 1) // 2)
     position = np.maximum(position, position.T)

@@ -1,20 +1,22 @@
-"""Differential privacy of clients: clipped and noised means, and what they guarantee.
+"""Client-level differential privacy: clipped and noised means, and the accounting of epsilon.
 
-The unit of privacy is a client with all of its examples. A round takes part of the clients by
-Poisson sampling (each by itself with probability q) and releases, for each of its aggregations, a
-sum of clipped contributions with Gaussian noise of standard deviation z times the clip, divided by
-the expected number of clients (McMahan et al., "Learning Differentially Private Recurrent Language
-Models", 2018). DCCO releases two, statistics and model deltas; on the same sample they are one
-Gaussian mechanism of noise multiplier (z_1^-2 + z_2^-2)^(-1/2), composed over the rounds
-(`dp_accounting`'s RDP accountant, neighbours differ by one client added or removed).
+The unit of privacy is a client with all of its examples. Each round samples clients by Poisson
+sampling (each client independently with probability q). Each aggregation of the round releases the
+sum of the clipped contributions plus Gaussian noise of standard deviation z times the clip, divided
+by the expected number of clients (McMahan et al., "Learning Differentially Private Recurrent
+Language Models", 2018). DCCO has two aggregations, statistics and model deltas. On the same sample
+they equal one Gaussian mechanism with noise multiplier (z_1^-2 + z_2^-2)^(-1/2), which is composed
+over the rounds (`dp_accounting`'s RDP accountant; neighbours differ by one client added or
+removed).
 
-The guarantee is that of what comes out of these aggregations: the model's weights, and the
-statistics that clients receive. It is for a trusted server, which adds the noise. Counts and
-client losses among a run's metrics are exact sums, outside of it; so is a monitor that looks at
-training images.
+The guarantee covers the results of these aggregations: the model's weights, and the statistics that
+clients receive. It assumes a trusted server, which adds the noise, and that `--seed` is secret,
+because the cohorts are drawn from it. The guarantee does not cover the counts and
+client losses among a run's metrics, which are exact sums, nor a monitor that evaluates on training
+images.
 
-The noise comes from TensorFlow Privacy, which does not seed it: a run with noise cannot be repeated
-bit for bit, and must not be, as who knows the seed can take the noise away.
+The noise comes from TensorFlow Privacy, which does not seed it. A run with noise therefore cannot
+be repeated bit for bit. This is intended: anyone who knew the seed could subtract the noise.
 """
 
 import dataclasses
@@ -30,21 +32,22 @@ from scipy import optimize
 
 from tff_ssl.errors import ConfigurationError
 
-# Relative accuracy of a noise multiplier that is searched for; it is then rounded up.
+# Relative accuracy of the search for a noise multiplier; the result is then rounded up.
 _NOISE_TOLERANCE = 1e-3
 _LARGEST_NOISE = 1e6
-_SMALLEST_EPSILON = 1e-12
+_SMALLEST_EPSILON = 1e-12  # Keeps the logarithm of a vanishing epsilon finite.
 
 
 @dataclasses.dataclass(frozen=True)
 class GaussianMean:
-    """How one of a round's aggregations is made private.
+    """A private mean: the clipping and the noise of one of a round's aggregations.
 
     Attributes:
-      noise_multiplier: z, standard deviation of the noise on the sum over the clip; 0 for none.
-      clip: C, largest L2 norm of a client's contribution; the first one where it adapts.
+      noise_multiplier: z, the standard deviation of the noise on the sum, divided by the clip; 0
+        for no noise.
+      clip: C, the largest L2 norm of a client's contribution; the initial value if `adaptive`.
       adaptive: Whether C follows the median of the norms (Andrew et al. 2021, "Differentially
-        Private Learning with Adaptive Clipping"); z then pays for this query too.
+        Private Learning with Adaptive Clipping"); z then covers the query for the median too.
     """
 
     noise_multiplier: float
@@ -52,14 +55,14 @@ class GaussianMean:
     adaptive: bool = False
 
     def factory(self, clients_per_round: float) -> tff.aggregators.WeightedAggregationFactory:
-        """The aggregation: all weights count as 1, and the mean is over the expected clients.
+        """The aggregation: it ignores weights and divides by the expected number of clients.
 
         Args:
-          clients_per_round: Expected number of clients, the denominator. The mean of a round with
-            fewer is smaller: dividing by their number would be a release of its own.
+          clients_per_round: Expected number of clients, the denominator. A round with fewer clients
+            has a smaller mean: dividing by their actual number would release that number too.
 
         Raises:
-          ConfigurationError: If adaptive clipping cannot be had for this little noise.
+          ConfigurationError: If the clients are too few for adaptive clipping with this noise.
         """
         dp = tff.aggregators.DifferentiallyPrivateFactory
         try:
@@ -85,12 +88,12 @@ class GaussianMean:
 
 @dataclasses.dataclass(frozen=True)
 class Accountant:
-    """Epsilon of a run's rounds.
+    """Computes the epsilon of a run.
 
     Attributes:
-      sampling_rate: q, probability with which a client is in a round.
+      sampling_rate: q, the probability that a client takes part in a round.
       noise_multipliers: z of each of a round's aggregations.
-      delta: Of (epsilon, delta)-differential privacy.
+      delta: The delta of (epsilon, delta)-differential privacy.
     """
 
     sampling_rate: float
@@ -98,17 +101,17 @@ class Accountant:
     delta: float
 
     def epsilon(self, rounds: int) -> float:
-        """Epsilon after so many rounds; infinite where an aggregation has no noise."""
+        """Epsilon after this number of rounds; infinite if an aggregation has no noise."""
         if rounds == 0:
             return 0.0
         if min(self.noise_multipliers) == 0:
             return math.inf
-        orders, divergence = self._round
-        return float(rdp.compute_epsilon(orders, rounds * divergence, self.delta)[0])
+        orders, divergences = self._round_divergences
+        return float(rdp.compute_epsilon(orders, rounds * divergences, self.delta)[0])
 
     @functools.cached_property
-    def _round(self) -> tuple[Any, Any]:
-        """Orders, and the Renyi divergence of one round at them."""
+    def _round_divergences(self) -> tuple[Any, Any]:
+        """The accountant's Renyi orders, and the divergence of one round at each order."""
         event = dp_accounting.PoissonSampledDpEvent(
             self.sampling_rate,
             dp_accounting.ComposedDpEvent(
@@ -123,7 +126,17 @@ class Accountant:
 def noise_for(
     epsilon: float, rounds: int, sampling_rate: float, aggregations: int, delta: float
 ) -> float:
-    """The noise multiplier, the same for each aggregation, with which `rounds` rounds cost epsilon.
+    """The noise multiplier with which a run costs `epsilon`, or slightly less.
+
+    Args:
+      epsilon: The epsilon to spend; infinite for no noise.
+      rounds: Number of rounds of the run.
+      sampling_rate: q, the probability that a client takes part in a round.
+      aggregations: Number of aggregations per round, all with the same noise multiplier.
+      delta: The delta of (epsilon, delta)-differential privacy.
+
+    Returns:
+      The noise multiplier z of each aggregation, rounded up by 0.2 %.
 
     Raises:
       ConfigurationError: If no noise is enough.
@@ -132,8 +145,8 @@ def noise_for(
         return 0.0
 
     def excess(log_noise: float) -> float:
-        z = (math.exp(log_noise),) * aggregations
-        spent = Accountant(sampling_rate, z, delta).epsilon(rounds)
+        multipliers = (math.exp(log_noise),) * aggregations
+        spent = Accountant(sampling_rate, multipliers, delta).epsilon(rounds)
         return math.log(max(spent, _SMALLEST_EPSILON) / epsilon)
 
     low = high = 0.0
@@ -143,23 +156,23 @@ def noise_for(
             raise ConfigurationError(f"--dp_epsilon={epsilon:g} cannot be had at delta {delta:g}")
     while excess(low) <= 0:
         low, high = low - math.log(2), low
-    found = optimize.brentq(excess, low, high, xtol=_NOISE_TOLERANCE)
-    return math.exp(found + 2 * _NOISE_TOLERANCE)
+    log_noise = optimize.brentq(excess, low, high, xtol=_NOISE_TOLERANCE)
+    return math.exp(log_noise + 2 * _NOISE_TOLERANCE)
 
 
 def default_delta(num_clients: int) -> float:
-    """The usual choice, somewhat below one over the number of clients."""
+    """The usual choice of delta, slightly below 1 / num_clients: num_clients^-1.1."""
     return num_clients**-1.1
 
 
 def post_processed(
     inner: tff.aggregators.WeightedAggregationFactory, function: Callable[[Any], Any]
 ) -> tff.aggregators.WeightedAggregationFactory:
-    """`inner`, and then `function` of its result at the server, which costs no privacy.
+    """An aggregation whose result is post-processed at the server, which costs no privacy.
 
     Args:
       inner: The aggregation.
-      function: TensorFlow; the result -> one of the same type.
+      function: A TensorFlow function: result of `inner` -> value of the same type.
     """
     return _PostProcessed(inner, function)
 
@@ -189,23 +202,23 @@ class _PostProcessed(tff.aggregators.WeightedAggregationFactory):
 def describe(
     means: Mapping[str, GaussianMean], accountant: Accountant, rounds: int, clients: int
 ) -> list[str]:
-    """Lines for a run's announcement.
+    """Describes the guarantee of a run, in lines of text for its announcement.
 
     Args:
-      means: What is private, by name.
-      accountant: Its price.
-      rounds: Of the run.
-      clients: In the population.
+      means: The private means, by the name of what they average.
+      accountant: The accountant of the run.
+      rounds: Number of rounds of the run.
+      clients: Number of clients in the population.
     """
     epsilon = accountant.epsilon(rounds)
-    promise = (
+    guarantee = (
         "none promised (clipping without noise)"
         if math.isinf(epsilon)
         else f"epsilon {epsilon:.3g} at delta {accountant.delta:.2g} after {rounds} rounds, for "
         f"each of {clients} clients"
     )
     lines = [
-        f"differential privacy: {promise}; a client is in a round with probability "
+        f"differential privacy: {guarantee}; a client is in a round with probability "
         f"{accountant.sampling_rate:.3g}"
     ]
     for name, mean in means.items():

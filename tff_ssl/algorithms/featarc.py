@@ -27,17 +27,19 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms.fedbn import FedBNHyperparameters, OwnWeights
+from tff_ssl.algorithms.fedbn import FedBNHyperparameters
 from tff_ssl.losses import cosine
-from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.objectives.registry import OBJECTIVES
-from tff_ssl.templates import local_training, stateful_clients
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.objectives.registry import OBJECTIVES, Objective
+from tff_ssl.templates.client_output import ClientOutput, output_if_finite, previous_if_empty
+from tff_ssl.templates.local_training import LocalTraining, Regularizer, build_local_training
 from tff_ssl.templates.micro_batches import read_all
+from tff_ssl.templates.stateful_clients import StatefulClients, build_stateful_clients
 from tff_ssl.templates.task import Task
-from tff_ssl.templates.weight_groups import one_tower
+from tff_ssl.templates.weight_groups import LocalWeights, one_tower
 from tff_ssl.views import augmentation
 
-# Alignments closer than this are a tie: what the same model gives twice differs by rounding.
+# Alignments that differ by less are equal: two results of the same model differ by rounding.
 _TIE = 1e-6
 _IMAGES_AT_ONCE = 64
 
@@ -47,8 +49,8 @@ class FeatARCHyperparameters(FedBNHyperparameters):
     """Hyperparameters with the paper's values; those of `fedbn` are inherited.
 
     Attributes:
-      clusters: C; 1 for alignment only.
-      lambda_align: lambda of the alignment; 0 for clustering only.
+      clusters: Number of clusters C; 1 for alignment only.
+      lambda_align: Weight lambda of the alignment; 0 for clustering only.
     """
 
     clusters: int = 2
@@ -65,12 +67,12 @@ class FeatARCHyperparameters(FedBNHyperparameters):
 
 
 class ClientState(NamedTuple):
-    """What a client keeps between its rounds.
+    """The state of a client.
 
     Attributes:
-      rounds: Rounds that it took part in, int64.
-      cluster: The model that it took last, int32.
-      local: Its model after its last round.
+      rounds: Number of rounds that the client took part in, int64.
+      cluster: Index of the model that it took last, int32.
+      local: Model after the client's last round.
     """
 
     rounds: Any
@@ -78,124 +80,8 @@ class ClientState(NamedTuple):
     local: Any
 
 
-def build_featarc(
-    task: Task,
-    hyperparameters: FeatARCHyperparameters | None = None,
-    aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-) -> stateful_clients.StatefulClients:
-    """Builds FeatARC's round.
-
-    Args:
-      task: Model, views, objective and type of the examples.
-      hyperparameters: The defaults if None.
-      aggregator: Weighted mean of each cluster's models; `MeanFactory` by default.
-    """
-    hyperparameters = hyperparameters or FeatARCHyperparameters()
-    model, objective = one_tower(task.model), OBJECTIVES[task.objective]
-    clusters = hyperparameters.clusters
-    split = OwnWeights(model, everything=False, local_norm=hyperparameters.batch_norm == "local")
-    training = local_training.build_local_training(
-        task, hyperparameters, keeps_target=objective.target, proximal=hyperparameters.mu
-    )
-
-    def initial_client_state(seed: int) -> ClientState:
-        return ClientState(tf.constant(0, tf.int64), tf.constant(-1), model.init(seed))
-
-    def features(weights: Weights, images: tf.Tensor) -> tf.Tensor:
-        x = augmentation.to_float(images, output_size=model.image_shape[0])
-        outputs = model.apply(weights, x, training=False)
-        return outputs.h if objective.supervised else outputs.z
-
-    def alignments(candidates: list[Weights], local: Weights, images: tf.Tensor) -> tf.Tensor:
-        """A_i, float32 [C]."""
-
-        def add(start, sums):
-            batch = images[start : start + _IMAGES_AT_ONCE]
-            own = features(local, batch)
-            found = [
-                -tf.reduce_sum(cosine.cosine(features(candidate, batch), own))
-                for candidate in candidates
-            ]
-            return start + _IMAGES_AT_ONCE, sums + tf.stack(found)
-
-        n = tf.shape(images)[0]
-        _, sums = tf.while_loop(
-            lambda start, _: start < n, add, (0, tf.zeros([clusters])), parallel_iterations=1
-        )
-        return sums / tf.cast(n, tf.float32)
-
-    def client_work(server, round_number, state, examples):
-        data = read_all(examples)
-        samples = tf.shape(data["example_id"])[0]
-        is_new = tf.equal(state.rounds, 0)
-        local = tf.nest.map_structure(
-            lambda shared, own: tf.where(is_new, shared, own), server[0], Weights(*state.local)
-        )
-        # A client's batch norms are its own, whatever model it takes.
-        candidates = [split.with_own(shared, split.own_of(local)) for shared in server]
-        found = alignments(candidates, local, data["image"])
-        dealt = tf.cast(data["client"][0] % clusters, tf.int32)
-        cluster = tf.where(is_new, dealt, _best(found, dealt))
-        start = _chosen(candidates, cluster)
-        target = Weights((), ())
-        if objective.target:
-            target = model.target_model.part_of(start)
-
-        def regularizer(batch, evaluated):
-            z_g = model.apply(start, batch.x1, training=False).z
-            first, second = (cosine.cosine(p, z_g) for p in evaluated.predictions)
-            return -hyperparameters.lambda_align * (first + second) / 2
-
-        trained = training.train(
-            start, target, round_number, data,
-            regularizer if hyperparameters.lambda_align else None,
-        )  # fmt: skip
-        weight = tf.constant(1.0) if training.uniform else tf.cast(samples, tf.float32)
-        takes = tf.one_hot(cluster, clusters)
-        return stateful_clients.output_if_finite(
-            # Of the C means it enters the one of its cluster: elsewhere its weight is zero.
-            [(trained.weights, takes[j] * weight) for j in range(clusters)],
-            ClientState(state.rounds + 1, cluster, trained.weights),
-            state,
-            trained,
-            samples,
-            {
-                "cluster": tf.cast(cluster, tf.float32),
-                "alignment": tf.gather(found, cluster),
-            },
-        )
-
-    def initial_model(seed: int) -> tuple[Weights, ...]:
-        return tuple(model.init(seed) for _ in range(clusters))
-
-    def server_update(server, means):
-        return tuple(
-            stateful_clients.previous_if_empty(old, mean)
-            for old, mean in zip(server, means, strict=True)
-        )
-
-    def client_weights(server, state):
-        """The client's cluster's model with its own batch norms (the paper evaluates these)."""
-        if int(state.rounds) == 0:
-            return server[0]
-        return split.with_own(server[int(state.cluster)], split.own_of(Weights(*state.local)))
-
-    return stateful_clients.build_stateful_clients(
-        initial_model=initial_model,
-        initial_client_state=initial_client_state,
-        client_work=client_work,
-        server_update=server_update,
-        element_type=task.element_type,
-        global_weights=lambda server: server[0],
-        client_weights=client_weights,
-        local_weights=lambda state: Weights(*state.local),
-        sent_models=1,
-        aggregator=aggregator,
-    )
-
-
 def _best(alignments: tf.Tensor, instead: tf.Tensor) -> tf.Tensor:
-    """The index of the smallest one, or `instead` where all are equal; int32."""
+    """Index of the smallest alignment, or `instead` where all are equal; int32."""
     equal = tf.reduce_max(alignments) - tf.reduce_min(alignments) < _TIE
     return tf.where(equal, instead, tf.argmin(alignments, output_type=tf.int32))
 
@@ -203,3 +89,158 @@ def _best(alignments: tf.Tensor, instead: tf.Tensor) -> tf.Tensor:
 def _chosen(candidates: list[Weights], index: tf.Tensor) -> Weights:
     """The candidate of that index."""
     return tf.nest.map_structure(lambda *options: tf.gather(tf.stack(options), index), *candidates)
+
+
+class FeatARCClient:
+    """The client's part of the round (Algorithms 1 and 2)."""
+
+    def __init__(
+        self,
+        model: DualEncoder,
+        objective: Objective,
+        training: LocalTraining,
+        options: FeatARCHyperparameters,
+    ):
+        """Chooses the weights that stay with the client.
+
+        Args:
+          model: Model of the clients.
+          objective: Objective of local training.
+          training: Local training.
+          options: Hyperparameters.
+        """
+        self._model, self._objective, self._training = model, objective, training
+        self._options = options
+        self.local_weights = LocalWeights(model, batch_norm=options.batch_norm == "local")
+
+    def initial_state(self, seed: int) -> ClientState:
+        """The state of a client that has not taken part yet."""
+        return ClientState(tf.constant(0, tf.int64), tf.constant(-1), self._model.init(seed))
+
+    def _features(self, weights: Weights, images: tf.Tensor) -> tf.Tensor:
+        x = augmentation.to_float(images, output_size=self._model.image_shape[0])
+        outputs = self._model.apply(weights, x, training=False)
+        return outputs.h if self._objective.supervised else outputs.z
+
+    def _alignments(
+        self, candidates: list[Weights], local: Weights, images: tf.Tensor
+    ) -> tf.Tensor:
+        """Alignments A_i of the candidates with the client's own model, float32 [C]."""
+
+        def add(start, sums):
+            batch = images[start : start + _IMAGES_AT_ONCE]
+            own = self._features(local, batch)
+            alignments = [
+                -tf.reduce_sum(cosine.cosine(self._features(candidate, batch), own))
+                for candidate in candidates
+            ]
+            return start + _IMAGES_AT_ONCE, sums + tf.stack(alignments)
+
+        n = tf.shape(images)[0]
+        _, sums = tf.while_loop(
+            lambda start, _: start < n,
+            add,
+            (0, tf.zeros([self._options.clusters])),
+            parallel_iterations=1,
+        )
+        return sums / tf.cast(n, tf.float32)
+
+    def _take_model(
+        self, server: tuple[Weights, ...], state: ClientState, data: Any
+    ) -> tuple[tf.Tensor, Weights, tf.Tensor]:
+        """The cluster that aligns best, its model, and its alignment."""
+        is_new = tf.equal(state.rounds, 0)
+        local = tf.nest.map_structure(
+            lambda shared, own: tf.where(is_new, shared, own), server[0], Weights(*state.local)
+        )
+        # A client's batch norms are its own, whatever model it takes.
+        own = self.local_weights.select(local)
+        candidates = [self.local_weights.restore(shared, own) for shared in server]
+        alignments = self._alignments(candidates, local, data["image"])
+        first = tf.cast(data["client"][0] % self._options.clusters, tf.int32)
+        cluster = tf.where(is_new, first, _best(alignments, first))
+        return cluster, _chosen(candidates, cluster), tf.gather(alignments, cluster)
+
+    def _regularizer(self, start: Weights) -> Regularizer | None:
+        """lambda times the alignment with the features of the model that the client took."""
+        weight = self._options.lambda_align
+
+        def regularizer(batch, evaluated):
+            z_g = self._model.apply(start, batch.x1, training=False).z
+            first, second = (cosine.cosine(p, z_g) for p in evaluated.predictions)
+            return -weight * (first + second) / 2
+
+        return regularizer if weight else None
+
+    def work(
+        self,
+        server: tuple[Weights, ...],
+        round_number: tf.Tensor,
+        state: ClientState,
+        examples: tf.data.Dataset,
+    ) -> ClientOutput:
+        """Takes a model, trains it with the alignment, and sends it to its cluster's mean."""
+        data = read_all(examples)
+        samples = tf.shape(data["example_id"])[0]
+        cluster, start, alignment = self._take_model(server, state, data)
+        target = Weights((), ())
+        if self._objective.target:
+            target = self._model.target_model.part_of(start)
+        trained = self._training.train(start, target, round_number, data, self._regularizer(start))
+        weight = self._training.client_weight(samples)
+        takes = tf.one_hot(cluster, self._options.clusters)
+        return output_if_finite(
+            # The client enters the mean of its cluster; in the others its weight is zero.
+            [(trained.weights, takes[j] * weight) for j in range(self._options.clusters)],
+            ClientState(state.rounds + 1, cluster, trained.weights),
+            state,
+            trained,
+            samples,
+            {"cluster": tf.cast(cluster, tf.float32), "alignment": alignment},
+        )
+
+    def evaluated_weights(self, server: tuple[Weights, ...], state: ClientState) -> Weights:
+        """The client's cluster's model with its own batch norms (the paper evaluates these)."""
+        if int(state.rounds) == 0:
+            return server[0]
+        own = self.local_weights.select(Weights(*state.local))
+        return self.local_weights.restore(server[int(state.cluster)], own)
+
+
+def build_featarc(
+    task: Task,
+    hyperparameters: FeatARCHyperparameters | None = None,
+    aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+) -> StatefulClients:
+    """Builds FeatARC's round.
+
+    Args:
+      task: Model, views, objective and type of the examples.
+      hyperparameters: Hyperparameters; the defaults if None.
+      aggregator: Weighted mean of each cluster's models; `MeanFactory` by default.
+    """
+    hyperparameters = hyperparameters or FeatARCHyperparameters()
+    model, objective = one_tower(task.model), OBJECTIVES[task.objective]
+    training = build_local_training(
+        task, hyperparameters, keeps_target=objective.target, proximal=hyperparameters.mu
+    )
+    client = FeatARCClient(model, objective, training, hyperparameters)
+
+    def initial_model(seed: int) -> tuple[Weights, ...]:
+        return tuple(model.init(seed) for _ in range(hyperparameters.clusters))
+
+    def server_update(server, means):
+        return tuple(previous_if_empty(old, mean) for old, mean in zip(server, means, strict=True))
+
+    return build_stateful_clients(
+        initial_model=initial_model,
+        initial_client_state=client.initial_state,
+        client_work=client.work,
+        server_update=server_update,
+        element_type=task.element_type,
+        global_weights=lambda server: server[0],
+        client_weights=client.evaluated_weights,
+        local_weights=lambda state: Weights(*state.local),
+        sent_models=1,
+        aggregator=aggregator,
+    )

@@ -25,8 +25,11 @@ from tff_ssl import optimizers
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, moved_target
-from tff_ssl.templates import local_training, non_finite
+from tff_ssl.templates import non_finite
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.local_training import LocalTraining, Trained, build_local_training
+from tff_ssl.templates.round_number import next_round_number
+from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
 
@@ -35,10 +38,10 @@ class FedAvgHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyp
     """Hyperparameters of FedAvg; those of local training and of the server are inherited.
 
     Attributes:
-      mu: Of FedProx's proximal term, mu / 2 |w - w_broadcast|^2.
-      target: BYOL: `server` or `local`, where the target network's moving average is kept.
-      micro_batch_size: Examples processed at a time in a round of one step; the result does not
-        depend on it, memory and speed do.
+      mu: Weight mu of FedProx's proximal term, mu / 2 |w - w_broadcast|^2.
+      target: Place of the moving average that is BYOL's target network, `server` or `local`.
+      micro_batch_size: Number of examples processed at a time in a round of one step; the result
+        does not depend on it, memory and speed do.
     """
 
     client_learning_rate: float = 1.0  # The DCCO paper's, with one step of plain descent.
@@ -70,10 +73,10 @@ class LocalUpdate(NamedTuple):
 
     Attributes:
       result: `tff.learning.templates.ClientResult` with the model delta and its weight.
-      loss: Weight times the mean loss of its local steps, float32.
-      z_mean: Weight times the mean of its projections, float32 [d].
-      z_squared: Weight times the mean of their squares, float32 [d].
-      samples: N_k, int64.
+      loss: Mean loss of its local steps times the weight, float32.
+      z_mean: Mean of its projections times the weight, float32 [d].
+      z_squared: Mean of their squares times the weight, float32 [d].
+      samples: Number of examples N_k, int64.
       dropped: 1 where the delta is not finite, else 0; int64.
     """
 
@@ -85,87 +88,79 @@ class LocalUpdate(NamedTuple):
     dropped: Any
 
 
-class FedAvg(NamedTuple):
-    """FedAvg's computations.
+@dataclasses.dataclass(frozen=True)
+class TargetNetwork:
+    """The place of BYOL's target network.
 
     Attributes:
-      process: The round. The target network of `byol`, where the server keeps it, is the
-        non-trainable part of the global model's weights.
-      initial_weights: Seed -> the global model's weights.
-      downloads: What a client receives in a round (TFF types).
-      uploads: What a client sends in a round (TFF types), but for its weight, a scalar.
+      model: Model that is trained.
+      on_server: Whether the server keeps the target network, as the non-trainable part of the
+        global model's weights.
+      on_client: Whether each client makes one from the broadcast model.
     """
 
-    process: tff.learning.templates.LearningProcess
-    initial_weights: Callable[[int], tff.learning.models.ModelWeights]
-    downloads: tuple[tff.Type, ...]
-    uploads: tuple[tff.Type, ...]
+    model: Model
+    on_server: bool
+    on_client: bool
 
-
-def build_fedavg(
-    task: Task,
-    hyperparameters: FedAvgHyperparameters | None = None,
-    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-    client_optimizer: tff.learning.optimizers.Optimizer | None = None,
-    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
-) -> FedAvg:
-    """Builds FedAvg's round.
-
-    Args:
-      task: Model, views, objective and type of the examples. Where an example has a `client`, one
-        call may hold the examples of several clients (a folded group), each client's together.
-      hyperparameters: The defaults if None.
-      server_optimizer: Turns the mean delta into the new model; as the hyperparameters say if None.
-      client_optimizer: Of the local steps; as the hyperparameters say if None.
-      update_aggregator: Weighted mean of the deltas; `MeanFactory` by default.
-      metric_sum: Sum of counts and of losses and encodings, for metrics, at the clients.
-
-    Raises:
-      ValueError: If the model lacks a head that the objective needs, or has batch norm.
-    """
-    hyperparameters = hyperparameters or FedAvgHyperparameters()
-    model, objective = task.model, OBJECTIVES[task.objective]
-    if model.norm != "group":
-        raise ValueError("fedavg needs --norm=group: clients without memory have no batch norm")
-    local_target = objective.target and hyperparameters.target == "local"
-    server_target = objective.target and not local_target
-    one_step = hyperparameters.is_one_gradient_step and client_optimizer is None
-    training = local_training.build_local_training(
-        task,
-        hyperparameters,
-        optimizer=client_optimizer,
-        keeps_target=local_target,
-        proximal=hyperparameters.mu,
-    )
-
-    def initial_weights(seed):
-        online = model.init(seed)
-        target = model.target_model.part_of(online).trainable if server_target else ()
+    def initial_weights(self, seed: int) -> tff.learning.models.ModelWeights:
+        """The global model's weights before the first round."""
+        online = self.model.init(seed)
+        target = self.model.target_model.part_of(online).trainable if self.on_server else ()
         return tff.learning.models.ModelWeights(online.trainable, target)
 
-    initial_model = tff.tensorflow.computation(lambda: initial_weights(0))
-    weights_type = initial_model.type_signature.result
+    def split(self, weights: tff.learning.models.ModelWeights) -> tuple[Weights, Weights]:
+        """The online and the target network with which a client starts."""
+        online = Weights(tuple(weights.trainable), ())
+        target = tuple(weights.non_trainable)
+        if self.on_client:
+            target = self.model.target_model.part_of(online).trainable
+        return online, Weights(target, ())
+
+    def finalizer(
+        self, finalizer: tff.learning.templates.FinalizerProcess, momentum: float
+    ) -> tff.learning.templates.FinalizerProcess:
+        """`finalizer`, followed by the target network's step towards the new model."""
+        if not self.on_server:
+            return finalizer
+        _, weights_type, _ = finalizer.next.type_signature.parameter
+
+        @tff.tensorflow.computation(weights_type.member)
+        def moved(weights):
+            target = moved_target(weights.non_trainable, weights.trainable, momentum)
+            return tff.learning.models.ModelWeights(weights.trainable, target)
+
+        @tff.federated_computation(finalizer.next.type_signature.parameter)
+        def next_fn(state, weights, update):
+            output = finalizer.next(state, weights, update)
+            return tff.templates.MeasuredProcessOutput(
+                output.state, tff.federated_map(moved, output.result), output.measurements
+            )
+
+        return tff.learning.templates.FinalizerProcess(finalizer.initialize, next_fn)
+
+
+def build_local_update(
+    task: Task,
+    train: Callable[[Weights, Weights, tf.Tensor, tf.data.Dataset], Trained],
+    target_network: TargetNetwork,
+    weights_type: tff.Type,
+) -> tff.Computation:
+    """The client's work: (weights, round number, examples) -> `LocalUpdate`.
+
+    Args:
+      task: Type of the examples.
+      train: (online network, target network, round number, examples) -> the trained model.
+      target_network: Place of BYOL's target network.
+      weights_type: Type of the broadcast weights.
+    """
     examples_type = tff.types.SequenceType(task.element_type)
 
     @tff.tensorflow.computation(weights_type, np.int64, examples_type)
     @tf.function(autograph=False)
     def local_update(weights, round_number, examples):
-        online = Weights(tuple(weights.trainable), ())
-        target = tuple(weights.non_trainable)
-        if local_target:
-            target = model.target_model.part_of(online).trainable
-        if one_step:
-            trained = training.one_step(
-                online,
-                Weights(target, ()),
-                round_number,
-                examples,
-                hyperparameters.client_learning_rate,
-                hyperparameters.micro_batch_size,
-            )
-        else:
-            trained = training.many_steps(online, Weights(target, ()), round_number, examples)
+        online, target = target_network.split(weights)
+        trained = train(online, target, round_number, examples)
         values, is_finite = non_finite.zero_unless_finite(trained.means)
         return LocalUpdate(
             tff.learning.templates.ClientResult(values.delta, values.weight),
@@ -176,11 +171,17 @@ def build_fedavg(
             dropped=1 - tf.cast(is_finite, tf.int64),
         )
 
-    local_type = local_update.type_signature.result
+    return local_update
 
-    @tff.tensorflow.computation(np.int64)
-    def following(round_number):
-        return round_number + 1
+
+def build_aggregate_metrics(
+    local_type: tff.Type, metric_sum: Callable[[tff.Value], tff.Value]
+) -> Callable[[tff.Value], tff.Value]:
+    """`LocalUpdate` at the clients -> the round's metrics at the server.
+
+    Returns:
+      A function of federated values, for use in a `tff.federated_computation`.
+    """
 
     @tff.tensorflow.computation(
         local_type.result.update_weight, local_type.loss, local_type.z_mean, local_type.z_squared
@@ -189,6 +190,28 @@ def build_fedavg(
         mean, squared = z_mean / weight, z_squared / weight
         variance = tf.nn.relu(squared - tf.square(mean))
         return loss / weight, tf.reduce_mean(tf.sqrt(variance))
+
+    def aggregate_metrics(local):
+        sent = (local.result.update_weight, local.loss, local.z_mean, local.z_squared)
+        means = tff.federated_map(weighted_means, tuple(metric_sum(x) for x in sent))
+        return tff.federated_zip(
+            collections.OrderedDict(
+                loss=means[0],
+                encoding_std=means[1],
+                samples=metric_sum(local.samples),
+                dropped_clients=metric_sum(local.dropped),
+            )
+        )
+
+    return aggregate_metrics
+
+
+def build_client_work(
+    local_update: tff.Computation, metric_sum: Callable[[tff.Value], tff.Value]
+) -> tff.learning.templates.ClientWorkProcess:
+    """Broadcast of the round number, the clients' work, and the metrics of the round."""
+    weights_type, _, examples_type = local_update.type_signature.parameter
+    aggregate_metrics = build_aggregate_metrics(local_update.type_signature.result, metric_sum)
 
     @tff.federated_computation
     def initialize():
@@ -202,57 +225,94 @@ def build_fedavg(
     def next_work(round_number, weights, client_data):
         shared = tff.federated_broadcast(round_number)
         local = tff.federated_map(local_update, (weights, shared, client_data))
-        sent = (local.result.update_weight, local.loss, local.z_mean, local.z_squared)
-        means = tff.federated_map(weighted_means, tuple(metric_sum(x) for x in sent))
-        metrics = collections.OrderedDict(
-            loss=means[0],
-            encoding_std=means[1],
-            samples=metric_sum(local.samples),
-            dropped_clients=metric_sum(local.dropped),
-        )
         return tff.templates.MeasuredProcessOutput(
-            tff.federated_map(following, round_number), local.result, tff.federated_zip(metrics)
+            tff.federated_map(next_round_number, round_number),
+            local.result,
+            aggregate_metrics(local),
         )
 
+    return tff.learning.templates.ClientWorkProcess(initialize, next_work)
+
+
+def choose_training(
+    training: LocalTraining, hyperparameters: FedAvgHyperparameters, is_one_gradient_step: bool
+) -> Callable[[Weights, Weights, tf.Tensor, tf.data.Dataset], Trained]:
+    """Local training by sums over all examples where it is one gradient step, else by client."""
+    if not is_one_gradient_step:
+        return training.many_steps
+
+    def one_step(online, target, round_number, examples):
+        return training.one_step(
+            online,
+            target,
+            round_number,
+            examples,
+            hyperparameters.client_learning_rate,
+            hyperparameters.micro_batch_size,
+        )
+
+    return one_step
+
+
+def build_fedavg(
+    task: Task,
+    hyperparameters: FedAvgHyperparameters | None = None,
+    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+    client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+) -> StatelessClients:
+    """Builds FedAvg's round.
+
+    Args:
+      task: Model, views, objective and type of the examples. Where an example has a `client`, one
+        call may hold the examples of several clients (a folded group), those of a client together.
+      hyperparameters: Hyperparameters; the defaults if None.
+      server_optimizer: Optimizer that turns the mean delta into the new model; the one of the
+        hyperparameters if None.
+      client_optimizer: Optimizer of the local steps; the one of the hyperparameters if None.
+      update_aggregator: Weighted mean of the deltas; `MeanFactory` by default.
+      metric_sum: Sum over the clients of a metric: counts, losses and encodings.
+
+    Raises:
+      ValueError: If the model lacks a head that the objective needs, or has batch norm.
+    """
+    hyperparameters = hyperparameters or FedAvgHyperparameters()
+    if task.model.norm != "group":
+        raise ValueError("fedavg needs --norm=group: clients without memory have no batch norm")
+    has_target = OBJECTIVES[task.objective].target
+    on_client = has_target and hyperparameters.target == "local"
+    target_network = TargetNetwork(task.model, has_target and not on_client, on_client)
+    training = build_local_training(
+        task,
+        hyperparameters,
+        optimizer=client_optimizer,
+        keeps_target=on_client,
+        proximal=hyperparameters.mu,
+    )
+    one_gradient_step = hyperparameters.is_one_gradient_step and client_optimizer is None
+    train = choose_training(training, hyperparameters, one_gradient_step)
+    initial_model = tff.tensorflow.computation(lambda: target_network.initial_weights(0))
+    weights_type = initial_model.type_signature.result
+    local_update = build_local_update(task, train, target_network, weights_type)
+    local_type = local_update.type_signature.result
     aggregator = update_aggregator or tff.aggregators.MeanFactory()
-    finalizer = tff.learning.templates.build_apply_optimizer_finalizer(
+    server_step = tff.learning.templates.build_apply_optimizer_finalizer(
         server_optimizer or hyperparameters.build_server_optimizer(task.rounds),
         weights_type,
         non_finite.reject_non_finite_update,
     )
-    if server_target:
-        finalizer = _moving_target(finalizer, model, hyperparameters.target_momentum)
     process = tff.learning.templates.compose_learning_process(
         initial_model,
         tff.learning.templates.build_broadcast_process(weights_type),
-        tff.learning.templates.ClientWorkProcess(initialize, next_work),
+        build_client_work(local_update, metric_sum),
         aggregator.create(weights_type.trainable, local_type.result.update_weight),
-        finalizer,
+        target_network.finalizer(server_step, hyperparameters.target_momentum),
     )
-    return FedAvg(
+    return StatelessClients(
+        task.model,
         process,
-        initial_weights,
+        target_network.initial_weights,
         downloads=(weights_type, tff.types.to_type(np.int64)),
         uploads=(weights_type.trainable, local_type.loss, local_type.z_mean, local_type.z_squared),
     )
-
-
-def _moving_target(
-    finalizer: tff.learning.templates.FinalizerProcess, model: Model, momentum: float
-) -> tff.learning.templates.FinalizerProcess:
-    """`finalizer`, and after it the target network moves towards the new model."""
-    _, weights_type, _ = finalizer.next.type_signature.parameter
-
-    @tff.tensorflow.computation(weights_type.member)
-    def moved(weights):
-        target = moved_target(weights.non_trainable, weights.trainable, momentum)
-        return tff.learning.models.ModelWeights(weights.trainable, target)
-
-    @tff.federated_computation(finalizer.next.type_signature.parameter)
-    def next_fn(state, weights, update):
-        output = finalizer.next(state, weights, update)
-        return tff.templates.MeasuredProcessOutput(
-            output.state, tff.federated_map(moved, output.result), output.measurements
-        )
-
-    return tff.learning.templates.FinalizerProcess(finalizer.initialize, next_fn)

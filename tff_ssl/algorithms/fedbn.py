@@ -22,11 +22,20 @@ import tensorflow_federated as tff
 
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
-from tff_ssl.templates import local_training, stateful_clients
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.templates.micro_batches import read_all
+from tff_ssl.templates.client_output import previous_if_empty
+from tff_ssl.templates.local_training import LocalModel, build_local_training
+from tff_ssl.templates.stateful_clients import (
+    ClientEnd,
+    ClientStart,
+    StatefulClients,
+    build_stateful_clients,
+    client_work_around_training,
+)
 from tff_ssl.templates.task import Task
-from tff_ssl.templates.weight_groups import one_tower
+from tff_ssl.templates.weight_groups import LocalWeights, one_tower
+
+_NOTHING = Weights((), ())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +43,11 @@ class FedBNHyperparameters(ClientHyperparameters):
     """Hyperparameters with Dec-SSL's values (appendix C.1); others are inherited.
 
     Attributes:
-      batch_norm: `local` or `averaged`.
-      averaging: `all`, or `none` for clients that train alone.
-      keep_local: Whether a client's state has the whole model with which its local training ended,
-        to be compared with the global one (`launch.visualize`; the paper's appendix B.3).
-      mu: Of FedProx's proximal term, mu / 2 |w - w_broadcast|^2.
+      batch_norm: Whether batch norms are `local` or `averaged`.
+      averaging: Clients whose models are averaged, `all`, or `none` for clients that train alone.
+      keep_local: Whether a client's state holds the whole model after its local training, to be
+        compared with the global one (`launch.visualize`; the paper's appendix B.3).
+      mu: Weight mu of FedProx's proximal term, mu / 2 |w - w_broadcast|^2.
     """
 
     client_optimizer: str = "adam"
@@ -61,13 +70,13 @@ class FedBNHyperparameters(ClientHyperparameters):
 
 
 class ClientState(NamedTuple):
-    """What a client keeps between its rounds.
+    """The state of a client.
 
     Attributes:
-      rounds: Rounds that it took part in, int64.
-      own: The weights that are its own, in the order of the model's; all of them without averaging.
+      rounds: Number of rounds that the client took part in, int64.
+      own: Weights that stay with the client; all of them without averaging.
       target: BYOL's target network, where the client trains alone; else empty.
-      local: With `keep_local`, the model after its last round; else empty.
+      local: Model after the client's last round, with `keep_local`; else empty.
     """
 
     rounds: Any
@@ -76,113 +85,92 @@ class ClientState(NamedTuple):
     local: Any
 
 
+class FedBNClient:
+    """The client's part of the round."""
+
+    def __init__(self, model: DualEncoder, has_target: bool, options: FedBNHyperparameters):
+        """Chooses the weights that stay with the client.
+
+        Args:
+          model: Model of the clients.
+          has_target: Whether the objective has a target network.
+          options: Hyperparameters.
+        """
+        self._model, self._has_target, self._options = model, has_target, options
+        self.alone = options.averaging == "none"
+        self.local_weights = LocalWeights(
+            model, everything=self.alone, batch_norm=options.batch_norm == "local"
+        )
+
+    def initial_state(self, seed: int) -> ClientState:
+        """The state of a client that has not taken part yet."""
+        weights = self._model.init(seed)
+        target = _NOTHING
+        if self._has_target and self.alone:
+            target = self._model.target_model.part_of(weights)
+        own = self.local_weights.select(weights)
+        return ClientState(tf.constant(0, tf.int64), own, target, self._kept(weights))
+
+    def start_round(self, server: Weights, state: ClientState) -> ClientStart:
+        """Takes the global model, except for the weights that stay with the client."""
+        is_new = tf.equal(state.rounds, 0)
+
+        def own_unless_new(shared, own):
+            return tf.nest.map_structure(lambda s, o: tf.where(is_new, s, o), shared, own)
+
+        own = own_unless_new(self.local_weights.select(server), state.own)
+        weights = self.local_weights.restore(server, own)
+        target = _NOTHING
+        if self._has_target:
+            target = self._model.target_model.part_of(weights)
+            if self.alone:
+                target = own_unless_new(target, Weights(*state.target))
+        return ClientStart(weights, target)
+
+    def end_round(self, state: ClientState, start: ClientStart, trained: LocalModel) -> ClientEnd:
+        """Keeps the client's weights, and sends the model; a client that trains alone sends 0."""
+        new_state = ClientState(
+            state.rounds + 1,
+            self.local_weights.select(trained.weights),
+            trained.target if self.alone else _NOTHING,
+            self._kept(trained.weights),
+        )
+        sent = tf.constant(0.0) if self.alone else trained.weights
+        return ClientEnd(new_state, sent, {})
+
+    def _kept(self, weights: Weights) -> Weights:
+        return weights if self._options.keep_local else _NOTHING
+
+
 def build_fedbn(
     task: Task,
     hyperparameters: FedBNHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-) -> stateful_clients.StatefulClients:
+) -> StatefulClients:
     """Builds the round.
 
     Args:
       task: Model, views, objective and type of the examples.
-      hyperparameters: The defaults if None.
+      hyperparameters: Hyperparameters; the defaults if None.
       aggregator: Weighted mean of the models; `MeanFactory` by default.
     """
     hyperparameters = hyperparameters or FedBNHyperparameters()
     model, objective = one_tower(task.model), OBJECTIVES[task.objective]
-    alone = hyperparameters.averaging == "none"
-    split = OwnWeights(model, everything=alone, local_norm=hyperparameters.batch_norm == "local")
-    training = local_training.build_local_training(
+    client = FedBNClient(model, objective.target, hyperparameters)
+    training = build_local_training(
         task, hyperparameters, keeps_target=objective.target, proximal=hyperparameters.mu
     )
-
-    def initial_client_state(seed: int) -> ClientState:
-        weights = model.init(seed)
-        return ClientState(
-            tf.constant(0, tf.int64), split.own_of(weights), kept_target(weights), kept(weights)
-        )
-
-    def kept(weights: Weights) -> Weights:
-        return weights if hyperparameters.keep_local else Weights((), ())
-
-    def kept_target(weights: Weights) -> Weights:
-        keeps = objective.target and alone
-        return model.target_model.part_of(weights) if keeps else Weights((), ())
-
-    def client_work(server, round_number, state, examples):
-        is_new = tf.equal(state.rounds, 0)
-        own = tf.nest.map_structure(
-            lambda shared, kept: tf.where(is_new, shared, kept), split.own_of(server), state.own
-        )
-        start = split.with_own(server, own)
-        target = Weights((), ())
-        if objective.target:
-            target = model.target_model.part_of(start)
-        if objective.target and alone:
-            target = tf.nest.map_structure(
-                lambda t, kept: tf.where(is_new, t, kept), target, Weights(*state.target)
-            )
-        data = read_all(examples)
-        samples = tf.shape(data["example_id"])[0]
-        trained = training.train(start, target, round_number, data)
-        new_state = ClientState(
-            state.rounds + 1,
-            split.own_of(trained.weights),
-            trained.target if alone else Weights((), ()),
-            kept(trained.weights),
-        )
-        weight = tf.constant(1.0) if training.uniform else tf.cast(samples, tf.float32)
-        # A client that trains alone sends nothing.
-        sent = tf.constant(0.0) if alone else trained.weights
-        return stateful_clients.output_if_finite(
-            [(sent, weight)], new_state, state, trained, samples, {}
-        )
-
-    return stateful_clients.build_stateful_clients(
+    return build_stateful_clients(
         initial_model=model.init,
-        initial_client_state=initial_client_state,
-        client_work=client_work,
+        initial_client_state=client.initial_state,
+        client_work=client_work_around_training(training, client.start_round, client.end_round),
         server_update=lambda server, means: (
-            server if alone else stateful_clients.previous_if_empty(server, means[0])
+            server if client.alone else previous_if_empty(server, means[0])
         ),
         element_type=task.element_type,
-        global_weights=None if alone else lambda server: server,
-        client_weights=lambda server, state: split.with_own(server, state.own),
+        global_weights=None if client.alone else lambda server: server,
+        client_weights=lambda server, state: client.local_weights.restore(server, state.own),
         local_weights=(lambda state: Weights(*state.local)) if hyperparameters.keep_local else None,
-        communicates=not alone,
+        communicates=not client.alone,
         aggregator=aggregator,
     )
-
-
-class OwnWeights:
-    """Which of a model's weights are a client's own: all of a batch norm's, or everything."""
-
-    def __init__(self, model: DualEncoder, *, everything: bool, local_norm: bool):
-        def mine(specs):
-            return [everything or (local_norm and spec.batch_norm) for spec in specs]
-
-        self._trainable = mine(model.trainable_specs)
-        self._non_trainable = mine(model.non_trainable_specs)
-
-    def own_of(self, weights: Any) -> Weights:
-        """The client's own among the weights."""
-        return Weights(
-            tuple(w for w, mine in zip(weights.trainable, self._trainable, strict=True) if mine),
-            tuple(
-                w
-                for w, mine in zip(weights.non_trainable, self._non_trainable, strict=True)
-                if mine
-            ),
-        )
-
-    def with_own(self, weights: Any, own: Any) -> Weights:
-        """The weights with the client's own in their places."""
-
-        def merged(shared, kept, is_mine):
-            kept = iter(kept)
-            return tuple(next(kept) if mine else w for w, mine in zip(shared, is_mine, strict=True))
-
-        return Weights(
-            merged(weights.trainable, own.trainable, self._trainable),
-            merged(weights.non_trainable, own.non_trainable, self._non_trainable),
-        )

@@ -14,15 +14,23 @@ lambda_k is set then.
 """
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.templates import local_training, stateful_clients
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
-from tff_ssl.templates.micro_batches import read_all
+from tff_ssl.templates.client_output import previous_if_empty
+from tff_ssl.templates.local_training import LocalModel, build_local_training
+from tff_ssl.templates.stateful_clients import (
+    ClientEnd,
+    ClientStart,
+    StatefulClients,
+    build_stateful_clients,
+    client_work_around_training,
+)
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import encoder_of, one_tower, squared_distance
 
@@ -32,7 +40,7 @@ class FedEMAHyperparameters(ClientHyperparameters):
     """Hyperparameters with the paper's values; those of local training are inherited.
 
     Attributes:
-      tau: mu_k when the autoscaler sets lambda_k.
+      tau: Value tau of mu_k for which the autoscaler sets lambda_k.
     """
 
     client_learning_rate: float = 0.032
@@ -47,13 +55,13 @@ class FedEMAHyperparameters(ClientHyperparameters):
 
 
 class ClientState(NamedTuple):
-    """What a client keeps between its rounds.
+    """The state of a client.
 
     Attributes:
-      rounds: Rounds that it took part in, int64.
-      scaler: lambda_k, float32; 0 before it is known.
-      online: W_k, its online network after its last round.
-      target: Its target network.
+      rounds: Number of rounds that the client took part in, int64.
+      scaler: Scaler lambda_k, float32; 0 before it is known.
+      online: Online network W_k after the client's last round.
+      target: Target network.
     """
 
     rounds: Any
@@ -62,73 +70,66 @@ class ClientState(NamedTuple):
     target: Any
 
 
+def initial_client_state(model: DualEncoder, seed: int) -> ClientState:
+    """The state of a client that has not taken part yet."""
+    weights = model.init(seed)
+    return ClientState(
+        rounds=tf.constant(0, tf.int64),
+        scaler=tf.constant(0.0),
+        online=weights,
+        target=encoder_of(model, weights),
+    )
+
+
+def start_round(model: DualEncoder, tau: float, server: Weights, state: ClientState) -> ClientStart:
+    """Mixes the global model into the client's; notes are the divergence, lambda_k and mu_k."""
+    global_encoder = encoder_of(model, server)
+    divergence = tf.sqrt(
+        squared_distance(global_encoder.trainable, encoder_of(model, state.online).trainable)
+    )
+    is_new = tf.equal(state.rounds, 0)
+    # In the client's second round, or later where the global model was its own until then.
+    unknown = tf.equal(state.scaler, 0.0) & ~is_new
+    scaler = tf.where(unknown, tf.math.divide_no_nan(tau, divergence), state.scaler)
+    # A new client has no model of its own to keep.
+    mu = tf.where(is_new, 0.0, tf.minimum(scaler * divergence, 1.0))
+    online = tf.nest.map_structure(
+        lambda local, shared: mu * local + (1 - mu) * shared, state.online, server
+    )
+    target = tf.nest.map_structure(
+        lambda shared, local: tf.where(is_new, shared, local), global_encoder, state.target
+    )
+    return ClientStart(online, target, (divergence, scaler, mu))
+
+
+def end_round(state: ClientState, start: ClientStart, trained: LocalModel) -> ClientEnd:
+    """The client keeps both networks, and sends the online one."""
+    divergence, scaler, mu = start.notes
+    new_state = ClientState(state.rounds + 1, scaler, trained.weights, trained.target)
+    return ClientEnd(new_state, trained.weights, {"divergence": divergence, "mu": mu})
+
+
 def build_fedema(
     task: Task,
     hyperparameters: FedEMAHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-) -> stateful_clients.StatefulClients:
+) -> StatefulClients:
     """Builds FedEMA's round.
 
     Args:
       task: Model, views and type of the examples.
-      hyperparameters: The defaults if None.
+      hyperparameters: Hyperparameters; the defaults if None.
       aggregator: Weighted mean of the online networks; `MeanFactory` by default.
     """
     hyperparameters = hyperparameters or FedEMAHyperparameters()
     model = one_tower(task.model)
-    training = local_training.build_local_training(task, hyperparameters, keeps_target=True)
-
-    def initial_client_state(seed: int) -> ClientState:
-        weights = model.init(seed)
-        return ClientState(
-            rounds=tf.constant(0, tf.int64),
-            scaler=tf.constant(0.0),
-            online=weights,
-            target=encoder_of(model, weights),
-        )
-
-    def client_work(server, round_number, state, examples):
-        divergence = tf.sqrt(
-            squared_distance(
-                encoder_of(model, server).trainable, encoder_of(model, state.online).trainable
-            )
-        )
-        is_new = tf.equal(state.rounds, 0)
-        # At its second time, or later where the global model was its own till then.
-        unknown = tf.equal(state.scaler, 0.0) & ~is_new
-        scaler = tf.where(
-            unknown, tf.math.divide_no_nan(hyperparameters.tau, divergence), state.scaler
-        )
-        # A new client has nothing to keep.
-        mu = tf.where(is_new, 0.0, tf.minimum(scaler * divergence, 1.0))
-        start = tf.nest.map_structure(
-            lambda own, shared: mu * own + (1 - mu) * shared, state.online, server
-        )
-        global_encoder = encoder_of(model, server)
-        target = tf.nest.map_structure(
-            lambda shared, own: tf.where(is_new, shared, own), global_encoder, state.target
-        )
-        own = read_all(examples)
-        samples = tf.shape(own["example_id"])[0]
-        trained = training.train(start, target, round_number, own)
-        new_state = ClientState(
-            rounds=state.rounds + 1, scaler=scaler, online=trained.weights, target=trained.target
-        )
-        weight = tf.constant(1.0) if training.uniform else tf.cast(samples, tf.float32)
-        return stateful_clients.output_if_finite(
-            [(trained.weights, weight)],
-            new_state,
-            state,
-            trained,
-            samples,
-            {"divergence": divergence, "mu": mu},
-        )
-
-    return stateful_clients.build_stateful_clients(
+    training = build_local_training(task, hyperparameters, keeps_target=True)
+    start = functools.partial(start_round, model, hyperparameters.tau)
+    return build_stateful_clients(
         initial_model=model.init,
-        initial_client_state=initial_client_state,
-        client_work=client_work,
-        server_update=lambda server, means: stateful_clients.previous_if_empty(server, means[0]),
+        initial_client_state=functools.partial(initial_client_state, model),
+        client_work=client_work_around_training(training, start, end_round),
+        server_update=lambda server, means: previous_if_empty(server, means[0]),
         element_type=task.element_type,
         global_weights=lambda server: server,
         client_weights=lambda server, state: Weights(*state.online),

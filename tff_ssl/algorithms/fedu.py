@@ -21,15 +21,23 @@ server. Moving averages of batch norm are the online network's, which alone comp
 """
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.templates import local_training, stateful_clients
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.templates.micro_batches import read_all
+from tff_ssl.templates.client_output import previous_if_empty
+from tff_ssl.templates.local_training import LocalModel, build_local_training
+from tff_ssl.templates.stateful_clients import (
+    ClientEnd,
+    ClientStart,
+    StatefulClients,
+    build_stateful_clients,
+    client_work_around_training,
+)
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import (
     encoder_of,
@@ -45,11 +53,11 @@ class FedUHyperparameters(ClientHyperparameters):
     """Hyperparameters with the paper's values (section 4.1); those of local training are inherited.
 
     Attributes:
-      aggregate: `online` or `target`, the encoder that clients send.
-      update: `online`, `target` or `both`, the encoders that take the global one's place.
-      predictor_update: `dapu`, `global` or `local`.
-      mu: Threshold of DAPU.
-      divergence: `squared_l2` (Eq. 3) or `mean_squared`, what mu is compared with.
+      aggregate: Encoder that clients send, `online` or `target`.
+      update: Encoders that are replaced by the global one, `online`, `target` or `both`.
+      predictor_update: Rule for the predictor, `dapu`, `global` or `local`.
+      mu: Threshold mu of DAPU.
+      divergence: Divergence that mu is compared with, `squared_l2` (Eq. 3) or `mean_squared`.
     """
 
     client_learning_rate: float = 0.032
@@ -72,14 +80,14 @@ class FedUHyperparameters(ClientHyperparameters):
 
 
 class ClientState(NamedTuple):
-    """What a client keeps between its rounds.
+    """The state of a client.
 
     Attributes:
-      rounds: Rounds that it took part in, int64.
-      divergence: Of its last local training, float32.
-      encoder: f_theta, where it is not taken from the server (update=target); else empty.
-      predictor: p_theta.
-      target: f_xi.
+      rounds: Number of rounds that the client took part in, int64.
+      divergence: Divergence of its last local training, float32.
+      encoder: Encoder f_theta, where it is not taken from the server (update=target); else empty.
+      predictor: Predictor p_theta.
+      target: Target network f_xi.
     """
 
     rounds: Any
@@ -89,96 +97,102 @@ class ClientState(NamedTuple):
     target: Any
 
 
-def build_fedu(
-    task: Task,
-    hyperparameters: FedUHyperparameters | None = None,
-    aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-) -> stateful_clients.StatefulClients:
-    """Builds FedU's round.
-
-    Args:
-      task: Model, views and type of the examples.
-      hyperparameters: The defaults if None.
-      aggregator: Weighted mean of encoders and predictors; `MeanFactory` by default.
-    """
-    hyperparameters = hyperparameters or FedUHyperparameters()
-    options, model = hyperparameters, one_tower(task.model)
-    training = local_training.build_local_training(task, hyperparameters, keeps_target=True)
-    parameters = model.target_model.parameter_count
-
-    def initial_client_state(seed: int) -> ClientState:
-        weights = model.init(seed)
-        encoder = encoder_of(model, weights)
-        return ClientState(
-            rounds=tf.constant(0, tf.int64),
-            divergence=tf.constant(0.0),
-            encoder=encoder if options.update == "target" else (),
-            predictor=predictor_of(model, weights),
-            target=encoder,
-        )
-
-    def updated(
-        phi: Weights, p_phi: Weights, state: ClientState
-    ) -> tuple[Weights, Weights, tf.Tensor]:
-        """(online network, target network, whether the predictor is p_phi) of a round's start."""
-        is_new = tf.equal(state.rounds, 0)
-        encoder = phi if options.update != "target" else _where(is_new, phi, state.encoder)
-        target = phi if options.update != "online" else _where(is_new, phi, state.target)
-        takes_global = (
-            is_new
-            | {
-                "global": tf.constant(True),
-                "local": tf.constant(False),
-                "dapu": state.divergence < options.mu,
-            }[options.predictor_update]
-        )
-        return joined(encoder, _where(takes_global, p_phi, state.predictor)), target, takes_global
-
-    def client_work(server, round_number, state, examples):
-        phi, p_phi = encoder_of(model, server), predictor_of(model, server)
-        start, target, takes_global = updated(phi, p_phi, state)
-        own = read_all(examples)
-        samples = tf.shape(own["example_id"])[0]
-        trained = training.train(start, target, round_number, own)
-        online = encoder_of(model, trained.weights)
-        predictor = predictor_of(model, trained.weights)
-        target = Weights(trained.target.trainable, online.non_trainable)
-        squared = squared_distance(online.trainable, encoder_of(model, start).trainable)
-        per_parameter = squared / parameters
-        new_state = ClientState(
-            rounds=state.rounds + 1,
-            divergence=squared if options.divergence == "squared_l2" else per_parameter,
-            encoder=online if options.update == "target" else (),
-            predictor=predictor,
-            target=target,
-        )
-        sent = target if options.aggregate == "target" else online
-        weight = tf.constant(1.0) if training.uniform else tf.cast(samples, tf.float32)
-        return stateful_clients.output_if_finite(
-            [(joined(sent, predictor), weight)],
-            new_state,
-            state,
-            trained,
-            samples,
-            {
-                "squared_divergence": squared,
-                "mean_squared_divergence": per_parameter,
-                "global_predictor": tf.cast(takes_global, tf.float32),
-            },
-        )
-
-    return stateful_clients.build_stateful_clients(
-        initial_model=model.init,
-        initial_client_state=initial_client_state,
-        client_work=client_work,
-        server_update=lambda server, means: stateful_clients.previous_if_empty(server, means[0]),
-        element_type=task.element_type,
-        global_weights=lambda server: server,
-        # The history of what the client learned; its online encoder is the server's next time.
-        client_weights=lambda server, state: joined(state.target, state.predictor),
-        aggregator=aggregator,
+def initial_client_state(
+    model: DualEncoder, options: FedUHyperparameters, seed: int
+) -> ClientState:
+    """The state of a client that has not taken part yet."""
+    weights = model.init(seed)
+    encoder = encoder_of(model, weights)
+    return ClientState(
+        rounds=tf.constant(0, tf.int64),
+        divergence=tf.constant(0.0),
+        encoder=encoder if options.update == "target" else (),
+        predictor=predictor_of(model, weights),
+        target=encoder,
     )
 
 
 def _where(condition: tf.Tensor, yes: Any, no: Any) -> Any:
     return tf.nest.map_structure(lambda y, n: tf.where(condition, y, n), yes, no)
+
+
+def start_round(
+    model: DualEncoder, options: FedUHyperparameters, server: Weights, state: ClientState
+) -> ClientStart:
+    """Updates the client's networks with the global ones; DAPU (Eq. 3) decides on the predictor."""
+    phi, p_phi = encoder_of(model, server), predictor_of(model, server)
+    is_new = tf.equal(state.rounds, 0)
+    encoder = phi if options.update != "target" else _where(is_new, phi, state.encoder)
+    target = phi if options.update != "online" else _where(is_new, phi, state.target)
+    takes_global = (
+        is_new
+        | {
+            "global": tf.constant(True),
+            "local": tf.constant(False),
+            "dapu": state.divergence < options.mu,
+        }[options.predictor_update]
+    )
+    predictor = _where(takes_global, p_phi, state.predictor)
+    return ClientStart(joined(encoder, predictor), target, takes_global)
+
+
+def end_round(
+    model: DualEncoder,
+    options: FedUHyperparameters,
+    state: ClientState,
+    start: ClientStart,
+    trained: LocalModel,
+) -> ClientEnd:
+    """The client's new state, and the encoder and predictor that it sends."""
+    online = encoder_of(model, trained.weights)
+    predictor = predictor_of(model, trained.weights)
+    target = Weights(trained.target.trainable, online.non_trainable)
+    squared = squared_distance(online.trainable, encoder_of(model, start.weights).trainable)
+    per_parameter = squared / model.target_model.parameter_count
+    new_state = ClientState(
+        rounds=state.rounds + 1,
+        divergence=squared if options.divergence == "squared_l2" else per_parameter,
+        encoder=online if options.update == "target" else (),
+        predictor=predictor,
+        target=target,
+    )
+    metrics = {
+        "squared_divergence": squared,
+        "mean_squared_divergence": per_parameter,
+        "global_predictor": tf.cast(start.notes, tf.float32),
+    }
+    sent = target if options.aggregate == "target" else online
+    return ClientEnd(new_state, joined(sent, predictor), metrics)
+
+
+def build_fedu(
+    task: Task,
+    hyperparameters: FedUHyperparameters | None = None,
+    aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+) -> StatefulClients:
+    """Builds FedU's round.
+
+    Args:
+      task: Model, views and type of the examples.
+      hyperparameters: Hyperparameters; the defaults if None.
+      aggregator: Weighted mean of encoders and predictors; `MeanFactory` by default.
+    """
+    hyperparameters = hyperparameters or FedUHyperparameters()
+    model = one_tower(task.model)
+    training = build_local_training(task, hyperparameters, keeps_target=True)
+    return build_stateful_clients(
+        initial_model=model.init,
+        initial_client_state=functools.partial(initial_client_state, model, hyperparameters),
+        client_work=client_work_around_training(
+            training,
+            functools.partial(start_round, model, hyperparameters),
+            functools.partial(end_round, model, hyperparameters),
+        ),
+        server_update=lambda server, means: previous_if_empty(server, means[0]),
+        element_type=task.element_type,
+        global_weights=lambda server: server,
+        # The target network is the history of what the client learned; its online encoder is
+        # replaced by the server's in the next round.
+        client_weights=lambda server, state: joined(state.target, state.predictor),
+        aggregator=aggregator,
+    )

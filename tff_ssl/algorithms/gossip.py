@@ -1,7 +1,7 @@
 """Gossip learning: every client trains, then averages its model with its neighbours'.
 
 A round: each client trains its own model on its own examples for K epochs, and sends it to all its
-neighbours; then it averages the models with a row of a mixing matrix (`averaging`). With
+neighbours; then it averages the models with a row of a mixing matrix (`decentralized.mixing`). With
 `mixing=first_received`, a client takes the one that comes first: DeNAV's baseline (section 6.3;
 Hegedus et al. 2019), which sends as many models all the same. With `mixing=neighbours` this is
 decentralized FedAvg (DFedAvg; Sun et al. 2021), Dec-SSL's "local averaging over neighbours"
@@ -18,8 +18,7 @@ import zlib
 
 import numpy as np
 
-from tff_ssl.algorithms.denav import navigator
-from tff_ssl.decentralized import topology, traffic
+from tff_ssl.decentralized import simulated_time, topology, traffic
 from tff_ssl.decentralized.mixing import (
     MixingMatrix,
     all_reduce_weights,
@@ -27,9 +26,15 @@ from tff_ssl.decentralized.mixing import (
     metropolis_weights,
     neighbour_weights,
 )
-from tff_ssl.decentralized.schedule import Averaging, ScheduledRound, SlotWeights, Training
-from tff_ssl.templates import serverless
+from tff_ssl.decentralized.schedule import (
+    Averaging,
+    ClientNetwork,
+    ScheduledRound,
+    SlotWeights,
+    Training,
+)
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.serverless import Serverless, build_serverless
 from tff_ssl.templates.task import Task
 
 MIXINGS = ("neighbours", "metropolis", "first_received", "all_reduce")
@@ -40,12 +45,14 @@ class GossipHyperparameters(ClientHyperparameters):
     """Hyperparameters of gossip learning; those of local training are inherited.
 
     Attributes:
-      mixing: `neighbours`, `metropolis`, `first_received` or `all_reduce`, see `averaging`.
-      client_weighting: `uniform`, or `examples`, of neighbours and all_reduce.
-      batch_norm: `averaged`, or `local`: a client's batch norms stay its own.
-      evaluated: `client` or `mean`, see the module.
+      mixing: Mixing matrix `neighbours`, `metropolis`, `first_received` or `all_reduce`, see
+        `decentralized.mixing`.
+      client_weighting: Weights of the clients with `neighbours` and `all_reduce`: `uniform`, or by
+        `examples`.
+      batch_norm: Whether batch norms are `averaged`, or `local`, so that a client keeps its own.
+      evaluated: Model that is evaluated, `client` or `mean`, see the module.
       average_neighbours: Whether a client averages its model with its neighbours' at the end.
-      computing_ranks: H, the highest rank of computing resources, for simulated times.
+      computing_ranks: Highest rank H of computing resources, for simulated times.
     """
 
     client_optimizer: str = "adamw"
@@ -93,53 +100,36 @@ class DFedAvgHyperparameters(GossipHyperparameters):
     evaluated: str = "mean"
 
 
-def build_gossip(
-    task: Task, hyperparameters: GossipHyperparameters | None = None
-) -> serverless.Serverless:
-    """Builds the computations.
-
-    Args:
-      task: Model, views, objective and type of the examples.
-      hyperparameters: The defaults if None.
-    """
-    values = hyperparameters or GossipHyperparameters()
-
-    def plan(setting: serverless.Setting, model_bytes: int) -> GossipSchedule:
-        return GossipSchedule(setting, model_bytes, values)
-
-    return serverless.build_serverless(task, values, plan, own_norm=values.batch_norm == "local")
-
-
 class GossipSchedule:
     """The rounds; a client's model lies in the slot of its number."""
 
     def __init__(
-        self, setting: serverless.Setting, model_bytes: int, hyperparameters: GossipHyperparameters
+        self, network: ClientNetwork, model_bytes: int, hyperparameters: GossipHyperparameters
     ):
-        """Prepares.
+        """Draws the clients' computing resources.
 
         Args:
-          setting: The clients.
+          network: Network of the clients.
           model_bytes: Size of a model.
-          hyperparameters: See there.
+          hyperparameters: Hyperparameters.
         """
-        self._setting = setting
+        self._network = network
         self._model_bytes = model_bytes
         self._hyperparameters = hyperparameters
-        self._ranks = navigator.draw_ranks(
-            len(setting.volumes), hyperparameters.computing_ranks, setting.seed
+        self._ranks = simulated_time.draw_ranks(
+            len(network.volumes), hyperparameters.computing_ranks, network.seed
         )
 
     @property
     def num_slots(self) -> int:
-        return len(self._setting.volumes)
+        return len(self._network.volumes)
 
     @property
     def routes(self) -> tuple[()]:
         return ()
 
     def round(self, round_number: int) -> ScheduledRound:
-        graph = self._setting.network(round_number + 1)
+        graph = self._network.graphs(round_number + 1)
         present = tuple(sorted(graph))
         count = traffic.all_reduce if self._all_reduce else traffic.gossip
         return ScheduledRound(
@@ -152,7 +142,7 @@ class GossipSchedule:
         )
 
     def evaluated(self, done: int, client: int | None = None) -> SlotWeights:
-        graph = self._setting.network(max(done, 1))
+        graph = self._network.graphs(max(done, 1))
         row = np.zeros(self.num_slots)
         if client is None and self._hyperparameters.evaluated == "mean":
             row[sorted(graph)] = 1 / len(graph)
@@ -167,6 +157,14 @@ class GossipSchedule:
         row[near] = 1 / len(near)
         return row
 
+    def published_transmissions(self, epochs: int) -> float | None:
+        connectivity = self._network.connectivity
+        if connectivity is None or self._all_reduce:
+            return None
+        return traffic.published_gossip(
+            epochs, self._hyperparameters.local_epochs, self.num_slots, connectivity
+        )
+
     @property
     def _all_reduce(self) -> bool:
         return self._hyperparameters.mixing == "all_reduce"
@@ -174,18 +172,34 @@ class GossipSchedule:
     def _mixing_matrix(self, graph, round_number: int) -> MixingMatrix:
         number, mixing = self.num_slots, self._hyperparameters.mixing
         by_examples = self._hyperparameters.client_weighting == "examples"
-        examples = self._setting.volumes if by_examples else None
+        examples = self._network.volumes if by_examples else None
         if mixing == "metropolis":
             return metropolis_weights(graph, number)
         if mixing == "all_reduce":
             return all_reduce_weights(graph, number, examples)
         if mixing == "neighbours":
             return neighbour_weights(graph, number, examples)
-        stream = [self._setting.seed, zlib.crc32(b"first_received"), round_number]
+        stream = [self._network.seed, zlib.crc32(b"first_received"), round_number]
         return first_received_weights(graph, number, np.random.default_rng(stream))
 
     def _time(self, client: int) -> float:
-        """Of the round's local training; others wait for the slowest client."""
-        work = self._setting.volumes[client] * self._hyperparameters.local_epochs
+        """Simulated time of a client's local training; the others wait for the slowest client."""
+        work = self._network.volumes[client] * self._hyperparameters.local_epochs
         highest = self._hyperparameters.computing_ranks
-        return navigator.training_time(work, self._ranks[client], highest)
+        return simulated_time.training_time(work, self._ranks[client], highest)
+
+
+def build_gossip(task: Task, hyperparameters: GossipHyperparameters | None = None) -> Serverless:
+    """Builds the computations.
+
+    Args:
+      task: Model, views, objective and type of the examples.
+      hyperparameters: Hyperparameters; the defaults if None.
+    """
+    values = hyperparameters or GossipHyperparameters()
+
+    def build_schedule(network: ClientNetwork, model_bytes: int) -> GossipSchedule:
+        return GossipSchedule(network, model_bytes, values)
+
+    local_norm = values.batch_norm == "local"
+    return build_serverless(task, values, build_schedule, local_norm=local_norm)

@@ -1,4 +1,4 @@
-"""The algorithms, one line each."""
+"""The algorithms, one entry each."""
 
 import dataclasses
 from collections.abc import Callable
@@ -6,13 +6,16 @@ from typing import Any
 
 from tff_ssl.algorithms import featarc, fedavg, fedbn, fedema, fedprox, fedu, gossip, hetero_ssfl
 from tff_ssl.algorithms.dcco import one_stage, two_stage
-from tff_ssl.algorithms.denav.algorithm import DeNAVHyperparameters, build_denav
+from tff_ssl.algorithms.dcco.parts import DCCOHyperparameters
+from tff_ssl.algorithms.denav import algorithm as denav
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.registry import OBJECTIVES
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES
+from tff_ssl.templates.federated_algorithm import FederatedAlgorithm
 from tff_ssl.templates.serverless import Serverless
 from tff_ssl.templates.stateful_clients import StatefulClients
-from tff_ssl.templates.task import Computations
+from tff_ssl.templates.stateless_clients import StatelessClients
+from tff_ssl.templates.unlike_clients import UnlikeClients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,48 +23,57 @@ class Algorithm:
     """An entry of the registry.
 
     Attributes:
-      summary: One line for `--list`.
-      hyperparameters: Its frozen dataclass; an instance without arguments has the defaults.
-      build: (task, hyperparameters) -> its computations.
-      objectives: Losses it can train with; its default first.
-      folds: Whether clients may be folded into groups, worked on in one call, with the same result.
-        Clients with memory may not.
-      aggregates: What clients send in a round to be averaged and nothing else, `statistics` or
-        `update` (a model delta): `build` takes `statistics_aggregator`, `update_aggregator` and
-        `metric_sum`. Empty where they send whole models, which can be neither clipped nor left out.
-      decentralized: Whether clients are linked by a network, and there is no server.
-      unlike_clients: Whether clients may have different models; the task then names the population.
+      summary: Description of the algorithm in one line.
+      kind: Class of what `build` returns.
+      hyperparameters: Frozen dataclass of the hyperparameters; an instance without arguments has
+        the defaults.
+      build: (task, hyperparameters) -> the algorithm.
+      objectives: Names of the objectives that it can train with; its default first.
+      folds: Whether clients may be folded into groups, which are computed in one call with the same
+        result. Only clients that keep no state may.
+      aggregates: Contributions of clients that are averaged, `statistics` and `update` (a model
+        delta): `build` then takes `statistics_aggregator`, `update_aggregator` and `metric_sum`.
+        Empty where clients send whole models, which can be neither clipped nor left out.
     """
 
     summary: str
+    kind: type[FederatedAlgorithm]
     hyperparameters: type
-    build: Callable[..., Computations | StatefulClients | Serverless | hetero_ssfl.UnlikeClients]
+    build: Callable[..., FederatedAlgorithm]
     objectives: tuple[str, ...]
-    folds: bool
+    folds: bool = False
     aggregates: tuple[str, ...] = ()
-    decentralized: bool = False
-    unlike_clients: bool = False
 
     def folds_with(self, hyperparameters: Any) -> bool:
-        """`folds`, with these hyperparameters."""
+        """Whether clients may be folded with these hyperparameters."""
         return self.folds and getattr(hyperparameters, "folds", True)
 
     def min_samples(self, objective: str, hyperparameters: Any) -> int:
-        """The smallest client, or batch of one, that a run takes: 1 where they share statistics."""
+        """Number of examples of the smallest client or batch that a run accepts.
+
+        It is 1 for algorithms whose clients share statistics, which have no such hyperparameter.
+        """
         if not hasattr(hyperparameters, "min_samples"):
             return 1
-        own = OBJECTIVES[objective]
-        # Below `min_samples` there is no loss, whatever the user wants.
-        return max(hyperparameters.min_samples or own.stable_samples, own.min_samples)
+        bounds = OBJECTIVES[objective]
+        # Below the objective's `min_samples` there is no loss, whatever the hyperparameter says.
+        return max(hyperparameters.min_samples or bounds.stable_samples, bounds.min_samples)
+
+    def min_clients(self, hyperparameters: Any) -> int:
+        """Number of clients that a run needs at least: one for each cluster."""
+        return getattr(hyperparameters, "clusters", 1)
 
 
-_WITH_CONTRASTIVE_FIRST = ("nt_xent", *(name for name in OBJECTIVES if name != "nt_xent"))
-_WITH_AUTOENCODER_FIRST = ("mae", *(name for name in OBJECTIVES if name != "mae"))
+def _starting_with(first: str) -> tuple[str, ...]:
+    """All objectives, with this one as the default."""
+    return (first, *(name for name in OBJECTIVES if name != first))
+
 
 ALGORITHMS = {
     "dcco": Algorithm(
         "large batches simulated on tiny clients by sharing encoding statistics",
-        two_stage.DCCOHyperparameters,
+        StatelessClients,
+        DCCOHyperparameters,
         two_stage.build_dcco,
         objectives=tuple(STATISTICS_LOSSES),
         folds=True,
@@ -69,6 +81,7 @@ ALGORITHMS = {
     ),
     "dcco_one_stage": Algorithm(
         "DCCO with one communication a round: the statistics of earlier rounds",
+        StatelessClients,
         one_stage.DCCOOneStageHyperparameters,
         one_stage.build_dcco_one_stage,
         objectives=tuple(STATISTICS_LOSSES),
@@ -77,6 +90,7 @@ ALGORITHMS = {
     ),
     "fedavg": Algorithm(
         "federated averaging with a local objective",
+        StatelessClients,
         fedavg.FedAvgHyperparameters,
         fedavg.build_fedavg,
         objectives=tuple(OBJECTIVES),
@@ -85,6 +99,7 @@ ALGORITHMS = {
     ),
     "fedprox": Algorithm(
         "federated averaging with a proximal term",
+        StatelessClients,
         fedprox.FedProxHyperparameters,
         fedprox.build_fedprox,
         objectives=tuple(OBJECTIVES),
@@ -93,71 +108,66 @@ ALGORITHMS = {
     ),
     "fedbn": Algorithm(
         "federated averaging with local batch norm (Dec-SSL); or every client alone",
+        StatefulClients,
         fedbn.FedBNHyperparameters,
         fedbn.build_fedbn,
-        objectives=_WITH_CONTRASTIVE_FIRST,
-        folds=False,
+        objectives=_starting_with("nt_xent"),
     ),
     "fedu": Algorithm(
         "BYOL whose clients keep their target networks, and predictors where they diverge",
+        StatefulClients,
         fedu.FedUHyperparameters,
         fedu.build_fedu,
         objectives=("byol",),
-        folds=False,
     ),
     "fedema": Algorithm(
         "BYOL whose clients mix the global model into their own",
+        StatefulClients,
         fedema.FedEMAHyperparameters,
         fedema.build_fedema,
         objectives=("byol",),
-        folds=False,
     ),
     "featarc": Algorithm(
         "clusters of clients by feature alignment, which regularizes their training",
+        StatefulClients,
         featarc.FeatARCHyperparameters,
         featarc.build_featarc,
-        objectives=_WITH_CONTRASTIVE_FIRST,
-        folds=False,
+        objectives=_starting_with("nt_xent"),
     ),
     "denav": Algorithm(
         "models that travel through a network, each led by a training navigator",
-        DeNAVHyperparameters,
-        build_denav,
-        objectives=_WITH_AUTOENCODER_FIRST,
-        folds=False,
-        decentralized=True,
+        Serverless,
+        denav.DeNAVHyperparameters,
+        denav.build_denav,
+        objectives=_starting_with("mae"),
     ),
     "gossip": Algorithm(
         "gossip learning: clients of a network average with the first neighbour's model, or all",
+        Serverless,
         gossip.GossipHyperparameters,
         gossip.build_gossip,
-        objectives=_WITH_AUTOENCODER_FIRST,
-        folds=False,
-        decentralized=True,
+        objectives=_starting_with("mae"),
     ),
     "all_reduce": Algorithm(
         "clients of a network that get the mean of all models after every round",
+        Serverless,
         gossip.AllReduceHyperparameters,
         gossip.build_gossip,
-        objectives=_WITH_AUTOENCODER_FIRST,
-        folds=False,
-        decentralized=True,
+        objectives=_starting_with("mae"),
     ),
     "dfedavg": Algorithm(
         "decentralized FedAvg: averages over neighbours, with local batch norm (Dec-SSL)",
+        Serverless,
         gossip.DFedAvgHyperparameters,
         gossip.build_gossip,
-        objectives=_WITH_CONTRASTIVE_FIRST,
-        folds=False,
-        decentralized=True,
+        objectives=_starting_with("nt_xent"),
     ),
     "hetero_ssfl": Algorithm(
         "clients of different architectures, which align their representations of common images",
+        UnlikeClients,
         hetero_ssfl.HeteroSSFLHyperparameters,
         hetero_ssfl.build_hetero_ssfl,
         objectives=("byol", "simsiam"),
-        folds=False,
-        unlike_clients=True,
     ),
 }
 

@@ -1,8 +1,8 @@
-"""How far a DCCO round of several local steps is from as many centralized steps.
+"""Drift of a DCCO round of several local steps from as many centralized steps.
 
-With one local step they are equal (Appendix A). With more, the clients go on with statistics of the
-broadcast model ("stale statistics"), and where a step takes a part of a client's examples, only
-these take part in its gradient ("partial gradients"; section 6 of the paper).
+With one local step they are equal (Appendix A). With more, the clients continue with statistics of
+the broadcast model ("stale statistics"). Where a step uses only some of a client's examples, its
+gradient is that of these examples only ("partial gradients"; section 6 of the paper).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ from tff_ssl.templates.task import Task
 
 
 class Drift(NamedTuple):
-    """A round's mean model delta against that of centralized gradient descent.
+    """Difference of a round's mean model delta from that of centralized gradient descent.
 
     Attributes:
-      relative_distance: |round - centralized| / |centralized|.
-      cosine: Of the angle between the two.
+      relative_distance: Relative distance |round - centralized| / |centralized| of the deltas.
+      cosine: Cosine of the angle between the deltas.
     """
 
     relative_distance: float
@@ -38,27 +38,30 @@ def measure(
 ) -> Drift:
     """Compares one round from `weights` with `local_steps` centralized steps from them.
 
-    The centralized steps take all examples of the cohort, with the clients' learning rate; each
-    example has the views of the pass in which its client is at that step.
+    A centralized step uses all examples of the cohort and the clients' learning rate. Its views of
+    an example are those of the pass over the data in which the example's client is at that step.
 
     Args:
-      task: What the algorithm works on.
-      weights: The model's trainable weights.
-      clients: The cohort: each client's examples, arrays by the names of `task.element_type`.
-      hyperparameters: DCCO's.
+      task: Model, views and loss of the algorithm.
+      weights: Trainable weights of the model.
+      clients: Examples of each client of the cohort, arrays [n, ...] by their names in
+        `task.element_type`.
+      hyperparameters: Hyperparameters of DCCO.
     """
-    ours = _round_delta(task, weights, clients, hyperparameters)
-    theirs = _centralized_delta(task, weights, clients, hyperparameters)
-    length = tf.linalg.global_norm(theirs)
-    difference = [a - b for a, b in zip(ours, theirs, strict=True)]
-    product = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(ours, theirs, strict=True)])
+    federated = _round_delta(task, weights, clients, hyperparameters)
+    centralized = _centralized_delta(task, weights, clients, hyperparameters)
+    length = tf.linalg.global_norm(centralized)
+    pairs = list(zip(federated, centralized, strict=True))
+    difference = [a - b for a, b in pairs]
+    product = tf.add_n([tf.reduce_sum(a * b) for a, b in pairs])
     return Drift(
         float(tf.linalg.global_norm(difference) / length),
-        float(product / length / tf.linalg.global_norm(ours)),
+        float(product / length / tf.linalg.global_norm(federated)),
     )
 
 
 def _round_delta(task, weights, clients, hyperparameters) -> list[tf.Tensor]:
+    """Runs one DCCO round; returns the weights before it minus those after it."""
     server_optimizer = tff.learning.optimizers.build_sgdm(1.0)
     process = two_stage.build_dcco(task, hyperparameters, server_optimizer).process
     model = tff.learning.models.ModelWeights(tuple(np.asarray(w) for w in weights), ())
@@ -69,11 +72,11 @@ def _round_delta(task, weights, clients, hyperparameters) -> list[tf.Tensor]:
 
 
 def _centralized_delta(task, weights, clients, hyperparameters) -> list[tf.Tensor]:
+    """Takes the centralized steps; returns the weights before them minus those after them."""
     loss = STATISTICS_LOSSES[task.objective]
     union: dict[str, Any] = {
         name: np.concatenate([client[name] for client in clients]) for name in clients[0]
     }
-
     sizes = np.array([len(client["example_id"]) for client in clients])
     batches = np.maximum(sizes // (hyperparameters.batch_size or sizes), 1)
 
@@ -81,15 +84,15 @@ def _centralized_delta(task, weights, clients, hyperparameters) -> list[tf.Tenso
         passes = np.repeat(step // batches, sizes)
         parts = [
             task.two_views(
-                tf.constant(union["image"][passes == one]),
-                tf.constant(union["example_id"][passes == one]),
-                tf.constant(one, tf.int64),
+                tf.constant(union["image"][passes == number]),
+                tf.constant(union["example_id"][passes == number]),
+                tf.constant(number, tf.int64),
             )
-            for one in np.unique(passes)
+            for number in np.unique(passes)
         ]
         return tuple(tf.concat(views, 0) for views in zip(*parts, strict=True))
 
-    # Not a tf.function: tracing it for each comparison would take longer than its few calls.
+    # This is no tf.function: tracing it for each comparison would take longer than its few calls.
     def gradient(current, step):
         views = views_at(step)
         with tf.GradientTape() as tape:

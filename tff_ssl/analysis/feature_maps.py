@@ -1,7 +1,7 @@
-"""Features in the plane, for pictures: PCA, then t-SNE (Dec-SSL paper, appendix B.3).
+"""Maps of features to the plane, for pictures: PCA, then t-SNE (Dec-SSL paper, appendix B.3).
 
-The paper takes UMAP instead of t-SNE (van der Maaten & Hinton 2008). Both keep neighbourhoods and
-neither keeps distances, so only figures of the features themselves say how far apart they are.
+The paper uses UMAP instead of t-SNE (van der Maaten & Hinton 2008). Both keep neighbourhoods and
+neither keeps distances: how far apart features are can only be computed from the features.
 """
 
 from typing import NamedTuple
@@ -13,17 +13,17 @@ from threadpoolctl import threadpool_limits
 
 from tff_ssl.evaluation import labels
 
-PCA_COMPONENTS = 20  # The paper's.
-_PERPLEXITY = 30  # Neighbours that t-SNE keeps together, where there are enough points.
+PCA_COMPONENTS = 20  # As in the paper.
+_PERPLEXITY = 30  # Effective number of neighbours in t-SNE, if there are enough points.
 
 
 class FeatureMap(NamedTuple):
-    """Where features lie in the plane.
+    """Features mapped to the plane.
 
     Attributes:
-      points: float32 [n, 2].
-      components: Components that PCA kept.
-      explained_variance: The share of the features' variance in these components, in [0, 1].
+      points: Coordinates of the examples, float32 [n, 2].
+      components: Number of components that PCA kept.
+      explained_variance: Share of the features' variance in these components, in [0, 1].
     """
 
     points: np.ndarray
@@ -32,41 +32,42 @@ class FeatureMap(NamedTuple):
 
 
 def feature_map(features: np.ndarray, seed: int) -> FeatureMap:
-    """Brings features that share one space to the plane: PCA to 20 dimensions, then t-SNE to 2.
+    """Maps features of one space to the plane: PCA to 20 dimensions, then t-SNE to 2.
 
     Args:
-      features: float32 [n, d], n >= 3. Those of several networks are concatenated first, so that
-        all are seen in the same plane.
-      seed: Of t-SNE.
+      features: Features, float32 [n, d], n >= 3. Features of several networks are concatenated
+        before, so that all lie in the same plane.
+      seed: Seed of t-SNE.
 
     Raises:
-      ValueError: If the features are not finite, or fewer than three.
+      ValueError: The features are not finite, or fewer than three.
     """
     features = labels.finite_features("mapped", features)
     if len(features) < 3:
         raise ValueError(f"A map needs at least 3 examples, found {len(features)}.")
     features = features.astype(np.float64)
     pca = PCA(min(PCA_COMPONENTS, *features.shape), svd_solver="full")
-    with np.errstate(invalid="ignore"):  # PCA's own share of the variance, where there is none.
+    # scikit-learn divides by the total variance, which may be zero.
+    with np.errstate(invalid="ignore"):
         reduced = pca.fit_transform(features)
-    # t-SNE wants fewer neighbours than points; its authors advise a third of them at most.
+    # t-SNE needs fewer neighbours than points; its authors advise at most a third of them.
     perplexity = min(_PERPLEXITY, (len(features) - 1) / 3)
-    tsne = TSNE(2, perplexity=perplexity, init=_start(reduced), random_state=seed)
-    # Its threads wait for each other in each of a thousand steps: on busy cores that took 100 times
-    # as long as one thread.
+    tsne = TSNE(2, perplexity=perplexity, init=_initial_points(reduced), random_state=seed)
+    # The threads of t-SNE synchronize in each of a thousand steps: on busy cores that took 100
+    # times as long as one thread.
     with threadpool_limits(1):
         points = tsne.fit_transform(reduced)
-    return FeatureMap(points, pca.n_components_, _share(reduced, features))
+    return FeatureMap(points, pca.n_components_, _explained_variance(reduced, features))
 
 
-def _share(reduced: np.ndarray, features: np.ndarray) -> float:
-    """The share of the features' variance that is left; 0 where they do not vary."""
+def _explained_variance(reduced: np.ndarray, features: np.ndarray) -> float:
+    """Returns the share of the features' variance that PCA kept; 0 if they do not vary."""
     total = features.var(0).sum()
     return float(reduced.var(0).sum() / total) if total else 0.0
 
 
-def _start(reduced: np.ndarray) -> np.ndarray:
-    """Where t-SNE starts: the first two components, as small as its early steps need them."""
-    start = np.zeros((len(reduced), 2), np.float32)
-    start[:, : reduced.shape[1]] = reduced[:, :2]
-    return start * np.float32(1e-4) / max(float(np.std(start[:, 0])), 1e-12)
+def _initial_points(reduced: np.ndarray) -> np.ndarray:
+    """Returns the first two components [n, 2], scaled down as t-SNE's first steps need them."""
+    points = np.zeros((len(reduced), 2), np.float32)
+    points[:, : reduced.shape[1]] = reduced[:, :2]
+    return points * np.float32(1e-4) / max(float(np.std(points[:, 0])), 1e-12)

@@ -1,4 +1,4 @@
-"""How far apart two networks' weights are, layer by layer (Dec-SSL paper, appendix B.3)."""
+"""Distances of two networks' weights, layer by layer (Dec-SSL paper, appendix B.3)."""
 
 from collections.abc import Sequence
 
@@ -8,23 +8,23 @@ from tff_ssl.errors import ConfigurationError
 
 
 def layer_distances(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:
-    """The l2 norm of the difference in each layer, where a layer is a weight tensor.
+    """Computes the l2 norm of the difference in each layer, where a layer is a weight tensor.
 
     The sum over the layers is d_w(a, b) of the Dec-SSL paper (appendix B.3), its surrogate for
     the drift of models.
 
     Args:
-      a: The weights of one network, of any shapes.
-      b: Those of another network with the same structure.
+      a: Weights of one network, of any shapes.
+      b: Weights of another network with the same structure.
 
     Returns:
-      float64 [layers].
+      Distance in each layer, float64 [layers].
 
     Raises:
-      ConfigurationError: If the structures differ.
+      ConfigurationError: The structures differ.
     """
     _check_structures(a, b)
-    # In float64: a layer of millions of float32 would lose digits of its sum of squares.
+    # The difference is in float64, as the sum of squares of a large layer loses digits in float32.
     return np.array(
         [np.linalg.norm(np.subtract(v, w, dtype=np.float64)) for v, w in zip(a, b, strict=True)]
     )
@@ -35,5 +35,5 @@ def _check_structures(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> None:
         raise ConfigurationError(f"they have {len(a)} and {len(b)} layers")
     for number, (v, w) in enumerate(zip(a, b, strict=True), 1):
         if np.shape(v) != np.shape(w):
-            theirs = " and ".join("x".join(map(str, np.shape(x))) or "scalar" for x in (v, w))
-            raise ConfigurationError(f"their layer {number} of {len(a)} has shapes {theirs}")
+            shapes = " and ".join("x".join(map(str, np.shape(x))) or "scalar" for x in (v, w))
+            raise ConfigurationError(f"their layer {number} of {len(a)} has shapes {shapes}")

@@ -1,4 +1,4 @@
-"""What happens to a network of clients during a run: clients leave, links are cut."""
+"""Events in a network of clients during a run: clients leave, and links are cut."""
 
 import bisect
 from collections.abc import Callable, Sequence
@@ -9,12 +9,12 @@ import networkx as nx
 from tff_ssl.decentralized import topology
 from tff_ssl.errors import ConfigurationError
 
-# Round, from 1 -> the network in it; a pure function.
+# Round number, from 1 -> the network in this round; a pure function.
 Network = Callable[[int], nx.Graph]
 
 
 class Leave(NamedTuple):
-    """A client that leaves before a round, and with it its links, its data and its models."""
+    """A client leaves before a round, together with its links, data and models."""
 
     round_number: int
     client: int
@@ -24,7 +24,7 @@ class Leave(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A link that is cut before a round."""
+    """The link between clients a and b is cut before a round."""
 
     round_number: int
     a: int
@@ -38,15 +38,15 @@ def with_events(graph: nx.Graph, events: Sequence[Leave | Cut], rounds: int) -> 
     """The network in each round of a run.
 
     Args:
-      graph: At the start.
-      events: In any order; those of one round happen in the order in which they are given.
-      rounds: Of the run.
+      graph: The network at the start.
+      events: The events, in any order; the events of one round happen in the given order.
+      rounds: Number of rounds of the run.
 
     Raises:
-      ConfigurationError: A round that is not in the run, a client that is not in the network, a
-        link that is not there (any more), or nobody left.
+      ConfigurationError: If an event names a round that is not in the run, a client that is not in
+        the network or a link that does not exist (any more), or if no client would be left.
     """
-    times, graphs = [0], [nx.freeze(graph)]
+    first_rounds, graphs = [0], [nx.freeze(graph)]  # graphs[i] holds from first_rounds[i] on.
     for event in sorted(events, key=lambda event: event.round_number):
         if not 1 <= event.round_number <= rounds:
             raise ConfigurationError(f"{event}: rounds are 1 to {rounds}")
@@ -59,6 +59,6 @@ def with_events(graph: nx.Graph, events: Sequence[Leave | Cut], rounds: int) -> 
             raise ConfigurationError(f"{event}: {error}") from error
         if len(graph) == 0:
             raise ConfigurationError(f"{event}: no client would be left")
-        times.append(event.round_number)
+        first_rounds.append(event.round_number)
         graphs.append(graph)
-    return lambda round_number: graphs[bisect.bisect_right(times, round_number) - 1]
+    return lambda round_number: graphs[bisect.bisect_right(first_rounds, round_number) - 1]

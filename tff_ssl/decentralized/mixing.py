@@ -1,12 +1,12 @@
 """Mixing matrices: how clients average their models with their neighbours'.
 
-Row i of a mixing matrix W, float64 [K, K], has the weights with which client i averages: its new
-model is sum_j W_ij theta_j. All entries are at least 0, rows sum to 1, and W_ij is 0 where i and j
-are not linked. A client that is not in the network any more keeps its model: its row is that of the
-identity, and nobody else's has it.
+A mixing matrix W is float64 [K, K]. Row i has the weights with which client i averages: its new
+model is sum_j W_ij theta_j. All entries are at least 0, each row sums to 1, and W_ij is 0 where i
+and j are not linked. A client that is not in the network any more keeps its model: its row is that
+of the identity, and its column is 0 in all other rows.
 
-Columns that sum to 1 too conserve the mean of the models. Those of `neighbour_weights` do on
-regular networks (cycle, complete), those of `metropolis_weights` on any.
+The mean of the models is conserved if each column sums to 1 too. This holds for `neighbour_weights`
+on regular networks (cycle, complete), and for `metropolis_weights` on any network.
 """
 
 from collections.abc import Sequence
@@ -24,28 +24,38 @@ Model = Sequence[npt.NDArray]
 def neighbour_weights(
     graph: nx.Graph, num_clients: int, examples: Sequence[int] | None = None
 ) -> MixingMatrix:
-    """Each client averages its model with those of all its neighbours.
+    """The mixing matrix with which each client averages its model with those of all neighbours.
 
-    Local averaging of Dec-SSL (appendix B.5), which gives no weights, and of gossip learning (Tang
-    et al. 2020, in DeNAV's Figure 1c). The row of a client is also how DeNAV averages encoder
-    blocks before fine-tuning (section 4).
+    This is the local averaging of Dec-SSL (appendix B.5), which gives no weights, and of gossip
+    learning (Tang et al. 2020, in DeNAV's Figure 1c). DeNAV averages encoder blocks before
+    fine-tuning with the row of the client (section 4).
 
     Args:
-      graph: The network, of clients below `num_clients`.
-      num_clients: K.
-      examples: n of each client, above 0: models are weighted by them, as in Dec-SSL with a server.
-        All alike if None.
+      graph: The network; its clients are below `num_clients`.
+      num_clients: K, the number of clients.
+      examples: Number of examples of each client, positive: the weights of the models, as in
+        Dec-SSL with a server. All models have the same weight if None.
+
+    Returns:
+      The mixing matrix, float64 [K, K].
     """
-    weights = np.ones(num_clients) if examples is None else np.asarray(examples, np.float64)
     linked = _adjacency(graph, num_clients) + np.eye(num_clients)
-    return _normalized(linked * weights)
+    return _normalized(linked * _client_weights(examples, num_clients))
 
 
 def metropolis_weights(graph: nx.Graph, num_clients: int) -> MixingMatrix:
-    """W_ij = 1 / (1 + max(deg i, deg j)) of neighbours, the rest on the diagonal.
+    """The mixing matrix with W_ij = 1 / (1 + max(deg i, deg j)) for neighbours i and j.
 
-    Metropolis-Hastings weights (Xiao, Boyd & Lall 2005): symmetric, so that the mean of the models
-    is conserved on any network.
+    The diagonal W_ii is 1 minus the rest of its row. These are the Metropolis-Hastings weights
+    (Xiao, Boyd & Lall 2005). They are symmetric, so that the mean of the models is conserved on any
+    network.
+
+    Args:
+      graph: The network; its clients are below `num_clients`.
+      num_clients: K, the number of clients.
+
+    Returns:
+      The mixing matrix, float64 [K, K].
     """
     linked = _adjacency(graph, num_clients)
     degrees = linked.sum(axis=1)
@@ -56,9 +66,18 @@ def metropolis_weights(graph: nx.Graph, num_clients: int) -> MixingMatrix:
 def first_received_weights(
     graph: nx.Graph, num_clients: int, rng: np.random.Generator
 ) -> MixingMatrix:
-    """Each client averages its model with that of one neighbour, whose model came first.
+    """The mixing matrix with which each client averages its model with the first one it receives.
 
-    DeNAV's gossip baseline (section 6.3). Which one is the first is random here.
+    This is DeNAV's gossip baseline (section 6.3). The neighbour whose model is received first is
+    drawn at random here.
+
+    Args:
+      graph: The network; its clients are below `num_clients`.
+      num_clients: K, the number of clients.
+      rng: Generator of the draws.
+
+    Returns:
+      The mixing matrix, float64 [K, K].
     """
     weights = np.eye(num_clients)
     for client in sorted(graph):
@@ -72,29 +91,32 @@ def first_received_weights(
 def all_reduce_weights(
     graph: nx.Graph, num_clients: int, examples: Sequence[int] | None = None
 ) -> MixingMatrix:
-    """Each client gets the mean of all clients that it has a route to.
+    """The mixing matrix with which each client gets the mean over its connected component.
 
     Args:
       graph: The network; in a connected one all clients get the same model.
-      num_clients: K.
-      examples: n of each client, above 0, as weights. All alike if None.
+      num_clients: K, the number of clients.
+      examples: Number of examples of each client, positive: the weights of the models. All models
+        have the same weight if None.
+
+    Returns:
+      The mixing matrix, float64 [K, K].
     """
-    weights = np.ones(num_clients) if examples is None else np.asarray(examples, np.float64)
-    reached = np.eye(num_clients)
+    reachable = np.eye(num_clients)
     for part in topology.components(graph):
-        reached[np.ix_(part, part)] = 1
-    return _normalized(reached * weights)
+        reachable[np.ix_(part, part)] = 1
+    return _normalized(reachable * _client_weights(examples, num_clients))
 
 
 def combine(models: Sequence[Model], weights: npt.NDArray[np.float64]) -> list[npt.NDArray]:
     """Weighted sums of models, array by array.
 
     Args:
-      models: K models, each a list of floating-point arrays; the same shapes for all.
-      weights: [..., K].
+      models: K models, each a list of floating-point arrays; all models have the same shapes.
+      weights: Weights of the models, float64 [..., K].
 
     Returns:
-      Arrays [..., shape] of the models' dtypes, calculated in float64.
+      A list of arrays [..., *shape] in the models' dtypes, calculated in float64.
     """
     sums = []
     for arrays in zip(*models, strict=True):
@@ -104,11 +126,16 @@ def combine(models: Sequence[Model], weights: npt.NDArray[np.float64]) -> list[n
 
 
 def _adjacency(graph: nx.Graph, num_clients: int) -> MixingMatrix:
-    """1 where two clients are linked, float64 [K, K]."""
+    """The adjacency matrix, float64 [K, K]: 1 where two clients are linked, else 0."""
     linked = np.zeros((num_clients, num_clients))
     for a, b in graph.edges:
         linked[a, b] = linked[b, a] = 1
     return linked
+
+
+def _client_weights(examples: Sequence[int] | None, num_clients: int) -> npt.NDArray[np.float64]:
+    """The weight of each client's model, float64 [K]: its number of examples, or 1."""
+    return np.ones(num_clients) if examples is None else np.asarray(examples, np.float64)
 
 
 def _normalized(weights: MixingMatrix) -> MixingMatrix:

@@ -3,6 +3,7 @@
 import collections
 import itertools
 import os
+import pathlib
 from collections.abc import Mapping, Sequence
 
 import networkx as nx
@@ -13,16 +14,18 @@ from tff_ssl.decentralized import topology
 
 Positions = Mapping[int, npt.NDArray[np.float64]]
 
-_MAX_NUMBERED = 60  # Clients; more numbers run into each other.
-_SLOW_FROM = 200  # Clients from which the better layout takes more than a second.
+_MAX_NUMBERED_CLIENTS = 60  # The numbers of more clients would overlap.
+_MAX_ROUTES = 10  # Routes of further models are in client_metrics.csv only.
+_SLOW_LAYOUT_CLIENTS = 200  # From here on, the better layout takes more than a second.
 
 
 def layout(graph: nx.Graph) -> Positions:
-    """Where to draw each client, the same in every call.
+    """The position of each client in a picture, float64 [2]; the same in every call.
 
-    Take it from the whole network, and give it to the pictures of what is left of it.
+    Compute it once for the whole network and pass it to `draw` for the networks that remain after
+    events, so that all pictures of a run have the same layout.
     """
-    if len(graph) < _SLOW_FROM and len(topology.components(graph)) == 1:
+    if len(graph) < _SLOW_LAYOUT_CLIENTS and len(topology.components(graph)) == 1:
         return nx.kamada_kawai_layout(graph)
     return nx.spring_layout(graph, seed=0)
 
@@ -34,19 +37,21 @@ def draw(
     route: Sequence[int] = (),
     positions: Positions | None = None,
 ) -> None:
-    """Draws clients and links; and the route of a model as arrows, from dark (early) to light.
+    """Draws clients and links, and the route of a model as arrows from dark (early) to light.
 
-    An arrow that the model took more than once has the colour of the first time and is thicker. A
-    client's size grows with its number of visits; the first one has a black rim.
+    An arrow has the colour of the first time that the model took this link; it is thicker if the
+    model took it again. A client's size grows with its number of visits; the first client of the
+    route has a black rim.
 
     Args:
       graph: The network.
-      path: The file; its ending chooses the format.
+      path: Path of the file to write; its ending chooses the format.
       title: The title; the numbers of clients and links are added.
-      route: Clients in the order in which they trained the model; it may stay where it is.
-      positions: From `layout`; needed where `route` has clients that have left since.
+      route: The clients in the order in which they trained the model. The same client may occur
+        several times in a row.
+      positions: The result of `layout`; needed if clients of `route` have left the network.
     """
-    # Takes a second to import, which training should not wait for.
+    # The import takes a second, and training should not wait for it.
     from matplotlib.figure import Figure
 
     positions = layout(graph) if positions is None else positions
@@ -67,32 +72,32 @@ def draw(
 
 
 def _draw_clients(axes, graph: nx.Graph, route: Sequence[int], positions: Positions) -> None:
-    """Visited clients blue, others grey, visited ones that have left white."""
+    """Draws visited clients blue, clients that have left white, and all others grey."""
     visits = collections.Counter(route)
     clients = sorted(set(graph) | set(route))
     colours = [("tab:blue" if visits[k] else "0.6") if k in graph else "white" for k in clients]
     rims = ["black" if k in route[:1] else "tab:blue" if visits[k] else "0.6" for k in clients]
-    spots = np.array([positions[k] for k in clients])
+    centres = np.array([positions[k] for k in clients])
     sizes = [60 + 40 * min(visits[k], 10) for k in clients]
-    axes.scatter(*spots.T, s=sizes, c=colours, edgecolors=rims, linewidths=1.5, zorder=2)
-    if len(clients) <= _MAX_NUMBERED:
-        for k, (x, y) in zip(clients, spots, strict=True):
+    axes.scatter(*centres.T, s=sizes, c=colours, edgecolors=rims, linewidths=1.5, zorder=2)
+    if len(clients) <= _MAX_NUMBERED_CLIENTS:
+        for k, (x, y) in zip(clients, centres, strict=True):
             colour = "white" if k in graph else "black"
             axes.text(x, y, str(k), color=colour, fontsize=6, ha="center", va="center", zorder=4)
 
 
 def _draw_route(figure, axes, route: Sequence[int], positions: Positions) -> None:
+    """Draws an arrow for each link that the model took, and the colour bar of the steps."""
     import matplotlib
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    hops = enumerate(itertools.pairwise(route), 1)
-    moves = [(step, (a, b)) for step, (a, b) in hops if a != b]
-    taken = collections.Counter(hop for _, hop in moves)
-    first = {hop: step for step, hop in reversed(moves)}
+    hops = [(step, (a, b)) for step, (a, b) in enumerate(itertools.pairwise(route), 1) if a != b]
+    counts = collections.Counter(link for _, link in hops)
+    first_steps = {link: step for step, link in reversed(hops)}
     steps = Normalize(1, max(len(route) - 1, 2))
     colours = matplotlib.colormaps["plasma"]
-    for (a, b), step in first.items():
+    for (a, b), step in first_steps.items():
         axes.annotate(
             "",
             xy=positions[b],
@@ -100,8 +105,8 @@ def _draw_route(figure, axes, route: Sequence[int], positions: Positions) -> Non
             arrowprops={
                 "arrowstyle": "-|>",
                 "color": colours(steps(step)),
-                "linewidth": min(0.8 + 0.6 * taken[a, b], 4),
-                # Bent, so that the way back is told from the way there.
+                "linewidth": min(0.8 + 0.6 * counts[a, b], 4),
+                # Arrows are bent, so that the two directions of a link do not overlap.
                 "connectionstyle": "arc3,rad=0.12",
                 "shrinkA": 5,
                 "shrinkB": 5,
@@ -110,3 +115,33 @@ def _draw_route(figure, axes, route: Sequence[int], positions: Positions) -> Non
         )
     scale = ScalarMappable(steps, colours)
     figure.colorbar(scale, ax=axes, label="step after which the model went", shrink=0.6)
+
+
+def draw_run(
+    first: nx.Graph,
+    last: nx.Graph,
+    routes: Sequence[Sequence[int]],
+    folder: pathlib.Path,
+    title: str,
+) -> list[str]:
+    """Draws a run's network at its end, and the routes of the first models that travel.
+
+    Args:
+      first: Network of the first round, whose layout all pictures have.
+      last: Network of the last round.
+      routes: Clients that train each travelling model, in order.
+      folder: Folder for `network.png` and the `route_*.png`.
+      title: Title of the pictures.
+
+    Returns:
+      Names of the files.
+    """
+    positions = layout(first)
+    pictures: dict[str, tuple[str, Sequence[int]]] = {"network.png": (title, ())}
+    for model, route in enumerate(routes[:_MAX_ROUTES]):
+        pictures[f"route_{model}.png"] = (f"{title}: model {model}", route)
+    for name, (picture_title, route) in pictures.items():
+        temporary = folder / f".{name}"
+        draw(last, temporary, picture_title, route, positions)
+        os.replace(temporary, folder / name)
+    return list(pictures)

@@ -1,14 +1,16 @@
-"""What happens in the rounds of decentralized training, known before anything is trained.
+"""The schedule of decentralized training, which is known before anything is trained.
 
-Models lie in slots: one per client, or one per client and model where several models travel. In a
-round, clients train the models in some slots, and put averages of models into slots. Which ones
-depends on network, volumes and seed alone, so a plan is a pure function of the round, and a run
-that is resumed follows the plan that it began with.
+Models lie in slots: one for each client, or one for each client and model where several models
+travel. In a round, clients train the models in some slots, and averages of models are put into
+slots. Which ones depends on the network, the clients' numbers of examples and the seed alone.
+A schedule is therefore a pure function of the round, and a resumed run follows the schedule that it
+began with.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
@@ -17,13 +19,33 @@ from tff_ssl.decentralized.traffic import Traffic
 SlotWeights = npt.NDArray[np.float64]
 
 
-class Training(NamedTuple):
-    """Clients train, at the same time, and leave the results where the models were.
+class ClientNetwork(NamedTuple):
+    """The network of a run's clients.
 
     Attributes:
-      slots: Of each model.
-      clients: Who trains each; may occur more than once.
-      notes: Of each, what the log of clients shows beside its metrics.
+      graphs: Round, counted from 1 -> the network in that round; pure.
+      volumes: Number of examples n of each client.
+      seed: Seed of all random choices.
+      topology: Name of the topology.
+      connectivity: Probability of a link in a random network; None for other topologies.
+      events: Number of clients that leave and of links that are cut.
+    """
+
+    graphs: Callable[[int], nx.Graph]
+    volumes: Sequence[int]
+    seed: int
+    topology: str = ""
+    connectivity: float | None = None
+    events: int = 0
+
+
+class Training(NamedTuple):
+    """Clients train at the same time, and leave the results where the models were.
+
+    Attributes:
+      slots: Slot of each model.
+      clients: Client that trains each model; may occur more than once.
+      notes: Columns that the log of clients shows for each model, beside its metrics.
     """
 
     slots: tuple[int, ...]
@@ -35,8 +57,8 @@ class Averaging(NamedTuple):
     """Slots get weighted means of the models that were in the slots before, all at the same time.
 
     Attributes:
-      targets: Slots, each once.
-      weights: A row per target over all slots, float64 [targets, slots]; rows sum to 1.
+      targets: Slots that change, each once.
+      weights: Weights of all slots for each target, float64 [targets, slots]; rows sum to 1.
     """
 
     targets: tuple[int, ...]
@@ -44,21 +66,26 @@ class Averaging(NamedTuple):
 
 
 class ScheduledRound(NamedTuple):
-    """A round: its operations in order.
+    """A round.
 
     Attributes:
-      operations: What is done.
-      traffic: What is sent.
-      time: Simulated time that it takes, see `navigator.training_time`.
+      operations: Training and averaging, in order.
+      traffic: Models and messages that are sent.
+      time: Simulated time of the round, see `denav.navigator.training_time`.
     """
 
     operations: tuple[Training | Averaging, ...]
     traffic: Traffic
     time: float
 
+    @property
+    def trainings(self) -> int:
+        """Number of local trainings."""
+        return sum(len(op.clients) for op in self.operations if isinstance(op, Training))
+
 
 class Schedule(Protocol):
-    """The rounds of a run; rounds are counted from 0."""
+    """The rounds of a run, counted from 0."""
 
     @property
     def num_slots(self) -> int:
@@ -66,27 +93,30 @@ class Schedule(Protocol):
 
     @property
     def routes(self) -> Sequence[Sequence[int]]:
-        """The clients that trained each model that travels, in order; none where none does."""
+        """Clients that train each travelling model, in order; empty where no model travels."""
 
     def round(self, round_number: int) -> ScheduledRound:
-        """What happens in a round."""
+        """The operations of a round."""
 
     def evaluated(self, done: int, client: int | None = None) -> SlotWeights:
-        """Whose mean is evaluated after so many rounds, [slots].
+        """Weights of the mean model that is evaluated, [slots].
 
         Args:
-          done: Rounds that are over.
-          client: The model of this client; None for the one that stands for the run.
+          done: Number of rounds that are over.
+          client: Client whose model is evaluated; None for the model that represents the run.
 
         Raises:
-          ValueError: The client has left.
+          ValueError: If the client has left.
         """
 
+    def published_transmissions(self, epochs: int) -> float | None:
+        """The count of DeNAV's Table 3 for so many local epochs in all; None where it has none."""
 
-def summed(plan: Schedule, rounds: int) -> tuple[Traffic, float]:
-    """Traffic and simulated time of the first rounds of a plan."""
-    total, time = Traffic(), 0.0
+
+def total_costs(schedule: Schedule, rounds: int) -> tuple[Traffic, float]:
+    """Traffic and simulated time of the first rounds of a schedule."""
+    traffic, time = Traffic(), 0.0
     for number in range(rounds):
-        planned = plan.round(number)
-        total, time = total + planned.traffic, time + planned.time
-    return total, time
+        scheduled = schedule.round(number)
+        traffic, time = traffic + scheduled.traffic, time + scheduled.time
+    return traffic, time

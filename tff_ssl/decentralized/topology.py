@@ -1,8 +1,9 @@
-"""Networks of clients without a server: who is linked to whom.
+"""Topologies of networks of clients without a server.
 
-A network is a frozen `networkx.Graph` whose nodes are client numbers and whose edges are links that
-carry both ways. A new network numbers its K clients 0 to K - 1 and is connected; what is left of it
-when clients leave and links are cut keeps the clients' numbers, and may fall into components.
+A network is a frozen `networkx.Graph`. Its nodes are client numbers, and its edges are links that
+carry models in both directions. A new network has K clients, numbered 0 to K - 1, and is connected.
+When clients leave and links are cut, the remaining clients keep their numbers, and the network may
+fall into several components.
 """
 
 import dataclasses
@@ -15,26 +16,27 @@ import numpy as np
 
 from tff_ssl.errors import ConfigurationError
 
-# What to do with a random graph that is not connected.
+# The values of `--unconnected`: how a random graph that is not connected is treated.
 UNCONNECTED = ("repair", "refuse")
 
 
 def erdos_renyi(
     num_clients: int, connectivity: float, seed: int, unconnected: str = "repair"
 ) -> nx.Graph:
-    """Links each pair of clients with the same probability (Erdos & Renyi 1959), connected.
+    """A connected random network with the same link probability for each pair of clients.
 
-    Dec-SSL (appendix B.5) has connectivity 0.7; DeNAV (section 6.1) 100 clients and 0.15.
+    Source: Erdos & Renyi 1959. Dec-SSL (appendix B.5) has connectivity 0.7; DeNAV (section 6.1) has
+    100 clients and connectivity 0.15.
 
     Args:
       num_clients: K, at least 1.
       connectivity: Probability of a link, 0 to 1 (DeNAV's omega).
-      seed: Not negative; the graph is a pure function of the arguments.
-      unconnected: What to do with a draw that is not connected. `repair` joins its components by
-        one link each, between random clients; `refuse` raises.
+      seed: Seed, not negative; the graph is a pure function of the arguments.
+      unconnected: Treatment of a draw that is not connected. `repair` joins its components by one
+        link each, between random clients; `refuse` raises.
 
     Raises:
-      ConfigurationError: An argument out of range, or a refused draw.
+      ConfigurationError: If an argument is out of range, or the draw is refused.
     """
     _check_size(num_clients)
     if not 0 <= connectivity <= 1:
@@ -56,11 +58,12 @@ def erdos_renyi(
             f"--seed={seed} gives a network of {len(parts)} components: take another seed, a higher"
             f" --connectivity than {connectivity}, or --unconnected=repair"
         )
-    return nx.freeze(_joined(graph, parts, rng))
+    _join(graph, parts, rng)
+    return nx.freeze(graph)
 
 
 def cycle(num_clients: int) -> nx.Graph:
-    """A ring; of two clients, a link."""
+    """A ring; two clients have a single link."""
     _check_size(num_clients)
     graph = nx.path_graph(num_clients)
     if num_clients > 2:
@@ -69,7 +72,7 @@ def cycle(num_clients: int) -> nx.Graph:
 
 
 def tree(num_clients: int) -> nx.Graph:
-    """A binary tree filled level by level: client k hangs on client (k - 1) // 2."""
+    """A binary tree, filled level by level: the parent of client k is client (k - 1) // 2."""
     _check_size(num_clients)
     graph = nx.empty_graph(num_clients)
     graph.add_edges_from((k, (k - 1) // 2) for k in range(1, num_clients))
@@ -77,13 +80,13 @@ def tree(num_clients: int) -> nx.Graph:
 
 
 def star(num_clients: int) -> nx.Graph:
-    """Client 0 linked to all others, which are linked to nobody else."""
+    """Client 0 is linked to all other clients; there are no other links."""
     _check_size(num_clients)
     return nx.freeze(nx.star_graph(num_clients - 1))
 
 
 def complete(num_clients: int) -> nx.Graph:
-    """Every client linked to every other."""
+    """Every client is linked to every other client."""
     _check_size(num_clients)
     return nx.freeze(nx.complete_graph(num_clients))
 
@@ -91,21 +94,21 @@ def complete(num_clients: int) -> nx.Graph:
 def from_edge_list(path: str | os.PathLike[str], num_clients: int) -> nx.Graph:
     """Reads a network from a text file.
 
-    A line is a link: two client numbers, separated by spaces or a comma. Empty lines and what
-    follows a # are skipped. A link may be given more than once, in either direction.
+    Each line is a link: two client numbers, separated by spaces or a comma. Empty lines and the
+    text after a # are skipped. A link may be given more than once, in either direction.
 
     Args:
-      path: The file.
-      num_clients: K.
+      path: Path of the text file.
+      num_clients: K, the number of clients.
 
     Raises:
-      ConfigurationError: The file cannot be read, a line is not a link (unknown client, a client
-        linked to itself), or the network is not connected. The message names file and line.
+      ConfigurationError: If the file cannot be read, a line is not a link (an unknown client, a
+        client linked to itself), or the network is not connected. The message names file and line.
     """
     _check_size(num_clients)
     graph = nx.empty_graph(num_clients)
-    for number, text in _links(path):
-        graph.add_edge(*_link(text, num_clients, f"{os.fspath(path)}, line {number}"))
+    for number, text in _read_lines(path):
+        graph.add_edge(*_parse_link(text, num_clients, f"{os.fspath(path)}, line {number}"))
     parts = components(graph)
     if len(parts) > 1:
         raise ConfigurationError(
@@ -117,7 +120,12 @@ def from_edge_list(path: str | os.PathLike[str], num_clients: int) -> nx.Graph:
 
 @dataclasses.dataclass(frozen=True)
 class TopologySpec:
-    """An entry of `TOPOLOGIES`: what it is, and the flags that it reads beside `num_clients`."""
+    """An entry of `TOPOLOGIES`.
+
+    Attributes:
+      description: A short text for the help of `--topology`.
+      flags: Names of the flags that the topology reads beside `num_clients`.
+    """
 
     description: str
     flags: tuple[str, ...] = ()
@@ -145,18 +153,18 @@ def make(
     unconnected: str = "repair",
     edge_list: str | None = None,
 ) -> nx.Graph:
-    """The network of a name; settings that it does not use are ignored.
+    """Makes the network of a given name; settings that it does not use are ignored.
 
     Args:
       name: A key of `TOPOLOGIES`.
-      num_clients: K.
-      connectivity: Of `erdos_renyi`; DeNAV's by default.
-      seed: Of `erdos_renyi`.
-      unconnected: Of `erdos_renyi`.
-      edge_list: Of `edge_list`: the file.
+      num_clients: K, the number of clients.
+      connectivity: Probability of a link in `erdos_renyi`; the default is DeNAV's.
+      seed: Seed of `erdos_renyi`.
+      unconnected: Treatment of an `erdos_renyi` draw that is not connected.
+      edge_list: Path of the text file for `edge_list`.
 
     Raises:
-      ConfigurationError: Unknown name, missing or impossible settings.
+      ConfigurationError: If the name is unknown, or a setting is missing or impossible.
     """
     if name == "erdos_renyi":
         return erdos_renyi(num_clients, connectivity, seed, unconnected)
@@ -171,39 +179,39 @@ def make(
 
 
 def neighbours(graph: nx.Graph, client: int) -> tuple[int, ...]:
-    """The clients that `client` is linked to, ascending."""
+    """The clients that `client` is linked to, in ascending order."""
     return tuple(sorted(graph[client]))
 
 
 def components(graph: nx.Graph) -> list[tuple[int, ...]]:
-    """Clients that can reach each other: ascending within, in the order of their first clients."""
+    """The connected components: each has ascending clients; the first clients ascend as well."""
     return sorted(tuple(sorted(part)) for part in nx.connected_components(graph))
 
 
 def without_client(graph: nx.Graph, client: int) -> nx.Graph:
-    """The network when a client has left, and with it its links; `graph` stays as it is.
+    """A copy of the network without a client and its links.
 
     Raises:
-      ValueError: The client is not in the network.
+      ValueError: If the client is not in the network.
     """
     if client not in graph:
         raise ValueError(f"client {client} is not in the network")
-    left = nx.Graph(graph)
-    left.remove_node(client)
-    return nx.freeze(left)
+    remaining = nx.Graph(graph)
+    remaining.remove_node(client)
+    return nx.freeze(remaining)
 
 
 def without_link(graph: nx.Graph, a: int, b: int) -> nx.Graph:
-    """The network when the link between a and b is cut; `graph` stays as it is.
+    """A copy of the network without the link between clients a and b.
 
     Raises:
-      ValueError: There is no such link.
+      ValueError: If there is no such link.
     """
     if not graph.has_edge(a, b):
         raise ValueError(f"clients {a} and {b} are not linked")
-    left = nx.Graph(graph)
-    left.remove_edge(a, b)
-    return nx.freeze(left)
+    remaining = nx.Graph(graph)
+    remaining.remove_edge(a, b)
+    return nx.freeze(remaining)
 
 
 def _check_size(num_clients: int) -> None:
@@ -211,17 +219,16 @@ def _check_size(num_clients: int) -> None:
         raise ConfigurationError(f"--num_clients must be at least 1, not {num_clients}")
 
 
-def _joined(graph: nx.Graph, parts: list[tuple[int, ...]], rng: np.random.Generator) -> nx.Graph:
-    """Adds a link from each component to what is joined already; none where there is one only."""
+def _join(graph: nx.Graph, parts: list[tuple[int, ...]], rng: np.random.Generator) -> None:
+    """Adds a link between each component and those before it, so that the graph is connected."""
     joined = list(parts[0])
     for part in parts[1:]:
         graph.add_edge(int(rng.choice(joined)), int(rng.choice(part)))
         joined += part
-    return graph
 
 
-def _links(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """The lines of a file that say something, with their numbers from 1."""
+def _read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """The numbers (from 1) and texts of a file's lines, without comments and empty lines."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
@@ -233,8 +240,8 @@ def _links(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
-def _link(text: str, num_clients: int, where: str) -> tuple[int, int]:
-    """The two clients of a line; raises, naming `where`."""
+def _parse_link(text: str, num_clients: int, where: str) -> tuple[int, int]:
+    """The two clients of a line; error messages start with `where`, the file and line."""
     words = text.replace(",", " ").split()
     if len(words) != 2 or not all(word.isascii() and word.isdigit() for word in words):
         raise ConfigurationError(f"{where}: give two client numbers, not {text!r}")

@@ -16,32 +16,15 @@ from typing import Any, NamedTuple
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
-from tff_ssl.algorithms.hetero_ssfl import UnlikeClients
-from tff_ssl.simulation import state_files
-from tff_ssl.templates.serverless import Serverless
-from tff_ssl.templates.stateful_clients import StatefulClients
-
-
-class Round(NamedTuple):
-    """A computation to lower.
-
-    Attributes:
-      summary: What it is, in a line.
-      initialize: () -> the server's state before the first round; None where there is no server.
-      next: The round.
-    """
-
-    summary: str
-    initialize: tff.framework.ConcreteComputation | None
-    next: tff.framework.ConcreteComputation
+from tff_ssl.templates.federated_algorithm import RoundToLower
 
 
 class Form(NamedTuple):
-    """A form.
+    """A form of a round.
 
     Attributes:
       compile: A round's `next` -> the form.
-      parts: The computations that make it up.
+      parts: Names of the computations that make up the form.
       assemble: (type of `next`, part name -> computation) -> the form.
     """
 
@@ -85,7 +68,7 @@ FORMS = {
     ),
 }
 
-# TFF's words -> ours; its own go on with types of many pages.
+# Parts of TFF's error messages, which print types of many pages -> our messages.
 _REASONS = {
     "broadcast dependent on aggregate": "two stages: what is broadcast in the second depends on "
     "the aggregate of the first",
@@ -97,43 +80,10 @@ _REASONS = {
 
 
 class Lowered(NamedTuple):
-    """A round's forms, and why it has no others; both by name of the form."""
+    """Forms of a round, and the reasons why it has no others, both by name of the form."""
 
     forms: dict[str, Any]
     reasons: dict[str, str]
-
-
-def rounds_of(computations: Any) -> dict[str, Round]:
-    """What to lower of an algorithm, by name.
-
-    That is its `round`; the stages of one that has several; of clients with memory also the round
-    in which they keep their states themselves; without a server what the clients compute; and of
-    unlike clients a round for each architecture.
-
-    Args:
-      computations: What the algorithm's `build_...` gives.
-    """
-    if isinstance(computations, Serverless):
-        return {
-            "training": Round("local training from received models", None, computations.training),
-            "averaging": Round("means of received models", None, computations.averaging),
-        }
-    if isinstance(computations, UnlikeClients):
-        return {
-            a.model.encoder: Round(f"the round of clients with {a.model.encoder}", None, a.train)
-            for a in computations.architectures
-        }
-    process = computations.process
-    found = {"round": Round("the whole round", process.initialize, process.next)}
-    for name, stage in getattr(computations, "stages", {}).items():
-        found[name] = Round(f"its stage {name!r} alone", stage.initialize, stage.next)
-    if isinstance(computations, StatefulClients):
-        found["round_with_stored_states"] = Round(
-            "the round whose clients keep their states in files of their own",
-            process.initialize,
-            state_files.round_with_stored_states(process.next),
-        )
-    return found
 
 
 def lower(next_round: tff.framework.ConcreteComputation) -> Lowered:
@@ -142,7 +92,7 @@ def lower(next_round: tff.framework.ConcreteComputation) -> Lowered:
     for name, form in FORMS.items():
         try:
             forms[name] = form.compile(next_round)
-        except Exception as error:  # TFF raises many kinds; each says that this form cannot be.
+        except Exception as error:  # TFF raises many types where a round has no such form.
             reasons[name] = _reason(error)
     return Lowered(forms, reasons)
 
@@ -156,15 +106,15 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {first[:200]}"
 
 
-def save(folder: pathlib.Path, found: Round, lowered: Lowered) -> list[pathlib.Path]:
+def save(folder: pathlib.Path, lowerable: RoundToLower, lowered: Lowered) -> list[pathlib.Path]:
     """Writes a round, `initialize.pb` and `next.pb`, and its forms, a folder each.
 
     Returns:
-      The files: serialized `computation_pb2.Computation`s.
+      Paths of the files, which hold serialized `computation_pb2.Computation`s.
     """
-    parts = {folder / "next.pb": found.next}
-    if found.initialize is not None:
-        parts[folder / "initialize.pb"] = found.initialize
+    parts = {folder / "next.pb": lowerable.next}
+    if lowerable.initialize is not None:
+        parts[folder / "initialize.pb"] = lowerable.initialize
     for name, form in lowered.forms.items():
         parts |= {folder / name / f"{part}.pb": getattr(form, part) for part in FORMS[name].parts}
     for path, computation in parts.items():
@@ -174,7 +124,7 @@ def save(folder: pathlib.Path, found: Round, lowered: Lowered) -> list[pathlib.P
 
 
 def load_computation(path: pathlib.Path | str) -> tff.framework.ConcreteComputation:
-    """Reads a file that `save` wrote. Its structs have names, but no Python classes any more."""
+    """Reads a file that `save` wrote. Its structs have names, but no Python classes."""
     content = pathlib.Path(path).read_bytes()
     return tff.framework.deserialize_computation(computation_pb2.Computation.FromString(content))
 
@@ -183,10 +133,10 @@ def load_form(folder: pathlib.Path | str) -> Any:
     """Reads a form that `save` wrote.
 
     Args:
-      folder: Of the form: its name is one of `FORMS`.
+      folder: Folder of the form, whose name is one of `FORMS`.
 
     Raises:
-      FileNotFoundError: If a file is missing.
+      FileNotFoundError: If a file of the form is missing.
     """
     folder = pathlib.Path(folder)
     form = FORMS[folder.name]

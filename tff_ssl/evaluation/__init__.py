@@ -1,1 +1,1 @@
-"""Evaluation of a frozen encoder: features, linear probes, and the kNN monitor."""
+"""Evaluation of encoders: features, linear probes, the kNN monitor and fine-tuning."""

@@ -1,4 +1,4 @@
-"""Features to evaluate: what a frozen encoder makes of images, and the pixels themselves."""
+"""Features that are evaluated: the encodings of a frozen encoder, and raw pixels."""
 
 import functools
 from collections.abc import Callable
@@ -12,25 +12,25 @@ _TF_FUNCTIONS = (tf.types.experimental.GenericFunction, tf.types.experimental.Co
 
 
 def extract(encode: Encode, images: np.ndarray, batch_size: int = 256) -> np.ndarray:
-    """Returns the features of all images, in their order.
+    """Returns the features of all images, in the order of the images.
 
-    All batches have one static shape (the last one is filled up with copies of its last image,
-    whose features are dropped), so `encode` is traced once. A plain function is wrapped in a
-    `tf.function` for this call. Something that is called again and again with other weights, as a
-    monitor during training, should pass `functools.partial(f, weights)` of ONE `tf.function` `f`:
-    this is called as it is and is not traced again.
+    All batches have one static shape, so that `encode` is traced once: the last batch is filled
+    with copies of its last image, whose features are dropped. A plain function is wrapped in a
+    `tf.function` for this call. A caller that evaluates many versions of the weights, such as the
+    monitor during training, should pass `functools.partial(f, weights)` with the same
+    `tf.function` `f` each time; it is called directly and not traced again.
 
     Args:
-      encode: From uint8 images [b, h, w, c] to features [b, d], floating point. The encoder in
-        inference mode: an image's features must not depend on the rest of its batch.
-      images: uint8 [n, h, w, c], n >= 1.
-      batch_size: The number of images per call, >= 1.
+      encode: Encoder in inference mode, a function from images, uint8 [b, h, w, c], to features,
+        floating point [b, d]. An image's features must not depend on the rest of its batch.
+      images: Images, uint8 [n, h, w, c], n >= 1.
+      batch_size: Number of images per call, >= 1.
 
     Returns:
-      float32 [n, d].
+      Features, float32 [n, d].
 
     Raises:
-      ValueError: The images or the features do not have the shapes above.
+      ValueError: The images or the features do not have these shapes.
     """
     _check_images(images)
     if batch_size < 1:
@@ -58,9 +58,9 @@ def raw_pixels(images: np.ndarray) -> np.ndarray:
 
 
 def _compiled(encode: Any) -> Encode:
-    """Returns `encode` itself if it runs a `tf.function`, else a `tf.function` of it."""
-    inner = encode.func if isinstance(encode, functools.partial) else encode
-    return encode if isinstance(inner, _TF_FUNCTIONS) else tf.function(encode)
+    """Returns `encode` if it is a `tf.function` or a partial of one, else a `tf.function` of it."""
+    function = encode.func if isinstance(encode, functools.partial) else encode
+    return encode if isinstance(function, _TF_FUNCTIONS) else tf.function(encode)
 
 
 def _check_images(images: np.ndarray) -> None:

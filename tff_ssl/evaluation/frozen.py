@@ -1,4 +1,4 @@
-"""Frozen means frozen: a probe leaves the encoder's weights and statistics as they were."""
+"""Checks that an evaluation leaves the encoder's weights and moving averages unchanged."""
 
 import numpy as np
 
@@ -6,17 +6,17 @@ from tff_ssl.models.dual_encoder import Weights
 
 
 def check_unchanged(before: Weights, after: Weights) -> None:
-    """Compares weights, and batch norm's moving averages, bit by bit.
+    """Compares weights and batch norm's moving averages bit by bit.
 
     Raises:
-      RuntimeError: If any differs.
+      RuntimeError: A tensor differs.
     """
     if not equal(before, after):
         raise RuntimeError("the encoder changed while it was evaluated")
 
 
 def equal(one: Weights, other: Weights) -> bool:
-    """Whether all weights and moving averages are the same, bit by bit."""
+    """Returns whether all weights and moving averages are the same, bit by bit."""
     return all(
         len(a) == len(b) and all(map(np.array_equal, a, b)) for a, b in zip(one, other, strict=True)
     )

@@ -1,4 +1,4 @@
-"""The kNN monitor: how well neighbours in feature space share a class, without any training.
+"""The kNN monitor: k-nearest-neighbour classification of features, without any training.
 
 Weighted k-nearest-neighbour classification of Z. Wu et al., "Unsupervised Feature Learning via
 Non-Parametric Instance Discrimination", 2018 (arXiv:1805.01978), section 3.4: the k examples of
@@ -10,7 +10,7 @@ import numpy as np
 
 from tff_ssl.evaluation import labels as labelling
 
-_SIMILARITIES_IN_MEMORY = 2**22  # at once; about 64 MiB with their order
+_SIMILARITIES_IN_MEMORY = 2**22  # Computed at once; about 64 MiB with their order.
 
 
 def knn_probe(
@@ -24,12 +24,12 @@ def knn_probe(
     """Scores the classes that a bank of labelled features predicts for queries.
 
     Args:
-      bank_features: [n, d], finite.
-      bank_labels: Integers [n]; examples labelled -1 (unknown) take no part.
-      query_features: [m, d], finite.
-      query_labels: Integers [m]; examples labelled -1 take no part.
-      k: The number of neighbours, at most the size of the bank.
-      temperature: tau; `math.inf` gives all neighbours the same vote.
+      bank_features: Features of the bank, [n, d], finite.
+      bank_labels: Class labels, integers [n]; examples labelled -1 (unknown) are ignored.
+      query_features: Features of the queries, [m, d], finite.
+      query_labels: Class labels, integers [m]; examples labelled -1 are ignored.
+      k: Number of neighbours; the size of the bank, if that is smaller.
+      temperature: Temperature tau; `math.inf` gives all neighbours the same vote.
 
     Returns:
       Accuracy and balanced accuracy over the queries.
@@ -53,8 +53,8 @@ def leave_one_out_knn(
 ) -> labelling.Scores:
     """Scores the class that all other examples predict for each example.
 
-    This is the monitor during training: it needs the training set only, so no test example is
-    ever used to watch a run or to choose from it. Arguments, result and errors are those of
+    This is the monitor during training. It needs the training set only, so no test example is
+    ever used to watch a run or to select a model. Arguments, result and errors are those of
     `knn_probe`; there must be at least two labelled examples.
     """
     bank, classes = labelling.labelled_examples("training", features, labels)
@@ -72,7 +72,7 @@ def _predict(
     temperature: float,
     leave_one_out: bool,
 ) -> np.ndarray:
-    """Returns the class with most votes for each query, the smallest of several; int64 [m]."""
+    """Returns the class with most votes for each query, int64 [m]; the smallest one of a tie."""
     if k < 1:
         raise ValueError(f"k must be at least 1, found {k}.")
     if not temperature > 0:
@@ -80,10 +80,10 @@ def _predict(
     k = min(k, len(bank) - leave_one_out)
     classes, class_index = np.unique(labels, return_inverse=True)
     bank, queries = _unit_rows(bank), _unit_rows(queries)
-    chunk = max(1, _SIMILARITIES_IN_MEMORY // len(bank))
+    chunk_size = max(1, _SIMILARITIES_IN_MEMORY // len(bank))
     predicted = []
-    for start in range(0, len(queries), chunk):
-        similarities = queries[start : start + chunk] @ bank.T  # [chunk, n]
+    for start in range(0, len(queries), chunk_size):
+        similarities = queries[start : start + chunk_size] @ bank.T  # [chunk_size, n]
         rows = np.arange(len(similarities))
         if leave_one_out:
             similarities[rows, start + rows] = -np.inf
@@ -95,9 +95,9 @@ def _predict(
 def _votes(
     similarities: np.ndarray, class_index: np.ndarray, num_classes: int, k: int, temperature: float
 ) -> np.ndarray:
-    """Returns each class's summed weights exp(s / tau) over the k nearest, [m, num_classes].
+    """Sums the weights exp(s / tau) of the k nearest examples in each class, [m, num_classes].
 
-    The weights of a query are divided by the largest, so that no temperature overflows.
+    The weights of a query are divided by the largest of them, so that none overflows.
     """
     nearest = np.argpartition(-similarities, k - 1, axis=1)[:, :k]  # [m, k]
     s = np.take_along_axis(similarities, nearest, axis=1).astype(np.float64)
@@ -108,6 +108,6 @@ def _votes(
 
 
 def _unit_rows(features: np.ndarray) -> np.ndarray:
-    """Divides each row by its norm; a row of zeros stays as it is."""
+    """Divides each row by its norm; a row of zeros is returned unchanged."""
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     return features / np.where(norms > 0, norms, 1)

@@ -1,18 +1,18 @@
-"""Labelled examples for evaluation: which labels are drawn, and how predictions are scored."""
+"""Draws of labelled examples for evaluation, and scores of predicted classes."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-UNLABELLED = -1  # the label of an example whose class is not known
+UNLABELLED = -1  # The label of an example whose class is not known.
 
 
 class Scores(NamedTuple):
-    """How well predictions agree with the labels, each in [0, 1].
+    """Agreement of predicted classes with the labels.
 
     Attributes:
-      accuracy: The share of examples whose class is predicted.
-      balanced_accuracy: The same share within each class, averaged over the classes.
+      accuracy: Share of the examples whose class is predicted, in [0, 1].
+      balanced_accuracy: The same share within each class, averaged over the classes, in [0, 1].
     """
 
     accuracy: float
@@ -20,7 +20,7 @@ class Scores(NamedTuple):
 
 
 def score(predicted: np.ndarray, labels: np.ndarray) -> Scores:
-    """Scores predicted classes [n] against labels [n], over the classes that are in the labels."""
+    """Scores predicted classes [n] against labels [n]; the classes are those of the labels."""
     correct = predicted == labels
     recalls = [correct[labels == c].mean() for c in np.unique(labels)]
     return Scores(float(correct.mean()), float(np.mean(recalls)))
@@ -39,18 +39,18 @@ def draw_labels(
     Examples labelled -1 (unknown) are never drawn.
 
     Args:
-      labels: Integers [n].
-      rng: The source of all randomness.
-      per_class: So many examples of each class. Exactly one of this and `total` is given.
-      total: So many examples in all, split over the classes by their sizes, and at least one of
-        each; which of the classes with equal claims get one more is drawn too.
+      labels: Class labels, integers [n].
+      rng: Generator of the draw.
+      per_class: Number of examples of each class. Exactly one of `per_class` and `total` is given.
+      total: Number of examples of all classes together, split in proportion to the classes' sizes,
+        with at least one of each class; `rng` decides between classes with equal remainders.
       even: Whether `total` is split as evenly as the classes' sizes allow instead.
 
     Returns:
-      int64 indices into `labels`, ascending.
+      Indices into `labels`, int64 [drawn], ascending.
 
     Raises:
-      ValueError: Not exactly one of the two numbers is given, or there are too few examples.
+      ValueError: Both numbers or none are given, or there are too few examples.
     """
     if (per_class is None) == (total is None):
         raise ValueError("Give exactly one of per_class and total.")
@@ -76,10 +76,10 @@ def _check_class_sizes(per_class: int, classes: np.ndarray, sizes: np.ndarray) -
     if per_class < 1:
         raise ValueError(f"per_class must be at least 1, found {per_class}.")
     if sizes.min() < per_class:
-        short = ", ".join(
+        too_small = ", ".join(
             f"class {classes[i]} has {sizes[i]}" for i in np.flatnonzero(sizes < per_class)
         )
-        raise ValueError(f"{per_class} labels per class were asked for, but {short}.")
+        raise ValueError(f"{per_class} labels per class were asked for, but {too_small}.")
 
 
 def _check_total(total: int, sizes: np.ndarray) -> None:
@@ -91,10 +91,13 @@ def _check_total(total: int, sizes: np.ndarray) -> None:
 
 
 def _proportional_counts(total: int, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """One of each class, and the rest by the sizes of what is left (largest remainders)."""
-    left, spare = total - len(sizes), sizes - 1
-    counts, remainders = np.divmod(left * spare, max(spare.sum(), 1))
-    missing = left - counts.sum()
+    """Takes one example of each class, and splits the rest in proportion to the other examples.
+
+    Rounding is by largest remainders.
+    """
+    rest, other_examples = total - len(sizes), sizes - 1
+    counts, remainders = np.divmod(rest * other_examples, max(other_examples.sum(), 1))
+    missing = rest - counts.sum()
     if missing:
         order = np.lexsort((rng.random(len(sizes)), -remainders))
         counts[order[:missing]] += 1
@@ -102,28 +105,28 @@ def _proportional_counts(total: int, sizes: np.ndarray, rng: np.random.Generator
 
 
 def _even_counts(total: int, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Splits `total` over classes of the given sizes so that the counts differ least."""
+    """Splits `total` over classes of the given sizes, with counts as equal as possible."""
     counts = np.zeros_like(sizes)
-    while (left := total - counts.sum()) > 0:
-        open_classes = np.flatnonzero(counts < sizes)
-        if left < len(open_classes):
-            open_classes = rng.choice(open_classes, size=left, replace=False)
-        counts[open_classes] += 1
+    while (rest := total - counts.sum()) > 0:
+        unexhausted = np.flatnonzero(counts < sizes)
+        if rest < len(unexhausted):
+            unexhausted = rng.choice(unexhausted, size=rest, replace=False)
+        counts[unexhausted] += 1
     return counts
 
 
 def labelled_examples(
     name: str, features: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Checks features [n, d] and their labels [n] and drops the examples labelled -1.
+    """Checks features and their labels, and drops the examples labelled -1 (unknown).
 
     Args:
-      name: What the features are called in an error.
-      features: Floating point or integer [n, d], all finite.
-      labels: Integers [n].
+      name: Name of the features in error messages.
+      features: Features, floating point or integer [n, d], all finite.
+      labels: Class labels, integers [n].
 
     Returns:
-      The labelled examples' features, float32 [m, d], and labels, int64 [m].
+      Features of the labelled examples, float32 [m, d], and their labels, int64 [m].
 
     Raises:
       ValueError: A shape is wrong, a feature is not finite, or no example is labelled.
@@ -141,7 +144,15 @@ def labelled_examples(
 
 
 def finite_features(name: str, features: np.ndarray) -> np.ndarray:
-    """Returns features as float32 [n, d], or raises a ValueError that names them and a bad row."""
+    """Converts features to float32 [n, d].
+
+    Args:
+      name: Name of the features in error messages.
+      features: Features, [n, d].
+
+    Raises:
+      ValueError: The shape is wrong, or a feature is not finite; the message names the first row.
+    """
     features = np.asarray(features, np.float32)
     if features.ndim != 2:
         raise ValueError(f"The {name} features must be [n, d], found {list(features.shape)}.")

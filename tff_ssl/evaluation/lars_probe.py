@@ -1,4 +1,4 @@
-"""The DCCO paper's linear probe: softmax regression on frozen features, trained with LARS.
+"""The linear probe of the DCCO paper: softmax regression on frozen features, trained with LARS.
 
 Vemulapalli et al., "Federated Training of Dual Encoding Models on Small Non-IID Client Datasets",
 2022, Appendix B.
@@ -15,22 +15,25 @@ import tensorflow_federated as tff
 
 from tff_ssl import optimizers
 from tff_ssl.evaluation import labels as labelling
-from tff_ssl.evaluation import scaling as feature_scaling
+from tff_ssl.evaluation import scaling
+from tff_ssl.evaluation.batches import permuted_batches
 
 
 @dataclasses.dataclass(frozen=True)
 class LarsProbeConfig:
-    """How the classifier is trained. Hashable: one graph is built per configuration and shape.
+    """Settings of the training; hashable, as one graph is built per configuration and shape.
 
     Attributes:
-      steps: The number of steps, over which the rate decays to zero by a cosine.
-      batch_size: The examples per step; all of them, if there are fewer.
-      learning_rate: The initial rate.
-      momentum: 0.9 in the paper.
-      trust_coefficient: LARS's eta. The paper does not say; 0.001 as in You et al.
-      initial_stddev: Of the normal initial weights; biases start at zero. The paper does not say.
-        LARS's steps are in proportion to the norm of the weights: zero would make the first step a
-        plain gradient step of rate 2.0 or more, and its length that of all later ones.
+      steps: Number of steps; the learning rate decays to zero over them by a cosine.
+      batch_size: Number of examples per step; all of them, if there are fewer.
+      learning_rate: Initial learning rate.
+      momentum: Momentum; 0.9 in the paper.
+      trust_coefficient: Trust coefficient eta of LARS. The paper gives none; 0.001 is that of You
+        et al.
+      initial_stddev: Standard deviation of the normal initial weights; biases start at zero. The
+        paper gives none. The steps of LARS are proportional to the norm of the weights: from zero
+        weights the first step would be a plain gradient step of rate 2.0 or more, and its length
+        would determine that of all later steps.
     """
 
     steps: int
@@ -48,7 +51,7 @@ LARS_PROBES = {
 
 
 def config_for(num_labels: int) -> LarsProbeConfig:
-    """Returns the paper's settings for 5000 labels, or below 1600 (between the two) for 500."""
+    """Returns the paper's settings for 5000 labels from 1600 labels on, else those for 500."""
     return LARS_PROBES["5000_labels" if num_labels >= 1600 else "500_labels"]
 
 
@@ -61,24 +64,26 @@ def lars_probe(
     seed: int | Sequence[int],
     flipped_features: np.ndarray | None = None,
     reference_features: np.ndarray | None = None,
-    scaling: feature_scaling.Scaling = "global",
     config: LarsProbeConfig | None = None,
 ) -> labelling.Scores:
-    """Scores the paper's linear classifier after its last step, never the best one on test data.
+    """Scores the paper's linear classifier after its last step; no step is selected on test data.
+
+    The features are scaled as `scaling.fit_scaler` says; the paper does not mention scaling.
 
     Args:
-      train_features: [n, d], finite.
-      train_labels: Integers [n] of at least two classes; -1 (unknown) takes no part.
-      test_features: [m, d], finite; of images as they are, without augmentation.
-      test_labels: Integers [m]; -1 takes no part.
-      seed: For `np.random.default_rng`: initial weights, order of the examples, and flips.
-      flipped_features: [n, d], the features of the training images mirrored left to right. With
-        them each example of each step takes either image with equal chance, the paper's only
-        augmentation here.
-      reference_features: [r, d], features of training images, which need no labels, to fit the
-        scaling on; by default the labelled training features (not flipped).
-      scaling: See `scaling.fit_scaler`; the paper does not say.
-      config: By default `config_for` the number of labelled training examples.
+      train_features: Training features, [n, d], finite.
+      train_labels: Class labels, integers [n] of at least two classes; examples labelled -1
+        (unknown) are ignored.
+      test_features: Test features, [m, d], finite, of images without augmentation.
+      test_labels: Class labels, integers [m]; examples labelled -1 are ignored.
+      seed: Seed of the initial weights, the order of the examples and the flips.
+      flipped_features: Features of the training images mirrored left to right, [n, d]. With them,
+        each example of each step is the image or its mirror image with equal probability, the
+        paper's only augmentation here.
+      reference_features: Features of training images with or without labels, [r, d], on which the
+        scaling is fitted; None for the labelled training features (not flipped).
+      config: Settings of the training; None for `config_for` the number of labelled training
+        examples.
 
     Returns:
       Accuracy and balanced accuracy on the test examples.
@@ -86,10 +91,10 @@ def lars_probe(
     Raises:
       ValueError: Shapes do not fit, features are not finite, or there is one class only.
     """
-    sets = feature_scaling.prepare(
-        train_features, train_labels, test_features, test_labels, reference_features, scaling
+    sets = scaling.prepare(
+        train_features, train_labels, test_features, test_labels, reference_features
     )
-    variants = [sets.train_features]  # of the same images: as they are, and mirrored
+    variants = [sets.train_features]  # The original images, then the mirrored ones.
     if flipped_features is not None:
         flipped, _ = labelling.labelled_examples("flipped", flipped_features, train_labels)
         if flipped.shape != variants[0].shape:
@@ -102,10 +107,13 @@ def lars_probe(
     classes, targets = np.unique(sets.train_labels, return_inverse=True)
     rng = np.random.default_rng(seed)
     size = sets.train_features.shape[1]
-    initial = _initial_classifier(rng, size, len(classes), config)
-    examples, chosen = _batches(rng, len(targets), len(variants), config)
-    train = _trainer(config, size, len(classes))
-    trained = train(initial, np.stack(variants), targets, examples, chosen)
+    initial = _draw_initial_classifier(rng, size, len(classes), config)
+    examples = permuted_batches(np.arange(len(targets)), config.steps, config.batch_size, rng)
+    example_variants = rng.integers(len(variants), size=examples.shape, dtype=np.int32)
+    train = _build_trainer(config, size, len(classes))
+    trained = train(
+        initial, np.stack(variants), targets, examples.astype(np.int32), example_variants
+    )
     logits = sets.test_features @ trained.kernel.numpy() + trained.bias.numpy()
     return labelling.score(classes[logits.argmax(axis=1)], sets.test_labels)
 
@@ -115,33 +123,23 @@ class _Classifier(NamedTuple):
     bias: tf.Tensor  # float32 [classes]
 
 
-def _initial_classifier(
+def _draw_initial_classifier(
     rng: np.random.Generator, size: int, num_classes: int, config: LarsProbeConfig
 ) -> _Classifier:
     kernel = rng.normal(0.0, config.initial_stddev, (size, num_classes))
     return _Classifier(tf.constant(kernel, tf.float32), tf.zeros(num_classes))
 
 
-def _batches(
-    rng: np.random.Generator, num_examples: int, num_variants: int, config: LarsProbeConfig
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the examples of each step and the variant of each, int32 [steps, batch].
-
-    The examples are one permutation of all after another, cut into batches.
-    """
-    shape = (config.steps, min(config.batch_size, num_examples))
-    epochs = -(-shape[0] * shape[1] // num_examples)
-    order = np.concatenate([rng.permutation(num_examples) for _ in range(epochs)])
-    examples = order[: shape[0] * shape[1]].reshape(shape).astype(np.int32)
-    return examples, rng.integers(num_variants, size=shape, dtype=np.int32)
-
-
 @functools.lru_cache(maxsize=16)
-def _trainer(config: LarsProbeConfig, size: int, num_classes: int) -> Callable[..., _Classifier]:
-    """Returns one graph of all steps, for any number of examples.
+def _build_trainer(
+    config: LarsProbeConfig, size: int, num_classes: int
+) -> Callable[..., _Classifier]:
+    """Builds one graph of all steps, for any number of examples.
 
-    Its arguments: the initial classifier; features, float32 [variants, n, size]; class indices,
-    int64 [n]; and `_batches`. Its result: the trained classifier.
+    Returns:
+      A function from the initial classifier, the features (float32 [variants, n, size]), the class
+      indices (int64 [n]), the examples of each step and the variant of each of them (both int32
+      [steps, batch]) to the trained classifier.
     """
     lars = optimizers.build_lars(
         config.learning_rate, config.momentum, trust_coefficient=config.trust_coefficient
@@ -160,10 +158,10 @@ def _trainer(config: LarsProbeConfig, size: int, num_classes: int) -> Callable[.
             batch_spec,
         ]
     )
-    def train(classifier, features, targets, examples, chosen):
+    def train(classifier, features, targets, examples, variants):
         state = optimizer.initialize(weights_spec)
         for step in tf.range(config.steps):
-            x = tf.gather_nd(features, tf.stack([chosen[step], examples[step]], axis=1))
+            x = tf.gather_nd(features, tf.stack([variants[step], examples[step]], axis=1))
             y = tf.gather(targets, examples[step])
             with tf.GradientTape() as tape:
                 tape.watch(classifier)

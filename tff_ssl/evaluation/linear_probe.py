@@ -1,7 +1,8 @@
-"""The linear protocol: a probe on few labels, repeated over draws, always beside its baselines.
+"""The linear protocol: a probe on few labels, repeated over draws of labels, with its baselines.
 
-An accuracy says little alone. Each result therefore holds that of the same probe, on the same
-draws of labels, on other features of the same images: the untrained encoder and raw pixels.
+An accuracy alone says little. Each result therefore also holds the accuracies of the same probe, on
+the same draws of labels, on other features of the same images: those of the untrained encoder, and
+raw pixels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,18 +12,18 @@ import numpy as np
 
 from tff_ssl.evaluation import labels as labelling
 from tff_ssl.evaluation import lars_probe, logistic_probe
-from tff_ssl.evaluation import scaling as feature_scaling
 
-ENCODER = "encoder"  # the feature set that a comparison is about; all others are baselines
+ENCODER = "encoder"  # The feature set that a comparison is about; all others are baselines.
 
 
 class FeatureSet(NamedTuple):
     """One kind of features of the same training and test images.
 
     Attributes:
-      train: [n, d], of training images, labelled or not.
-      test: [m, d].
-      flipped_train: [n, d], of the training images mirrored left to right, for `lars`; or None.
+      train: Features of the training images, labelled or not, [n, d].
+      test: Features of the test images, [m, d].
+      flipped_train: Features of the training images mirrored left to right, [n, d], for the `lars`
+        probe; or None.
     """
 
     train: np.ndarray
@@ -36,65 +37,49 @@ def few_label_comparison(
     test_labels: np.ndarray,
     *,
     dataset: str,
+    drawn: Sequence[np.ndarray],
     seed: int,
     labels_per_class: int | None = None,
-    labels: int | None = None,
-    draws: int = 5,
-    drawn: Sequence[np.ndarray] | None = None,
     method: Literal["logistic", "lars"] = "logistic",
-    scaling: feature_scaling.Scaling = "global",
 ) -> dict[str, Any]:
-    """Probes every feature set on the same draws of labels and returns an entry of `result.json`.
+    """Probes every feature set on the same draws of labels.
 
-    Draw i uses the generator seeded with (seed, i), so a draw does not depend on how many there
-    are. The scaling is fitted on the training images given, without labels, alike for every set.
+    The scaling of each feature set is fitted on all its training features, without labels.
 
     Args:
-      feature_sets: By name; `encoder` and any number of baselines, by convention
+      feature_sets: Feature sets by name: `encoder` and any number of baselines, by convention
         `random_encoder` and `raw_pixels`.
-      train_labels: Integers [n]; -1 where the label is not known.
-      test_labels: Integers [m]; -1 takes no part.
-      dataset: The name that the result carries.
-      seed: Seeds the draws, and for `lars` the probe, with (seed, i, 1).
-      labels_per_class: So many labels of each class, or
-      labels: so many in all, split over the classes by their sizes; with neither, all of them.
-      draws: The number of draws, >= 1. With all labels and `logistic` they would be equal: one is
-        made.
-      drawn: The examples whose labels are used, int [labels] for each draw, instead of drawing.
-      method: `logistic` (quick) or `lars` (the DCCO paper's).
-      scaling: See `scaling.fit_scaler`.
+      train_labels: Class labels of the training images, integers [n]; -1 where unknown.
+      test_labels: Class labels of the test images, integers [m]; those labelled -1 are ignored.
+      dataset: Name of the data set, for the result.
+      drawn: Training examples whose labels are used, integers [labels] for each draw
+        (`labels.draw_labels`).
+      seed: Seed of the `lars` probe, which draw i uses as (seed, i, 1).
+      labels_per_class: Number of labels drawn of each class, for the result; None where the draws
+        are of a total number.
+      method: `logistic` (quick) or `lars` (the DCCO paper's probe).
 
     Returns:
-      A dict for JSON: `protocol`, `method`, `dataset`, `labels` (in all), `labels_per_class` (or
-      None), `draws`; `accuracy` and `balanced_accuracy`, means over the draws in [0, 1], and each
-      with `_std`, the sample standard deviation (n - 1; 0 for one draw); and `baselines`, which
-      has these four by name of the feature set.
+      An entry of `result.json`: `protocol`, `method`, `dataset`, `labels` (of all classes),
+      `labels_per_class`, `draws` (their number), the scores of the encoder as in `summarize`, and
+      `baselines`, which holds the scores of each other feature set by name.
 
     Raises:
-      ValueError: There is no `encoder`, too few labels, or features do not fit or are not finite;
-        the message names the feature set.
+      ValueError: There is no `encoder` or no draw, or features do not fit or are not finite; the
+        message names the feature set.
     """
     if ENCODER not in feature_sets:
         raise ValueError(f"feature_sets needs {ENCODER!r}, found {sorted(feature_sets)}.")
-    if draws < 1:
-        raise ValueError(f"draws must be at least 1, found {draws}.")
+    if len(drawn) < 1:
+        raise ValueError(f"draws must be at least 1, found {len(drawn)}.")
     if method not in ("logistic", "lars"):
         raise ValueError(f"method must be logistic or lars, found {method!r}.")
     train_labels = np.asarray(train_labels)
-    if labels is None and labels_per_class is None:
-        labels = int((train_labels != labelling.UNLABELLED).sum())
-        draws = 1 if method == "logistic" else draws
-    drawn = drawn or [
-        labelling.draw_labels(
-            train_labels, np.random.default_rng([seed, i]), per_class=labels_per_class, total=labels
-        )
-        for i in range(draws)
-    ]
     summaries = {}
     for name, features in feature_sets.items():
         try:
             scores = [
-                _probe(features, train_labels, test_labels, indices, method, scaling, [seed, i, 1])
+                _probe(features, train_labels, test_labels, indices, method, [seed, i, 1])
                 for i, indices in enumerate(drawn)
             ]
         except ValueError as error:
@@ -118,7 +103,6 @@ def _probe(
     test_labels: np.ndarray,
     indices: np.ndarray,
     method: str,
-    scaling: feature_scaling.Scaling,
     seed: list[int],
 ) -> labelling.Scores:
     """Probes one feature set on one draw of labels."""
@@ -129,9 +113,7 @@ def _probe(
     train = (features.train[indices], train_labels[indices])
     test = (features.test, test_labels)
     if method == "logistic":
-        return logistic_probe.logistic_probe(
-            *train, *test, reference_features=features.train, scaling=scaling
-        )
+        return logistic_probe.logistic_probe(*train, *test, reference_features=features.train)
     flipped = features.flipped_train
     return lars_probe.lars_probe(
         *train,
@@ -139,12 +121,16 @@ def _probe(
         seed=seed,
         flipped_features=None if flipped is None else flipped[indices],
         reference_features=features.train,
-        scaling=scaling,
     )
 
 
 def summarize(scores: list[labelling.Scores]) -> dict[str, float]:
-    """Returns mean and sample standard deviation of each score."""
+    """Summarizes scores over draws or clients.
+
+    Returns:
+      The mean of each score in [0, 1] by its name, `accuracy` and `balanced_accuracy`, and its
+      sample standard deviation by its name with `_std` (n - 1 in the divisor; 0 for one draw).
+    """
     summary = {}
     for field in labelling.Scores._fields:
         values = np.array([getattr(s, field) for s in scores])

@@ -4,7 +4,7 @@ import numpy as np
 from sklearn import linear_model
 
 from tff_ssl.evaluation import labels as labelling
-from tff_ssl.evaluation import scaling as feature_scaling
+from tff_ssl.evaluation import scaling
 
 
 def logistic_probe(
@@ -14,31 +14,32 @@ def logistic_probe(
     test_labels: np.ndarray,
     *,
     reference_features: np.ndarray | None = None,
-    scaling: feature_scaling.Scaling = "global",
     inverse_regularization: float = 10.0,
     max_iterations: int = 1000,
 ) -> labelling.Scores:
     """Scores L2-regularized multinomial logistic regression, solved by L-BFGS.
 
-    Deterministic: a convex problem, started at zero. The settings are fixed and the same for every
-    feature set. scikit-learn's C, the weight of the summed losses beside half the squared norm of
-    the classifier's weights, is `inverse_regularization / d`: scaled examples have a mean squared
-    norm of d, so features of any number are regularized alike (with one C for all, 3072 pixels
-    would hardly be regularized, and fall from 0.36 to 0.27 on CIFAR-10 with 5000 labels). The
-    default, 10, did well from 10 to 5000 labels on held-out parts of the training sets of digits
-    and CIFAR-10, for pixels and random features; no test set and no trained encoder had a part.
+    The probe is deterministic: the problem is convex, and the solver starts at zero. The settings
+    are the same for every feature set. scikit-learn's C is the weight of the summed losses, against
+    half the squared norm of the classifier's weights; here it is `inverse_regularization / d`.
+    Scaled examples have a mean squared norm of d, so that features of any number are regularized
+    equally. With one C for all, 3072 pixels would hardly be regularized, and their accuracy on
+    CIFAR-10 with 5000 labels would fall from 0.36 to 0.27. The default of 10 did well with 10 to
+    5000 labels on held-out parts of the training sets of digits and CIFAR-10, for pixels and random
+    features; neither a test set nor a trained encoder was used to choose it.
 
     Args:
-      train_features: [n, d], finite.
-      train_labels: Integers [n] of at least two classes; -1 (unknown) takes no part.
-      test_features: [m, d], finite.
-      test_labels: Integers [m]; -1 takes no part.
-      reference_features: [r, d], features of training images, which need no labels, to fit the
-        scaling on; by default the labelled training features, with one label per class a handful
-        of images.
-      scaling: See `scaling.fit_scaler`.
-      inverse_regularization: As above, positive; smaller is stronger.
-      max_iterations: The most L-BFGS iterations; scikit-learn warns when they do not suffice.
+      train_features: Training features, [n, d], finite.
+      train_labels: Class labels, integers [n] of at least two classes; examples labelled -1
+        (unknown) are ignored.
+      test_features: Test features, [m, d], finite.
+      test_labels: Class labels, integers [m]; examples labelled -1 are ignored.
+      reference_features: Features of training images with or without labels, [r, d], on which the
+        scaling is fitted; None for the labelled training features, which are only a few images at
+        one label per class.
+      inverse_regularization: Inverse strength of the regularization, positive, as above.
+      max_iterations: Maximum number of L-BFGS iterations; scikit-learn warns when they do not
+        suffice.
 
     Returns:
       Accuracy and balanced accuracy on the test examples.
@@ -46,8 +47,8 @@ def logistic_probe(
     Raises:
       ValueError: Shapes do not fit, features are not finite, or there is one class only.
     """
-    sets = feature_scaling.prepare(
-        train_features, train_labels, test_features, test_labels, reference_features, scaling
+    sets = scaling.prepare(
+        train_features, train_labels, test_features, test_labels, reference_features
     )
     c = inverse_regularization / sets.train_features.shape[1]
     classifier = linear_model.LogisticRegression(C=c, max_iter=max_iterations)

@@ -1,16 +1,19 @@
-"""What the probes do with features before they train on them: checks and one affine map."""
+"""Checks and scaling of features before a probe is trained on them."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tff_ssl.evaluation import labels as labelling
 
-Scaling = Literal["global", "per_feature"]
-
 
 class FeatureScaler(NamedTuple):
-    """The map `(features - offset) / scale`; both are float32 [d]."""
+    """The map `(features - offset) / scale`.
+
+    Attributes:
+      offset: Mean of each feature, float32 [d].
+      scale: Divisor of each feature, float32 [d].
+    """
 
     offset: np.ndarray
     scale: np.ndarray
@@ -19,35 +22,37 @@ class FeatureScaler(NamedTuple):
         return (features - self.offset) / self.scale
 
 
-def fit_scaler(reference: np.ndarray, scaling: Scaling) -> FeatureScaler:
-    """Fits the map to features [n, d] of training images, without their labels.
+def fit_scaler(reference: np.ndarray) -> FeatureScaler:
+    """Fits the scaling to features of training images, without their labels.
 
-    `global`, the default of the probes, centres each feature and divides all of them by ONE
-    number, the root of their mean variance. It takes away the arbitrary origin and unit of a
-    feature space and nothing else: distances keep their proportions. `per_feature` divides each
-    feature by its own standard deviation, which blows up those that hardly vary (the border
-    pixels of the digits); that weakens raw pixels, and so flatters an encoder beside them.
-    Either way the mean squared norm of a scaled example is d. A feature that does not vary is
-    centred and not divided.
+    Each feature is centred, and all of them are divided by the same number, the root of their mean
+    variance. This removes the arbitrary origin and unit of a feature space and nothing else:
+    distances keep their proportions, and the mean squared norm of a scaled example is d. Dividing
+    each feature by its own standard deviation would enlarge those that hardly vary (the border
+    pixels of the digits), which weakens raw pixels and so flatters an encoder compared with them.
+    A feature that does not vary is centred and not divided.
 
-    Raises:
-      ValueError: `scaling` is neither.
+    Args:
+      reference: Features, [n, d].
     """
     reference = np.asarray(reference, np.float64)
     offset, variance = reference.mean(axis=0), reference.var(axis=0)
-    if scaling == "global":
-        scale = np.full_like(offset, np.sqrt(variance.mean()))
-    elif scaling == "per_feature":
-        scale = np.sqrt(variance)
-    else:
-        raise ValueError(f"scaling must be global or per_feature, found {scaling!r}.")
-    rounding = 1e-6 * np.abs(offset)  # what float32 makes of a constant
-    scale = np.where(scale > rounding, scale, 1.0)
+    common_scale = np.sqrt(variance.mean())
+    rounding = 1e-6 * np.abs(offset)  # Rounding errors of a constant feature in float32.
+    scale = np.where(common_scale > rounding, common_scale, 1.0)
     return FeatureScaler(offset.astype(np.float32), scale.astype(np.float32))
 
 
 class ProbeSets(NamedTuple):
-    """Scaled features, float32 [n, d] and [m, d], and labels, int64 [n] and [m], all known."""
+    """The labelled examples of a probe, with scaled features.
+
+    Attributes:
+      train_features: Scaled training features, float32 [n, d].
+      train_labels: Class labels, int64 [n].
+      test_features: Scaled test features, float32 [m, d].
+      test_labels: Class labels, int64 [m].
+      scaler: Scaling that was applied.
+    """
 
     train_features: np.ndarray
     train_labels: np.ndarray
@@ -62,11 +67,16 @@ def prepare(
     test_features: np.ndarray,
     test_labels: np.ndarray,
     reference_features: np.ndarray | None,
-    scaling: Scaling,
 ) -> ProbeSets:
-    """Checks the sets of a probe, drops examples labelled -1 and scales the features.
+    """Checks the sets of a probe, drops examples labelled -1 (unknown) and scales the features.
 
-    The scaling is fitted on `reference_features` [r, d], or on the labelled training features.
+    Args:
+      train_features: Training features, [n, d].
+      train_labels: Class labels, integers [n].
+      test_features: Test features, [m, d].
+      test_labels: Class labels, integers [m].
+      reference_features: Features on which the scaling is fitted, [r, d]; None for the labelled
+        training features.
 
     Raises:
       ValueError: Shapes do not fit, features are not finite, or the training set has one class.
@@ -83,5 +93,5 @@ def prepare(
         )
     if len(np.unique(train_labels)) < 2:
         raise ValueError(f"A probe needs two classes; all training labels are {train_labels[0]}.")
-    scaler = fit_scaler(reference, scaling)
+    scaler = fit_scaler(reference)
     return ProbeSets(scaler(train), train_labels, scaler(test), test_labels, scaler)

@@ -1,42 +1,44 @@
-"""Hetero-SSFL's proximal term: a client's representations of common images against all clients'.
+"""Hetero-SSFL's proximal term: distance of a client's representations from all clients'.
 
 "Federated Self-supervised Learning for Heterogeneous Clients" (Makhija, Ho & Ghosh), section 3.3:
-similarity is linear CKA between kernels, K_k = A_k A_k^T of the client and the weighted mean
-K-bar = sum_j w_j K_j of the round before.
+similarity is linear CKA between two kernels of the same images, K_k = A_k A_k^T of the client and
+the weighted mean K-bar = sum_j w_j K_j of the round before.
 
 With B = [sqrt(w_1) A_1, ..., sqrt(w_N) A_N], K-bar = B B^T. Clients of different widths d_j fit in
-one B, and K-bar, of n images n^2 numbers, is never formed.
+one B, and K-bar, which has n^2 numbers for n images, is never formed.
 
   CKA(K, K-bar) = |B^T A|^2 / (|A^T A| |B^T B|), Frobenius norms.
 
-Two departures from the print: Eq. 2 adds mu * CKA, a similarity, to what is minimized, and so would
-drive clients apart; the text speaks of a distance, and here it is 1 - CKA. Eq. 1 leaves out that
-linear CKA centres its features (Kornblith et al. 2019); they are centred here unless told not to.
+There are two deviations from the printed equations. Eq. 2 adds mu * CKA, a similarity, to the loss,
+and so would drive clients apart; the text speaks of a distance, and the term here is 1 - CKA. Eq. 1
+omits that linear CKA centres its features (Kornblith et al. 2019); they are centred here unless
+`centred` is False.
 """
 
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-# Representations that vary by less than a millionth of their size do not vary: that is rounding.
+# Representations that vary by less than a millionth of their size (here squared) count as constant,
+# since such differences are rounding.
 _COLLAPSED = 1e-12
-_TINY = 1e-24  # The cube of its inverse root, which gradients take, is a float32.
-# Rows of a product of which only the norm is needed that are held at the same time.
-_BLOCK = 1024
+_TINY = 1e-24  # Gradients take the cube of its inverse root, which is within float32's range.
+_BLOCK = 1024  # Number of rows of a kernel held at a time; only the kernel's norm is needed.
 
 
 def stack(representations: Sequence[tf.Tensor], weights: Sequence[float]) -> tf.Tensor:
-    """B: the clients' representations side by side, such that B B^T is K-bar.
+    """B: the weighted representations of all clients side by side, such that B B^T is K-bar.
 
     Args:
-      representations: A_j of each client, float32 [n, d_j]: the same n images in the same order.
-      weights: w_j of each client, at least 0; uniform in the paper.
+      representations: Representations A_j of the clients, float32 [n, d_j] each, of the same n
+        images in the same order.
+      weights: Weights w_j of the clients, at least 0; uniform in the paper.
 
     Returns:
-      float32 [n, sum of d_j].
+      B, float32 [n, sum of d_j].
 
     Raises:
-      ValueError: Not one weight per client, a negative weight, or none above 0.
+      ValueError: If there is not one weight per client, one is negative, or none is above 0.
     """
     if len(representations) != len(weights):
         raise ValueError(f"{len(weights)} weights for {len(representations)} clients")
@@ -53,32 +55,32 @@ def cka_with_mean_kernel(a: tf.Tensor, stacked: tf.Tensor, centred: bool = True)
     are zero (uncentred) have similarity 0 and gradient 0.
 
     Args:
-      a: A, the client's own representations, float32 [n, d].
-      stacked: B, rows for the same n images, float32 [n, D]. Of a batch of the alignment images:
-        its rows, which are centred within the batch.
+      a: Representations A of the client, float32 [n, d].
+      stacked: Matrix B of `stack`, float32 [n, D], for the same n images. For a batch of the
+        alignment images these are the rows of the batch, and they are centred within the batch.
       centred: Whether kernels are centred.
 
     Returns:
-      float32 scalar in [0, 1].
+      Similarity, float32 scalar in [0, 1].
     """
-    a = _prepared(a, centred)
-    b = tf.stop_gradient(_prepared(stacked, centred))
+    a = _normalize(a, centred)
+    b = tf.stop_gradient(_normalize(stacked, centred))
     cross = tf.reduce_sum(tf.square(tf.matmul(b, a, transpose_a=True)))
-    own, mean = squared_kernel_norm(a), tf.stop_gradient(squared_kernel_norm(b))
-    return cross * tf.math.rsqrt(tf.maximum(own * mean, _TINY))
+    client_norm, mean_norm = squared_kernel_norm(a), tf.stop_gradient(squared_kernel_norm(b))
+    return cross * tf.math.rsqrt(tf.maximum(client_norm * mean_norm, _TINY))
 
 
 def proximal_term(a: tf.Tensor, stacked: tf.Tensor, mu: float, centred: bool = True) -> tf.Tensor:
-    """mu * (1 - CKA): what Eq. 2 adds to a client's loss, read as a distance.
+    """mu * (1 - CKA): the term that Eq. 2 adds to a client's loss, as a distance.
 
     Args:
-      a: The client's own representations, float32 [n, d].
-      stacked: B, float32 [n, D], of the round before; no gradient flows into it.
-      mu: Weight; 0.5 in the paper for CIFAR, 1 for Tiny-ImageNet.
+      a: Representations A of the client, float32 [n, d].
+      stacked: Matrix B of the round before, float32 [n, D]; no gradient flows into it.
+      mu: Weight of the term; 0.5 in the paper for CIFAR, 1 for Tiny-ImageNet.
       centred: Whether kernels are centred.
 
     Returns:
-      float32 scalar in [0, mu].
+      Loss, float32 scalar in [0, mu].
     """
     return mu * (1 - cka_with_mean_kernel(a, stacked, centred))
 
@@ -86,16 +88,17 @@ def proximal_term(a: tf.Tensor, stacked: tf.Tensor, mu: float, centred: bool = T
 def squared_kernel_norm(x: tf.Tensor) -> tf.Tensor:
     """|X X^T|^2 = |X^T X|^2 (Frobenius), from blocks of the smaller of the two products.
 
-    At most 1024 rows of it are held: of a batch smaller than that and than d, its kernel.
+    At most 1024 rows of the product are held at a time; for a batch of fewer than 1024 images and
+    fewer than d, this is the whole kernel.
 
     Args:
-      x: float32 [n, d] of known shape.
+      x: Representations X, float32 [n, d] of known shape.
 
     Returns:
       float32 scalar.
 
     Raises:
-      ValueError: The shape is not known.
+      ValueError: If the shape is not known.
     """
     rows, columns = x.shape
     if rows is None or columns is None:
@@ -109,12 +112,12 @@ def squared_kernel_norm(x: tf.Tensor) -> tf.Tensor:
     return total
 
 
-def _prepared(x: tf.Tensor, centred: bool) -> tf.Tensor:
-    """Centred over images, and of norm 1: CKA is blind to scale, float32 is not."""
+def _normalize(x: tf.Tensor, centred: bool) -> tf.Tensor:
+    """Centres x over images and divides it by its norm: float32, unlike CKA, depends on scale."""
     size = tf.reduce_sum(tf.square(x))
     if centred:
         x = x - tf.reduce_mean(x, 0)
     floor = tf.stop_gradient(_COLLAPSED * size) + _TINY
     squared = tf.reduce_sum(tf.square(x))
-    # Not the root of a maximum: what is below the floor is rounding, and becomes zero.
+    # Variation below the floor is rounding. It becomes zero, which a maximum alone would not do.
     return tf.where(squared > floor, x * tf.math.rsqrt(tf.maximum(squared, floor)), 0.0 * x)

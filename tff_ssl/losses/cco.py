@@ -1,7 +1,7 @@
 """Cross correlation optimization (DCCO paper, Eq. 1 and 2; Barlow Twins, Zbontar et al. 2021).
 
 The loss depends on a batch only through five averages, the encoding statistics. Averages over the
-union of several batches are weighted means of the batches' averages, which is what DCCO builds on.
+union of several batches are weighted means of the batches' averages; DCCO builds on this property.
 """
 
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from tff_ssl.losses.segments import Segments
 # Added to each variance before its square root: encodings that do not vary (a collapsed unit, a
 # single example) then give correlation 0 and finite gradients instead of NaN.
 VARIANCE_EPSILON = 1e-6
+# Smallest plausible variance of one dimension, as a fraction of the mean over the dimensions.
 _PLAUSIBLE_SHARE = 0.1
 
 
@@ -21,11 +22,11 @@ class EncodingStatistics(NamedTuple):
     """Averages over the examples of a batch, float32 (the paper's <F>, <F^2>, <G>, <G^2>, <F G>).
 
     Attributes:
-      f: [d], mean of F_i.
-      f_squared: [d], mean of (F_i)^2.
-      g: [d], mean of G_j.
-      g_squared: [d], mean of (G_j)^2.
-      f_g: [d, d], mean of F_i G_j.
+      f: Mean of F_i, [d].
+      f_squared: Mean of (F_i)^2, [d].
+      g: Mean of G_j, [d].
+      g_squared: Mean of (G_j)^2, [d].
+      f_g: Mean of F_i G_j, [d, d].
     """
 
     f: tf.Tensor
@@ -36,7 +37,10 @@ class EncodingStatistics(NamedTuple):
 
 
 class CCOTerms(NamedTuple):
-    """The loss and its parts, float32 scalars: loss = on_diagonal + lambda * off_diagonal."""
+    """The loss and its parts: loss = on_diagonal + lambda * off_diagonal.
+
+    Each is a float32 scalar, or has one value per client.
+    """
 
     loss: tf.Tensor
     on_diagonal: tf.Tensor
@@ -44,7 +48,7 @@ class CCOTerms(NamedTuple):
 
 
 def zero_statistics(d: int) -> EncodingStatistics:
-    """Where a sum of statistics of d-dimensional encodings starts."""
+    """Statistics of d-dimensional encodings that are all zero, the start of a sum."""
     vector = tf.zeros([d])
     return EncodingStatistics(vector, vector, vector, vector, tf.zeros([d, d]))
 
@@ -62,7 +66,7 @@ def encoding_statistics(f: tf.Tensor, g: tf.Tensor) -> EncodingStatistics:
 
 
 def correlation(statistics: EncodingStatistics) -> tf.Tensor:
-    """C of Eq. 2, float32 [d, d]: correlation of F_i with G_j."""
+    """Correlation C_ij of F_i with G_j (Eq. 2), float32 [d, d]."""
     f, f_squared, g, g_squared, f_g = statistics
     f_scale = tf.math.rsqrt(tf.nn.relu(f_squared - tf.square(f)) + VARIANCE_EPSILON)
     g_scale = tf.math.rsqrt(tf.nn.relu(g_squared - tf.square(g)) + VARIANCE_EPSILON)
@@ -71,19 +75,19 @@ def correlation(statistics: EncodingStatistics) -> tf.Tensor:
 
 
 def plausible(statistics: EncodingStatistics) -> EncodingStatistics:
-    """The nearest that encodings could have to statistics with noise.
+    """Replaces noisy statistics by the nearest ones that encodings could have.
 
     Noise can make a variance negative or nearly zero, and a correlation then exceeds 1 by orders of
     magnitude. Variances below `_PLAUSIBLE_SHARE` of their mean size over the dimensions are raised
-    to it, and covariances are brought within Cauchy and Schwarz's bound.
+    to it, and covariances are clipped to the bound of Cauchy and Schwarz.
     """
     f, f_squared, g, g_squared, f_g = statistics
 
-    def variance(mean, second_moment):
+    def plausible_variance(mean, second_moment):
         raw = second_moment - tf.square(mean)
         return tf.maximum(raw, _PLAUSIBLE_SHARE * tf.reduce_mean(tf.abs(raw)))
 
-    f_variance, g_variance = variance(f, f_squared), variance(g, g_squared)
+    f_variance, g_variance = plausible_variance(f, f_squared), plausible_variance(g, g_squared)
     bound = tf.sqrt(f_variance[:, tf.newaxis] * g_variance[tf.newaxis, :])
     product = f[:, tf.newaxis] * g[tf.newaxis, :]
     return EncodingStatistics(
@@ -96,7 +100,7 @@ def plausible(statistics: EncodingStatistics) -> EncodingStatistics:
 
 
 def cco_from_statistics(statistics: EncodingStatistics, lambda_: float) -> CCOTerms:
-    """Eq. 1 from statistics.
+    """The loss of Eq. 1 from statistics.
 
     Args:
       statistics: Encoding statistics with d >= 2.
@@ -118,33 +122,33 @@ def cco_from_statistics(statistics: EncodingStatistics, lambda_: float) -> CCOTe
 
 
 def cco(f: tf.Tensor, g: tf.Tensor, lambda_: float) -> CCOTerms:
-    """Eq. 1 of one batch of paired encodings, each float32 [n, d]."""
+    """The loss of Eq. 1 for one batch of paired encodings, each float32 [n, d]."""
     return cco_from_statistics(encoding_statistics(f, g), lambda_)
 
 
 def cco_within_clients(f: tf.Tensor, g: tf.Tensor, segments: Segments, lambda_: float) -> CCOTerms:
-    """Eq. 1 of each client's own examples.
+    """The loss of Eq. 1 for each client's examples.
 
     Args:
       f: Encodings of the first views, float32 [n, d] with d >= 2.
       g: Encodings of the second views, float32 [n, d].
-      segments: The examples' k clients.
+      segments: Division of the examples among k clients.
       lambda_: Weight of the redundancy term.
 
     Returns:
       Terms, each float32 [k].
     """
 
-    def normalized(x):
+    def normalize(x):
         centred = x - tf.gather(segments_lib.mean(x, segments), segments.ids)
         variance = segments_lib.mean(tf.square(centred), segments)
         return centred * tf.gather(tf.math.rsqrt(variance + VARIANCE_EPSILON), segments.ids)
 
-    f, g = normalized(f), normalized(g)
+    f, g = normalize(f), normalize(g)
     diagonal = segments_lib.mean(f * g, segments)
     on_diagonal = tf.reduce_sum(tf.square(1.0 - diagonal), 1)
-    everything = segments_lib.squared_cross_norm(f, g, segments)
-    off_diagonal = (everything - tf.reduce_sum(tf.square(diagonal), 1)) / (f.shape[1] - 1)
+    all_entries = segments_lib.squared_cross_norm(f, g, segments)
+    off_diagonal = (all_entries - tf.reduce_sum(tf.square(diagonal), 1)) / (f.shape[1] - 1)
     return CCOTerms(on_diagonal + lambda_ * off_diagonal, on_diagonal, off_diagonal)
 
 

@@ -1,12 +1,13 @@
 """Linear centred kernel alignment (Kornblith et al. 2019, arXiv:1905.00414, section 3).
 
-CKA compares what two networks make of the same inputs through the similarities between the inputs,
-so the networks' features may differ in size, and it is blind to rotations, reflections and scale.
+CKA compares two networks' features of the same inputs through the similarities between the inputs.
+The features may therefore differ in size, and CKA does not depend on rotations, reflections and
+scale.
 """
 
 import tensorflow as tf
 
-# The least squared Frobenius norm of features that counts as one, and of their normalized products.
+# Lower bound of denominators, which are squared Frobenius norms or products of two of them.
 _EPSILON = 1e-12
 
 
@@ -19,20 +20,20 @@ def linear_cka(x: tf.Tensor, y: tf.Tensor, uncentred: bool = False) -> tf.Tensor
     Args:
       x: Features of one network, float32 [n, d] with n >= 1; n >= 2 where they are centred.
       y: Features of another one, float32 [n, e].
-      uncentred: Whether features are taken as they are. Else their mean over the n inputs is
-        subtracted first, which makes CKA blind to an offset too.
+      uncentred: Whether features are used as they are. Otherwise their mean over the n inputs is
+        subtracted first, so that CKA does not depend on an offset either.
 
     Returns:
-      float32 scalar in [0, 1], 1 for equal features; 0, with finite gradients, where the features
-      of one network do not vary.
+      Similarity, float32 scalar in [0, 1], 1 for equal features. It is 0, with finite gradients,
+      where the features of one network do not vary.
     """
-    x, y = (_unit(m if uncentred else m - tf.reduce_mean(m, 0)) for m in (x, y))
+    x, y = (_normalize(m if uncentred else m - tf.reduce_mean(m, 0)) for m in (x, y))
     scale = _squared_norm(x, x) * _squared_norm(y, y)
     return _squared_norm(x, y) * tf.math.rsqrt(tf.maximum(scale, _EPSILON))
 
 
-def _unit(x: tf.Tensor) -> tf.Tensor:
-    """Frobenius norm 1, or less where it is hardly above zero: fourth powers keep in range."""
+def _normalize(x: tf.Tensor) -> tf.Tensor:
+    """x with Frobenius norm 1 (less if nearly zero), so that fourth powers stay in range."""
     return x * tf.math.rsqrt(tf.maximum(tf.reduce_sum(tf.square(x)), _EPSILON))
 
 

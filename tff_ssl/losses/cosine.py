@@ -9,13 +9,14 @@ def cosine(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 
 def byol(p1: tf.Tensor, p2: tf.Tensor, target_z1: tf.Tensor, target_z2: tf.Tensor) -> tf.Tensor:
-    """BYOL's symmetric loss of each example (Eq. 2 and the line after it): in [0, 8].
+    """BYOL's symmetric loss of each example (Eq. 2 and the line after it), in [0, 8].
 
     Args:
-      p1: The online network's predictions from the first views, float32 [n, d].
-      p2: From the second views.
-      target_z1: The target network's projections of the first views; no gradient flows into them.
-      target_z2: Of the second views.
+      p1: Online network's predictions from the first views, float32 [n, d].
+      p2: Online network's predictions from the second views, float32 [n, d].
+      target_z1: Target network's projections of the first views, float32 [n, d]; no gradient flows
+        into them.
+      target_z2: Target network's projections of the second views; likewise.
 
     Returns:
       float32 [n]: 2 - 2 cos(p1, target_z2) + 2 - 2 cos(p2, target_z1).
@@ -25,13 +26,14 @@ def byol(p1: tf.Tensor, p2: tf.Tensor, target_z1: tf.Tensor, target_z2: tf.Tenso
 
 
 def simsiam(p1: tf.Tensor, p2: tf.Tensor, z1: tf.Tensor, z2: tf.Tensor) -> tf.Tensor:
-    """SimSiam's loss of each example (Eq. 4): in [-1, 1].
+    """SimSiam's loss of each example (Eq. 4), in [-1, 1].
 
     Args:
       p1: Predictions from the first views, float32 [n, d].
-      p2: From the second views.
-      z1: Projections of the first views, by the same network; no gradient flows into them here.
-      z2: Of the second views.
+      p2: Predictions from the second views, float32 [n, d].
+      z1: Projections of the first views by the same network, float32 [n, d]; no gradient flows into
+        them from here.
+      z2: Projections of the second views; likewise.
 
     Returns:
       float32 [n]: -cos(p1, z2) / 2 - cos(p2, z1) / 2.

@@ -7,25 +7,26 @@ from tff_ssl.losses.segments import Segments
 
 
 def nt_xent(z1: tf.Tensor, z2: tf.Tensor, segments: Segments, temperature: float) -> tf.Tensor:
-    """The loss of each example against the other examples of its own client.
+    """The loss of each example, with the other examples of its client as negatives.
 
     Args:
-      z1: Projections of the first views, float32 [n, d]; any norm but zero.
+      z1: Projections of the first views, float32 [n, d], of any norm but zero.
       z2: Projections of the second views, float32 [n, d].
-      segments: The examples' clients. A client with one example has no negatives, and loss 0.
-      temperature: tau > 0; 0.1 in the DCCO paper, 0.5 in Dec-SSL's.
+      segments: Division of the examples among clients. A client with one example has no negatives,
+        and loss 0.
+      temperature: Temperature tau > 0; 0.1 in the DCCO paper, 0.5 in Dec-SSL's.
 
     Returns:
-      float32 [n]: the mean of the example's two anchors (one a view). Their mean over a client's
-      examples is the paper's loss of that client's 2 N_k views.
+      Means of the losses of each example's two anchors (one per view), float32 [n]. Their mean over
+      a client's examples is the paper's loss of that client's 2 N_k views.
     """
     z = tf.math.l2_normalize(tf.concat([z1, z2], 0), 1)
     similarity = tf.matmul(z, z, transpose_b=True) / temperature
-    # Both views of all examples of one's own client, but for oneself.
+    # An anchor is compared with both views of all examples of its client, except with itself.
     allowed = tf.tile(segments_lib.together(segments), [2, 2])
     allowed = tf.linalg.set_diag(allowed, tf.zeros(tf.shape(z)[:1], tf.bool))
-    everyone = tf.reduce_logsumexp(tf.where(allowed, similarity, similarity.dtype.min), 1)
+    log_sums = tf.reduce_logsumexp(tf.where(allowed, similarity, similarity.dtype.min), 1)
     z1, z2 = tf.split(z, 2)
     positive = tf.reduce_sum(z1 * z2, 1) / temperature
-    first, second = tf.split(everyone, 2)
+    first, second = tf.split(log_sums, 2)
     return (first + second) / 2 - positive

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-# Added to a patch's variance, as in the authors' code: a patch of one colour has the target zero.
+# Added to a patch's variance, as in the authors' code, so that a patch of one colour has target 0.
 VARIANCE_EPSILON = 1e-6
 
 
@@ -13,21 +13,21 @@ def masked_error(
 
     Args:
       predicted: Predictions of all patches, float32 [n, patches, values].
-      patches: The patches themselves, of the same shape.
-      visible: Indices of the visible patches, int32 [n, v], v < patches; these do not count.
+      patches: Pixels of all patches, float32 [n, patches, values].
+      visible: Indices of the visible patches, int32 [n, v] with v < patches; these do not count.
       normalize: Whether the target is each patch with mean 0 and deviation 1. The deviation divides
         by the number of values, where the authors' code divides by one less.
 
     Returns:
-      float32 [n].
+      Loss of each example, float32 [n].
     """
-    target = normalized(patches) if normalize else patches
+    target = normalize_patches(patches) if normalize else patches
     error = tf.reduce_mean(tf.math.squared_difference(predicted, target), 2)
     hidden = 1.0 - tf.reduce_sum(tf.one_hot(visible, patches.shape[1]), 1)
     return tf.reduce_sum(hidden * error, 1) / tf.reduce_sum(hidden, 1)
 
 
-def normalized(patches: tf.Tensor) -> tf.Tensor:
-    """Each patch with its own mean removed and divided by its own deviation, the same shape."""
+def normalize_patches(patches: tf.Tensor) -> tf.Tensor:
+    """Subtracts each patch's mean and divides by its standard deviation; same shape."""
     mean, variance = tf.nn.moments(patches, 2, keepdims=True)
     return (patches - mean) * tf.math.rsqrt(variance + VARIANCE_EPSILON)

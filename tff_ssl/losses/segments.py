@@ -1,4 +1,4 @@
-"""Sums within clients, for batches that hold the examples of several (a folded group)."""
+"""Sums within clients, for batches that hold examples of several clients (a folded group)."""
 
 from typing import NamedTuple
 
@@ -6,11 +6,11 @@ import tensorflow as tf
 
 
 class Segments(NamedTuple):
-    """Which examples of a batch belong together.
+    """Division of the n examples of a batch into k segments.
 
     Attributes:
-      ids: int32 [n], the segment of each example, in [0, k).
-      sizes: float32 [k], examples per segment, at least 1.
+      ids: Segment of each example, in [0, k), int32 [n].
+      sizes: Number of examples of each segment, at least 1, float32 [k].
     """
 
     ids: tf.Tensor
@@ -23,7 +23,7 @@ def one(n: tf.Tensor) -> Segments:
 
 
 def by_client(client: tf.Tensor) -> Segments:
-    """Segments of equal client indices, int64 [n] in any order."""
+    """One segment per client, from the examples' client indices, int64 [n] in any order."""
     _, ids, counts = tf.unique_with_counts(client)
     return Segments(ids, tf.cast(counts, tf.float32))
 
@@ -46,10 +46,10 @@ def together(segments: Segments) -> tf.Tensor:
 
 
 def squared_cross_norm(f: tf.Tensor, g: tf.Tensor, segments: Segments) -> tf.Tensor:
-    """|| F^T G / n ||^2 (Frobenius) of each segment's own n examples, [n, d] each -> [k].
+    """|| F^T G / n ||^2 (Frobenius) of the n examples of each segment, [n, d] each -> [k].
 
-    Through the Gram matrices: ||F^T G||^2 = sum_ij (F F^T)_ij (G G^T)_ij. For clients smaller than
-    the encodings are wide this is cheaper than k matrices of d x d.
+    It is computed from Gram matrices: ||F^T G||^2 = sum_ij (F F^T)_ij (G G^T)_ij. For clients with
+    fewer examples than encodings have dimensions, this is cheaper than k matrices of d x d.
     """
     products = tf.matmul(f, f, transpose_b=True) * tf.matmul(g, g, transpose_b=True)
     products = tf.where(together(segments), products, 0.0)

@@ -1,9 +1,9 @@
 """VICReg (Bardes, Ponce & LeCun 2022): variance, invariance and covariance.
 
 The invariance term is the mean over dimensions of squared differences, as in the paper's
-pseudo-code. Variances and covariances divide by n where the paper divides by n - 1: then the loss
-depends on a batch only through averages, and those of a union are weighted means of its parts'
-averages, which is what DCCO needs of a loss.
+pseudo-code. Variances and covariances divide by n where the paper divides by n - 1. The loss then
+depends on a batch only through averages, and the averages of a union are weighted means of its
+parts' averages; DCCO needs this property of a loss.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import tensorflow as tf
 from tff_ssl.losses import segments as segments_lib
 from tff_ssl.losses.segments import Segments
 
-# In the square root of a variance (the paper's epsilon).
+# Added to a variance before its square root (the paper's epsilon).
 VARIANCE_EPSILON = 1e-4
 _TARGET_STD = 1.0  # The paper's gamma.
 
@@ -22,11 +22,11 @@ class VICRegStatistics(NamedTuple):
     """Averages over the examples of a batch, float32.
 
     Attributes:
-      f: [d], mean of F_i.
-      g: [d], mean of G_i.
-      f_f: [d, d], mean of F_i F_j.
-      g_g: [d, d], mean of G_i G_j.
-      f_g: [d], mean of F_i G_i.
+      f: Mean of F_i, [d].
+      g: Mean of G_i, [d].
+      f_f: Mean of F_i F_j, [d, d].
+      g_g: Mean of G_i G_j, [d, d].
+      f_g: Mean of F_i G_i, [d].
     """
 
     f: tf.Tensor
@@ -37,7 +37,7 @@ class VICRegStatistics(NamedTuple):
 
 
 class VICRegTerms(NamedTuple):
-    """The loss, and its terms before they are weighted, float32 scalars (or one per client)."""
+    """The loss and its unweighted terms: float32 scalars, or one value per client each."""
 
     loss: tf.Tensor
     invariance: tf.Tensor
@@ -46,7 +46,7 @@ class VICRegTerms(NamedTuple):
 
 
 class VICRegWeights(NamedTuple):
-    """lambda, mu and nu of the paper's Eq. 6, with its values."""
+    """Weights lambda, mu and nu of the paper's Eq. 6, with the paper's values."""
 
     invariance: float = 25.0
     variance: float = 25.0
@@ -57,7 +57,7 @@ DEFAULT_WEIGHTS = VICRegWeights()
 
 
 def zero_statistics(d: int) -> VICRegStatistics:
-    """Where a sum of statistics of d-dimensional encodings starts."""
+    """Statistics of d-dimensional encodings that are all zero, the start of a sum."""
     vector, matrix = tf.zeros([d]), tf.zeros([d, d])
     return VICRegStatistics(vector, vector, matrix, matrix, vector)
 
@@ -77,7 +77,7 @@ def encoding_statistics(f: tf.Tensor, g: tf.Tensor) -> VICRegStatistics:
 def vicreg_from_statistics(
     statistics: VICRegStatistics, weights: VICRegWeights = DEFAULT_WEIGHTS
 ) -> VICRegTerms:
-    """Eq. 6 from statistics."""
+    """The loss of Eq. 6 from statistics."""
     f, g, f_f, g_g, f_g = statistics
     d = f.shape[0]
     invariance = (tf.linalg.trace(f_f) + tf.linalg.trace(g_g) - 2 * tf.reduce_sum(f_g)) / d
@@ -87,19 +87,19 @@ def vicreg_from_statistics(
         diagonal = tf.linalg.diag_part(c)
         variance += tf.reduce_mean(_hinge(diagonal))
         covariance += tf.reduce_sum(tf.square(tf.linalg.set_diag(c, tf.zeros_like(diagonal)))) / d
-    return _weighted(invariance, variance, covariance, weights)
+    return _add_terms(invariance, variance, covariance, weights)
 
 
 def vicreg_within_clients(
     f: tf.Tensor, g: tf.Tensor, segments: Segments, weights: VICRegWeights = DEFAULT_WEIGHTS
 ) -> VICRegTerms:
-    """Eq. 6 of each client's own examples.
+    """The loss of Eq. 6 for each client's examples.
 
     Args:
       f: Encodings of the first views, float32 [n, d].
       g: Encodings of the second views, float32 [n, d].
-      segments: The examples' k clients.
-      weights: Of the three terms.
+      segments: Division of the examples among k clients.
+      weights: Weights of the three terms.
 
     Returns:
       Terms, each float32 [k].
@@ -111,9 +111,9 @@ def vicreg_within_clients(
         centred = x - tf.gather(segments_lib.mean(x, segments), segments.ids)
         variances = segments_lib.mean(tf.square(centred), segments)
         variance += tf.reduce_mean(_hinge(variances), 1)
-        everything = segments_lib.squared_cross_norm(centred, centred, segments)
-        covariance += (everything - tf.reduce_sum(tf.square(variances), 1)) / d
-    return _weighted(invariance, variance, covariance, weights)
+        all_entries = segments_lib.squared_cross_norm(centred, centred, segments)
+        covariance += (all_entries - tf.reduce_sum(tf.square(variances), 1)) / d
+    return _add_terms(invariance, variance, covariance, weights)
 
 
 def encoding_std(statistics: VICRegStatistics) -> tf.Tensor:
@@ -123,10 +123,11 @@ def encoding_std(statistics: VICRegStatistics) -> tf.Tensor:
 
 
 def _hinge(variance: tf.Tensor) -> tf.Tensor:
+    """The amount by which a standard deviation is below the target, 0 above it; same shape."""
     return tf.nn.relu(_TARGET_STD - tf.sqrt(tf.nn.relu(variance) + VARIANCE_EPSILON))
 
 
-def _weighted(invariance, variance, covariance, weights: VICRegWeights) -> VICRegTerms:
+def _add_terms(invariance, variance, covariance, weights: VICRegWeights) -> VICRegTerms:
     loss = (
         weights.invariance * invariance
         + weights.variance * variance

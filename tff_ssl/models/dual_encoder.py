@@ -21,13 +21,13 @@ class Weights(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """What the model gives for a batch.
+    """The model's outputs for a batch.
 
     Attributes:
       h: Encodings, float32 [batch, features].
       z: Projections, float32 [batch, projector[-1]]; h where there is no projector.
       p: Predictions, float32 [batch, predictor[-1]]; z where there is no predictor.
-      logits: float32 [batch, classes], of a linear classifier on h; h where there is none.
+      logits: Outputs of a linear classifier on h, float32 [batch, classes]; h where there is none.
       non_trainable: New values of the non-trainable weights (batch norm's moving averages).
     """
 
@@ -39,7 +39,7 @@ class Outputs(NamedTuple):
 
 
 class Reconstruction(NamedTuple):
-    """What a masked autoencoder makes of the visible patches.
+    """A masked autoencoder's outputs for a batch, computed from the visible patches.
 
     Attributes:
       h: Encodings of the visible patches, float32 [batch, features].
@@ -55,15 +55,15 @@ class DualEncoder:
     """A network that encodes both views of an image, as a pure function of its weights.
 
     Attributes:
-      encoder: A name of `ENCODERS`.
+      encoder: Name of the encoder, one of `ENCODERS`.
       image_shape: Height, width and channels of the (float32) images that `apply` takes.
       projector: Widths of the projector's layers; empty for none.
       predictor: Widths of the predictor's layers; empty for none.
-      norm: `group` (group norm and weight standardization) or `batch`, of a ResNet and of projector
-        and predictor; a vision transformer has layer norm.
-      classes: Outputs of a linear classifier on h; 0 for none.
-      decoder: Whether there is a masked autoencoder's decoder, which leaves no other head.
-      depth: Blocks of a vision transformer's encoder instead of its name's; 0 for these.
+      norm: Kind of norm of a ResNet, the projector and the predictor: `group` (group norm and
+        weight standardization) or `batch`; a vision transformer has layer norm.
+      classes: Number of outputs of a linear classifier on h; 0 for none.
+      decoder: Whether the model has a masked autoencoder's decoder; it then has no other head.
+      depth: Number of blocks of a vision transformer's encoder; 0 for the number in `vit.VITS`.
 
     Raises:
       ValueError: If a field has a value that the model cannot be built with.
@@ -113,7 +113,7 @@ class DualEncoder:
     @functools.cached_property
     def specs(self) -> tuple[layers.ParameterSpec, ...]:
         """Name, shape and kind of each weight."""
-        network = self._list_autoencoder if self.decoder else self._forward
+        network = self._autoencoder_of_one_patch if self.decoder else self._forward
         return layers.collect(network, self.image_shape, **self._options)
 
     @property
@@ -135,7 +135,7 @@ class DualEncoder:
         return self._spec.features
 
     def multiply_adds(self, visible: int | None = None) -> int | None:
-        """Of one image's forward pass, see `vit.multiply_adds`; None for ResNets."""
+        """Multiply-adds of one image's forward pass (`vit.multiply_adds`); None for ResNets."""
         if not isinstance(self._spec, vit.ViTSpec):
             return None
         return vit.multiply_adds(self._spec, self.image_shape, visible)
@@ -157,9 +157,9 @@ class DualEncoder:
         Args:
           weights: `Weights`, or any object with these two fields.
           images: float32 [batch, *image_shape].
-          training: Whether batch norm uses, and updates, with the batch's statistics.
+          training: Whether batch norm uses the batch's statistics and updates its moving averages.
         """
-        values = self._values(weights)
+        values = self._values_by_name(weights)
         parameters = layers.Parameters(values, training=training, **self._options)
         h, z, p, logits = self._forward(parameters, images)
         non_trainable = tuple(
@@ -172,35 +172,37 @@ class DualEncoder:
         self, weights: Any, x1: tf.Tensor, x2: tf.Tensor, training: bool
     ) -> tuple[Outputs, Outputs]:
         """Applies the network to two views of each image, as one batch; see `apply`."""
-        both = self.apply(weights, tf.concat([x1, x2], 0), training)
-        parts = [tf.split(output, 2) for output in (both.h, both.z, both.p, both.logits)]
-        (h1, h2), (z1, z2), (p1, p2), (logits1, logits2) = parts
-        first = Outputs(h1, z1, p1, logits1, both.non_trainable)
-        return first, Outputs(h2, z2, p2, logits2, both.non_trainable)
+        outputs = self.apply(weights, tf.concat([x1, x2], 0), training)
+        pairs = [
+            tf.split(output, 2) for output in (outputs.h, outputs.z, outputs.p, outputs.logits)
+        ]
+        (h1, h2), (z1, z2), (p1, p2), (logits1, logits2) = pairs
+        first = Outputs(h1, z1, p1, logits1, outputs.non_trainable)
+        return first, Outputs(h2, z2, p2, logits2, outputs.non_trainable)
 
     def reconstruct(self, weights: Any, images: tf.Tensor, visible: tf.Tensor) -> Reconstruction:
         """Applies a model with a decoder as a masked autoencoder.
 
         Args:
-          weights: As for `apply`.
+          weights: `Weights`, or any object with these two fields.
           images: float32 [batch, *image_shape].
           visible: Indices of the patches that the encoder sees, int32 [batch, visible].
         """
-        parameters = layers.Parameters(self._values(weights), **self._options)
+        parameters = layers.Parameters(self._values_by_name(weights), **self._options)
         return self._autoencoder(parameters, images, visible)
 
     @functools.cached_property
     def target_model(self) -> "DualEncoder":
-        """The part that a target network has: encoder and projector."""
+        """The model of a target network: the encoder and the projector."""
         return dataclasses.replace(self, predictor=(), classes=0, decoder=False)
 
     def without_heads(self, weights: Any) -> tuple["DualEncoder", Weights]:
-        """The encoder alone, whose other outputs are h, and its part of the weights."""
+        """The encoder alone, whose z, p and logits are h, and its weights."""
         encoder = dataclasses.replace(self, projector=(), predictor=(), classes=0, decoder=False)
         return encoder, encoder.part_of(weights)
 
     def part_of(self, weights: Any) -> Weights:
-        """This model's part of the weights of one that has more heads."""
+        """This model's weights, taken from those of a model with more heads."""
         # The heads come after the encoder in the order of the weights.
         return Weights(
             tuple(weights.trainable[: len(self.trainable_specs)]),
@@ -211,20 +213,21 @@ class DualEncoder:
     def _spec(self) -> resnet.ResNetSpec | vit.ViTSpec:
         spec = _SPECS[self.encoder]
         if self.depth and isinstance(spec, vit.ViTSpec):
-            deep = spec.encoder._replace(depth=self.depth)
-            return dataclasses.replace(spec, encoder=deep)
+            return dataclasses.replace(spec, encoder=spec.encoder._replace(depth=self.depth))
         return spec
 
     @property
     def _options(self) -> dict[str, Any]:
+        """Keyword arguments of `layers.Parameters` that all networks share."""
         return {"norm": self.norm, "groups": self._spec.groups}
 
-    def _values(self, weights: Any) -> dict[str, tf.Tensor]:
+    def _values_by_name(self, weights: Any) -> dict[str, tf.Tensor]:
         specs = (*self.trainable_specs, *self.non_trainable_specs)
         tensors = (*weights.trainable, *weights.non_trainable)
         return {s.name: tf.convert_to_tensor(t) for s, t in zip(specs, tensors, strict=True)}
 
     def _forward(self, parameters, images):
+        """h, z, p and logits of a batch of images."""
         h = _encode(parameters, images, self._spec)
         z = heads.mlp(parameters, "projector", h, self.projector) if self.projector else h
         p = heads.mlp(parameters, "predictor", z, self.predictor) if self.predictor else z
@@ -232,6 +235,7 @@ class DualEncoder:
         return h, z, p, logits
 
     def _autoencoder(self, parameters, images, visible):
+        """The `Reconstruction` of a batch of images."""
         spec = self._spec
         assert isinstance(spec, vit.ViTSpec)
         tokens = vit.encode(parameters, images, spec, visible)
@@ -239,7 +243,8 @@ class DualEncoder:
             vit.pool(tokens), vit.decode(parameters, tokens, images, spec, visible)
         )
 
-    def _list_autoencoder(self, parameters, images):
+    def _autoencoder_of_one_patch(self, parameters, images):
+        """The autoencoder with the arguments that `layers.collect` gives a network."""
         return self._autoencoder(parameters, images, tf.zeros([1, 1], tf.int32))
 
 

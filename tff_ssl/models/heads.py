@@ -11,9 +11,15 @@ def mlp(parameters: layers.Parameters, name: str, x: tf.Tensor, widths: Sequence
     """Fully connected layers, [b, n] -> [b, widths[-1]].
 
     Each layer but the last has a norm and a ReLU (DCCO, section 4.2: weight standardization and
-    group norm "at every layer except the last projection layer"). No layer has a bias: a norm
-    follows, or, after the last, the statistics-based losses are blind to it, so that its gradient
-    would be rounding noise, which Adam blows up to full steps.
+    group norm "at every layer except the last projection layer"). No layer has a bias. A norm
+    follows each layer but the last; after the last one, losses on statistics do not depend on a
+    bias, so that its gradient would be rounding noise, which Adam scales up to full steps.
+
+    Args:
+      parameters: Weights of the network.
+      name: Prefix of the names of the weights.
+      x: Inputs, float32 [b, n].
+      widths: Widths of the layers, at least one.
     """
     for index, width in enumerate(widths[:-1]):
         layer = f"{name}/layer{index}"

@@ -1,13 +1,13 @@
 """Layers that ask a `Parameters` object for their weights, so that a network is a pure function.
 
-A network here is a plain function `network(parameters, x) -> y`. The same function serves three
-times: to list the weights it needs (`collect`), to draw their initial values (`initialize`) and to
-compute with given values. TFF computations can thus carry weights as tensors; creating Keras
-variables inside a client's computation doubles what a client call costs.
+A network is a plain function `network(parameters, x) -> y`. The same function serves three
+purposes: to list the weights that it needs (`collect`), to draw their initial values (`initialize`)
+and to compute with given values. TFF computations can thus carry weights as tensors; creating Keras
+variables inside a client's computation doubles the cost of a client call.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -20,11 +20,12 @@ class ParameterSpec(NamedTuple):
     """One weight tensor (float32).
 
     Attributes:
-      name: Unique in the network.
-      shape: Of the tensor.
-      initializer: `zeros`, `ones` or `he_normal`.
-      trainable: Whether gradients train it.
-      batch_norm: Whether it belongs to a batch norm: scale, offset or a moving average.
+      name: Name, unique in the network.
+      shape: Shape of the tensor.
+      initializer: Distribution of the initial value: `zeros`, `ones`, `he_normal`, `xavier_uniform`
+        or `normal_0.02`.
+      trainable: Whether gradients train the tensor.
+      batch_norm: Whether the tensor is a scale, an offset or a moving average of a batch norm.
     """
 
     name: str
@@ -35,13 +36,14 @@ class ParameterSpec(NamedTuple):
 
 
 class Parameters:
-    """What a network sees of its weights.
+    """A network's access to its weights.
 
     Attributes:
       training: Whether batch norm uses the batch's statistics (True) or its moving averages.
-      norm: `group`, or `batch`.
+      norm: Kind of the norm layers, `group` or `batch`.
       groups: Number of groups of group norm.
-      updates: After a call, the new values of non-trainable weights, by name.
+      updates: New values of the non-trainable weights after a call, by name.
+      specs: Specifications of the weights that a call asked for, by name.
     """
 
     def __init__(
@@ -71,13 +73,15 @@ class Parameters:
         if name in self.specs:
             raise ValueError(f"two layers are called {name!r}")
         self.specs[name] = ParameterSpec(name, tuple(shape), initializer, trainable, batch_norm)
-        if self._values is None:  # Only listing: any value of the right shape will do.
+        if self._values is None:  # `collect` needs only a value of the right shape.
             return tf.zeros(shape)
         return self._values[name]
 
 
-def collect(network: Callable[[Parameters, tf.Tensor], object], input_shape, **options):
-    """Lists the `ParameterSpec`s of `network` for inputs [batch, *input_shape]."""
+def collect(
+    network: Callable[[Parameters, tf.Tensor], object], input_shape: Sequence[int], **options: Any
+) -> tuple[ParameterSpec, ...]:
+    """Lists the weights of `network` for inputs [batch, *input_shape]; options of `Parameters`."""
     parameters = Parameters(**options)
     with tf.Graph().as_default():
         network(parameters, tf.zeros([1, *input_shape]))
@@ -134,9 +138,9 @@ def dense(
 def norm(parameters: Parameters, name: str, x: tf.Tensor) -> tf.Tensor:
     """The network's norm layer, with a scale and an offset per channel; same shape as `x`."""
     channels = x.shape[-1]
-    of_batch = parameters.norm == "batch"
-    scale = parameters.get(f"{name}/scale", (channels,), "ones", batch_norm=of_batch)
-    offset = parameters.get(f"{name}/offset", (channels,), "zeros", batch_norm=of_batch)
+    is_batch_norm = parameters.norm == "batch"
+    scale = parameters.get(f"{name}/scale", (channels,), "ones", batch_norm=is_batch_norm)
+    offset = parameters.get(f"{name}/offset", (channels,), "zeros", batch_norm=is_batch_norm)
     if parameters.norm == "group":
         return group_norm(x, scale, offset, parameters.groups)
     return _batch_norm(parameters, name, x, scale, offset)
@@ -146,7 +150,7 @@ def group_norm(x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, groups: int) -
     """Group norm (Wu & He 2018) of [b, ..., channels], each example by itself.
 
     Mean and variance are folded into one multiplication and one addition per element, because
-    passes over the activations, not arithmetic, are what this costs on a CPU.
+    passes over the activations, not arithmetic, dominate the cost on a CPU.
 
     Raises:
       ValueError: If `groups` does not divide the number of channels.
@@ -154,19 +158,19 @@ def group_norm(x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, groups: int) -
     channels = x.shape[-1]
     if channels % groups:
         raise ValueError(f"{groups} groups do not divide {channels} channels")
-    spatial = list(range(1, x.shape.rank - 1))
+    spatial_axes = list(range(1, x.shape.rank - 1))
     mean, square = x, tf.square(x)
-    if spatial:
-        mean, square = tf.reduce_mean(mean, spatial), tf.reduce_mean(square, spatial)
+    if spatial_axes:
+        mean, square = tf.reduce_mean(mean, spatial_axes), tf.reduce_mean(square, spatial_axes)
 
-    def over_group(values: tf.Tensor) -> tf.Tensor:  # [b, channels] -> [b, groups, 1]
+    def group_means(values: tf.Tensor) -> tf.Tensor:  # [b, channels] -> [b, groups, 1]
         return tf.reduce_mean(tf.reshape(values, [-1, groups, channels // groups]), 2, True)
 
-    mean, square = over_group(mean), over_group(square)
+    mean, square = group_means(mean), group_means(square)
     inverse = tf.math.rsqrt(tf.nn.relu(square - tf.square(mean)) + _NORM_EPSILON)
     multiplier = inverse * tf.reshape(scale, [groups, -1])
     addend = tf.reshape(offset, [groups, -1]) - mean * multiplier
-    shape = [-1] + [1] * len(spatial) + [channels]
+    shape = [-1] + [1] * len(spatial_axes) + [channels]
     return x * tf.reshape(multiplier, shape) + tf.reshape(addend, shape)
 
 
@@ -178,12 +182,12 @@ def _batch_norm(parameters, name, x, scale, offset):
     mean, variance = moving_mean, moving_variance
     if parameters.training:
         mean, variance = tf.nn.moments(x, list(range(x.shape.rank - 1)))
-        for key, moving, value in (
+        for key, average, value in (
             ("moving_mean", moving_mean, mean),
             ("moving_variance", moving_variance, variance),
         ):
             parameters.updates[f"{name}/{key}"] = (
-                _BATCH_NORM_MOMENTUM * moving + (1 - _BATCH_NORM_MOMENTUM) * value
+                _BATCH_NORM_MOMENTUM * average + (1 - _BATCH_NORM_MOMENTUM) * value
             )
     return tf.nn.batch_normalization(x, mean, variance, offset, scale, _NORM_EPSILON)
 
@@ -192,7 +196,7 @@ def linear(parameters: Parameters, name: str, x: tf.Tensor, units: int) -> tf.Te
     """Linear layer with bias, [..., n] -> [..., units]."""
     kernel = parameters.get(f"{name}/kernel", (x.shape[-1], units), "xavier_uniform")
     bias = parameters.get(f"{name}/bias", (units,), "zeros")
-    # One product of two matrices: a product of a batch would sum the kernel's gradients afterwards.
+    # One product of two matrices: a batched product would sum the kernel's gradients afterwards.
     return tf.tensordot(x, kernel, 1) + bias
 
 

@@ -1,13 +1,13 @@
 """Residual networks (He et al. 2016): image -> encoding h.
 
-| name | blocks | widths | h | for |
+| name | blocks | widths | h | used for |
 |---|---|---|---|---|
 | tiny | basic 1, 1, 1 | 16, 32, 64 | 64 | digits |
-| small | basic 1, 1, 1 | 32, 64, 128 | 128 | for CPUs |
-| resnet14 | basic 2, 2, 2 | 64, 128, 256 | 256 | the DCCO paper's, on CIFAR-100 |
+| small | basic 1, 1, 1 | 32, 64, 128 | 128 | runs on CPUs |
+| resnet14 | basic 2, 2, 2 | 64, 128, 256 | 256 | the DCCO paper, on CIFAR-100 |
 | resnet14_bottleneck | bottleneck 1, 1, 1, 1 | 64, 128, 256, 512 | 2048 | another "14 layers" |
 | resnet18, resnet34 | basic | 64, 128, 256, 512 | 512 | FedU, Dec-SSL, Hetero-SSFL |
-| resnet50 | bottleneck 3, 4, 6, 3 | 64, 128, 256, 512 | 2048 | the DCCO paper's, on DERM |
+| resnet50 | bottleneck 3, 4, 6, 3 | 64, 128, 256, 512 | 2048 | the DCCO paper, on DERM |
 """
 
 import dataclasses
@@ -19,7 +19,14 @@ from tff_ssl.models import layers
 
 @dataclasses.dataclass(frozen=True)
 class ResNetSpec:
-    """Shape of a residual network: blocks and width per stage, block type, group norm's groups."""
+    """Architecture of a residual network.
+
+    Attributes:
+      blocks: Number of blocks of each stage.
+      widths: Number of channels of each stage, before a bottleneck's factor of 4.
+      bottleneck: Whether blocks are bottlenecks instead of basic blocks.
+      groups: Number of groups of group norm.
+    """
 
     blocks: tuple[int, ...]
     widths: tuple[int, ...]
@@ -53,13 +60,14 @@ def resnet(
     """Encodes images.
 
     Args:
-      parameters: The weights.
-      x: float32 [batch, height, width, channels].
-      spec: Which network.
-      small_stem: CIFAR stem (one 3x3 convolution) instead of ImageNet's (7x7 of stride 2, pooling).
+      parameters: Weights of the network.
+      x: Images, float32 [batch, height, width, channels].
+      spec: Architecture.
+      small_stem: Whether the stem is CIFAR's (one 3x3 convolution) instead of ImageNet's (7x7 of
+        stride 2, pooling).
 
     Returns:
-      h: float32 [batch, spec.features], averaged over space.
+      Encodings h averaged over space, float32 [batch, spec.features].
     """
     if small_stem:
         x = _conv_norm(parameters, "stem", x, spec.widths[0], 3)
@@ -93,7 +101,7 @@ def _basic_block(parameters, name, x, width, stride):
 
 
 def _bottleneck_block(parameters, name, x, width, stride):
-    """1x1, 3x3 (with the stride), 1x1 convolutions to 4 * width channels."""
+    """1x1, 3x3 (with the stride) and 1x1 convolutions, [b, h, w, c] -> [.., .., .., 4 * width]."""
     y = tf.nn.relu(_conv_norm(parameters, f"{name}/conv0", x, width, 1))
     y = tf.nn.relu(_conv_norm(parameters, f"{name}/conv1", y, width, 3, stride))
     y = _conv_norm(parameters, f"{name}/conv2", y, 4 * width, 1)

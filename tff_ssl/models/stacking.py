@@ -1,7 +1,7 @@
 """A deep backbone from the blocks of a shallow one (DeNAV, section 4, "Fine-tuning").
 
-After pretraining with one block, a client makes a backbone of as many blocks as it can afford: each
-starts from the pretrained block's parameters, and they are fine-tuned as parameters of their own.
+After pretraining with one block, a client builds a backbone with as many blocks as it can afford.
+Each block starts from the pretrained block's parameters and is fine-tuned separately.
 """
 
 import dataclasses
@@ -15,16 +15,17 @@ _BLOCK = re.compile(r"^block(\d+)/")
 
 
 def stacked(encoder: DualEncoder, weights: Any, depth: int) -> tuple[DualEncoder, Weights]:
-    """A vision transformer of another depth, and its initial weights.
+    """Returns a vision transformer of another depth, and its initial weights.
+
+    Block i starts from the pretrained block i modulo B; a depth below B keeps the first blocks.
 
     Args:
-      encoder: The pretrained encoder, without heads, of B blocks.
-      weights: Its `Weights`.
-      depth: Blocks of the new one; block i starts from block i modulo B, and a depth below B has
-        the first blocks.
+      encoder: Pretrained vision transformer without heads, of B blocks.
+      weights: Weights of `encoder`.
+      depth: Number of blocks of the new vision transformer.
 
     Raises:
-      ValueError: The encoder is no vision transformer, has heads, or the depth is below 1.
+      ValueError: If the encoder is no vision transformer or has heads, or the depth is below 1.
     """
     if encoder.encoder not in vit.VITS:
         raise ValueError(
@@ -37,11 +38,12 @@ def stacked(encoder: DualEncoder, weights: Any, depth: int) -> tuple[DualEncoder
         raise ValueError(f"depth must be at least 1, not {depth}")
     deep = dataclasses.replace(encoder, depth=depth)
     blocks = encoder.depth or vit.VITS[encoder.encoder].encoder.depth
-    trained = {
+    pretrained = {
         spec.name: w for spec, w in zip(encoder.trainable_specs, weights.trainable, strict=True)
     }
 
-    def source(name: str) -> str:
-        return _BLOCK.sub(lambda found: f"block{int(found[1]) % blocks}/", name)
+    def source_name(name: str) -> str:
+        return _BLOCK.sub(lambda match: f"block{int(match[1]) % blocks}/", name)
 
-    return deep, Weights(tuple(trained[source(spec.name)] for spec in deep.trainable_specs), ())
+    initial = tuple(pretrained[source_name(spec.name)] for spec in deep.trainable_specs)
+    return deep, Weights(initial, ())

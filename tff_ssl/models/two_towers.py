@@ -13,7 +13,7 @@ from tff_ssl.models.layers import ParameterSpec
 Modality = Callable[[tf.Tensor], tf.Tensor]
 
 
-# Name -> what each tower sees of its view, [n, h, w, c] -> [n, ...].
+# Name -> the part of a view that each of the two towers encodes, [n, h, w, c] -> [n, ...].
 MODALITIES: dict[str, tuple[Modality, Modality]] = {
     "views": (tf.identity, tf.identity),
     "halves": (lambda x: x[:, :, : x.shape[2] // 2], lambda x: x[:, :, x.shape[2] // 2 :]),
@@ -25,16 +25,18 @@ MODALITIES: dict[str, tuple[Modality, Modality]] = {
 class TwoTowers:
     """Two dual encoders with weights of their own, one for each of a pair of inputs.
 
-    What is paired is made from an image: its two views as they are (Figure 1 b), or two modalities
-    of it, one from each view (Figure 1 c): its left and right halves, or its red and blue planes.
-    It has the interface of `DualEncoder`; h is the two encodings of an image, side by side.
+    The inputs of a pair are made from one image: its two views as they are (Figure 1 b), or two
+    modalities, one from each view (Figure 1 c): the left and right halves, or the red and blue
+    planes. The class has the interface of `DualEncoder`; its h is the concatenation of the two
+    encodings of an image.
 
     Attributes:
-      tower: The network of each tower, for whole images; towers differ in the shape of their input.
-      pair: A name of `MODALITIES`.
+      tower: Network of each tower, for whole images; towers differ in the shape of their input.
+      pair: Kind of pair, a name of `MODALITIES`.
 
     Raises:
-      ValueError: If images cannot be divided so.
+      ValueError: If the pair is unknown, images cannot be divided into it, or the tower has another
+        head than a projector.
     """
 
     tower: DualEncoder
@@ -54,13 +56,13 @@ class TwoTowers:
     @functools.cached_property
     def towers(self) -> tuple[DualEncoder, DualEncoder]:
         """The two networks."""
-        whole = tf.TensorSpec([1, *self.tower.image_shape])
+        image = tf.TensorSpec([1, *self.tower.image_shape])
 
-        def tower(modality):
-            seen = tf.function(modality).get_concrete_function(whole).structured_outputs.shape
-            return dataclasses.replace(self.tower, image_shape=tuple(seen[1:]))
+        def build_tower(modality: Modality) -> DualEncoder:
+            shape = tf.function(modality).get_concrete_function(image).structured_outputs.shape
+            return dataclasses.replace(self.tower, image_shape=tuple(shape[1:]))
 
-        first, second = (tower(modality) for modality in MODALITIES[self.pair])
+        first, second = (build_tower(modality) for modality in MODALITIES[self.pair])
         return first, second
 
     @property
@@ -106,12 +108,12 @@ class TwoTowers:
         return sum(tower.parameter_count for tower in self.towers)
 
     def init(self, seed: int) -> Weights:
-        """Draws initial weights, other ones for each tower; a pure function of `seed`."""
+        """Draws initial weights, different for each tower; a pure function of `seed`."""
         first, second = self.towers
-        return _joined(first.init(seed), second.init(~seed))
+        return _join_weights(first.init(seed), second.init(~seed))
 
     def apply(self, weights: Any, images: tf.Tensor, training: bool) -> Outputs:
-        """Encodes the two modalities of the same images; the outputs are side by side."""
+        """Encodes the two modalities of the same images, and concatenates the outputs."""
         first, second = self.apply_pair(weights, images, images, training)
         pairs = zip(first[:-1], second[:-1], strict=True)
         h, z, p, logits = (tf.concat(pair, 1) for pair in pairs)
@@ -120,11 +122,12 @@ class TwoTowers:
     def apply_pair(
         self, weights: Any, x1: tf.Tensor, x2: tf.Tensor, training: bool
     ) -> tuple[Outputs, Outputs]:
-        """One modality of `x1` through the first tower, the other of `x2` through the second."""
+        """Encodes one modality of `x1` with the first tower, the other of `x2` with the second."""
+        modalities, parts = MODALITIES[self.pair], self._split_weights(weights)
         first, second = (
-            tower.apply(own, modality(x), training)
-            for tower, own, modality, x in zip(
-                self.towers, self._parts(weights), MODALITIES[self.pair], (x1, x2), strict=True
+            tower.apply(part, modality(x), training)
+            for tower, part, modality, x in zip(
+                self.towers, parts, modalities, (x1, x2), strict=True
             )
         )
         non_trainable = first.non_trainable + second.non_trainable
@@ -135,27 +138,29 @@ class TwoTowers:
 
     @property
     def target_model(self) -> "TwoTowers":
+        """The model of a target network: this one, which has projectors only."""
         return self
 
     def without_heads(self, weights: Any) -> tuple["TwoTowers", Weights]:
-        """The encoders alone, and their part of the weights."""
-        pairs = zip(self.towers, self._parts(weights), strict=True)
-        parts = [tower.without_heads(own)[1] for tower, own in pairs]
-        return dataclasses.replace(
-            self, tower=dataclasses.replace(self.tower, projector=())
-        ), _joined(*parts)
+        """The encoders alone, and their weights."""
+        pairs = zip(self.towers, self._split_weights(weights), strict=True)
+        first, second = (tower.without_heads(part)[1] for tower, part in pairs)
+        encoder = dataclasses.replace(self.tower, projector=())
+        return dataclasses.replace(self, tower=encoder), _join_weights(first, second)
 
     def part_of(self, weights: Any) -> Weights:
-        return _joined(*self._parts(weights))
+        """This model's weights, taken from those of a model with more heads."""
+        return _join_weights(*self._split_weights(weights))
 
-    def _parts(self, weights: Any) -> tuple[Weights, Weights]:
+    def _split_weights(self, weights: Any) -> tuple[Weights, Weights]:
+        """The weights of the first and of the second tower."""
         first, second = self.towers
         n, m = len(first.trainable_specs), len(first.non_trainable_specs)
         rest = Weights(tuple(weights.trainable[n:]), tuple(weights.non_trainable[m:]))
         return first.part_of(weights), second.part_of(rest)
 
 
-def _joined(first: Weights, second: Weights) -> Weights:
+def _join_weights(first: Weights, second: Weights) -> Weights:
     return Weights(first.trainable + second.trainable, first.non_trainable + second.non_trainable)
 
 

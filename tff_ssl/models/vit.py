@@ -1,22 +1,22 @@
 """Vision transformers (Dosovitskiy et al. 2020) and the masked autoencoder around them.
 
-| name | encoder: width, blocks, heads | decoder | h | for |
+| name | encoder: width, blocks, heads | decoder | h | used for |
 |---|---|---|---|---|
 | vit_micro | 64, 2, 4 | 32, 1, 4 | 64 | digits |
 | vit_tiny | 192, 12, 3 (DeiT's "tiny") | 192, 4, 3 | 192 | Dec-SSL's masked autoencoder |
-| vit_small_cpu | 128, 4, 4 | 64, 2, 4 | 128 | for CPUs |
+| vit_small_cpu | 128, 4, 4 | 64, 2, 4 | 128 | runs on CPUs |
 | vit_one_block | 768, 1, 12 | 512, 1, 16 | 768 | DeNAV's one-block masked autoencoder |
 | vit_one_block_small | 128, 1, 4 | 64, 1, 4 | 128 | the same for CPUs |
 | vit_one_block_micro | 64, 1, 4 | 32, 1, 4 | 64 | the same for digits |
 
 Sources: He et al. 2021, "Masked Autoencoders Are Scalable Vision Learners" (arXiv:2111.06377), and
 its code: fixed positions of sines and cosines, a class token that is never masked, blocks with the
-norm before attention and MLP, Xavier initialization. The encoder's encoding h is the mean of the
-patches' tokens after the last norm; the class token only takes part in the attention (the paper
-finds pooling and class token equally good).
+norm before attention and MLP, Xavier initialization. The encoding h is the mean of the patches'
+tokens after the last norm; the class token only takes part in the attention (the paper finds
+pooling and class token equally good).
 
-DeNAV gives no widths. With those of He et al. (ViT-B, a decoder of width 512) and one block each,
-parameters and operations are those of its Table 1: see `multiply_adds`.
+DeNAV gives no widths. With the widths of He et al. (ViT-B, a decoder of width 512) and one block
+each, the numbers of parameters and operations are those of DeNAV's Table 1: see `multiply_adds`.
 """
 
 import dataclasses
@@ -30,12 +30,18 @@ from tff_ssl.models import layers
 
 _MLP_RATIO = 4
 _SMALL_PATCH, _LARGE_PATCH = 4, 16
-# Images from this height on are cut into large patches; as `resnet.SMALL_IMAGE`.
+# Height in pixels from which images are cut into large patches; equal to `resnet.SMALL_IMAGE`.
 _LARGE_IMAGE = 96
 
 
 class Transformer(NamedTuple):
-    """Width of the tokens, number of blocks, and heads of the attention."""
+    """Architecture of a stack of transformer blocks.
+
+    Attributes:
+      width: Number of features of a token.
+      depth: Number of blocks.
+      heads: Number of attention heads.
+    """
 
     width: int
     depth: int
@@ -44,7 +50,13 @@ class Transformer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ViTSpec:
-    """Encoder, decoder, and the number of groups of the group norm in projector and predictor."""
+    """Architecture of a vision transformer and its masked autoencoder.
+
+    Attributes:
+      encoder: Transformer that encodes the patches.
+      decoder: Transformer that predicts all patches from the visible ones.
+      groups: Number of groups of the group norm in projector and predictor.
+    """
 
     encoder: Transformer
     decoder: Transformer
@@ -67,7 +79,7 @@ VITS = {
 
 
 def patch_size(height: int) -> int:
-    """Side of the patches of images of that height: 16 pixels; 4 for small images."""
+    """Side of the patches for images of this height: 16 pixels, or 4 for small images."""
     return _LARGE_PATCH if height >= _LARGE_IMAGE else _SMALL_PATCH
 
 
@@ -95,21 +107,21 @@ def encode(
     """Encodes images, or the visible patches of images.
 
     Args:
-      parameters: The weights.
-      x: float32 [b, h, w, c].
-      spec: Which network.
+      parameters: Weights of the network.
+      x: Images, float32 [b, h, w, c].
+      spec: Architecture.
       visible: Indices of the patches to encode, int32 [b, v]; None for all.
 
     Returns:
-      float32 [b, 1 + v, width]: the class token and the patches' tokens, after the last norm.
+      The class token and the patches' tokens after the last norm, float32 [b, 1 + v, width].
     """
     width = spec.encoder.width
     tokens = layers.linear(parameters, "patches", patches(x), width)
-    tokens += positions(_grid(x), width)
+    tokens += positions(_patch_grid(x), width)
     if visible is not None:
         tokens = tf.gather(tokens, visible, batch_dims=1)
     class_token = parameters.get("class_token", (width,), "normal_0.02")
-    tokens = tf.concat([_repeated(class_token, tokens, 1), tokens], 1)
+    tokens = tf.concat([_repeat_token(class_token, tokens, 1), tokens], 1)
     for index in range(spec.encoder.depth):
         tokens = _block(parameters, f"block{index}", tokens, spec.encoder.heads)
     return layers.layer_norm(parameters, "norm", tokens)
@@ -130,24 +142,24 @@ def decode(
     """Predicts all patches from the visible ones.
 
     Args:
-      parameters: The weights.
-      tokens: What `encode` gives for the visible patches.
-      x: The images, of which only the shape is used.
-      spec: Which network.
+      parameters: Weights of the network.
+      tokens: Output of `encode` for the visible patches, float32 [b, 1 + v, width].
+      x: Images, float32 [b, h, w, c]; only their shape is used.
+      spec: Architecture.
       visible: Indices of the visible patches, int32 [b, v].
 
     Returns:
-      float32 [b, patches, size * size * channels], in the order of `patches`.
+      Pixels in the order of `patches`, float32 [b, patches, size * size * channels].
     """
     width = spec.decoder.width
-    grid = _grid(x)
+    grid = _patch_grid(x)
     tokens = layers.linear(parameters, "decoder/embed", tokens, width)
     mask_token = parameters.get("decoder/mask_token", (width,), "normal_0.02")
-    everywhere = _repeated(mask_token, tokens, grid[0] * grid[1])
+    mask_tokens = _repeat_token(mask_token, tokens, grid[0] * grid[1])
     image = tf.broadcast_to(tf.range(tf.shape(visible)[0])[:, tf.newaxis], tf.shape(visible))
-    places = tf.stack([image, visible], -1)
-    placed = tf.tensor_scatter_nd_update(everywhere, places, tokens[:, 1:])
-    tokens = tf.concat([tokens[:, :1], placed + positions(grid, width)], 1)
+    indices = tf.stack([image, visible], -1)
+    all_patches = tf.tensor_scatter_nd_update(mask_tokens, indices, tokens[:, 1:])
+    tokens = tf.concat([tokens[:, :1], all_patches + positions(grid, width)], 1)
     for index in range(spec.decoder.depth):
         tokens = _block(parameters, f"decoder/block{index}", tokens, spec.decoder.heads)
     tokens = layers.layer_norm(parameters, "decoder/norm", tokens[:, 1:])
@@ -156,10 +168,15 @@ def decode(
 
 
 def positions(grid: tuple[int, int], width: int) -> npt.NDArray[np.float32]:
-    """Position embedding of a grid of patches, [rows * columns, width].
+    """Position embedding of a grid of patches, float32 [rows * columns, width].
 
-    Half of the channels are for the column and half for the row; of each, half are sines and half
-    cosines of the index times 10000^(-i / (width / 4)), as in He et al.'s code.
+    The first half of the channels encodes the column and the second half the row. Of each half, one
+    half are sines and one half cosines of the index times 10000^(-i / (width / 4)), as in He et
+    al.'s code.
+
+    Args:
+      grid: Rows and columns of patches.
+      width: Number of channels.
 
     Raises:
       ValueError: If the width is not a multiple of 4.
@@ -176,40 +193,41 @@ def positions(grid: tuple[int, int], width: int) -> npt.NDArray[np.float32]:
 def multiply_adds(
     spec: ViTSpec, image_shape: tuple[int, int, int], visible: int | None = None
 ) -> int:
-    """Multiplications (each with its addition) of one image's forward pass, in matrix products.
+    """Multiplications, each with its addition, in the matrix products of one image's forward pass.
 
-    This is what tools count as FLOPs of such networks: 1.23e9 for `vit_one_block` with 49 of the
-    196 patches of a 224x224 image visible, as in DeNAV's Table 1; and 7.39e9, as there, for five of
-    its blocks on whole images.
+    Tools report this number as the FLOPs of such networks. It is 1.23e9 for `vit_one_block` with 49
+    of the 196 patches of a 224x224 image visible, and 7.39e9 for five of its blocks on whole
+    images, both as in DeNAV's Table 1.
 
     Args:
-      spec: Which network.
-      image_shape: Height, width and channels.
-      visible: Visible patches of a masked autoencoder; None for the encoder on the whole image.
+      spec: Architecture.
+      image_shape: Height, width and channels of the image.
+      visible: Number of visible patches of a masked autoencoder; None for the encoder on the whole
+        image.
     """
     height, width, channels = image_shape
     size = patch_size(height)
     total, values = height * width // size**2, size**2 * channels
     embedding = total * values * spec.encoder.width
-    seen = 1 + (total if visible is None else visible)
-    encoder = _transformer_multiply_adds(spec.encoder, seen)
+    tokens = 1 + (total if visible is None else visible)
+    encoder = _transformer_multiply_adds(spec.encoder, tokens)
     if visible is None:
         return embedding + encoder
-    narrowing = seen * spec.encoder.width * spec.decoder.width
+    decoder_embedding = tokens * spec.encoder.width * spec.decoder.width
     prediction = total * spec.decoder.width * values
     decoder = _transformer_multiply_adds(spec.decoder, 1 + total)
-    return embedding + encoder + narrowing + decoder + prediction
+    return embedding + encoder + decoder_embedding + decoder + prediction
 
 
 def _transformer_multiply_adds(transformer: Transformer, tokens: int) -> int:
     width, depth, _ = transformer
-    # Query, key, value and output are one square each; then two layers of the MLP.
+    # Query, key, value and output have a matrix of width x width each; the MLP has two layers.
     linear = (4 + 2 * _MLP_RATIO) * width**2 * tokens
     return depth * (linear + 2 * tokens**2 * width)
 
 
 def _block(parameters: layers.Parameters, name: str, x: tf.Tensor, heads: int) -> tf.Tensor:
-    """Attention and MLP, each after a norm and beside a shortcut, [b, t, width] -> same shape."""
+    """Attention and MLP, each after a norm and with a shortcut, [b, t, width] -> same shape."""
     y = layers.layer_norm(parameters, f"{name}/norm0", x)
     x += layers.attention(parameters, f"{name}/attention", y, heads)
     y = layers.layer_norm(parameters, f"{name}/norm1", x)
@@ -217,12 +235,12 @@ def _block(parameters: layers.Parameters, name: str, x: tf.Tensor, heads: int) -
     return x + layers.linear(parameters, f"{name}/mlp1", y, x.shape[-1])
 
 
-def _grid(x: tf.Tensor) -> tuple[int, int]:
+def _patch_grid(x: tf.Tensor) -> tuple[int, int]:
     """Rows and columns of patches."""
     size = patch_size(x.shape[1])
     return x.shape[1] // size, x.shape[2] // size
 
 
-def _repeated(token: tf.Tensor, tokens: tf.Tensor, times: int) -> tf.Tensor:
-    """One token for every image of `tokens`, [width] -> [b, times, width]."""
+def _repeat_token(token: tf.Tensor, tokens: tf.Tensor, times: int) -> tf.Tensor:
+    """Repeats one token for each image of `tokens`, [width] -> [b, times, width]."""
     return tf.broadcast_to(token, [tf.shape(tokens)[0], times, token.shape[0]])

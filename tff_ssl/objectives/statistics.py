@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tff_ssl.losses import cco, vicreg
-from tff_ssl.objectives.registry import ObjectiveHyperparameters
+from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 
 
 class StatisticsLoss(NamedTuple):

@@ -1,23 +1,23 @@
-"""What an experiment is: cells to run, tables to fill, claims to check."""
+"""The definition of an experiment: cells to run, tables to fill, claims to check."""
 
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from tff_ssl.reporting.measured import Selector, Value
+from tff_ssl.reporting.measured import Selector, TableValues
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One training, at each seed.
+    """A training with its evaluations, which is run at each seed.
 
     Attributes:
-      name: Of its folder; unique in the experiment.
-      script: `pretrain` or `centralized`.
-      flags: Its flags, but for seed, data folder and output folder.
-      evaluations: Flags of `evaluate`, one list an evaluation after the training.
-      needs: Name of a cell, earlier among the experiment's, that is run before this one at the same
-        seed; `{needed}` in the flags stands for the folder of that run.
+      name: Name of the cell and its folder, unique in the experiment.
+      script: Launch script of the training, `pretrain` or `centralized`.
+      flags: Flags of the script, without seed, data folder and output folder.
+      evaluations: Flags of `evaluate` for each evaluation after the training.
+      needs: Name of an earlier cell of the experiment that is run before this one at the same seed;
+        `{needed}` in the flags stands for the folder of that run. None if there is no such cell.
     """
 
     name: str
@@ -32,14 +32,14 @@ class Table:
     """A table of a paper.
 
     Attributes:
-      title: Its heading.
-      selector: Which result of a cell it shows.
-      columns: Headings.
-      rows: Row name -> names of the cells in the order of the columns; None where the paper has
+      title: Heading of the table.
+      selector: Result of a cell that the table shows.
+      columns: Headings of the columns.
+      rows: Names of the cells by row name, in the order of the columns; None where the paper has
         none. A row of one cell holds for all columns.
-      published: Row name -> the paper's figures (in percent), in the same order; None where it has
-        none, or a word such as "failed".
-      selectors: Rows that show another result than the table's.
+      published: The paper's figures by row name, in the same order, in percent if `percent`; None
+        where it has none, or a word such as "failed".
+      selectors: Selectors of rows that show another result than `selector`, by row name.
       percent: Whether figures are shares of one, shown in percent; else they are counts.
     """
 
@@ -51,19 +51,24 @@ class Table:
     selectors: Mapping[str, Selector] = dataclasses.field(default_factory=dict)
     percent: bool = True
 
+    def with_unit(self, text: str) -> str:
+        """Returns the text followed by the unit of the figures, if they have one."""
+        return f"{text} (%)" if self.percent else text
 
-Lookup = Callable[[str, str], float]
+
+Lookup = Callable[[str, str], float]  # (row, column) -> mean of a figure
 
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, and how to see it in a table.
+    """A statement of the paper, which is checked in a table.
 
     Attributes:
       text: The statement.
-      table: Title of the table that it is about.
-      holds: (lookup of (row, column) -> mean in [0, 1]) -> whether it holds. A figure that was not
-        measured is NaN; what compares with it counts as not measured.
+      table: Title of the table in which it is checked.
+      holds: Function from a lookup of the table's means (in [0, 1], or counts) to whether the
+        statement holds. The mean of a figure that was not measured is NaN; a claim that looks one
+        up counts as not measured.
     """
 
     text: str
@@ -76,14 +81,15 @@ class Experiment:
     """An experiment of a paper at one scale.
 
     Attributes:
-      name: For `--experiment`.
-      title: What it is.
-      cells: What to run.
-      tables: What to show.
-      claims: What to check.
-      notes: What a reader must know, one paragraph each.
-      partitions: Name -> a cell whose clients the report shows in a picture.
-      against: Pairs of titles of tables, (cost, gain), for a picture of one against the other.
+      name: Value of `--experiment`.
+      title: Title of the report.
+      cells: Trainings to run.
+      tables: Tables to show.
+      claims: Claims to check.
+      notes: Paragraphs at the beginning of the report.
+      partitions: Partitions of which the report shows a picture: the name of each, and the name of
+        a cell with this partition.
+      against: Pairs of titles of tables (cost, gain) that are drawn against each other.
     """
 
     name: str
@@ -96,8 +102,16 @@ class Experiment:
     against: tuple[tuple[str, str], ...] = ()
 
 
-def check(claim: Claim, table: Table, values: Mapping[tuple[str, str], Value]) -> str:
-    """`holds`, `does not hold`, or `not measured`."""
+def check(claim: Claim, values: TableValues) -> str:
+    """Checks a claim.
+
+    Args:
+      claim: Claim to check.
+      values: Measured figures of its table, (row, column) -> figure.
+
+    Returns:
+      `holds`, `does not hold`, or `not measured`.
+    """
     incomplete = False
 
     def lookup(row: str, column: str) -> float:
@@ -105,7 +119,7 @@ def check(claim: Claim, table: Table, values: Mapping[tuple[str, str], Value]) -
         value = values[row, column]
         if math.isnan(value.mean) and not value.failed:
             incomplete = True
-        # Training that failed is as bad as can be, not unknown.
+        # The figure of a failed training is not unknown, but the lowest possible.
         return 0.0 if math.isnan(value.mean) and value.failed else value.mean
 
     holds = claim.holds(lookup)

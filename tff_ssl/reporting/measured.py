@@ -1,4 +1,4 @@
-"""What the runs of an experiment gave: results per cell, over seeds, read from their files."""
+"""Results of an experiment's runs, read from their files: figures of each cell over seeds."""
 
 import csv
 import json
@@ -11,15 +11,16 @@ import numpy as np
 
 from tff_ssl.errors import ConfigurationError
 
-FAILED = "failed.json"  # In a run's folder: the training diverged.
+FAILED = "failed.json"  # File in the folder of a run whose training diverged.
 
 
 class Value(NamedTuple):
     """A figure over seeds.
 
     Attributes:
-      mean: In [0, 1], or a count; NaN where nothing was measured or every run failed.
-      std: Sample standard deviation over seeds; 0 for one.
+      mean: Mean over seeds, in [0, 1] or a count; NaN where nothing was measured or every run
+        failed.
+      std: Sample standard deviation over seeds; 0 for one seed.
       seeds: Number of runs that gave a figure.
       failed: Number of runs whose training diverged.
     """
@@ -30,15 +31,18 @@ class Value(NamedTuple):
     failed: int
 
 
+TableValues = Mapping[tuple[str, str], Value]  # (row, column) -> figure
+
+
 class Selector(NamedTuple):
-    """Which result of a run a table shows.
+    """The choice of the figure of a run that a table shows.
 
     Attributes:
-      protocol: `linear`, `finetune`, `supervised`...
+      protocol: Protocol of the result: `linear`, `finetune`, `supervised`...
       labels: Number of labels; None for any.
-      metric: `accuracy`, `balanced_accuracy`, or another figure that a result has.
-      baseline: A name of the result's `baselines`, whose figure it is instead.
-      dataset: The data set of the evaluation; None for any.
+      metric: Name of the figure: `accuracy`, `balanced_accuracy`, or another one in the result.
+      baseline: Name of one of the result's `baselines`, whose figure is shown instead; or None.
+      dataset: Data set of the evaluation; None for any.
     """
 
     protocol: str
@@ -49,10 +53,10 @@ class Selector(NamedTuple):
 
 
 def read_json(path: pathlib.Path) -> Any:
-    """The content of a file.
+    """Reads a JSON file of a run.
 
     Raises:
-      ConfigurationError: If it cannot be read.
+      ConfigurationError: The file cannot be read.
     """
     try:
         return json.loads(path.read_text())
@@ -63,39 +67,39 @@ def read_json(path: pathlib.Path) -> Any:
 
 
 def read_results(run: pathlib.Path) -> list[Mapping[str, Any]]:
-    """All entries of `result.json` and `result_*.json` of a run; none where it is not done.
+    """Reads all entries of `result.json` and `result_*.json` of a run; none if it is not done.
 
     Raises:
-      ConfigurationError: If a file is not one that a run wrote.
+      ConfigurationError: A file has not the format of a result.
     """
     entries: list[Mapping[str, Any]] = []
     for path in sorted(run.glob("result*.json")):
         content = read_json(path)
-        found = content if isinstance(content, list) else [content]
+        file_entries = content if isinstance(content, list) else [content]
         if not all(isinstance(entry, dict) and {"protocol", "labels"} <= entry.keys()
-                   for entry in found):  # fmt: skip
+                   for entry in file_entries):  # fmt: skip
             raise ConfigurationError(
                 f"{path} has an entry without protocol or labels: delete the run's folder"
             )
-        entries += found
+        entries += file_entries
     return entries
 
 
 def read_summary(run: pathlib.Path) -> dict[str, Any]:
-    """What is noted in `done.json` of a run when all is done; empty before."""
+    """Reads `done.json` of a run, its summary; empty if the run or an evaluation is not done."""
     path = run / "done.json"
     return dict(read_json(path)) if path.exists() else {}
 
 
 def summarize_training(run: pathlib.Path) -> dict[str, Any]:
-    """What a report shows of `metrics.csv`, which is too large to be kept with many results.
+    """Summarizes `metrics.csv` for the report; the file itself is too large to keep for many runs.
 
     Returns:
-      `training_minutes`, and `knn`, the monitor's [round, accuracy] pairs; empty where there is no
+      `training_minutes`, and `knn`, the monitor's [round, accuracy] pairs; empty if there is no
       such file.
 
     Raises:
-      ConfigurationError: If the file is not one that a run wrote.
+      ConfigurationError: The file has not the format of a run's metrics.
     """
     path = run / "metrics.csv"
     if not path.exists():
@@ -112,20 +116,34 @@ def summarize_training(run: pathlib.Path) -> dict[str, Any]:
 
 
 def select(runs: Sequence[pathlib.Path], selector: Selector) -> Value:
-    """The figure of one cell over its runs (one a seed)."""
-    found = []
+    """Reads the selected figure of one cell.
+
+    Args:
+      runs: Folders of the cell's runs, one per seed.
+      selector: Selector of the figure; the first matching result of a run counts.
+
+    Raises:
+      ConfigurationError: A file cannot be read, or a result has no such figure.
+    """
+    figures = []
     for run in runs:
         for entry in read_results(run):
-            same = entry["protocol"] == selector.protocol
-            same = same and selector.dataset in (None, entry.get("dataset"))
-            if same and selector.labels in (None, entry["labels"]):
-                found.append(_figure(run, entry, selector))
+            if _matches(entry, selector):
+                figures.append(_figure(run, entry, selector))
                 break
     failed = sum((run / FAILED).exists() for run in runs)
-    if not found:
+    if not figures:
         return Value(math.nan, 0.0, 0, failed)
-    std = float(np.std(found, ddof=1)) if len(found) > 1 else 0.0
-    return Value(float(np.mean(found)), std, len(found), failed)
+    std = float(np.std(figures, ddof=1)) if len(figures) > 1 else 0.0
+    return Value(float(np.mean(figures)), std, len(figures), failed)
+
+
+def _matches(entry: Mapping[str, Any], selector: Selector) -> bool:
+    return (
+        entry["protocol"] == selector.protocol
+        and selector.dataset in (None, entry.get("dataset"))
+        and selector.labels in (None, entry["labels"])
+    )
 
 
 def _figure(run: pathlib.Path, entry: Mapping[str, Any], selector: Selector) -> float:
@@ -138,8 +156,8 @@ def _figure(run: pathlib.Path, entry: Mapping[str, Any], selector: Selector) -> 
         ) from error
 
 
-def first_extra(runs: Sequence[pathlib.Path], name: str) -> Any:
-    """A field such as `seconds` of the first run that has it; None where none has."""
+def read_first(runs: Sequence[pathlib.Path], name: str) -> Any:
+    """Reads a field such as `seconds` of the first result that has it; None if none has."""
     for run in runs:
         for entry in read_results(run):
             if entry.get(name) is not None:

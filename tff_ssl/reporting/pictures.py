@@ -8,20 +8,24 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from tff_ssl.reporting.experiment import Table
-from tff_ssl.reporting.measured import Value
+from tff_ssl.reporting.measured import TableValues
 
-_LINES = ("-", "--", ":", "-.")
+_LINE_STYLES = ("-", "--", ":", "-.")
 _COLORS = 10
 _PUBLISHED: dict[str, Any] = {"color": "#8c564b", "marker": "D", "linestyle": ""}
 
-Figures = Mapping[str, Sequence[tuple[float, float]]]  # Row -> (mean or NaN, deviation) by column.
+# For each row, the mean (NaN where there is none) and the deviation in each column.
+Figures = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def draw_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> bytes | None:
-    """kNN accuracy on training images over rounds.
+    """Draws the kNN accuracy on training images over rounds.
 
     Args:
-      curves: Name -> (round, accuracy); of one round there is no line.
+      curves: Points (round, accuracy) of each line by its name; one point makes no line.
+
+    Returns:
+      A PNG; None if there is no line.
     """
     lines = {name: points for name, points in curves.items() if len(points) > 1}
     if not lines:
@@ -30,25 +34,25 @@ def draw_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> bytes | No
     axes = figure.subplots()
     for number, name in enumerate(curves):
         if name in lines:
-            axes.plot(*zip(*lines[name], strict=True), label=name, **_line(number))
+            axes.plot(*zip(*lines[name], strict=True), label=name, **_line_style(number))
     axes.set_xlabel("round or step")
     axes.set_ylabel("kNN accuracy (training images)")
     axes.legend(fontsize=8, ncols=2, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _png(figure)
 
 
-def draw_table(table: Table, values: Mapping[tuple[str, str], Value]) -> bytes | None:
-    """A table's measured figures with their deviation over seeds, and the published ones.
+def draw_table(table: Table, values: TableValues) -> bytes | None:
+    """Draws a table's measured figures with their deviation over seeds, and the published ones.
 
-    A table of one column is drawn as dots, a row for each; one of several as a line for each row,
-    measured and published side by side.
+    A table of one column is drawn as a dot per row. A table of several columns is drawn as a line
+    per row, with measured and published lines side by side.
 
     Args:
-      table: What to draw.
-      values: (row, column) -> figure.
+      table: Table to draw.
+      values: Measured figures, (row, column) -> figure.
 
     Returns:
-      None where fewer than two rows have been measured.
+      A PNG; None if fewer than two rows have been measured.
     """
     scale = 100.0 if table.percent else 1.0
     measured = {
@@ -63,7 +67,7 @@ def draw_table(table: Table, values: Mapping[tuple[str, str], Value]) -> bytes |
     published = {
         row: [
             (float(figure) if isinstance(figure, (int, float)) else math.nan, 0.0)
-            for figure in _in_every_column(figures, len(table.columns))
+            for figure in _expand(figures, len(table.columns))
         ]
         for row, figures in table.published.items()
     }
@@ -73,20 +77,20 @@ def draw_table(table: Table, values: Mapping[tuple[str, str], Value]) -> bytes |
 
 def draw_against(
     x: Table,
-    x_values: Mapping[tuple[str, str], Value],
+    x_values: TableValues,
     y: Table,
-    y_values: Mapping[tuple[str, str], Value],
+    y_values: TableValues,
 ) -> bytes | None:
-    """The rows of two tables, first column, as points: what a row costs, and what it gives.
+    """Draws the cost and the gain of each row that two tables share, of their first columns.
 
     Args:
-      x: Horizontal.
-      x_values: Its (row, column) -> figure.
-      y: Vertical; with some of the same rows.
-      y_values: Its (row, column) -> figure.
+      x: Table of the costs, on the horizontal axis.
+      x_values: Measured costs, (row, column) -> figure.
+      y: Table of the gains, on the vertical axis.
+      y_values: Measured gains, (row, column) -> figure.
 
     Returns:
-      None where fewer than two rows have been measured.
+      A PNG; None if fewer than two rows have been measured.
     """
     costs = {row: x_values[row, x.columns[0]].mean for row in x.rows}
     gains = {row: y_values[row, y.columns[0]] for row in y.rows}
@@ -107,20 +111,23 @@ def draw_against(
         )  # fmt: skip
     axes.set_xscale("log")
     axes.set_xlabel(x.columns[0])
-    axes.set_ylabel(_unit(y, y.columns[0]))
+    axes.set_ylabel(y.with_unit(y.columns[0]))
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _png(figure)
 
 
-def _in_every_column(figures, columns):
+def _expand(figures: Sequence[float | str | None], columns: int) -> Sequence[float | str | None]:
+    """Repeats the figure of a row that has only one, which holds for all columns."""
     return list(figures) * columns if len(figures) == 1 else figures
 
 
 def _any_known(points: Sequence[tuple[float, float]]) -> bool:
+    """Returns whether any mean is not NaN."""
     return not all(math.isnan(mean) for mean, _ in points)
 
 
 def _draw_dots(table: Table, measured: Figures, published: Figures) -> bytes:
+    """Draws a table of one column as a dot per row."""
     rows = list(dict.fromkeys([*measured, *published]))
     figure = Figure(figsize=(7, 0.9 + 0.3 * len(rows)), layout="constrained")
     axes = figure.subplots()
@@ -134,12 +141,13 @@ def _draw_dots(table: Table, measured: Figures, published: Figures) -> bytes:
         axes.plot([], [], **_PUBLISHED, label="published")
         axes.legend(fontsize=8)
     axes.set_yticks(range(len(rows)), rows)
-    axes.set_ylim(len(rows) - 0.5, -0.5)  # The first row on top.
-    axes.set_xlabel(_unit(table, table.columns[0]))
+    axes.set_ylim(len(rows) - 0.5, -0.5)  # The first row is on top.
+    axes.set_xlabel(table.with_unit(table.columns[0]))
     return _png(figure)
 
 
 def _draw_lines(table: Table, measured: Figures, published: Figures) -> bytes:
+    """Draws a table of several columns as a line per row, in a panel each for both figures."""
     panels = {"measured": measured}
     if any(map(_any_known, published.values())):
         panels["published"] = published
@@ -148,35 +156,32 @@ def _draw_lines(table: Table, measured: Figures, published: Figures) -> bytes:
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (title, lines) in zip(all_axes, panels.items(), strict=True):
         for number, row in enumerate(rows):
-            if row in lines:  # A figure that there is not leaves a gap.
+            if row in lines:  # A missing figure leaves a gap.
                 mean, deviation = zip(*lines[row], strict=True)
                 axes.errorbar(
                     range(len(mean)), mean, deviation, marker="o", markersize=4, capsize=2,
-                    **_line(number),
+                    **_line_style(number),
                 )  # fmt: skip
-        long = max(map(len, table.columns)) * len(table.columns) > 40
-        turned = {"rotation": 30, "ha": "right"} if long else {}
-        axes.set_xticks(range(len(table.columns)), table.columns, **turned)
+        are_long = max(map(len, table.columns)) * len(table.columns) > 40
+        rotation = {"rotation": 30, "ha": "right"} if are_long else {}
+        axes.set_xticks(range(len(table.columns)), table.columns, **rotation)
         axes.set_xlim(-0.3, len(table.columns) - 0.7)
         axes.set_title(title, fontsize=10)
     for number, row in enumerate(rows):
-        all_axes[-1].plot([], [], label=row, **_line(number))
+        all_axes[-1].plot([], [], label=row, **_line_style(number))
     all_axes[-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    all_axes[0].set_ylabel(_unit(table, table.selector.metric.replace("_", " ")))
+    all_axes[0].set_ylabel(table.with_unit(table.selector.metric.replace("_", " ")))
     return _png(figure)
 
 
-def _line(number: int) -> dict[str, Any]:
-    """The look of the line of this number."""
-    style = _LINES[number // _COLORS % len(_LINES)]
+def _line_style(number: int) -> dict[str, Any]:
+    """Returns the style and colour of the line with this number."""
+    style = _LINE_STYLES[number // _COLORS % len(_LINE_STYLES)]
     return {"linestyle": style, "color": f"C{number % _COLORS}", "linewidth": 1.3}
 
 
-def _unit(table: Table, name: str) -> str:
-    return f"{name} (%)" if table.percent else name
-
-
 def _png(figure: Figure) -> bytes:
+    """Adds a grid to the axes and renders the figure."""
     for axes in figure.axes:
         axes.grid(alpha=0.3)
     buffer = io.BytesIO()

@@ -1,161 +1,125 @@
-"""`report.md` and `report.html` of an experiment, from its result files."""
+"""`report.md` and `report.html` of an experiment, made from its result files."""
 
-import base64
-import html
 import math
-import os
 import pathlib
-import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_ssl.reporting import measured, pictures
+from tff_ssl.reporting.document import Document, Grid, replace_file
 from tff_ssl.reporting.experiment import Cell, Experiment, Table, check
-from tff_ssl.reporting.measured import Value
+from tff_ssl.reporting.measured import TableValues, Value
 
-_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;
-color:#1a1a1a}table{border-collapse:collapse;margin:1rem 0}
-td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd}
-td:first-child,th:first-child{text-align:left}.published{color:#777}
-img{max-width:100%}.yes{color:#176117}.no{color:#a11616}.unknown{color:#777}"""
 _NONE = "-"
-_MARKS = {"holds": "yes", "does not hold": "no", "not measured": "unknown"}
 
-Grid = list[list[str]]
-AllValues = Mapping[str, Mapping[tuple[str, str], Value]]
+AllValues = Mapping[str, TableValues]  # title of a table -> its figures
 
 
-def runs_of(folder: pathlib.Path, cell: str) -> list[pathlib.Path]:
-    """The runs of a cell, one a seed."""
+def list_runs(folder: pathlib.Path, cell: str) -> list[pathlib.Path]:
+    """Returns the folders of a cell's runs, one per seed."""
     return sorted((folder / cell).glob("seed*"))
 
 
-def values_of(folder: pathlib.Path, table: Table) -> dict[tuple[str, str], Value]:
-    """(row, column) -> figure; a row of one cell has it in every column."""
+def read_table_values(folder: pathlib.Path, table: Table) -> dict[tuple[str, str], Value]:
+    """Reads the figures of a table, (row, column) -> figure.
+
+    A row of one cell has its figure in every column.
+    """
     values = {}
     for row, cells in table.rows.items():
         selector = table.selectors.get(row, table.selector)
         for i, column in enumerate(table.columns):
             cell = cells[i if len(cells) > 1 else 0]
-            runs = runs_of(folder, cell) if cell else []
+            runs = list_runs(folder, cell) if cell else []
             values[row, column] = measured.select(runs, selector)
     return values
 
 
-def measured_grid(table: Table, values: Mapping[tuple[str, str], Value]) -> Grid:
-    """The measured table, header first; figures of fewer seeds than others say so."""
+def measured_grid(table: Table, values: TableValues) -> Grid:
+    """Formats the measured figures of a table, with a note where seeds are missing or failed."""
     seeds = max((value.seeds + value.failed for value in values.values()), default=0)
-    grid = [[f"measured{_unit(table)}", *table.columns]]
+    grid = [[table.with_unit("measured"), *table.columns]]
     for row, cells in table.rows.items():
-        shown = [_figure(values[row, column], table.percent, seeds) for column in table.columns]
+        texts = [
+            _format_value(values[row, column], table.percent, seeds) for column in table.columns
+        ]
         for i, cell in enumerate(cells):
             if cell is None:
-                shown[i] = _NONE
-        grid.append([row, *(_once(shown) if len(cells) == 1 else shown)])
+                texts[i] = _NONE
+        grid.append([row, *(_keep_first(texts) if len(cells) == 1 else texts)])
     return grid
 
 
 def published_grid(table: Table) -> Grid:
-    """The paper's table, header first."""
-    grid = [[f"published{_unit(table)}", *table.columns]]
-    digits = "{:.1f}".format if table.percent else "{:,.5g}".format
+    """Formats the figures of the paper's table."""
+    grid = [[table.with_unit("published"), *table.columns]]
     for row, figures in table.published.items():
-        shown = [_NONE if f is None else f if isinstance(f, str) else digits(f) for f in figures]
-        grid.append([row, *(_once(shown * len(table.columns)) if len(shown) == 1 else shown)])
+        texts = [_format_published(figure, table.percent) for figure in figures]
+        grid.append([row, *(_keep_first(texts * len(table.columns)) if len(texts) == 1 else texts)])
     return grid
 
 
-def _once(shown: Sequence[str]) -> list[str]:
-    return [shown[0], *[""] * (len(shown) - 1)]
+def _keep_first(texts: Sequence[str]) -> list[str]:
+    """Blanks all texts but the first, for a row whose one figure holds for all columns."""
+    return [texts[0], *[""] * (len(texts) - 1)]
 
 
-def _unit(table: Table) -> str:
-    return " (%)" if table.percent else ""
-
-
-def _figure(value: Value, percent: bool, seeds: int) -> str:
+def _format_value(value: Value, percent: bool, seeds: int) -> str:
     if math.isnan(value.mean):
         return "failed" if value.failed else "not run"
     note = f" ({value.failed} failed)" if value.failed else ""
     if value.seeds + value.failed < seeds:
         note += f" ({value.seeds + value.failed} of {seeds} seeds)"
     if not percent:
-        deviation = f" ± {value.std:,.0f}" if value.std else ""  # Of most counts there is none.
+        # Most counts are the same for all seeds.
+        deviation = f" ± {value.std:,.0f}" if value.std else ""
         return f"{value.mean:,.0f}{deviation}{note}"
     deviation = f" ± {100 * value.std:.1f}" if value.seeds > 1 else ""
     return f"{100 * value.mean:.1f}{deviation}{note}"
 
 
+def _format_published(figure: float | str | None, percent: bool) -> str:
+    if figure is None:
+        return _NONE
+    if isinstance(figure, str):
+        return figure
+    return f"{figure:.1f}" if percent else f"{figure:,.5g}"
+
+
 def run_grid(folder: pathlib.Path, cells: Sequence[Cell]) -> Grid:
-    """What each cell's runs cost."""
+    """Formats the traffic and the training time of each cell's runs."""
     grid = [["run", "seeds", "MB down and up a client and round", "minutes of training"]]
     for cell in cells:
-        runs = [r for r in runs_of(folder, cell.name) if measured.read_results(r)]
-        down = measured.first_extra(runs, "bytes_down_per_client_and_round")
-        up = measured.first_extra(runs, "bytes_up_per_client_and_round")
-        size = f"{down / 1e6:.2f} + {up / 1e6:.2f}" if down is not None else _NONE
-        minutes = [spent for run in runs if (spent := _training(run).get("training_minutes"))]
-        shown = f"{sum(minutes) / len(minutes):.1f}" if minutes else _NONE
-        grid.append([cell.name, str(len(runs)), size, shown])
+        runs = [run for run in list_runs(folder, cell.name) if measured.read_results(run)]
+        down = measured.read_first(runs, "bytes_down_per_client_and_round")
+        up = measured.read_first(runs, "bytes_up_per_client_and_round")
+        traffic = f"{down / 1e6:.2f} + {up / 1e6:.2f}" if down is not None else _NONE
+        minutes = [m for run in runs if (m := _read_training(run).get("training_minutes"))]
+        mean_minutes = f"{sum(minutes) / len(minutes):.1f}" if minutes else _NONE
+        grid.append([cell.name, str(len(runs)), traffic, mean_minutes])
     return grid
 
 
-def _training(run: pathlib.Path) -> Mapping[str, Any]:
-    """Minutes and curve of a run: noted at its end, or as far as it is."""
-    noted = measured.read_summary(run)
-    return noted if "knn" in noted else measured.summarize_training(run)
+def _read_training(run: pathlib.Path) -> Mapping[str, Any]:
+    """Reads the minutes and the kNN curve of a run, from its metrics until it is done."""
+    summary = measured.read_summary(run)
+    return summary if "knn" in summary else measured.summarize_training(run)
 
 
 def read_values(folder: pathlib.Path, experiment: Experiment) -> AllValues:
-    """Title of a table -> its figures."""
-    return {table.title: values_of(folder, table) for table in experiment.tables}
+    """Reads the figures of all tables, by the tables' titles."""
+    return {table.title: read_table_values(folder, table) for table in experiment.tables}
 
 
 def claim_rows(experiment: Experiment, values: AllValues) -> list[tuple[str, str, str]]:
-    """(table, claim, `holds` / `does not hold` / `not measured`)."""
-    tables = {table.title: table for table in experiment.tables}
+    """Checks all claims.
+
+    Returns:
+      The title of the table, the claim, and the verdict (`experiment.check`) of each claim.
+    """
     return [
-        (claim.table, claim.text, check(claim, tables[claim.table], values[claim.table]))
-        for claim in experiment.claims
+        (claim.table, claim.text, check(claim, values[claim.table])) for claim in experiment.claims
     ]
-
-
-def _curves(folder: pathlib.Path, experiment: Experiment) -> dict[str, list[tuple[int, float]]]:
-    """Each cell's kNN accuracy on training images over rounds, first seed."""
-    return {
-        cell.name: [
-            (number, accuracy)
-            for run in runs_of(folder, cell.name)[:1]
-            for number, accuracy in _training(run).get("knn", [])
-        ]
-        for cell in experiment.cells
-    }
-
-
-def _progress(folder: pathlib.Path, experiment: Experiment) -> list[str]:
-    """A note while runs are missing."""
-    done = [
-        sum(bool(measured.read_results(run)) or (run / measured.FAILED).exists() for run in runs)
-        for runs in (runs_of(folder, cell.name) for cell in experiment.cells)
-    ]
-    total = max(done, default=0) * len(done)
-    if sum(done) == total:
-        return []
-    return [
-        f"{sum(done)} of {total} runs are done. Figures and claims are of those; more may change "
-        "them."
-    ]
-
-
-def _draw_against(experiment: Experiment, values: AllValues) -> dict[str, bytes | None]:
-    """Title -> picture of two tables against one another."""
-    tables = {table.title: table for table in experiment.tables}
-    return {
-        f"{gain}, against {cost[0].lower()}{cost[1:]}": pictures.draw_against(
-            tables[cost], values[cost], tables[gain], values[gain]
-        )
-        for cost, gain in experiment.against
-    }
 
 
 def write(
@@ -164,93 +128,89 @@ def write(
     """Writes `report.md` and the self-contained `report.html`.
 
     Args:
-      folder: Of the experiment; cell C's run of seed s is in `C/seed<s>/`.
-      experiment: What was run.
-      more_pictures: Caption -> PNG in `folder`, shown after the tables.
+      folder: Folder of the experiment; the run of cell C with seed s is in `C/seed<s>/`.
+      experiment: Definition of the experiment.
+      more_pictures: Captions and PNGs in `folder` that are shown after the tables.
 
     Returns:
-      Their paths.
+      Paths of the two files.
     """
     values = read_values(folder, experiment)
-    drawn = _draw_against(experiment, values)
-    drawn["Learning curves (first seed)"] = pictures.draw_curves(_curves(folder, experiment))
-    shown = {
-        caption: _written(folder / f"picture_{number}.png", picture)
+    shown_pictures = {**_write_pictures(folder, experiment, values), **more_pictures}
+    document = Document(experiment.title, folder)
+    for note in (*_progress_notes(folder, experiment), *experiment.notes):
+        document.add_paragraph(note)
+    for number, table in enumerate(experiment.tables, 1):
+        _add_table(document, table, values[table.title], folder / f"table_{number}.png")
+    document.add_heading("Claims, in the measured tables")
+    document.add_claims(claim_rows(experiment, values))
+    for caption, path in shown_pictures.items():
+        document.add_heading(caption)
+        document.add_picture(caption, path)
+    document.add_heading("Runs")
+    document.add_grid(run_grid(folder, experiment.cells), "runs")
+    return document.write("report")
+
+
+def _add_table(
+    document: Document, table: Table, values: TableValues, picture_path: pathlib.Path
+) -> None:
+    """Adds the measured and the published figures of a table, and their picture."""
+    document.add_heading(table.title)
+    for html_class, grid in (
+        ("measured", measured_grid(table, values)),
+        ("published", published_grid(table)),
+    ):
+        if len(grid) > 1:
+            document.add_grid(grid, html_class)
+    picture = pictures.draw_table(table, values)
+    if picture:
+        document.add_picture(table.title, replace_file(picture_path, picture))
+
+
+def _write_pictures(
+    folder: pathlib.Path, experiment: Experiment, values: AllValues
+) -> dict[str, pathlib.Path]:
+    """Writes the pictures that belong to no single table; returns their paths by caption."""
+    tables = {table.title: table for table in experiment.tables}
+    drawn = {
+        f"{gain}, against {cost[0].lower()}{cost[1:]}": pictures.draw_against(
+            tables[cost], values[cost], tables[gain], values[gain]
+        )
+        for cost, gain in experiment.against
+    }
+    drawn["Learning curves (first seed)"] = pictures.draw_curves(_read_curves(folder, experiment))
+    return {
+        caption: replace_file(folder / f"picture_{number}.png", picture)
         for number, (caption, picture) in enumerate(drawn.items(), 1)
         if picture
     }
-    shown |= more_pictures
-    markdown, page = [f"# {experiment.title}", ""], [f"<h1>{html.escape(experiment.title)}</h1>"]
-    for note in (*_progress(folder, experiment), *experiment.notes):
-        markdown += [note, ""]
-        page.append(f"<p>{html.escape(note)}</p>")
-    for number, table in enumerate(experiment.tables, 1):
-        markdown += [f"## {table.title}", ""]
-        page.append(f"<h2>{html.escape(table.title)}</h2>")
-        for name, grid in (
-            ("measured", measured_grid(table, values[table.title])),
-            ("published", published_grid(table)),
-        ):
-            if len(grid) > 1:
-                markdown += [*_markdown(grid), ""]
-                page.append(_html(grid, name))
-        picture = pictures.draw_table(table, values[table.title])
-        if picture:
-            path = _written(folder / f"table_{number}.png", picture)
-            markdown += [f"![{table.title}]({path.name})", ""]
-            page.append(_img(table.title, path))
-    markdown += ["## Claims, in the measured tables", ""]
-    page.append("<h2>Claims, in the measured tables</h2><ul>")
-    for title, text, verdict in claim_rows(experiment, values):
-        markdown.append(f"- **{verdict}**: {text} ({title})")
-        page.append(
-            f'<li><b class="{_MARKS[verdict]}">{verdict}</b>: {html.escape(text)} '
-            f"({html.escape(title)})</li>"
-        )
-    page.append("</ul>")
-    markdown.append("")
-    for caption, path in shown.items():
-        # Markdown takes no blanks in an address.
-        address = urllib.parse.quote(path.relative_to(folder).as_posix())
-        markdown += [f"## {caption}", "", f"![{caption}]({address})", ""]
-        page.append(f"<h2>{html.escape(caption)}</h2>{_img(caption, path)}")
-    grid = run_grid(folder, experiment.cells)
-    markdown += ["## Runs", "", *_markdown(grid), ""]
-    page += ["<h2>Runs</h2>", _html(grid, "runs")]
-    whole = (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        f"<title>{html.escape(experiment.title)}</title><style>{_STYLE}</style>"
-        f"<body>{''.join(page)}</body></html>\n"
-    )
-    _replace(folder / "report.md", "\n".join(markdown).encode())
-    _replace(folder / "report.html", whole.encode())
-    return folder / "report.md", folder / "report.html"
 
 
-def _markdown(grid: Grid) -> list[str]:
-    lines = ["| " + " | ".join(row) + " |" for row in grid]
-    return [lines[0], "|" + "---|" * len(grid[0]), *lines[1:]]
+def _read_curves(
+    folder: pathlib.Path, experiment: Experiment
+) -> dict[str, list[tuple[int, float]]]:
+    """Reads each cell's kNN accuracy on training images at the monitored rounds, first seed."""
+    return {
+        cell.name: [
+            (number, accuracy)
+            for run in list_runs(folder, cell.name)[:1]
+            for number, accuracy in _read_training(run).get("knn", [])
+        ]
+        for cell in experiment.cells
+    }
 
 
-def _img(caption: str, path: pathlib.Path) -> str:
-    data = base64.b64encode(path.read_bytes()).decode()
-    return f'<img alt="{html.escape(caption)}" src="data:image/png;base64,{data}">'
-
-
-def _html(grid: Grid, kind: str) -> str:
-    def cells(row, tag):
-        return "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in row)
-
-    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in grid[1:])
-    return f'<table class="{kind}"><tr>{cells(grid[0], "th")}</tr>{body}</table>'
-
-
-def _written(path: pathlib.Path, content: bytes) -> pathlib.Path:
-    _replace(path, content)
-    return path
-
-
-def _replace(path: pathlib.Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+def _progress_notes(folder: pathlib.Path, experiment: Experiment) -> list[str]:
+    """Returns a note while runs are missing, else nothing."""
+    done = [
+        sum(bool(measured.read_results(run)) or (run / measured.FAILED).exists() for run in runs)
+        for runs in (list_runs(folder, cell.name) for cell in experiment.cells)
+    ]
+    total = max(done, default=0) * len(done)
+    if sum(done) == total:
+        return []
+    return [
+        f"{sum(done)} of {total} runs are done. Figures and claims are of those; more may change "
+        "them."
+    ]

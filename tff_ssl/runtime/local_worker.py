@@ -1,4 +1,4 @@
-"""Where TFF computations run: a local worker that nobody else can reach and that dies with us."""
+"""A private TFF worker that ends with this process."""
 
 import contextlib
 import logging
@@ -26,15 +26,16 @@ _LOG_TAIL_BYTES = 2000
 
 
 class LocalWorker:
-    """A TFF worker process, and the execution context that uses it.
+    """A TFF worker process, and the execution contexts that use it.
 
     Attributes:
       context: A `tff.framework.SyncExecutionContext`.
       federated_context: A `tff.program.NativeFederatedContext`, for programs of `tff.program`.
-      open_port: The TCP port on which anyone on the network can reach the worker, where the system
+      open_port: The TCP port on which anyone on the network can reach the worker if the system
         forbids a private network; else None.
-      relay_pid: The process that holds the worker.
-      folder: Of the socket, for this user alone; it goes with the worker, whatever is in it.
+      relay_pid: Process id of the relay, the worker's parent.
+      folder: Path of the socket's folder, which only this user can open. It is deleted with all of
+        its content when the worker ends.
     """
 
     def __init__(
@@ -46,12 +47,13 @@ class LocalWorker:
         """Starts the worker.
 
         Args:
-          max_concurrent_calls: How many clients of a round may compute at the same time; four a
-            core if None, -1 for all.
-          allow_private: False starts the worker as if the system forbade namespaces.
-          call_seconds: How long a computation may take; one that takes longer gives a
-            `ClientTimeoutError`, and the worker, which it may keep busy for ever, is started anew.
-            None for any time.
+          max_concurrent_calls: Number of clients of a round that may compute at the same time; four
+            per core if None, all of them if -1.
+          allow_private: Whether to try a private network; False starts the worker as if the system
+            forbade namespaces.
+          call_seconds: Time limit of a computation in seconds; None for no limit. A computation
+            that takes longer raises a `ClientTimeoutError`, and the worker is restarted, since the
+            computation may keep it busy for ever.
 
         Raises:
           OSError: If the worker cannot be started.
@@ -64,7 +66,7 @@ class LocalWorker:
         ]
         self._restarting = threading.Lock()
         self.folder = tempfile.mkdtemp(prefix="tff_ssl_worker_")
-        # Open at once, unlinked at once: the text is there to be read as long as we live.
+        # The file is unlinked at once and kept open: it needs no clean-up when this process ends.
         with tempfile.NamedTemporaryFile(delete=False) as log:
             self._log = open(log.name, "rb+")  # noqa: SIM115
         os.unlink(log.name)
@@ -75,11 +77,11 @@ class LocalWorker:
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
-        detector = _LossDetector(self, call_seconds)
+        detector = _FailureDetector(self, call_seconds)
         self._factory = _RenewableFactory(grpc.intercept_channel(self._channel, detector))
-        self.context = tff.framework.SyncExecutionContext(self._factory, **_NATIVE)
+        self.context = tff.framework.SyncExecutionContext(self._factory, **_CONTEXT_OPTIONS)
         self.federated_context = tff.program.NativeFederatedContext(
-            tff.framework.AsyncExecutionContext(self._factory, **_NATIVE)
+            tff.framework.AsyncExecutionContext(self._factory, **_CONTEXT_OPTIONS)
         )
 
     @property
@@ -108,9 +110,9 @@ class LocalWorker:
         )
 
     def restart(self) -> None:
-        """Ends the worker, whatever it does, and starts another in its place."""
+        """Ends the worker, even during a computation, and starts another one in its place."""
         with self._restarting:
-            self._relay.kill()  # The worker dies with it.
+            self._relay.kill()  # The worker ends with it.
             self._wait_for_relay()
             pathlib.Path(self._socket).unlink(missing_ok=True)
             self._start()
@@ -123,6 +125,11 @@ class LocalWorker:
             pipe.close()
 
     def _start_relay(self, mode: str) -> str:
+        """Starts the relay, which starts the worker.
+
+        Returns:
+          The line that the relay prints; see `worker_relay`.
+        """
         relay = pathlib.Path(__file__).with_name("worker_relay.py")
         binary = pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
         self._relay = subprocess.Popen(
@@ -132,7 +139,7 @@ class LocalWorker:
             stderr=self._log,
             text=True,
             env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "1"},
-            # Not in our process group: Ctrl-C is for us, who then end the worker.
+            # Ctrl-C must reach only this process, which then ends the worker.
             start_new_session=True,
         )
         assert self._relay.stdout is not None
@@ -147,34 +154,35 @@ class LocalWorker:
         self._log.seek(max(0, size - _LOG_TAIL_BYTES))
         return self._log.read().decode(errors="replace").strip()
 
-    def describe_loss(self) -> str:
-        """What is known of a worker that no longer answers."""
+    def failure_message(self) -> str:
+        """The message for a worker that ended, with the last line of its log."""
         tail = self._log_tail().splitlines()
         last = f" Its last words: {tail[-1]}" if tail else ""
         return f"TFF's worker ended in the middle of a computation (out of memory?).{last}"
 
     def answers(self, seconds: float) -> bool:
-        """Whether the worker says anything within that time; a frozen one does not.
+        """Whether the worker answers a request within this time; a frozen worker does not.
 
-        While it is started anew, this waits for it.
+        This waits for the end of a restart.
         """
         stub = executor_pb2_grpc.ExecutorGroupStub(self._channel)
-        nobody = executor_pb2.DisposeExecutorRequest(executor=executor_pb2.ExecutorId(id="nobody"))
+        # There is no executor of this id: any answer, also an error, shows that the worker lives.
+        unknown = executor_pb2.DisposeExecutorRequest(executor=executor_pb2.ExecutorId(id="nobody"))
         try:
             with self._restarting:
-                stub.DisposeExecutor(nobody, timeout=seconds)
+                stub.DisposeExecutor(unknown, timeout=seconds)
         except grpc.RpcError as error:
-            silent = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
-            return error.code() not in silent
+            no_answer = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
+            return error.code() not in no_answer
         return True
 
     def kill(self) -> None:
-        """Ends the worker even if it is frozen; only from a process that ends at once."""
-        self._relay.kill()  # With which the system ends the worker.
+        """Ends the worker even if it is frozen; only for a process that ends immediately after."""
+        self._relay.kill()  # The system then ends the worker.
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Ends the worker and waits for its end."""
+        """Ends the worker, waits for its end and deletes its folder."""
         self._channel.close()
         assert self._relay.stdin is not None
         self._relay.stdin.close()
@@ -183,8 +191,11 @@ class LocalWorker:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class _LossDetector(grpc.UnaryUnaryClientInterceptor):
-    """Fails a call when the worker is gone, which TFF's own stub would repeat for ever, or late."""
+class _FailureDetector(grpc.UnaryUnaryClientInterceptor):
+    """Raises an error if the worker has ended or a call takes too long.
+
+    TFF's own stub would repeat a call to a worker that has ended for ever.
+    """
 
     def __init__(self, worker: LocalWorker, call_seconds: float | None):
         self._worker = worker
@@ -199,12 +210,12 @@ class _LossDetector(grpc.UnaryUnaryClientInterceptor):
                 f"a computation took longer than {self._call_seconds:g} s (--round_timeout)"
             )
         if call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION):
-            raise WorkerLostError(self._worker.describe_loss())
+            raise WorkerLostError(self._worker.failure_message())
         return call
 
 
 class _NoWorker(tff.framework.SyncContext):
-    """Where computations go outside of `local_worker`.
+    """The default context, which rejects computations outside of `local_worker.start`.
 
     TFF's own default would start a worker that listens on all interfaces and outlives the program.
     """
@@ -217,14 +228,14 @@ tff.framework.get_context_stack().set_default_context(_NoWorker())
 
 
 def _compile(computation: tff.Computation) -> tff.Computation:
-    """For TFF's own runtime, which has no secure sums: in a simulation they are plain ones."""
+    """Compiles for TFF's runtime; plain sums replace secure ones, which this runtime lacks."""
     return tff.backends.native.desugar_and_transform_to_native(
         tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
     )
 
 
-# How TFF compiles, and turns values into tensors and back.
-_NATIVE = {
+# How the contexts compile computations and convert arguments and results.
+_CONTEXT_OPTIONS = {
     "compiler_fn": _compile,
     "transform_args": tff.tensorflow.transform_args,
     "transform_result": tff.tensorflow.transform_result,
@@ -232,26 +243,27 @@ _NATIVE = {
 
 
 class _Stub(tff.framework.RemoteExecutorGrpcStub):
-    """TFF's own, but values may outlive their worker: at the end of a program they often do."""
+    """TFF's stub for values that may outlive their worker, as is common at a program's end."""
 
     def dispose(self, request):
-        with contextlib.suppress(ValueError, WorkerLostError):  # A closed channel, a lost worker.
+        # A closed channel raises ValueError.
+        with contextlib.suppress(ValueError, WorkerLostError):
             super().dispose(request)
 
 
 class _RenewableFactory(tff.framework.ExecutorFactory):
-    """Executors on the worker behind a channel, until that is another one."""
+    """Creates executors on the worker behind a channel; `renew` follows a restart of the worker."""
 
     def __init__(self, channel: grpc.Channel):
         self._stub = _Stub(channel)
         self.renew()
 
     def renew(self) -> None:
-        """Forgets the executors, of which a new worker knows nothing."""
-        self._factory = tff.framework.ResourceManagingExecutorFactory(self._executor)
+        """Forgets all executors, since a new worker does not know them."""
+        self._factory = tff.framework.ResourceManagingExecutorFactory(self._remote_executor)
 
-    def _executor(self, cardinalities):
-        # By default, the worker keeps the values of several calls until there are 20 to dispose of.
+    def _remote_executor(self, cardinalities):
+        # By default, the worker would keep values until there are 20 of them to dispose of.
         remote = tff.framework.RemoteExecutor(self._stub, dispose_batch_size=1)
         remote.set_cardinalities({tff.CLIENTS: 0, **cardinalities})
         return remote
@@ -269,9 +281,9 @@ def start(
     allow_private: bool = True,
     call_seconds: float | None = None,
 ) -> Iterator[LocalWorker]:
-    """Runs the TFF computations of the `with` block on a private local worker.
+    """Runs the TFF computations of the `with` block on a private TFF worker.
 
-    The worker is gone after the block, and after any other end of this process.
+    The worker ends with the block, and with this process if that ends first, however it ends.
 
     Args:
       max_concurrent_calls: See `LocalWorker`.
@@ -280,8 +292,8 @@ def start(
 
     Raises:
       OSError: If the worker cannot be started.
-      RuntimeError: If called from another thread than the main one, with whose end the system
-        would end the worker.
+      RuntimeError: If this is not called from the main thread; the system would end the worker
+        together with another thread.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("start the worker from the main thread")

@@ -1,4 +1,4 @@
-"""What runs on a node of Ray: a private TFF worker, and slices of rounds on it."""
+"""The Ray actor of a node: it works on slices of rounds with a private TFF worker."""
 
 import hashlib
 import os
@@ -13,19 +13,19 @@ from tff_ssl.runtime import local_worker, slices
 from tff_ssl.runtime.slices import Partial, Slice
 from tff_ssl.simulation import dropouts
 
-_WORKER_SECONDS = 4.0  # For the TFF worker's answer.
+_WORKER_SECONDS = 4.0  # Time limit of the TFF worker's answer.
 _CHUNK_BYTES = 1 << 22
 
 
 class Facts(NamedTuple):
-    """What a node says of itself when it has started.
+    """A node's description of itself when it has started.
 
     Attributes:
-      host: Its machine's name.
-      pid: Of its process.
-      worker_pid: Of the process that holds its TFF worker.
+      host: Name of its machine.
+      pid: Process id of the node.
+      worker_pid: Process id of the relay of its TFF worker; see `local_worker.LocalWorker`.
       open_port: See `local_worker.LocalWorker`.
-      digests: SHA-256 of each file; None where it is missing.
+      digests: Path -> SHA-256 of the file, hexadecimal; None if it is missing.
     """
 
     host: str
@@ -36,7 +36,7 @@ class Facts(NamedTuple):
 
 
 def digest(path: str) -> str | None:
-    """SHA-256 of a file; None if it cannot be read."""
+    """The SHA-256 of a file, hexadecimal; None if it cannot be read."""
     hashed = hashlib.sha256()
     try:
         with open(path, "rb") as file:
@@ -48,15 +48,18 @@ def digest(path: str) -> str | None:
 
 
 def _take_share_of_cores(number: int, nodes: int) -> None:
-    """Otherwise each node's worker would have a thread for every core."""
-    if hasattr(os, "sched_setaffinity"):  # Linux.
-        mine = sorted(os.sched_getaffinity(0))[number::nodes]
-        if mine:
-            os.sched_setaffinity(0, mine)
+    """Restricts this process to its share of the cores, for the node of this number out of `nodes`.
+
+    Otherwise each node's worker would have a thread for every core.
+    """
+    if hasattr(os, "sched_setaffinity"):  # Only Linux has it.
+        cores = sorted(os.sched_getaffinity(0))[number::nodes]
+        if cores:
+            os.sched_setaffinity(0, cores)
 
 
 class Actor:
-    """A node: what Ray runs in a process of its own."""
+    """A node, which Ray runs in a process of its own."""
 
     def __init__(
         self, share: tuple[int, int], max_concurrent_calls: int | None, call_seconds: float | None
@@ -64,16 +67,17 @@ class Actor:
         """Starts the TFF worker.
 
         Args:
-          share: (k, n): it is the k-th, from 0, of n nodes that share this machine's cores.
+          share: (number of the node from 0, number of nodes that share this machine's cores).
           max_concurrent_calls: See `local_worker.LocalWorker`.
           call_seconds: See `local_worker.LocalWorker`.
         """
         _take_share_of_cores(*share)
-        # Here, in the main thread: the worker ends with the thread that starts it.
+        # Ray runs this in the main thread; the worker ends with the thread that starts it.
         self._worker = local_worker.LocalWorker(max_concurrent_calls, call_seconds=call_seconds)
         self._programs: dict[bytes, Any] = {}
 
     def start(self, files: Sequence[str]) -> Facts:
+        """The node's description, with the digests of these files."""
         return Facts(
             socket.gethostname(),
             os.getpid(),
@@ -83,12 +87,22 @@ class Actor:
         )
 
     def ping(self) -> None:
-        """Answers if the TFF worker does; else there is no node any more."""
+        """Returns if the TFF worker answers; otherwise this node ends."""
         if not self._worker.answers(_WORKER_SECONDS):
             self._end()
 
     def work(self, program: bytes, state: bytes, part: Slice) -> Partial | ClientFailedError:
-        """A slice's result; a failure of one of its clients is returned, for it may be borne."""
+        """Works on a slice.
+
+        Args:
+          program: A serialized program; see `slices.with_files`.
+          state: The server's state; see `slices.to_bytes`.
+          part: The slice.
+
+        Returns:
+          The result; or the failure of a client, which is not raised, since the round may go on
+          without this client.
+        """
         key = hashlib.sha256(program).digest()
         if key not in self._programs:
             self._programs[key] = slices.deserialize(program)
@@ -96,19 +110,20 @@ class Actor:
             with tff.framework.get_context_stack().install(self._worker.context):
                 return slices.work_on_slice(self._programs[key], state, part, self._worker.folder)
         except WorkerLostError:
-            self._end()  # Another node does it.
+            self._end()  # Another node takes the slice.
         except OSError:
+            # The scratch files are in the worker's folder, which is deleted when the worker ends.
             if not self._worker.answers(_WORKER_SECONDS):
-                self._end()  # Its folder goes with the worker.
+                self._end()
             raise
         except dropouts.CLIENT_ERRORS as error:
             return ClientFailedError(dropouts.first_line(error))
 
     def close(self) -> None:
-        """Ends the TFF worker, with its folder."""
+        """Ends the TFF worker and deletes its folder."""
         self._worker.close()
 
     def _end(self) -> NoReturn:
-        """Ends this node; a frozen TFF worker would stay behind."""
+        """Ends this node together with its TFF worker, which would stay behind if it is frozen."""
         self._worker.kill()
         os._exit(1)

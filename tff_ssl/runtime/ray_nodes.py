@@ -1,8 +1,8 @@
-"""Several machines: nodes that are Ray's actors, each with a private TFF worker of its own.
+"""Runs on several machines: the nodes are Ray actors, each with a private TFF worker.
 
 Ray starts the nodes, on this machine or on the machines of a cluster, carries states and sums
-between them, and says when one is gone. A slice of a node that is lost goes to the next one that is
-free, while another is started in its place. TFF itself listens on no network.
+between them, and reports when a node has ended. The slice of a lost node goes to the next free
+node, while another node is started in place of the lost one. TFF itself listens on no network.
 
 Ray is an extra of the package: `uv sync --extra ray`.
 """
@@ -22,22 +22,38 @@ from tff_ssl.runtime.ray_actor import Actor, Facts, digest
 from tff_ssl.runtime.slices import Partial, Slice
 
 _LOG = logging.getLogger(__name__)
-_PING_SECONDS = 1.0
-FROZEN_SECONDS = 6.0  # Without an answer; with the loop's own delays, below ten.
+_PING_SECONDS = 1.0  # Time between two pings of a node.
+# Time without an answer after which a node counts as frozen; below 10 s with the loop's delays.
+_FROZEN_SECONDS = 6.0
 _START_SECONDS = 180.0
 _CLOSE_SECONDS = 10.0
-GONE_SECONDS = 90.0  # Without any node, before the run is given up.
-_NODES_SECONDS = 15.0  # Between two looks at which machines there are.
-_LOSSES = 10  # Of nodes, over one slice of a round; random kills have hit one five times.
+_GONE_SECONDS = 90.0  # Time without any node after which the run is given up.
+_MACHINES_SECONDS = 15.0  # Time between two queries for the machines of the cluster.
+# Nodes that may be lost over one slice of a round; random kills have hit a slice five times.
+_MAX_LOST_NODES = 10
 
 
 @dataclasses.dataclass
 class _Node:
-    """A node as its driver sees it; `task` and `ping` are Ray's references to what it owes."""
+    """The driver's record of a node.
+
+    Attributes:
+      name: Number of the node in the run, as text.
+      machine: Ray's id of its machine.
+      number: Number of the node on its machine, from 0.
+      actor: Ray's handle of its `Actor`.
+      starting: Ray's reference to the result of `Actor.start`; None if the node has started.
+      since: Time of the call of `Actor.start`, in seconds.
+      task: Ray's reference to the result of `Actor.work`; None if the node is free.
+      slice_index: Index of the slice of `task`.
+      ping: Ray's reference to the result of `Actor.ping`; None if no answer is awaited.
+      pinged: Time of the last ping or of its answer, in seconds.
+      facts: The node's description of itself; None before it has started.
+    """
 
     name: str
     machine: str
-    number: int  # On its machine.
+    number: int
     actor: Any = None
     starting: Any = None
     since: float = 0.0
@@ -51,7 +67,8 @@ class _Node:
     def is_alive(self) -> bool:
         return self.facts is not None
 
-    def owed(self) -> list[Any]:
+    def pending(self) -> list[Any]:
+        """Ray's references to the awaited results."""
         return [ref for ref in (self.starting, self.task, self.ping) if ref is not None]
 
 
@@ -59,7 +76,7 @@ class RayNodes:
     """The nodes of a run; see `sliced_rounds.Nodes`.
 
     Attributes:
-      restarts: How many nodes were lost so far.
+      restarts: Number of nodes that were lost and replaced so far.
     """
 
     def __init__(
@@ -68,32 +85,30 @@ class RayNodes:
         files: Sequence[str | os.PathLike[str]],
         max_concurrent_calls: int | None = None,
         call_seconds: float | None = None,
-        gone_seconds: float = GONE_SECONDS,
     ):
         """Starts the nodes on all machines of the Ray cluster that this process is connected to.
 
         Args:
-          per_machine: Nodes on each machine that has processors for Ray.
-          files: What each machine must have, the same under the same path.
-          max_concurrent_calls: Of each node; see `local_worker.LocalWorker`.
-          call_seconds: How long a slice may take; see `local_worker.LocalWorker`.
-          gone_seconds: How long to wait for a node when there is none left.
+          per_machine: Number of nodes on each machine that has processors for Ray.
+          files: Paths of the files that each machine must have, with the same content.
+          max_concurrent_calls: Limit of each node; see `local_worker.LocalWorker`.
+          call_seconds: Time limit of a slice in seconds; see `local_worker.LocalWorker`.
 
         Raises:
-          ConfigurationError: If a node misses a file or has another one.
+          ConfigurationError: If a file is missing or different on a node.
           TrainingError: If no node starts.
         """
         import ray
 
         self._ray = ray
-        self._actor_class = ray.remote(Actor)
+        # Any: Ray's handles add `remote` to the methods of `Actor`, which its types do not show.
+        self._actor_class: Any = ray.remote(Actor)
         self._per_machine = per_machine
         self._expected = {str(pathlib.Path(path).absolute()): digest(str(path)) for path in files}
-        self._of_workers = (max_concurrent_calls, call_seconds)
-        self._gone_seconds = gone_seconds
+        self._worker_arguments = (max_concurrent_calls, call_seconds)
         self._programs: dict[bytes, Any] = {}
         self._nodes: list[_Node] = []
-        self._looked = -_NODES_SECONDS
+        self._machines_queried = -_MACHINES_SECONDS
         self._last_alive = time.monotonic()
         self.restarts = 0
         latest = time.monotonic() + _START_SECONDS
@@ -101,11 +116,11 @@ class RayNodes:
             self._step(at_start=True)
 
     def __len__(self) -> int:
-        """Nodes that are alive."""
+        """The number of nodes that are alive."""
         return sum(node.is_alive for node in self._nodes)
 
     def facts(self) -> list[Facts]:
-        """Of the nodes that are alive."""
+        """The descriptions of the nodes that are alive."""
         return [node.facts for node in self._nodes if node.facts is not None]
 
     def work_on(
@@ -117,19 +132,19 @@ class RayNodes:
           ClientFailedError: If a client's computation fails.
           TrainingError: If there is no node left, or a slice ends each node that works on it.
         """
-        # Kept: a node that starts later needs it too.
+        # Programs stay in Ray's store: a node that starts later needs them too.
         for program in programs:
             if program not in self._programs:
                 self._programs[program] = self._ray.put(program)
         shared = self._ray.put(state)
-        # The heaviest last, where they are taken from: what is left at the end is small.
+        # Slices are taken from the end, the heaviest first, so that the last ones are short.
         waiting = sorted(range(len(slices)), key=lambda k: (work[k], -k))
         done: dict[int, Partial] = {}
-        losses = [0] * len(slices)
+        lost_nodes = [0] * len(slices)
         failure: ClientFailedError | None = None
-        self._forget_old_pings()
+        self._reset_ping_times()
         try:
-            # If a client fails, what others work on is still waited for: it keeps them busy.
+            # Also after a client's failure, nodes are busy until their current slices end.
             while waiting or any(node.task is not None for node in self._nodes):
                 for node in self._nodes:
                     if waiting and node.is_alive and node.task is None:
@@ -143,11 +158,11 @@ class RayNodes:
                     elif result is not None:
                         done[index] = result
                     else:
-                        losses[index] += 1
-                        if losses[index] >= _LOSSES:
+                        lost_nodes[index] += 1
+                        if lost_nodes[index] >= _MAX_LOST_NODES:
                             raise TrainingError(
-                                f"{_LOSSES} nodes in turn ended while they worked on the same "
-                                f"{len(slices[index].groups)} clients (out of memory?)"
+                                f"{_MAX_LOST_NODES} nodes in turn ended while they worked on the "
+                                f"same {len(slices[index].groups)} clients (out of memory?)"
                             )
                         waiting.append(index)
                 if failure:
@@ -164,7 +179,7 @@ class RayNodes:
         self._end([node.actor for node in self._nodes])
 
     def _end(self, actors: Sequence[Any]) -> None:
-        """Ray's own way to end them would leave their TFF workers' folders behind."""
+        """Ends nodes; Ray's `kill` alone would leave the folders of their TFF workers behind."""
         with contextlib.suppress(Exception):
             closing = [actor.close.remote() for actor in actors]
             self._ray.wait(closing, num_returns=len(closing), timeout=_CLOSE_SECONDS)
@@ -173,27 +188,43 @@ class RayNodes:
                 self._ray.kill(actor)
 
     def _step(self, at_start: bool = False) -> list[tuple[int, Partial | ClientFailedError | None]]:
-        """Waits a moment; the slices that are done since, or failed, or lost: None."""
-        self._look_for_machines()
-        owed = [ref for node in self._nodes for ref in node.owed()]
-        if owed:
-            ready, _ = self._ray.wait(owed, num_returns=1, timeout=_PING_SECONDS / 2)
-            more, _ = self._ray.wait(owed, num_returns=len(owed), timeout=0)
-        else:
-            time.sleep(_PING_SECONDS / 2)
-            ready = more = []
-        arrived = {*ready, *more}
-        events: list[tuple[int, Partial | ClientFailedError | None]] = []
+        """Waits for answers for a moment, and replaces nodes that are lost.
+
+        Args:
+          at_start: Whether the run has not begun: missing files are then errors.
+
+        Returns:
+          (index of a slice, its result) for each slice whose work has ended; the result is None if
+          its node is lost.
+        """
+        self._update_machines()
+        arrived = self._wait_for_results()
+        ended: list[tuple[int, Partial | ClientFailedError | None]] = []
         for node in list(self._nodes):
             try:
                 if node.task in arrived:
-                    events.append((node.slice_index, self._ray.get(node.task)))
+                    ended.append((node.slice_index, self._ray.get(node.task)))
                     node.task = None
-                self._check(node, arrived, at_start)
+                self._check_alive(node, arrived, at_start)
             except _ray_errors() as error:
                 if node.task is not None:
-                    events.append((node.slice_index, None))
+                    ended.append((node.slice_index, None))
                 self._replace(node, error)
+        self._check_any_alive(at_start)
+        return ended
+
+    def _wait_for_results(self) -> set[Any]:
+        """Waits half a ping interval for the first result; the references of all that are there."""
+        pending = [ref for node in self._nodes for ref in node.pending()]
+        if not pending:
+            time.sleep(_PING_SECONDS / 2)
+            return set()
+        first, _ = self._ray.wait(pending, num_returns=1, timeout=_PING_SECONDS / 2)
+        ready, _ = self._ray.wait(pending, num_returns=len(pending), timeout=0)
+        return {*first, *ready}
+
+    def _check_any_alive(self, at_start: bool) -> None:
+        """Raises a `TrainingError` if there has been no node for too long."""
         now = time.monotonic()
         if len(self):
             self._last_alive = now
@@ -203,15 +234,18 @@ class RayNodes:
                     f"no node has started within {_START_SECONDS:.0f} s: has the Ray cluster "
                     "processors that nobody else has taken?"
                 )
-        elif now - self._last_alive > self._gone_seconds:
+        elif now - self._last_alive > _GONE_SECONDS:
             raise TrainingError(
-                f"no node is left, and none has come back within {self._gone_seconds:.0f} s: the "
+                f"no node is left, and none has come back within {_GONE_SECONDS:.0f} s: the "
                 "last checkpoint is intact, --resume goes on from there"
             )
-        return events
 
-    def _check(self, node: _Node, arrived: set[Any], at_start: bool) -> None:
-        """Whether it has started, and whether it answers."""
+    def _check_alive(self, node: _Node, arrived: set[Any], at_start: bool) -> None:
+        """Accepts a node that has started, and pings one that runs.
+
+        Raises:
+          Exception: One of `_ray_errors`, if the node does not start or does not answer.
+        """
         now = time.monotonic()
         if node.starting is not None:
             if node.starting in arrived:
@@ -219,7 +253,7 @@ class RayNodes:
                 node.starting, node.pinged = None, now
                 self._accept(node, facts, at_start)
             elif now - node.since > _START_SECONDS:
-                raise _NoAnswer("it has not started")
+                raise _NoAnswerError("it has not started")
             return
         if node.ping is None:
             if now - node.pinged > _PING_SECONDS:
@@ -227,19 +261,25 @@ class RayNodes:
         elif node.ping in arrived:
             self._ray.get(node.ping)
             node.ping, node.pinged = None, now
-        elif now - node.pinged > FROZEN_SECONDS:
-            raise _NoAnswer(f"no answer for {FROZEN_SECONDS:.0f} s")
+        elif now - node.pinged > _FROZEN_SECONDS:
+            raise _NoAnswerError(f"no answer for {_FROZEN_SECONDS:.0f} s")
 
     def _accept(self, node: _Node, facts: Facts, at_start: bool) -> None:
-        """Takes a node that has the data; complains at the start of the run if it has not."""
+        """Accepts a node that has the same files as this machine, and leaves out any other node.
+
+        Raises:
+          ConfigurationError: If a file is missing or different at the start of the run.
+        """
         name = f"node {node.name} ({facts.host})"
         for path, expected in self._expected.items():
-            found = facts.digests[path]
-            if found == expected:
+            actual = facts.digests[path]
+            if actual == expected:
                 continue
-            what = f"has no {path}" if found is None else f"has another {path} than this machine"
+            problem = (
+                f"has no {path}" if actual is None else f"has another {path} than this machine"
+            )
             message = (
-                f"{name} {what}: copy the file there, under the same path, and start again with "
+                f"{name} {problem}: copy the file there, under the same path, and start again with "
                 "--resume"
             )
             if at_start:
@@ -253,11 +293,11 @@ class RayNodes:
             _LOG.warning("%s: TFF's worker is open to the network, port %d", name, facts.open_port)
         node.facts = facts
 
-    def _look_for_machines(self) -> None:
-        """Nodes for machines that have joined, and none for those that have left."""
-        if time.monotonic() - self._looked < _NODES_SECONDS:
+    def _update_machines(self) -> None:
+        """Starts nodes on machines that have joined, and drops those of machines that have left."""
+        if time.monotonic() - self._machines_queried < _MACHINES_SECONDS:
             return
-        self._looked = time.monotonic()
+        self._machines_queried = time.monotonic()
         machines = {
             machine["NodeID"]
             for machine in self._ray.nodes()
@@ -272,46 +312,47 @@ class RayNodes:
                 self._nodes.append(node)
 
     def _start(self, node: _Node) -> None:
-        where = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        on_machine = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             node.machine, soft=False
         )
-        # One thread works, one answers.
-        options = {"num_cpus": 1, "max_concurrency": 2, "scheduling_strategy": where}
+        # One thread works on slices, the other one answers pings.
+        options = {"num_cpus": 1, "max_concurrency": 2, "scheduling_strategy": on_machine}
         share = (node.number, self._per_machine)
-        node.actor = self._actor_class.options(**options).remote(share, *self._of_workers)
+        node.actor = self._actor_class.options(**options).remote(share, *self._worker_arguments)
         node.starting = node.actor.start.remote(list(self._expected))
         node.since = time.monotonic()
         node.facts = node.task = node.ping = None
 
     def _replace(self, node: _Node, error: Exception) -> None:
-        """Starts another process in place of one that is dead or frozen."""
+        """Starts another process in place of one that has ended or is frozen."""
         self.restarts += 1
-        reason = str(error) if isinstance(error, _NoAnswer) else "it ended"
+        reason = str(error) if isinstance(error, _NoAnswerError) else "it ended"
         _LOG.warning(
             "node %s is lost (%s); others do its work while it restarts", node.name, reason
         )
         with contextlib.suppress(Exception):
-            self._ray.kill(node.actor)  # A frozen process, too: by SIGKILL after a few seconds.
-        self._looked = -_NODES_SECONDS  # Perhaps its machine is gone.
+            # This ends a frozen process too, by SIGKILL after a few seconds.
+            self._ray.kill(node.actor)
+        self._machines_queried = -_MACHINES_SECONDS  # The machine may have left.
         self._start(node)
 
-    def _forget_old_pings(self) -> None:
-        """Between two rounds nobody looks for answers."""
+    def _reset_ping_times(self) -> None:
+        """Restarts the clocks of unanswered pings: answers are not collected between rounds."""
         for node in self._nodes:
             if node.ping is not None:
                 node.pinged = time.monotonic()
 
 
-class _NoAnswer(Exception):
+class _NoAnswerError(Exception):
     """A node does not answer."""
 
 
 def _ray_errors() -> tuple[type[Exception], ...]:
-    """What says that a node is gone; a failure of the work itself is none of it."""
+    """The errors that mean that a node is lost, as opposed to a failure of its work."""
     from ray import exceptions
 
     return (
-        _NoAnswer,
+        _NoAnswerError,
         exceptions.RayActorError,
         exceptions.ActorUnschedulableError,
         exceptions.ObjectLostError,
@@ -321,23 +362,24 @@ def _ray_errors() -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def ray_nodes(
-    where: str,
+    address: str,
     files: Sequence[str | os.PathLike[str]],
     max_concurrent_calls: int | None = None,
     call_seconds: float | None = None,
 ) -> Iterator[RayNodes]:
-    """The nodes for a `with` block.
+    """Starts nodes for a `with` block.
 
     Args:
-      where: See `ray_cluster.connected`.
+      address: See `ray_cluster.connected`.
       files: See `RayNodes`.
       max_concurrent_calls: See `RayNodes`.
       call_seconds: See `RayNodes`.
 
     Raises:
-      ConfigurationError: If Ray is not installed or not there, or a node misses a file.
+      ConfigurationError: If Ray is not installed, does not start or cannot be reached; or if a file
+        is missing or different on a node.
     """
-    with ray_cluster.connected(where) as per_machine:
+    with ray_cluster.connected(address) as per_machine:
         nodes = RayNodes(per_machine, files, max_concurrent_calls, call_seconds)
         try:
             yield nodes

@@ -1,15 +1,16 @@
-"""Rounds cut into slices of the cohort, which may be worked on anywhere.
+"""Rounds cut into slices of the cohort, for computation on several nodes.
 
-A round's mergeable form has three parts: `up_to_merge`, the clients' work and the sums over them,
-on a slice of the cohort; `merge`, of the sums of two slices; `after_merge`, the server's update.
-The slices of a round depend on its cohort alone, and their sums are merged in the cohort's order:
-so the weights do not depend, to the last bit, on how many nodes work, which of them works on what,
-and whether some of it has to be done again. Where each client (or group of them) is a slice, the
-weights are those of the round that is not cut, which adds up its clients one after the other.
+A round's mergeable form has three parts: `up_to_merge`, the clients' work and the sums over the
+clients of a slice; `merge`, which adds the sums of two slices; and `after_merge`, the server's
+update. The slices of a round depend on its cohort alone, and their sums are merged in the cohort's
+order. The weights therefore do not depend, to the last bit, on the number of nodes, on which node
+computes which slice, or on whether a slice has to be computed again. Where each client or group is
+a slice of its own, the weights are those of the round that is not cut, which adds up its clients
+one after the other.
 
-A round of two stages is two such rounds. Clients with memory get their states as bytes with their
-slice, and send the new ones back. What is done with a slice is in `slice_work`; `sliced_training`
-is for clients that train models of their own.
+A round of two stages is two such rounds. Stateful clients get their states as bytes with their
+slice, and return the new ones. `slices` has the work on a slice; `sliced_training` is for clients
+that train models of their own.
 """
 
 import collections
@@ -17,7 +18,7 @@ import functools
 import itertools
 import pathlib
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,11 +36,10 @@ from tff_ssl.runtime.slices import (
 )
 from tff_ssl.simulation import state_files
 from tff_ssl.simulation.cohort import Cohort
-from tff_ssl.templates.stateful_clients import StatefulClients
 
 
 class Nodes(Protocol):
-    """Where slices are worked on: this process, or `ray_nodes.RayNodes`."""
+    """Nodes that compute slices: this process, or `ray_nodes.RayNodes`."""
 
     def work_on(
         self, programs: Sequence[bytes], state: bytes, slices: Sequence[Slice], work: Sequence[int]
@@ -47,24 +47,38 @@ class Nodes(Protocol):
         """The results of `work_on_slice` for all slices, in their order.
 
         Args:
-          programs: Of each slice, serialized; the same objects in each round.
-          state: The server's; see `to_bytes`.
+          programs: Serialized program of each slice; the same objects in each round.
+          state: State of the server, see `to_bytes`.
           slices: The slices.
-          work: What each of them takes, in any unit.
+          work: Amount of work of each slice, in any unit.
         """
 
 
+class Slicing(NamedTuple):
+    """How rounds are cut and where their slices are computed.
+
+    Attributes:
+      nodes: Nodes that compute the slices.
+      client_sizes: Number of examples of each client, int64 [clients].
+      slices: Largest number of slices of a round, see `cut`.
+    """
+
+    nodes: Nodes
+    client_sizes: npt.NDArray[np.int64]
+    slices: int
+
+
 def cut(work: Sequence[int], slices: int) -> list[slice]:
-    """Cuts a cohort into neighbours of about equal work.
+    """Cuts a cohort into contiguous slices of about equal work.
 
     Args:
-      work: Of each client or group, such as its number of examples; positive.
-      slices: How many slices at most; from `len(work)` on, each is a slice of its own.
+      work: Amount of work of each client or group, such as its number of examples; positive.
+      slices: Largest number of slices; with `len(work)` or more, each client or group is a slice.
     """
     count = len(work)
     if slices >= count:
         return [slice(k, k + 1) for k in range(count)]
-    # The slice in which the middle of a client's work falls.
+    # A client belongs to the slice in which the middle of its work falls.
     ends = np.cumsum(np.asarray(work, np.int64))
     where = (2 * ends - np.asarray(work, np.int64)) * slices // (2 * ends[-1])
     starts = [0, *(np.flatnonzero(np.diff(where)) + 1).tolist(), count]
@@ -75,7 +89,7 @@ class Stage:
     """A computation (state@SERVER, clients@CLIENTS) -> (state@SERVER, metrics@SERVER), cut.
 
     Attributes:
-      program: `up_to_merge`, for `Nodes.work_on`.
+      program: Serialized `up_to_merge`, for `Nodes.work_on`.
     """
 
     def __init__(self, computation: tff.Computation):
@@ -106,18 +120,18 @@ class Stage:
         return after
 
     def finish(self, state: bytes, partials: Sequence[Partial]) -> tuple[Any, Any]:
-        """State and metrics after it.
+        """State and metrics after the stage.
 
         Args:
-          state: The server's, before it.
-          partials: Of all slices, in their order.
+          state: State of the server before the stage, as bytes.
+          partials: Results of all slices, in their order.
         """
         with scratch_folder() as folder:
             (folder / "server").write_bytes(state)
             paths = [folder / f"sums{k}" for k in range(len(partials))]
             for path, partial in zip(paths, partials, strict=True):
                 path.write_bytes(partial.sums)
-            # The server's part alone: there is nothing left to do for clients.
+            # Only the server's part is left, so there are no clients.
             after, metrics = self._after(len(paths))(
                 str(folder / "server"), tuple(map(str, paths)), []
             )
@@ -125,16 +139,10 @@ class Stage:
 
 
 class Cutter:
-    """Cuts cohorts by the examples of their clients."""
+    """Cuts cohorts into slices by the numbers of examples of their clients."""
 
-    def __init__(self, client_sizes: npt.NDArray[np.int64], slices: int):
-        """Takes what it cuts by.
-
-        Args:
-          client_sizes: Number of examples of each client.
-          slices: How many slices at most; see `cut`.
-        """
-        self._sizes, self._slices = client_sizes, slices
+    def __init__(self, slicing: Slicing):
+        self._sizes, self._slices = slicing.client_sizes, slicing.slices
 
     def __call__(
         self, groups: Sequence[Cohort], to_read: Sequence[str] | None = None
@@ -142,10 +150,11 @@ class Cutter:
         """The slices, and the work of each.
 
         Args:
-          groups: Clients that are worked on at once.
-          to_read: Where their states are, if they have memory.
+          groups: Groups of clients that are computed in one call.
+          to_read: Paths of the clients' states; None where clients keep no state.
         """
-        work = [max(int(self._sizes[group].sum()), 1) for group in groups]  # Some have no clients.
+        # A group may have no clients.
+        work = [max(int(self._sizes[group].sum()), 1) for group in groups]
         cuts = cut(work, self._slices)
         contents = None if to_read is None else [pathlib.Path(p).read_bytes() for p in to_read]
         parts = [Slice(groups[where], contents and contents[where]) for where in cuts]
@@ -153,36 +162,30 @@ class Cutter:
 
 
 class SlicedStatelessClients:
-    """`next` of an algorithm without client memory: (state, groups) -> state and metrics.
+    """`next` of an algorithm whose clients keep no state: (state, groups) -> state and metrics.
 
     Attributes:
-      stages: The same of each of its stages alone, whose clients may be others.
+      stages: The same for each stage of the round alone, whose clients may differ.
     """
 
     def __init__(
         self,
-        computations: Any,
+        stages: Sequence[tff.learning.templates.LearningProcess],
         group_data: tff.Computation,
-        client_sizes: npt.NDArray[np.int64],
-        slices: int,
-        nodes: Nodes,
+        slicing: Slicing,
     ):
-        """Compiles it.
+        """Compiles the round.
 
         Args:
-          computations: What the algorithm's `build_...` gives.
+          stages: Stages of the round; the round itself if it has one.
           group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
-          client_sizes: Number of examples of each client.
-          slices: How many slices at most; see `cut`.
-          nodes: Where they are worked on.
+          slicing: The nodes, and how a cohort is cut.
         """
-        processes = getattr(computations, "stages", {"round": computations.process}).values()
         compose = tff.simulation.compose_dataset_computation_with_learning_process
         self.stages = [
-            functools.partial(self._run, Stage(compose(group_data, process).next))
-            for process in processes
+            functools.partial(self._run, Stage(compose(group_data, stage).next)) for stage in stages
         ]
-        self._cut, self._nodes = Cutter(client_sizes, slices), nodes
+        self._cut, self._nodes = Cutter(slicing), slicing.nodes
 
     def __call__(
         self, state: Any, groups: Sequence[Cohort]
@@ -202,18 +205,18 @@ class SlicedStatelessClients:
 
 
 class SlicedStatefulClients:
-    """The round of clients with memory: (server, paths to read, paths to write, clients)."""
+    """The round of stateful clients: (server, paths to read, paths to write, clients)."""
 
     def __init__(
-        self,
-        computations: StatefulClients,
-        group_data: tff.Computation,
-        client_sizes: npt.NDArray[np.int64],
-        slices: int,
-        nodes: Nodes,
+        self, process_next: tff.Computation, group_data: tff.Computation, slicing: Slicing
     ):
-        """As `SlicedStatelessClients`'s."""
-        process_next = computations.process.next
+        """Compiles the round.
+
+        Args:
+          process_next: The round of typed states, see `templates.stateful_clients`.
+          group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
+          slicing: The nodes, and how a cohort is cut.
+        """
         server_type, states_type, _ = process_next.type_signature.parameter
         metrics_type = process_next.type_signature.result.client_metrics
         files = ClientFiles(states_type.member, metrics_type.member, group_data)
@@ -225,7 +228,7 @@ class SlicedStatefulClients:
             return output.state, tff.federated_zip((output.metrics, written))
 
         self._files, self._stage = files, Stage(next_round)
-        self._cut, self._nodes = Cutter(client_sizes, slices), nodes
+        self._cut, self._nodes = Cutter(slicing), slicing.nodes
 
     def __call__(
         self,
@@ -234,7 +237,7 @@ class SlicedStatefulClients:
         to_write: Sequence[str],
         groups: Sequence[Cohort],
     ) -> tuple[Any, Any, list[Any], int]:
-        """The server's state, its metrics, the clients' metrics, bytes written."""
+        """The server's state and metrics, the clients' metrics, and the number of bytes written."""
         parts, work = self._cut(groups, to_read)
         content = to_bytes(server)
         partials = self._nodes.work_on([self._stage.program] * len(parts), content, parts, work)
@@ -244,14 +247,14 @@ class SlicedStatefulClients:
 
 
 class ClientFiles:
-    """Clients whose states and metrics are files on the node, and whose examples it reads by index.
+    """Clients whose states and metrics are files on the node, which reads examples by index.
 
     Attributes:
-      type: Of such clients, for a computation that uses `read` and `write`.
+      type: Type of such clients at CLIENTS, for a computation that uses `read` and `write`.
     """
 
     def __init__(self, state_type: tff.Type, metrics_type: tff.Type, group_data: tff.Computation):
-        """Takes the types of a client's state and of its metrics, and its examples."""
+        """Composes the reading and writing of values of these types."""
         self._metrics_specs = tff.types.type_to_tf_tensor_specs(metrics_type)
         self._read, self._write = state_files.reader_and_writer(state_type)
         _, self._write_metrics = state_files.reader_and_writer(metrics_type)
@@ -262,12 +265,12 @@ class ClientFiles:
         self.type = tff.types.FederatedType(client_type, tff.CLIENTS)
 
     def read(self, clients: tff.Value) -> tuple[tff.Value, tff.Value]:
-        """Their states and their examples."""
+        """States and examples of the clients."""
         states = tff.federated_map(self._read, clients.read)
         return states, tff.federated_map(self._group_data, clients.indices)
 
     def write(self, clients: tff.Value, states: tff.Value, metrics: tff.Value) -> tff.Value:
-        """Writes new states and metrics; at the server, how many bytes they are."""
+        """Writes new states and metrics; returns their numbers of bytes at the server."""
         written = tff.federated_map(self._write, (clients.write, states))
         noted = tff.federated_map(self._write_metrics, (clients.metrics, metrics))
         return tff.federated_zip((tff.federated_sum(written), tff.federated_sum(noted)))
@@ -282,7 +285,7 @@ class ClientFiles:
 
 
 def write_states(paths: Sequence[str], partials: Sequence[Partial]) -> int:
-    """Writes all clients' new states, in their order; the number of bytes."""
+    """Writes the new states of all clients, in their order; returns the number of bytes."""
     states = [content for partial in partials for content in partial.states or ()]
     for path, content in zip(paths, states, strict=True):
         pathlib.Path(path).write_bytes(content)

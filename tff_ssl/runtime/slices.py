@@ -1,8 +1,8 @@
-"""What a node does: it works on a slice of a round's cohort.
+"""What a node computes: the work on a slice of a round's cohort.
 
-It gets a program, the server's state and the slice as bytes, and gives bytes back; so it may be in
-this process or on another machine, and a slice can be done again. `sliced_rounds` makes programs
-and slices.
+A node gets a program, the server's state and the slice as bytes, and returns bytes. It may
+therefore be this process or another machine, and a slice can be computed again. `sliced_rounds`
+makes programs and slices.
 """
 
 import collections
@@ -20,15 +20,16 @@ from tensorflow_federated.proto.v0 import computation_pb2
 from tff_ssl.simulation import state_files
 from tff_ssl.simulation.cohort import Cohort
 
-_WRITTEN = (".new", ".metrics")  # By a client, beside its state.
+# Suffixes of the files that a client writes beside its state: its new state, and its metrics.
+_WRITTEN = (".new", ".metrics")
 
 
 class Slice(NamedTuple):
     """A part of a cohort.
 
     Attributes:
-      groups: Indices of the clients, int64 [k] for each group of clients that is worked on at once.
-      states: Their states as the bytes of their files; None where clients have no memory.
+      groups: Client indices int64 [k] of each group of clients that is computed in one call.
+      states: Content of the clients' state files; None where clients keep no state.
     """
 
     groups: Sequence[Cohort]
@@ -36,12 +37,12 @@ class Slice(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """What the work on a slice gives.
+    """The result of the work on a slice.
 
     Attributes:
-      sums: What `up_to_merge` gives, as bytes.
-      states: The clients' new states as bytes; None where clients have no memory.
-      metrics: The clients' metrics as bytes; None where clients have no memory.
+      sums: Result of `up_to_merge`, as bytes.
+      states: Content of the clients' new state files; None where clients keep no state.
+      metrics: Metrics of the clients, as bytes; None where clients keep no state.
     """
 
     sums: bytes
@@ -50,25 +51,25 @@ class Partial(NamedTuple):
 
 
 def serialize(computation: tff.framework.ConcreteComputation) -> bytes:
-    """For `deserialize`."""
+    """A computation as bytes, for `deserialize`."""
     return tff.framework.serialize_computation(computation).SerializeToString()
 
 
 def deserialize(content: bytes) -> tff.framework.ConcreteComputation:
-    """The computation of `serialize`; its structs have names, but no Python classes any more."""
+    """The computation of `serialize`; its structs have names, but no Python classes."""
     return tff.framework.deserialize_computation(computation_pb2.Computation.FromString(content))
 
 
 def to_bytes(state: Any) -> bytes:
-    """A server's state as a node reads it."""
+    """A server's state in the form that a node reads."""
     return state_files.to_bytes(_plain(state))
 
 
 def with_files(work: tff.Computation) -> tff.Computation:
-    """A node's program: its server's state and its sums are files.
+    """A node's program, which reads the server's state from a file and writes its sums to one.
 
-    TFF's worker reads files many times faster than it takes tensors, and the sums of a node are
-    bytes to everyone else.
+    TFF's worker reads files many times faster than it receives tensors, and the sums of a node are
+    passed on as bytes.
 
     Args:
       work: (state@SERVER, clients@CLIENTS) -> sums@SERVER.
@@ -100,10 +101,10 @@ def work_on_slice(
     """A node's work.
 
     Args:
-      program: Of `with_files`; clients with states are those of `ClientFiles`.
-      state: The server's.
+      program: Result of `with_files`; clients with states are those of `ClientFiles`.
+      state: State of the server, as bytes.
       part: The slice.
-      scratch: Folder for the files; the system's own for such things if None.
+      scratch: Folder for temporary files; the system's folder for them if None.
     """
     with scratch_folder(scratch) as folder:
         (folder / "server").write_bytes(state)
@@ -124,13 +125,13 @@ def work_on_slice(
 
 @contextlib.contextmanager
 def scratch_folder(where: str | None = None) -> Iterator[pathlib.Path]:
-    """A folder that goes; in `where`, or where the system has such folders."""
+    """A temporary folder in `where`, or in the system's folder for temporary files."""
     with tempfile.TemporaryDirectory(prefix="tff_ssl_slice_", dir=where) as name:
         yield pathlib.Path(name)
 
 
 def plain_type(value_type: tff.Type) -> tff.Type:
-    """The type in ordered dicts and tuples alone: other classes have orders of their own."""
+    """The type with ordered dicts and tuples only: other containers have orders of their own."""
     if not isinstance(value_type, tff.types.StructType):
         return value_type
     fields = [(name, plain_type(field)) for name, field in tff.structure.iter_elements(value_type)]
@@ -140,7 +141,7 @@ def plain_type(value_type: tff.Type) -> tff.Type:
 
 
 def _plain(value: Any) -> Any:
-    """A value of TFF in the containers of `plain_type`."""
+    """A TFF value in the containers of `plain_type`."""
     if not (isinstance(value, tff.structure.Struct) or tree.is_nested(value)):
         return value
     value = tff.structure.from_container(value)

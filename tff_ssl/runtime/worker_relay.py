@@ -1,18 +1,19 @@
-"""Starts TFF's worker where only its owner can reach it, and ends it when the owner is gone.
+"""Starts a TFF worker that only its owner can reach, and ends it with the owner's process.
 
-`tff_ssl.runtime.local_worker` runs it as a script. It needs the standard library alone, so that it
-starts at once:
+`tff_ssl.runtime.local_worker` runs this module as a script. The script imports only the standard
+library, so that it starts at once:
 
     python worker_relay.py SOCKET open|private WORKER_BINARY [WORKER_FLAG ...]
 
-TFF's worker listens on all network interfaces, without authentication, and runs any graph it is
-sent. Here it gets a network of its own (Linux user and network namespaces, no root needed), and a
-UNIX socket that only this user can open is forwarded to it. The worker ends with this process, and
-this process ends when its standard input, held by the owner, closes. The folder of SOCKET is its
-own: it is deleted at the end, with all that the owner has put there.
+TFF's worker listens on all network interfaces without authentication, and it runs any graph that it
+receives. With `private`, it gets a network of its own (Linux user and network namespaces, which
+need no root); with `open`, it stays reachable from outside. In both modes, this process forwards a
+UNIX socket to it that only this user can open. The worker ends with this process, and this process
+ends when its standard input, which the owner holds, closes. The folder of SOCKET is deleted at the
+end, with all files that the owner has put there.
 
-Prints one line when the worker answers: `ready`, with its TCP port where `open`; or `failed` and
-the reason.
+The script prints one line: `ready` when the worker answers, with `open` followed by its TCP port;
+or `failed` and the reason.
 """
 
 import contextlib
@@ -33,12 +34,13 @@ _PR_SET_PDEATHSIG = 1
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 _BUFFER_BYTES = 1 << 20
 _START_SECONDS = 60
-_PRIVATE_PORT = 8000  # In a network of its own, any port is free.
+_PRIVATE_PORT = 8000  # Any port is free in a private network.
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _die_with_parent(signal_number: int) -> None:
+    """Has the system send this process a signal when its parent ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
 
 
@@ -68,6 +70,7 @@ def _free_port() -> int:
 
 
 def _listen(path: str) -> socket.socket:
+    """A listening UNIX socket that only this user can open."""
     previous = os.umask(0o077)
     try:
         server = socket.socket(socket.AF_UNIX)
@@ -79,6 +82,11 @@ def _listen(path: str) -> socket.socket:
 
 
 def _start_worker(binary: str, port: int, flags: list[str]) -> subprocess.Popen:
+    """Starts the worker and waits until it accepts connections.
+
+    Raises:
+      OSError: If the worker ends, or does not answer in time.
+    """
     worker = subprocess.Popen(
         [binary, f"--port={port}", *flags],
         stdin=subprocess.DEVNULL,
@@ -97,6 +105,7 @@ def _start_worker(binary: str, port: int, flags: list[str]) -> subprocess.Popen:
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
+    """Copies bytes until one of the sockets closes, then shuts both of them down."""
     buffer = memoryview(bytearray(_BUFFER_BYTES))
     with contextlib.suppress(OSError):
         while count := source.recv_into(buffer):
@@ -107,6 +116,7 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
 
 
 def _forward(server: socket.socket, port: int) -> None:
+    """Forwards each connection to `server` to the local TCP port."""
     while True:
         client, _ = server.accept()
         upstream = socket.create_connection(("127.0.0.1", port))
@@ -114,17 +124,17 @@ def _forward(server: socket.socket, port: int) -> None:
             threading.Thread(target=_copy, args=pair, daemon=True).start()
 
 
-def _owner_is_gone() -> None:
+def _wait_for_end_of_owner() -> None:
     """Returns when the owner closes its end of standard input, or dies."""
     with contextlib.suppress(OSError):
         while os.read(0, 1):
             pass
 
 
-def _in_thread(function, *args) -> None:
-    """Runs `function` beside the main thread; when it returns, the main thread goes on to the end.
+def _run_in_thread(function, *args) -> None:
+    """Runs `function` in a thread, and sends SIGTERM to this process when it returns.
 
-    The main thread must not block in `accept` or `read`: it is the one that gets the signals.
+    The main thread must not block in `accept` or `read`, because it waits for this signal.
     """
 
     def run():
@@ -137,12 +147,20 @@ def _in_thread(function, *args) -> None:
 
 
 def main(path: str, mode: str, binary: str, flags: list[str]) -> int:
+    """Runs until the owner or the worker ends; the exit code of this process.
+
+    Args:
+      path: Path of the UNIX socket.
+      mode: `private` or `open`; `open` leaves the worker in the machine's network.
+      binary: Path of TFF's worker binary.
+      flags: Flags of the worker.
+    """
     owner = os.getppid()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         if mode == "private":
             _enter_private_network()
-        # After the namespaces: taking on new credentials clears this setting.
+        # This comes after the namespaces, since a change of credentials clears the setting.
         _die_with_parent(signal.SIGTERM)
         if os.getppid() != owner:
             return 0
@@ -153,9 +171,9 @@ def main(path: str, mode: str, binary: str, flags: list[str]) -> int:
         print(f"failed {error.strerror or error}", flush=True)
         return 1
     print(f"ready {port}" if mode == "open" else "ready", flush=True)
-    _in_thread(_owner_is_gone)
-    _in_thread(_forward, server, port)
-    _in_thread(worker.wait)
+    _run_in_thread(_wait_for_end_of_owner)
+    _run_in_thread(_forward, server, port)
+    _run_in_thread(worker.wait)
     signal.sigwait({signal.SIGTERM})
     worker.kill()
     worker.wait()

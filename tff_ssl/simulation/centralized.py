@@ -17,8 +17,10 @@ from tff_ssl.errors import ConfigurationError
 from tff_ssl.losses import segments
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
-from tff_ssl.objectives.registry import OBJECTIVES, Batch, ObjectiveHyperparameters, moved_target
+from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
+from tff_ssl.objectives.registry import OBJECTIVES, Batch, moved_target
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES
+from tff_ssl.simulation.training_loop import Simulation
 from tff_ssl.views.augmentation import TwoViews
 
 Indices = npt.NDArray[np.int64]
@@ -91,10 +93,10 @@ def shuffled_batches(num_examples: int, batch_size: int, seed: int) -> Callable[
     return batch
 
 
-class Centralized:
-    """An objective on whole batches; a `simulation.Simulation`.
+class Centralized(Simulation):
+    """Training of an objective on whole batches.
 
-    With `cco` or `vicreg` it is what DCCO equals.
+    With `cco` or `vicreg`, a step equals a round of DCCO.
     """
 
     def __init__(
@@ -184,9 +186,6 @@ class Centralized:
 
     def encoder_weights(self, state: CentralizedState, client_id: str | None = None) -> Weights:
         return state.weights
-
-    def saved(self, state: CentralizedState) -> None:
-        pass
 
 
 def _by_statistics(objective, model, state, batch, hyperparameters):

@@ -1,9 +1,10 @@
-"""A run's checkpoints: arrays in a NumPy archive, and nothing that could run.
+"""Checkpoints of a run as NumPy archives, which contain no executable code.
 
-`tff.program.FileProgramStateManager` writes SavedModels, and loading one runs the TensorFlow graph
-in it, which may write files: a stranger's checkpoint would be a stranger's program. Here a file
-holds named arrays with a CRC each (a zip archive, which NumPy reads without pickle): a file that
-was cut short, or in which bits were flipped, is noticed. It appears complete or not at all.
+`tff.program.FileProgramStateManager` writes SavedModels. Loading a SavedModel runs the TensorFlow
+graph in it, which may write files, so it would be unsafe to load a checkpoint from an untrusted
+source. Here a file is a zip archive of named arrays, which NumPy reads without pickle. Each array
+has a CRC, so that truncated files and flipped bits are detected. A file appears complete or not at
+all.
 """
 
 import contextlib
@@ -24,20 +25,20 @@ _DAMAGED = ".damaged"
 
 
 class CheckpointManager(tff.program.ProgramStateManager):
-    """The checkpoints in a folder; a state is a dict of arrays, such as `packing.pack` gives."""
+    """The checkpoints in a folder; a state is a dict of arrays, such as the result of `pack`."""
 
     def __init__(self, folder: str | os.PathLike[str], keep: int = 2):
-        """Reads no file yet.
+        """Sets the folder without reading or writing any file.
 
         Args:
-          folder: Made by the first `save`.
-          keep: How many of the newest versions stay.
+          folder: Path of the folder; the first `save` makes it.
+          keep: Number of the newest versions that are kept.
         """
         self._folder = pathlib.Path(folder)
         self._keep = keep
 
     async def get_versions(self) -> list[int] | None:
-        """The rounds of the checkpoints, ascending; None if there is none."""
+        """The rounds of the checkpoints in ascending order; None if there is no checkpoint."""
         pattern = re.compile(re.escape(PREFIX) + r"(\d+)" + re.escape(_SUFFIX))
         matches = (pattern.fullmatch(path.name) for path in self._folder.glob("*"))
         return sorted(int(match[1]) for match in matches if match) or None
@@ -46,10 +47,10 @@ class CheckpointManager(tff.program.ProgramStateManager):
         """The state of a version.
 
         Raises:
-          ProgramStateNotFoundError: If there is none.
-          Exception: Of many kinds, if the file is not one that `save` wrote, whole.
+          ProgramStateNotFoundError: If there is no such version.
+          Exception: If the file is damaged or was not written by `save`; the type varies.
         """
-        del structure  # The names and shapes are in the file.
+        del structure  # The file has the names and shapes.
         path = self.path(version)
         if not path.exists():
             raise tff.program.ProgramStateNotFoundError(version)
@@ -57,13 +58,13 @@ class CheckpointManager(tff.program.ProgramStateManager):
             return {name: archive[name] for name in archive.files}
 
     async def save(self, program_state: dict[str, np.ndarray], version: int) -> None:
-        """Writes a version, in the place of one of that number, and deletes old ones.
+        """Writes a version, replaces an existing one of this number, and deletes old versions.
 
         Raises:
-          OSError: If it cannot be written; the other versions are then as they were.
+          OSError: If the file cannot be written; the other versions are then unchanged.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        # Not straight into the file: NumPy leaves an archive open that could not be written.
+        # The archive is made in memory: NumPy leaves a file open that could not be written.
         content = io.BytesIO()
         np.savez(content, **program_state)
         descriptor, name = tempfile.mkstemp(_UNFINISHED, PREFIX, self._folder)
@@ -81,15 +82,15 @@ class CheckpointManager(tff.program.ProgramStateManager):
             self.path(old).unlink()
 
     def path(self, version: int) -> pathlib.Path:
-        """The file of a version."""
+        """The path of a version's file."""
         return self._folder / f"{PREFIX}{version}{_SUFFIX}"
 
     def set_aside(self, version: int) -> pathlib.Path:
-        """Renames a version that cannot be read, so that it is none any more; its new path."""
+        """Renames the file of a damaged version, so that it is ignored; returns the new path."""
         path = self.path(version)
         return path.rename(path.with_name(f"{path.name}{_DAMAGED}"))
 
     def clean_up(self) -> None:
-        """Deletes what a killed run was writing."""
+        """Deletes the unfinished files of a killed run."""
         for path in self._folder.glob(f"{PREFIX}*{_UNFINISHED}"):
             path.unlink()

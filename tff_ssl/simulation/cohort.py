@@ -1,4 +1,4 @@
-"""Who takes part in round r, and how many clients share a call."""
+"""Sampling of cohorts, and their division into groups of clients that share a call."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ import tensorflow_federated as tff
 from tff_ssl.errors import ConfigurationError
 
 Cohort = npt.NDArray[np.int64]
-_POISSON = 0x706F6973  # So that the draws have nothing to do with others of the same seed.
+_POISSON = 0x706F6973  # Makes the draws independent of other draws from the same seed.
 
 
 def uniform_cohorts(num_clients: int, clients_per_round: int, seed: int) -> Callable[[int], Cohort]:
-    """Uniform sampling without replacement within a round.
+    """Uniform sampling of cohorts of a fixed size, without replacement within a round.
 
     Args:
       num_clients: Size of the population.
@@ -21,8 +21,9 @@ def uniform_cohorts(num_clients: int, clients_per_round: int, seed: int) -> Call
       seed: Seed of all rounds.
 
     Returns:
-      round number -> indices of its clients, int64 [clients_per_round]: a pure function of the seed
-      and the round, so that a resumed run sees the cohorts that it would have seen.
+      A function: round number -> indices of the clients, int64 [clients_per_round]. It is a pure
+      function of the seed and the round, so that a resumed run has the same cohorts as a run
+      without interruption.
 
     Raises:
       ConfigurationError: If a cohort is empty or larger than the population.
@@ -33,16 +34,16 @@ def uniform_cohorts(num_clients: int, clients_per_round: int, seed: int) -> Call
             f"got {clients_per_round}"
         )
     sample = tff.simulation.build_uniform_sampling_fn(range(num_clients), random_seed=seed)
-    # TFF's generator makes round 0 of a seed alike for all seeds' multiples; rounds start at 1.
+    # TFF gets rounds from 1; another offset would change the cohorts of every seed.
     return lambda round_number: np.array(sample(round_number + 1, clients_per_round), np.int64)
 
 
 def poisson_cohorts(
     num_clients: int, clients_per_round: float, seed: int
 ) -> Callable[[int], Cohort]:
-    """Poisson sampling: every client by itself is in a round with the same probability.
+    """Poisson sampling: each client independently takes part with the same probability.
 
-    It is the sampling whose privacy accountants know best. Cohorts vary in size and may be empty.
+    Privacy accountants support this sampling best. Cohorts vary in size and may be empty.
 
     Args:
       num_clients: Size of the population.
@@ -50,10 +51,10 @@ def poisson_cohorts(
       seed: Seed of all rounds.
 
     Returns:
-      As of `uniform_cohorts`.
+      A function: round number -> indices of the clients, int64 [k]; see `uniform_cohorts`.
 
     Raises:
-      ConfigurationError: If more clients are expected than there are.
+      ConfigurationError: If the expected cohort is empty or larger than the population.
     """
     if not 0 < clients_per_round <= num_clients:
         raise ConfigurationError(
@@ -70,13 +71,14 @@ def poisson_cohorts(
 
 
 def fold(cohort: Cohort, groups: int, multiple: int = 1) -> list[Cohort]:
-    """Splits a cohort into groups of clients, each worked on in one call.
+    """Splits a cohort into groups of clients; each group is processed in one call.
 
     Args:
-      cohort: Client indices.
-      groups: Number of groups; 0 leaves every client by itself.
-      multiple: Groups of no clients are added until the number of groups is a multiple of this, at
-        least this: for each number that it has not seen, TFF's worker prepares its graphs anew.
+      cohort: Client indices, int64 [k].
+      groups: Number of groups; 0 makes a group of each client.
+      multiple: Empty groups are added until the number of groups is a positive multiple of this
+        one. It limits the numbers of groups that occur, as TFF's worker prepares its graphs anew
+        for each new number.
 
     Raises:
       ConfigurationError: If there would be more groups than clients.

@@ -1,8 +1,8 @@
-"""Clients that do not do their part: who reports, and how a round goes on without the rest.
+"""Simulated dropout, and rounds that go on without the clients that fail.
 
-A client may drop out by chance (simulated), fail in its computation, take too long, or send what is
-not finite. None of them is averaged, all are counted, and the round is that of the others; the run
-ends only if a round loses more than `max_dropped` of its clients.
+A client may drop out at random (simulated), fail in its computation, take too long, or send values
+that are not finite. Such clients are counted and left out of the averages, and the round goes on
+with the others. The run ends only if a round loses more than `max_dropped` of its clients.
 """
 
 import dataclasses
@@ -18,21 +18,22 @@ from tff_ssl.errors import ClientFailedError, ClientTimeoutError, TrainingError
 from tff_ssl.simulation.cohort import Cohort
 
 _LOG = logging.getLogger(__name__)
-_DROPOUT = 0x64726F70  # So that who drops out has nothing to do with who was sampled.
+_DROPOUT = 0x64726F70  # Makes the draws independent of the sampling of cohorts.
 
 T = TypeVar("T")
 
-# What TFF raises when a client's computation fails, and with it the round's.
+# The errors of a round in which a client's computation fails.
 CLIENT_ERRORS = (grpc.RpcError, ClientFailedError, ClientTimeoutError)
 
 
 class Reports(NamedTuple):
-    """A round's clients.
+    """The clients of a round that report in its stages.
 
     Attributes:
-      invited: The cohort, int64 [k].
-      first: Those that report in the first of two stages; all of them report in the only one.
-      last: Those of `first` that report in the last stage.
+      invited: Indices of the clients in the cohort, int64 [k].
+      first: Indices of the clients that report in the first of two stages, int64 [at most k].
+      last: Indices of the clients in `first` that also report in the last stage, or in the only
+        one.
     """
 
     invited: Cohort
@@ -40,19 +41,19 @@ class Reports(NamedTuple):
     last: Cohort
 
     def among(self, clients: Cohort) -> "Reports":
-        """The same for a part of the cohort."""
+        """The reports of these clients only; they are a part of the cohort."""
         return Reports(*(part[np.isin(part, clients)] for part in self))
 
 
 @dataclasses.dataclass(frozen=True)
 class Dropouts:
-    """What is simulated, and what is borne.
+    """Simulated dropout, and the share of clients that may fail.
 
     Attributes:
-      dropout: Probability with which a client does not finish its round: half of those drop out
-        before their first report, half after it and before their last.
-      max_dropped: Share of a round's clients that may be dropped before the run ends.
-      seed: Of who drops out.
+      dropout: Probability that a client does not finish its round. Half of these clients drop out
+        before their first report, half of them between their first and their last report.
+      max_dropped: Largest share of a round's clients that may be dropped without ending the run.
+      seed: Seed of the simulated dropout.
     """
 
     dropout: float = 0.0
@@ -60,7 +61,12 @@ class Dropouts:
     seed: int = 0
 
     def reports(self, round_number: int, cohort: Cohort) -> Reports:
-        """Who reports: a pure function of seed, round and client."""
+        """The clients that report in a round: a pure function of seed, round and client.
+
+        Args:
+          round_number: Number of the round, from 0.
+          cohort: Indices of the invited clients, int64 [k].
+        """
         if not self.dropout:
             return Reports(cohort, cohort, cohort)
         draws = np.array(
@@ -73,7 +79,17 @@ class Dropouts:
         return Reports(cohort, first, last)
 
     def check(self, round_number: int, invited: int, dropped: int, reason: str = "") -> None:
-        """Raises a `TrainingError` if that many of the invited clients are too many to lose."""
+        """Checks the number of dropped clients of a round.
+
+        Args:
+          round_number: Number of the round, from 0.
+          invited: Number of invited clients.
+          dropped: Number of dropped clients.
+          reason: A text for the message, such as the last failure.
+
+        Raises:
+          TrainingError: If more than `max_dropped` of the invited clients were dropped.
+        """
         if dropped > self.max_dropped * invited:
             raise TrainingError(
                 f"round {round_number + 1}: {dropped} of {invited} clients were dropped, more than "
@@ -82,28 +98,32 @@ class Dropouts:
             )
 
     def check_metrics(self, round_number: int, metrics: Mapping[str, float]) -> None:
-        """`check` of a round's metrics; where nobody has a finite loss, training has diverged."""
+        """Calls `check` with the counts of a round's metrics.
+
+        A round whose loss is not finite is left to the training loop: the training has diverged.
+        """
         if math.isfinite(metrics["loss"]):
             self.check(round_number, int(metrics["clients"]), int(metrics["dropped_clients"]))
 
     def run_without_failing(
         self, round_number: int, clients: Cohort, run: Callable[[Cohort], T]
     ) -> tuple[T, Cohort]:
-        """Runs a round; if it fails, finds the clients that make it fail, and runs it without them.
+        """Runs a round; if it fails, finds the failing clients and runs it without them.
 
-        TFF says that a computation failed, not whose. Halves of the cohort are tried, and halves
-        of those that fail, until single clients are left.
+        TFF reports that a computation failed, but not for which client. The failing clients are
+        found by bisection: each half of a failing group is run on its own, down to single clients.
 
         Args:
-          round_number: For messages.
-          clients: The cohort.
-          run: Clients -> the round's result; pure.
+          round_number: Number of the round, from 0, for messages.
+          clients: Indices of the clients, int64 [k].
+          run: A pure function: clients -> result of the round.
 
         Returns:
-          The result, and the clients that were left out.
+          The result, and the sorted indices of the clients that were left out, int64.
 
         Raises:
-          TrainingError: If too many fail.
+          TrainingError: If too many clients fail, or the round fails although no client fails
+            alone.
         """
         try:
             return run(clients), clients[:0]
@@ -123,23 +143,24 @@ class Dropouts:
                 pending += _halves(part)
         if not failing:
             raise TrainingError(f"round {round_number + 1} failed, and no client alone: {reason}")
-        left = clients[~np.isin(clients, failing)]
+        remaining = clients[~np.isin(clients, failing)]
         names = ", ".join(map(str, sorted(failing)))
         _LOG.warning("round %d goes on without clients %s: %s", round_number + 1, names, reason)
-        return run(left), np.array(sorted(failing), np.int64)
+        return run(remaining), np.array(sorted(failing), np.int64)
 
 
 def clients_to_invite(clients_per_round: int, dropout: float) -> int:
-    """Clients to invite so that on average `clients_per_round` of them finish."""
+    """The number of clients to invite so that `clients_per_round` of them finish on average."""
     return math.ceil(clients_per_round / (1 - dropout))
 
 
 def _halves(clients: Cohort) -> list[Cohort]:
+    """The two halves of the clients; nothing for a single client."""
     return np.array_split(clients, 2) if len(clients) > 1 else []
 
 
 def first_line(error: BaseException) -> str:
-    """What a failure says, cut short."""
+    """The first line of an error's message, at most 300 characters."""
     text = error.details() if isinstance(error, grpc.Call) else str(error)
     lines = (text or type(error).__name__).strip().splitlines()
     return lines[0][:300]

@@ -1,9 +1,10 @@
-"""`client_metrics.csv`: a row per round and client that took part in it."""
+"""Metrics of rounds: `client_metrics.csv`, and nested metrics as flat ones."""
 
 import csv
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,13 +12,14 @@ from tff_ssl.simulation.cohort import Cohort
 
 
 class ClientLog:
-    """The file."""
+    """The file `client_metrics.csv`: one row per round and client that took part in it."""
 
     def __init__(self, path: pathlib.Path):
+        """Sets the path of the file without reading or writing it."""
         self._path = path
 
     def trim(self, done: int) -> None:
-        """Takes back the rows of rounds after the first `done`, and one that was cut short."""
+        """Deletes the rows of rounds after the first `done`, and a row that is incomplete."""
         if not self._path.exists():
             return
         with open(self._path, newline="") as file:
@@ -31,7 +33,13 @@ class ClientLog:
     def write(
         self, round_number: int, clients: Cohort, metrics: Sequence[Mapping[str, np.ndarray]]
     ) -> None:
-        """Adds a round's rows; rounds are counted from 1, as in `metrics.csv`."""
+        """Adds the rows of a round.
+
+        Args:
+          round_number: Number of the round from 0; the file counts from 1, as `metrics.csv` does.
+          clients: Indices of the clients, int64 [k].
+          metrics: Name -> scalar for each of these clients.
+        """
         is_new = not self._path.exists()
         with open(self._path, "a", newline="") as file:
             writer = csv.writer(file)
@@ -41,3 +49,14 @@ class ClientLog:
                 writer.writerow(
                     [round_number + 1, client, *(np.asarray(v).item() for v in values.values())]
                 )
+
+
+def flatten_metrics(metrics: Any) -> dict[str, float]:
+    """The scalars of nested metrics by their own names; branches without scalars are left out."""
+    leaves: dict[str, float] = {}
+    for name, value in metrics.items():
+        if isinstance(value, Mapping):
+            leaves.update(flatten_metrics(value))
+        elif np.ndim(value) == 0 and not isinstance(value, tuple):
+            leaves[name] = np.asarray(value).item()
+    return leaves

@@ -1,4 +1,7 @@
-"""Nested states as few vectors: what a file costs is per tensor, not per byte."""
+"""Packs nested state into one vector per dtype.
+
+The cost of a checkpoint is dominated by its number of tensors.
+"""
 
 from typing import Any
 
@@ -7,7 +10,7 @@ import tree
 
 
 def pack(state: Any) -> dict[str, np.ndarray]:
-    """A nested state as one vector per dtype: a checkpoint's cost is per tensor, not per byte."""
+    """Packs a nested state: dtype name -> vector of the values of this dtype, in flat order."""
     vectors: dict[str, list[np.ndarray]] = {}
     for leaf in tree.flatten(state):
         array = np.asarray(leaf)
@@ -16,7 +19,11 @@ def pack(state: Any) -> dict[str, np.ndarray]:
 
 
 def unpack(packed: dict[str, np.ndarray], like: Any) -> Any:
-    """The state that was packed, in the shapes and containers of `like`.
+    """Restores a packed state.
+
+    Args:
+      packed: The result of `pack`.
+      like: A nested state with the containers, shapes and dtypes of the packed one.
 
     Raises:
       ValueError: If the sizes do not fit.

@@ -1,11 +1,11 @@
-"""Clients' states between rounds, on disk: a file per client and round in which it took part.
+"""Client states on disk between rounds: one file per client and round in which it took part.
 
-The worker reads and writes them inside the round's computation, as it reads images: through gRPC,
-five states of 44 MB take 15 s, from files 2 s. Only the cohort's states are ever in memory.
+The TFF worker reads and writes the files inside the round's computation, as it reads images: five
+states of 44 MB take 15 s through gRPC and 2 s from files. Only the cohort's states are in memory.
 
-A file is never changed: a client's state after round r is `<client>/<r>`, and who keeps a table of
-these rounds (as a checkpoint does) has all states of that moment. What no kept table names is
-deleted.
+A file never changes. The state of a client after round r is in `<client>/<r>`, so a table with the
+last round of each client (which a checkpoint contains) names all states of that moment. States that
+no kept table names are deleted.
 """
 
 import collections
@@ -29,27 +29,27 @@ _CHECKSUM_BYTES = 8
 
 
 class ClientStates:
-    """The states in a folder.
+    """The client states in a folder.
 
     Attributes:
-      read: A `tff.tensorflow.computation`: path (string) -> a client's state.
+      read: A `tff.tensorflow.computation`: path (string) -> state of a client.
       write: A `tff.tensorflow.computation`: (path, state) -> number of bytes, int64.
       read_many: A `tff.tensorflow.computation`: (paths [n], weights float64 [n]) -> sequence of
         structs of `weight` and `model`, the flat tuple of a state's tensors.
     """
 
     def __init__(self, folder: str | os.PathLike[str], initial: Any):
-        """Makes the folder.
+        """Makes the folder and writes the initial state.
 
         Args:
-          folder: Where the states are.
-          initial: The state of a client that has not taken part, a nest of tensors or arrays; all
-            states are shaped alike.
+          folder: Path of the folder.
+          initial: State of a client that has not taken part, a nest of tensors or arrays; all
+            states have its structure, shapes and dtypes.
         """
         self._folder = pathlib.Path(folder).absolute()
         initial = tf.nest.map_structure(tf.convert_to_tensor, initial)
         self._specs = _specs_of(initial)
-        content = _to_bytes(initial)
+        content = _serialize(initial)
         self._size = len(content.numpy())
         self._folder.mkdir(parents=True, exist_ok=True)
         self._write_atomically(self._path(0, NEVER), content)
@@ -69,7 +69,11 @@ class ClientStates:
         self.read_many = read_many
 
     def paths_to_read(self, clients: Iterable[int], versions: Versions) -> list[str]:
-        """Where the states of these clients are.
+        """The paths of these clients' states.
+
+        Args:
+          clients: Indices of the clients.
+          versions: Last round of each client of the population, int64 [K]; or `NEVER`.
 
         Raises:
           TrainingError: If a file is missing or has another size.
@@ -77,29 +81,43 @@ class ClientStates:
         return [str(self._checked_path(client, int(versions[client]))) for client in clients]
 
     def paths_to_write(self, clients: Iterable[int], version: int) -> list[str]:
-        """Where new states are to be written; `commit` makes them valid."""
+        """The paths for new states of these clients; `commit` makes the written states valid.
+
+        Args:
+          clients: Indices of the clients.
+          version: Number of the round.
+        """
         paths = [self._path(client, version) for client in clients]
         unfinished = [f"{path}{_UNFINISHED}" for path in paths]
         for path in map(pathlib.Path, unfinished):
             path.parent.mkdir(exist_ok=True)
-            # Of a killed run; it may be a link to a state that must not change.
+            # A killed run may have left a file that is a link to a state that must not change.
             path.unlink(missing_ok=True)
         return unfinished
 
     def commit(self, paths: Sequence[str]) -> None:
-        """Puts written states in their places, each at once and on the disk for good."""
+        """Syncs written states to the disk and renames each of them atomically to its final path.
+
+        Args:
+          paths: Results of `paths_to_write`.
+        """
         for path in paths:
-            # Checkpoints are synced too: one that outlives a power loss must find its states.
+            # Checkpoints are synced too, and one that survives a power loss needs its states.
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
             os.replace(path, path.removesuffix(_UNFINISHED))
 
     def share(self, source: str, paths: Sequence[str]) -> None:
-        """Puts one state, committed or not yet, under further paths of `paths_to_write`."""
+        """Makes one state available under further paths.
+
+        Args:
+          source: Path of a state, which may be committed or not.
+          paths: Results of `paths_to_write`.
+        """
         for path in paths:
             try:
                 os.link(source, path)
-            except OSError:  # A file system without links.
+            except OSError:  # The file system has no hard links.
                 shutil.copyfile(source, path)
 
     def load(self, client: int, version: int) -> Any:
@@ -115,9 +133,11 @@ class ClientStates:
             raise TrainingError(f"the state of client {client} is damaged: {path}") from error
 
     def keep_only(self, tables: Sequence[Versions], clients: Iterable[int] | None = None) -> None:
-        """Deletes the states, of these clients or of all, that no table names.
+        """Deletes the states that no table names.
 
-        A table is client -> round, or `NEVER`.
+        Args:
+          tables: Tables with the last round of each client, int64 [K]; or `NEVER`.
+          clients: Indices of the clients whose states may be deleted; None for all clients.
         """
         folders = (
             [path for path in self._folder.iterdir() if path.is_dir()]
@@ -139,10 +159,10 @@ class ClientStates:
         path = self._path(client, version)
         size = path.stat().st_size if path.exists() else None
         if size != self._size:
-            found = "is missing" if size is None else f"has {size} bytes, not {self._size}"
+            problem = "is missing" if size is None else f"has {size} bytes, not {self._size}"
             raise TrainingError(
-                f"the state of client {client} cannot be read: {path} {found}; start the run anew "
-                "in another --output_dir"
+                f"the state of client {client} cannot be read: {path} {problem}; start the run "
+                "anew in another --output_dir"
             )
         return path
 
@@ -152,7 +172,7 @@ class ClientStates:
 
 
 def reader_and_writer(state_type: tff.Type) -> tuple[tff.Computation, tff.Computation]:
-    """See `ClientStates.read` and `ClientStates.write`."""
+    """The computations `ClientStates.read` and `ClientStates.write` for states of this type."""
     specs = tff.types.type_to_tf_tensor_specs(state_type)
 
     @tff.tensorflow.computation(np.str_)
@@ -161,7 +181,7 @@ def reader_and_writer(state_type: tff.Type) -> tuple[tff.Computation, tff.Comput
 
     @tff.tensorflow.computation(np.str_, state_type)
     def write(path, state):
-        content = _to_bytes(state)
+        content = _serialize(state)
         with tf.control_dependencies([tf.io.write_file(path, content)]):
             return tf.cast(tf.strings.length(content), tf.int64)
 
@@ -169,19 +189,21 @@ def reader_and_writer(state_type: tff.Type) -> tuple[tff.Computation, tff.Comput
 
 
 def round_with_stored_states(process_next: tff.Computation) -> tff.Computation:
-    """The round of clients with memory in which each client keeps its state itself, in a file.
+    """The round of stateful clients in which each client keeps its state in a file of its own.
 
-    In the typed round, states pass through the server's hands. Here nothing but what clients send
-    leaves them; in this shape a round has two arguments and two results, as production stacks ask.
+    In the typed round, the caller passes the states of all clients to the round and gets the new
+    ones back. Here the states stay on the clients. A round then has two arguments and two results,
+    the form that production stacks require.
 
     Args:
-      process_next: (server@SERVER, states@CLIENTS, examples@CLIENTS) -> a
-        `client_memory.RoundOutput`.
+      process_next: A computation (server@SERVER, states@CLIENTS, examples@CLIENTS) ->
+        `stateful_clients.RoundOutput`.
 
     Returns:
-      (server@SERVER, <read, write, examples>@CLIENTS) -> (server@SERVER, <metrics, bytes>@SERVER):
-      `read` and `write` are paths on the client, of its state before the round (that of a new
-      client has to be written there first) and after it; `bytes` is what all clients wrote.
+      A computation (server@SERVER, <read, write, examples>@CLIENTS) -> (server@SERVER, <metrics,
+      bytes>@SERVER). `read` and `write` are paths on the client: its state before the round (the
+      initial state of a new client has to be written there first) and after it. `bytes` is the
+      number of bytes that all clients wrote.
     """
     server_type, states_type, examples_type = process_next.type_signature.parameter
     read, write = reader_and_writer(states_type.member)
@@ -204,8 +226,8 @@ def _specs_of(state: Any) -> Any:
 
 
 def to_bytes(state: Any) -> bytes:
-    """A state as the content of its file."""
-    return _to_bytes(tf.nest.map_structure(tf.convert_to_tensor, state)).numpy()
+    """The content of a state's file."""
+    return _serialize(tf.nest.map_structure(tf.convert_to_tensor, state)).numpy()
 
 
 def write_state(path: str, state: Any) -> None:
@@ -213,34 +235,40 @@ def write_state(path: str, state: Any) -> None:
     pathlib.Path(path).write_bytes(to_bytes(state))
 
 
-def _to_bytes(state: Any) -> tf.Tensor:
-    """All tensors one after the other and a checksum, as a string."""
+def _serialize(state: Any) -> tf.Tensor:
+    """The bytes of all tensors in order, followed by a checksum, as a string tensor."""
     parts = [tf.reshape(tf.bitcast(t, tf.uint8), [-1]) for t in tf.nest.flatten(state)]
     values = tf.concat(parts, 0)
     return tf.io.serialize_tensor(tf.concat([values, _checksum(values)], 0))
 
 
 def _checksum(values: tf.Tensor) -> tf.Tensor:
-    """uint8 [8]; not against forgery, but against what a disk does."""
+    """The checksum, uint8 [8]; it detects errors of the disk, but not forgery."""
     return tf.fingerprint(values[tf.newaxis])[0]
 
 
 def from_bytes(content: tf.Tensor | bytes, specs: Any) -> Any:
-    """The tensors in a file that was written here; `specs` is a nest of their `tf.TensorSpec`s.
+    """The state in a file that this module has written.
 
-    Fails where the checksum is another one.
+    Args:
+      content: Content of the file.
+      specs: Nest of the `tf.TensorSpec`s of the state's tensors.
+
+    Raises:
+      tf.errors.InvalidArgumentError: If the checksum is wrong; in a graph, when it is run.
     """
-    everything = tf.io.parse_tensor(content, tf.uint8)
-    raw, checksum = everything[:-_CHECKSUM_BYTES], everything[-_CHECKSUM_BYTES:]
-    whole = tf.reduce_all(tf.equal(_checksum(raw), checksum))
-    with tf.control_dependencies([tf.Assert(whole, ["a client's state has been damaged"])]):
-        raw = tf.identity(raw)
+    values_and_checksum = tf.io.parse_tensor(content, tf.uint8)
+    values = values_and_checksum[:-_CHECKSUM_BYTES]
+    checksum = values_and_checksum[-_CHECKSUM_BYTES:]
+    is_intact = tf.reduce_all(tf.equal(_checksum(values), checksum))
+    with tf.control_dependencies([tf.Assert(is_intact, ["a client's state has been damaged"])]):
+        values = tf.identity(values)
     flat, start = [], 0
     for spec in tf.nest.flatten(specs):
         size = spec.shape.num_elements() * spec.dtype.size
-        # The dimension of a value's bytes is there only where they are several.
-        of_bytes = [spec.dtype.size] if spec.dtype.size > 1 else []
-        part = tf.reshape(raw[start : start + size], [*spec.shape, *of_bytes])
+        # `bitcast` wants a last dimension for the bytes of a value only if there are several.
+        byte_dimension = [spec.dtype.size] if spec.dtype.size > 1 else []
+        part = tf.reshape(values[start : start + size], [*spec.shape, *byte_dimension])
         flat.append(tf.ensure_shape(tf.bitcast(part, spec.dtype), spec.shape))
         start += size
     return tf.nest.pack_sequence_as(specs, flat)

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -21,24 +21,53 @@ import tensorflow_federated as tff
 import tqdm
 
 from tff_ssl.errors import TrainingError
+from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation.checkpoints import CheckpointManager
 from tff_ssl.simulation.packing import pack, unpack
-from tff_ssl.simulation.with_server import Simulation
 
 _LOG = logging.getLogger(__name__)
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Where scripts make them one.
-_LINE_SECONDS = 10.0  # Between two lines of progress where there is no terminal.
+# Signals that scripts turn into a KeyboardInterrupt.
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LINE_SECONDS = 10.0  # Time between two lines of progress where there is no terminal.
+
+
+class Simulation(Protocol):
+    """A run, as the training loop drives it."""
+
+    def initialize(self, seed: int) -> Any:
+        """The state before round 0."""
+
+    def run_round(self, state: Any, round_number: int) -> tuple[Any, dict[str, float]]:
+        """The state after a round, and the round's metrics; a pure function of its arguments."""
+
+    def encoder_weights(self, state: Any, client_id: str | None = None) -> Weights:
+        """Weights of the global model, or of a client's own model.
+
+        Args:
+          state: The state of the run.
+          client_id: Number of the client; None for the global model, or for the model that stands
+            for the run where there is no global one.
+        """
+
+    def local_weights(self, state: Any, client: int) -> Weights | None:
+        """Weights after the client's last local training; None where they are not kept."""
+        return None
+
+    def on_checkpoint(self, state: Any) -> None:
+        """Called after a checkpoint of this state has been written."""
+        return None
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
-    """A run's loop.
+class TrainingLoop:
+    """The loop over the rounds of a run.
 
     Attributes:
-      output_dir: Holds `checkpoints/`, `metrics.csv` and `tensorboard/`.
-      rounds: Number of rounds in all.
-      checkpoint_every: Rounds between two checkpoints; one more is made at the end and on Ctrl-C.
-      monitor_every: Rounds between two calls of `monitor`; 0 for none.
+      output_dir: Folder of `checkpoints/`, `metrics.csv` and `tensorboard/`.
+      rounds: Number of rounds of the whole run.
+      checkpoint_every: Number of rounds between two checkpoints; one more is written at the end and
+        on Ctrl-C.
+      monitor_every: Number of rounds between two calls of `monitor`; 0 for none.
       monitor: (state) -> metrics, such as the accuracy of a kNN classifier on training data.
     """
 
@@ -51,7 +80,7 @@ class Program:
     def run(self, simulation: Simulation, seed: int) -> Any:
         """Trains from the last checkpoint, or from the start, to the last round.
 
-        Metrics rows after the checkpoint are taken back, so that each round has one row.
+        Rows of metrics after the checkpoint are deleted, so that each round has one row.
 
         Returns:
           The state after the last round.
@@ -62,7 +91,7 @@ class Program:
           KeyboardInterrupt: After a checkpoint, if the user stops the run.
         """
         initial = simulation.initialize(seed)
-        with _interrupts_put_off():
+        with _interrupts_delayed():
             state, done = self._restore(initial)
         with _writing(self.output_dir, done):
             self._clean_up()
@@ -76,19 +105,19 @@ class Program:
         try:
             while done < self.rounds:
                 following, metrics = self._round(simulation, state, done)
-                with _interrupts_put_off():
+                with _interrupts_delayed():
                     with _writing(self.output_dir, saved):
                         for manager in releases:
                             asyncio.run(manager.release(metrics, done + 1))
-                    # Only now: a checkpoint of a round without its row could not be gone on from.
+                    # Only now: a run cannot be resumed from a checkpoint whose round has no row.
                     state, done = following, done + 1
                     progress.show(done, metrics)
                     if self._is_saved(done):
                         self._save(simulation, state, done, saved)
                         saved = done
         except KeyboardInterrupt:
-            with _interrupts_put_off():
-                # The row of a round that was stopped before it counted.
+            with _interrupts_delayed():
+                # Deletes the row of a round that was stopped before it was counted.
                 trim_metrics(self._metrics_path, done)
                 if done > saved:
                     self._save(simulation, state, done, saved)
@@ -129,10 +158,10 @@ class Program:
     def _save(self, simulation: Simulation, state: Any, done: int, saved: int) -> None:
         with _writing(self.output_dir / "checkpoints", saved):
             asyncio.run(self._checkpoints.save(pack(state), done))
-            simulation.saved(state)
+            simulation.on_checkpoint(state)
 
     def _clean_up(self) -> None:
-        """Removes what a killed run was writing at that moment."""
+        """Removes files that a killed run has left half-written."""
         self._checkpoints.clean_up()
         for file in self.output_dir.glob("metrics.csv_temp*"):
             file.unlink()
@@ -145,7 +174,8 @@ class Program:
         for version in reversed(versions):
             try:
                 state = unpack(asyncio.run(manager.load(version)), initial)
-            except Exception as error:  # Whatever is wrong with the file, the one before may do.
+            # Whatever is wrong with this file, the one before may be whole.
+            except Exception as error:
                 damaged.append(version)
                 _LOG.warning(
                     "checkpoint %s cannot be read (%s); trying the one before",
@@ -176,37 +206,37 @@ def _diverged(what: str) -> TrainingError:
 
 
 @contextlib.contextmanager
-def _interrupts_put_off() -> Iterator[None]:
-    """Puts an interrupt off to the end of the block, which is short; a second one is not put off.
+def _interrupts_delayed() -> Iterator[None]:
+    """Delays the first interrupt until the block ends; a second one takes effect at once.
 
-    An event loop of asyncio that is interrupted while it opens or closes can raise another error in
-    the interrupt's place, and nothing would be saved.
+    An asyncio event loop that is interrupted while it opens or closes can raise another error
+    instead of the interrupt, and nothing would be saved. The block should be short.
     """
-    came: list[int] = []
+    delayed: list[int] = []
 
-    def put_off(number: int, frame: Any) -> None:
-        if came:
+    def delay(number: int, frame: Any) -> None:
+        if delayed:
             raise KeyboardInterrupt
-        came.append(number)
+        delayed.append(number)
 
     raising = signal.default_int_handler
     # Only the main thread may set handlers.
-    ours = threading.current_thread() is threading.main_thread()
-    numbers = [n for n in _INTERRUPTS if ours and signal.getsignal(n) is raising]
+    may_set = threading.current_thread() is threading.main_thread()
+    numbers = [n for n in _INTERRUPTS if may_set and signal.getsignal(n) is raising]
     try:
         for number in numbers:
-            signal.signal(number, put_off)
+            signal.signal(number, delay)
         yield
     finally:
         for number in numbers:
             signal.signal(number, raising)
-    if came:
+    if delayed:
         raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
-    """Says in one line what became of a run that could not write."""
+    """Turns an error of writing into a `TrainingError` of one line that says how to go on."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
@@ -218,7 +248,7 @@ def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
 
 
 def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
-    """Takes back the rows after `last_round`, and a last row that was cut short by a kill."""
+    """Deletes the rows after `last_round`, and a last row that was cut short by a kill."""
     if not os.path.exists(path):
         return
     with open(path, newline="") as file:
@@ -237,7 +267,7 @@ def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
 
 
 class _Progress:
-    """A bar on a terminal, else a line every few seconds."""
+    """Progress of a run: a bar on a terminal, else a line every few seconds."""
 
     def __init__(self, done: int, rounds: int):
         self._rounds = rounds

@@ -1,8 +1,8 @@
-"""A run of Hetero-SSFL on this machine: unlike clients, whose server keeps what they last sent.
+"""Simulation of clients of different architectures, whose server keeps what they last sent.
 
 A client's state and its last representations of the RAD lie in files that the worker reads and
-writes, named by the round in which the client last took part (see `client_states`): the table of
-these rounds is all that a checkpoint holds.
+writes. The files are named by the round in which the client last took part (see `state_files`), so
+that the table of these rounds is all that a checkpoint holds.
 """
 
 import pathlib
@@ -13,12 +13,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms.hetero_ssfl import TrainOutput, UnlikeClients
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.runtime.sliced_training import Members, SlicedUnlikeClients
+from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation import cohort, metrics_log, state_files
-from tff_ssl.simulation.with_server import flatten_metrics
-from tff_ssl.templates import message_sizes
+from tff_ssl.simulation.metrics_log import flatten_metrics
+from tff_ssl.simulation.training_loop import Simulation
 
 _SUMS = ("samples", "dropped_clients")
 
@@ -27,51 +25,73 @@ class UnlikeClientsState(NamedTuple):
     """The state of a run.
 
     Attributes:
-      versions: The round in which each client last took part, int64 [clients]; names its files.
+      versions: Round in which each client last took part, int64 [clients]; names its files.
     """
 
     versions: Any
 
 
-class UnlikeClientsSimulation:
-    """Joins the algorithm, the clients' data, the cohorts and the RAD; a `Simulation`."""
+class _RoundOutput(NamedTuple):
+    """Result of one architecture: metrics, metrics of clients, numbers of bytes written."""
+
+    metrics: Any
+    client_metrics: Any
+    written: Any
+
+
+class Members(NamedTuple):
+    """Clients of a round that have the same architecture.
+
+    Attributes:
+      architecture: Index of the architecture.
+      clients: Indices of the clients, int64 [k].
+      to_read: Paths of their states.
+      to_write: Paths to which their new states are written.
+      to_send: Paths to which their new representations are written.
+    """
+
+    architecture: int
+    clients: cohort.Cohort
+    to_read: Sequence[str]
+    to_write: Sequence[str]
+    to_send: Sequence[str]
+
+
+class UnlikeClientsSimulation(Simulation):
+    """Clients of different architectures, a server, and the images that it shows to all clients."""
 
     def __init__(
         self,
-        computations: UnlikeClients,
+        algorithm: Any,
         group_data: tff.Computation,
         cohorts: Callable[[int], cohort.Cohort],
         rad: np.ndarray,
         folder: pathlib.Path,
-        training: SlicedUnlikeClients | None = None,
+        bytes_of_clients: Sequence[int],
+        sliced: Any = None,
     ):
-        """Joins the parts.
+        """Joins the algorithm with the clients' data.
 
         Args:
-          computations: The algorithm, for these clients.
+          algorithm: A `templates.unlike_clients.UnlikeClients`, for these clients.
           group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
             runs.
           cohorts: Round number -> client indices.
           rad: The server's unlabeled images, uint8 [n, h, w, c].
-          folder: Of the run: `client_states/`, `rad/` (the images, and the clients' last
+          folder: Folder of the run: `client_states/`, `rad/` (the images, and the clients' last
             representations of them) and `client_metrics.csv` are written there.
-          training: Where the clients' training is cut into slices.
+          bytes_of_clients: Bytes that each client receives and sends in a round.
+          sliced: A `sliced_training.SlicedUnlikeClients` where local training is cut into slices.
         """
-        self._training = training
-        self._computations = computations
+        self._sliced = sliced
+        self._algorithm = algorithm
         self._group_data = group_data
         self._cohorts = cohorts
         self._rad = rad
         self._folder = folder
-        self._saved: list[state_files.Versions] = []
+        self._bytes_of_clients = bytes_of_clients
+        self._kept: list[state_files.Versions] = []
         self._log = metrics_log.ClientLog(folder / "client_metrics.csv")
-
-    def model_of(self, client: int) -> DualEncoder:
-        """A client's model."""
-        return self._computations.architectures[self._of(client)].model
-
-    def _of(self, client: int) -> int:
-        return int(self._computations.model_of_client[client])
 
     def initialize(self, seed: int) -> UnlikeClientsState:
         self._states: list[state_files.ClientStates] = []
@@ -80,31 +100,31 @@ class UnlikeClientsSimulation:
         self._images = (self._folder / "rad").absolute() / "images"
         self._images.parent.mkdir(parents=True, exist_ok=True)
         tf.io.write_file(str(self._images), tf.io.serialize_tensor(self._rad))
-        for architecture in self._computations.architectures:
+        for architecture in self._algorithm.architectures:
             name, state = architecture.model.encoder, architecture.initial_client_state(seed)
             sent = architecture.representations(state, tf.constant(self._rad))
             self._states.append(
                 state_files.ClientStates(self._folder / "client_states" / name, state)
             )
             self._sent.append(state_files.ClientStates(self._folder / "rad" / name, sent))
-        of_client = self._computations.model_of_client
+        models = self._algorithm.model_of_client
         mean_kernel = mean_kernel_of_files(
-            self._computations.aggregate, [self._sent[m] for m in of_client]
+            self._algorithm.aggregate, [self._sent[m] for m in models]
         )
-        if self._training:
+        if self._sliced:
             self._write_kernel = _writer(mean_kernel)
         else:
             read_rad = _reader(str(self._images), self._rad)
             for number in range(len(self._states)):
                 self._rounds.append(self._compose(number, read_rad, mean_kernel))
-        return UnlikeClientsState(np.full(len(of_client), state_files.NEVER, np.int64))
+        return UnlikeClientsState(np.full(len(models), state_files.NEVER, np.int64))
 
     def _compose(
         self, number: int, read_rad: tff.Computation, mean_kernel: tff.Computation
     ) -> tff.Computation:
         """A round of the clients of one architecture, with their files."""
         train, states, sent = (
-            self._computations.architectures[number].train,
+            self._algorithm.architectures[number].train,
             self._states[number],
             self._sent[number],
         )
@@ -118,10 +138,10 @@ class UnlikeClientsSimulation:
             path_type,
             tff.types.FederatedType(self._group_data.type_signature.parameter, tff.CLIENTS),
         )
-        def run(round_number, kept, to_read, to_write, to_send, indices):
+        def run(round_number, last_sent, to_read, to_write, to_send, indices):
             output = train(
                 round_number,
-                tff.federated_map(mean_kernel, kept),
+                tff.federated_map(mean_kernel, last_sent),
                 tff.federated_eval(read_rad, tff.SERVER),
                 tff.federated_map(states.read, to_read),
                 tff.federated_map(self._group_data, indices),
@@ -130,63 +150,71 @@ class UnlikeClientsSimulation:
                 tff.federated_map(states.write, (to_write, output.client_states)),
                 tff.federated_map(sent.write, (to_send, output.representations)),
             )
-            return TrainOutput(written[0], written[1], output.client_metrics, output.metrics)
+            return _RoundOutput(output.metrics, output.client_metrics, written)
 
         return run
 
     def run_round(
         self, state: UnlikeClientsState, round_number: int
-    ) -> tuple[Any, dict[str, float]]:
-        if not self._saved:
-            self._saved = [state.versions]  # Of the checkpoint that the run goes on from.
+    ) -> tuple[UnlikeClientsState, dict[str, float]]:
+        if not self._kept:
+            self._kept = [state.versions]  # States of the checkpoint that the run goes on from.
             self._log.trim(round_number)
-        self._keep_only([*self._saved, state.versions])
+        self._keep_only([*self._kept, state.versions])
         clients = self._cohorts(round_number)
-        models = self._computations.model_of_client
-        kept = tuple(
+        models = self._algorithm.model_of_client
+        last_sent = tuple(
             self._sent[m].paths_to_read([k], state.versions)[0] for k, m in enumerate(models)
         )
-        groups = []
-        for number in np.unique(models[clients]):
-            of = clients[models[clients] == number]
-            states, sent = self._states[number], self._sent[number]
-            groups.append(
-                Members(
-                    int(number),
-                    of,
-                    states.paths_to_read(of, state.versions),
-                    states.paths_to_write(of, round_number),
-                    sent.paths_to_write(of, round_number),
-                )
-            )
-        train = self._train_on_nodes if self._training else self._train_here
-        of_client: dict[int, Any] = {}
+        groups = self._by_architecture(clients, state.versions, round_number)
+        train = self._train_on_nodes if self._sliced else self._train_here
+        rows: dict[int, Any] = {}
         rounds: list[tuple[dict[str, float], float]] = []
-        for members, (metrics, of_members) in zip(
-            groups, train(round_number, kept, groups), strict=True
+        for members, (metrics, rows_of_members) in zip(
+            groups, train(round_number, last_sent, groups), strict=True
         ):
-            of_client |= dict(zip(members.clients.tolist(), of_members, strict=True))
-            weight = sum(float(found["weight"]) for found in of_members)
+            rows |= dict(zip(members.clients.tolist(), rows_of_members, strict=True))
+            weight = sum(float(row["weight"]) for row in rows_of_members)
             rounds.append((flatten_metrics(metrics), weight))
         for members in groups:
             self._states[members.architecture].commit(members.to_write)
             self._sent[members.architecture].commit(members.to_send)
-        self._log.write(round_number, clients, [of_client[k] for k in clients.tolist()])
+        self._log.write(round_number, clients, [rows[k] for k in clients.tolist()])
         versions = state.versions.copy()
         versions[clients] = round_number
         joint = _joint(rounds)
         joint["clients"] = len(clients)
-        joint["bytes"] = sum(self._bytes(client) for client in clients)
+        joint["bytes"] = sum(self._bytes_of_clients[client] for client in clients)
         return UnlikeClientsState(versions), joint
 
+    def _by_architecture(
+        self, clients: cohort.Cohort, versions: state_files.Versions, round_number: int
+    ) -> list[Members]:
+        """The clients of a round, grouped by architecture."""
+        models = self._algorithm.model_of_client
+        groups = []
+        for number in np.unique(models[clients]):
+            members = clients[models[clients] == number]
+            states, sent = self._states[number], self._sent[number]
+            groups.append(
+                Members(
+                    int(number),
+                    members,
+                    states.paths_to_read(members, versions),
+                    states.paths_to_write(members, round_number),
+                    sent.paths_to_write(members, round_number),
+                )
+            )
+        return groups
+
     def _train_here(
-        self, round_number: int, kept: tuple[str, ...], groups: Sequence[Members]
+        self, round_number: int, last_sent: tuple[str, ...], groups: Sequence[Members]
     ) -> list[tuple[Any, list[Any]]]:
-        """The metrics at the server and of the clients, for each of `groups`."""
+        """Trains in this TFF worker; metrics at the server and of the clients, for each group."""
         outputs = [
             self._rounds[members.architecture](
                 round_number,
-                kept,
+                last_sent,
                 members.to_read,
                 members.to_write,
                 members.to_send,
@@ -197,31 +225,27 @@ class UnlikeClientsSimulation:
         return [(output.metrics, output.client_metrics) for output in outputs]
 
     def _train_on_nodes(
-        self, round_number: int, kept: tuple[str, ...], groups: Sequence[Members]
+        self, round_number: int, last_sent: tuple[str, ...], groups: Sequence[Members]
     ) -> list[tuple[Any, list[Any]]]:
-        """As `_train_here`; nodes get the mean kernel and the RAD from here."""
-        assert self._training is not None
+        """As `_train_here`, on the nodes, which get the mean kernel and the RAD from here."""
+        assert self._sliced is not None
         path = self._images.with_name("mean_kernel")
-        self._write_kernel(str(path), kept)
+        self._write_kernel(str(path), last_sent)
         kernel = tf.io.parse_tensor(path.read_bytes(), tf.float32)
         path.unlink()
-        return self._training(round_number, kernel, self._rad, groups)
-
-    def _bytes(self, client: int) -> int:
-        of = self._computations.architectures[self._of(client)]
-        return message_sizes.total_bytes((*of.downloads, *of.uploads))
+        return self._sliced(round_number, kernel, self._rad, groups)
 
     def encoder_weights(self, state: UnlikeClientsState, client_id: str | None = None) -> Weights:
-        """A client's model; there is no global one, for which the first client's stands."""
+        """Weights of a client's model; the first client's stands for the run."""
         client = int(client_id or 0)
-        number = self._of(client)
-        own = self._states[number].load(client, int(state.versions[client]))
-        return self._computations.architectures[number].client_weights(own)
+        number = int(self._algorithm.model_of_client[client])
+        client_state = self._states[number].load(client, int(state.versions[client]))
+        return self._algorithm.architectures[number].client_weights(client_state)
 
-    def saved(self, state: UnlikeClientsState) -> None:
+    def on_checkpoint(self, state: UnlikeClientsState) -> None:
         # The checkpoint before the last is kept too.
-        self._saved = [*self._saved[-1:], state.versions]
-        self._keep_only(self._saved)
+        self._kept = [*self._kept[-1:], state.versions]
+        self._keep_only(self._kept)
 
     def _keep_only(self, tables: Sequence[state_files.Versions]) -> None:
         for store in (*self._states, *self._sent):
@@ -231,23 +255,24 @@ class UnlikeClientsSimulation:
 def mean_kernel_of_files(
     aggregate: tff.Computation, sent: Sequence[state_files.ClientStates]
 ) -> tff.Computation:
-    """The aggregation, of representations in files.
+    """Composes the aggregation with reading the representations from files.
 
-    Reading is part of it, because TFF holds on to what passes between two computations.
+    Reading is part of the computation, because TFF keeps values that pass between two computations
+    in memory.
 
     Args:
-      aggregate: The algorithm's.
-      sent: Where the representations of each client are.
+      aggregate: The algorithm's aggregation.
+      sent: Files of each client's representations.
 
     Returns:
-      A `tff.tensorflow.computation`: (the path of each client's last representations) -> B.
+      A `tff.tensorflow.computation`: (path of each client's last representations) -> B.
     """
 
     @tff.tensorflow.computation((np.str_,) * len(sent))
     def mean_kernel(paths):
         kept: list[tf.Tensor] = []
         for store, path in zip(sent, paths, strict=True):
-            # One after the other: reading all at once would hold several copies of all.
+            # One after the other: reading all at once would keep several copies of them in memory.
             with tf.control_dependencies(kept[-1:]):
                 kept.append(store.read(tf.identity(path)))
         return aggregate(kept)
@@ -256,7 +281,7 @@ def mean_kernel_of_files(
 
 
 def _writer(mean_kernel: tff.Computation) -> tff.Computation:
-    """(path, argument of `mean_kernel`) -> its size; the serialized tensor is written there."""
+    """(path, argument of `mean_kernel`) -> bytes written; writes B to the path, serialized."""
 
     @tff.tensorflow.computation(np.str_, mean_kernel.type_signature.parameter)
     def write(path, kept):
@@ -268,7 +293,7 @@ def _writer(mean_kernel: tff.Computation) -> tff.Computation:
 
 
 def _reader(path: str, like: np.ndarray) -> tff.Computation:
-    """() -> the tensor in a file."""
+    """() -> the tensor in a file, of the shape and dtype of `like`."""
 
     @tff.tensorflow.computation
     def read():
@@ -278,8 +303,8 @@ def _reader(path: str, like: np.ndarray) -> tff.Computation:
 
 
 def _joint(rounds: Sequence[tuple[dict[str, float], float]]) -> dict[str, float]:
-    """Metrics of the cohort from those of its architectures and their weights."""
-    # An architecture whose clients were all dropped has no mean.
+    """Metrics of the cohort from the metrics and weights of its architectures."""
+    # An architecture without remaining clients has no mean.
     counted = [(metrics, weight) for metrics, weight in rounds if weight > 0]
     counted = counted or [(metrics, 1.0) for metrics, _ in rounds]
     joint: dict[str, float] = {}

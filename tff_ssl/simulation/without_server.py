@@ -1,7 +1,7 @@
-"""A run without a server on this machine: joins an algorithm's computations, its plan and the data.
+"""Simulation of a network of clients without a server.
 
-The clients' models lie in files (`client_states`), which the worker reads and writes inside the
-computations; a state names the version of each, and a checkpoint is that state.
+The clients' models lie in files (`state_files`), which the worker reads and writes inside the
+computations. The state of a run names the version of each model.
 """
 
 import pathlib
@@ -14,61 +14,60 @@ import tensorflow_federated as tff
 from tff_ssl.decentralized import mixing
 from tff_ssl.decentralized.schedule import Averaging, Schedule, SlotWeights, Training
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.runtime.sliced_training import SlicedServerless
 from tff_ssl.simulation import metrics_log, state_files
-from tff_ssl.templates.serverless import Serverless
+from tff_ssl.simulation.training_loop import Simulation
 
-_OPERATIONS = 2  # Of a round, at most; versions of models count them.
+_OPERATIONS = 2  # Largest number of operations of a round; versions of models count them.
 
 
 class ServerlessState(NamedTuple):
     """The state of a run without a server.
 
     Attributes:
-      done: Rounds that are over, int64.
-      versions: Of the model in each slot, int64 [slots]; names its file.
+      done: Number of rounds that are over, int64.
+      versions: Version of the model in each slot, int64 [slots]; names its file.
     """
 
     done: Any
     versions: Any
 
 
-class ServerlessSimulation:
-    """A `simulation.Simulation` of clients that send models to each other."""
+class ServerlessSimulation(Simulation):
+    """Clients that send models to each other."""
 
     def __init__(
         self,
-        computations: Serverless,
-        plan: Schedule,
+        algorithm: Any,
+        schedule: Schedule,
         group_data: tff.Computation,
         folder: pathlib.Path,
-        training: SlicedServerless | None = None,
+        sliced: Any = None,
     ):
-        """Joins the parts.
+        """Joins the algorithm with its schedule and the clients' data.
 
         Args:
-          computations: The algorithm.
-          plan: Its rounds.
+          algorithm: A `templates.serverless.Serverless`.
+          schedule: Rounds of the run.
           group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
             runs.
-          folder: Of the run: `client_states/` and `client_metrics.csv` are written there.
-          training: Where the clients' training is cut into slices.
+          folder: Folder of the run: `client_states/` and `client_metrics.csv` are written there.
+          sliced: A `sliced_training.SlicedServerless` where local training is cut into slices.
         """
-        self._computations = computations
-        self._training = training
-        self._plan = plan
+        self._algorithm = algorithm
+        self._sliced = sliced
+        self._schedule = schedule
         self._group_data = group_data
         self._folder = folder
-        self._saved: list[state_files.Versions] = []
+        self._kept: list[state_files.Versions] = []
         self._log = metrics_log.ClientLog(folder / "client_metrics.csv")
 
     def initialize(self, seed: int) -> ServerlessState:
         self._states = state_files.ClientStates(
-            self._folder / "client_states", self._computations.initial_weights(seed)
+            self._folder / "client_states", self._algorithm.initial_weights(seed)
         )
-        self._train = self._training or self._compose_training(self._states)
+        self._train = self._sliced or self._compose_training(self._states)
         self._average = self._compose_averaging(self._states)
-        versions = np.full(self._plan.num_slots, state_files.NEVER, np.int64)
+        versions = np.full(self._schedule.num_slots, state_files.NEVER, np.int64)
         return ServerlessState(np.int64(0), versions)
 
     def _compose_training(self, states: state_files.ClientStates) -> tff.Computation:
@@ -82,7 +81,7 @@ class ServerlessSimulation:
             tff.types.FederatedType(indices_type, tff.CLIENTS),
         )
         def train(round_number, to_read, to_write, indices):
-            models, metrics = self._computations.training(
+            models, metrics = self._algorithm.training(
                 round_number,
                 tff.federated_map(states.read, to_read),
                 tff.federated_map(self._group_data, indices),
@@ -97,7 +96,7 @@ class ServerlessSimulation:
 
         @tff.federated_computation(path_type, many_type, path_type)
         def average(own, received, to_write):
-            models = self._computations.averaging(
+            models = self._algorithm.averaging(
                 tff.federated_map(states.read, own), tff.federated_map(states.read_many, received)
             )
             return tff.federated_map(states.write, (to_write, models))
@@ -105,31 +104,31 @@ class ServerlessSimulation:
         return average
 
     def run_round(self, state: ServerlessState, round_number: int) -> tuple[Any, dict[str, float]]:
-        if not self._saved:
-            self._saved = [state.versions]  # Of the checkpoint that the run goes on from.
+        if not self._kept:
+            self._kept = [state.versions]  # Models of the checkpoint that the run goes on from.
             self._log.trim(round_number)
-        planned = self._plan.round(round_number)
+        scheduled = self._schedule.round(round_number)
         versions, metrics = state.versions, {}
-        for position, operation in enumerate(planned.operations):
+        for position, operation in enumerate(scheduled.operations):
             version = _OPERATIONS * round_number + position
             if isinstance(operation, Training):
-                found = self._run_training(operation, versions, version, round_number)
-                self._log.write(round_number, np.array(operation.clients, np.int64), found)
-                metrics = _over_clients(found)
+                rows = self._run_training(operation, versions, version, round_number)
+                self._log.write(round_number, np.array(operation.clients, np.int64), rows)
+                metrics = _over_clients(rows)
                 versions = _changed(versions, operation.slots, version)
             else:
                 changed = self._run_averaging(operation, versions, version)
                 versions = _changed(versions, changed, version)
-        # Otherwise the models of all rounds since the last checkpoint would lie there. Those of the
-        # state before this round stay: a run that is stopped now goes on from it.
-        self._states.keep_only([*self._saved, state.versions, versions])
-        traffic = planned.traffic
+        # Otherwise the models of all rounds since the last checkpoint would stay on the disk. Those
+        # of the state before this round are kept: a run that is stopped now goes on from it.
+        self._states.keep_only([*self._kept, state.versions, versions])
+        traffic = scheduled.traffic
         metrics |= {
             "transmissions": traffic.models,
             "bytes": traffic.model_bytes,
             "messages": traffic.messages,
             "message_bytes": traffic.message_bytes,
-            "simulated_time": planned.time,
+            "simulated_time": scheduled.time,
         }
         return ServerlessState(np.int64(round_number + 1), versions), metrics
 
@@ -144,24 +143,24 @@ class ServerlessSimulation:
             [np.array([client], np.int64) for client in training.clients],
         )
         self._states.commit(to_write)
-        return [{**notes, **found} for notes, found in zip(training.notes, metrics, strict=True)]
+        return [{**notes, **row} for notes, row in zip(training.notes, metrics, strict=True)]
 
     def _run_averaging(
         self, operation: Averaging, versions: state_files.Versions, version: int
     ) -> list[int]:
-        """Averages; the slots that changed."""
-        own_matters = self._computations.keeps_own
+        """Averages models; returns the slots that changed."""
+        keeps_own = self._algorithm.keeps_own
         rows = dict(zip(operation.targets, operation.weights, strict=True))
         changed = [target for target, row in rows.items() if row[target] != 1.0]
         paths = dict(zip(changed, self._states.paths_to_write(changed, version), strict=True))
-        groups: dict[Any, list[int]] = {}  # Targets that get the same average.
+        groups: dict[Any, list[int]] = {}  # Targets with the same average.
         for target in changed:
-            key = (target if own_matters else None, rows[target].tobytes())
+            key = (target if keeps_own else None, rows[target].tobytes())
             groups.setdefault(key, []).append(target)
         averaged = []
         for first, *others in groups.values():
             sources = np.flatnonzero(rows[first])
-            if len(sources) == 1 and not own_matters:  # The model of another slot, as it is.
+            if len(sources) == 1 and not keeps_own:  # The unchanged model of another slot.
                 (source,) = self._states.paths_to_read(sources, versions)
                 self._states.share(source, [paths[k] for k in (first, *others)])
             else:
@@ -183,10 +182,10 @@ class ServerlessSimulation:
 
     def encoder_weights(self, state: ServerlessState, client_id: str | None = None) -> Weights:
         client = None if client_id is None else int(client_id)
-        return self.mean_model(state, self._plan.evaluated(int(state.done), client))
+        return self.mean_model(state, self._schedule.evaluated(int(state.done), client))
 
     def mean_model(self, state: ServerlessState, weights: SlotWeights) -> Weights:
-        """The weighted mean of models, [slots]."""
+        """The mean of models with these weights."""
         sources = np.flatnonzero(weights)
         models = [self._states.load(int(k), int(state.versions[k])) for k in sources]
         flat = [[t.numpy() for t in (*m.trainable, *m.non_trainable)] for m in models]
@@ -194,10 +193,10 @@ class ServerlessSimulation:
         cut = len(models[0].trainable)
         return Weights(tuple(mean[:cut]), tuple(mean[cut:]))
 
-    def saved(self, state: ServerlessState) -> None:
+    def on_checkpoint(self, state: ServerlessState) -> None:
         # The checkpoint before the last is kept too.
-        self._saved = [*self._saved[-1:], state.versions]
-        self._states.keep_only(self._saved)
+        self._kept = [*self._kept[-1:], state.versions]
+        self._states.keep_only(self._kept)
 
 
 def _changed(
@@ -208,18 +207,18 @@ def _changed(
     return versions
 
 
-def _over_clients(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Means over the clients by their examples; sums of samples and of dropped clients."""
-    weights = np.array([float(found["weight"]) for found in metrics])
+def _over_clients(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Means over the clients, weighted by examples; sums of samples and of dropped clients."""
+    weights = np.array([float(row["weight"]) for row in rows])
 
     def mean(name: str) -> float:
-        values = [float(found[name]) for found in metrics]
+        values = [float(row[name]) for row in rows]
         return float(np.dot(weights, values) / weights.sum()) if weights.sum() else float("nan")
 
     return {
         "loss": mean("loss"),
         "encoding_std": mean("encoding_std"),
-        "samples": int(sum(found["samples"] for found in metrics)),
-        "dropped_clients": int(sum(found["dropped"] for found in metrics)),
-        "clients": len(metrics),
+        "samples": int(sum(row["samples"] for row in rows)),
+        "dropped_clients": int(sum(row["dropped"] for row in rows)),
+        "clients": len(rows),
     }

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
-from tff_ssl.objectives.registry import ObjectiveHyperparameters
+from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 
 # These take the weight decay themselves; to the others it is a term of the loss.
 _DECOUPLED_DECAY = ("adamw", "lars")

@@ -19,14 +19,8 @@ import tensorflow_federated as tff
 from tff_ssl.losses import segments as segments_lib
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
-from tff_ssl.objectives.registry import (
-    OBJECTIVES,
-    Batch,
-    Evaluated,
-    Objective,
-    ObjectiveHyperparameters,
-    moved_target,
-)
+from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
+from tff_ssl.objectives.registry import OBJECTIVES, Batch, Evaluated, Objective, moved_target
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Task
@@ -272,6 +266,10 @@ class LocalTraining:
 
     def _evaluate(self, weights: Any, target: Any, batch: Batch) -> Evaluated:
         return self.objective.evaluate(self.model, weights, target, batch, self.hyperparameters)
+
+    def client_weight(self, samples: tf.Tensor) -> tf.Tensor:
+        """Weight of a client with so many examples in the server's mean, float32."""
+        return tf.constant(1.0) if self.uniform else tf.cast(samples, tf.float32)
 
     def _weights(self, sizes: tf.Tensor) -> tf.Tensor:
         return tf.ones_like(sizes) if self.uniform else sizes

@@ -1,110 +1,172 @@
-"""What the clients of a network without a server compute, as typed TFF computations.
+"""The kind of algorithms without a server: the clients of a network send models to each other.
+
+Its clients compute two typed computations:
 
   training: (round@SERVER, model@CLIENTS, examples@CLIENTS) -> (model@CLIENTS, metrics@CLIENTS)
   averaging: (own model@CLIENTS, sequence of (weight, model)@CLIENTS) -> model@CLIENTS
 
-There is no server that holds a model: the only value at SERVER is the number of the round, which
-each client could count for itself. Models go from client to client; which ones a client receives
-says the algorithm's `plan`. Sums are calculated in float64, as in `averaging.combine`.
+No server holds a model: the only value at SERVER is the number of the round, which each client
+could count for itself. The algorithm's `Schedule` says which models a client trains, receives and
+averages. Averages are calculated in float64, as in `decentralized.mixing.combine`.
 """
 
 import collections
+import dataclasses
+import os
+import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
-import networkx as nx
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms.fedbn import OwnWeights
-from tff_ssl.decentralized.schedule import Schedule
+from tff_ssl.decentralized import plots, run_costs
+from tff_ssl.decentralized.schedule import ClientNetwork, Schedule
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.models.costs import model_costs
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
-from tff_ssl.templates import local_training, stateful_clients
+from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.runtime.sliced_training import SlicedServerless
+from tff_ssl.simulation.without_server import ServerlessSimulation
+from tff_ssl.templates import message_sizes
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.client_output import output_if_finite
+from tff_ssl.templates.federated_algorithm import (
+    FederatedAlgorithm,
+    Need,
+    PlannedRun,
+    RoundToLower,
+    RunSetting,
+)
+from tff_ssl.templates.local_training import build_local_training
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Task
-from tff_ssl.templates.weight_groups import one_tower
+from tff_ssl.templates.weight_groups import LocalWeights, one_tower
 
 WEIGHT, MODEL = "weight", "model"
 
 
-class Setting(NamedTuple):
-    """The clients of a run.
+@dataclasses.dataclass(frozen=True)
+class Serverless(FederatedAlgorithm):
+    """An algorithm of this kind.
 
     Attributes:
-      network: Round, from 1 -> the network in it.
-      volumes: n, the number of examples of each client.
-      seed: Of all that is drawn.
-    """
-
-    network: Callable[[int], nx.Graph]
-    volumes: Sequence[int]
-    seed: int
-
-
-class Serverless(NamedTuple):
-    """An algorithm without a server.
-
-    Attributes:
-      training: See the module.
-      averaging: See the module.
+      model: Model of every client.
+      hyperparameters: Hyperparameters of the algorithm.
+      training: Local training; see the module.
+      averaging: Averaging of received models; see the module.
       initial_weights: Seed -> the model that all clients start from.
-      keeps_own: Whether an average depends on the client's own model beside those received.
-      plan: The clients of a run -> its rounds.
-      downloads: Types of what a client receives with a model.
-      uploads: Types of what a client sends as a model.
+      keeps_own: Whether an average depends on the client's own model beside the received ones.
+      schedule: Network of the clients -> the rounds of the run.
+      downloads: Types that a client receives with a model.
+      uploads: Types that a client sends as a model.
     """
 
+    kind: ClassVar[str] = "serverless"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
+    has_client_models: ClassVar[bool] = True
+
+    model: DualEncoder
+    hyperparameters: ClientHyperparameters
     training: tff.Computation
     averaging: tff.Computation
     initial_weights: Callable[[int], Weights]
     keeps_own: bool
-    plan: Callable[[Setting], Schedule]
+    schedule: Callable[[ClientNetwork], Schedule]
     downloads: Sequence[tff.Type]
     uploads: Sequence[tff.Type]
 
+    def client_bytes(self) -> tuple[int, int]:
+        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
 
-def build_serverless(
-    task: Task,
-    hyperparameters: ClientHyperparameters,
-    plan: Callable[[Setting, int], Schedule],
-    own_norm: bool = False,
-) -> Serverless:
-    """Builds the computations of an algorithm.
+    def default_concurrent_calls(self) -> int | None:
+        return os.cpu_count()  # As for stateful clients.
 
-    Args:
-      task: Model, views, objective and type of the examples.
-      hyperparameters: Of local training.
-      plan: (the clients of a run, bytes of a model) -> its rounds.
-      own_norm: Whether a client's batch norms stay its own in an average.
+    def rounds_to_lower(self) -> dict[str, RoundToLower]:
+        return {
+            "training": RoundToLower("local training from received models", None, self.training),
+            "averaging": RoundToLower("means of received models", None, self.averaging),
+        }
 
-    Raises:
-      ValueError: If the model lacks a head that the objective needs.
-    """
-    model = one_tower(task.model)
-    training = _build_training(task, hyperparameters, model)
-    model_type = training.type_signature.parameter[1].member
-    size = sum(np.prod(s.shape, dtype=int) * 4 for s in model.specs)
-    return Serverless(
-        training,
-        _build_averaging(model, model_type, own_norm),
-        model.init,
-        own_norm,
-        lambda setting: plan(setting, int(size)),
-        downloads=(model_type,),
-        uploads=(model_type,),
+    def plan_run(self, setting: RunSetting) -> "ServerlessRun":
+        return ServerlessRun(self, setting)
+
+
+class ServerlessRun(PlannedRun):
+    """A run of such an algorithm."""
+
+    def __init__(self, algorithm: Serverless, setting: RunSetting):
+        """Lets the algorithm schedule all rounds.
+
+        Raises:
+          ConfigurationError: If there are more models than clients, or all clients that had a model
+            have left.
+        """
+        if setting.network is None:
+            raise ValueError("a kind of algorithm without a server needs a network")
+        self._algorithm, self._network = algorithm, setting.network
+        self._rounds = setting.rounds
+        values = algorithm.hyperparameters
+        try:
+            self._schedule = algorithm.schedule(self._network)
+        except ValueError as error:
+            raise ConfigurationError(f"--hparam or --leave: {error}") from error
+        local_epochs = None if values.local_steps else values.local_epochs
+        self._costs = run_costs.run_costs(
+            self._network, self._schedule, setting.rounds, local_epochs
+        ) | model_costs(algorithm.model, values.mask_ratio)
+
+    @property
+    def clients_at_once(self) -> int:
+        return self._schedule.round(0).trainings
+
+    def describe(self) -> str:
+        return run_costs.describe(self._network, self._costs, self._rounds)
+
+    def result_fields(self) -> dict[str, Any]:
+        return self._costs
+
+    def summary(self) -> str:
+        return run_costs.table(self._costs)
+
+    def draw(self, folder: pathlib.Path, name: str) -> list[str]:
+        title = f"{name} on {self._network.topology}"
+        first, last = self._network.graphs(1), self._network.graphs(self._rounds)
+        return plots.draw_run(first, last, self._schedule.routes, folder, title)
+
+    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedServerless:
+        return SlicedServerless(self._algorithm.training, group_data, slicing)
+
+    def simulate(
+        self, group_data: tff.Computation, folder: pathlib.Path, sliced: Any = None
+    ) -> ServerlessSimulation:
+        return ServerlessSimulation(self._algorithm, self._schedule, group_data, folder, sliced)
+
+
+def _tensors(type_spec: tff.Type) -> list[tff.TensorType]:
+    """The tensor types in a nested type, in order."""
+    if isinstance(type_spec, tff.types.TensorType):
+        return [type_spec]
+    parts: list[Any] = [part for _, part in tff.structure.iter_elements(type_spec)]
+    return [tensor for part in parts for tensor in _tensors(part)]
+
+
+def _received_type(model_type: tff.Type) -> tff.SequenceType:
+    """Type of the models that a client averages: flat tuples of their tensors, with weights."""
+    leaves = tuple(tff.types.TensorType(t.dtype.type, t.shape) for t in _tensors(model_type))
+    return tff.types.SequenceType(
+        tff.types.to_type(collections.OrderedDict([(WEIGHT, np.float64), (MODEL, leaves)]))
     )
 
 
 def _build_training(
     task: Task, hyperparameters: ClientHyperparameters, model: DualEncoder
 ) -> tff.Computation:
+    """`Serverless.training`."""
     objective = OBJECTIVES[task.objective]
-    local = local_training.build_local_training(
-        task, hyperparameters, keeps_target=objective.target
-    )
+    local = build_local_training(task, hyperparameters, keeps_target=objective.target)
     model_type = tff.tensorflow.computation(lambda: model.init(0)).type_signature.result
     examples_type = tff.types.SequenceType(task.element_type)
 
@@ -112,17 +174,14 @@ def _build_training(
     @tf.function(autograph=False)
     def train(weights, round_number, examples):
         start = Weights(tuple(weights.trainable), tuple(weights.non_trainable))
-        # A moving average of the online network from the received model on.
+        # The target network is a moving average of the online network from the received model on.
         target = model.target_model.part_of(start) if objective.target else Weights((), ())
-        data = read_all(examples)
-        trained = local.train(start, target, round_number, data)
-        samples = tf.shape(data["example_id"])[0]
-        sent = [
-            (tf.constant(0.0), tf.cast(samples, tf.float32))
-        ]  # Of which only the weight counts.
-        output = stateful_clients.output_if_finite(
-            sent, trained.weights, start, trained, samples, {}
-        )
+        batch = read_all(examples)
+        trained = local.train(start, target, round_number, batch)
+        samples = tf.shape(batch["example_id"])[0]
+        # Nothing is averaged at a server; only the weight of this update enters the metrics.
+        updates = [(tf.constant(0.0), tf.cast(samples, tf.float32))]
+        output = output_if_finite(updates, trained.weights, start, trained, samples, {})
         return output.state, output.metrics
 
     @tff.federated_computation(
@@ -138,16 +197,9 @@ def _build_training(
     return training
 
 
-def _received_type(model_type: tff.Type) -> tff.SequenceType:
-    """Of what a client averages: models as the flat tuples of their tensors, with weights."""
-    leaves = tuple(tff.types.TensorType(t.dtype.type, t.shape) for t in _tensors(model_type))
-    return tff.types.SequenceType(
-        tff.types.to_type(collections.OrderedDict([(WEIGHT, np.float64), (MODEL, leaves)]))
-    )
-
-
-def _build_averaging(model: DualEncoder, model_type: tff.Type, own_norm: bool) -> tff.Computation:
-    split = OwnWeights(model, everything=False, local_norm=own_norm)
+def _build_averaging(model: DualEncoder, model_type: tff.Type, local_norm: bool) -> tff.Computation:
+    """`Serverless.averaging`."""
+    local_weights = LocalWeights(model, batch_norm=local_norm)
     sequence_type = _received_type(model_type)
 
     @tff.tensorflow.computation(model_type, sequence_type)
@@ -165,7 +217,8 @@ def _build_averaging(model: DualEncoder, model_type: tff.Type, own_norm: bool) -
         total = received.reduce(zeros, add)
         mean = [tf.cast(t, leaf.dtype) for t, leaf in zip(total, leaves, strict=True)]
         cut = len(model.trainable_specs)
-        return split.with_own(Weights(tuple(mean[:cut]), tuple(mean[cut:])), split.own_of(own))
+        averaged = Weights(tuple(mean[:cut]), tuple(mean[cut:]))
+        return local_weights.restore(averaged, local_weights.select(own))
 
     @tff.federated_computation(
         tff.types.FederatedType(model_type, tff.CLIENTS),
@@ -177,8 +230,35 @@ def _build_averaging(model: DualEncoder, model_type: tff.Type, own_norm: bool) -
     return averaging
 
 
-def _tensors(type_spec: tff.Type) -> list[tff.TensorType]:
-    if isinstance(type_spec, tff.types.TensorType):
-        return [type_spec]
-    parts: list[Any] = [part for _, part in tff.structure.iter_elements(type_spec)]
-    return [tensor for part in parts for tensor in _tensors(part)]
+def build_serverless(
+    task: Task,
+    hyperparameters: ClientHyperparameters,
+    build_schedule: Callable[[ClientNetwork, int], Schedule],
+    local_norm: bool = False,
+) -> Serverless:
+    """Builds the computations of an algorithm.
+
+    Args:
+      task: Model, views, objective and type of the examples.
+      hyperparameters: Hyperparameters of local training.
+      build_schedule: (network of the clients, bytes of a model) -> the rounds.
+      local_norm: Whether a client's batch norms stay its own in an average.
+
+    Raises:
+      ValueError: If the model lacks a head that the objective needs.
+    """
+    model = one_tower(task.model)
+    training = _build_training(task, hyperparameters, model)
+    model_type = training.type_signature.parameter[1].member
+    model_bytes = int(sum(np.prod(s.shape, dtype=int) * 4 for s in model.specs))
+    return Serverless(
+        model,
+        hyperparameters,
+        training,
+        _build_averaging(model, model_type, local_norm),
+        model.init,
+        local_norm,
+        lambda network: build_schedule(network, model_bytes),
+        downloads=(model_type,),
+        uploads=(model_type,),
+    )

@@ -1,33 +1,51 @@
-"""The round of algorithms whose clients remember: typed states in and out of a TFF computation.
+"""The kind of algorithms with a server and clients that keep a state between rounds.
+
+Their round has typed states:
 
   next(server_state@SERVER, client_states@CLIENTS, client_data@CLIENTS)
     -> (server_state@SERVER, client_states@CLIENTS, client_metrics@CLIENTS, metrics@SERVER)
 
-A round: broadcast of the server's model; every client of the cohort works on its own examples with
-its own state; weighted means of what clients send; the server's update. What clients and server
-compute is the algorithm's; `client_states` (of this package) keeps the states between rounds.
+The server broadcasts its model; every client of the cohort works on its examples and its state; the
+server forms weighted means of what the clients send, and updates its model. What clients and server
+compute is the algorithm's part. `simulation.state_files` keeps the states between rounds.
 """
 
-import collections
+import dataclasses
+import os
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.templates import non_finite
-from tff_ssl.templates.local_training import LocalModel
+from tff_ssl.runtime.sliced_rounds import SlicedStatefulClients, Slicing
+from tff_ssl.simulation import state_files
+from tff_ssl.simulation.stateful_clients import StatefulClientsSimulation
+from tff_ssl.templates import message_sizes
+from tff_ssl.templates.client_output import ClientOutput, output_if_finite, server_metrics
+from tff_ssl.templates.federated_algorithm import (
+    FederatedAlgorithm,
+    Need,
+    PlannedRun,
+    RoundToLower,
+    RunSetting,
+)
+from tff_ssl.templates.local_training import LocalModel, LocalTraining
+from tff_ssl.templates.micro_batches import read_all
+from tff_ssl.templates.round_number import next_round_number
+from tff_ssl.templates.server_rounds import ServerRounds
 
 
 class ServerState(NamedTuple):
-    """What the server keeps.
+    """The state of the server.
 
     Attributes:
-      round_number: int64, the round that comes next; views and schedules depend on it.
-      model: The algorithm's.
-      aggregators: A state per mean.
+      round_number: Number of the next round, int64; views and schedules depend on it.
+      model: Model of the server, of the algorithm's type.
+      aggregators: State of each mean's aggregator.
     """
 
     round_number: Any
@@ -35,22 +53,8 @@ class ServerState(NamedTuple):
     aggregators: Any
 
 
-class ClientOutput(NamedTuple):
-    """What a client's work gives.
-
-    Attributes:
-      state: Its new state.
-      updates: What is sent: a `tff.learning.templates.ClientResult` per mean.
-      metrics: Name -> float32 of this client; with `loss`, `weight`, `samples` and `dropped`.
-    """
-
-    state: Any
-    updates: tuple[tff.learning.templates.ClientResult, ...]
-    metrics: Any
-
-
 class RoundOutput(NamedTuple):
-    """What `next` gives; see the module."""
+    """The result of `next`; see the module."""
 
     state: Any
     client_states: Any
@@ -58,8 +62,9 @@ class RoundOutput(NamedTuple):
     metrics: Any
 
 
-class StatefulClients(NamedTuple):
-    """An algorithm whose clients remember.
+@dataclasses.dataclass(frozen=True)
+class StatefulClients(FederatedAlgorithm):
+    """An algorithm of this kind.
 
     Attributes:
       process: A `tff.templates.IterativeProcess`; see the module.
@@ -67,11 +72,15 @@ class StatefulClients(NamedTuple):
       initial_client_state: Seed -> the state of a client that has not taken part yet.
       global_weights: Server's model -> weights of the global model; None where there is none.
       client_weights: (server's model, a client's state) -> weights of the client's own model.
-      local_weights: A client's state -> the weights with which its last local training ended; None
-        where states do not have them, or the client's own model is just that.
+      local_weights: A client's state -> the weights after its last local training; None where
+        states do not hold them, or where they are the client's own model.
       downloads: Types that a client receives in a round.
       uploads: Types that a client sends in a round.
     """
+
+    kind: ClassVar[str] = "stateful_clients"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.COHORTS})
+    has_client_models: ClassVar[bool] = True
 
     process: tff.templates.IterativeProcess
     initial_model: Callable[[int], Any]
@@ -82,61 +91,121 @@ class StatefulClients(NamedTuple):
     downloads: Sequence[tff.Type]
     uploads: Sequence[tff.Type]
 
+    def client_bytes(self) -> tuple[int, int]:
+        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
 
-def build_stateful_clients(
-    *,
-    initial_model: Callable[[int], Any],
-    initial_client_state: Callable[[int], Any],
-    client_work: Callable[[Any, tf.Tensor, Any, tf.data.Dataset], ClientOutput],
-    server_update: Callable[[Any, tuple[Any, ...]], Any],
-    element_type: tff.Type,
-    global_weights: Callable[[Any], Weights] | None,
-    client_weights: Callable[[Any, Any], Weights],
-    local_weights: Callable[[Any], Weights] | None = None,
-    sent_models: int = 1,
-    communicates: bool = True,
-    aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-) -> StatefulClients:
-    """Composes a round from TensorFlow functions.
+    def default_concurrent_calls(self) -> int | None:
+        # Long local training of a few clients: computing more of them at the same time than there
+        # are cores took 1.44 times as long (five clients with a ResNet-18 on two cores).
+        return os.cpu_count()
+
+    def rounds_to_lower(self) -> dict[str, RoundToLower]:
+        process = self.process
+        return {
+            "round": RoundToLower("the whole round", process.initialize, process.next),
+            "round_with_stored_states": RoundToLower(
+                "the round whose clients keep their states in files of their own",
+                process.initialize,
+                state_files.round_with_stored_states(process.next),
+            ),
+        }
+
+    def plan_run(self, setting: RunSetting) -> "StatefulClientsRun":
+        return StatefulClientsRun(self, setting)
+
+
+class StatefulClientsRun(ServerRounds, PlannedRun):
+    """A run of such an algorithm."""
+
+    def __init__(self, algorithm: StatefulClients, setting: RunSetting):
+        super().__init__(setting, algorithm.client_bytes())
+        self._algorithm = algorithm
+
+    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedStatefulClients:
+        return SlicedStatefulClients(self._algorithm.process.next, group_data, slicing)
+
+    def simulate(
+        self, group_data: tff.Computation, folder: pathlib.Path, sliced: Any = None
+    ) -> StatefulClientsSimulation:
+        return StatefulClientsSimulation(
+            self._algorithm,
+            group_data,
+            self.participation,
+            len(self.setting.client_sizes),
+            folder,
+            sum(self.client_bytes),
+            sliced=sliced,
+        )
+
+
+class ClientStart(NamedTuple):
+    """Where a client starts its local training.
+
+    Attributes:
+      weights: Weights of the model that it trains.
+      target: Weights of the target network; without weights where there is none.
+      notes: Values that the end of the round needs.
+    """
+
+    weights: Weights
+    target: Weights
+    notes: Any = ()
+
+
+class ClientEnd(NamedTuple):
+    """What a client keeps and sends after its local training.
+
+    Attributes:
+      state: The client's new state.
+      sent: Contribution to the server's mean.
+      metrics: Further metrics of the client, float32 by name.
+    """
+
+    state: Any
+    sent: Any
+    metrics: Mapping[str, tf.Tensor]
+
+
+def client_work_around_training(
+    training: LocalTraining,
+    start_round: Callable[[Any, Any], ClientStart],
+    end_round: Callable[[Any, ClientStart, LocalModel], ClientEnd],
+) -> Callable[[Any, tf.Tensor, Any, tf.data.Dataset], ClientOutput]:
+    """Composes the work of a client that trains one model and sends one contribution.
 
     Args:
-      initial_model: Seed -> the server's model.
-      initial_client_state: Seed -> a new client's state.
-      client_work: (server's model, round number int64, the client's state, its examples) -> its
-        output, all of fixed shapes.
-      server_update: (model, means of the updates) -> model. A mean of no weight is NaN; what to do
-        then is the function's.
-      element_type: Of a client's examples.
-      global_weights: As in `StatefulClients`.
-      client_weights: As in `StatefulClients`.
-      local_weights: As in `StatefulClients`.
-      sent_models: How many of the updates a client really sends. Several means of which a client
-        enters one are written as sums of all with weights of zero.
-      communicates: False where clients get nothing after their first round, and send nothing.
-      aggregator: Of each mean; `MeanFactory` by default.
+      training: Local training.
+      start_round: (server's model, the client's state) -> where it starts.
+      end_round: (the client's state, where it started, the trained model) -> what it keeps and
+        sends.
+
+    Returns:
+      The `client_work` of `build_stateful_clients`.
     """
-    model_type = _type_of(initial_model)
-    state_type = _type_of(initial_client_state)
-    examples_type = tff.types.SequenceType(element_type)
 
-    @tff.tensorflow.computation(model_type, np.int64, state_type, examples_type)
-    @tf.function(autograph=False)
-    def work(model, round_number, state, examples):
-        return client_work(model, round_number, state, examples)
+    def client_work(server_model, round_number, state, examples):
+        batch = read_all(examples)
+        samples = tf.shape(batch["example_id"])[0]
+        start = start_round(server_model, state)
+        trained = training.train(start.weights, start.target, round_number, batch)
+        end = end_round(state, start, trained)
+        updates = [(end.sent, training.client_weight(samples))]
+        return output_if_finite(updates, end.state, state, trained, samples, end.metrics)
 
-    output_type = work.type_signature.result
-    factory = aggregator or tff.aggregators.MeanFactory()
-    aggregators = [
-        factory.create(update.update, update.update_weight) for update in output_type.updates
-    ]
+    return client_work
 
-    @tff.tensorflow.computation(model_type, tuple(update.update for update in output_type.updates))
-    def update_model(model, means):
-        return server_update(model, means)
 
-    @tff.tensorflow.computation(np.int64)
-    def following(round_number):
-        return round_number + 1
+def _type_of(initial: Callable[[int], Any]) -> tff.Type:
+    return tff.tensorflow.computation(lambda: initial(0)).type_signature.result
+
+
+def _compose_process(
+    initial_model: Callable[[int], Any],
+    work: tff.Computation,
+    aggregators: Sequence[tff.templates.AggregationProcess],
+    update_model: tff.Computation,
+) -> tff.templates.IterativeProcess:
+    """The process whose `next` is described in the module."""
 
     @tff.tensorflow.computation
     def first_model():
@@ -152,6 +221,8 @@ def build_stateful_clients(
                 tff.federated_zip(states),
             )
         )
+
+    _, _, state_type, examples_type = work.type_signature.parameter
 
     @tff.federated_computation(
         initialize.type_signature.result,
@@ -173,88 +244,73 @@ def build_stateful_clients(
         )
         state = tff.federated_zip(
             ServerState(
-                tff.federated_map(following, server.round_number),
+                tff.federated_map(next_round_number, server.round_number),
                 new_model,
                 tff.federated_zip(tuple(m.state for m in means)),
             )
         )
         return RoundOutput(state, output.state, output.metrics, server_metrics(output.metrics))
 
+    return tff.templates.IterativeProcess(initialize, next_round)
+
+
+def build_stateful_clients(
+    *,
+    initial_model: Callable[[int], Any],
+    initial_client_state: Callable[[int], Any],
+    client_work: Callable[[Any, tf.Tensor, Any, tf.data.Dataset], ClientOutput],
+    server_update: Callable[[Any, tuple[Any, ...]], Any],
+    element_type: tff.Type,
+    global_weights: Callable[[Any], Weights] | None,
+    client_weights: Callable[[Any, Any], Weights],
+    local_weights: Callable[[Any], Weights] | None = None,
+    sent_models: int = 1,
+    communicates: bool = True,
+    aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+) -> StatefulClients:
+    """Composes an algorithm from TensorFlow functions.
+
+    Args:
+      initial_model: Seed -> the server's model.
+      initial_client_state: Seed -> a new client's state.
+      client_work: (server's model, round number int64, the client's state, its examples) -> its
+        output, all of fixed shapes.
+      server_update: (server's model, means of the updates) -> the server's new model. A mean
+        without weight is NaN, which the function must handle (`client_output.previous_if_empty`).
+      element_type: Type of a client's example.
+      global_weights: As in `StatefulClients`.
+      client_weights: As in `StatefulClients`.
+      local_weights: As in `StatefulClients`.
+      sent_models: Number of the updates that a client really sends. Several means, of which a
+        client enters one, are written as sums over all clients with weights of zero.
+      communicates: False where clients receive nothing after their first round, and send nothing.
+      aggregator: Aggregator of each mean; `MeanFactory` by default.
+    """
+    model_type = _type_of(initial_model)
+    state_type = _type_of(initial_client_state)
+
+    @tff.tensorflow.computation(
+        model_type, np.int64, state_type, tff.types.SequenceType(element_type)
+    )
+    @tf.function(autograph=False)
+    def work(model, round_number, state, examples):
+        return client_work(model, round_number, state, examples)
+
+    updates = work.type_signature.result.updates
+    factory = aggregator or tff.aggregators.MeanFactory()
+    aggregators = [factory.create(update.update, update.update_weight) for update in updates]
+
+    @tff.tensorflow.computation(model_type, tuple(update.update for update in updates))
+    def update_model(model, means):
+        return server_update(model, means)
+
     return StatefulClients(
-        tff.templates.IterativeProcess(initialize, next_round),
+        _compose_process(initial_model, work, aggregators, update_model),
         initial_model,
         initial_client_state,
         global_weights,
         client_weights,
         local_weights,
         downloads=(model_type, tff.types.to_type(np.int64)) if communicates else (),
-        uploads=tuple(
-            update.update for update in output_type.updates[: sent_models if communicates else 0]
-        ),
+        uploads=tuple(update.update for update in updates[: sent_models if communicates else 0]),
     )
-
-
-def _type_of(initial: Callable[[int], Any]) -> tff.Type:
-    return tff.tensorflow.computation(lambda: initial(0)).type_signature.result
-
-
-def server_metrics(client_metrics: tff.Value) -> tff.Value:
-    """Means over the clients by weight; sums of samples and of dropped clients."""
-    names = tff.structure.name_list(client_metrics.type_signature.member)
-    weight = client_metrics.weight
-    metrics = collections.OrderedDict()
-    for name in names:
-        if name in ("samples", "dropped"):
-            metrics[name] = tff.federated_sum(client_metrics[name])
-        elif name != "weight":
-            metrics[name] = tff.federated_mean(client_metrics[name], weight)
-    metrics["dropped_clients"] = metrics.pop("dropped")
-    return tff.federated_zip(metrics)
-
-
-def output_if_finite(
-    updates: Sequence[tuple[Any, tf.Tensor]],
-    new_state: Any,
-    old_state: Any,
-    trained: LocalModel,
-    samples: tf.Tensor,
-    extra: Mapping[str, tf.Tensor],
-) -> ClientOutput:
-    """A client's output; where its training went to NaN or infinity it keeps its old state.
-
-    Args:
-      updates: (what is sent, its weight float32) per mean.
-      new_state: The client's state after the round.
-      old_state: And before.
-      trained: Its local training, for loss and spread.
-      samples: n_k, int.
-      extra: Further metrics, float32.
-    """
-    _, is_finite = non_finite.zero_unless_finite((tuple(updates), trained))
-
-    def kept(value, instead):
-        return tf.nest.map_structure(lambda v, i: tf.where(is_finite, v, i), value, instead)
-
-    zeros = tf.nest.map_structure(tf.zeros_like, (tuple(updates), trained))
-    sent, trained = kept((tuple(updates), trained), zeros)
-    extra = {name: tf.where(is_finite, value, 0.0) for name, value in extra.items()}
-    variance = tf.nn.relu(trained.z_squared - tf.square(trained.z_mean))
-    metrics = collections.OrderedDict(
-        loss=trained.loss,
-        encoding_std=tf.reduce_mean(tf.sqrt(variance)),
-        **extra,
-        weight=tf.reduce_max(tf.stack([weight for _, weight in sent])),
-        samples=tf.cast(samples, tf.int64),
-        dropped=1 - tf.cast(is_finite, tf.int64),
-    )
-    return ClientOutput(
-        kept(new_state, old_state),
-        tuple(tff.learning.templates.ClientResult(*update) for update in sent),
-        metrics,
-    )
-
-
-def previous_if_empty(old: Any, mean: Any) -> Any:
-    """`mean`, or `old` where nobody sent anything (a mean of no weight is NaN)."""
-    _, is_finite = non_finite.zero_unless_finite(mean)
-    return tf.nest.map_structure(lambda o, m: tf.where(is_finite, m, o), old, mean)

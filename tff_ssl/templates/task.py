@@ -1,7 +1,6 @@
-"""What passes between the registry and the algorithms."""
+"""What an algorithm is given to work on."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import tensorflow_federated as tff
 
@@ -11,10 +10,10 @@ from tff_ssl.views.augmentation import TwoViews
 
 
 class Population(NamedTuple):
-    """All clients of a run, for an algorithm whose computations depend on who they are.
+    """All clients of a run, for an algorithm whose computations depend on them.
 
     Attributes:
-      models: The architectures, of different encoders.
+      models: Models of different encoders, one for each architecture.
       model_of_client: Index into `models` of each client.
       sizes: Number of examples of each client.
       rad_size: Number of images that the server shows to all clients.
@@ -27,17 +26,17 @@ class Population(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What an algorithm is given to work on.
+    """Model, views, examples and objective of a run.
 
     Attributes:
-      model: The model to train.
+      model: Model to train.
       two_views: (images uint8 [b, h, w, c], example ids int64 [b], round int64 []) -> two views,
         each float32 [b, *model.image_shape]; pure.
       element_type: TFF type of a client's example.
-      rounds: Length of the run, for schedules.
-      objective: A name of `objectives.OBJECTIVES`.
-      seed: Of what clients draw beside their views.
-      population: Where clients have different models, which then stand for `model`; else None.
+      rounds: Number of rounds of the run, for schedules.
+      objective: Name of one of `objectives.registry.OBJECTIVES`.
+      seed: Seed of the clients' random choices beside their views.
+      population: All clients, where they have different models, which replace `model`; else None.
     """
 
     model: Model
@@ -47,26 +46,3 @@ class Task(NamedTuple):
     objective: str = "cco"
     seed: int = 0
     population: Population | None = None
-
-
-class Computations(Protocol):
-    """What an algorithm gives.
-
-    Attributes:
-      process: Its round.
-      initial_weights: Seed -> the global model's weights before the first round.
-      downloads: Types that a client receives in a round.
-      uploads: Types that a client sends in a round.
-    """
-
-    @property
-    def process(self) -> tff.learning.templates.LearningProcess: ...
-
-    @property
-    def initial_weights(self) -> Callable[[int], tff.learning.models.ModelWeights]: ...
-
-    @property
-    def downloads(self) -> Sequence[tff.Type]: ...
-
-    @property
-    def uploads(self) -> Sequence[tff.Type]: ...

@@ -1,4 +1,4 @@
-"""An online network's two parts: encoder (with its projector), and predictor.
+"""Groups of a model's weights: encoder and predictor, and the weights that a client keeps.
 
 The weights of a `DualEncoder` are in the order encoder, projector, predictor; a target network has
 the first two.
@@ -13,10 +13,10 @@ from tff_ssl.models.two_towers import Model
 
 
 def one_tower(model: Model) -> DualEncoder:
-    """The model, as one network.
+    """The model, checked to be a single network.
 
     Raises:
-      ValueError: If it has two.
+      ValueError: If it consists of two networks.
     """
     if not isinstance(model, DualEncoder):
         raise ValueError("this algorithm needs --towers=one")
@@ -24,12 +24,12 @@ def one_tower(model: Model) -> DualEncoder:
 
 
 def encoder_of(model: DualEncoder, weights: Any) -> Weights:
-    """Encoder and projector of the model's weights: what a target network has."""
+    """The weights of encoder and projector, which a target network has too."""
     return model.target_model.part_of(weights)
 
 
 def predictor_of(model: DualEncoder, weights: Any) -> Weights:
-    """The model's weights after those of encoder and projector."""
+    """The weights of the predictor."""
     trainable, non_trainable = (
         len(specs)
         for specs in (model.target_model.trainable_specs, model.target_model.non_trainable_specs)
@@ -40,7 +40,7 @@ def predictor_of(model: DualEncoder, weights: Any) -> Weights:
 
 
 def joined(encoder: Any, predictor: Any) -> Weights:
-    """The online network of two parts."""
+    """The weights of an online network, from those of encoder (with projector) and predictor."""
     return Weights(
         (*encoder.trainable, *predictor.trainable),
         (*encoder.non_trainable, *predictor.non_trainable),
@@ -55,3 +55,50 @@ def squared_distance(a: Any, b: Any) -> tf.Tensor:
             for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True)
         ]
     )
+
+
+class LocalWeights:
+    """The weights that stay with a client: those of its batch norms, all, or none."""
+
+    def __init__(self, model: DualEncoder, *, everything: bool = False, batch_norm: bool = False):
+        """Chooses the weights.
+
+        Args:
+          model: Model of the clients.
+          everything: Whether all weights stay.
+          batch_norm: Whether scale, offset and moving averages of batch norms stay.
+        """
+
+        def chosen(specs):
+            return [everything or (batch_norm and spec.batch_norm) for spec in specs]
+
+        self._trainable = chosen(model.trainable_specs)
+        self._non_trainable = chosen(model.non_trainable_specs)
+
+    def select(self, weights: Any) -> Weights:
+        """The weights that stay with the client, in the order of the model's."""
+        return Weights(
+            tuple(w for w, stays in zip(weights.trainable, self._trainable, strict=True) if stays),
+            tuple(
+                w
+                for w, stays in zip(weights.non_trainable, self._non_trainable, strict=True)
+                if stays
+            ),
+        )
+
+    def restore(self, weights: Any, local: Any) -> Weights:
+        """`weights` with the client's in their places.
+
+        Args:
+          weights: Weights of the whole model.
+          local: Result of `select`.
+        """
+
+        def merged(shared, kept, stay):
+            kept = iter(kept)
+            return tuple(next(kept) if stays else w for w, stays in zip(shared, stay, strict=True))
+
+        return Weights(
+            merged(weights.trainable, local.trainable, self._trainable),
+            merged(weights.non_trainable, local.non_trainable, self._non_trainable),
+        )

@@ -1,1 +1,1 @@
-"""Random views of images."""
+"""Random views of images, and the masks of masked autoencoders."""

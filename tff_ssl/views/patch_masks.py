@@ -1,8 +1,8 @@
-"""Which patches of an image a masked autoencoder sees: He et al. 2021, arXiv:2111.06377."""
+"""The patches of an image that a masked autoencoder sees: He et al. 2021, arXiv:2111.06377."""
 
 import tensorflow as tf
 
-from tff_ssl.views.threefry import threefry
+from tff_ssl.views.threefry import threefry, to_uint64
 
 
 def number_visible(patches: int, mask_ratio: float) -> int:
@@ -18,25 +18,23 @@ def visible_patches(
     seed: int,
     round_number: int | tf.Tensor,
 ) -> tf.Tensor:
-    """What a masked autoencoder's encoder sees: a pure function of (seed, round, example id).
+    """Draws the patches that the encoder sees, a pure function of (seed, round, example id).
 
-    All choices of so many patches are equally likely, as in He et al. 2021, section 3.
+    All choices of `number_visible` patches are equally likely, as in He et al. 2021, section 3.
 
     Args:
-      example_ids: int64 [batch].
+      example_ids: Ids of the examples, int64 [batch].
       patches: Number of patches of an image, at least 2.
       mask_ratio: Fraction of the patches that is hidden, in (0, 1).
-      seed: In [0, 2**31).
-      round_number: int, or int64 scalar.
+      seed: Seed in [0, 2**31).
+      round_number: Round, int or int64 scalar.
 
     Returns:
-      int32 [batch, visible], ascending.
+      Indices of the visible patches, int32 [batch, visible], ascending.
     """
     visible = number_visible(patches, mask_ratio)
-    ids, round_number, pairs = (
-        tf.cast(tf.cast(word, tf.int64), tf.uint64)
-        for word in (example_ids, round_number, tf.range((patches + 1) // 2))
-    )
+    pairs = tf.range((patches + 1) // 2)
+    ids, round_number, pairs = map(to_uint64, (example_ids, round_number, pairs))
     # A view's key has a smaller first word, so that masks and views are independent.
     key = (tf.constant(seed + 2**32, tf.uint64), ids[:, None])
     words = tf.concat(threefry(key, (round_number, pairs)), 1)[:, :patches]

@@ -1,4 +1,4 @@
-"""Threefry: random bits as a pure function of a key and a counter; views and masks use it."""
+"""Threefry: random bits as a pure function of a key and a counter, for views and masks."""
 
 import tensorflow as tf
 
@@ -8,8 +8,14 @@ def threefry(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Threefry2x64-20 (Salmon et al., SC 2011, "Parallel random numbers: as easy as 1, 2, 3").
 
-    Key and counter are pairs of uint64 tensors that broadcast; for each key, a bijection of
-    the counter.
+    For each key, the function is a bijection of the counter.
+
+    Args:
+      key: Pair of uint64 tensors.
+      counter: Pair of uint64 tensors, which broadcast with those of the key.
+
+    Returns:
+      Pair of uint64 tensors of random bits, of the broadcast shape.
     """
     rotations = (16, 42, 12, 31, 16, 32, 24, 21)
     keys = (*key, key[0] ^ key[1] ^ tf.constant(0x1BD11BDAA9FC1A22, tf.uint64))
@@ -23,3 +29,8 @@ def threefry(
             n = i // 4 + 1
             x0, x1 = x0 + keys[n % 3], x1 + keys[(n + 1) % 3] + tf.constant(n, tf.uint64)
     return x0, x1
+
+
+def to_uint64(integers: int | tf.Tensor) -> tf.Tensor:
+    """Integers as the uint64 words that `threefry` takes, of the same shape."""
+    return tf.cast(tf.cast(integers, tf.int64), tf.uint64)

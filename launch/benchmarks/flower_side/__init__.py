@@ -1,4 +1,4 @@
-"""Other frameworks' programs that `launch.benchmark` measures ours against.
+"""The programs of other frameworks with which `launch.benchmark` compares tff_ssl.
 
-They run in an environment of their own, whose packages cannot live beside TFF's.
+They run in an environment of their own, because their packages conflict with TFF's.
 """

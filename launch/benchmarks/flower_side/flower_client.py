@@ -1,4 +1,4 @@
-"""The benchmark's client in Flower; a module, so that Ray's processes import it once."""
+"""The benchmark's client in Flower; a module of its own, so that Ray's processes import it once."""
 
 import functools
 import json
@@ -15,17 +15,17 @@ app = ClientApp()
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """A client's local steps from the server's weights on its own images."""
+    """Trains on a client's images from the server's weights; replies with weights and loss."""
     config = message.content["config"]
     settings = json.loads(config["settings"])
     torch.set_num_threads(settings["threads"])
     model = build_model(config["settings"])
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     count, client = settings["samples"], context.node_config["partition-id"]
-    own = np.array(_images(settings["images"])[client * count : (client + 1) * count])
+    images = np.array(_all_images(settings["images"])[client * count : (client + 1) * count])
     loss = torch_simclr.local_steps(
         model,
-        torch.from_numpy(own),
+        torch.from_numpy(images),
         torch_simclr.Views(**settings["views"]),
         steps=settings["steps"],
         batch_size=settings["batch_size"],
@@ -44,12 +44,12 @@ def train(message: Message, context: Context) -> Message:
 
 @functools.cache
 def build_model(settings: str) -> Any:
-    """The model of the settings (JSON); a process keeps it."""
+    """The model of the settings (JSON), built once in a process."""
     model = torch_simclr.SimCLR(**json.loads(settings)["model"])
     return model.to(memory_format=torch.channels_last)
 
 
 @functools.cache
-def _images(path: str) -> np.ndarray:
-    """All clients' images; only those that are looked at are read."""
+def _all_images(path: str) -> np.ndarray:
+    """All clients' images, uint8 [clients * samples, h, w, 3]; read from the disk when used."""
     return np.load(path, mmap_mode="r")

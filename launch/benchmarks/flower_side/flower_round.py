@@ -1,9 +1,9 @@
-"""Rounds of FedAvg with SimCLR in Flower's simulation, one whenever asked; for `launch.benchmark`.
+"""Rounds of FedAvg with SimCLR in Flower's simulation, one at each request of `launch.benchmark`.
 
-Run by the interpreter of an environment with `flower_requirements.txt`. Standard input: a line of
-settings as JSON (see `launch.benchmarks.flower`), then a line for each round that is wanted. At the
-end of the input the simulation ends. Standard output, each a line of JSON: facts, after a first
-round; then {"seconds": ...} for each round.
+The interpreter is that of an environment with `flower_requirements.txt`. Standard input: a line of
+settings as JSON (see `launch.benchmarks.flower`), then a line for each round that is requested; the
+simulation ends with the input. Standard output, each a line of JSON: facts after the first round,
+then {"seconds": ...} after each requested round.
 """
 
 import importlib.metadata
@@ -31,22 +31,23 @@ _FOREVER = 10**6
 
 def main() -> None:
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # What Flower and Ray print is not for our reader.
+    os.dup2(2, 1)  # Flower and Ray print to standard error instead.
     settings = sys.stdin.readline().strip()
-    asked: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
-    _simulate(settings, asked, replies)
+    requests: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
+    _simulate(settings, requests, replies)
 
 
-def _listen(asked: queue.Queue) -> None:
-    """Passes on what is asked for; ends all when nobody can ask any more, even amid a round."""
+def _listen(requests: queue.Queue) -> None:
+    """Passes on the requests; at the end of the input ends the process, even during a round."""
     for line in sys.stdin:
-        asked.put(line)
+        requests.put(line)
     ray.shutdown()
-    os._exit(0)  # Flower's threads would wait for the clients' answers.
+    os._exit(0)  # A plain exit would wait for Flower's threads, which wait for clients.
 
 
-def _simulate(text: str, asked: queue.Queue, replies: TextIO) -> None:
+def _simulate(text: str, requests: queue.Queue, replies: TextIO) -> None:
+    """Runs the simulation with the settings in `text` (JSON)."""
     settings = json.loads(text)
     torch.set_num_threads(settings["threads"])
     model = flower_client.build_model(text)
@@ -71,7 +72,7 @@ def _simulate(text: str, asked: queue.Queue, replies: TextIO) -> None:
             initial_arrays=ArrayRecord(model.state_dict()),
             num_rounds=_FOREVER,
             train_config=ConfigRecord({"settings": text}),
-            evaluate_fn=_Turns(asked, replies, facts),
+            evaluate_fn=_RoundOnRequest(requests, replies, facts),
         )
 
     run_simulation(
@@ -90,7 +91,7 @@ def _simulate(text: str, asked: queue.Queue, replies: TextIO) -> None:
 
 
 class _AllClients(FedAvg):
-    """FedAvg that does not go on without a client: a round would be faster than it is."""
+    """FedAvg that fails if a client fails, because a round of fewer clients takes less time."""
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
         replies = list(replies)
@@ -102,15 +103,15 @@ class _AllClients(FedAvg):
         return super().aggregate_train(server_round, replies)
 
 
-class _Turns:
-    """Between two rounds: says how long the last one took, and waits for the next turn.
+class _RoundOnRequest:
+    """Replies with the seconds of the last round, and waits for the next request.
 
-    Flower calls it where a server would evaluate the weights, after each round and before the
-    first. A round thus includes all that Flower does from one call to the next.
+    Flower calls this where a server would evaluate the weights: before the first round and after
+    each one. A round's seconds thus include all of Flower's work between two calls.
     """
 
-    def __init__(self, asked: queue.Queue, replies: TextIO, facts: dict[str, Any]):
-        self._asked, self._replies, self._facts = asked, replies, facts
+    def __init__(self, requests: queue.Queue, replies: TextIO, facts: dict[str, Any]):
+        self._requests, self._replies, self._facts = requests, replies, facts
         self._start = 0.0
 
     def __call__(self, server_round: int, arrays: ArrayRecord) -> None:
@@ -118,7 +119,7 @@ class _Turns:
         if server_round:
             reply = {"seconds": seconds} if server_round > 1 else self._facts
             print(json.dumps(reply), file=self._replies, flush=True)
-            self._asked.get()
+            self._requests.get()
         self._start = time.monotonic()
 
 

@@ -1,7 +1,7 @@
 """SimCLR on a client in PyTorch: the benchmark's model, views, loss and local steps; needs torch.
 
-The same mathematics as `tff_ssl.models`, `tff_ssl.views` (policy `byol_no_blur`) and
-`tff_ssl.losses.nt_xent`, written for PyTorch: its fused kernels, and views of a batch at once.
+The mathematics is that of `tff_ssl.models`, `tff_ssl.views` (policy `byol_no_blur`) and
+`tff_ssl.losses.nt_xent`; written for PyTorch's fused kernels, with the views of a batch at once.
 """
 
 import math
@@ -18,7 +18,7 @@ _WEIGHT_EPSILON = 1e-10
 
 
 class Views(NamedTuple):
-    """Ranges and probabilities of the random steps; fields as in `tff_ssl.views.ViewPolicy`."""
+    """Ranges and probabilities of the random steps; the fields are those of `ViewPolicy`."""
 
     crop_area: Sequence[float]
     crop_aspect: Sequence[float]
@@ -42,7 +42,7 @@ def _standardized(weight: Tensor) -> Tensor:
 
 
 class _Conv(nn.Module):
-    """A convolution without bias, whose standardized kernel meets the image as in TensorFlow."""
+    """A convolution without bias, with standardized kernel and TensorFlow's "SAME" padding."""
 
     def __init__(self, inputs: int, outputs: int, size: int, stride: int = 1):
         super().__init__()
@@ -52,7 +52,8 @@ class _Conv(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         padding = (self._size - 1) // 2
         if self._stride == 2 and self._size == 3:
-            x, padding = functional.pad(x, (0, 1, 0, 1)), 0  # "SAME" of an even height and width.
+            # TensorFlow pads images of even height and width at the right and the bottom only.
+            x, padding = functional.pad(x, (0, 1, 0, 1)), 0
         return functional.conv2d(x, _standardized(self.weight), None, self._stride, padding)
 
 
@@ -95,7 +96,7 @@ class _Block(nn.Module):
 class SimCLR(nn.Module):
     """A residual network for small images with group norm, and a projector: x -> z.
 
-    The parameters come in the order of `tff_ssl`'s, with PyTorch's axes.
+    The parameters are in the order of `tff_ssl`'s weights, with PyTorch's axes.
     """
 
     def __init__(
@@ -129,17 +130,18 @@ class SimCLR(nn.Module):
         return self.projector(self.encoder(x).mean((2, 3)))
 
     def load(self, weights: Sequence[np.ndarray]) -> None:
-        """Takes `tff_ssl`'s weights, in its order and with its axes."""
+        """Loads weights of `tff_ssl`, in its order and with its axes."""
         axes = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}
         with torch.no_grad():
             for parameter, weight in zip(self.parameters(), weights, strict=True):
-                turned = torch.from_numpy(weight.transpose(axes[weight.ndim]).copy())
-                if turned.shape != parameter.shape:
-                    raise ValueError(f"weights of {turned.shape} for {parameter.shape}")
-                parameter.copy_(turned)
+                transposed = torch.from_numpy(weight.transpose(axes[weight.ndim]).copy())
+                if transposed.shape != parameter.shape:
+                    raise ValueError(f"weights of {transposed.shape} for {parameter.shape}")
+                parameter.copy_(transposed)
 
     @property
     def parameter_count(self) -> int:
+        """Number of weights."""
         return sum(parameter.numel() for parameter in self.parameters())
 
 
@@ -147,15 +149,15 @@ class SimCLR(nn.Module):
 
 
 def two_views(images: Tensor, policy: Views, generator: torch.Generator) -> Tensor:
-    """Two random views of each image, the first ones before the second ones.
+    """Two random views of each image: the first views of all images, then the second ones.
 
-    Each image has its own random numbers, but for the order of the colour adjustments, which a
-    batch shares, as in torchvision; `tff_ssl` draws it for each image.
+    Random numbers are drawn for each image, except for the order of the colour adjustments, which a
+    batch shares as in torchvision; `tff_ssl` draws the order for each image too.
 
     Args:
       images: uint8 [n, height, width, 3].
-      policy: What is drawn.
-      generator: Whose state moves on.
+      policy: Ranges and probabilities.
+      generator: Source of the random numbers; its state changes.
 
     Returns:
       float32 [2 n, 3, height, width] in [-1, 1].
@@ -164,7 +166,7 @@ def two_views(images: Tensor, policy: Views, generator: torch.Generator) -> Tens
     draws = torch.rand(12, len(x), 1, 1, 1, generator=generator)
     x = _cropped(x, policy, draws[:5, :, 0, 0, 0])
     jitter = draws[5] < policy.jitter
-    # An image without jitter has the amounts that change nothing.
+    # Amounts of 0 leave an image without jitter as it is.
     amounts = [
         torch.where(jitter, (2 * draw - 1) * width, 0.0)
         for draw, width in zip(
@@ -174,8 +176,8 @@ def two_views(images: Tensor, policy: Views, generator: torch.Generator) -> Tens
         )
     ]
     adjustments = (torch.add, _contrast, _saturation, _hue)
-    for which in torch.randperm(4, generator=generator).tolist():
-        x = adjustments[which](x, amounts[which]).clamp_(0, 1)
+    for index in torch.randperm(4, generator=generator).tolist():
+        x = adjustments[index](x, amounts[index]).clamp_(0, 1)
     luma = 0.299 * x[:, :1] + 0.587 * x[:, 1:2] + 0.114 * x[:, 2:]
     x = torch.where(draws[10] < policy.grayscale, luma, x)
     share = torch.tensor(policy.solarize).repeat_interleave(len(images)).view(-1, 1, 1, 1)
@@ -187,7 +189,7 @@ def _cropped(x: Tensor, policy: Views, draws: Tensor) -> Tensor:
     """A random box of each image, flipped or not, resized to the image's own size."""
     height, width = x.shape[2:]
     area = policy.crop_area[0] + (policy.crop_area[1] - policy.crop_area[0]) * draws[0]
-    # The aspect ratio is log-uniform among those whose box fits into the image.
+    # The aspect ratio is log-uniform over those of boxes that fit into the image.
     log_area, log_image = area.log(), math.log(width / height)
     low, high = (math.log(ratio) for ratio in policy.crop_aspect)
     high = (log_image - log_area).clamp(max=high)
@@ -210,12 +212,12 @@ def _cropped(x: Tensor, policy: Views, draws: Tensor) -> Tensor:
 
 
 def _contrast(x: Tensor, amount: Tensor) -> Tensor:
-    """Scales by 1 + amount the distance from the mean of each channel."""
+    """Scales the distance from the mean of each channel by 1 + amount."""
     return torch.lerp(x.mean((2, 3), keepdim=True).expand_as(x), x, 1 + amount)
 
 
 def _saturation(x: Tensor, amount: Tensor) -> Tensor:
-    """Scales by 1 + amount the saturation of the HSV model, up to 1."""
+    """Scales the saturation of the HSV model by 1 + amount, up to a saturation of 1."""
     value, smallest = x.amax(1, keepdim=True), x.amin(1, keepdim=True)
     # A gray pixel has no saturation to scale.
     limit = value / (value - smallest).clamp(min=1e-12)
@@ -223,7 +225,7 @@ def _saturation(x: Tensor, amount: Tensor) -> Tensor:
 
 
 def _hue(x: Tensor, amount: Tensor) -> Tensor:
-    """Adds to the hue of the HSV model, in turns."""
+    """Adds an amount, in turns, to the hue of the HSV model."""
     value = x.amax(1, keepdim=True)
     chroma = value - x.amin(1, keepdim=True)
     red, green, blue = x.split(1, 1)
@@ -233,7 +235,7 @@ def _hue(x: Tensor, amount: Tensor) -> Tensor:
         torch.where(value == green, blue - red + 2 * chroma, red - green + 4 * chroma),
     )
     hue = sixths / chroma.clamp(min=1e-12) + 6 * amount
-    # A channel is largest up to 1 sixth from its own hue, and smallest from 2 sixths on.
+    # A channel is largest at up to 1 sixth of a turn from its own hue, and smallest from 2 on.
     distance = hue - torch.tensor([0.0, 2.0, 4.0]).view(1, 3, 1, 1)
     distance = (distance - 6 * (distance / 6).round()).abs()
     return value - chroma * (distance - 1).clamp(0, 1)
@@ -243,14 +245,14 @@ def _hue(x: Tensor, amount: Tensor) -> Tensor:
 
 
 def nt_xent(z: Tensor, temperature: float) -> Tensor:
-    """NT-Xent of z, float [2 n, d]: the views of n images, the first ones before the second."""
+    """Mean NT-Xent of z, float [2 n, d]: the first views of n images, then their second views."""
     z = functional.normalize(z)
     similarity = (z @ z.T / temperature).fill_diagonal_(-math.inf)
     return functional.cross_entropy(similarity, torch.arange(len(z)).roll(len(z) // 2))
 
 
 def loss_and_gradient_norm(model: SimCLR, x: Tensor, temperature: float) -> tuple[float, float]:
-    """NT-Xent of views [2 n, 3, height, width], and the norm of its gradient by all weights."""
+    """NT-Xent of views [2 n, 3, height, width], and the norm of its gradient in all weights."""
     loss = nt_xent(model(x), temperature)
     gradients = torch.autograd.grad(loss, list(model.parameters()))
     return loss.item(), math.sqrt(sum(gradient.square().sum().item() for gradient in gradients))
@@ -267,17 +269,20 @@ def local_steps(
     temperature: float,
     seed: int,
 ) -> float:
-    """Trains `model` with plain SGD on a client's images; the mean loss of its steps.
+    """Trains `model` in place with plain SGD on a client's images.
 
     Args:
-      model: Is changed.
-      images: uint8 [n, height, width, 3].
-      policy: Of the views.
-      steps: How many; a pass over the images after the other, each in an order of its own.
-      batch_size: Of a step; 0 for all images.
-      learning_rate: Of SGD.
-      temperature: Of NT-Xent.
-      seed: Of order and views.
+      model: The model, whose weights change.
+      images: The client's images, uint8 [n, height, width, 3].
+      policy: Ranges and probabilities of the views.
+      steps: Number of steps, in passes over the images that are shuffled anew.
+      batch_size: Number of images of a step; 0 for all.
+      learning_rate: Learning rate of SGD.
+      temperature: Temperature of NT-Xent.
+      seed: Seed of the order of images and of the views.
+
+    Returns:
+      The mean loss of the steps.
     """
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.SGD(model.parameters(), learning_rate)

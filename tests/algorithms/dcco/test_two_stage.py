@@ -141,8 +141,8 @@ def test_the_two_halves_equal_the_round_to_the_last_bit(worker, computations):
     state = initial_state(computations.process)
     for _ in range(2):
         whole = computations.process.next(state, cohort)
-        half = computations.statistics_round.next(state, cohort)
-        halves = computations.update_round.next(half.state, cohort)
+        half = computations.stages["statistics"].next(state, cohort)
+        halves = computations.stages["update"].next(half.state, cohort)
         for a, b in zip(flat(whole.state), flat(halves.state), strict=True):
             np.testing.assert_array_equal(a, b)
         for a, b in zip(flat(whole.metrics), flat(halves.metrics), strict=True):

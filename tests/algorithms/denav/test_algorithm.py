@@ -13,8 +13,8 @@ from tff_ssl.algorithms.denav import algorithm, navigator
 from tff_ssl.algorithms.denav.route import travel
 from tff_ssl.decentralized import topology
 from tff_ssl.decentralized.events import Leave, with_events
+from tff_ssl.decentralized.schedule import ClientNetwork
 from tff_ssl.simulation import without_server
-from tff_ssl.templates import serverless
 
 LINE = nx.freeze(nx.path_graph(3))
 SIZES, PIXELS = (1, 2, 2), (10, 20, 40)
@@ -46,8 +46,8 @@ def hyperparameters(**values):
 
 
 def plan(network=LINE, sizes=SIZES, steps=4, events=(), seed=0, **values):
-    setting = serverless.Setting(with_events(network, events, steps), sizes, seed)
-    return algorithm.DeNAVSchedule(setting, 1000, hyperparameters(**values), steps)
+    clients = ClientNetwork(with_events(network, events, steps), sizes, seed)
+    return algorithm.DeNAVSchedule(clients, 1000, hyperparameters(**values), steps)
 
 
 def starting_at(monkeypatch, *clients):
@@ -74,7 +74,7 @@ def global_model(simulation, state):
 def test_a_model_is_trained_where_it_goes_and_every_client_keeps_its_copy(
     scalars, stored, tmp_path, monkeypatch
 ):
-    # The route 0, 1, 2, 1 is worked out in test_journey. A step halves the distance to the
+    # The route 0, 1, 2, 1 is worked out in test_route. A step halves the distance to the
     # client's pixel: 0 -> 5 -> 12.5 -> 26.25 -> 23.125.
     starting_at(monkeypatch, 0)
     values = hyperparameters(selection_limit=2, computing_ranks=1)
@@ -97,8 +97,8 @@ def test_a_model_is_trained_where_it_goes_and_every_client_keeps_its_copy(
         ["1", "0", "0", "-1"], ["2", "1", "0", "0"], ["3", "2", "0", "1"], ["4", "1", "0", "2"],
     ]  # fmt: skip
     # One file a copy: old ones are gone.
-    simulation.saved(last)
-    simulation.saved(last)
+    simulation.on_checkpoint(last)
+    simulation.on_checkpoint(last)
     assert len(list(tmp_path.glob("client_states/*/*"))) == 3
 
 

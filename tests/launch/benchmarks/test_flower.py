@@ -1,4 +1,4 @@
-"""The rounds that `benchmark --peer` compares are the same in both frameworks."""
+"""`benchmark --peer`: the rounds of both frameworks are the same, and are compared as described."""
 
 import json
 import os
@@ -13,15 +13,14 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from launch.benchmarks import flower as measure_peer
-from launch.benchmarks import flower_process, processes
+from launch.benchmarks import flower, flower_process, programs
 from tff_ssl.algorithms.fedavg import FedAvgHyperparameters
 from tff_ssl.errors import ConfigurationError, TrainingError
-from tff_ssl.views import augmentation
-from tff_ssl.views.augmentation import POLICIES, ViewPolicy
+from tff_ssl.views import color, geometry
+from tff_ssl.views.policies import POLICIES, ViewPolicy
 
 PYTHON = pathlib.Path(__file__).parents[3] / flower_process.PYTHON
-NETWORK = processes.Network("small", (16, 16, 16))
+SETTINGS = programs.ModelSettings("small", (16, 16, 16))
 
 
 def interpreter(path, text):
@@ -39,7 +38,7 @@ def test_an_interpreter_without_the_peer_is_named_with_what_makes_one(tmp_path):
     missing = str(env / "bin" / "python")
     with pytest.raises(ConfigurationError, match=f"no interpreter there .*{remedy}"):
         flower_process.check(missing)
-    # Without site-packages, it has nothing.
+    # Without site-packages, an interpreter has none of the packages.
     bare = interpreter(env / "bin" / "bare", f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
     with pytest.raises(ConfigurationError, match=f"lacks torch, flwr, ray; .*{remedy}"):
         flower_process.check(bare)
@@ -50,7 +49,7 @@ def test_an_interpreter_without_the_peer_is_named_with_what_makes_one(tmp_path):
     flower_process.check(whole)
 
 
-def test_requirements_pin_what_is_looked_for(project_root):
+def test_requirements_pin_the_packages_that_are_checked(project_root):
     text = (project_root / flower_process.REQUIREMENTS).read_text()
     pins = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert all("==" in pin for pin in pins)
@@ -58,33 +57,33 @@ def test_requirements_pin_what_is_looked_for(project_root):
     assert names >= set(flower_process.PACKAGES)
 
 
-@pytest.mark.parametrize("work", measure_peer.WORK)
-def test_flower_is_told_what_ours_does(work):
-    how = measure_peer.Arrangement(2, 1)
-    told = json.loads(json.dumps(measure_peer.settings(work, how, NETWORK)))
-    ours = FedAvgHyperparameters(**measure_peer.our_hyperparameters(work))
-    assert told["temperature"] == ours.temperature
-    assert told["learning_rate"] == ours.client_learning_rate
-    assert (told["steps"], told["batch_size"]) == (ours.local_steps, ours.batch_size)
-    assert (told["clients"], told["samples"]) == (work.clients, work.samples)
-    assert (told["actors"], told["threads"]) == how
+@pytest.mark.parametrize("work", flower.WORK)
+def test_flower_has_the_settings_of_tff_ssl(work):
+    arrangement = flower.Arrangement(2, 1)
+    settings = json.loads(json.dumps(flower.flower_settings(work, arrangement, SETTINGS)))
+    ours = FedAvgHyperparameters(**flower.our_hyperparameters(work))
+    assert settings["temperature"] == ours.temperature
+    assert settings["learning_rate"] == ours.client_learning_rate
+    assert (settings["steps"], settings["batch_size"]) == (ours.local_steps, ours.batch_size)
+    assert (settings["clients"], settings["samples"]) == (work.clients, work.samples)
+    assert (settings["actors"], settings["threads"]) == arrangement
     # Flower's client is plain SGD, its server a mean weighted by examples, which has no rate.
     assert (ours.client_optimizer, ours.client_momentum, ours.l2) == ("sgd", 0, 0)
     assert (ours.client_weighting, ours.learning_rate_schedule) == ("examples", "constant")
     assert (ours.server_optimizer, ours.server_learning_rate, ours.server_momentum) == ("sgd", 1, 0)
-    # No step of our policy is left out.
-    told_views = told["views"].items()
-    policy = {name: tuple(v) if isinstance(v, list) else v for name, v in told_views}
+    # The views have all steps of the policy.
+    views = settings["views"].items()
+    policy = {name: tuple(v) if isinstance(v, list) else v for name, v in views}
     assert ViewPolicy(**policy) == POLICIES["byol_no_blur"]
 
 
-def test_both_ways_to_share_the_cores_are_measured():
-    assert measure_peer.arrangements(2) == [(2, 1), (1, 2)]
-    assert measure_peer.arrangements(1) == [(1, 1)]
+def test_both_arrangements_of_the_cores_are_measured():
+    assert flower.arrangements(2) == [(2, 1), (1, 2)]
+    assert flower.arrangements(1) == [(1, 1)]
 
 
 class Program:
-    """Takes the given seconds and no processor time."""
+    """A program whose steps take the given seconds and no processor time."""
 
     def __init__(self, seconds):
         self.pid, self.first_seconds = 2**22 + 1, 5.0
@@ -98,22 +97,22 @@ class Program:
 
 
 def test_ratio_is_to_the_faster_arrangement():
-    programs = {
-        name: measure_peer.Counted(Program(seconds))
+    measured = {
+        name: flower.Counted(Program(seconds))
         for name, seconds in {
             "tff_ssl": (99, 2, 3, 9),
             "slow": (99, 4, 6, 8),
             "fast": (99, 1, 3, 3),
         }.items()
     }
-    table = measure_peer.table(measure_peer.WORK[0], programs, repetitions=3)
+    table = flower.table(flower.WORK[0], measured, repetitions=3)
     # Medians of 2 / 1, 3 / 3, 9 / 3, and of seconds without the round that warms up.
     assert (table["best_arrangement"], table["ratio"]) == ("fast", 2.0)
     assert [row["seconds"] for row in table["programs"]] == [3, 6, 3]
     assert table["programs"][1]["ratio"] == 0.5
     assert table["name"] == "128 clients x 4 images, 1 step"
     facts = {"loss": 1.25, "gradient_norm": 2.5}
-    text = measure_peer.describe(
+    text = flower.describe(
         {
             "settings": {"both": "the same"},
             "same_weights_and_views": {"tff_ssl": facts, "flower": facts},
@@ -125,16 +124,16 @@ def test_ratio_is_to_the_faster_arrangement():
     assert "loss 1.250000 and 1.250000" in text
 
 
-def test_rounds_that_differ_are_refused():
+def test_rounds_that_differ_are_an_error():
     ours = {"parameters": 10, "loss": 2.0, "gradient_norm": 4.0}
-    measure_peer.check_same(ours, {**ours, "loss": 2.00009, "gradient_norm": 4.003})
+    flower.check_same(ours, {**ours, "loss": 2.00009, "gradient_norm": 4.003})
     for name, value in (("parameters", 11), ("loss", 2.0002), ("gradient_norm", 4.005)):
         with pytest.raises(TrainingError, match=r"10, 2\.000000, 4\.0000"):
-            measure_peer.check_same(ours, {**ours, name: value})
+            flower.check_same(ours, {**ours, name: value})
 
 
-def test_a_peer_that_ends_is_one_line_and_leaves_no_process(tmp_path):
-    seconds = f"{60 + os.getpid() / 1e7}"  # Known by it.
+def test_a_peer_that_ends_gives_one_line_and_leaves_no_process(tmp_path):
+    seconds = f"{60 + os.getpid() / 1e7}"  # Identifies the process below.
     failing = interpreter(
         tmp_path / "python",
         f"#!/bin/sh\nsleep {seconds} >&2 &\necho 'OSError: no room' >&2\nexit 1\n",
@@ -156,48 +155,49 @@ with_peer = pytest.mark.skipif(
 def test_a_round_in_flower():
     args = types.SimpleNamespace(projection=64, seed=3, repetitions=1, peer_python=str(PYTHON))
     with tempfile.TemporaryDirectory(prefix="peer_") as scratch:  # Short, for Ray's sockets.
-        found = measure_peer.compare(args, scratch, [measure_peer.Work(2, 4, 2, 2)], cores=1)
-        left = [p for p in psutil.process_iter(["cmdline"]) if scratch in str(p.info["cmdline"])]
-    assert not left
-    (table,) = found["work"]
-    ours, flower = table["programs"]
-    assert table["ratio"] == ours["seconds"] / flower["seconds"]
-    assert 0 < flower["seconds"] < flower["first_round_seconds"]
-    assert 0 < flower["pss_mb"] < flower["peak_rss_mb"]
-    assert flower["cpu_seconds"] > 0
-    assert "Flower 1." in found["settings"]["flower"]
+        results = flower.compare(args, scratch, [flower.Work(2, 4, 2, 2)], cores=1)
+        remaining = [
+            p for p in psutil.process_iter(["cmdline"]) if scratch in str(p.info["cmdline"])
+        ]
+    assert not remaining
+    (table,) = results["work"]
+    ours, peer = table["programs"]
+    assert table["ratio"] == ours["seconds"] / peer["seconds"]
+    assert 0 < peer["seconds"] < peer["first_round_seconds"]
+    assert 0 < peer["pss_mb"] < peer["peak_rss_mb"]
+    assert peer["cpu_seconds"] > 0
+    assert "Flower 1." in results["settings"]["flower"]
 
 
 @pytest.mark.slow
 @with_peer
 def test_pytorch_computes_the_same(tmp_path, project_root):
-    """Loss, gradient and views against ours, and what `torch_checks` makes sure of besides."""
+    """Loss, gradient and views are those of tff_ssl; the other checks of `torch_checks` hold."""
     policy, rng = POLICIES["byol_no_blur"], np.random.default_rng(0)
-    network = processes.Network("small", (64, 64, 64))
+    settings = programs.ModelSettings("small", (64, 64, 64))
     path = tmp_path / "reference.npz"
-    steps = measure_peer.reference(network, 1, str(path))
-    facts = next(steps)
+    facts = next(flower.reference(settings, 1, str(path)))
     x = rng.random((6, 32, 32, 3), np.float32)
     x[0, :5], x[0, 5:9] = 0.5, 0  # Gray and black have no hue.
     draws = rng.random((5, 6), np.float32)
     amount = rng.uniform(-0.4, 0.4, (6, 1, 1, 1)).astype(np.float32)
     names = ("area", "aspect", "left", "top", "flip")
     named = {name: tf.constant(d, tf.float64) for name, d in zip(names, draws, strict=True)}
-    how = measure_peer.Arrangement(1, 1)
+    arrangement = flower.Arrangement(1, 1)
     with np.load(path) as stored:
-        everything = dict(stored)
-    everything |= {
-        "settings": json.dumps(measure_peer.settings(measure_peer.WORK[0], how, network)),
-        "images": processes.images(4, 0),
+        arrays = dict(stored)
+    arrays |= {
+        "settings": json.dumps(flower.flower_settings(flower.WORK[0], arrangement, settings)),
+        "images": programs.images(4, 0),
         "x": x,
         "draws": draws,
         "amount": amount,
-        "cropped": augmentation._geometry(policy, named, tf.constant(x), None),
-        "contrast": augmentation._contrast(tf.constant(x), 1 + amount),
-        "saturation": augmentation._saturation(tf.constant(x), 1 + amount),
-        "hue": augmentation._hue(tf.constant(x), tf.constant(amount)),
+        "cropped": geometry.transform(policy, named, tf.constant(x), None),
+        "contrast": color.adjust_contrast(tf.constant(x), 1 + amount),
+        "saturation": color.adjust_saturation(tf.constant(x), 1 + amount),
+        "hue": color.adjust_hue(tf.constant(x), tf.constant(amount)),
     }
-    np.savez(path, **everything, **facts)
+    np.savez(path, **arrays, **facts)
     done = subprocess.run(
         [
             PYTHON,

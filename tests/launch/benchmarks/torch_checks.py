@@ -1,6 +1,6 @@
-"""Checks of `flower_side.torch_simclr`, run by `test_flower` with the peer's interpreter.
+"""Checks of `flower_side.torch_simclr`, which `test_flower` runs with the peer's interpreter.
 
-Arguments: the module's folder, and a file with settings, inputs and what ours makes of them.
+Arguments: the module's folder, and a file with settings, inputs and the results of tff_ssl.
 """
 
 import json
@@ -21,19 +21,19 @@ def stored_images(name):
     return torch.from_numpy(STORED[name]).permute(0, 3, 1, 2)
 
 
-def built():
+def build():
     model = simclr.SimCLR(**SETTINGS["model"])
     model.load([STORED[f"weight{i}"] for i in range(len(list(model.parameters())))])
     return model
 
 
-def same(found, name, atol):
-    np.testing.assert_allclose(found.permute(0, 2, 3, 1).numpy(), STORED[name], atol=atol)
+def assert_stored(images, name, atol):
+    np.testing.assert_allclose(images.permute(0, 2, 3, 1).numpy(), STORED[name], atol=atol)
 
 
 def check_loss_and_gradient():
-    """Seen to differ by 1e-6; the order of sums differs."""
-    model = built()
+    """The measured difference is 1e-6, because sums have another order."""
+    model = build()
     x = torch.cat([stored_images("x1"), stored_images("x2")])
     loss, norm = simclr.loss_and_gradient_norm(model, x, SETTINGS["temperature"])
     assert abs(loss - STORED["loss"]) < 1e-4, loss
@@ -43,14 +43,14 @@ def check_loss_and_gradient():
 
 def check_geometry_and_colour():
     policy, x = simclr.Views(**SETTINGS["views"]), stored_images("x")
-    same(simclr._cropped(x, policy, torch.from_numpy(STORED["draws"])), "cropped", 2e-5)
+    assert_stored(simclr._cropped(x, policy, torch.from_numpy(STORED["draws"])), "cropped", 2e-5)
     amount = torch.from_numpy(STORED["amount"])
-    same(simclr._contrast(x, amount), "contrast", 1e-5)
-    same(simclr._saturation(x, amount), "saturation", 1e-5)
-    same(simclr._hue(x, amount), "hue", 1e-4)
+    assert_stored(simclr._contrast(x, amount), "contrast", 1e-5)
+    assert_stored(simclr._saturation(x, amount), "saturation", 1e-5)
+    assert_stored(simclr._hue(x, amount), "hue", 1e-4)
 
 
-def check_views_are_as_often_gray_and_inverted():
+def check_how_often_views_are_gray_and_inverted():
     policy = simclr.Views(**(SETTINGS["views"] | STILL))
     images = torch.full((2000, 2, 2, 3), 230, dtype=torch.uint8)
     images[..., 0] = 250
@@ -66,7 +66,7 @@ def check_views_are_as_often_gray_and_inverted():
 
 
 def check_jitter_is_drawn_for_each_image():
-    """Eight of ten images are changed, each differently, and the mean brightness is not."""
+    """Eight of ten images change, each differently; the mean brightness does not."""
     views = SETTINGS["views"] | STILL | {"jitter": 0.8, "grayscale": 0, "solarize": (0, 0)}
     images = torch.full((2000, 2, 2, 3), 120, dtype=torch.uint8)
     x = simclr.two_views(images, simclr.Views(**views), torch.Generator().manual_seed(0))
@@ -77,12 +77,12 @@ def check_jitter_is_drawn_for_each_image():
 
 
 def check_local_steps():
-    """Against descent written out, on views that are the images themselves."""
+    """Local steps equal gradient descent written out, on views that are the images themselves."""
     views = SETTINGS["views"] | STILL | {"grayscale": 0, "solarize": (0, 0)}
     policy = simclr.Views(**views)
     images = torch.from_numpy(STORED["images"])
     options = {"learning_rate": 0.05, "temperature": 0.1, "seed": 0}
-    model, other = built(), built()
+    model, other = build(), build()
     loss = simclr.local_steps(model, images, policy, steps=2, batch_size=0, **options)
     x = images.permute(0, 3, 1, 2).float() / 127.5 - 1
     losses = []
@@ -94,11 +94,11 @@ def check_local_steps():
                 weight -= 0.05 * gradient
         losses.append(value.item())
     assert abs(loss - np.mean(losses)) < 1e-4
-    for found, expected in zip(model.parameters(), other.parameters(), strict=True):
-        np.testing.assert_allclose(found.detach(), expected.detach(), atol=1e-4)
-    # A batch of two has one negative image, all have more.
-    of_two = simclr.local_steps(built(), images, policy, steps=4, batch_size=2, **options)
-    assert of_two < losses[0]
+    for actual, expected in zip(model.parameters(), other.parameters(), strict=True):
+        np.testing.assert_allclose(actual.detach(), expected.detach(), atol=1e-4)
+    # With one negative image, in a batch of two, the loss is lower than with all.
+    small_batches = simclr.local_steps(build(), images, policy, steps=4, batch_size=2, **options)
+    assert small_batches < losses[0]
 
 
 for name, check in list(globals().items()):

@@ -1,4 +1,4 @@
-"""Presets and experiments: what they name exists, and holds what the papers say."""
+"""Presets and experiments: the names in them exist, and their values are the papers'."""
 
 import math
 
@@ -13,36 +13,42 @@ from tff_ssl.reporting.measured import Value
 
 @pytest.fixture(autouse=True)
 def at_the_root(project_root, monkeypatch):
-    """Where presets name presets from."""
+    """Changes to the project's root, from which presets name other presets."""
     monkeypatch.chdir(project_root)
+
+
+def _presets(project_root):
+    return sorted((project_root / "launch" / "presets").rglob("*.flags"))
+
+
+def _protocols(trained, evaluated):
+    """The protocols of a cell's results, from the flags of its training and its evaluations."""
+    protocols = {flags["protocol"] for flags in evaluated}
+    protocols.add("supervised" if trained.get("objective") == "supervised" else "linear")
+    if int(trained.get("personalized_clients", 0)):
+        protocols.add("linear_personalized")
+    return protocols
 
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 @pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
-def test_cells_measure_what_their_tables_show(name, scale):
+def test_cells_measure_the_results_of_their_tables(name, scale):
     experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
     cells = {cell.name: cell for cell in experiment.cells}
     assert all(cells[cell].script == "pretrain" for cell in experiment.partitions.values())
     for table in experiment.tables:
-        probes = set()  # Rows that are compared are probed with the same labels.
+        probes = set()  # The labels of the linear probes, which all rows of a table share.
         for row, names in table.rows.items():
             selector = table.selectors.get(row, table.selector)
             for cell in (cells[name] for name in names if name):
                 trained = effective_flags(cell.flags)
                 evaluated = [effective_flags(flags) for flags in cell.evaluations]
-                protocols = {one["protocol"] for one in evaluated}
-                if trained.get("objective") == "supervised":
-                    protocols.add("supervised")
-                else:
-                    protocols.add("linear")
-                if int(trained.get("personalized_clients", 0)):
-                    protocols.add("linear_personalized")
                 protocol = selector.protocol
                 if protocol.startswith("linear_personalized"):
                     protocol = "linear_personalized"
-                assert protocol in protocols, (table.title, row, cell.name)
-                by_itself = trained.get("objective") != "supervised"
-                probed = trained if by_itself else evaluated[0] if evaluated else {}
+                assert protocol in _protocols(trained, evaluated), (table.title, row, cell.name)
+                probes_itself = trained.get("objective") != "supervised"
+                probed = trained if probes_itself else evaluated[0] if evaluated else {}
                 if protocol == "linear":
                     probes.add((probed.get("labels"), probed.get("labels_per_class")))
         assert len(probes) <= 1, (table.title, probes)
@@ -90,7 +96,7 @@ def test_the_papers_claims_hold_in_the_papers_tables(name, scale):
             for i, column in enumerate(table.columns):
                 figure = figures[i if len(figures) > 1 else 0]
                 values[row, column] = published(figure, table.percent)
-        verdicts[claim.table, claim.text] = check(claim, table, values)
+        verdicts[claim.table, claim.text] = check(claim, values)
     wrong = [claim for claim, verdict in verdicts.items() if verdict == "does not hold"]
     assert not wrong
     if name in ("dcco_table1", "dcco_table2", "fedu_table1", "hetero_table1", "denav_table4"):
@@ -105,28 +111,30 @@ def test_a_preset_outside_of_the_experiments_names_its_data(project_root):
     ]
     cells = [cell for experiment in experiments for cell in experiment.cells]
     used = {flag for cell in cells for flag in cell.flags if flag.startswith("--flagfile")}
-    # And those that the used ones include.
+    # Used presets include others.
     used |= {
         line
         for flag in used
         for line in (project_root / flag.partition("=")[2]).read_text().splitlines()
     }
-    presets = sorted((project_root / "launch" / "presets").glob("*.flags"))
-    alone = [path for path in presets if f"--flagfile=launch/presets/{path.name}" not in used]
-    assert alone
-    for path in alone:
-        given = effective_flags([f"--flagfile=launch/presets/{path.name}"])
-        assert "dataset" in given, path.name
+    unused = [
+        name
+        for path in _presets(project_root)
+        if (name := f"--flagfile={path.relative_to(project_root)}") not in used
+    ]
+    assert unused
+    for name in unused:
+        assert "dataset" in effective_flags([name]), name
 
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
-def test_epsilons_of_more_clients_are_those_of_the_runs_settings(scale):
+def test_epsilons_of_more_clients_have_the_settings_of_the_runs(scale):
     given = effective_flags(production.privacy(scale, None, None).cells[0].flags)
-    _, a_round, rounds = production._CLIENTS[scale]
-    assert (given["clients_per_round"], given["rounds"]) == (str(a_round), str(rounds))
+    _, per_round, rounds = production._CLIENTS[scale]
+    assert (given["clients_per_round"], given["rounds"]) == (str(per_round), str(rounds))
 
 
-# From the texts of the papers: experiment, cell, and flags that its training must have.
+# Settings in the papers' texts: experiment, cell, and flags that its training must have.
 _ADAM = {"hparam.server_optimizer": "adam", "hparam.server_learning_rate": "0.005"}
 _LARS = {"hparam.server_optimizer": "lars", "hparam.server_momentum": "0.9", "rounds": "75000"}
 _PAPERS = [
@@ -187,10 +195,10 @@ _PAPERS = [
 
 
 @pytest.mark.parametrize(("name", "cell", "expected"), _PAPERS)
-def test_the_papers_own_settings_are_in_the_presets(name, cell, expected):
+def test_the_presets_have_the_papers_settings(name, cell, expected):
     cells = {one.name: one for one in catalog.EXPERIMENTS[name][0]("paper", None, None).cells}
-    found = effective_flags(cells[cell].flags)
-    assert expected == {flag: found.get(flag) for flag in expected}
+    actual = effective_flags(cells[cell].flags)
+    assert expected == {flag: actual.get(flag) for flag in expected}
 
 
 def test_cifar10_has_a_larger_encoder_and_more_rounds_at_the_cpus_scale():
@@ -209,21 +217,21 @@ def test_the_papers_finetuning_and_clients_too_small():
     assert "contrastive_fedavg_noniid_1" not in cells
     derm = {cell.name: cell for cell in dcco_table2.table2("paper", None, None).cells}
     for evaluation in derm["centralized"].evaluations:  # Fine-tuning, and training from scratch.
-        found = effective_flags(evaluation)
-        assert (found["finetune_batch_size"], found["image_size"]) == ("128", "448")
-        assert found["finetune_learning_rate"] == "0.0003,0.0001"
-        assert found["finetune_steps"].endswith(",100000")
+        given = effective_flags(evaluation)
+        assert (given["finetune_batch_size"], given["image_size"]) == ("128", "448")
+        assert given["finetune_learning_rate"] == "0.0003,0.0001"
+        assert given["finetune_steps"].endswith(",100000")
     fedu_on_100 = catalog.EXPERIMENTS["fedu_table1"][0]("paper", "cifar100", None)
     cells = {cell.name: cell for cell in fedu_on_100.cells}
     assert effective_flags(cells["fedu_iid"].flags)["hparam.mu"] == "0.6"
 
 
 def test_the_presets_name_flags_that_exist(project_root):
-    known = (project_root / "launch" / "flags.py").read_text()
-    for script in ("pretrain", "centralized"):
-        known += (project_root / "launch" / f"{script}.py").read_text()
-    for preset in (project_root / "launch" / "presets").glob("*.flags"):
+    scripts = [project_root / "launch" / f"{name}.py" for name in ("pretrain", "centralized")]
+    sources = [*scripts, *(project_root / "launch" / "options").glob("*.py")]
+    code = "".join(path.read_text() for path in sources)
+    for preset in _presets(project_root):
         for argument in flags.FlagValues().read_flags_from_files([f"--flagfile={preset}"]):
             name = argument.lstrip("-").split("=")[0]
             negated = name.removeprefix("no")
-            assert f'"{name}"' in known or f'"{negated}"' in known, (preset.name, name)
+            assert f'"{name}"' in code or f'"{negated}"' in code, (preset, name)

@@ -10,8 +10,8 @@ from absl import flags as absl_flags
 from absl.testing import flagsaver
 
 from launch import pretrain
-from launch.options import network
 from tests.launch.mistakes import message_of, preset
+from tff_ssl.models.costs import model_costs
 from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import TwoTowers
 
@@ -54,14 +54,14 @@ def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path, named, flags):
 
 
 def test_costs_of_models():
-    found = network.model_costs(DualEncoder("vit_one_block", (224, 224, 3), decoder=True), 0.75)
+    found = model_costs(DualEncoder("vit_one_block", (224, 224, 3), decoder=True), 0.75)
     assert round(found["parameters"] / 1e6, 2) == 11.62
     assert round(found["gflops"], 2) == 1.23
-    downstream = network.model_costs(DualEncoder("vit_one_block", (224, 224, 3), depth=5))
+    downstream = model_costs(DualEncoder("vit_one_block", (224, 224, 3), depth=5))
     assert round(downstream["gflops"], 2) == 7.39
     tower = DualEncoder("tiny", (8, 8, 1), (4,))
-    assert network.model_costs(tower) == {"parameters": tower.parameter_count, "gflops": None}
-    assert network.model_costs(TwoTowers(tower))["gflops"] is None
+    assert model_costs(tower) == {"parameters": tower.parameter_count, "gflops": None}
+    assert model_costs(TwoTowers(tower))["gflops"] is None
 
 
 def script(project_root, name, *flags):

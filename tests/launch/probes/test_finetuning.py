@@ -1,4 +1,4 @@
-"""How steps and rates of fine-tuning are chosen, with a network that is as good as we say."""
+"""The choice of steps and rates of fine-tuning, with a network whose scores are given."""
 
 import dataclasses
 import types
@@ -33,13 +33,13 @@ def arguments(**changes):
 
 @pytest.fixture
 def starts():
-    """The weights from which it was trained."""
+    """The weights from which each training started."""
     return []
 
 
 @pytest.fixture
-def seen(monkeypatch, starts):
-    """The images on which each configuration was scored."""
+def scored(monkeypatch, starts):
+    """Steps, rate and number of images of each scoring."""
     calls = []
 
     class Tuner:
@@ -52,9 +52,11 @@ def seen(monkeypatch, starts):
 
         def scores(self, weights, images, cases):
             calls.append((self.config.steps, self.config.learning_rate, len(images)))
-            # On the test images, what validation finds best is worst.
-            good = {(10, 0.1): 0.5, (10, 0.2): 0.9, (30, 0.1): 0.3, (30, 0.2): 0.6}[calls[-1][:2]]
-            return Scores(1 - good if len(images) == TEST else good, 0.0)
+            # The best configuration on the validation images is the worst on the test images.
+            accuracy = {(10, 0.1): 0.5, (10, 0.2): 0.9, (30, 0.1): 0.3, (30, 0.2): 0.6}[
+                calls[-1][:2]
+            ]
+            return Scores(1 - accuracy if len(images) == TEST else accuracy, 0.0)
 
     monkeypatch.setattr(finetuning.finetune, "Finetuner", Tuner)
     return calls
@@ -67,7 +69,7 @@ def results(args, validation=None, protocol="finetune"):
     )
 
 
-def test_training_from_scratch_starts_from_untrained_weights(seen, starts):
+def test_training_from_scratch_starts_from_untrained_weights(scored, starts):
     args = arguments(finetune_steps=["10"], baselines=["random_encoder"])
     [result] = results(args, protocol="scratch")
     assert (result["protocol"], result["baselines"]) == ("scratch", {})
@@ -78,28 +80,28 @@ def test_training_from_scratch_starts_from_untrained_weights(seen, starts):
     np.testing.assert_array_equal(starts[4].trainable[0], ENCODER.init(3).trainable[0])
 
 
-def test_the_best_on_labels_that_were_not_drawn_is_scored_on_the_test_images(seen):
+def test_only_the_best_on_other_labels_is_scored_on_the_test_images(scored):
     [result] = results(arguments())
     assert result["accuracy"] == pytest.approx(0.1)
     chosen = {(one["draw"], one["steps"], one["learning_rate"]) for one in result["chosen"]}
     assert chosen == {(0, 10, 0.2), (1, 10, 0.2)}
-    assert [call for call in seen if call[2] == TEST] == [(10, 0.2, TEST)] * 2
-    assert {n for *_, n in seen} == {TRAIN - 8, TEST}
+    assert [call for call in scored if call[2] == TEST] == [(10, 0.2, TEST)] * 2
+    assert {n for *_, n in scored} == {TRAIN - 8, TEST}
 
 
-def test_a_validation_split_is_taken_where_there_is_one(seen):
+def test_a_validation_split_is_used_if_there_is_one(scored):
     results(arguments(), split(7))
-    assert {n for *_, n in seen} == {7, TEST}
+    assert {n for *_, n in scored} == {7, TEST}
 
 
-def test_where_there_is_nothing_to_choose_nothing_is_held_out(seen):
+def test_a_single_configuration_needs_no_held_out_labels(scored):
     [result] = results(arguments(finetune_steps=["10"], finetune_learning_rate=["0.1"]))
     assert "chosen" not in result
-    assert {n for *_, n in seen} == {TEST}
+    assert {n for *_, n in scored} == {TEST}
 
 
 @pytest.mark.parametrize("probe", ["logistic", "lars"])
-def test_raw_pixels_have_the_linear_probe_of_the_linear_protocol(seen, probe):
+def test_raw_pixels_have_the_linear_probe_of_the_linear_protocol(scored, probe):
     rng = np.random.default_rng(0)
 
     def noise(part):
@@ -123,10 +125,10 @@ def test_raw_pixels_have_the_linear_probe_of_the_linear_protocol(seen, probe):
     assert tuned["baselines"] == {"raw_pixels": linear["baselines"]["raw_pixels"]}
 
 
-def test_a_choice_needs_other_labels(seen):
+def test_a_choice_needs_labels_that_were_not_drawn(scored):
     dataset = ImageDataset("d", split(8), split(TEST), ("a", "b", "c", "d"))
     with pytest.raises(ConfigurationError, match="validation split or labels beyond the 8 drawn"):
         finetuning.finetune_results(
             dataset, ENCODER, ENCODER.init(0), [{"labels": 8}], "finetune", arguments()
         )
-    assert not seen
+    assert not scored

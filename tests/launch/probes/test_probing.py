@@ -1,4 +1,4 @@
-"""`launch.probes.probing`: the monitor, and encodings that are no numbers."""
+"""`launch.probes.probing`: the kNN monitor, and encodings that are not finite."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tff_ssl.errors import TrainingError
 
 
 def test_encodings_that_are_not_finite_are_a_diverged_training():
-    # Class k has images of brightness k, of which the encodings are 1 / (bad - k).
+    # Images of class k have brightness k, and the encoding 1 / (bad - k).
     labels = np.repeat(np.arange(4, dtype=np.int32), 5)
     images = np.broadcast_to(labels[:, None, None, None], (20, 8, 8, 1)).astype(np.uint8)
     split = Split(images, labels, np.arange(20))
@@ -27,7 +27,7 @@ def test_encodings_that_are_not_finite_are_a_diverged_training():
 
 
 def test_monitor_of_unbalanced_classes():
-    # All images are alike, so any 20 may be the nearest: at most five of class 1, outvoted.
+    # All images are equal, so that any 20 may be nearest; the five of class 1 are always outvoted.
     labels = np.repeat(np.arange(2, dtype=np.int32), [95, 5])
     split = Split(np.ones((100, 8, 8, 1), np.uint8), labels, np.arange(100))
 

@@ -27,24 +27,31 @@ import zlib
 
 import numpy as np
 
-from tff_ssl.algorithms.denav import navigator, route, staleness
+from tff_ssl.algorithms.denav import navigator, route, staleness, traffic
 from tff_ssl.algorithms.denav.state_log import StateLog
-from tff_ssl.decentralized import topology
-from tff_ssl.decentralized.schedule import Averaging, ScheduledRound, SlotWeights, Training
-from tff_ssl.decentralized.traffic import Traffic, denav, synchronization
-from tff_ssl.templates import serverless
+from tff_ssl.decentralized import simulated_time, topology
+from tff_ssl.decentralized.schedule import (
+    Averaging,
+    ClientNetwork,
+    ScheduledRound,
+    SlotWeights,
+    Training,
+)
+from tff_ssl.decentralized.traffic import Traffic
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.serverless import Serverless, build_serverless
 from tff_ssl.templates.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
 class DeNAVHyperparameters(ClientHyperparameters, navigator.RouteHyperparameters):
-    """The paper's symbols with the defaults of its Table 6; others are inherited. S is the rounds.
+    """Hyperparameters with the defaults of Table 6; others are inherited. S is `--rounds`.
 
     Attributes:
-      models: C, models that train at the same time; 5 in the paper's parallel training.
-      staleness_bound: lambda of Algorithm 2, in steps.
-      aggregation: `staleness`, or `volume` or `average` of Table 5, or `none`: models do not mix.
+      models: Number C of models that train at the same time; 5 in the paper's parallel training.
+      staleness_bound: Staleness bound lambda of Algorithm 2, in steps.
+      aggregation: Weights of a client's copies: `staleness`, `volume` or `average` (Table 5), or
+        `none`, with which models do not mix.
       average_neighbours: Whether a client averages its model with its neighbours' at the end.
     """
 
@@ -68,28 +75,11 @@ class DeNAVHyperparameters(ClientHyperparameters, navigator.RouteHyperparameters
         check_choice("aggregation", self.aggregation, (*staleness.WEIGHTINGS, "none"))
 
     def for_navigator(self, steps: int) -> navigator.NavigatorHyperparameters:
-        """The part that the navigator reads."""
+        """The hyperparameters of the navigator."""
         names = [field.name for field in dataclasses.fields(navigator.RouteHyperparameters)]
         return navigator.NavigatorHyperparameters(
             steps=steps, **{name: getattr(self, name) for name in names}
         )
-
-
-def build_denav(
-    task: Task, hyperparameters: DeNAVHyperparameters | None = None
-) -> serverless.Serverless:
-    """Builds the computations.
-
-    Args:
-      task: Model, views, objective and type of the examples; its rounds are the steps S.
-      hyperparameters: The defaults if None.
-    """
-    values = hyperparameters or DeNAVHyperparameters()
-
-    def plan(setting: serverless.Setting, model_bytes: int) -> DeNAVSchedule:
-        return DeNAVSchedule(setting, model_bytes, values, task.rounds)
-
-    return serverless.build_serverless(task, values, plan)
 
 
 class DeNAVSchedule:
@@ -97,56 +87,57 @@ class DeNAVSchedule:
 
     def __init__(
         self,
-        setting: serverless.Setting,
+        network: ClientNetwork,
         model_bytes: int,
         hyperparameters: DeNAVHyperparameters,
         steps: int,
     ):
-        """Lets the models travel.
+        """Determines the routes of all models.
 
         Args:
-          setting: The clients.
+          network: Network of the clients.
           model_bytes: Size of a model.
-          hyperparameters: See there.
-          steps: S.
+          hyperparameters: Hyperparameters.
+          steps: Number of steps S.
 
         Raises:
-          ValueError: More models than clients, or all clients that had a model have left.
+          ValueError: If there are more models than clients, or all clients that had a model have
+            left.
         """
-        self._network, self._clients = setting.network, len(setting.volumes)
+        self._graphs, self._clients = network.graphs, len(network.volumes)
         self._hyperparameters = hyperparameters
         self._model_bytes = model_bytes
-        self._starts = self._draw_starts(setting.seed)
+        self._starts = self._draw_starts(network.seed)
         highest = hyperparameters.computing_ranks
-        ranks = navigator.draw_ranks(self._clients, highest, setting.seed)
+        ranks = simulated_time.draw_ranks(self._clients, highest, network.seed)
 
         def time(client: int) -> float:
-            work = setting.volumes[client] * hyperparameters.local_epochs
-            return navigator.training_time(work, ranks[client], highest)
+            work = network.volumes[client] * hyperparameters.local_epochs
+            return simulated_time.training_time(work, ranks[client], highest)
 
-        self._journeys = [
+        self._steps_of_models = [
             list(
                 route.travel(
-                    setting.network,
-                    dict(enumerate(setting.volumes)),
+                    network.graphs,
+                    dict(enumerate(network.volumes)),
                     time,
                     start,
                     hyperparameters.for_navigator(steps),
-                    setting.seed,
+                    network.seed,
                     model,
                 )
             )
             for model, start in enumerate(self._starts)
         ]
         self._visits: dict[tuple[int, int], list[int]] = {}  # (model, client) -> steps.
-        for model, steps_of in enumerate(self._journeys):
-            for step in steps_of:
+        for model, steps_of_model in enumerate(self._steps_of_models):
+            for step in steps_of_model:
                 self._visits.setdefault((model, step.client), []).append(step.step)
         self._time = time
 
     def _draw_starts(self, seed: int) -> list[int]:
         """Idle clients for the first step, a different one for each model (appendix A.4.1)."""
-        present, models = sorted(self._network(1)), self._hyperparameters.models
+        present, models = sorted(self._graphs(1)), self._hyperparameters.models
         if models > len(present):
             raise ValueError(f"models must be at most the number of clients, {len(present)}")
         rng = np.random.default_rng([seed, zlib.crc32(b"starts")])
@@ -158,30 +149,33 @@ class DeNAVSchedule:
 
     @property
     def routes(self) -> list[list[int]]:
-        return [[step.client for step in steps] for steps in self._journeys]
+        return [[step.client for step in steps] for steps in self._steps_of_models]
 
     def round(self, round_number: int) -> ScheduledRound:
-        steps = [steps[round_number] for steps in self._journeys]
+        steps = [steps[round_number] for steps in self._steps_of_models]
         slots = tuple(self._slot(model, step.client) for model, step in enumerate(steps))
         rows = [self._received(model, step) for model, step in enumerate(steps)]
         notes = tuple(
             {"model": model, "sender": -1 if step.sender is None else step.sender}
             for model, step in enumerate(steps)
         )
-        traffic = sum((denav([step], self._model_bytes) for step in steps), Traffic())
+        sent = sum((traffic.of_steps([step], self._model_bytes) for step in steps), Traffic())
         if round_number == 0:
-            traffic += synchronization(self._network(1), self._starts, self._model_bytes)
+            sent += traffic.synchronization(self._graphs(1), self._starts, self._model_bytes)
         clients = tuple(step.client for step in steps)
         return ScheduledRound(
             (Averaging(slots, np.stack(rows)), Training(slots, clients, notes)),
-            traffic,
+            sent,
             max(self._time(client) for client in clients),
         )
 
+    def published_transmissions(self, epochs: int) -> int:
+        return traffic.published_transmissions(epochs, self._hyperparameters.local_epochs)
+
     def evaluated(self, done: int, client: int | None = None) -> SlotWeights:
-        graph = self._network(max(done, 1))
+        graph = self._graphs(max(done, 1))
         if client is None:
-            client = self._journeys[0][max(done, 1) - 1].client
+            client = self._steps_of_models[0][max(done, 1) - 1].client
         if client not in graph:
             raise ValueError(f"client {client} has left the network")
         reach = {client}
@@ -189,23 +183,23 @@ class DeNAVSchedule:
             reach |= set(topology.neighbours(graph, client))
         holders = self._holders(reach, done)
         while not holders:
-            # Not visited yet, and nobody near either: the nearest clients that have a model.
+            # Neither the client nor its neighbours have a model: ask the nearest clients that do.
             further = reach.union(*(topology.neighbours(graph, k) for k in reach))
             if further == reach:
                 break
             reach = further
             holders = self._holders(reach, done)
         if not holders:
-            # Nobody that it could ask has a model; its own slot has the untrained one.
+            # No client within reach has a model; the client's own slot holds the untrained one.
             return self._unit(self._slot(0, client))
         return np.mean([self._own(k, done) for k in sorted(holders)], axis=0)
 
     def _holders(self, clients: set[int], done: int) -> set[int]:
-        """Those of the clients that have a copy."""
+        """The clients among these that have a copy of a model."""
         return {k for k in clients if any(self._copies(k, done))}
 
     def _own(self, client: int, done: int) -> SlotWeights:
-        """A client's own model: Algorithm 2 over its copies."""
+        """Weights of a client's own model: Algorithm 2 over its copies."""
         logs = [log for log in self._copies(client, done) if log is not None]
         newest = max(logs, key=lambda log: (log.steps, -log.model_id))
         return self._aggregated(
@@ -214,7 +208,7 @@ class DeNAVSchedule:
         )  # fmt: skip
 
     def _received(self, model: int, step: route.Step) -> SlotWeights:
-        """What the client of a step trains: Algorithm 2, or the received model alone."""
+        """Weights of the model that is trained: Algorithm 2, or the received model alone."""
         at = step.client if step.sender is None else step.sender
         copies = self._copies(step.client, step.step - 1)
         others = [log for log in copies if log is not None and log.model_id != model]
@@ -238,9 +232,9 @@ class DeNAVSchedule:
         return row
 
     def _copies(self, client: int, done: int) -> list[StateLog | None]:
-        """The logs of a client's copies of all models after so many steps."""
+        """Logs of a client's copies of all models after so many steps; None where it has none."""
         logs: list[StateLog | None] = []
-        for model, steps in enumerate(self._journeys):
+        for model, steps in enumerate(self._steps_of_models):
             visits = self._visits.get((model, client), [])
             before = bisect.bisect_right(visits, done)
             logs.append(steps[visits[before - 1] - 1].log if before else None)
@@ -253,3 +247,18 @@ class DeNAVSchedule:
         row = np.zeros(self.num_slots)
         row[slot] = 1.0
         return row
+
+
+def build_denav(task: Task, hyperparameters: DeNAVHyperparameters | None = None) -> Serverless:
+    """Builds the computations.
+
+    Args:
+      task: Model, views, objective and type of the examples; its rounds are the steps S.
+      hyperparameters: Hyperparameters; the defaults if None.
+    """
+    values = hyperparameters or DeNAVHyperparameters()
+
+    def build_schedule(network: ClientNetwork, model_bytes: int) -> DeNAVSchedule:
+        return DeNAVSchedule(network, model_bytes, values, task.rounds)
+
+    return build_serverless(task, values, build_schedule)

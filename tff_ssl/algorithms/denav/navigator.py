@@ -28,7 +28,6 @@ Choices where the paper is silent or contradicts itself:
 import dataclasses
 import itertools
 import math
-import zlib
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
@@ -152,32 +151,6 @@ def asking(graph: nx.Graph, volumes: Mapping[int, int]) -> Ask:
 def smallest_limit(steps: int, num_clients: int) -> int:
     """The smallest Z that Eq. 6 allows: S / |M|, rounded up."""
     return -(-steps // num_clients)
-
-
-def draw_ranks(num_clients: int, highest: int, seed: int) -> tuple[int, ...]:
-    """Random computing ranks h from 1 (slow) to `highest` (section 6.1), one per client."""
-    rng = np.random.default_rng([seed, zlib.crc32(b"computing_ranks")])
-    return tuple(rng.integers(1, highest, num_clients, endpoint=True).tolist())
-
-
-def training_time(actual: float, rank: int, highest: int) -> float:
-    """t_m of section 6.1: the simulated time of a client's local training.
-
-    Args:
-      actual: What it took, in any unit, or an amount of work such as examples times epochs, which
-        makes a route reproducible.
-      rank: h_m, 1 to H.
-      highest: H; with H = 1 all clients are alike.
-
-    Returns:
-      actual / (1 + (h_m - 1) / (H - 1)): the fastest clients need half the time of the slowest.
-
-    Raises:
-      ValueError: The rank is not from 1 to H.
-    """
-    if not 1 <= rank <= highest:
-        raise ValueError(f"rank must be from 1 to {highest}, not {rank}")
-    return actual if highest == 1 else actual / (1 + (rank - 1) / (highest - 1))
 
 
 def selection_scores(

@@ -8,7 +8,9 @@ from datasets import client_store, partition
 from datasets.image_dataset import Split
 from tff_ssl.algorithms import registry
 from tff_ssl.models.dual_encoder import DualEncoder
-from tff_ssl.simulation import centralized, cohort, with_server
+from tff_ssl.simulation import centralized, cohort, metrics_log
+from tff_ssl.simulation.participation import Participation
+from tff_ssl.templates.federated_algorithm import RunSetting
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 
@@ -55,15 +57,11 @@ def build(tmp_path, split, clients):
         )
         assert one.folds_with(values)
         built = one.build(task, values)
-        return with_server.StatelessClientsSimulation(
-            built.process,
-            data.group_dataset_computation,
-            MODEL,
-            built.initial_weights,
-            cohort.uniform_cohorts(len(clients), 6, SEED),
-            groups,
-            bytes_per_client=1000,
-        )
+        participation = Participation(cohort.uniform_cohorts(len(clients), 6, SEED), 6, 6)
+        setting = RunSetting([len(c) for c in clients], ROUNDS, participation, groups=groups)
+        run = built.plan_run(setting)
+        run.client_bytes = (300, 700)
+        return run.simulate(data.group_dataset_computation, tmp_path)
 
     return with_groups
 
@@ -147,7 +145,7 @@ def test_rounds_do_not_trace_again(worker, build):
 
 def test_flatten_metrics_keeps_leaves_only():
     nested = {"a": {"loss": np.float32(2), "empty": ()}, "b": {"c": {"n": np.int64(3)}}, "d": ()}
-    assert with_server.flatten_metrics(nested) == {"loss": 2.0, "n": 3}
+    assert metrics_log.flatten_metrics(nested) == {"loss": 2.0, "n": 3}
 
 
 def test_shuffled_batches_use_each_example_once_an_epoch():

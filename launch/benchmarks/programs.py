@@ -1,0 +1,264 @@
+"""The programs that `benchmark` measures, as generators of which each `next` is a step.
+
+Each runs in a process of its own (`processes.Child`), which imports TensorFlow only after `quiet`.
+"""
+
+import os
+import pathlib
+import shutil
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_IMAGE_SHAPE = (32, 32, 3)
+
+
+class ModelSettings(NamedTuple):
+    """The neural network that is trained.
+
+    Attributes:
+      encoder: Name of the encoder.
+      projector: Widths of the projector's layers.
+      predictor: Widths of the predictor's layers.
+    """
+
+    encoder: str
+    projector: tuple[int, ...]
+    predictor: tuple[int, ...] = ()
+
+
+def quiet() -> None:
+    """Silences the logs of TensorFlow and all warnings in this process."""
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import warnings
+
+    warnings.filterwarnings("ignore")
+
+
+def images(count: int, seed: int) -> np.ndarray:
+    """Random images, uint8 [count, 32, 32, 3]."""
+    return np.random.default_rng(seed).integers(0, 256, (count, *_IMAGE_SHAPE), np.uint8)
+
+
+def model_and_views(settings: ModelSettings, seed: int):
+    """The model for `images`, and the function that makes two views of them."""
+    from tff_ssl.models.dual_encoder import DualEncoder
+    from tff_ssl.views import augmentation
+
+    def two_views(images, example_ids, round_number):
+        return augmentation.two_views(
+            "byol_no_blur", images, example_ids, seed=seed, round_number=round_number
+        )
+
+    model = DualEncoder(settings.encoder, _IMAGE_SHAPE, settings.projector, settings.predictor)
+    return model, two_views
+
+
+def stored_clients(path: pathlib.Path, clients: int, samples: int, seed: int):
+    """Stores `images` at `path`, `samples` of them for each client, and opens the store."""
+    from datasets import client_store
+    from datasets.image_dataset import Split
+
+    count = clients * samples
+    split = Split(images(count, seed), np.zeros(count, np.int32), np.arange(count))
+    client_store.write_store(path, split, list(np.arange(count).reshape(clients, samples)))
+    return client_store.StoredClientData(path)
+
+
+def centralized_step(
+    samples: int, settings: ModelSettings, seed: int, objective: str = "cco"
+) -> Generator[None, None, None]:
+    """Plain TensorFlow steps, each on one batch of all samples."""
+    for step in _plain_steps(samples, samples, settings, seed, objective):
+        step()
+        yield
+
+
+def plain_local_steps(
+    objective: str,
+    clients: int,
+    samples: int,
+    local_steps: int,
+    batch_size: int,
+    settings: ModelSettings,
+    seed: int,
+) -> Generator[None, None, None]:
+    """Rounds in plain TensorFlow: the local steps of one client after the other in a loop.
+
+    Args:
+      objective: Name of the objective.
+      clients: Number of clients.
+      samples: Number of samples of each client.
+      local_steps: Number of local steps of each client.
+      batch_size: Number of samples of a local step; 0 for all of a client's.
+      settings: The model.
+      seed: Seed of images, weights and views.
+    """
+    batch_size = batch_size or samples
+    steps = _plain_steps(samples, batch_size, settings, seed, objective, clients)
+    for step in steps:
+        for client in range(clients):
+            for number in range(local_steps):
+                step(client, number)
+        yield
+
+
+def _plain_steps(samples, batch_size, settings, seed, objective, clients=1):
+    """Yields the same function (client, step) -> None forever; step 0 starts from new weights."""
+    quiet()
+    # `local_worker` takes away TFF's default context, which complains at the exit when never used.
+    from tff_ssl.runtime import local_worker  # noqa: F401
+    from tff_ssl.simulation import centralized
+
+    model, two_views = model_and_views(settings, seed)
+    current_client = 0
+    order = centralized.shuffled_batches(samples, batch_size, seed)
+    run = centralized.Centralized(
+        objective,
+        model,
+        two_views,
+        images(clients * samples, seed),
+        np.arange(clients * samples),
+        lambda step: current_client * samples + order(step),
+        1000,
+        centralized.CentralizedHyperparameters(optimizer="sgd", learning_rate=0.01),
+    )
+    initial = run.initialize(seed)
+    state = initial
+
+    def step(client: int = 0, number: int = 0) -> None:
+        nonlocal state, current_client
+        current_client = client
+        state, _ = run.run_round(state if number else initial, number)
+
+    while True:
+        yield step
+
+
+def federated_round(
+    algorithm: str,
+    objective: str,
+    hyperparameters: dict[str, Any],
+    clients: int,
+    samples: int,
+    settings: ModelSettings,
+    seed: int,
+    scratch: str,
+) -> Generator[dict[str, int], None, None]:
+    """Rounds of a federated algorithm, its clients folded into one group where it allows that.
+
+    Args:
+      algorithm: Name of the algorithm.
+      objective: Name of the objective.
+      hyperparameters: Hyperparameters of the algorithm that differ from its defaults.
+      clients: Number of clients, all of which take part in every round.
+      samples: Number of samples of each client.
+      settings: The model.
+      seed: Seed of images, weights, cohorts and views.
+      scratch: Folder for the clients' images and states.
+
+    Yields:
+      The bytes that each client receives and sends in a round.
+    """
+    quiet()
+    import tensorflow_federated as tff
+
+    from tff_ssl.algorithms import registry
+    from tff_ssl.runtime import local_worker
+    from tff_ssl.templates import message_sizes
+    from tff_ssl.templates.stateful_clients import StatefulClients
+    from tff_ssl.templates.task import Task
+
+    model, two_views = model_and_views(settings, seed)
+    store = pathlib.Path(scratch) / f"{algorithm}_{clients}x{samples}_{os.getpid()}.sqlite"
+    data = stored_clients(store, clients, samples, seed)
+    element_type = tff.types.tensorflow_to_type(data.element_type_structure)
+    entry = registry.ALGORITHMS[algorithm]
+    computations: Any = entry.build(
+        Task(model, two_views, element_type, 1000, objective),
+        entry.hyperparameters(**hyperparameters),
+    )
+    run = _simulation(computations, model, data, clients, seed, store.with_suffix(".run"))
+    has_client_states = isinstance(computations, StatefulClients)
+    with local_worker.start(os.cpu_count() if has_client_states else None):
+        state = run.initialize(seed)
+        for round_number in range(1_000_000):
+            state, _ = run.run_round(state, round_number)
+            run.saved(state)  # Old states of clients are deleted, as after a checkpoint.
+            yield {
+                "bytes_down_per_client": message_sizes.total_bytes(computations.downloads),
+                "bytes_up_per_client": message_sizes.total_bytes(computations.uploads),
+            }
+
+
+def _simulation(computations: Any, model, data, clients: int, seed: int, folder: pathlib.Path):
+    """The simulation of an algorithm with a server; `folder` is for the states of its clients."""
+    from tff_ssl.simulation import cohort
+    from tff_ssl.simulation.participation import Participation
+    from tff_ssl.simulation.stateful_clients import StatefulClientsSimulation
+    from tff_ssl.simulation.stateless_clients import StatelessClientsSimulation
+    from tff_ssl.templates.stateful_clients import StatefulClients
+
+    cohorts = cohort.uniform_cohorts(clients, clients, seed)
+    participation = Participation(cohorts, clients, clients)
+    if isinstance(computations, StatefulClients):
+        return StatefulClientsSimulation(
+            computations, data.group_dataset_computation, participation, clients, folder
+        )
+    return StatelessClientsSimulation(
+        computations.process,
+        data.group_dataset_computation,
+        model,
+        computations.initial_weights,
+        participation,
+        groups=1,
+    )
+
+
+def hetero_aggregation(
+    clients: int, rad_size: int, width: int, scratch: str
+) -> Generator[None, None, None]:
+    """Hetero-SSFL's aggregation over the files with all clients' representations.
+
+    The first step only prepares.
+
+    Args:
+      clients: Number of clients.
+      rad_size: Number of images that all clients represent.
+      width: Width of a representation.
+      scratch: Folder for the files.
+    """
+    quiet()
+    import tensorflow as tf
+    import tensorflow_federated as tff
+
+    from tff_ssl.algorithms import hetero_ssfl
+    from tff_ssl.runtime import local_worker
+    from tff_ssl.simulation import state_files, with_unlike_clients
+    from tff_ssl.templates.task import Population
+
+    model, _ = model_and_views(ModelSettings("tiny", (width,), (width,)), seed=0)
+    population = Population((model,), (0,) * clients, (1,) * clients, rad_size)
+    first = np.random.default_rng(0).normal(size=(rad_size, width)).astype(np.float32)
+    sent = state_files.ClientStates(pathlib.Path(scratch) / "sent", first)
+    never = np.full(clients, state_files.NEVER, np.int64)
+    to_write = sent.paths_to_write(range(clients), 0)
+    for path in to_write:
+        shutil.copy(sent.paths_to_read([0], never)[0], path)
+    sent.commit(to_write)
+    paths = tuple(sent.paths_to_read(range(clients), np.zeros(clients, np.int64)))
+    mean_kernel = with_unlike_clients.mean_kernel_of_files(
+        hetero_ssfl.build_aggregate(population, hetero_ssfl.HeteroSSFLHyperparameters()),
+        [sent] * clients,
+    )
+
+    @tff.tensorflow.computation(mean_kernel.type_signature.parameter)
+    def aggregate(paths):
+        return tf.linalg.norm(mean_kernel(paths))  # B itself stays in the worker, as in a round.
+
+    with local_worker.start(os.cpu_count()):
+        yield
+        while True:
+            aggregate(paths)
+            yield

@@ -1,0 +1,106 @@
+"""From flags to the algorithm, its hyperparameters and its computations."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow_federated as tff
+from absl import flags
+
+from datasets import client_store
+from datasets.image_dataset import ImageDataset
+from launch.options import hyperparameters
+from launch.options import model as model_options
+from tff_ssl.algorithms import registry
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.models.two_towers import Model
+from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.templates.federated_algorithm import FederatedAlgorithm, Need
+from tff_ssl.templates.task import Population, Task
+
+_COHORT_FLAGS = ("clients_per_round", "fold", "sampling", "dropout", "max_dropped")
+_NETWORK_FLAGS = ("topology", "connectivity", "unconnected", "edge_list", "leave", "cut")
+_POPULATION_FLAGS = ("encoders", "rad_size")
+_ABSENCE_FLAGS = ("sampling", "dropout", "max_dropped")
+
+
+def choose(args: flags.FlagValues) -> tuple[registry.Algorithm, Any]:
+    """The algorithm and its hyperparameters; sets `--objective` where it is not given.
+
+    Raises:
+      ConfigurationError: If one of them is unknown, or a flag is for other kinds of algorithms.
+    """
+    algorithm = registry.find(args.algorithm, args.objective)
+    args.objective = args.objective or algorithm.objectives[0]
+    _check_needs(algorithm.kind.needs, args)
+    return algorithm, hyperparameters.parse(algorithm.hyperparameters, args.hparam)
+
+
+def _check_needs(needs: frozenset[Need], args: flags.FlagValues) -> None:
+    """Rejects flags that this kind of algorithm does not read."""
+
+    def refuse(names: tuple[str, ...], reason: str) -> None:
+        for name in names:
+            if args[name].present:
+                raise ConfigurationError(f"--{name}: {reason}")
+
+    name = args.algorithm
+    if Need.COHORTS not in needs:
+        reason = "has no server that chooses clients; all of its network take part"
+        refuse(_COHORT_FLAGS, f"{name} {reason}")
+    if Need.NETWORK not in needs:
+        refuse(_NETWORK_FLAGS, f"{name} has a server, and no network")
+    if Need.POPULATION in needs:
+        refuse(
+            _ABSENCE_FLAGS,
+            f"clients of {name} that are absent count with their last representations; choose how "
+            "many take part by --clients_per_round",
+        )
+    else:
+        refuse(_POPULATION_FLAGS, f"clients of {name} are all alike")
+
+
+def build(
+    args: flags.FlagValues,
+    algorithm: registry.Algorithm,
+    values: Any,
+    dataset: ImageDataset,
+    means: Mapping[str, Any],
+    population: Population | None = None,
+) -> tuple[Model, FederatedAlgorithm]:
+    """The model, and the algorithm's computations for it.
+
+    Where clients have different architectures, the first client's model is returned, and
+    `--encoder` becomes its encoder, with which `evaluate` builds it again.
+
+    Args:
+      args: The flags.
+      algorithm: Entry of the registry.
+      values: Hyperparameters of the algorithm.
+      dataset: The images.
+      means: `aggregation.Aggregation.arguments`.
+      population: The clients, where they have different architectures.
+
+    Raises:
+      ConfigurationError: If the algorithm cannot be built with these flags.
+    """
+    if population:
+        args.encoder = population.models[population.model_of_client[0]].encoder
+    model = model_options.build_model(dataset, args, args.objective)
+    spec = client_store.element_spec(
+        dataset.train.images.shape[1:], with_labels=OBJECTIVES[args.objective].supervised
+    )
+    task = Task(
+        model,
+        model_options.two_views(dataset, args, args.objective),
+        tff.types.tensorflow_to_type(spec),
+        args.rounds,
+        args.objective,
+        args.seed,
+        population,
+    )
+    try:
+        return model, algorithm.build(task, values, **means)
+    except ConfigurationError:
+        raise
+    except ValueError as error:  # Raised by an optimizer or a schedule.
+        raise ConfigurationError(f"--hparam: {error}") from error

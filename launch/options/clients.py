@@ -1,0 +1,124 @@
+"""From flags to the clients and their images."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+from absl import flags
+
+from datasets import feature_clusters, partition, shift
+from datasets.image_dataset import ImageDataset, Split
+from launch.options import data
+from launch.outputs import run_folder
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.objectives.registry import OBJECTIVES
+
+PIXELS = "pixels"
+_STREAM = 0xC1  # Separates the clusters' random stream from that of the partition.
+
+
+def partition_name(args: flags.FlagValues) -> str:
+    """`--partition`; where it is not given, a case folder has one client per case."""
+    if args.dataset == "case_folder" and not args["partition"].present:
+        return "per_case"
+    return args.partition
+
+
+def cluster_ids(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray | None:
+    """The feature cluster of each training image, int32 [n]; a pure function of the flags.
+
+    Returns:
+      None for partitions other than `feature_clusters`.
+
+    Raises:
+      ConfigurationError: If `--cluster_encoder` is missing, is no encoder, or takes other images.
+      DatasetError: If there are more clusters than different features.
+    """
+    if partition_name(args) != "feature_clusters":
+        return None
+    rng = np.random.default_rng([args.seed, _STREAM])
+    return feature_clusters.cluster(_features(dataset, args), rng, args.clusters)
+
+
+def _features(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray:
+    """Features of the training images that are clustered, float32 [n, d]."""
+    from tff_ssl.deployment import saved_model
+    from tff_ssl.evaluation import features
+
+    if not args.cluster_encoder:
+        raise ConfigurationError(
+            "--partition=feature_clusters needs --cluster_encoder=FOLDER, the folder of a run or "
+            "of its encoder/; `python -m launch.centralized --objective=supervised "
+            f"--dataset={args.dataset} --output_dir=FOLDER` makes one as in the Dec-SSL paper; or "
+            f"--cluster_encoder={PIXELS} for the images themselves"
+        )
+    images = dataset.train.images
+    if args.cluster_encoder == PIXELS:
+        return features.raw_pixels(images)
+    folder = pathlib.Path(args.cluster_encoder)
+    try:
+        encoder = saved_model.load_encoder(run_folder.encoder_of(folder))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--cluster_encoder: {error}") from error
+    data.check_image_shape(dataset, encoder.image_shape, f"--cluster_encoder={folder}")
+    return features.extract(encoder, images)
+
+
+def partition_dataset(
+    dataset: ImageDataset, args: flags.FlagValues, clusters: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """Indices of each client's training images.
+
+    Args:
+      dataset: The images.
+      args: The flags.
+      clusters: Result of `cluster_ids` of the same arguments, if the caller has it.
+    """
+    clients = partition.make(
+        partition_name(args),
+        dataset.train,
+        args.seed,
+        alpha=args.alpha,
+        beta=args.beta,
+        num_clients=args.num_clients,
+        samples_per_client=args.samples_per_client,
+        classes_per_client=args.classes_per_client,
+        balance_sizes=args.balance_sizes,
+        random_sizes=args.random_sizes,
+        cluster_ids=cluster_ids(dataset, args) if clusters is None else clusters,
+        cluster_partition=args.cluster_partition,
+    )
+    return partition.keep_fraction(clients, args.data_fraction, args.seed)
+
+
+def large_enough(
+    clients: list[np.ndarray], least: int, args: flags.FlagValues
+) -> tuple[list[np.ndarray], int]:
+    """The clients that the objective can train on, and the number of those left out.
+
+    Raises:
+      ConfigurationError: If there are smaller ones and `--skip_small_clients` is not given, or if
+        no client is left.
+    """
+    kept = [client for client in clients if len(client) >= least]
+    small = len(clients) - len(kept)
+    if small and not (args.skip_small_clients and kept):
+        ways = ["leave them out with --skip_small_clients"] if kept else []
+        if partition_name(args) != "per_case":
+            ways.append("take larger ones with --samples_per_client")
+        advice = ", ".join(ways) or "take another --partition than per_case"
+        if least > OBJECTIVES[args.objective].min_samples:
+            advice += ", or lower the bound with --hparam=min_samples=N"
+        raise ConfigurationError(
+            f"--objective={args.objective} with {args.algorithm} needs clients of at least {least} "
+            f"examples, and {small} of {len(clients)} have fewer: {advice}"
+        )
+    return kept, small
+
+
+def client_images(split: Split, clients: list[np.ndarray], args: flags.FlagValues) -> Split:
+    """The images as the clients see them, with the input shift of the flags."""
+    if args.shift == "none":
+        return split
+    shifted = shift.shift_clients(args.shift, split.images, clients, args.shifts)
+    return dataclasses.replace(split, images=shifted)

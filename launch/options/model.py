@@ -1,0 +1,95 @@
+"""From flags to the model and its views."""
+
+from absl import flags
+
+from datasets.image_dataset import ImageDataset
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.models.two_towers import Model, TwoTowers
+from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.views import augmentation
+from tff_ssl.views.augmentation import TwoViews
+from tff_ssl.views.policies import POLICIES
+
+_DIGITS_VIEW_SIZE = 16  # At 8x8, three stages of a ResNet would see 2x2 pixels.
+
+
+def view_policy(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> str:
+    """The name of the augmentation policy."""
+    default = {"digits": "affine", "case_folder": "skin"}.get(dataset.name, "byol_no_blur")
+    if OBJECTIVES[objective].supervised and dataset.name != "digits":
+        default = "flip"
+    if OBJECTIVES[objective].decoder and dataset.name != "digits":
+        default = "crop_flip"
+    name = args.views or default
+    if name not in POLICIES:
+        raise ConfigurationError(f"--views must be one of {', '.join(POLICIES)}; got {name!r}")
+    return name
+
+
+def view_size(dataset: ImageDataset, args: flags.FlagValues) -> int | None:
+    """Height and width of the views; None for the size of the images."""
+    if args.view_size is None and dataset.name == "digits" and args.image_size is None:
+        return _DIGITS_VIEW_SIZE
+    return args.view_size
+
+
+def two_views(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> TwoViews:
+    """(images, example ids, round) -> two views, with the flags' policy and seed."""
+    policy, size, seed = view_policy(dataset, args, objective), view_size(dataset, args), args.seed
+
+    def make(images, example_ids, round_number):
+        return augmentation.two_views(
+            policy, images, example_ids, seed=seed, round_number=round_number, output_size=size
+        )
+
+    return make
+
+
+def build_model(
+    dataset: ImageDataset, args: flags.FlagValues, objective: str, encoder: str | None = None
+) -> Model:
+    """The model that the flags describe, with the heads that the objective needs.
+
+    Args:
+      dataset: The images.
+      args: The flags.
+      objective: Name of the objective that it is trained with.
+      encoder: Name of the encoder; `--encoder` if None.
+    """
+    height, width, channels = dataset.train.images.shape[1:]
+    size = view_size(dataset, args)
+    shape = (size, size, channels) if size else (height, width, channels)
+    projector, predictor = (
+        _widths("projector", args.projector),
+        _widths("predictor", args.predictor),
+    )
+    needs = OBJECTIVES[objective]
+    if needs.predictor and not predictor and projector:
+        predictor = (projector[0], projector[-1])
+    classes = len(dataset.class_names) if needs.supervised else 0
+    try:
+        model = DualEncoder(
+            encoder or args.encoder,
+            shape,
+            () if needs.supervised or needs.decoder else projector,
+            predictor if needs.predictor else (),
+            norm=args.norm,
+            classes=classes,
+            decoder=needs.decoder,
+        )
+        return model if args.towers == "one" else TwoTowers(model, args.towers)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"--encoder{'s' if encoder else ''}, --projector, --predictor, --towers, --norm or "
+            f"--view_size: {error}"
+        ) from error
+
+
+def _widths(flag: str, texts: list[str]) -> tuple[int, ...]:
+    try:
+        return tuple(int(units) for units in texts)
+    except ValueError:
+        raise ConfigurationError(
+            f"--{flag} must be numbers such as 256,256,256; got {','.join(texts)!r}"
+        ) from None

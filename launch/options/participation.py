@@ -1,0 +1,39 @@
+"""From flags to the clients that take part in each round."""
+
+from absl import flags
+
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.simulation import cohort
+from tff_ssl.simulation.dropouts import Dropouts, clients_to_invite
+from tff_ssl.simulation.participation import Participation
+
+
+def build_participation(num_clients: int, args: flags.FlagValues) -> Participation:
+    """The cohorts that the flags describe.
+
+    Args:
+      num_clients: Size of the population.
+      args: The flags.
+
+    Raises:
+      ConfigurationError: If there are too few clients, or a rate is impossible.
+    """
+    if not 0 <= args.dropout < 1:
+        raise ConfigurationError(f"--dropout must be at least 0 and below 1; got {args.dropout}")
+    if args.round_timeout is not None and not args.round_timeout > 0:
+        raise ConfigurationError(f"--round_timeout must be positive; got {args.round_timeout}")
+    invited = clients_to_invite(args.clients_per_round, args.dropout)
+    if args.clients_per_round <= num_clients < invited:
+        raise ConfigurationError(
+            f"--dropout={args.dropout} takes {invited} invited clients for --clients_per_round="
+            f"{args.clients_per_round} that finish, and there are {num_clients}"
+        )
+    is_poisson = args.sampling == "poisson"
+    sample = cohort.poisson_cohorts if is_poisson else cohort.uniform_cohorts
+    return Participation(
+        sample(num_clients, invited, args.seed),
+        args.clients_per_round,
+        invited,
+        is_poisson,
+        Dropouts(args.dropout, args.max_dropped, args.seed),
+    )

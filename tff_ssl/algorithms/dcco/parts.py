@@ -1,0 +1,183 @@
+"""The parts that both forms of DCCO are composed of, and their hyperparameters."""
+
+import collections
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import optimizers
+from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
+from tff_ssl.objectives.statistics import STATISTICS_LOSSES, StatisticsLoss
+from tff_ssl.templates import non_finite
+from tff_ssl.templates.client_hyperparameters import check_choice
+from tff_ssl.templates.task import Task
+
+MetricSum = Callable[[tff.Value], tff.Value]
+
+
+@dataclasses.dataclass(frozen=True)
+class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHyperparameters):
+    """Hyperparameters with the paper's values for CIFAR-100 (section 4.3, Appendix B).
+
+    Attributes:
+      client_learning_rate: Learning rate of the clients' gradient descent.
+      micro_batch_size: Number of examples that a client processes at a time in a round of one step;
+        the result does not depend on it, memory and speed do.
+      local_steps: Number of steps of each client in a round; more than one is beyond the paper.
+      batch_size: Number of examples of a local step; 0 for all of the client.
+      client_weighting: Weights w_k in both means: `examples` (N_k), or `uniform`, which bounds the
+        influence of a client as differential privacy needs; a round is then no centralized step.
+    """
+
+    client_learning_rate: float = 1.0
+    micro_batch_size: int = 32
+    local_steps: int = 1
+    batch_size: int = 0
+    client_weighting: str = "examples"
+
+    def __post_init__(self):
+        ObjectiveHyperparameters.__post_init__(self)
+        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
+        for name, least in (("micro_batch_size", 1), ("local_steps", 1), ("batch_size", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        if self.client_learning_rate <= 0:
+            raise ValueError(
+                f"client_learning_rate must be positive; got {self.client_learning_rate}"
+            )
+        check_choice("client_weighting", self.client_weighting, ("examples", "uniform"))
+
+    @property
+    def folds(self) -> bool:
+        """Whether clients may be folded into groups, in which all examples have equal weights."""
+        return self.client_weighting == "examples"
+
+    def client_weight(self, samples: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+        """Weight w_k of a client with so many examples, float32; 0 unless it counts."""
+        samples = tf.cast(samples, tf.float32)
+        return tf.where(counts, samples if self.folds else tf.ones_like(samples), 0.0)
+
+
+def check_task(task: Task) -> None:
+    """Raises a ValueError if DCCO cannot train this model with this objective."""
+    model = task.model
+    if task.objective not in STATISTICS_LOSSES:
+        raise ValueError(f"dcco trains with {' or '.join(STATISTICS_LOSSES)}; got {task.objective}")
+    if model.norm != "group":
+        raise ValueError("dcco needs --norm=group: batch norm would mix the clients' statistics")
+    if not model.projector or model.projector[-1] < 2:
+        raise ValueError("dcco needs a --projector with at least 2 outputs")
+
+
+@dataclasses.dataclass(frozen=True)
+class DCCOParts:
+    """Types, computations and processes that both forms of DCCO share.
+
+    Attributes:
+      task: Model, views, objective and type of the examples.
+      hyperparameters: Hyperparameters of either form.
+      loss: Loss that depends on encoding statistics.
+      initial_model: () -> the global model's weights, a computation.
+      no_statistics: () -> encoding statistics of zero, a computation.
+      statistics_mean: Weighted mean of the clients' statistics.
+      update_mean: Weighted mean of the clients' model deltas.
+      server_optimizer: Optimizer that turns the mean delta into the new model.
+      metric_sum: Sum over the clients of a metric.
+    """
+
+    task: Task
+    hyperparameters: DCCOHyperparameters
+    loss: StatisticsLoss
+    initial_model: tff.Computation
+    no_statistics: tff.Computation
+    statistics_mean: tff.templates.AggregationProcess
+    update_mean: tff.templates.AggregationProcess
+    server_optimizer: tff.learning.optimizers.Optimizer
+    metric_sum: MetricSum
+
+    @property
+    def weights_type(self) -> tff.Type:
+        return self.initial_model.type_signature.result
+
+    @property
+    def statistics_type(self) -> tff.Type:
+        return self.no_statistics.type_signature.result
+
+    @property
+    def examples_type(self) -> tff.types.SequenceType:
+        """Type of a client's examples."""
+        return tff.types.SequenceType(self.task.element_type)
+
+    def at_clients(self, type_spec: tff.Type) -> tff.types.FederatedType:
+        return tff.types.FederatedType(type_spec, tff.CLIENTS)
+
+    def initial_weights(self, seed: int) -> tff.learning.models.ModelWeights:
+        """The global model's weights before the first round."""
+        return tff.learning.models.ModelWeights(*self.task.model.init(seed))
+
+    def compose(
+        self, initialize: tff.Computation, next_client_work: tff.Computation
+    ) -> tff.learning.templates.LearningProcess:
+        """The learning process of some client work: broadcast, client work, mean, server step."""
+        return tff.learning.templates.compose_learning_process(
+            self.initial_model,
+            tff.learning.templates.build_broadcast_process(self.weights_type),
+            tff.learning.templates.ClientWorkProcess(initialize, next_client_work),
+            self.update_mean,
+            tff.learning.templates.build_apply_optimizer_finalizer(
+                self.server_optimizer, self.weights_type, non_finite.reject_non_finite_update
+            ),
+        )
+
+
+def build_parts(
+    task: Task,
+    hyperparameters: DCCOHyperparameters,
+    server_optimizer: tff.learning.optimizers.Optimizer | None,
+    statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None,
+    update_aggregator: tff.aggregators.WeightedAggregationFactory | None,
+    metric_sum: MetricSum,
+) -> DCCOParts:
+    """Builds the parts; arguments and errors as those of `two_stage.build_dcco`."""
+    check_task(task)
+    loss, d = STATISTICS_LOSSES[task.objective], task.model.projector[-1]
+    initial_model = tff.tensorflow.computation(
+        lambda: tff.learning.models.ModelWeights(*task.model.init(0))
+    )
+    no_statistics = tff.tensorflow.computation(lambda: loss.zero(d))
+    mean, weight_type = tff.aggregators.MeanFactory(), tff.types.TensorType(np.float32)
+    return DCCOParts(
+        task,
+        hyperparameters,
+        loss,
+        initial_model,
+        no_statistics,
+        (statistics_aggregator or mean).create(no_statistics.type_signature.result, weight_type),
+        (update_aggregator or mean).create(
+            initial_model.type_signature.result.trainable, weight_type
+        ),
+        server_optimizer or hyperparameters.build_server_optimizer(task.rounds),
+        metric_sum,
+    )
+
+
+def loss_and_spread(parts: DCCOParts, statistics: Any) -> collections.OrderedDict[str, Any]:
+    """Loss, its terms and the encodings' standard deviation, from aggregated statistics."""
+    terms = parts.loss.terms(statistics, parts.hyperparameters)._asdict()
+    return collections.OrderedDict(**terms, encoding_std=parts.loss.encoding_std(statistics))
+
+
+def build_round_metrics(parts: DCCOParts) -> tff.Computation:
+    """(statistics, number of samples, number of dropped clients) -> metrics of the round."""
+
+    @tff.tensorflow.computation(parts.statistics_type, np.int64, np.int64)
+    def round_metrics(statistics, samples, dropped):
+        metrics = loss_and_spread(parts, statistics)
+        metrics.update(samples=samples, dropped_clients=dropped)
+        return metrics
+
+    return round_metrics

@@ -1,0 +1,44 @@
+"""Hyperparameters of the losses."""
+
+import dataclasses
+
+from tff_ssl.losses import vicreg
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveHyperparameters:
+    """Hyperparameters of the losses, with the DCCO paper's values where it has one.
+
+    Attributes:
+      lambda_: `cco`: tradeoff parameter lambda of Eq. 1.
+      temperature: `nt_xent`: tau.
+      invariance_weight: `vicreg`: lambda of its Eq. 6.
+      variance_weight: `vicreg`: mu.
+      covariance_weight: `vicreg`: nu.
+      mask_ratio: `mae`: fraction of the patches that the encoder does not see.
+      normalize_patches: `mae`: whether targets are patches with mean 0 and deviation 1.
+    """
+
+    lambda_: float = 20.0
+    temperature: float = 0.1
+    invariance_weight: float = 25.0
+    variance_weight: float = 25.0
+    covariance_weight: float = 1.0
+    mask_ratio: float = 0.75
+    normalize_patches: bool = True
+
+    def __post_init__(self):
+        if self.lambda_ < 0:
+            raise ValueError(f"lambda must not be negative; got {self.lambda_}")
+        if self.temperature <= 0:
+            raise ValueError(f"temperature must be positive; got {self.temperature}")
+        if min(self.vicreg_weights) < 0:
+            raise ValueError(f"VICReg's weights must not be negative; got {self.vicreg_weights}")
+        if not 0 < self.mask_ratio < 1:
+            raise ValueError(f"mask_ratio must be between 0 and 1; got {self.mask_ratio}")
+
+    @property
+    def vicreg_weights(self) -> vicreg.VICRegWeights:
+        return vicreg.VICRegWeights(
+            self.invariance_weight, self.variance_weight, self.covariance_weight
+        )

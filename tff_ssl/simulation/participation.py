@@ -1,0 +1,35 @@
+"""Which clients take part in the rounds of a run with a server."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tff_ssl.simulation.cohort import Cohort
+from tff_ssl.simulation.dropouts import Dropouts
+
+
+class Participation(NamedTuple):
+    """The cohorts of a run.
+
+    Attributes:
+      cohorts: Round number -> indices of the invited clients, int64 [k]; pure.
+      clients_per_round: Number of clients of a round that are expected to finish it.
+      invited: Expected number of invited clients.
+      varies: Whether the number of invited clients varies between rounds.
+      dropouts: Simulated dropout, and how many clients may fail.
+    """
+
+    cohorts: Callable[[int], Cohort]
+    clients_per_round: int
+    invited: int
+    varies: bool = False
+    dropouts: Dropouts = Dropouts()
+
+    def describe(self) -> str:
+        """Size of a cohort, and how many of its clients are expected to finish."""
+        about = "about " if self.varies else ""
+        if not self.dropouts.dropout:
+            return f"{about}{self.clients_per_round} clients"
+        return (
+            f"{about}{self.invited} clients, of which about {self.clients_per_round} finish "
+            f"(dropout {self.dropouts.dropout:g})"
+        )

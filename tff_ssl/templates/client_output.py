@@ -1,0 +1,92 @@
+"""What clients return after local training, and the means that the server makes of it."""
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.templates import non_finite
+from tff_ssl.templates.local_training import LocalModel
+
+
+class ClientOutput(NamedTuple):
+    """The result of a client's work.
+
+    Attributes:
+      state: The client's new state.
+      updates: Contributions that are averaged: a `tff.learning.templates.ClientResult` per mean.
+      metrics: Name -> float32 metric of this client; among them `loss`, `weight`, `samples` and
+        `dropped`.
+    """
+
+    state: Any
+    updates: tuple[tff.learning.templates.ClientResult, ...]
+    metrics: Any
+
+
+def output_if_finite(
+    updates: Sequence[tuple[Any, tf.Tensor]],
+    new_state: Any,
+    old_state: Any,
+    trained: LocalModel,
+    samples: tf.Tensor,
+    extra: Mapping[str, tf.Tensor],
+) -> ClientOutput:
+    """The output of a client, which keeps its old state if its training was not finite.
+
+    Args:
+      updates: (contribution, its weight float32) per mean; zeros are sent if not finite.
+      new_state: State of the client after the round.
+      old_state: State of the client before the round.
+      trained: Model after local training; its loss and spread become metrics.
+      samples: Number of examples n_k, int.
+      extra: Further metrics, float32.
+    """
+    _, is_finite = non_finite.zero_unless_finite((tuple(updates), trained))
+
+    def kept(value, instead):
+        return tf.nest.map_structure(lambda v, i: tf.where(is_finite, v, i), value, instead)
+
+    zeros = tf.nest.map_structure(tf.zeros_like, (tuple(updates), trained))
+    sent, trained = kept((tuple(updates), trained), zeros)
+    extra = {name: tf.where(is_finite, value, 0.0) for name, value in extra.items()}
+    variance = tf.nn.relu(trained.z_squared - tf.square(trained.z_mean))
+    metrics = collections.OrderedDict(
+        loss=trained.loss,
+        encoding_std=tf.reduce_mean(tf.sqrt(variance)),
+        **extra,
+        weight=tf.reduce_max(tf.stack([weight for _, weight in sent])),
+        samples=tf.cast(samples, tf.int64),
+        dropped=1 - tf.cast(is_finite, tf.int64),
+    )
+    return ClientOutput(
+        kept(new_state, old_state),
+        tuple(tff.learning.templates.ClientResult(*update) for update in sent),
+        metrics,
+    )
+
+
+def server_metrics(client_metrics: tff.Value) -> tff.Value:
+    """Metrics at the server: weighted means, and sums of samples and of dropped clients.
+
+    Args:
+      client_metrics: Metrics of `ClientOutput`, at CLIENTS.
+    """
+    names = tff.structure.name_list(client_metrics.type_signature.member)
+    weight = client_metrics.weight
+    metrics = collections.OrderedDict()
+    for name in names:
+        if name in ("samples", "dropped"):
+            metrics[name] = tff.federated_sum(client_metrics[name])
+        elif name != "weight":
+            metrics[name] = tff.federated_mean(client_metrics[name], weight)
+    metrics["dropped_clients"] = metrics.pop("dropped")
+    return tff.federated_zip(metrics)
+
+
+def previous_if_empty(previous: Any, mean: Any) -> Any:
+    """`mean`, or `previous` where no client contributed, since a mean without weight is NaN."""
+    _, is_finite = non_finite.zero_unless_finite(mean)
+    return tf.nest.map_structure(lambda p, m: tf.where(is_finite, m, p), previous, mean)

@@ -1,0 +1,95 @@
+"""The kind of algorithms with a server and clients that keep nothing between rounds.
+
+Their round is a `tff.learning.templates.LearningProcess`, which any TFF program or stack can take.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import tensorflow_federated as tff
+
+from tff_ssl.models.two_towers import Model
+from tff_ssl.runtime.sliced_rounds import SlicedStatelessClients, Slicing
+from tff_ssl.simulation.stateless_clients import StatelessClientsSimulation
+from tff_ssl.templates import message_sizes
+from tff_ssl.templates.federated_algorithm import (
+    FederatedAlgorithm,
+    Need,
+    PlannedRun,
+    RoundToLower,
+    RunSetting,
+)
+from tff_ssl.templates.server_rounds import ServerRounds
+
+
+@dataclasses.dataclass(frozen=True)
+class StatelessClients(FederatedAlgorithm):
+    """An algorithm of this kind.
+
+    Attributes:
+      model: Model that is trained.
+      process: The round.
+      initial_weights: Seed -> the global model's weights before the first round.
+      downloads: Types that a client receives in a round.
+      uploads: Types that a client sends in a round, beside its weight and metrics.
+      stages: Stages of a round of several aggregations, by name, in order. They share the state of
+        `process`, and one after the other, on the same cohort, they equal `process.next`.
+    """
+
+    kind: ClassVar[str] = "stateless_clients"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.COHORTS})
+    has_client_models: ClassVar[bool] = False
+
+    model: Model
+    process: tff.learning.templates.LearningProcess
+    initial_weights: Callable[[int], tff.learning.models.ModelWeights]
+    downloads: Sequence[tff.Type]
+    uploads: Sequence[tff.Type]
+    stages: Mapping[str, tff.learning.templates.LearningProcess] = dataclasses.field(
+        default_factory=dict
+    )
+
+    def client_bytes(self) -> tuple[int, int]:
+        return message_sizes.client_bytes(self.process.next)
+
+    def rounds_to_lower(self) -> dict[str, RoundToLower]:
+        process = self.process
+        rounds = {"round": RoundToLower("the whole round", process.initialize, process.next)}
+        for name, stage in self.stages.items():
+            summary = f"its stage {name!r} alone"
+            rounds[name] = RoundToLower(summary, stage.initialize, stage.next)
+        return rounds
+
+    def plan_run(self, setting: RunSetting) -> "StatelessClientsRun":
+        return StatelessClientsRun(self, setting)
+
+
+class StatelessClientsRun(ServerRounds, PlannedRun):
+    """A run of such an algorithm."""
+
+    def __init__(self, algorithm: StatelessClients, setting: RunSetting):
+        super().__init__(setting, algorithm.client_bytes())
+        self._algorithm = algorithm
+
+    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedStatelessClients:
+        stages = self._algorithm.stages or {"round": self._algorithm.process}
+        return SlicedStatelessClients(list(stages.values()), group_data, slicing)
+
+    def simulate(
+        self, group_data: tff.Computation, folder: pathlib.Path, sliced: Any = None
+    ) -> StatelessClientsSimulation:
+        algorithm = self._algorithm
+        return StatelessClientsSimulation(
+            algorithm.process,
+            group_data,
+            algorithm.model,
+            algorithm.initial_weights,
+            self.participation,
+            self.setting.groups,
+            sum(self.client_bytes),
+            stages=list(algorithm.stages.values()),
+            epsilon=self.setting.epsilon,
+            sliced=sliced,
+        )

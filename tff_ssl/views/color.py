@@ -1,0 +1,140 @@
+"""Colors of a view: jitter, grayscale and solarization of pixels in [0, 1].
+
+Choice where the papers (see `policies`) are silent, or that differs from them: brightness is added
+in BYOL, as its code does, and multiplied in SimCLR, as its later code does (adding +-0.8 would
+leave many images all black or white); contrast is taken around the mean of each channel, as both
+do, where torchvision takes the mean of the gray image.
+"""
+
+import itertools
+
+import tensorflow as tf
+
+from tff_ssl.views.determinism import optimization_barrier, round_parameter
+from tff_ssl.views.draws import Draws, probability_by_view, scale_between
+from tff_ssl.views.policies import ViewPolicy
+from tff_ssl.views.rows import join_rows, partition_rows
+
+
+def jitter(policy: ViewPolicy, draws: Draws, x: tf.Tensor) -> tf.Tensor:
+    """Changes brightness, contrast, saturation and hue, in a random order.
+
+    In each of four steps, an image goes through one of the four adjustments, or through none.
+    Images without 3 channels have no saturation and hue.
+
+    Args:
+      policy: Probability and ranges of the adjustments.
+      draws: Uniforms of each row.
+      x: Images, float32 [rows, height, width, channels].
+    """
+    if policy.jitter == 0.0:
+        return x
+    neutral = 1 if policy.brightness_is_factor else 0
+    amounts = [
+        scale_between(
+            draws["brightness"], neutral - policy.brightness, neutral + policy.brightness
+        ),
+        scale_between(draws["contrast"], 1 - policy.contrast, 1 + policy.contrast),
+        scale_between(draws["saturation"], 1 - policy.saturation, 1 + policy.saturation),
+        scale_between(draws["hue"], -policy.hue, policy.hue),
+    ]
+    adjust_brightness = tf.multiply if policy.brightness_is_factor else tf.add
+    adjustments = [adjust_brightness, adjust_contrast, adjust_saturation, adjust_hue]
+    adjustments = adjustments[: 4 if x.shape[-1] == 3 else 2]
+    none = len(adjustments)
+    orders = tf.constant(list(itertools.permutations(range(4))))
+    order = tf.minimum(tf.gather(orders, tf.cast(draws["order"] * 24.0, tf.int32)), none)
+    order = tf.where((draws["jitter"] < policy.jitter)[:, None], order, none)
+    for adjustment in tf.unstack(order, axis=1):
+        row_numbers, parts = partition_rows(x, adjustment, none + 1)
+        for i, adjust in enumerate(adjustments):
+            amount = tf.gather(round_parameter(amounts[i]), row_numbers[i])[:, None, None, None]
+            parts[i] = tf.clip_by_value(adjust(parts[i], amount), 0.0, 1.0)
+        x = join_rows(row_numbers, parts, x)
+    return x
+
+
+def adjust_contrast(x: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
+    """Scales the distance from the mean of each channel.
+
+    Args:
+      x: Images, float32 [rows, height, width, channels].
+      amount: Factor of each row, float32 [rows, 1, 1, 1].
+    """
+    # A sum of integers below 2**24 is exact in float64: its order does not matter.
+    total = tf.reduce_sum(tf.cast(tf.round(x * 2**24), tf.float64), [1, 2], keepdims=True)
+    mean = round_parameter(total / (2**24 * x.shape[1] * x.shape[2]))
+    return (x - mean) * amount + mean
+
+
+def adjust_saturation(x: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
+    """Scales the saturation of the HSV model, up to 1: distances from the largest channel.
+
+    Args:
+      x: Images, float32 [rows, height, width, 3].
+      amount: Factor of each row, float32 [rows, 1, 1, 1].
+    """
+    value, chroma = _value_and_chroma(x)
+    return value - (value - x) * tf.minimum(amount, tf.math.divide_no_nan(value, chroma))
+
+
+def adjust_hue(x: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
+    """Adds to the hue of the HSV model.
+
+    Args:
+      x: Images, float32 [rows, height, width, 3].
+      amount: Addend of each row in turns of the color wheel, float32 [rows, 1, 1, 1].
+    """
+    value, chroma = _value_and_chroma(x)
+    red, green, blue = tf.split(x, 3, axis=-1)
+    # Not `==`: in the graphs of TFF, that compares the Python objects.
+    sixths = tf.where(  # chroma times the hue, in sixths of a turn from red
+        tf.equal(value, red),
+        green - blue,
+        tf.where(tf.equal(value, green), blue - red + 2.0 * chroma, red - green + 4.0 * chroma),
+    )
+    hue = optimization_barrier(tf.math.divide_no_nan(sixths, chroma))
+    # A channel has the largest value up to 1 sixth from its own hue, the smallest from 2 sixths on.
+    channel_hue = optimization_barrier(tf.constant([0.0, 2.0, 4.0]) - 6.0 * amount)
+    distance = optimization_barrier(hue - channel_hue)
+    distance = tf.abs(distance - 6.0 * tf.round(distance * (1 / 6)))
+    return value - chroma * tf.clip_by_value(distance - 1.0, 0.0, 1.0)
+
+
+def _value_and_chroma(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Largest channel, and largest minus smallest: [rows, height, width, 1] each."""
+    red, green, blue = tf.split(x, 3, axis=-1)
+    value = tf.maximum(tf.maximum(red, green), blue)
+    return value, value - tf.minimum(tf.minimum(red, green), blue)
+
+
+def to_grayscale(policy: ViewPolicy, draws: Draws, x: tf.Tensor) -> tf.Tensor:
+    """Gives some of the images the luma of ITU-R BT.601 in all channels.
+
+    Args:
+      policy: Probability of the step.
+      draws: Uniforms of each row.
+      x: Images, float32 [rows, height, width, channels]; unchanged without 3 channels.
+    """
+    if policy.grayscale == 0.0 or x.shape[-1] != 3:
+        return x
+    row_numbers, (color, gray) = partition_rows(x, draws["grayscale"] < policy.grayscale)
+    red, green, blue = tf.split(gray, 3, axis=-1)
+    luma = optimization_barrier(0.299 * red + 0.587 * green) + 0.114 * blue
+    return join_rows(row_numbers, [color, tf.repeat(luma, 3, axis=-1)], x)
+
+
+def solarize(policy: ViewPolicy, draws: Draws, odd: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """Inverts the pixels from 0.5 on in some of the images.
+
+    Args:
+      policy: Probability of the step by view.
+      draws: Uniforms of each row.
+      odd: View number modulo 2, int64 [rows].
+      x: Images, float32 [rows, height, width, channels].
+    """
+    if policy.solarize == (0.0, 0.0):
+        return x
+    probability = probability_by_view(policy.solarize, odd)
+    row_numbers, (unchanged, part) = partition_rows(x, draws["solarize"] < probability)
+    return join_rows(row_numbers, [unchanged, tf.where(part >= 0.5, 1.0 - part, part)], x)

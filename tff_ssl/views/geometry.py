@@ -1,0 +1,120 @@
+"""Geometry of a view: rotation, shear, scale, shift, crop and flip as one affine map.
+
+Choices where the papers (see `policies`) are silent, or that differ from them:
+  - interpolation is bilinear (BYOL: bicubic) and not antialiased, and the edges of boxes lie at
+    fractions of pixels;
+  - the area of a crop is uniform, as the papers say, and its aspect ratio log-uniform among those
+    that fit into the image; the usual rejection sampler makes large areas rarer than uniform.
+"""
+
+import math
+
+import tensorflow as tf
+
+from tff_ssl.views.determinism import optimization_barrier, round_parameter
+from tff_ssl.views.draws import Draws, scale_between
+from tff_ssl.views.policies import ViewPolicy
+
+
+def transform(policy: ViewPolicy, draws: Draws, x: tf.Tensor, size: int | None) -> tf.Tensor:
+    """Moves around the centre (rotation, shear, scale, shift); then crops, resizes and flips.
+
+    Args:
+      policy: Ranges of the steps.
+      draws: Uniforms of each row.
+      x: Images, float32 [rows, height, width, channels].
+      size: Height and width of the views in pixels; None for those of the images.
+
+    Returns:
+      Views, float32 [rows, size, size, channels], interpolated once.
+    """
+    crops = policy.crop_area is not None or policy.flip > 0.0
+    moves = policy.rotation or policy.shear or policy.shift or policy.scale != (1.0, 1.0)
+    if not crops and not moves:
+        return x
+    height, width = x.shape[1:3]
+    out_height, out_width = (size, size) if size else (height, width)
+    # Pixel (i, j) of the view is at (x0 + i * dx, y0 + j * dy) of the moved image.
+    x0, y0, dx, dy = _crop_map(policy, draws, (height, width), (out_height, out_width))
+    zero = tf.zeros_like(dx)
+    coefficients = (dx, zero, x0, zero, dy, y0, zero, zero)
+    if moves:
+        coefficients = _compose_with_inverse_move(policy, draws, (height, width), (x0, y0, dx, dy))
+    return tf.raw_ops.ImageProjectiveTransformV3(
+        images=x,
+        transforms=round_parameter(tf.stack(coefficients, axis=1)),
+        output_shape=[out_height, out_width],
+        fill_value=0.0,
+        interpolation="BILINEAR",
+        fill_mode=policy.fill,
+    )
+
+
+def _crop_map(
+    policy: ViewPolicy, draws: Draws, shape: tuple[int, int], out_shape: tuple[int, int]
+) -> tuple[tf.Tensor, ...]:
+    """Position of the view's first pixel (x0, y0) and step to the next (dx, dy): [rows] each."""
+    left, top, width, height = crop_box(policy, draws, *shape)
+    dx, dy = width / out_shape[1], height / out_shape[0]
+    flip = draws["flip"] < policy.flip
+    left, dx = tf.where(flip, left + width, left), tf.where(flip, -dx, dx)
+    return left + 0.5 * dx - 0.5, top + 0.5 * dy - 0.5, dx, dy
+
+
+def crop_box(
+    policy: ViewPolicy, draws: Draws, height: int, width: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Left edge, top edge, width and height of the crop in pixels, float64 [rows] each."""
+    if policy.crop_area is None:
+        zero = tf.zeros_like(draws["area"])
+        return zero, zero, zero + width, zero + height
+    area = scale_between(draws["area"], *policy.crop_area)
+    # A box of aspect ratio r fits if area * width / height <= r <= width / height / area. If none
+    # does (a long image, a large area), the box is cut to the image.
+    log_area, log_image = tf.math.log(area), math.log(width / height)
+    low, high = (math.log(ratio) for ratio in policy.crop_aspect)
+    high = tf.minimum(log_image - log_area, high)
+    low = tf.minimum(tf.maximum(log_image + log_area, low), high)
+    aspect = tf.exp(scale_between(draws["aspect"], low, high))
+    pixels = area * float(height * width)
+    box_width = tf.minimum(tf.sqrt(pixels * aspect), float(width))
+    box_height = tf.minimum(tf.sqrt(pixels / aspect), float(height))
+    left, top = draws["left"] * (width - box_width), draws["top"] * (height - box_height)
+    return left, top, box_width, box_height
+
+
+def _compose_with_inverse_move(
+    policy: ViewPolicy, draws: Draws, shape: tuple[int, int], crop: tuple[tf.Tensor, ...]
+) -> tuple[tf.Tensor, ...]:
+    """Composes the crop's map with the inverse of scale, shear, rotation and shift.
+
+    The rotation is counter-clockwise.
+
+    Args:
+      policy: Ranges of the steps.
+      draws: Uniforms of each row.
+      shape: Height and width of the images in pixels.
+      crop: Map of the crop, (x0, y0, dx, dy) of `_crop_map`.
+
+    Returns:
+      The eight coefficients of a projective transform in TensorFlow's order, [rows] each.
+    """
+    x0, y0, dx, dy = crop
+    max_angle = math.radians(policy.rotation)
+    angle = scale_between(draws["rotation"], -max_angle, max_angle)
+    cos, sin = tf.cos(angle), tf.sin(angle)
+    shear = scale_between(draws["shear"], -policy.shear, policy.shear)
+    scale = scale_between(draws["scale"], *policy.scale)
+    a, b = (cos - shear * sin) / scale, (sin + shear * cos) / -scale
+    c, d = sin / scale, cos / scale
+    centre_x, centre_y = (shape[1] - 1) / 2, (shape[0] - 1) / 2
+    shift_x = scale_between(draws["shift_x"], -policy.shift, policy.shift) * shape[1]
+    shift_y = scale_between(draws["shift_y"], -policy.shift, policy.shift) * shape[0]
+    u0 = optimization_barrier(x0 - centre_x - shift_x)
+    v0 = optimization_barrier(y0 - centre_y - shift_y)
+    zero = tf.zeros_like(dx)
+    return (
+        *(a * dx, b * dy, a * u0 + b * v0 + centre_x),
+        *(c * dx, d * dy, c * u0 + d * v0 + centre_y),
+        *(zero, zero),
+    )
