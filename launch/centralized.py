@@ -1,6 +1,6 @@
-"""Trains the plain TensorFlow baseline: the same objective, model, views and data, in one place.
+"""Trains the centralized baseline in plain TensorFlow, with the same objective, model and data.
 
-With --batches=cohorts a step sees the examples that a federated round with the same flags sees, so
+With --batches=cohorts, a step trains on the examples of a federated round with the same flags, so
 that the two can be compared step by step.
 """
 
@@ -8,33 +8,35 @@ from absl import flags
 
 import launch.options.flags
 from launch.options import app, presets
-from launch.options import clients as clients_options
-from launch.options import model as model_options
+from tff_ssl.errors import ConfigurationError
 
 launch.options.flags.define_common_flags()
 launch.options.flags.define_data_flags()
 launch.options.flags.define_model_flags()
-launch.options.flags.define_training_flags(rounds=400, what="steps")
+launch.options.flags.define_training_flags(rounds=400, unit="steps")
 launch.options.flags.define_probe_flags()
-flags.DEFINE_string("objective", "cco", "The loss; --list shows them.")
-flags.DEFINE_integer("batch_size", 128, "Examples of a step (--batches=shuffled).", lower_bound=2)
+flags.DEFINE_string("objective", "cco", "Name of the loss; --list shows all.")
+flags.DEFINE_integer(
+    "batch_size", 128, "Number of examples of a step, for --batches=shuffled.", lower_bound=2
+)
 flags.DEFINE_enum(
     "batches",
     "shuffled",
     ["shuffled", "cohorts"],
-    "Shuffled epochs, or the examples of --clients_per_round clients as in a federated round.",
+    "shuffled: steps go through shuffled epochs; cohorts: a step has the examples of the "
+    "--clients_per_round clients of a federated round.",
 )
 flags.DEFINE_integer(
     "clients_per_round",
     32,
-    "Clients whose examples are a batch (--batches=cohorts).",
+    "Number of clients whose examples form a batch, for --batches=cohorts.",
     lower_bound=1,
 )
 flags.DEFINE_integer(
     "train_labels",
     None,
-    "supervised: train on so many labelled images, drawn by --seed and split over the "
-    "classes by their sizes. Default: all that have a label.",
+    "supervised: number of labelled images to train on, drawn with --seed in proportion to the "
+    "sizes of the classes. Default: all images that have a label.",
     lower_bound=1,
 )
 flags.adopt_module_key_flags(launch.options.flags)
@@ -49,6 +51,7 @@ def main() -> None:
 
 
 def _list() -> None:
+    """Prints the objectives and the hyperparameters."""
     import dataclasses
 
     from tff_ssl.objectives.registry import OBJECTIVES
@@ -61,80 +64,42 @@ def _list() -> None:
 
 
 def _train(args: flags.FlagValues) -> None:
-    import numpy as np
-
+    """Trains and evaluates the baseline that the flags describe, and writes the results."""
     from launch.options import data, hyperparameters
+    from launch.options import model as model_options
     from launch.outputs import run_folder
     from launch.probes import probing
     from launch.runs import training
-    from tff_ssl.errors import ConfigurationError
-    from tff_ssl.simulation import centralized, cohort
+    from tff_ssl.simulation import centralized
 
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, args.hparam)
     dataset = data.load_dataset(args)
     train = _training_images(dataset, args)
-    if args.batches == "cohorts":
-        clients = clients_options.partition_dataset(dataset, args)
-        train = clients_options.client_images(train, clients, args)
-        cohorts = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)
-
-        def batches(step):
-            return np.concatenate([clients[c] for c in np.sort(cohorts(step))])
-
-    else:
-        if args.shift != "none":
-            raise ConfigurationError("--shift needs --batches=cohorts: no clients, no shifts")
-        batches = centralized.shuffled_batches(len(train), args.batch_size, args.seed)
+    train, batches = _choose_batches(dataset, train, args)
     model = model_options.build_model(dataset, args, args.objective)
-    try:
-        run = centralized.Centralized(
-            args.objective,
-            model,
-            model_options.two_views(dataset, args, args.objective),
-            train.images,
-            train.example_ids,
-            batches,
-            args.rounds,
-            values,
-            train.labels,
-            args.seed,
-        )
-    except ConfigurationError:
-        raise
-    except ValueError as error:  # Of an optimizer, or of a schedule.
-        raise ConfigurationError(f"--hparam: {error}") from error
+    simulation = _build_simulation(dataset, train, batches, model, values, args)
     probing.check_labels(dataset, args)
     folder = data.default_output_dir("centralized", args)
     run_folder.open_run(folder, run_folder.settings("centralized", args), args.resume)
-    policy = model_options.view_policy(dataset, args, args.objective)
-    print(
-        f"centralized {args.objective} on {dataset.name}: {len(train)} images, "
-        f"{args.rounds} steps of {len(batches(0))} ({args.batches})\n"
-        f"model: {args.encoder} encoder and heads, {model.parameter_count:,} parameters, "
-        f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
-        f"{values}\nresults go to {folder}/",
-        flush=True,
-    )
-    training.train_and_probe(
-        run,
-        model,
-        dataset,
-        folder,
-        args,
-        {
-            "algorithm": "centralized",
-            "objective": args.objective,
-            "rounds": args.rounds,
-            "train_images": len(train),
-        },
-    )
+    _announce(dataset, len(train), len(batches(0)), model, values, folder, args)
+    fields = {
+        "algorithm": "centralized",
+        "objective": args.objective,
+        "rounds": args.rounds,
+        "train_images": len(train),
+    }
+    training.train_and_probe(simulation, model, dataset, folder, args, fields)
 
 
 def _training_images(dataset, args: flags.FlagValues):
-    """All training images, or the labelled ones that `--train_labels` asks for."""
+    """The images to train on: all, or for supervised training the labelled ones.
+
+    Raises:
+      ConfigurationError: If the objective is unknown or does not fit the other flags, or the data
+        set has too few labels.
+    """
     import numpy as np
 
-    from tff_ssl.errors import ConfigurationError
     from tff_ssl.evaluation import labels
     from tff_ssl.objectives.registry import OBJECTIVES
 
@@ -160,6 +125,103 @@ def _training_images(dataset, args: flags.FlagValues):
     except ValueError as error:
         raise ConfigurationError(f"--train_labels: {error}") from error
     return dataset.train.take(chosen)
+
+
+def _choose_batches(dataset, train, args: flags.FlagValues):
+    """Chooses the examples of each step, as `--batches` says.
+
+    Args:
+      dataset: The data set.
+      train: Its training images.
+      args: The flags.
+
+    Returns:
+      The training images, with the clients' input shift if batches are cohorts; and step ->
+      indices of the step's images, int64 [batch].
+
+    Raises:
+      ConfigurationError: If `--shift` is given without clients.
+    """
+    import numpy as np
+
+    from launch.options import clients as client_options
+    from tff_ssl.simulation import centralized, cohort
+
+    if args.batches == "shuffled":
+        if args.shift != "none":
+            raise ConfigurationError("--shift needs --batches=cohorts: no clients, no shifts")
+        return train, centralized.shuffled_batches(len(train), args.batch_size, args.seed)
+    clients = client_options.partition_dataset(dataset, args)
+    train = client_options.client_images(train, clients, args)
+    cohorts = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)
+
+    def batches(step):
+        return np.concatenate([clients[client] for client in np.sort(cohorts(step))])
+
+    return train, batches
+
+
+def _build_simulation(dataset, train, batches, model, values, args: flags.FlagValues):
+    """Builds the simulation of the run.
+
+    Args:
+      dataset: The data set.
+      train: The training images.
+      batches: Step -> indices of the step's images.
+      model: The model.
+      values: Hyperparameters.
+      args: The flags.
+
+    Raises:
+      ConfigurationError: If the flags describe no possible run.
+    """
+    from launch.options import model as model_options
+    from tff_ssl.simulation import centralized
+
+    try:
+        return centralized.Centralized(
+            args.objective,
+            model,
+            model_options.two_views(dataset, args, args.objective),
+            train.images,
+            train.example_ids,
+            batches,
+            args.rounds,
+            values,
+            train.labels,
+            args.seed,
+        )
+    except ConfigurationError:
+        raise
+    except ValueError as error:  # Raised by an optimizer or a schedule.
+        raise ConfigurationError(f"--hparam: {error}") from error
+
+
+def _announce(
+    dataset, num_images: int, batch_size: int, model, values, folder, args: flags.FlagValues
+) -> None:
+    """Prints the setting of the run before it starts.
+
+    Args:
+      dataset: The data set.
+      num_images: Number of training images.
+      batch_size: Number of examples of the first step.
+      model: The model.
+      values: Hyperparameters.
+      folder: Folder of the results.
+      args: The flags.
+    """
+    from launch.options import model as model_options
+
+    policy = model_options.view_policy(dataset, args, args.objective)
+    print(
+        f"centralized {args.objective} on {dataset.name}: {num_images} images, "
+        f"{args.rounds} steps of {batch_size} ({args.batches})\n"
+        f"model: {args.encoder} encoder and heads, {model.parameter_count:,} parameters, "
+        f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
+        f"{values}\nresults go to {folder}/",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

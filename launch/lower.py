@@ -1,11 +1,12 @@
 """Compiles an algorithm's round to the forms that production stacks take.
 
 Writes the serialized computations with a description of their types, the bytes that a client
-receives and sends, and what is summed securely. Prints which forms a round converts to, and why it
-does not convert to the others. Each stage of an algorithm with two stages is lowered by itself.
+receives and sends, and what is summed securely. Prints the forms to which a round converts, and why
+it does not convert to the others. The two stages of a two-stage algorithm are lowered separately.
 
-The script takes the flags of `pretrain`, so that a run's flag file lowers what the run trains. Only
-the shape of the images matters of the data set; flags of clients and of probes change nothing.
+The script takes the flags of `pretrain`, so that the flag file of a run lowers the round of that
+run. Of the data set, only the shape of the images and the number of clients matter; flags of probes
+have no effect.
 """
 
 import os
@@ -32,7 +33,7 @@ def main() -> None:
 
 
 def _lower(args: flags.FlagValues) -> None:
-    """Builds the algorithm of the flags, and writes its rounds in all forms."""
+    """Builds the algorithm that the flags describe, and writes its rounds in all forms."""
     from launch.options import algorithm as algorithm_options
     from launch.options import data
     from launch.outputs import run_folder
@@ -52,7 +53,7 @@ def _lower(args: flags.FlagValues) -> None:
         flush=True,
     )
     rows, descriptions = [], []
-    # The folder appears when it is complete.
+    # The files are written to another folder, which is renamed when it is complete.
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -78,26 +79,27 @@ def _lower(args: flags.FlagValues) -> None:
 
 
 def _build(entry, values, dataset, args: flags.FlagValues):
-    """The algorithm, with the means and the population of the flags."""
+    """Builds the algorithm with the means and the clients that the flags describe."""
     from launch.options import aggregation, unlike_clients
     from launch.options import algorithm as algorithm_options
     from launch.options import clients as client_options
     from tff_ssl.templates.federated_algorithm import Need
 
-    clients_dataset, population, num_clients = dataset, None, 1
+    clients_dataset, population = dataset, None
     needs_population = Need.POPULATION in entry.kind.needs
     if needs_population:
         clients_dataset, _ = unlike_clients.take_out_rad(dataset, args)
-    # The noise of differential privacy follows from the number of clients.
-    if needs_population or aggregation.is_private(args):
-        clients = client_options.partition_dataset(clients_dataset, args)
-        num_clients = len(clients)
-        if needs_population:
-            population = unlike_clients.build_population(clients_dataset, clients, args)
+    clients = client_options.partition_dataset(clients_dataset, args)
+    if needs_population:
+        population = unlike_clients.build_population(clients_dataset, clients, args)
+    # Noise for differential privacy and SCAFFOLD's server step depend on the number of clients.
     means = aggregation.choose_aggregation(
-        args, entry, values, num_clients, args.clients_per_round
+        args, entry, values, len(clients), args.clients_per_round
     ).arguments
-    _, algorithm = algorithm_options.build(args, entry, values, dataset, means, population)
+    participation = min(args.clients_per_round / len(clients), 1.0)
+    _, algorithm = algorithm_options.build(
+        args, entry, values, dataset, means, population, participation
+    )
     return algorithm
 
 
@@ -106,9 +108,9 @@ def _summary(name: str, lowerable, lowered) -> dict[str, Any]:
     from tff_ssl.deployment import lowering
     from tff_ssl.templates import message_sizes
 
-    sent = message_sizes.messages(lowerable.next)
+    messages = message_sizes.messages(lowerable.next)
     down, up = message_sizes.client_bytes(lowerable.next)
-    secure = [message.type_spec for message in sent if message.is_secure]
+    secure = [message.type_spec for message in messages if message.is_secure]
     return {
         "name": name,
         "summary": lowerable.summary,
@@ -121,13 +123,13 @@ def _summary(name: str, lowerable, lowered) -> dict[str, Any]:
 
 
 def _format(table: list[dict[str, Any]]) -> str:
-    """A table of forms and bytes, and the reasons why a round has no other forms."""
+    """A table of forms and bytes, and the reasons why a round does not convert to a form."""
     forms = list(table[0]["converts"])
     rows = [["", *forms, "bytes down", "bytes up", "securely"]]
     for row in table:
         converts = ["yes" if row["converts"][form] else "no" for form in forms]
         sizes = [
-            f"{row[f'bytes_{what}_per_client']:,}" for what in ("down", "up", "securely_summed")
+            f"{row[f'bytes_{path}_per_client']:,}" for path in ("down", "up", "securely_summed")
         ]
         rows.append([row["name"], *converts, *sizes])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -152,10 +154,10 @@ def _description(row: dict[str, Any], lowerable, lowered) -> str:
     lines.append(f"next.pb: {lowerable.next.type_signature.formatted_representation()}")
     lines.append("What passes between the server and each client:")
     for message in message_sizes.messages(lowerable.next):
-        way = "down" if message.down else "up, securely summed" if message.is_secure else "up"
+        direction = "down" if message.down else "up, securely summed" if message.is_secure else "up"
         size = message_sizes.type_bytes(message.type_spec)
         lines.append(
-            f"  {way}, {message.operation}, {size:,} bytes: "
+            f"  {direction}, {message.operation}, {size:,} bytes: "
             f"{message.type_spec.compact_representation()}"
         )
     for name, form in lowered.forms.items():
@@ -166,7 +168,7 @@ def _description(row: dict[str, Any], lowerable, lowered) -> str:
 
 
 def _written(folder: pathlib.Path) -> list[str]:
-    """The folder's entries."""
+    """Names of the folder's entries."""
     return [f"{path.name}/" if path.is_dir() else path.name for path in sorted(folder.iterdir())]
 
 

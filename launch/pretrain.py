@@ -1,8 +1,8 @@
 """Pretrains an encoder with one algorithm on one partitioned data set, and probes it.
 
-Without flags, it trains DCCO on scikit-learn's digits, in clients of four images of one class. On
-the digits each algorithm has a preset in launch/presets/digits/, whose flags hold unless they are
-given on the command line.
+Without flags, it trains DCCO on scikit-learn's digits, divided into clients of four images of one
+class. For the digits, each algorithm has a default preset in launch/presets/digits/, whose flags
+hold unless they are given on the command line.
 """
 
 import pathlib
@@ -16,64 +16,72 @@ launch.options.flags.define_common_flags()
 launch.options.flags.define_data_flags()
 launch.options.flags.define_model_flags()
 launch.options.flags.define_network_flags()
-launch.options.flags.define_training_flags(rounds=400, what="rounds")
+launch.options.flags.define_training_flags(rounds=400, unit="rounds")
 launch.options.flags.define_probe_flags()
 launch.options.flags.define_cohort_flags()
 launch.options.flags.define_aggregation_flags()
-flags.DEFINE_string("algorithm", "dcco", "The algorithm; --list shows them.")
+flags.DEFINE_string("algorithm", "dcco", "Name of the algorithm; --list shows all.")
 flags.DEFINE_string(
-    "objective", None, "The clients' loss; --list shows them. Default: the algorithm's own."
+    "objective",
+    None,
+    "Name of the clients' loss; --list shows all. Default: the algorithm's default objective.",
 )
 flags.DEFINE_boolean(
     "skip_small_clients",
     False,
-    "Leave out clients with too few examples for the objective, instead of refusing them.",
+    "Leave out clients that have too few examples for the objective, instead of ending with an "
+    "error.",
 )
 flags.DEFINE_integer(
     "fold",
     1,
-    "Groups into which a cohort's clients are folded, where the algorithm allows it: the same "
-    "result, much faster. 0 runs each client by itself.",
+    "Number of groups into which the clients of a cohort are folded, if the algorithm allows it. A "
+    "group is computed like one client, which is much faster and gives the same result up to "
+    "rounding. 0: clients are not folded.",
     lower_bound=0,
 )
 flags.DEFINE_integer(
     "max_concurrent_calls",
     None,
-    "Clients or groups that compute at the same time. Default: four a core, one a core for clients "
-    "with memory; -1: all.",
+    "Number of clients or groups that are computed at the same time; -1 for all. Default: four per "
+    "core, or one per core if clients keep a state between rounds.",
     lower_bound=-1,
 )
 flags.DEFINE_list(
     "encoders",
     [],
-    "hetero_ssfl: the clients' encoders, as --encoder names them, such as resnet18,resnet34; dealt "
-    "over the clients at random, in equal shares. Default: --encoder for all.",
+    "hetero_ssfl: encoders of the clients, by the names of --encoder, such as resnet18,resnet34. "
+    "They are assigned to the clients at random, in equal shares. Default: --encoder for all "
+    "clients.",
 )
 flags.DEFINE_integer(
     "rad_size",
     5000,
-    "hetero_ssfl: training images, drawn at random, that are the server's instead of the clients': "
-    "its representation alignment dataset, used without labels.",
+    "hetero_ssfl: number of training images that belong to the server instead of the clients. They "
+    "are drawn at random and used without labels, as the representation alignment dataset (RAD).",
     lower_bound=2,
 )
 flags.DEFINE_string(
     "ray",
     None,
-    "Work on rounds on several nodes with Ray: local:N for N nodes on this machine, or the address "
-    "of a Ray cluster (10.0.0.1:6379), with a node on each of its machines. Needs the extra `ray`.",
+    "Compute rounds on several nodes with Ray: local:N for N nodes on this machine, or the address "
+    "of a Ray cluster such as 10.0.0.1:6379 for a node on each of its machines. Needs the extra "
+    "`ray`.",
 )
 flags.DEFINE_integer(
     "slices",
     16,
-    "With --ray: how many slices of about equal work a round's clients or groups are cut into, at "
-    "most. The weights depend on it in the last digits, and not on the number of nodes; with a "
-    "slice for each client or group they are those of a run without --ray.",
+    "With --ray: largest number of slices into which the clients or groups of a round are divided. "
+    "A slice is computed on one node, and all slices have about the same work. The weights "
+    "depend on the number of slices in their last digits, but not on the number of nodes. With one "
+    "slice per client or group, they equal those of a run without --ray.",
     lower_bound=1,
 )
 flags.DEFINE_integer(
     "personalized_clients",
     0,
-    "Clients with models of their own: also evaluate those of so many clients, the first ones.",
+    "Number of clients, counted from the first one, whose own models are also evaluated, for "
+    "algorithms whose clients have models of their own.",
     lower_bound=0,
 )
 flags.adopt_module_key_flags(launch.options.flags)
@@ -90,12 +98,12 @@ def main() -> None:
 
 
 def digits_preset(algorithm: str) -> pathlib.Path | None:
-    """The preset that holds on the digits for a value of `--algorithm`; "" if it is not given."""
+    """The default preset on the digits for a value of `--algorithm`; "" if it is not given."""
     return presets.of_algorithm(algorithm or flags.FLAGS["algorithm"].default)
 
 
 def print_choices() -> None:
-    """Prints the choices of `--list`."""
+    """Prints all names that can be chosen, for `--list`."""
     import dataclasses
 
     from datasets import catalog, partition

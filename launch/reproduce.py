@@ -1,49 +1,80 @@
-"""Reruns an experiment of a paper: all its trainings and evaluations, then its tables beside the
+"""Reproduces an experiment of a paper: all trainings and evaluations, and its tables beside the
 published ones.
 
-A stopped reproduction goes on where it was when it is started again with the same --output_dir; the
-report is written anew after each run, so that it can be looked at on the way.
+A reproduction that was stopped continues when it is started again with the same --output_dir. The
+report is rewritten after each run, so that it can be read before the end.
 """
 
 import fnmatch
 import os
 import pathlib
+from collections.abc import Sequence
 
 from absl import flags
 
 import launch.options.flags
 from launch.options import app
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.reporting.experiment import Cell, Experiment
 
-flags.DEFINE_string("experiment", None, "The experiment; --list shows them.")
+flags.DEFINE_string("experiment", None, "Name of the experiment; --list shows all.")
 flags.DEFINE_enum(
-    "scale", "cpu", ["cpu", "paper"], "A small model and few rounds, or the paper's setting."
+    "scale",
+    "cpu",
+    ["cpu", "paper"],
+    "cpu: a small model and few rounds; paper: the setting of the paper.",
 )
 flags.DEFINE_string(
-    "output_dir", None, "Folder for runs and report. Default: results/EXPERIMENT-SCALE[-DATASET]."
+    "output_dir",
+    None,
+    "Folder for the runs and the report. Default: results/EXPERIMENT-SCALE[-DATASET].",
 )
 flags.DEFINE_string("data_dir", None, "Folder of prepared TFDS sets, or of a case_folder's images.")
-flags.DEFINE_string("dataset", None, "Another TFDS set than the experiment's own.")
-flags.DEFINE_integer("seeds", 3, "Seeds 0, 1, ... of every run.", lower_bound=1)
+flags.DEFINE_string("dataset", None, "TFDS set to use instead of the experiment's own data set.")
+flags.DEFINE_integer("seeds", 3, "Number of seeds of every cell: 0, 1, and so on.", lower_bound=1)
 flags.DEFINE_integer(
-    "jobs", 1, "Runs at the same time, each on its share of the cores.", lower_bound=1
+    "jobs",
+    1,
+    "Number of runs at the same time; each has an equal share of the cores.",
+    lower_bound=1,
 )
-flags.DEFINE_list("only", [], "Run only the cells of these names; * and ? stand for any text.")
-flags.DEFINE_integer("rounds", None, "Rounds of each run instead of the preset's.", lower_bound=1)
-flags.DEFINE_boolean("report_only", False, "Run nothing; write the report of what there is.")
-flags.DEFINE_boolean("retry_failed", False, "Run anew what failed before.")
+flags.DEFINE_list(
+    "only",
+    [],
+    "Names of the cells to run, and with them the cells that they need; * stands for any text, ? "
+    "for any character.",
+)
+flags.DEFINE_integer(
+    "rounds", None, "Number of rounds of each run, instead of the preset's.", lower_bound=1
+)
+flags.DEFINE_boolean(
+    "report_only", False, "Run nothing, and write the report of the runs that are finished."
+)
+flags.DEFINE_boolean("retry_failed", False, "Repeat the runs that failed before.")
 flags.DEFINE_boolean("list", False, "Print the experiments, and end.")
 flags.adopt_module_key_flags(launch.options.flags)
 
 
 def main() -> None:
     from launch.experiments import catalog, runner
-    from tff_ssl.errors import ConfigurationError
 
     args = flags.FLAGS
     if args.list:
         for name, (_, summary) in catalog.EXPERIMENTS.items():
             print(f"experiment {name}  {summary}")
         return
+    _check(args)
+    experiment = _build_experiment(args)
+    cells = _choose_cells(experiment, args.only)
+    name = "-".join(filter(None, (experiment.name, args.scale, args.dataset)))
+    folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
+    runner.run(experiment, cells, folder, args)
+
+
+def _check(args: flags.FlagValues) -> None:
+    """Checks `--experiment` and `--jobs`."""
+    from launch.experiments import catalog
+
     if args.experiment not in catalog.EXPERIMENTS:
         raise ConfigurationError(
             f"--experiment must be one of {', '.join(catalog.EXPERIMENTS)}; got {args.experiment!r}"
@@ -51,28 +82,47 @@ def main() -> None:
     cores = len(os.sched_getaffinity(0))
     if args.jobs > cores:
         raise ConfigurationError(f"--jobs={args.jobs} is more than this process's {cores} cores")
+
+
+def _build_experiment(args: flags.FlagValues) -> Experiment:
+    """Builds the experiment; resets `--dataset` if it names the experiment's own data set.
+
+    Raises:
+      ConfigurationError: If the experiment does not support another data set.
+    """
+    from launch.experiments import catalog, runner
+
     build, _ = catalog.EXPERIMENTS[args.experiment]
     experiment = build(args.scale, args.dataset, args.rounds)
-    if args.dataset:
-        given = f"--dataset={args.dataset}"
-        if not any(given in cell.flags for cell in experiment.cells):
-            raise ConfigurationError(f"{given}: {args.experiment} is for its own data only")
-        named, own = (
-            [runner.effective_flags(cell.flags) for cell in one.cells]
-            for one in (experiment, build(args.scale, None, args.rounds))
-        )
-        if named == own:
-            args.dataset = None  # Written out, it is the same reproduction.
+    if not args.dataset:
+        return experiment
+    flag = f"--dataset={args.dataset}"
+    if not any(flag in cell.flags for cell in experiment.cells):
+        raise ConfigurationError(f"{flag}: {args.experiment} is for its own data only")
+    default = build(args.scale, None, args.rounds)
+    settings, default_settings = (
+        [runner.effective_flags(cell.flags) for cell in cells]
+        for cells in (experiment.cells, default.cells)
+    )
+    if settings == default_settings:
+        # The reproduction has the same name and folder as without the flag.
+        args.dataset = None
+    return experiment
+
+
+def _choose_cells(experiment: Experiment, patterns: Sequence[str]) -> list[Cell]:
+    """The cells of `--only`, and the cells that they need; all cells if there are no patterns.
+
+    Raises:
+      ConfigurationError: If a pattern matches no cell.
+    """
     known = [cell.name for cell in experiment.cells]
-    for pattern in args.only:
+    for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             raise ConfigurationError(f"--only={pattern} names no cell of {', '.join(known)}")
-    names = {name for pattern in args.only or ["*"] for name in fnmatch.filter(known, pattern)}
+    names = {name for pattern in patterns or ["*"] for name in fnmatch.filter(known, pattern)}
     names |= {cell.needs for cell in experiment.cells if cell.needs and cell.name in names}
-    cells = [cell for cell in experiment.cells if cell.name in names]
-    name = "-".join(filter(None, (experiment.name, args.scale, args.dataset)))
-    folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
-    runner.run(experiment, cells, folder, args)
+    return [cell for cell in experiment.cells if cell.name in names]
 
 
 if __name__ == "__main__":

@@ -13,14 +13,14 @@ import pytest
 
 
 def pytest_sessionfinish():
-    """Takes away TFF's default context, which complains when it is collected at the exit."""
+    """Replaces TFF's default context, whose collection at the exit prints errors."""
     if "tensorflow_federated" in sys.modules:
         from tff_ssl.runtime import local_worker  # noqa: F401
 
 
 @pytest.fixture(scope="session")
 def worker():
-    """A private TFF worker, as the scripts use it, for all tests that compute with TFF."""
+    """A private TFF worker, as in the scripts, for all tests that compute with TFF."""
     from tff_ssl.runtime import local_worker
 
     with local_worker.start() as running:
@@ -33,12 +33,12 @@ def project_root() -> pathlib.Path:
 
 
 class SmallAlgorithm(NamedTuple):
-    """An algorithm on a network and views that compile in a moment, with its defaults.
+    """An algorithm with default hyperparameters, on a network and views that compile quickly.
 
     Attributes:
-      task: What it is built from.
-      computations: What its `build_...` gives.
-      clients: Three clients' examples, `tf.data.Dataset`s.
+      task: Task of the algorithm.
+      computations: Result of its `build_...` function.
+      clients: Examples of three clients, `tf.data.Dataset`s.
     """
 
     task: Any
@@ -48,7 +48,7 @@ class SmallAlgorithm(NamedTuple):
 
 @pytest.fixture(scope="session")
 def small_algorithm():
-    """(name in the registry) -> `SmallAlgorithm`."""
+    """(name of an algorithm in the registry) -> `SmallAlgorithm`."""
     import numpy as np
     import tensorflow as tf
     import tensorflow_federated as tff

@@ -1,11 +1,11 @@
 """A network of a few scalars whose training can be worked out by hand.
 
-Online network: w (encoder), b and m (its batch norm's offset and moving average), p (predictor). An
-example is one pixel a. A client's loss is the mean over its examples of
+The online network has w (encoder), b and m (offset and moving average of its batch norm), and p
+(predictor). An example is one pixel a. A client's loss is the mean over its examples of
 
   (w - a)^2 / 2 + (b - a)^2 / 2 + (p - 2 a)^2 / 2,
 
-and m becomes a's mean in every step.
+and m becomes the mean of a in every step.
 """
 
 import collections
@@ -24,7 +24,7 @@ from tff_ssl.templates.task import Task
 
 @dataclasses.dataclass(frozen=True)
 class Scalars(DualEncoder):
-    """The network; features are (w, 1), so that their cosine says how far two w are apart."""
+    """The network; its features are (w, 1), so that their cosine measures how far two w differ."""
 
     @property
     def specs(self):
@@ -59,7 +59,7 @@ def _evaluate(model, weights, target, batch, hyperparameters):
 
 @pytest.fixture
 def scalars(worker, monkeypatch):
-    """(objective of the task) -> a task of `Scalars`, and the clients' data from their pixels."""
+    """Functions: (objective, rounds) -> a task of `Scalars`; (client, pixels) -> its examples."""
     element = collections.OrderedDict(
         client=np.int64, example_id=np.int64, image=(np.uint8, (1, 1, 1))
     )

@@ -3,6 +3,7 @@
 Each runs in a process of its own (`processes.Child`), which imports TensorFlow only after `quiet`.
 """
 
+import itertools
 import os
 import pathlib
 import shutil
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _IMAGE_SHAPE = (32, 32, 3)
+_ROUNDS = 1000  # Length of the run that an algorithm is built for.
 
 
 class ModelSettings(NamedTuple):
@@ -121,7 +123,7 @@ def _plain_steps(samples, batch_size, settings, seed, objective, clients=1):
         images(clients * samples, seed),
         np.arange(clients * samples),
         lambda step: current_client * samples + order(step),
-        1000,
+        _ROUNDS,
         centralized.CentralizedHyperparameters(optimizer="sgd", learning_rate=0.01),
     )
     initial = run.initialize(seed)
@@ -167,7 +169,6 @@ def federated_round(
     from tff_ssl.algorithms import registry
     from tff_ssl.runtime import local_worker
     from tff_ssl.templates import message_sizes
-    from tff_ssl.templates.stateful_clients import StatefulClients
     from tff_ssl.templates.task import Task
 
     model, two_views = model_and_views(settings, seed)
@@ -175,45 +176,32 @@ def federated_round(
     data = stored_clients(store, clients, samples, seed)
     element_type = tff.types.tensorflow_to_type(data.element_type_structure)
     entry = registry.ALGORITHMS[algorithm]
-    computations: Any = entry.build(
-        Task(model, two_views, element_type, 1000, objective),
+    built: Any = entry.build(
+        Task(model, two_views, element_type, _ROUNDS, objective),
         entry.hyperparameters(**hyperparameters),
     )
-    run = _simulation(computations, model, data, clients, seed, store.with_suffix(".run"))
-    has_client_states = isinstance(computations, StatefulClients)
-    with local_worker.start(os.cpu_count() if has_client_states else None):
-        state = run.initialize(seed)
-        for round_number in range(1_000_000):
-            state, _ = run.run_round(state, round_number)
-            run.saved(state)  # Old states of clients are deleted, as after a checkpoint.
+    run = built.plan_run(run_setting(clients, samples, int(entry.folds), seed))
+    simulation = run.simulate(data.group_dataset_computation, store.with_suffix(".run"))
+    with local_worker.start(built.default_concurrent_calls()):
+        state = simulation.initialize(seed)
+        for round_number in itertools.count():
+            state, _ = simulation.run_round(state, round_number)
+            simulation.on_checkpoint(state)  # Deletes the clients' old states.
             yield {
-                "bytes_down_per_client": message_sizes.total_bytes(computations.downloads),
-                "bytes_up_per_client": message_sizes.total_bytes(computations.uploads),
+                "bytes_down_per_client": message_sizes.total_bytes(built.downloads),
+                "bytes_up_per_client": message_sizes.total_bytes(built.uploads),
             }
 
 
-def _simulation(computations: Any, model, data, clients: int, seed: int, folder: pathlib.Path):
-    """The simulation of an algorithm with a server; `folder` is for the states of its clients."""
+def run_setting(clients: int, samples: int, groups: int, seed: int):
+    """The `RunSetting` of clients of `samples` samples, all of which take part in every round."""
     from tff_ssl.simulation import cohort
     from tff_ssl.simulation.participation import Participation
-    from tff_ssl.simulation.stateful_clients import StatefulClientsSimulation
-    from tff_ssl.simulation.stateless_clients import StatelessClientsSimulation
-    from tff_ssl.templates.stateful_clients import StatefulClients
+    from tff_ssl.templates.federated_algorithm import RunSetting
 
     cohorts = cohort.uniform_cohorts(clients, clients, seed)
     participation = Participation(cohorts, clients, clients)
-    if isinstance(computations, StatefulClients):
-        return StatefulClientsSimulation(
-            computations, data.group_dataset_computation, participation, clients, folder
-        )
-    return StatelessClientsSimulation(
-        computations.process,
-        data.group_dataset_computation,
-        model,
-        computations.initial_weights,
-        participation,
-        groups=1,
-    )
+    return RunSetting([samples] * clients, _ROUNDS, participation, groups=groups)
 
 
 def hetero_aggregation(

@@ -1,5 +1,6 @@
 """Rounds on several nodes of Ray, measured by `benchmark` against the same ones on fewer."""
 
+import itertools
 import pathlib
 import statistics
 from collections.abc import Generator
@@ -79,10 +80,8 @@ def rounds_on_nodes(
     import tensorflow_federated as tff
 
     from tff_ssl.algorithms.dcco import two_stage
-    from tff_ssl.runtime import local_worker, ray_nodes, sliced_rounds
-    from tff_ssl.simulation import cohort
-    from tff_ssl.simulation.participation import Participation
-    from tff_ssl.simulation.stateless_clients import StatelessClientsSimulation
+    from tff_ssl.runtime import local_worker, ray_nodes
+    from tff_ssl.runtime.sliced_rounds import Slicing
     from tff_ssl.templates.task import Task
 
     model, two_views = programs.model_and_views(settings, seed)
@@ -91,27 +90,19 @@ def rounds_on_nodes(
     stored = programs.stored_clients(store, clients, samples, seed)
     data = stored.group_dataset_computation
     element_type = tff.types.tensorflow_to_type(stored.element_type_structure)
-    computations = two_stage.build_dcco(Task(model, two_views, element_type, 1000))
+    setting = programs.run_setting(clients, samples, groups, seed)
+    task = Task(model, two_views, element_type, setting.rounds)
+    run = two_stage.build_dcco(task).plan_run(setting)
     data = _slowed(data) if is_slow else data
     nodes_or_none = ray_nodes.ray_nodes(ray, [store]) if ray else contextlib.nullcontext()
     with nodes_or_none as nodes, local_worker.start():
         sliced = None
         if nodes is not None:
-            sliced = sliced_rounds.SlicedStatelessClients(
-                computations, data, stored.client_sizes(), clients, nodes
-            )
-        run = StatelessClientsSimulation(
-            computations.process,
-            data,
-            model,
-            computations.initial_weights,
-            Participation(cohort.uniform_cohorts(clients, clients, seed), clients, clients),
-            groups,
-            sliced=sliced,
-        )
-        state = run.initialize(seed)
-        for round_number in range(1_000_000):
-            state, _ = run.run_round(state, round_number)
+            sliced = run.slice_rounds(data, Slicing(nodes, stored.client_sizes(), clients))
+        simulation = run.simulate(data, store.parent, sliced)
+        state = simulation.initialize(seed)
+        for round_number in itertools.count():
+            state, _ = simulation.run_round(state, round_number)
             yield {"nodes": len(nodes or ())}
 
 

@@ -204,7 +204,7 @@ def _table1_tables(scale: str, rows: Mapping[str, tuple[str | None, ...]]) -> tu
             {SCRATCH: Selector("supervised"), **without_pretraining(selector)},
         )
 
-    tables = (
+    tables: tuple[Table, ...] = (
         table("Linear probe, 5000 labels", Selector("linear", 5000), _LINEAR_5000, 5000),
         table("Full fine-tuning, 5000 labels", Selector("finetune", 5000), _FINETUNE_5000, 5000),
         table("Linear probe, 500 labels", Selector("linear", 500), _LINEAR_500, 500),

@@ -263,7 +263,9 @@ def _table4_cells(
         "--personalized_clients=0",
         *(ablation if scale == "paper" else ()),
     )  # fmt: skip
-    cells, rows, published = [], {}, {}
+    cells: list[Cell] = []
+    rows: dict[str, tuple[str, ...]] = {}
+    published: dict[str, tuple[float, ...]] = {}
     for aggregate, update in combinations:
         row = f"{aggregate}, {update}"
         names = []

@@ -1,1 +1,1 @@
-"""From flags to what a run is made of."""
+"""Builds the parts of a run from the flags."""

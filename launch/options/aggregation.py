@@ -1,4 +1,4 @@
-"""From flags to the means of a round: aggregators and differential privacy."""
+"""Builds the means of a round from the flags: aggregators and differential privacy."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ _PRIVACY_FLAGS = (
     "dp_adaptive_clipping",
     "dp_delta",
 )
-_COVERS = "the model and what clients receive; not the counts and losses of metrics.csv"
+_COVERAGE = "the model and what clients receive; not the counts and losses of metrics.csv"
 
 
 class Aggregation(NamedTuple):
@@ -30,7 +30,7 @@ class Aggregation(NamedTuple):
     Attributes:
       arguments: Keyword arguments for the algorithm's `build`.
       folds: Whether clients may be folded into groups.
-      epsilon: Number of rounds -> their privacy loss; None without differential privacy.
+      epsilon: Number of rounds -> their privacy loss epsilon; None without differential privacy.
       summary: Lines for the announcement of the run.
       result: Fields for `result.json`.
     """
@@ -43,25 +43,26 @@ class Aggregation(NamedTuple):
 
 
 def is_private(args: flags.FlagValues) -> bool:
-    """Whether a flag of differential privacy is given; a noise of 0 is, to be refused later."""
+    """Whether a flag of differential privacy is given."""
+    # A noise of 0 counts as given, so that it is rejected later.
     return not all(args[name].value is args[name].default for name in _PRIVACY_FLAGS)
 
 
 def choose_aggregation(
     args: flags.FlagValues, algorithm: Algorithm, values: Any, num_clients: int, invited: int
 ) -> Aggregation:
-    """The means that the flags describe.
+    """Builds the means that the flags describe.
 
     Args:
       args: The flags.
-      algorithm: The algorithm that is trained.
-      values: Its hyperparameters.
-      num_clients: Size of the population.
-      invited: Expected size of a cohort.
+      algorithm: Registry entry of the algorithm.
+      values: Hyperparameters of the algorithm.
+      num_clients: Number of clients of the population.
+      invited: Expected number of clients of a cohort.
 
     Raises:
-      ConfigurationError: If the algorithm has no such means, or if a promised privacy would not
-        hold.
+      ConfigurationError: If the algorithm does not support these means, or if the announced
+        differential privacy would not hold.
     """
     private = is_private(args)
     folds = algorithm.folds_with(values)
@@ -73,11 +74,11 @@ def choose_aggregation(
             f"--{flag}: clients of {args.algorithm} send whole models, not contributions that "
             "could be clipped, quantized or left out of a mean"
         )
-    arguments, summary = _plain(args, algorithm), []
+    arguments, summary = _aggregator_arguments(args, algorithm), []
     result: dict[str, Any] = {"aggregator": args.aggregator}
     epsilon = None
     if args.aggregator != "mean":
-        summary.append(f"aggregator: {args.aggregator}{_bits(args)}")
+        summary.append(f"aggregator: {args.aggregator}{_describe_bits(args)}")
     if private:
         means, accountant = _private_means(args, algorithm, values, num_clients, invited)
         arguments = _private_arguments(means, args)
@@ -96,7 +97,7 @@ def choose_aggregation(
 def _private_arguments(
     means: Mapping[str, differential_privacy.GaussianMean], args: flags.FlagValues
 ) -> dict[str, Any]:
-    """`build`'s arguments for private means."""
+    """Arguments of `build` for private means."""
     arguments = {
         f"{name}_aggregator": mean.factory(args.clients_per_round) for name, mean in means.items()
     }
@@ -112,9 +113,9 @@ def _privacy_fields(
     accountant: differential_privacy.Accountant,
     rounds: int,
 ) -> dict[str, Any]:
-    """The guarantee, for `result.json`."""
+    """Fields of `result.json` that state the guarantee."""
     return {
-        "epsilon": _number(accountant.epsilon(rounds)),
+        "epsilon": _finite_or_text(accountant.epsilon(rounds)),
         "delta": accountant.delta,
         "rounds": rounds,
         "sampling_rate": accountant.sampling_rate,
@@ -123,7 +124,7 @@ def _privacy_fields(
             for name, mean in means.items()
             for key, value in vars(mean).items()
         },
-        "covers": _COVERS,
+        "covers": _COVERAGE,
     }
 
 
@@ -132,9 +133,9 @@ def _symmetric(
     algorithm: Algorithm,
     inner: tff.aggregators.WeightedAggregationFactory | None,
 ) -> tff.aggregators.WeightedAggregationFactory:
-    """The aggregator of `--symmetric_statistics` around another one."""
-    fits = args.objective == "cco" and args.towers == "one"
-    if not fits or "statistics" not in algorithm.aggregates:
+    """The aggregator of `--symmetric_statistics`, which wraps another one."""
+    supported = args.objective == "cco" and args.towers == "one"
+    if not supported or "statistics" not in algorithm.aggregates:
         raise ConfigurationError(
             "--symmetric_statistics is for dcco and dcco_one_stage with --objective=cco and "
             "--towers=one"
@@ -142,8 +143,8 @@ def _symmetric(
     return aggregators.SymmetricHalf(inner or tff.aggregators.MeanFactory())
 
 
-def _plain(args: flags.FlagValues, algorithm: Algorithm) -> dict[str, Any]:
-    """`build`'s arguments for `--aggregator`."""
+def _aggregator_arguments(args: flags.FlagValues, algorithm: Algorithm) -> dict[str, Any]:
+    """Arguments of `build` for `--aggregator`."""
     means = aggregators.AGGREGATORS[args.aggregator]
     arguments: dict[str, Any] = {}
     for name in algorithm.aggregates:
@@ -155,7 +156,8 @@ def _plain(args: flags.FlagValues, algorithm: Algorithm) -> dict[str, Any]:
     return arguments
 
 
-def _bits(args: flags.FlagValues) -> str:
+def _describe_bits(args: flags.FlagValues) -> str:
+    """Number of bits for the announcement, where the aggregator quantizes."""
     quantizes = args.aggregator in ("quantized", "rotated")
     return f", {args.quantization_bits} bits a number" if quantizes else ""
 
@@ -164,17 +166,9 @@ def _private_means(
     args: flags.FlagValues, algorithm: Algorithm, values: Any, num_clients: int, invited: int
 ) -> tuple[dict[str, differential_privacy.GaussianMean], differential_privacy.Accountant]:
     """The clipped and noised means by name, and the accountant of their privacy loss."""
-    _check_guarantee(args, values, num_clients, invited)
     has_statistics = "statistics" in algorithm.aggregates
-    for flag, needed in (("dp_clip", True), ("dp_statistics_clip", has_statistics)):
-        value = args[flag].value
-        if needed and (value is None or value <= 0):
-            raise ConfigurationError(
-                f"differential privacy of {args.algorithm} needs a positive --{flag}; got {value}"
-            )
-    for flag in ("dp_statistics_clip", "dp_statistics_noise_multiplier"):
-        if args[flag].value is not None and not has_statistics:
-            raise ConfigurationError(f"--{flag}: clients of {args.algorithm} send no statistics")
+    _check_guarantee(args, values, num_clients, invited)
+    _check_clips(args, has_statistics)
     rate = invited / num_clients
     delta = (
         differential_privacy.default_delta(num_clients) if args.dp_delta is None else args.dp_delta
@@ -237,6 +231,24 @@ def _check_guarantee(args: flags.FlagValues, values: Any, num_clients: int, invi
         )
 
 
-def _number(value: float) -> float | str:
-    """The value, as text where it is infinite, which JSON cannot hold."""
+def _check_clips(args: flags.FlagValues, has_statistics: bool) -> None:
+    """Checks that each mean has a clip, and that no flag is given for a mean that does not exist.
+
+    Args:
+      args: The flags.
+      has_statistics: Whether clients send encoding statistics beside their model deltas.
+    """
+    for flag, needed in (("dp_clip", True), ("dp_statistics_clip", has_statistics)):
+        value = args[flag].value
+        if needed and (value is None or value <= 0):
+            raise ConfigurationError(
+                f"differential privacy of {args.algorithm} needs a positive --{flag}; got {value}"
+            )
+    for flag in ("dp_statistics_clip", "dp_statistics_noise_multiplier"):
+        if args[flag].value is not None and not has_statistics:
+            raise ConfigurationError(f"--{flag}: clients of {args.algorithm} send no statistics")
+
+
+def _finite_or_text(value: float) -> float | str:
+    """The value, or its text if it is infinite, because JSON has no infinity."""
     return value if math.isfinite(value) else str(value)

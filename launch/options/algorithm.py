@@ -1,4 +1,4 @@
-"""From flags to the algorithm, its hyperparameters and its computations."""
+"""Builds the algorithm, its hyperparameters and its computations from the flags."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,10 +24,14 @@ _ABSENCE_FLAGS = ("sampling", "dropout", "max_dropped")
 
 
 def choose(args: flags.FlagValues) -> tuple[registry.Algorithm, Any]:
-    """The algorithm and its hyperparameters; sets `--objective` where it is not given.
+    """Finds the algorithm and its hyperparameters; sets `--objective` if it is not given.
+
+    Returns:
+      The registry entry of the algorithm, and an instance of its dataclass of hyperparameters.
 
     Raises:
-      ConfigurationError: If one of them is unknown, or a flag is for other kinds of algorithms.
+      ConfigurationError: If the algorithm, the objective or a hyperparameter is unknown, or a flag
+        is for other kinds of algorithms.
     """
     algorithm = registry.find(args.algorithm, args.objective)
     args.objective = args.objective or algorithm.objectives[0]
@@ -38,7 +42,7 @@ def choose(args: flags.FlagValues) -> tuple[registry.Algorithm, Any]:
 def _check_needs(needs: frozenset[Need], args: flags.FlagValues) -> None:
     """Rejects flags that this kind of algorithm does not read."""
 
-    def refuse(names: tuple[str, ...], reason: str) -> None:
+    def reject(names: tuple[str, ...], reason: str) -> None:
         for name in names:
             if args[name].present:
                 raise ConfigurationError(f"--{name}: {reason}")
@@ -46,17 +50,17 @@ def _check_needs(needs: frozenset[Need], args: flags.FlagValues) -> None:
     name = args.algorithm
     if Need.COHORTS not in needs:
         reason = "has no server that chooses clients; all of its network take part"
-        refuse(_COHORT_FLAGS, f"{name} {reason}")
+        reject(_COHORT_FLAGS, f"{name} {reason}")
     if Need.NETWORK not in needs:
-        refuse(_NETWORK_FLAGS, f"{name} has a server, and no network")
+        reject(_NETWORK_FLAGS, f"{name} has a server, and no network")
     if Need.POPULATION in needs:
-        refuse(
+        reject(
             _ABSENCE_FLAGS,
             f"clients of {name} that are absent count with their last representations; choose how "
             "many take part by --clients_per_round",
         )
     else:
-        refuse(_POPULATION_FLAGS, f"clients of {name} are all alike")
+        reject(_POPULATION_FLAGS, f"clients of {name} are all alike")
 
 
 def build(
@@ -66,19 +70,21 @@ def build(
     dataset: ImageDataset,
     means: Mapping[str, Any],
     population: Population | None = None,
+    participation: float = 1.0,
 ) -> tuple[Model, FederatedAlgorithm]:
-    """The model, and the algorithm's computations for it.
+    """Builds the model, and the algorithm's computations for it.
 
-    Where clients have different architectures, the first client's model is returned, and
-    `--encoder` becomes its encoder, with which `evaluate` builds it again.
+    If clients have different architectures, the model is that of the first client, and `--encoder`
+    is set to its encoder, so that `evaluate` can build the model again.
 
     Args:
       args: The flags.
-      algorithm: Entry of the registry.
+      algorithm: Registry entry of the algorithm.
       values: Hyperparameters of the algorithm.
       dataset: The images.
-      means: `aggregation.Aggregation.arguments`.
-      population: The clients, where they have different architectures.
+      means: Arguments for the algorithm's `build`, see `aggregation.Aggregation.arguments`.
+      population: Clients and their models if these have different architectures; else None.
+      participation: Fraction of the clients that are expected to take part in a round.
 
     Raises:
       ConfigurationError: If the algorithm cannot be built with these flags.
@@ -97,6 +103,7 @@ def build(
         args.objective,
         args.seed,
         population,
+        participation,
     )
     try:
         return model, algorithm.build(task, values, **means)

@@ -1,4 +1,4 @@
-"""The frame of all scripts: quiet logs, one line for a mistake, and a clean end."""
+"""Runs a script: quiet logs, one line for a mistake of the user, and a clean end."""
 
 import atexit
 import os
@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 
-# Before TensorFlow is imported: its messages about CUDA would precede a run's output.
+# Set before TensorFlow is imported, because its messages about CUDA would precede a run's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import app, flags, logging
@@ -17,21 +17,21 @@ from absl import app, flags, logging
 from launch.options import presets
 
 # Warnings about how TFF implements its quantized and secure sums.
-_CHATTER = ("can temporarily allocate extra memory", "Object was never used")
-_AGAIN_SECONDS = 0.1
-INTERRUPTED = 130  # The shell's code for a program ended by Ctrl-C.
+_IGNORED_WARNINGS = ("can temporarily allocate extra memory", "Object was never used")
+_INTERRUPT_DELAY = 0.1  # Seconds before an interrupt that was lost is repeated.
+INTERRUPTED = 130  # Exit code of a program that Ctrl-C ends, as shells give it.
 
 
 def run(
     main: Callable[[], None], digits_preset: Callable[[str], pathlib.Path | None] | None = None
 ) -> None:
-    """Parses the flags and runs `main`; the exit code is 0 only if all went well.
+    """Parses the flags and runs a script; the exit code is 0 only if the script succeeds.
 
     Args:
       main: The script.
-      digits_preset: Value of `--algorithm`, or "" if it is not given -> the preset whose flags hold
-        on the digits (the default data set) unless they are given on the command line. Presets of
-        other data sets are named by `--flagfile`.
+      digits_preset: Value of `--algorithm`, or "" if it is not given -> the default preset on the
+        digits, the default data set. Its flags hold unless they are given on the command line.
+        Presets of other data sets are named by `--flagfile`.
     """
     atexit.register(_end_quietly)
     argv = list(sys.argv)
@@ -50,11 +50,12 @@ def _end_quietly() -> None:
 
 def _on_digits(argv: Sequence[str]) -> bool:
     """Whether the flags name no other data set and no preset."""
-    named = presets.given(argv, "dataset")
-    return not presets.given(argv, "flagfile") and (not named or named[-1] == "digits")
+    datasets = presets.given(argv, "dataset")
+    return not presets.given(argv, "flagfile") and (not datasets or datasets[-1] == "digits")
 
 
 def _parse_flags(argv: Sequence[str]) -> Sequence[str]:
+    """Parses the command line and returns the arguments that are not flags."""
     renamed = presets.missing(argv)
     if renamed:
         sys.exit(f"error: {renamed}")
@@ -74,30 +75,30 @@ def _print_presets(argv: Sequence[str]) -> None:
 
 
 def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str]) -> None:
-    """Runs the script; ends with one line for a mistake of the user.
+    """Runs the script; a mistake of the user ends it with an error message of one line.
 
     Args:
       main: The script.
-      rest: Arguments that are no flags, after the name of the script.
-      argv: The whole command line, with the default preset.
+      rest: Name of the script, and the arguments that are not flags.
+      argv: Whole command line, including the default preset.
     """
     if rest[1:]:
         sys.exit(f"error: unexpected argument {rest[1]!r}; settings are given as --flag=value")
     logging.set_verbosity(logging.WARNING)
-    logging.get_absl_handler().addFilter(_is_ours)
+    logging.get_absl_handler().addFilter(_is_shown)
     warnings.filterwarnings("ignore", module="google")
     warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
     sys.unraisablehook = _on_lost_exception
-    # Like Ctrl-C, so that a run that is told to end saves its state first.
+    # These signals act like Ctrl-C, so that a run that they end saves its state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As it is under nohup.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup sets SIG_IGN.
         signal.signal(signal.SIGHUP, signal.default_int_handler)
     _print_presets(argv)
     try:
         main()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # `| head` has seen enough.
+    except BrokenPipeError:  # The reader of the output, such as `head`, has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except _mistakes() as error:
@@ -105,19 +106,20 @@ def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str])
 
 
 def _on_lost_exception(lost) -> None:
-    """Repeats an interrupt that came where Python ignores exceptions, and shows other exceptions.
+    """Repeats an interrupt that Python ignored, and prints other ignored exceptions.
 
-    Python ignores exceptions in callbacks of the garbage collector, such as the one of JAX, which
-    TFF imports.
+    Python ignores exceptions in callbacks of the garbage collector, such as the callback of JAX,
+    which TFF imports.
     """
     if issubclass(lost.exc_type, KeyboardInterrupt):
-        threading.Timer(_AGAIN_SECONDS, signal.raise_signal, [signal.SIGTERM]).start()
+        threading.Timer(_INTERRUPT_DELAY, signal.raise_signal, [signal.SIGTERM]).start()
     else:
         sys.__unraisablehook__(lost)
 
 
-def _is_ours(record) -> bool:
-    return not any(text in record.getMessage() for text in _CHATTER)
+def _is_shown(record) -> bool:
+    """Whether a log record is none of the ignored warnings."""
+    return not any(text in record.getMessage() for text in _IGNORED_WARNINGS)
 
 
 def _mistakes() -> tuple[type[Exception], ...]:
@@ -125,13 +127,13 @@ def _mistakes() -> tuple[type[Exception], ...]:
     from datasets.errors import DatasetError
     from tff_ssl import errors
 
-    ours = (DatasetError, OSError, errors.ConfigurationError, errors.TrainingError,
+    errors_of_project = (DatasetError, OSError, errors.ConfigurationError, errors.TrainingError,
             errors.WorkerLostError, errors.ClientTimeoutError)  # fmt: skip
-    return (*ours, *_disk_errors())
+    return (*errors_of_project, *_disk_errors())
 
 
 def _disk_errors() -> tuple[type[Exception], ...]:
-    """Types of TensorFlow's exceptions where Python raises an OSError: disk full, or read-only."""
+    """TensorFlow's types of exceptions for a full or read-only disk; they are no OSErrors."""
     if "tensorflow" not in sys.modules:
         return ()
     from tensorflow import errors

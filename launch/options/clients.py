@@ -1,4 +1,4 @@
-"""From flags to the clients and their images."""
+"""Builds the clients and their images from the flags."""
 
 import dataclasses
 import pathlib
@@ -14,34 +14,36 @@ from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.registry import OBJECTIVES
 
 PIXELS = "pixels"
-_STREAM = 0xC1  # Separates the clusters' random stream from that of the partition.
+_CLUSTER_STREAM = 0xC1  # Separates the clusters' random stream from that of the partition.
 
 
 def partition_name(args: flags.FlagValues) -> str:
-    """`--partition`; where it is not given, a case folder has one client per case."""
+    """Name of the partition: `--partition`, or `per_case` for a case folder if it is not given."""
     if args.dataset == "case_folder" and not args["partition"].present:
         return "per_case"
     return args.partition
 
 
 def cluster_ids(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray | None:
-    """The feature cluster of each training image, int32 [n]; a pure function of the flags.
+    """Clusters the training images by their features; a pure function of the flags.
 
     Returns:
-      None for partitions other than `feature_clusters`.
+      The feature cluster of each training image, int32 [n]; None for partitions other than
+      `feature_clusters`.
 
     Raises:
-      ConfigurationError: If `--cluster_encoder` is missing, is no encoder, or takes other images.
+      ConfigurationError: If `--cluster_encoder` is missing, is no encoder, or takes images of
+        another shape.
       DatasetError: If there are more clusters than different features.
     """
     if partition_name(args) != "feature_clusters":
         return None
-    rng = np.random.default_rng([args.seed, _STREAM])
+    rng = np.random.default_rng([args.seed, _CLUSTER_STREAM])
     return feature_clusters.cluster(_features(dataset, args), rng, args.clusters)
 
 
 def _features(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray:
-    """Features of the training images that are clustered, float32 [n, d]."""
+    """The features of the training images by which they are clustered, float32 [n, d]."""
     from tff_ssl.deployment import saved_model
     from tff_ssl.evaluation import features
 
@@ -67,12 +69,15 @@ def _features(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray:
 def partition_dataset(
     dataset: ImageDataset, args: flags.FlagValues, clusters: np.ndarray | None = None
 ) -> list[np.ndarray]:
-    """Indices of each client's training images.
+    """Divides the training images between the clients.
 
     Args:
       dataset: The images.
       args: The flags.
-      clusters: Result of `cluster_ids` of the same arguments, if the caller has it.
+      clusters: Result of `cluster_ids` for the same arguments, if it is known already.
+
+    Returns:
+      Indices of each client's training images, int64 [size of the client].
     """
     clients = partition.make(
         partition_name(args),
@@ -94,19 +99,27 @@ def partition_dataset(
 def large_enough(
     clients: list[np.ndarray], least: int, args: flags.FlagValues
 ) -> tuple[list[np.ndarray], int]:
-    """The clients that the objective can train on, and the number of those left out.
+    """Leaves out the clients that are too small for the objective.
+
+    Args:
+      clients: Indices of each client's training images.
+      least: Number of images that a client needs at least.
+      args: The flags.
+
+    Returns:
+      The clients that are large enough, and the number of clients that are left out.
 
     Raises:
-      ConfigurationError: If there are smaller ones and `--skip_small_clients` is not given, or if
-        no client is left.
+      ConfigurationError: If there are smaller clients and `--skip_small_clients` is not given, or
+        if no client is left.
     """
     kept = [client for client in clients if len(client) >= least]
     small = len(clients) - len(kept)
     if small and not (args.skip_small_clients and kept):
-        ways = ["leave them out with --skip_small_clients"] if kept else []
+        options = ["leave them out with --skip_small_clients"] if kept else []
         if partition_name(args) != "per_case":
-            ways.append("take larger ones with --samples_per_client")
-        advice = ", ".join(ways) or "take another --partition than per_case"
+            options.append("take larger ones with --samples_per_client")
+        advice = ", ".join(options) or "take another --partition than per_case"
         if least > OBJECTIVES[args.objective].min_samples:
             advice += ", or lower the bound with --hparam=min_samples=N"
         raise ConfigurationError(
@@ -117,7 +130,7 @@ def large_enough(
 
 
 def client_images(split: Split, clients: list[np.ndarray], args: flags.FlagValues) -> Split:
-    """The images as the clients see them, with the input shift of the flags."""
+    """The images as their clients see them: with the input shift of the flags."""
     if args.shift == "none":
         return split
     shifted = shift.shift_clients(args.shift, split.images, clients, args.shifts)

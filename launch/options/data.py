@@ -1,4 +1,4 @@
-"""From flags to images, and to the folder of a script's results."""
+"""Loads the images that the flags name, and chooses the folder of a script's results."""
 
 import pathlib
 
@@ -11,7 +11,7 @@ from tff_ssl.errors import ConfigurationError
 
 
 def load_dataset(args: flags.FlagValues) -> ImageDataset:
-    """The data set that the flags name."""
+    """Loads the data set that the flags name."""
     return catalog.load(args.dataset, args.data_dir, args.image_size)
 
 
@@ -30,15 +30,15 @@ def check_image_shape(dataset: ImageDataset, image_shape: tuple[int, ...], encod
     if shape != image_shape:
         advice = "; --image_size resizes" if shape[2] == image_shape[2] else ""
         raise ConfigurationError(
-            f"{encoder} takes images of {_size(image_shape)}, and those of "
-            f"--dataset={dataset.name} are {_size(shape)}{advice}"
+            f"{encoder} takes images of {_format_shape(image_shape)}, and those of "
+            f"--dataset={dataset.name} are {_format_shape(shape)}{advice}"
         )
 
 
-def _size(shape: tuple[int, ...]) -> str:
+def _format_shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
 
 
 def default_output_dir(script: str, args: flags.FlagValues) -> pathlib.Path:
-    """`--output_dir`, or a new folder in results/."""
+    """The folder of `--output_dir`, or else a new folder in results/; it is not created."""
     return output_folder.choose(args.output_dir, f"{script}-{args.dataset}")

@@ -1,4 +1,4 @@
-"""Flags that several scripts share. Values are read in `launch` only."""
+"""Definitions of the flags that several scripts share; only `launch` reads their values."""
 
 from absl import flags
 
@@ -7,7 +7,7 @@ from tff_ssl.decentralized import topology
 
 
 def define_common_flags() -> None:
-    """Where results go, and the seed."""
+    """Defines the flags of all scripts: the folder of the results, and the seed."""
     flags.DEFINE_string(
         "output_dir", None, "Folder for the results. Default: a new one in results/."
     )
@@ -15,7 +15,7 @@ def define_common_flags() -> None:
 
 
 def define_image_flags() -> None:
-    """Images alone."""
+    """Defines the flags of the images."""
     flags.DEFINE_string(
         "dataset",
         "digits",
@@ -26,98 +26,122 @@ def define_image_flags() -> None:
         "data_dir", None, "Folder of prepared TFDS sets, or of a case_folder's images."
     )
     flags.DEFINE_integer(
-        "image_size", None, "Resize all images to this height and width.", lower_bound=8
+        "image_size", None, "Height and width to which all images are resized.", lower_bound=8
     )
 
 
 def define_data_flags() -> None:
-    """Images and clients."""
+    """Defines the flags of the images and of their partition between clients."""
     define_image_flags()
+    _define_partition_flags()
+    _define_cluster_flags()
+    flags.DEFINE_float(
+        "data_fraction",
+        1.0,
+        "Fraction of its examples that each client keeps, chosen at random; it keeps at least one.",
+    )
+    _define_shift_flags()
+
+
+def _define_partition_flags() -> None:
+    """Defines `--partition` and the settings of the partitions."""
     flags.DEFINE_enum(
         "partition",
         "dirichlet",
         list(partition.PARTITIONS),
         "; ".join(f"{name}: {spec.description}" for name, spec in partition.PARTITIONS.items())
-        + ". A case_folder has one client per case unless this is given.",
+        + ". A case_folder has one client per case unless this flag is given.",
     )
     flags.DEFINE_float(
         "alpha",
         0.0,
-        "dirichlet: concentration, 0 (one class each) to inf (IID). dirichlet_per_class: the same, "
-        "0 putting each class on one client; Dec-SSL takes 0.01 to 5.",
+        "dirichlet: concentration, from 0 (one class per client) to inf (IID). "
+        "dirichlet_per_class: the same, but 0 puts each class on one client; Dec-SSL uses 0.01 to "
+        "5.",
         lower_bound=0.0,
     )
     flags.DEFINE_boolean(
         "balance_sizes",
         True,
-        "dirichlet_per_class: keep clients near their even share of the examples, as the code of "
-        "Yurochkin et al. and of Dec-SSL does.",
+        "dirichlet_per_class: keep the clients' sizes near an even share of the examples, as the "
+        "code of Yurochkin et al. and of Dec-SSL does.",
     )
     flags.DEFINE_float(
-        "beta", None, "skew: IID fraction, 0 (exclusive classes) to 1 (IID).", 0.0, 1.0
+        "beta",
+        None,
+        "skew: fraction of the examples that is dealt out IID, from 0 (exclusive classes) to 1 "
+        "(IID).",
+        0.0,
+        1.0,
     )
     flags.DEFINE_integer(
-        "num_clients", None, "Number of clients. Default: as many as can be.", lower_bound=1
+        "num_clients",
+        None,
+        "Number of clients. Default: as many as the partition allows.",
+        lower_bound=1,
     )
     flags.DEFINE_integer(
         "samples_per_client",
         None,
-        "iid, dirichlet: size of a client. Default: an even share of all examples where "
-        f"--num_clients is given, else {partition.DEFAULT_SAMPLES_PER_CLIENT}.",
+        "iid, dirichlet: number of examples of each client. Default: an even share of all examples "
+        f"if --num_clients is given, else {partition.DEFAULT_SAMPLES_PER_CLIENT}.",
         lower_bound=1,
     )
     flags.DEFINE_boolean(
         "random_sizes",
         False,
-        "iid, dirichlet with --num_clients: clients' sizes in proportion to uniform draws (DeNAV).",
+        "iid, dirichlet with --num_clients: make the clients' sizes proportional to uniform random "
+        "numbers, as DeNAV does.",
     )
     flags.DEFINE_integer(
-        "classes_per_client", None, "by_class: classes of a client.", lower_bound=1
-    )
-    _define_cluster_flags()
-    flags.DEFINE_float(
-        "data_fraction",
-        1.0,
-        "Share of its examples that each client keeps, chosen at random, at least one.",
-    )
-    flags.DEFINE_enum(
-        "shift",
-        "none",
-        ["none", *shift.SHIFTS],
-        "What each client sees differently. rotation: client k of K is turned by 2 pi k / K; "
-        f"style: {', '.join(shift.STYLES)}. Only clients' training images are shifted; monitor, "
-        "probes and tests see the images as they are.",
-    )
-    flags.DEFINE_integer(
-        "shifts",
-        shift.DEFAULT_SHIFTS,
-        "rotation, style: number of different shifts; with more clients than that, client k has "
-        "shift k modulo this.",
-        lower_bound=1,
+        "classes_per_client", None, "by_class: number of classes of each client.", lower_bound=1
     )
 
 
 def _define_cluster_flags() -> None:
-    """Of the partition `feature_clusters`."""
+    """Defines the settings of the partition `feature_clusters`."""
     flags.DEFINE_string(
         "cluster_encoder",
         None,
-        "feature_clusters: whose features are clustered: the folder of a run or of its encoder/, "
-        "or `pixels` for the images themselves.",
+        "feature_clusters: the encoder whose features are clustered, given as the folder of a run "
+        "or of its encoder/; or `pixels`, to cluster the images themselves.",
     )
     flags.DEFINE_integer(
-        "clusters", feature_clusters.DEFAULT_CLUSTERS, "feature_clusters: number.", lower_bound=1
+        "clusters",
+        feature_clusters.DEFAULT_CLUSTERS,
+        "feature_clusters: number of clusters.",
+        lower_bound=1,
     )
     flags.DEFINE_enum(
         "cluster_partition",
         partition.CLUSTER_PARTITIONS[0],
         partition.CLUSTER_PARTITIONS,
-        "feature_clusters: the partition that deals the clusters out as if they were classes.",
+        "feature_clusters: the partition that deals out the clusters as if they were classes.",
+    )
+
+
+def _define_shift_flags() -> None:
+    """Defines the flags of the input shift between clients."""
+    flags.DEFINE_enum(
+        "shift",
+        "none",
+        ["none", *shift.SHIFTS],
+        "The way in which the clients' images differ. rotation: client k of K sees its images "
+        "turned by 2 pi k / K; style: each client sees its images in one of the styles "
+        f"{', '.join(shift.STYLES)}. Only the clients' training images are shifted; the monitor, "
+        "the probes and the tests see the original images.",
+    )
+    flags.DEFINE_integer(
+        "shifts",
+        shift.DEFAULT_SHIFTS,
+        "rotation, style: number of different shifts. With more clients than shifts, client k has "
+        "the shift k modulo this number.",
+        lower_bound=1,
     )
 
 
 def define_model_flags() -> None:
-    """The model and its views."""
+    """Defines the flags of the model and its views."""
     flags.DEFINE_string(
         "encoder",
         "small",
@@ -136,52 +160,60 @@ def define_model_flags() -> None:
         "towers",
         "one",
         ["one", "views", "halves", "colour_planes"],
-        "One network for both views, or two networks: one for each view, for the left and right "
-        "half of the image, or for its red and its blue plane.",
+        "one: the same network for both views. The other values train two networks. views: one for "
+        "each view; halves: one for the left and one for the right half of the image; "
+        "colour_planes: one for its red and one for its blue plane.",
     )
     flags.DEFINE_enum(
         "norm",
         "group",
         ["group", "batch"],
-        "Group norm (and weight standardization) or batch norm; ViTs have layer norm.",
+        "Normalization of the ResNets: group norm (with weight standardization) or batch norm. "
+        "Vision transformers always have layer norm.",
     )
     flags.DEFINE_string(
         "views",
         None,
-        "Augmentation: byol, byol_no_blur, simclr, simclr_small, skin, affine, flip, "
-        "crop_flip or none. Default: affine for digits, skin for case_folder, byol_no_blur for the "
-        "others; supervised: flip, mae: crop_flip, but both affine for digits.",
+        "Augmentation policy: byol, byol_no_blur, simclr, simclr_small, skin, affine, flip, "
+        "crop_flip, none. Default: affine for digits; for other data sets flip with the objective "
+        "supervised, crop_flip with mae, and else skin for case_folder and byol_no_blur for the "
+        "rest.",
     )
     flags.DEFINE_integer(
         "view_size",
         None,
-        "Height and width of the views that the model sees. Default: the images' own; digits: 16.",
+        "Height and width of the views that the model sees. Default: the size of the images; 16 "
+        "for digits.",
         lower_bound=8,
     )
 
 
 def define_network_flags() -> None:
-    """Of algorithms without a server."""
+    """Defines the flags of algorithms without a server."""
     flags.DEFINE_enum(
         "topology",
         "erdos_renyi",
         list(topology.TOPOLOGIES),
-        "Algorithms without a server: who is linked to whom. "
+        "Network of the clients, for algorithms without a server. "
         + "; ".join(f"{name}: {spec.description}" for name, spec in topology.TOPOLOGIES.items())
         + ".",
     )
     flags.DEFINE_float(
-        "connectivity", 0.15, "erdos_renyi: probability of a link, 0 to 1 (DeNAV's omega)."
+        "connectivity",
+        0.15,
+        "erdos_renyi: probability of a link between two clients, 0 to 1 (DeNAV's omega).",
     )
     flags.DEFINE_enum(
         "unconnected",
         topology.UNCONNECTED[0],
         topology.UNCONNECTED,
-        "erdos_renyi: what to do with a random network that is not connected: repair joins its "
-        "components by a link each, refuse ends with an error.",
+        "erdos_renyi: treatment of a random network that is not connected. repair: its components "
+        "are joined by one new link each; refuse: the script ends with an error.",
     )
     flags.DEFINE_string(
-        "edge_list", None, "edge_list: the file; two client numbers a line, counted from 0."
+        "edge_list",
+        None,
+        "edge_list: text file of the links, one a line, as two client numbers counted from 0.",
     )
     flags.DEFINE_multi_string(
         "leave", [], "ROUND:CLIENT, a client that leaves the network before a round; repeatable."
@@ -191,71 +223,86 @@ def define_network_flags() -> None:
     )
 
 
-def define_training_flags(rounds: int, what: str) -> None:
-    """The loop; `what` is the name of a round."""
-    flags.DEFINE_integer("rounds", rounds, f"Number of {what}.", lower_bound=1)
+def define_training_flags(rounds: int, unit: str) -> None:
+    """Defines the flags of the training loop.
+
+    Args:
+      rounds: Default of `--rounds`.
+      unit: Plural name of the loop's iterations in help texts: "rounds" or "steps".
+    """
+    flags.DEFINE_integer("rounds", rounds, f"Number of {unit}.", lower_bound=1)
     flags.DEFINE_multi_string(
-        "hparam", [], "name=value, a hyperparameter; repeatable. --list shows the names."
+        "hparam",
+        [],
+        "name=value, a hyperparameter and its value; repeatable. --list shows the names.",
     )
     flags.DEFINE_integer(
-        "checkpoint_every", 50, f"{what.capitalize()} between checkpoints.", lower_bound=1
+        "checkpoint_every", 50, f"Number of {unit} between two checkpoints.", lower_bound=1
     )
     flags.DEFINE_integer(
         "eval_every",
         50,
-        f"{what.capitalize()} between looks of the kNN monitor; 0: none.",
+        f"Number of {unit} between two evaluations by the kNN monitor; 0 for none.",
         lower_bound=0,
     )
-    flags.DEFINE_boolean("resume", False, "Go on with the run in --output_dir.")
+    flags.DEFINE_boolean("resume", False, "Continue the run in --output_dir.")
     flags.DEFINE_boolean("list", False, "Print what can be chosen, and end.")
 
 
 def define_cohort_flags() -> None:
-    """Who takes part in a round, and what becomes of those who do not do their part."""
-    flags.DEFINE_integer("clients_per_round", 32, "Clients in a round's cohort.", lower_bound=1)
+    """Defines the flags of the clients that take part in a round, and of those that fail."""
+    flags.DEFINE_integer(
+        "clients_per_round", 32, "Number of clients in a round's cohort.", lower_bound=1
+    )
     flags.DEFINE_enum(
         "sampling",
         "uniform",
         ["uniform", "poisson"],
-        "uniform: exactly --clients_per_round clients; poisson: each client by itself with equal "
-        "probability, so many on average, as differential privacy asks for.",
+        "uniform: every cohort has exactly --clients_per_round clients; poisson: each client takes "
+        "part independently with the same probability, and a cohort has so many clients on "
+        "average. Differential privacy needs poisson.",
     )
     flags.DEFINE_float(
         "dropout",
         0.0,
-        "Simulated share of clients that do not finish a round, half of them before and half after "
-        "their first report. So many more are invited that --clients_per_round finish on average.",
+        "Simulated fraction of clients that do not finish a round: half of them drop out before "
+        "and half after their first report. More clients are invited, so that on average "
+        "--clients_per_round finish.",
     )
     flags.DEFINE_float(
         "max_dropped",
         0.5,
-        "Clients that drop out, fail, take too long or send what is not finite are left out and "
-        "counted. The run ends when a round loses more than this share of its clients.",
+        "Largest fraction of its clients that a round may lose; the run ends when a round loses "
+        "more. Clients that drop out, fail, take too long or send values that are not finite are "
+        "left out and counted.",
         0.0,
         1.0,
     )
     flags.DEFINE_float(
         "round_timeout",
         None,
-        "Seconds after which a computation of a round is given up, to be done again without the "
-        "clients that take so long. The first one includes preparing the graphs. Default: none.",
+        "Seconds after which a computation of a round is stopped and repeated without the clients "
+        "that take so long. The first computation includes the preparation of the graphs. Default: "
+        "no limit.",
     )
 
 
 def define_aggregation_flags() -> None:
-    """How the clients' contributions are averaged."""
+    """Defines the flags of the means over the clients' contributions."""
     flags.DEFINE_enum(
         "aggregator",
         "mean",
         ["mean", "robust", "secure", "quantized", "rotated"],
-        "mean: the plain weighted mean; robust: tff.learning's, which zeroes very large "
-        "contributions and clips large model deltas; secure: secure sums, in which the server sees "
-        "no single client's contribution (simulated, without cryptography); quantized: every "
-        "tensor of 256 numbers or more with --quantization_bits a number; rotated: the same after "
-        "a random rotation, which evens the numbers out. All but mean look at single clients, "
-        "which are then not folded.",
+        "mean: the plain weighted mean; robust: tff.learning's robust aggregator, which zeroes "
+        "very large contributions and clips large model deltas; secure: secure sums, in which the "
+        "server sees no single client's contribution (simulated, without cryptography); quantized: "
+        "tensors of 256 numbers or more are sent with --quantization_bits a number; rotated: the "
+        "same after a random rotation, which evens the numbers out. With any other than mean, "
+        "clients are not folded, because these aggregators need each client's contribution.",
     )
-    flags.DEFINE_integer("quantization_bits", 8, "quantized, rotated: bits of a number.", 1, 16)
+    flags.DEFINE_integer(
+        "quantization_bits", 8, "quantized, rotated: number of bits of a number.", 1, 16
+    )
     flags.DEFINE_boolean(
         "symmetric_statistics",
         False,
@@ -266,60 +313,80 @@ def define_aggregation_flags() -> None:
 
 
 def _define_privacy_flags() -> None:
+    """Defines the flags of differential privacy."""
     flags.DEFINE_float(
         "dp_epsilon",
         None,
-        "Differential privacy: epsilon of all --rounds together, from which the noise follows; "
-        "inf for clipping without noise, and no guarantee.",
+        "Differential privacy: epsilon of all --rounds together. The noise is computed from it; "
+        "inf clips without noise, and gives no guarantee.",
     )
     flags.DEFINE_float(
         "dp_noise_multiplier",
         None,
-        "Differential privacy with this much noise instead: its standard deviation over the clip, "
-        "on the sum of the clients' model deltas. Epsilon follows.",
+        "Differential privacy with a given noise instead of a given epsilon: standard deviation of "
+        "the noise on the sum of the clients' model deltas, divided by --dp_clip. Epsilon is "
+        "computed from it.",
     )
     flags.DEFINE_float(
         "dp_statistics_noise_multiplier",
         None,
-        "The same on the sum of encoding statistics. Default: as --dp_noise_multiplier.",
+        "Standard deviation of the noise on the sum of the clients' encoding statistics, divided "
+        "by --dp_statistics_clip. Default: the value of --dp_noise_multiplier.",
     )
     flags.DEFINE_float(
-        "dp_clip", None, "Largest L2 norm of a client's model delta; larger ones are scaled down."
+        "dp_clip",
+        None,
+        "Largest L2 norm of a client's model delta; larger model deltas are scaled down to it.",
     )
     flags.DEFINE_float(
-        "dp_statistics_clip", None, "Largest L2 norm of a client's encoding statistics."
+        "dp_statistics_clip",
+        None,
+        "Largest L2 norm of a client's encoding statistics; larger ones are scaled down to it.",
     )
     flags.DEFINE_boolean(
         "dp_adaptive_clipping",
         False,
-        "Clips follow the median norm, privately, from the given ones on.",
+        "Let the clips follow the median of the clients' norms, which is estimated privately; the "
+        "given clips are the initial ones.",
     )
     flags.DEFINE_float(
-        "dp_delta", None, "delta of (epsilon, delta). Default: clients to the power of -1.1."
+        "dp_delta",
+        None,
+        "The delta of (epsilon, delta)-differential privacy. Default: the number of clients to the "
+        "power of -1.1.",
     )
 
 
 def define_probe_flags() -> None:
-    """The linear probe."""
-    flags.DEFINE_list("labels_per_class", ["1", "5"], "Labels per class of the linear probes.")
-    flags.DEFINE_list("labels", [], "Labels in all of the linear probes, instead of per class.")
+    """Defines the flags of the linear probe."""
+    flags.DEFINE_list(
+        "labels_per_class", ["1", "5"], "Numbers of labels per class of the linear probes."
+    )
+    flags.DEFINE_list(
+        "labels", [], "Total numbers of labels of the linear probes, instead of --labels_per_class."
+    )
     flags.DEFINE_integer(
         "label_draws",
         5,
-        "Draws of the labels, of which mean and deviation are given.",
+        "Number of random draws of the labels, over which mean and standard deviation are given.",
         lower_bound=1,
     )
     flags.DEFINE_list(
         "baselines",
         ["random_encoder", "raw_pixels"],
-        "What is evaluated beside the encoder, on the same labels: random_encoder, raw_pixels.",
+        "Baselines that are evaluated on the same labels as the encoder: random_encoder, "
+        "raw_pixels.",
     )
     flags.DEFINE_boolean(
         "per_case",
         None,
-        "One label and one prediction per case, from the mean of its images' encodings. Default: "
-        "yes for a case_folder.",
+        "Use one label and one prediction per case, from the mean of its images' encodings. "
+        "Default: yes for a case_folder.",
     )
     flags.DEFINE_enum(
-        "probe", "logistic", ["logistic", "lars"], "Logistic regression, or the DCCO paper's LARS."
+        "probe",
+        "logistic",
+        ["logistic", "lars"],
+        "logistic: logistic regression; lars: the DCCO paper's linear classifier, trained with "
+        "LARS.",
     )

@@ -1,4 +1,4 @@
-"""Hyperparameters from `name=value` texts; the defaults stay in the dataclasses."""
+"""Parses hyperparameters of the form `name=value`; their defaults stand in the dataclasses."""
 
 import dataclasses
 import math
@@ -9,15 +9,15 @@ from tff_ssl.errors import ConfigurationError
 
 
 def parse(cls: type, assignments: Sequence[str]) -> Any:
-    """An instance of a hyperparameter dataclass, with some of the defaults replaced.
+    """Makes an instance of a hyperparameter dataclass with some of its defaults replaced.
 
     Args:
       cls: A frozen dataclass whose fields all have defaults of type bool, int, float or str.
-      assignments: `name=value`, each naming a field; a trailing underscore of a field (`lambda_`)
-        may be left out.
+      assignments: Texts `name=value` with the name of a field; a trailing underscore of the name
+        (`lambda_`) may be left out. The last value of a name counts.
 
     Raises:
-      ConfigurationError: If a name is unknown, or a value is of the wrong kind or out of range.
+      ConfigurationError: If a name is unknown, or a value is of the wrong type or out of range.
     """
     fields = {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
     values = {}
@@ -28,25 +28,26 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
             raise ConfigurationError(
                 f"--hparam={assignment}: give name=value with a name of {', '.join(sorted(fields))}"
             )
-        values[field.name] = _parse(field, text.strip(), assignment)
+        values[field.name] = _parse_value(field, text.strip(), assignment)
     try:
         return cls(**values)
     except ValueError as error:
         raise ConfigurationError(f"--hparam: {error}") from error
 
 
-def _parse(field: dataclasses.Field, text: str, assignment: str) -> Any:
-    kind: type = type(field.default)
-    if kind is bool:
+def _parse_value(field: dataclasses.Field, text: str, assignment: str) -> Any:
+    """Converts a text to the type of the field's default; `assignment` is for error messages."""
+    value_type: type = type(field.default)
+    if value_type is bool:
         if text.lower() not in ("true", "false"):
             raise ConfigurationError(f"--hparam={assignment}: give true or false")
         return text.lower() == "true"
     try:
-        value = kind(text)  # type: ignore[misc]
+        value = value_type(text)  # type: ignore[misc]
     except ValueError as error:
         raise ConfigurationError(
-            f"--hparam={assignment}: {text!r} is not of type {kind.__name__}"
+            f"--hparam={assignment}: {text!r} is not of type {value_type.__name__}"
         ) from error
-    if kind is float and not math.isfinite(value):
+    if value_type is float and not math.isfinite(value):
         raise ConfigurationError(f"--hparam={assignment}: {text!r} is not a finite number")
     return value

@@ -1,4 +1,4 @@
-"""From flags to the model and its views."""
+"""Builds the model and its views from the flags."""
 
 from absl import flags
 
@@ -15,7 +15,11 @@ _DIGITS_VIEW_SIZE = 16  # At 8x8, three stages of a ResNet would see 2x2 pixels.
 
 
 def view_policy(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> str:
-    """The name of the augmentation policy."""
+    """The name of the augmentation policy: `--views`, or the default for data set and objective.
+
+    Raises:
+      ConfigurationError: If there is no policy of that name.
+    """
     default = {"digits": "affine", "case_folder": "skin"}.get(dataset.name, "byol_no_blur")
     if OBJECTIVES[objective].supervised and dataset.name != "digits":
         default = "flip"
@@ -28,14 +32,14 @@ def view_policy(dataset: ImageDataset, args: flags.FlagValues, objective: str) -
 
 
 def view_size(dataset: ImageDataset, args: flags.FlagValues) -> int | None:
-    """Height and width of the views; None for the size of the images."""
+    """Height and width of the views in pixels; None if views have the size of the images."""
     if args.view_size is None and dataset.name == "digits" and args.image_size is None:
         return _DIGITS_VIEW_SIZE
     return args.view_size
 
 
 def two_views(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> TwoViews:
-    """(images, example ids, round) -> two views, with the flags' policy and seed."""
+    """Builds (images, example ids, round number) -> two views, with the flags' policy and seed."""
     policy, size, seed = view_policy(dataset, args, objective), view_size(dataset, args), args.seed
 
     def make(images, example_ids, round_number):
@@ -49,21 +53,22 @@ def two_views(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> 
 def build_model(
     dataset: ImageDataset, args: flags.FlagValues, objective: str, encoder: str | None = None
 ) -> Model:
-    """The model that the flags describe, with the heads that the objective needs.
+    """Builds the model that the flags describe, with the heads that the objective needs.
 
     Args:
       dataset: The images.
       args: The flags.
-      objective: Name of the objective that it is trained with.
+      objective: Name of the objective that the model is trained with.
       encoder: Name of the encoder; `--encoder` if None.
+
+    Raises:
+      ConfigurationError: If the flags describe no possible model.
     """
     height, width, channels = dataset.train.images.shape[1:]
     size = view_size(dataset, args)
     shape = (size, size, channels) if size else (height, width, channels)
-    projector, predictor = (
-        _widths("projector", args.projector),
-        _widths("predictor", args.predictor),
-    )
+    projector = _parse_widths("projector", args.projector)
+    predictor = _parse_widths("predictor", args.predictor)
     needs = OBJECTIVES[objective]
     if needs.predictor and not predictor and projector:
         predictor = (projector[0], projector[-1])
@@ -86,7 +91,8 @@ def build_model(
         ) from error
 
 
-def _widths(flag: str, texts: list[str]) -> tuple[int, ...]:
+def _parse_widths(flag: str, texts: list[str]) -> tuple[int, ...]:
+    """The widths of a head's layers; `flag` is named in the error message."""
     try:
         return tuple(int(units) for units in texts)
     except ValueError:

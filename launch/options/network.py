@@ -1,4 +1,4 @@
-"""From flags to the network of clients without a server."""
+"""Builds the network of clients without a server from the flags."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from tff_ssl.errors import ConfigurationError
 
 
 def build_network(args: flags.FlagValues, volumes: Sequence[int]) -> ClientNetwork:
-    """The network that the flags describe, with its departures and cuts.
+    """Builds the network that the flags describe, with departures of clients and cuts of links.
 
     Args:
       args: The flags.
@@ -32,16 +32,19 @@ def build_network(args: flags.FlagValues, volumes: Sequence[int]) -> ClientNetwo
         edge_list=args.edge_list,
     )
     changes: list[Leave | Cut] = [
-        *(Leave(*_numbers("leave", text, r"(\d+):(\d+)", "ROUND:CLIENT")) for text in args.leave),
         *(
-            Cut(*_numbers("cut", text, r"(\d+):(\d+)-(\d+)", "ROUND:CLIENT-CLIENT"))
+            Leave(*_parse_numbers("leave", text, r"(\d+):(\d+)", "ROUND:CLIENT"))
+            for text in args.leave
+        ),
+        *(
+            Cut(*_parse_numbers("cut", text, r"(\d+):(\d+)-(\d+)", "ROUND:CLIENT-CLIENT"))
             for text in args.cut
         ),
     ]
     graphs = events.with_events(graph, changes, args.rounds)
-    last = graphs(args.rounds)
+    last_graph = graphs(args.rounds)
     for client in range(min(args.personalized_clients, len(volumes))):
-        if client not in last:
+        if client not in last_graph:
             raise ConfigurationError(
                 f"--personalized_clients={args.personalized_clients}: client {client} leaves"
             )
@@ -49,7 +52,15 @@ def build_network(args: flags.FlagValues, volumes: Sequence[int]) -> ClientNetwo
     return ClientNetwork(graphs, volumes, args.seed, args.topology, connectivity, len(changes))
 
 
-def _numbers(flag: str, text: str, pattern: str, form: str) -> tuple[int, ...]:
+def _parse_numbers(flag: str, text: str, pattern: str, form: str) -> tuple[int, ...]:
+    """The numbers of an event.
+
+    Args:
+      flag: Name of the flag.
+      text: A value of the flag.
+      pattern: Regular expression of the value, with a group for each number.
+      form: The pattern in words, for the error message.
+    """
     match = re.fullmatch(pattern, text)
     if not match:
         raise ConfigurationError(f"--{flag} takes {form} with numbers, not {text!r}")

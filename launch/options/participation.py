@@ -1,4 +1,4 @@
-"""From flags to the clients that take part in each round."""
+"""Builds the cohorts of clients that take part in each round from the flags."""
 
 from absl import flags
 
@@ -9,10 +9,10 @@ from tff_ssl.simulation.participation import Participation
 
 
 def build_participation(num_clients: int, args: flags.FlagValues) -> Participation:
-    """The cohorts that the flags describe.
+    """Builds the cohorts that the flags describe.
 
     Args:
-      num_clients: Size of the population.
+      num_clients: Number of clients of the population.
       args: The flags.
 
     Raises:

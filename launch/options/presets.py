@@ -14,8 +14,9 @@ _RENAMED_BY_SCALE = {
     **{
         f"{table}_{{}}_{method}": f"{table}/{{}}/{method}"
         for table in ("dcco_table1", "dcco_table2")
-        for method in ("cco_fedavg", "centralized", "contrastive_fedavg", "dcco", "supervised")
+        for method in ("cco_fedavg", "centralized", "contrastive_fedavg", "dcco")
     },
+    "dcco_table1_{}_supervised": "dcco_table1/{}/supervised",
     "dcco_appendix_c_{}": "dcco_appendix_c/{}/centralized",
     "dec_ssl_{}": "dec_ssl/{}/server",
     "dec_ssl_networks_{}": "dec_ssl/{}/networks",

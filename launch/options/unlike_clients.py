@@ -1,4 +1,4 @@
-"""From flags to clients of different architectures, and to the server's images for them."""
+"""Builds clients of different architectures, and the server's images, from the flags."""
 
 import dataclasses
 
@@ -11,22 +11,22 @@ from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.dual_encoder import ENCODERS, DualEncoder
 from tff_ssl.templates.task import Population
 
-_RAD, _ENCODERS = 1, 2  # Random streams of the images and of the encoders.
+_RAD_STREAM, _ENCODER_STREAM = 1, 2  # Random streams of the server's images and of the encoders.
 
 
 def take_out_rad(dataset: ImageDataset, args: flags.FlagValues) -> tuple[ImageDataset, np.ndarray]:
-    """Splits the training images between the clients and the server.
+    """Divides the training images between the clients and the server.
 
     Args:
       dataset: All images.
-      args: The flags; `--rad_size` images, drawn at random, are the server's.
+      args: The flags; the server gets `--rad_size` images, drawn at random.
 
     Returns:
-      The images that are left for the clients, and the server's images, uint8
-      [rad_size, h, w, c]: its representation alignment dataset, without labels.
+      The data set without the server's images; and the server's images, uint8 [rad_size, h, w, c],
+      which are its representation alignment dataset (RAD), without labels.
 
     Raises:
-      ConfigurationError: If nothing would be left.
+      ConfigurationError: If no image would be left for the clients.
     """
     count = len(dataset.train)
     if args.rad_size >= count:
@@ -34,7 +34,7 @@ def take_out_rad(dataset: ImageDataset, args: flags.FlagValues) -> tuple[ImageDa
             f"--rad_size={args.rad_size} must be below {count}, the number of training images of "
             f"--dataset={dataset.name}, of which clients need some"
         )
-    order = np.random.default_rng([args.seed, _RAD]).permutation(count)
+    order = np.random.default_rng([args.seed, _RAD_STREAM]).permutation(count)
     rad, left = np.sort(order[: args.rad_size]), np.sort(order[args.rad_size :])
     train = dataset.train.take(left)
     return dataclasses.replace(dataset, train=train), dataset.train.images[rad]
@@ -43,7 +43,7 @@ def take_out_rad(dataset: ImageDataset, args: flags.FlagValues) -> tuple[ImageDa
 def build_population(
     dataset: ImageDataset, clients: list[np.ndarray], args: flags.FlagValues
 ) -> Population:
-    """The clients with their models: `--encoders` in equal shares, assigned at random.
+    """Assigns the encoders of `--encoders` to the clients at random, in equal shares.
 
     Args:
       dataset: The images.
@@ -51,7 +51,7 @@ def build_population(
       args: The flags.
 
     Raises:
-      ConfigurationError: If an encoder is not known or cannot be built, or there are more encoders
+      ConfigurationError: If an encoder is unknown or cannot be built, or there are more encoders
         than clients.
     """
     names = args.encoders or [args.encoder]
@@ -65,9 +65,9 @@ def build_population(
             f"--encoders names {len(names)} encoders, and there are {len(clients)} clients"
         )
     different = list(dict.fromkeys(names))
-    # A name that is given twice has twice the share.
+    # An encoder that is named twice gets twice the share.
     shares = np.resize([different.index(name) for name in names], len(clients))
-    assigned = np.random.default_rng([args.seed, _ENCODERS]).permutation(shares)
+    assigned = np.random.default_rng([args.seed, _ENCODER_STREAM]).permutation(shares)
     models = [model_options.build_model(dataset, args, args.objective, name) for name in different]
     towers = tuple(model for model in models if isinstance(model, DualEncoder))
     if len(towers) < len(models):
@@ -76,7 +76,7 @@ def build_population(
 
 
 def describe(population: Population) -> str:
-    """The encoders, and the number of clients that have each."""
+    """Each encoder, its number of parameters, and the number of clients that have it."""
     counts = np.bincount(population.model_of_client, minlength=len(population.models))
     return ", ".join(
         f"{count} clients with {model.encoder} encoder and heads ({model.parameter_count:,} "

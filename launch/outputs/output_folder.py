@@ -5,11 +5,11 @@ import pathlib
 
 
 def choose(output_dir: str | None, name: str) -> pathlib.Path:
-    """The folder that `--output_dir` names, or else a new one, results/NAME-TIME; it is not made.
+    """The folder that `--output_dir` names, or else results/NAME-TIME; it is not created.
 
     Args:
-      output_dir: The flag's value.
-      name: Name of the new folder, such as the script's.
+      output_dir: Value of the flag.
+      name: NAME in the name of a new folder, such as the name of the script.
     """
     if output_dir:
         return pathlib.Path(output_dir)

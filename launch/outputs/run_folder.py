@@ -1,4 +1,4 @@
-"""The folder of a run: who owns it, with which settings, and what was written there."""
+"""The folder of a run: its lock, its `config.json`, and the flags of the run in it."""
 
 import fcntl
 import importlib.metadata
@@ -16,8 +16,8 @@ from absl import flags
 
 from tff_ssl.errors import ConfigurationError
 
-# Flags that may differ when a run goes on: they do not change what it computes.
-_FREE = {
+# Flags that may differ when a run is resumed, because they do not change its results.
+_CHANGEABLE_FLAGS = {
     "resume",
     "output_dir",
     "data_dir",
@@ -28,40 +28,46 @@ _FREE = {
     "round_timeout",
     "ray",
 }
-# What belongs to a run's data set and does not hold for another one.
-_OF_A_DATASET = {"image_size", "per_case"}
-# Folders that this process keeps for itself -> descriptors with which the system's locks end.
+# Flags that hold for the data set of a run, and not for another one.
+_DATASET_FLAGS = {"image_size", "per_case"}
+# Folders that this process has locked -> file descriptors; a lock ends when its descriptor closes.
 _locked: dict[pathlib.Path, int] = {}
 _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 
 
 def settings(script: str, args: flags.FlagValues) -> dict[str, Any]:
-    """The script's flags by name."""
+    """The settings of a run for `config.json`: the name of the script, and its flags by name."""
     return {"script": script, **{flag.name: json_value(flag.value) for flag in own_flags(args)}}
 
 
 def json_value(value: Any) -> Any:
-    """JSON has no infinity (`--alpha=inf`)."""
+    """The value; its text if it is an infinity such as `--alpha=inf`, which JSON does not have."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def own_flags(args: flags.FlagValues) -> list[flags.Flag]:
-    """The flags of our own scripts, without absl's."""
-    by_module = args.flags_by_module_dict()
-    own = [flag for name, group in by_module.items() if _is_ours(name) for flag in group]
-    return sorted(own, key=lambda flag: flag.name)
+    """The flags that this project defines, without those of absl, sorted by name."""
+    groups = args.flags_by_module_dict().items()
+    project_flags = [flag for module, group in groups if _is_ours(module) for flag in group]
+    return sorted(project_flags, key=lambda flag: flag.name)
 
 
 def _is_ours(module: str) -> bool:
+    """Whether a module that defines flags belongs to this project; the script itself does."""
     return module.startswith("launch") or module == sys.argv[0]
 
 
 def open_run(folder: pathlib.Path, config: dict[str, Any], resume: bool) -> None:
-    """Claims the folder for a run, and writes `config.json`.
+    """Locks the folder for a run, and writes `config.json`.
+
+    Args:
+      folder: Folder of the run; it is created if it does not exist.
+      config: Result of `settings`.
+      resume: Value of `--resume`.
 
     Raises:
-      ConfigurationError: If the folder holds a run and `--resume` is not given, or one with other
-        settings.
+      ConfigurationError: If the folder holds a run and `--resume` is not given, or holds a run with
+        other settings; or if it cannot be written to, or another process uses it.
     """
     path = folder / "config.json"
     make(folder)
@@ -80,10 +86,10 @@ def open_run(folder: pathlib.Path, config: dict[str, Any], resume: bool) -> None
 
 
 def make(folder: pathlib.Path) -> None:
-    """Makes an output folder where there is none.
+    """Creates an output folder if it does not exist.
 
     Raises:
-      ConfigurationError: If it cannot be made or written to.
+      ConfigurationError: If the folder cannot be created or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -95,10 +101,10 @@ def make(folder: pathlib.Path) -> None:
 
 
 def lock(folder: pathlib.Path) -> None:
-    """Keeps other processes out of a folder until this one ends, however it ends.
+    """Locks a folder against other processes until this process ends in any way.
 
     Raises:
-      ConfigurationError: If another process works in it.
+      ConfigurationError: If another process has locked it.
     """
     if folder.resolve() in _locked:
         return
@@ -110,14 +116,14 @@ def lock(folder: pathlib.Path) -> None:
         raise ConfigurationError(
             f"--output_dir={folder} is in use: another process runs in it"
         ) from None
-    except OSError:  # A file system without locks.
+    except OSError:  # The file system has no locks.
         os.close(descriptor)
     else:
         _locked[folder.resolve()] = descriptor
 
 
 def read_flags(folder: pathlib.Path) -> dict[str, Any]:
-    """The flags of the run in a folder; none where it has no `config.json`.
+    """The flags of the run in a folder; empty if it has no `config.json`.
 
     Raises:
       ConfigurationError: If the file is not one that `open_run` wrote.
@@ -132,67 +138,69 @@ def read_flags(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def take_over(before: dict[str, Any], names: Iterable[str], args: flags.FlagValues) -> None:
-    """Takes over a run's flags that are not given anew.
+    """Sets flags that are not given to the values of an earlier run.
 
     Args:
-      before: Its flags.
-      names: Which of them.
+      before: Flags of the earlier run.
+      names: Names of the flags that are set.
       args: The flags of this script, which are changed.
     """
-    elsewhere = args["dataset"].present and args.dataset != before.get("dataset")
+    other_dataset = args["dataset"].present and args.dataset != before.get("dataset")
     for name in names:
-        if elsewhere and name in _OF_A_DATASET:
+        if other_dataset and name in _DATASET_FLAGS:
             continue
         if not args[name].present and name in before:
             args[name].value = before[name]
 
 
 def encoder_of(folder: pathlib.Path) -> pathlib.Path:
-    """The SavedModel in the folder of a run or of a client; or else the folder itself."""
+    """The SavedModel in the folder of a run or of a client; else the folder itself."""
     return folder / "encoder" if (folder / "encoder").is_dir() else folder
 
 
 def run_of(folder: pathlib.Path) -> pathlib.Path:
     """The run of a folder: RUN, RUN/clients/K, RUN/clients/K/local, or the `encoder/` of one."""
-    folder = folder.absolute()  # So that `.` has a name.
+    folder = folder.absolute()  # A relative path such as `.` has no name.
     for inside in ("encoder", "local"):
         folder = folder.parent if folder.name == inside else folder
     return folder.parent.parent if folder.parent.name == "clients" else folder
 
 
 def _check_same(folder: pathlib.Path, config: dict[str, Any]) -> None:
+    """Checks that the run in the folder has these settings."""
     before = read_flags(folder)
     if before.get("script") != config.get("script"):
         raise ConfigurationError(
             f"--output_dir={folder} holds a run of launch.{before.get('script')}: name another "
             "folder"
         )
-    names = (before.keys() | config.keys()) - _FREE
-    differ = [
+    names = (before.keys() | config.keys()) - _CHANGEABLE_FLAGS
+    differences = [
         f"--{name}={config.get(name)} (the run has {before.get(name)})"
         for name in sorted(names)
         if before.get(name) != config.get(name)
     ]
-    if differ:
+    if differences:
         raise ConfigurationError(
-            f"--resume with other settings than the run's: {'; '.join(differ)}"
+            f"--resume with other settings than the run's: {'; '.join(differences)}"
         )
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:
-    """Writes a file that is whole or not there, whoever else writes it at the same time."""
+    """Writes a JSON file atomically; several processes may write it at the same time."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     temporary.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(temporary, path)
 
 
 def _versions() -> dict[str, str]:
+    """The versions of Python and of the main packages."""
     versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
     return {"python": sys.version.split()[0], **versions}
 
 
 def _git_commit() -> str | None:
-    """The commit of this repository, with a plus where files differ from it; None outside one."""
+    """The commit of this repository, with a "+" if files differ from it; None outside of git."""
     root = pathlib.Path(__file__).parent.parent.parent
 
     def git(*arguments: str) -> str:

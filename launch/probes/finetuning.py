@@ -5,7 +5,7 @@ The pretrained encoder is evaluated beside the untrained encoder and raw pixels.
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from absl import flags
@@ -26,7 +26,8 @@ _SCORES = ("accuracy", "balanced_accuracy")
 _VALIDATION_CASES = 1190
 
 
-class _FewLabels(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class _FewLabels:
     """Draws of a number of labels, and the configurations that are tried on them.
 
     Attributes:

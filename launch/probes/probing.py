@@ -279,7 +279,7 @@ def knn_results(
         stds = {f"{name}_std": 0.0 for name in scores._fields}
         return {**scores._asdict(), **stds}
 
-    kinds = {
+    kinds: dict[str, Features] = {
         "random_encoder": functools.partial(_encodings, random_encode),
         "raw_pixels": features.raw_pixels,
     }

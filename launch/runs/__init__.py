@@ -1,1 +1,1 @@
-"""Training runs: what `pretrain` and `centralized` do."""
+"""The training runs of `pretrain` and `centralized`."""

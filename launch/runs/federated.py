@@ -1,4 +1,4 @@
-"""Pretraining in simulation, from flags."""
+"""Simulates the pretraining run that the flags describe."""
 
 import contextlib
 import pathlib
@@ -9,7 +9,7 @@ import numpy as np
 from absl import flags
 
 from datasets import client_store
-from datasets.image_dataset import ImageDataset
+from datasets.image_dataset import ImageDataset, Split
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
 from launch.options import data, network, unlike_clients
@@ -35,39 +35,45 @@ class _Clients(NamedTuple):
     """The clients of a run and their images.
 
     Attributes:
-      dataset: Images without those that belong to the server.
+      dataset: Data set without the images that belong to the server.
       indices: Indices of each client's training images.
+      images: Training images as their clients see them, with the input shift.
       skipped: Number of clients that are left out because they have too few images.
-      server_images: Images of the server, uint8 [n, h, w, c]; None where it has none.
-      population: The clients with their models, where these differ; else None.
+      server_images: Images of the server, uint8 [n, h, w, c]; None if it has none.
+      population: Clients and their models if these have different architectures; else None.
     """
 
     dataset: ImageDataset
     indices: list[np.ndarray]
+    images: Split
     skipped: int
     server_images: np.ndarray | None
     population: Population | None
 
 
 def pretrain(args: flags.FlagValues) -> None:
-    """Loads, partitions, builds, simulates, evaluates and writes, as the flags say."""
+    """Pretrains and evaluates an encoder as the flags describe, and writes the results.
+
+    Raises:
+      ConfigurationError: If the flags describe no possible run; then nothing has been written.
+    """
     entry, values = algorithm_options.choose(args)
     dataset = _load(args)
-    clients = partition(entry, values, dataset, args)
+    clients = _partition(entry, values, dataset, args)
     setting, aggregation = _build_setting(entry, values, clients, args)
     model, algorithm = algorithm_options.build(
-        args, entry, values, dataset, aggregation.arguments, clients.population
-    )
+        args, entry, values, dataset, aggregation.arguments, clients.population,
+        _participation(setting),
+    )  # fmt: skip
     _check_client_models(entry, algorithm, values, len(clients.indices), args)
     run = algorithm.plan_run(setting)
     probing.check_labels(dataset, args)
     if args.ray is not None:
         ray_cluster.check(args.ray)
-    # All that can be wrong with the flags has been found by now: from here on, files are written.
+    # The flags have been checked completely. From here on, files are written.
     folder = data.default_output_dir("pretrain", args)
     run_folder.open_run(folder, run_folder.settings("pretrain", args), args.resume)
-    lines = [run.describe(), *aggregation.summary]
-    _announce(clients, model, values, lines, folder, args)
+    _announce(clients, model, values, [run.describe(), *aggregation.summary], folder, args)
     pictures = run.draw(folder, args.algorithm)
     with _simulate(algorithm, run, clients, folder, args) as simulation:
         fields = _result_fields(clients, args) | run.result_fields() | aggregation.result
@@ -78,6 +84,7 @@ def pretrain(args: flags.FlagValues) -> None:
 
 
 def _load(args: flags.FlagValues) -> ImageDataset:
+    """Loads the data set, and checks that it has the labels that the objective needs."""
     dataset = data.load_dataset(args)
     if OBJECTIVES[args.objective].supervised and np.any(dataset.train.labels < 0):
         raise ConfigurationError(
@@ -87,14 +94,20 @@ def _load(args: flags.FlagValues) -> ImageDataset:
     return dataset
 
 
-def partition(
+def _partition(
     entry: Algorithm, values: Any, dataset: ImageDataset, args: flags.FlagValues
 ) -> _Clients:
-    """Divides the training images between the clients, and the server if it needs any.
+    """Divides the training images between the clients, and the server if it needs images.
+
+    Args:
+      entry: Registry entry of the algorithm.
+      values: Hyperparameters of the algorithm.
+      dataset: The images.
+      args: The flags.
 
     Raises:
-      ConfigurationError: If the partition is impossible, or clients are too small for the
-        objective.
+      ConfigurationError: If clients or batches are too small for the objective.
+      DatasetError: If the partition or the shift is impossible.
     """
     clients_dataset, server_images, population = dataset, None, None
     if Need.POPULATION in entry.kind.needs:
@@ -108,15 +121,16 @@ def partition(
     indices, skipped = client_options.large_enough(
         client_options.partition_dataset(clients_dataset, args), least, args
     )
+    images = client_options.client_images(clients_dataset.train, indices, args)
     if Need.POPULATION in entry.kind.needs:
         population = unlike_clients.build_population(clients_dataset, indices, args)
-    return _Clients(clients_dataset, indices, skipped, server_images, population)
+    return _Clients(clients_dataset, indices, images, skipped, server_images, population)
 
 
 def _build_setting(
     entry: Algorithm, values: Any, clients: _Clients, args: flags.FlagValues
 ) -> tuple[RunSetting, Aggregation]:
-    """The parts of a run that the kind of algorithm needs, and its means."""
+    """Builds the parts of a run that this kind of algorithm needs, and the means of a round."""
     needs, sizes = entry.kind.needs, [len(indices) for indices in clients.indices]
     graph = network.build_network(args, sizes) if Need.NETWORK in needs else None
     participation = build_participation(len(sizes), args) if Need.COHORTS in needs else None
@@ -124,12 +138,20 @@ def _build_setting(
     aggregation = choose_aggregation(args, entry, values, len(sizes), invited)
     groups = args.fold if aggregation.folds else 0
     if participation and not participation.varies:
-        cohort.fold(participation.cohorts(0), groups)  # Fails now, not in the first round.
+        # An impossible --fold fails here, and not in the first round.
+        cohort.fold(participation.cohorts(0), groups)
     setting = RunSetting(
         sizes, args.rounds, participation, graph, clients.server_images, groups,
         aggregation.epsilon,
     )  # fmt: skip
     return setting, aggregation
+
+
+def _participation(setting: RunSetting) -> float:
+    """Fraction of the clients that are expected to take part in a round."""
+    if setting.participation is None:
+        return 1.0
+    return setting.participation.clients_per_round / len(setting.client_sizes)
 
 
 def _check_client_models(
@@ -139,7 +161,7 @@ def _check_client_models(
     num_clients: int,
     args: flags.FlagValues,
 ) -> None:
-    """Rejects numbers of clients' models that do not go with the number of clients."""
+    """Rejects numbers of personalized clients or clusters that the clients do not allow."""
     if args.personalized_clients and not algorithm.has_client_models:
         raise ConfigurationError(
             f"--personalized_clients: clients of {args.algorithm} have no models of their own"
@@ -155,7 +177,7 @@ def _check_client_models(
 
 
 def _result_fields(clients: _Clients, args: flags.FlagValues) -> dict[str, Any]:
-    """Fields of `result.json` that all runs have."""
+    """The fields of `result.json` that all runs have."""
     images = sum(map(len, clients.indices))
     return {
         "algorithm": args.algorithm,
@@ -178,8 +200,7 @@ def _simulate(
 ) -> Iterator[Simulation]:
     """Stores the clients' images, starts worker and nodes, and yields the simulation."""
     store = folder / "clients.sqlite"
-    seen = client_options.client_images(clients.dataset.train, clients.indices, args)
-    client_store.write_store(store, seen, clients.indices)
+    client_store.write_store(store, clients.images, clients.indices)
     supervised = OBJECTIVES[args.objective].supervised
     client_data = client_store.StoredClientData(store, with_labels=supervised)
     calls = args.max_concurrent_calls or algorithm.default_concurrent_calls()
@@ -193,11 +214,11 @@ def _simulate(
             sliced = run.slice_rounds(group_data, slicing)
             _announce_nodes(nodes, run.clients_at_once, args)
         yield run.simulate(group_data, folder, sliced)
-    store.unlink()  # Only a run that is resumed needs it, and writes it again.
+    store.unlink()  # A run that is resumed writes it again.
 
 
 def _nodes(args: flags.FlagValues, calls: int | None, store: pathlib.Path):
-    """The nodes of `--ray`; None without."""
+    """A context manager that starts the nodes of `--ray` and yields them; None without `--ray`."""
     if args.ray is None:
         return contextlib.nullcontext()
     print(f"starting nodes: --ray={args.ray}", flush=True)
@@ -205,11 +226,11 @@ def _nodes(args: flags.FlagValues, calls: int | None, store: pathlib.Path):
 
 
 def _announce_nodes(nodes: ray_nodes.RayNodes, at_once: int, args: flags.FlagValues) -> None:
-    """Prints the nodes, and whether there is work for all of them.
+    """Prints the nodes, and a note if there is not enough work for all of them.
 
     Args:
       nodes: The nodes.
-      at_once: Number of clients or groups that train at the same time.
+      at_once: Number of clients or groups that can train at the same time.
       args: The flags.
     """
     hosts = [facts.host for facts in nodes.facts()]
@@ -230,29 +251,30 @@ def _announce(
     folder: pathlib.Path,
     args: flags.FlagValues,
 ) -> None:
-    """Prints what the run is about to do.
+    """Prints the setting of the run before it starts.
 
     Args:
       clients: The clients.
-      model: The model, or the first client's where they differ.
+      model: The model, or the first client's model if clients have different architectures.
       values: Hyperparameters of the algorithm.
-      lines: Rounds and means of the run.
+      lines: Lines on the rounds and the means.
       folder: Folder of the results.
       args: The flags.
     """
-    images, sizes = clients.dataset.train.images, np.array([len(c) for c in clients.indices])
+    images = clients.dataset.train.images
+    sizes = np.array([len(indices) for indices in clients.indices])
     policy = model_options.view_policy(clients.dataset, args, args.objective)
     left_out = f" ({clients.skipped} smaller ones left out)" if clients.skipped else ""
-    networks = f"{args.encoder} encoder and heads, {model.parameter_count:,} parameters"
+    models = f"{args.encoder} encoder and heads, {model.parameter_count:,} parameters"
     if clients.population:
-        networks = unlike_clients.describe(clients.population)
+        models = unlike_clients.describe(clients.population)
     rounds = "\n".join(lines)
     print(
         f"{args.algorithm} with {args.objective} on {clients.dataset.name}: {len(images)} images "
         f"of {'x'.join(map(str, images.shape[1:]))} in {len(sizes)} clients of "
-        f"{_range(sizes)}{left_out}, {client_options.partition_name(args)} partition"
-        f"{_data_settings(len(images) - sizes.sum(), len(sizes), args)}\n"
-        f"model: {networks}, "
+        f"{_format_range(sizes)}{left_out}, {client_options.partition_name(args)} partition"
+        f"{_describe_data_settings(len(images) - sizes.sum(), len(sizes), args)}\n"
+        f"model: {models}, "
         f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
         f"{rounds}\n"
         f"{values}\n"
@@ -261,12 +283,13 @@ def _announce(
     )
 
 
-def _data_settings(left_out: int, clients: int, args: flags.FlagValues) -> str:
-    """Unusual settings of the clients' images."""
-    shift = "" if args.shift == "none" else f", {min(clients, args.shifts)} {args.shift} shifts"
+def _describe_data_settings(left_out: int, num_clients: int, args: flags.FlagValues) -> str:
+    """The number of images that no client has, and the input shifts, if there are any."""
+    num_shifts = min(num_clients, args.shifts)
+    shift = "" if args.shift == "none" else f", {num_shifts} {args.shift} shifts"
     return (f", {left_out} images left out" if left_out else "") + shift
 
 
-def _range(sizes: np.ndarray) -> str:
+def _format_range(sizes: np.ndarray) -> str:
     low, high = sizes.min(), sizes.max()
     return f"{low} images" if low == high else f"{low} to {high} images"

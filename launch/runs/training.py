@@ -1,4 +1,4 @@
-"""The steps that `pretrain` and `centralized` share: train, export, evaluate, write, report."""
+"""Trains, exports and evaluates a run, and writes its results, for `pretrain` and `centralized`."""
 
 import functools
 import pathlib
@@ -30,19 +30,19 @@ def train_and_probe(
     pictures: Sequence[str] = (),
     client_models: Sequence[DualEncoder] | None = None,
 ) -> None:
-    """Trains to the last round, writes the encoder and `result.json`, and prints the comparison.
+    """Trains to the last round, writes the encoder and `result.json`, and prints the results.
 
     Args:
-      simulation: The run that is trained.
+      simulation: Simulation of the run.
       model: Model of the run.
-      dataset: Images of the monitor and the probes.
+      dataset: Images for the monitor and the probes.
       folder: Folder of the run.
       args: The flags.
       fields: Further fields of each entry of `result.json`; `train_images` is the number of images
         that the model is trained on.
-      closing: Text that is printed after the comparison.
+      closing: Text that is printed after the results; empty for none.
       pictures: Names of the pictures that have been drawn already.
-      client_models: Model of each client where clients have different architectures; else None.
+      client_models: Model of each client if clients have different architectures; else None.
     """
     encode = saved_model.encoder_function(model, model_options.view_size(dataset, args))
     loop = TrainingLoop(
@@ -98,7 +98,17 @@ class _Evaluation(NamedTuple):
         weights: Weights,
         baselines: Sequence[str],
     ) -> list[dict[str, Any]]:
-        """Entries of `result.json`: linear probes, or the classifier of a supervised model."""
+        """Evaluates a model by linear probes, or by its classifier if it is supervised.
+
+        Args:
+          model: The model.
+          encode: (weights, images) -> encodings of the model.
+          weights: Weights of the model.
+          baselines: Names of the baselines that are evaluated on the same labels.
+
+        Returns:
+          Entries of `result.json`.
+        """
         dataset, args = self.dataset, self.args
         if model.classes:
             size = model_options.view_size(dataset, args)
@@ -116,18 +126,21 @@ def _evaluate_clients(
     evaluation: _Evaluation,
     folder: pathlib.Path,
 ) -> list[list[dict[str, Any]]]:
-    """Writes the first clients' models to `clients/`, and evaluates them like the global one.
+    """Writes the models of the personalized clients to `clients/`, and evaluates them.
 
-    Models after local training are written to `clients/K/local/`, where they are kept.
+    If the run keeps the models after local training, they are written to `clients/K/local/`.
 
     Args:
-      simulation: The run.
-      state: State of the run.
-      models: Model of all clients, or of each client.
+      simulation: Simulation of the run.
+      state: State after the last round.
+      models: Model of all clients, or a sequence with the model of each client.
       global_model: Weights and results of the global model; a client's model that equals it is not
         evaluated again.
-      evaluation: The evaluation.
+      evaluation: The evaluation at the end of the run.
       folder: Folder of the run.
+
+    Returns:
+      Entries of `result.json` for each personalized client.
     """
     dataset, _, args = evaluation
     encoders: dict[Model, Any] = {}

@@ -1,4 +1,4 @@
-"""FedAvg and FedProx against local training written straight down, client by client."""
+"""FedAvg and FedProx against local training in plain TensorFlow, client by client."""
 
 import collections
 
@@ -15,7 +15,7 @@ from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 
 SHAPE = (8, 8, 3)
-# The correlations of two examples are 1 or -1, and their gradient nothing but rounding.
+# No client has two examples: correlations would be 1 or -1, and the gradient only rounding.
 SIZES = (4, 5, 6, 5)
 N = sum(SIZES)
 CLIENT = np.repeat(np.arange(len(SIZES)), SIZES)
@@ -86,7 +86,7 @@ EACH = [(0,), (1,), (2,), (3,)]
 
 
 def client_loss(objective, weights, target, indices, round_number):
-    """One client's loss, from its definition, without the project's folded forms."""
+    """One client's loss from its definition, without the forms for folded groups."""
     model = model_of(objective)
     x1, x2 = augmented(
         tf.constant(IMAGES[indices]), tf.constant(indices, tf.int64), tf.constant(round_number)
@@ -109,7 +109,7 @@ def client_loss(objective, weights, target, indices, round_number):
 
 
 def local_training(objective, weights, client, steps=1, mu=0.0, target_momentum=None, passes=1):
-    """(delta, losses) of plain gradient descent on all of a client's examples."""
+    """(delta, mean loss) of plain gradient descent on all of a client's examples."""
     indices = np.flatnonzero(client == CLIENT)
     initial = weights = tuple(tf.constant(w) for w in weights)
     target = weights[: len(weights) - 4]  # Without the predictor of two layers and a norm.
@@ -195,7 +195,7 @@ def test_several_steps_equal_a_plain_loop_folded_or_not(worker, objective):
 
 @pytest.mark.slow
 def test_uniform_weights(worker):
-    for steps in (0, 2):  # Both ways of local training.
+    for steps in (0, 2):  # One step, and several steps.
         built = build("nt_xent", client_weighting="uniform", local_steps=steps)
         state = initial_state(built)
         weights = state.global_model_weights.trainable
@@ -218,7 +218,7 @@ def test_fedprox_adds_the_gradient_of_its_term(worker):
     np.testing.assert_allclose(weights[0] - after, deltas, atol=1e-5)
     plain = [local_training("nt_xent", weights, k, steps=3)[0][0] for k in range(4)]
     without = sum(s * delta for delta, s in zip(plain, BY_EXAMPLES, strict=True))
-    assert np.abs(without - deltas).max() > 1e-3  # The term is seen.
+    assert np.abs(without - deltas).max() > 1e-3  # The term has an effect.
 
 
 @pytest.mark.slow
@@ -243,8 +243,8 @@ def test_the_servers_target_network_is_a_moving_average_over_rounds(worker):
 
 @pytest.mark.slow
 def test_epochs_deal_all_examples_into_batches(worker):
-    # With a learning rate of nearly 0, the mean loss of an epoch in batches of 2 of a supervised
-    # objective is the mean over its batches: every example counts once if all sizes are equal.
+    # With a learning rate of nearly 0, the mean loss of an epoch is the mean over its batches of 2.
+    # In a supervised objective every example counts once if all batches have equal sizes.
     built = build("supervised", local_epochs=2, batch_size=2, client_learning_rate=1e-6)
     output = run(built, "supervised", [(2,)])
     weights = initial_state(built).global_model_weights.trainable
@@ -271,7 +271,8 @@ def test_any_client_optimizer_starts_anew_with_each_client(worker, name):
 @pytest.mark.slow
 def test_a_client_without_a_finite_update_is_dropped_and_counted(worker):
     def spoiled(images, example_ids, round_number):
-        bad = tf.reshape(tf.equal(example_ids, SIZES[0]), [-1, 1, 1, 1])  # Of client 1.
+        # The first example of client 1.
+        bad = tf.reshape(tf.equal(example_ids, SIZES[0]), [-1, 1, 1, 1])
         return tuple(
             tf.where(bad, tf.constant(np.nan, tf.float32), x)
             for x in augmented(images, example_ids, round_number)

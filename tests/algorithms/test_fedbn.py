@@ -1,4 +1,4 @@
-"""FedAvg with local batch norm, on a network of scalars, and against local training."""
+"""FedAvg with local batch norm on a network of scalars, against values by hand."""
 
 import numpy as np
 import pytest
@@ -44,14 +44,14 @@ def test_all_of_a_batch_norm_is_the_clients_own(scalars):
     computations, data = build(scalars)
     output = run(computations, data, 2)
     first, second = output.client_states
-    # w is averaged after each round: 0 -> (2, 4) -> 3.5 -> (3.75, 5.75); b goes its own way.
+    # w is averaged after each round: 0 -> (2, 4) -> 3.5 -> (3.75, 5.75); b is never averaged.
     np.testing.assert_allclose(output.state.model.trainable[0], (3.75 + 3 * 5.75) / 4)
     np.testing.assert_allclose([first.own.trainable[0], second.own.trainable[0]], [3, 6])
     np.testing.assert_allclose([first.own.non_trainable[0], second.own.non_trainable[0]], A)
-    own = computations.client_weights(output.state.model, first)
-    np.testing.assert_allclose(own.trainable, [(3.75 + 3 * 5.75) / 4, 3])
-    np.testing.assert_allclose(own.non_trainable, [4])
-    # What the server has of them is for its own model alone.
+    client_model = computations.client_weights(output.state.model, first)
+    np.testing.assert_allclose(client_model.trainable, [(3.75 + 3 * 5.75) / 4, 3])
+    np.testing.assert_allclose(client_model.non_trainable, [4])
+    # The mean of the batch norms is part of the server's model alone.
     np.testing.assert_allclose(output.state.model.trainable[1], (3 + 3 * 6) / 4)
     assert computations.local_weights is None
 
@@ -118,23 +118,23 @@ def test_a_models_own_weights_come_back_to_their_places(everything):
     model = DualEncoder("tiny", (8, 8, 3), (64, 16), norm="batch")
     split = LocalWeights(model, everything=everything, batch_norm=True)
     weights = model.init(0)
-    own = split.select(weights)
+    kept = split.select(weights)
     norms = sum(spec.batch_norm for spec in model.specs)
     names = [spec.name for spec in model.specs if spec.batch_norm]
     assert {name.rsplit("/", 1)[1] for name in names} == {
         "scale", "offset", "moving_mean", "moving_variance",
     }  # fmt: skip
-    assert len(own.trainable) + len(own.non_trainable) == (
+    assert len(kept.trainable) + len(kept.non_trainable) == (
         len(model.specs) if everything else norms
     )
     other = tf.nest.map_structure(lambda t: t + 1, weights)
-    mixed = split.restore(other, own)
-    for spec, kept, mine, theirs in zip(
+    restored = split.restore(other, kept)
+    for spec, value, local, shared in zip(
         (*model.trainable_specs, *model.non_trainable_specs),
-        tf.nest.flatten(mixed), tf.nest.flatten(weights), tf.nest.flatten(other),
+        tf.nest.flatten(restored), tf.nest.flatten(weights), tf.nest.flatten(other),
         strict=True,
     ):  # fmt: skip
-        assert np.array_equal(kept, mine if everything or spec.batch_norm else theirs)
+        assert np.array_equal(value, local if everything or spec.batch_norm else shared)
 
 
 def test_hyperparameters_are_checked():

@@ -1,4 +1,4 @@
-"""FedU's and FedEMA's update rules, on a network of scalars, against numbers worked by hand.
+"""FedU's and FedEMA's update rules on a network of scalars, against values worked out by hand.
 
 One step of gradient descent of rate 0.5 takes w from w0 to (w0 + a) / 2 and p to (p0 + 2 a) / 2 for
 a client whose examples are all a; the target then moves by (1 - m) = 0.2 of the way to the new w.
@@ -19,13 +19,13 @@ TRAINING = {
     "local_epochs": 1,
     "batch_size": 0,
 }
-A = (4, 8)  # The pixels of the two clients, who have one and three examples.
+A = (4, 8)  # Pixels of the two clients, which have one and three examples.
 SIZES = (1, 3)
 
 
-def build(scalars, build_one, values, **options):
+def build(scalars, build_algorithm, values, **options):
     task, data = scalars
-    computations = build_one(task("byol"), values(**{**TRAINING, **options}))
+    computations = build_algorithm(task("byol"), values(**{**TRAINING, **options}))
     return computations, [data(k, [a] * n) for k, (a, n) in enumerate(zip(A, SIZES, strict=True))]
 
 
@@ -71,19 +71,19 @@ def test_a_new_client_takes_everything_from_the_server(scalars):
     np.testing.assert_allclose(output.state.model.trainable[2], (7 + 3 * 11) / 4)
     np.testing.assert_allclose(output.state.model.non_trainable[0], (4 + 3 * 8) / 4)
     first, second = output.client_states
-    # Targets start at 2, too: 0.8 * 2 + 0.2 * w.
+    # Targets start at 2 too: 0.8 * 2 + 0.2 * w.
     np.testing.assert_allclose(first.target.trainable[0], 0.8 * 2 + 0.2 * 3, rtol=1e-6)
     np.testing.assert_allclose(second.target.trainable[0], 0.8 * 2 + 0.2 * 5, rtol=1e-6)
-    # w and b moved by 1 each (by 3), over 2 parameters.
+    # w and b have moved by 1 each in the first client, by 3 in the second.
     np.testing.assert_allclose(first.divergence, 1 + 1)
     np.testing.assert_allclose(second.divergence, 9 + 9)
     assert [s.rounds for s in output.client_states] == [1, 1]
     assert output.client_metrics[1]["mean_squared_divergence"] == 9
     assert output.metrics["global_predictor"] == 1
     # A client's own model is its target network, with the moving averages of its own images.
-    own = computations.client_weights(output.state.model, first)
-    np.testing.assert_allclose(own.trainable[0], 0.8 * 2 + 0.2 * 3, rtol=1e-6)
-    np.testing.assert_allclose(own.non_trainable[0], 4)
+    client_model = computations.client_weights(output.state.model, first)
+    np.testing.assert_allclose(client_model.trainable[0], 0.8 * 2 + 0.2 * 3, rtol=1e-6)
+    np.testing.assert_allclose(client_model.non_trainable[0], 4)
     assert output.metrics["samples"] == 4
 
 
@@ -143,8 +143,8 @@ def test_a_client_whose_training_diverges_keeps_its_state_and_is_not_averaged(sc
     assert output.client_states[0].target.trainable[0] == 7
     assert output.client_states[0].rounds == 3
     assert output.metrics["dropped_clients"] == 1
-    nobody = computations.process.next(start(computations, w=2.0, p=6.0), [bad], data[:1])
-    assert nobody.state.model.trainable[0] == 2
+    empty = computations.process.next(start(computations, w=2.0, p=6.0), [bad], data[:1])
+    assert empty.state.model.trainable[0] == 2
 
 
 def test_fedema_mixes_by_the_scaled_divergence(scalars):
@@ -164,12 +164,12 @@ def test_fedema_mixes_by_the_scaled_divergence(scalars):
         output = computations.process.next(server, [state], data[:1])
         return output.client_states[0], output.client_metrics[0]
 
-    # New: everything is the server's.
+    # A new client takes everything from the server.
     after, metrics = round_of(state(0, 0.0, 99.0, 99.0))
     np.testing.assert_allclose(after.online.trainable[0], (2 + 4) / 2)
     np.testing.assert_allclose(after.target.trainable[0], 0.8 * 2 + 0.2 * 3, rtol=1e-6)
     assert metrics["mu"] == 0
-    # The second time: |W_g - W_k| = sqrt(8^2 + 8^2), and mu is tau, whatever that is.
+    # In the second round, |W_g - W_k| = sqrt(8^2 + 8^2), and mu is tau for any divergence.
     after, metrics = round_of(state(1, 0.0, 10.0, 20.0))
     distance = np.sqrt(2) * 8
     np.testing.assert_allclose(after.scaler, 0.7 / distance, rtol=1e-6)
@@ -180,12 +180,13 @@ def test_fedema_mixes_by_the_scaled_divergence(scalars):
     np.testing.assert_allclose(
         after.target.trainable[0], 0.8 * 20 + 0.2 * (mixed + 4) / 2, rtol=1e-6
     )
-    # Where the server still had its model (it was alone in the round before), the next time counts.
+    # If the server still has the client's own model (it was alone in the round before), lambda_k is
+    # set in the next round.
     after, metrics = round_of(state(1, 0.0, 2.0, 20.0))
     assert (after.scaler, metrics["mu"]) == (0, 0)
     after, metrics = round_of(state(2, 0.0, 10.0, 20.0))
     np.testing.assert_allclose(after.scaler, 0.7 / distance, rtol=1e-6)
-    # Later: lambda_k stays, and mu is at most 1.
+    # Afterwards lambda_k stays, and mu is at most 1.
     after, metrics = round_of(state(5, 0.01, 10.0, 20.0))
     np.testing.assert_allclose(metrics["mu"], 0.01 * distance, rtol=1e-6)
     np.testing.assert_allclose(after.scaler, 0.01)

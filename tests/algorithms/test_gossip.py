@@ -1,4 +1,4 @@
-"""Gossip, all-reduce and DFedAvg: values by hand, the mean, batch norms, departures."""
+"""Gossip, all-reduce and DFedAvg: values by hand, means, batch norms and departures."""
 
 import networkx as nx
 import numpy as np
@@ -23,10 +23,13 @@ HALF = {
 
 @pytest.fixture
 def simulate(scalars, tmp_path):
-    """Runs clients of one pixel each; what `look(simulation, state)` saw after each round."""
+    """Runs clients of one pixel each; returns (measure, metrics) after each round.
+
+    The measure is a function of the simulation and its state.
+    """
     task, _ = scalars
 
-    def run(graph, rounds, look, cls=gossip.GossipHyperparameters, events=(), **values):
+    def run(graph, rounds, measure, cls=gossip.GossipHyperparameters, events=(), **values):
         number = len(graph)
         images = np.array(PIXELS[:number], np.uint8).reshape(-1, 1, 1, 1)
         split = Split(images, np.zeros(number, np.int32), np.arange(number))
@@ -36,11 +39,11 @@ def simulate(scalars, tmp_path):
         planned = built.schedule(ClientNetwork(network, [1] * number, 0))
         data = client_store.StoredClientData(tmp_path / "c").group_dataset_computation
         simulation = without_server.ServerlessSimulation(built, planned, data, tmp_path / "run")
-        state, seen = simulation.initialize(0), []
+        state, measured = simulation.initialize(0), []
         for r in range(rounds):
             state, metrics = simulation.run_round(state, r)
-            seen.append((look(simulation, state), metrics))
-        return seen
+            measured.append((measure(simulation, state), metrics))
+        return measured
 
     return run
 
@@ -49,30 +52,30 @@ def models(simulation, state):
     """w, b and m of every client, [clients, 3]."""
     rows = []
     for slot in range(len(state.versions)):
-        found = simulation.mean_model(state, np.eye(len(state.versions))[slot])
-        rows.append([*found.trainable, *found.non_trainable])
+        model = simulation.mean_model(state, np.eye(len(state.versions))[slot])
+        rows.append([*model.trainable, *model.non_trainable])
     return np.array(rows, np.float64)
 
 
-def plain(mixings, number, own=()):
-    """The same in NumPy: halfway to the pixel, then mixing; columns `own` are not mixed."""
+def plain(mixings, number, unmixed=()):
+    """The models in NumPy: halfway to the pixel, then mixing of all columns but `unmixed`."""
     values, pixels = np.zeros((number, 3)), np.array(PIXELS[:number], np.float64)
     for mixing in mixings:
         trained = (values + pixels[:, np.newaxis]) / 2
-        trained[:, 2] = pixels  # The moving average is that of the last step.
+        trained[:, 2] = pixels  # The moving average after the last step.
         values = mixing @ trained
-        values[:, list(own)] = trained[:, list(own)]
+        values[:, list(unmixed)] = trained[:, list(unmixed)]
     return values
 
 
 def test_a_round_on_a_path_by_hand(simulate):
     # After training: 5, 10, 20. Means over the neighbours: 15 / 2, 35 / 3, 30 / 2.
-    ((found, metrics),) = simulate(nx.path_graph(3), 1, models, mixing="neighbours")
-    np.testing.assert_allclose(found[:, 0], [7.5, 35 / 3, 15], rtol=1e-6)
-    np.testing.assert_allclose(found[:, 2], [15, 70 / 3, 30], rtol=1e-6)
+    ((after, metrics),) = simulate(nx.path_graph(3), 1, models, mixing="neighbours")
+    np.testing.assert_allclose(after[:, 0], [7.5, 35 / 3, 15], rtol=1e-6)
+    np.testing.assert_allclose(after[:, 2], [15, 70 / 3, 30], rtol=1e-6)
     assert metrics["transmissions"] == 4
     assert metrics["clients"] == metrics["samples"] == 3
-    assert metrics["bytes"] == 4 * 3 * 4  # Three float32 a model.
+    assert metrics["bytes"] == 4 * 3 * 4  # A model has three float32.
 
 
 @pytest.mark.parametrize("mixing", gossip.MIXINGS)
@@ -91,13 +94,15 @@ def test_rounds_equal_a_plain_loop(simulate, mixing):
 
 
 def test_the_first_received_model_is_one_neighbours(simulate):
-    ((found, metrics),) = simulate(topology.complete(4), 1, models)
+    ((after, metrics),) = simulate(topology.complete(4), 1, models)
     trained = np.array(PIXELS) / 2
     for k in range(4):
         assert any(
-            found[k, 0] == pytest.approx((trained[k] + trained[j]) / 2) for j in range(4) if j != k
+            after[k, 0] == pytest.approx((trained[k] + trained[j]) / 2) for j in range(4) if j != k
         )
-    assert metrics["transmissions"] == 12  # All send to all, whatever comes first.
+    assert (
+        metrics["transmissions"] == 12
+    )  # All clients send to all others, whichever model arrives first.
 
 
 def test_averaging_conserves_the_mean_on_a_regular_network(simulate):
@@ -110,7 +115,7 @@ def test_averaging_conserves_the_mean_on_a_regular_network(simulate):
 def test_local_batch_norms_stay_with_their_clients(simulate):
     graph = topology.cycle(4)
     seen = simulate(graph, 2, models, gossip.DFedAvgHyperparameters)
-    expected = plain([neighbour_weights(graph, 4)] * 2, 4, own=(1, 2))
+    expected = plain([neighbour_weights(graph, 4)] * 2, 4, unmixed=(1, 2))
     np.testing.assert_allclose(seen[-1][0], expected, rtol=1e-5)
     np.testing.assert_allclose(seen[-1][0][:, 2], PIXELS)
 
@@ -125,7 +130,7 @@ def test_after_a_departure_and_a_cut_gossip_goes_on_and_nothing_is_lost(simulate
     mixings = [neighbour_weights(g, 4) for g in (ring, left, cut, cut)]
     assert [metrics["clients"] for _, metrics in seen] == [4, 3, 3, 3]
     assert [metrics["transmissions"] for _, metrics in seen] == [8, 4, 2, 2]
-    # Client 3 keeps what it had; client 0, with no link left, goes on alone.
+    # Client 3 keeps its last model; client 0, without any link, goes on alone.
     np.testing.assert_array_equal(seen[-1][0][3], seen[0][0][3])
     expected = np.zeros((4, 3))
     pixels = np.array(PIXELS, np.float64)[:, np.newaxis]
@@ -138,21 +143,22 @@ def test_after_a_departure_and_a_cut_gossip_goes_on_and_nothing_is_lost(simulate
 
 
 @pytest.mark.slow
-def test_who_stands_for_the_run(simulate):
+def test_the_evaluated_model(simulate):
     def evaluated(simulation, state):
+        """The evaluated w, and the w of all clients."""
         every = models(simulation, state)[:, 0]
         return simulation.encoder_weights(state).trainable[0], every
 
     path, leaves = nx.path_graph(4), [Leave(2, 0)]
-    (found, every), _ = simulate(path, 1, evaluated, evaluated="mean")[-1]
-    assert found == pytest.approx(every.mean())
-    (found, every), _ = simulate(path, 2, evaluated, events=leaves, evaluated="mean")[-1]
-    assert found == pytest.approx(every[1:].mean())
-    # The first client that is left, and its neighbour.
-    (found, every), _ = simulate(path, 2, evaluated, events=leaves)[-1]
-    assert found == pytest.approx((every[1] + every[2]) / 2)
-    (found, every), _ = simulate(path, 1, evaluated, average_neighbours=False)[-1]
-    assert found == every[0]
+    (w, every), _ = simulate(path, 1, evaluated, evaluated="mean")[-1]
+    assert w == pytest.approx(every.mean())
+    (w, every), _ = simulate(path, 2, evaluated, events=leaves, evaluated="mean")[-1]
+    assert w == pytest.approx(every[1:].mean())
+    # The first remaining client, and its neighbour.
+    (w, every), _ = simulate(path, 2, evaluated, events=leaves)[-1]
+    assert w == pytest.approx((every[1] + every[2]) / 2)
+    (w, every), _ = simulate(path, 1, evaluated, average_neighbours=False)[-1]
+    assert w == every[0]
 
 
 def test_the_counts_of_table_3_on_a_real_network():

@@ -21,11 +21,11 @@ from tff_ssl.templates.federated_algorithm import RunSetting
 from tff_ssl.templates.task import Population, Task
 from tff_ssl.views import augmentation
 
-PIXELS = 6  # Of an image, 2x3x1.
+PIXELS = 6  # Number of pixels of an image of 2x3x1.
 RAD = np.random.default_rng(0).integers(0, 255, (9, 2, 3, 1), np.uint8)
 MODEL_OF_CLIENT = (0, 1, 1, 0, 1, 0, 0)
 SIZES = (3, 2, 4, 3, 5, 2, 3)
-BROKEN = 255  # Views of an image with this pixel are not numbers.
+BROKEN = 255  # Value of pixels whose views are NaN.
 PLAIN = {
     "client_learning_rate": 0.5,
     "client_momentum": 0.0,
@@ -39,7 +39,7 @@ ELEMENT = collections.OrderedDict(client=np.int64, example_id=np.int64, image=(n
 
 @dataclasses.dataclass(frozen=True)
 class Linear(DualEncoder):
-    """z = x W, p = z P; the projector's width is z's, and the encoder no more than a name."""
+    """z = x W, p = z P; the projector gives the width of z, and the encoder is only a name."""
 
     @property
     def specs(self):
@@ -115,14 +115,15 @@ def plain_cka(k, mean):
     return np.sum(k * mean) / (np.linalg.norm(k) * np.linalg.norm(mean))
 
 
-def seen_rad():
+def rad_inputs():
+    """The images of the RAD as the models see them, float32 [n, PIXELS]."""
     return (RAD.reshape(-1, PIXELS) / 127.5 - 1).astype(np.float32)
 
 
 def represented(weights):
-    """A of a client by its weights."""
+    """Representations A of the RAD for the weights of a client."""
     w, p = weights.trainable
-    return seen_rad() @ np.asarray(w) @ np.asarray(p)
+    return rad_inputs() @ np.asarray(w) @ np.asarray(p)
 
 
 def stepped(model, state, images, stacked, mu):
@@ -140,7 +141,7 @@ def stepped(model, state, images, stacked, mu):
         one, two = x1 @ w @ p, x2 @ w @ p
         target = state.target.trainable[0]
         byol = tf.reduce_mean(4 - 2 * cosine(one, x2 @ target) - 2 * cosine(two, x1 @ target))
-        a = seen_rad() @ w @ p
+        a = rad_inputs() @ w @ p
         k = h @ (a @ tf.transpose(a)) @ h
         cka = tf.reduce_sum(k * mean) / (tf.norm(k) * tf.norm(mean))
         loss = byol + mu * (1 - cka)
@@ -160,8 +161,8 @@ def test_a_local_step_descends_on_the_plain_formula(worker):
         loss, expected = stepped(architecture.model, state, images, stacked, mu)
         (after,) = output.client_states
         assert after.rounds == 1
-        for found, weights in zip(after.weights.trainable, expected, strict=True):
-            np.testing.assert_allclose(found, weights, rtol=1e-4, atol=1e-4)
+        for actual, weights in zip(after.weights.trainable, expected, strict=True):
+            np.testing.assert_allclose(actual, weights, rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(
             after.target.trainable[0],
             0.9 * state.target.trainable[0] + 0.1 * expected[0],
@@ -170,7 +171,7 @@ def test_a_local_step_descends_on_the_plain_formula(worker):
         np.testing.assert_allclose(output.metrics["loss"], loss, rtol=1e-4)
         (sent,) = output.representations
         np.testing.assert_allclose(sent, represented(after.weights), rtol=1e-4, atol=1e-4)
-        # It is all that leaves the client.
+        # Nothing else leaves the client.
         assert [tuple(t.shape) for t in architecture.uploads] == [sent.shape]
         cka = plain_cka(centred_kernel(sent), centred_kernel(stacked))
         np.testing.assert_allclose(output.client_metrics[0]["cka"], cka, rtol=1e-4)
@@ -202,13 +203,13 @@ def test_without_mu_it_is_local_training_bit_for_bit(worker, objective):
         output = alone.process.next(server, others, data)
         server, others = output.state, output.client_states
     for state, other in zip(states, others, strict=True):
-        for mine, theirs in zip(state.weights.trainable, other.own.trainable, strict=True):
-            np.testing.assert_array_equal(mine, theirs)
-        for mine, theirs in zip(state.target.trainable, other.target.trainable, strict=True):
-            np.testing.assert_array_equal(mine, theirs)
+        for actual, expected in zip(state.weights.trainable, other.own.trainable, strict=True):
+            np.testing.assert_array_equal(actual, expected)
+        for actual, expected in zip(state.target.trainable, other.target.trainable, strict=True):
+            np.testing.assert_array_equal(actual, expected)
     assert len(states[0].target.trainable) == (objective == "byol")
     assert architecture.downloads == architecture.uploads == ()
-    # And with mu it is another training.
+    # With mu, training differs.
     aligned = build(objective, mu=0.5, **options).architectures[0]
     start = _arrays(aligned.initial_client_state(5))
     kernel = np.random.default_rng(0).normal(size=stacked.shape).astype(np.float32)
@@ -235,7 +236,7 @@ def test_the_server_weighs_clients_alike_or_by_examples(worker):
 
 @pytest.fixture
 def run(worker, tmp_path):
-    """(folder, options) -> a run of seven clients of two architectures, three a round."""
+    """(folder, algorithm) -> a run of seven clients of two architectures, three in each round."""
     images = np.concatenate(pixels())
     split = Split(images, np.zeros(len(images), np.int32), np.arange(len(images)))
     clients = np.split(np.arange(len(images)), np.cumsum(SIZES)[:-1])
@@ -257,13 +258,13 @@ def log(folder):
 
 
 @pytest.mark.slow
-def test_all_clients_contribute_what_they_last_sent(run, tmp_path):
+def test_all_clients_contribute_their_last_representations(run, tmp_path):
     simulated = run("run", build(mu=0.5))
     state = simulated.initialize(4)
     weights = [_arrays(simulated.encoder_weights(state, str(k))) for k in range(7)]
     np.testing.assert_array_equal(weights[0].trainable[0], weights[3].trainable[0])
     cohorts = cohort.uniform_cohorts(7, 3, seed=2)
-    assert any(np.any(np.diff(cohorts(r)) < 0) for r in range(5))  # They are shuffled.
+    assert any(np.any(np.diff(cohorts(r)) < 0) for r in range(5))  # Cohorts are shuffled.
     both = [set(np.array(MODEL_OF_CLIENT)[cohorts(r)]) == {0, 1} for r in range(5)]
     assert any(both)
     differences = []
@@ -277,9 +278,9 @@ def test_all_clients_contribute_what_they_last_sent(run, tmp_path):
         assert [int(row["client"]) for row in rows] == cohorts(round_number).tolist()
         for row in rows:
             k = int(row["client"])
-            own = centred_kernel(represented(new[k]))
-            assert float(row["cka"]) == pytest.approx(plain_cka(own, mean), abs=1e-4)
-            differences.append(abs(plain_cka(own, mean) - plain_cka(own, sampled)))
+            kernel = centred_kernel(represented(new[k]))
+            assert float(row["cka"]) == pytest.approx(plain_cka(kernel, mean), abs=1e-4)
+            differences.append(abs(plain_cka(kernel, mean) - plain_cka(kernel, sampled)))
             assert int(row["samples"]) == SIZES[k]
         for k in set(range(7)) - set(cohorts(round_number).tolist()):
             np.testing.assert_array_equal(new[k].trainable[0], weights[k].trainable[0])
@@ -287,10 +288,10 @@ def test_all_clients_contribute_what_they_last_sent(run, tmp_path):
         losses = [float(row["loss"]) for row in rows]
         assert metrics["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
         assert metrics["samples"] == sum(SIZES[k] for k in cohorts(round_number))
-        # B, the RAD and the round's number come down; a client's own A goes up.
+        # A client receives B, the RAD and the number of the round, and sends its own A.
         sent = sum(9 * MODELS[MODEL_OF_CLIENT[k]].projector[-1] * 4 for k in cohorts(round_number))
         assert metrics["bytes"] == sent + 3 * (9 * 25 * 4 + 9 * PIXELS + 8)
-    # Were clients forgotten that are not sampled, the figures would be others.
+    # If clients that are not sampled were left out, the values would differ.
     assert max(differences) > 0.01
 
 
@@ -298,11 +299,11 @@ def test_all_clients_contribute_what_they_last_sent(run, tmp_path):
 def test_alignment_brings_unlike_clients_together(run):
     def mean_cka(folder, mu):
         simulated = run(folder, build(mu=mu, local_epochs=8))
-        state, found = simulated.initialize(4), []
+        state, values = simulated.initialize(4), []
         for round_number in range(4):
             state, metrics = simulated.run_round(state, round_number)
-            found.append(metrics["cka"])
-        return np.mean(found)
+            values.append(metrics["cka"])
+        return np.mean(values)
 
     assert mean_cka("with", 2.0) > mean_cka("without", 0.0) + 0.1
 
@@ -327,7 +328,7 @@ def test_stopped_in_any_round_and_resumed_equals_never_stopped(run, tmp_path):
     def stop(state, round_number):
         result = original(state, round_number)
         if round_number == 4:
-            raise Killed  # New states and representations are written, the checkpoint is not.
+            raise Killed  # New states and representations are written, but no checkpoint.
         return result
 
     simulated.run_round = stop
@@ -369,15 +370,17 @@ def test_a_client_whose_training_diverges_keeps_its_state_and_what_it_sent(worke
 @pytest.mark.parametrize(("layer", "width"), [("projection", 4), ("encoding", 64)])
 def test_representations_may_come_from_another_layer(worker, layer, width):
     values = hetero_ssfl.HeteroSSFLHyperparameters(representation=layer)
-    assert hetero_ssfl._width(MODELS[0], values) == width
+    assert hetero_ssfl.RADEncoder(MODELS[0], values, len(RAD)).width == width
 
 
 def test_batches_of_the_rad_cover_it_in_every_pass():
     def batch(step, round_number=3, size=4, rad_size=9):
+        values = hetero_ssfl.HeteroSSFLHyperparameters(rad_batch_size=size)
+        encoder = hetero_ssfl.RADEncoder(MODELS[0], values, rad_size)
         step, number = tf.constant(step), tf.constant(round_number, tf.int64)
-        return hetero_ssfl._batch_of_rad(rad_size, size, 0, number, step).numpy().tolist()
+        return hetero_ssfl._batch_of_rad(encoder, 0, number, step).numpy().tolist()
 
-    for first in (0, 2):  # Two batches a pass; one image of nine is left out.
+    for first in (0, 2):  # A pass has two batches; one of the nine images is left out.
         taken = batch(first) + batch(first + 1)
         assert len(set(taken)) == 8
     passes = {tuple(batch(step)) for step in (0, 2, 4, 6)}
@@ -431,7 +434,7 @@ def test_hyperparameters_are_checked(options, named):
         hetero_ssfl.HeteroSSFLHyperparameters(**options)
 
 
-def test_a_population_that_cannot_be_is_refused():
+def test_an_impossible_population_is_refused():
     task = Task(MODELS[0], two_views, tff.types.to_type(ELEMENT), 10, "byol")
     with pytest.raises(ValueError, match="population"):
         hetero_ssfl.build_hetero_ssfl(task)

@@ -1,4 +1,4 @@
-"""The objective `mae`: alone, in FedAvg and FedProx, centralized, and its encoder afterwards."""
+"""The objective `mae`: its loss, centralized and federated training, and the saved encoder."""
 
 import collections
 
@@ -48,7 +48,7 @@ def evaluate(weights, batch, **values):
 def test_the_loss_is_the_error_on_the_patches_that_the_mask_hides():
     weights, chosen = MODEL.init(0), [0, 3, 4]
     batch = batch_of(chosen)
-    found = evaluate(weights, batch, mask_ratio=0.5, normalize_patches=False)
+    evaluated = evaluate(weights, batch, mask_ratio=0.5, normalize_patches=False)
     for row, index in enumerate(chosen):
         visible = patch_masks.visible_patches(
             tf.constant(IDS[[index]]), 6, 0.5, seed=SEED, round_number=0
@@ -59,8 +59,8 @@ def test_the_loss_is_the_error_on_the_patches_that_the_mask_hides():
         pixels = image.numpy()[0].reshape(2, 4, 3, 4, 3).transpose(0, 2, 1, 3, 4).reshape(6, 48)
         hidden = np.setdiff1d(np.arange(6), visible)
         expected = np.mean((predicted[hidden] - pixels[hidden]) ** 2)
-        assert float(found.losses[row]) == pytest.approx(float(expected), rel=1e-4)
-    assert found.z.shape == (3, MODEL.features)
+        assert float(evaluated.losses[row]) == pytest.approx(float(expected), rel=1e-4)
+    assert evaluated.z.shape == (3, MODEL.features)
 
 
 def test_the_loss_of_an_example_does_not_depend_on_its_batch():
@@ -69,7 +69,7 @@ def test_the_loss_of_an_example_does_not_depend_on_its_batch():
     mixed = evaluate(weights, batch_of([4, 1])).losses.numpy()
     np.testing.assert_allclose(mixed, together[[4, 1]], rtol=1e-4)
     later = evaluate(weights, batch_of([4, 1])._replace(pass_number=tf.constant(1, tf.int64)))
-    assert np.all(np.abs(later.losses - mixed) > 1e-4)  # Another mask.
+    assert np.all(np.abs(later.losses - mixed) > 1e-4)  # The mask is another one.
 
 
 def test_the_gradient_reaches_all_weights():
@@ -110,7 +110,7 @@ def test_the_loss_falls():
     for step in range(30):
         state, metrics = run.run_round(state, step)
         losses.append(metrics["loss"])
-    assert np.mean(losses[:3]) > 1.0  # Normalized targets: predicting 0 gives 1.
+    assert np.mean(losses[:3]) > 1.0  # With normalized targets, predictions of 0 give 1.
     assert np.mean(losses[-3:]) < 0.8 * np.mean(losses[:3])
     assert metrics["encoding_std"] > 0.01
 
@@ -127,7 +127,7 @@ def test_weight_decay_shrinks_weights():
 
 @pytest.mark.parametrize("bad", [{"weight_decay": -1.0}, {"weight_decay": 1.0}])
 def test_impossible_weight_decay_is_refused(bad):
-    with pytest.raises(ValueError, match="weight_decay"):  # Adam, the default, takes none.
+    with pytest.raises(ValueError, match="weight_decay"):  # Adam, the default, accepts none.
         centrally(**bad)
 
 
@@ -142,7 +142,7 @@ def build(builder=fedavg.build_fedavg, values=fedavg.FedAvgHyperparameters, **ot
 
 
 def deltas_of(built, groups):
-    """(what a round subtracts from the weights, its metrics)."""
+    """(model delta of a round, its metrics)."""
     trainable = tuple(w.numpy() for w in built.initial_weights(0).trainable)
     initial = tff.learning.models.ModelWeights(trainable, ())
     state = built.process.set_model_weights(built.process.initialize(), initial)
@@ -214,7 +214,7 @@ def test_clients_train_with_adamw_and_weight_decay(worker):
     common = {"client_optimizer": "adamw", "client_momentum": 0.9, "client_learning_rate": 0.01}
     plain, _ = deltas_of(build(**common), FOLDED)
     decayed, _ = deltas_of(build(**common, client_weight_decay=0.5), FOLDED)
-    # A step of AdamW subtracts learning rate * decay * weight besides.
+    # A step of AdamW also subtracts learning rate * decay * weight.
     expected = [0.01 * 0.5 * w for w in MODEL.init(0).trainable]
     assert_close([d - p for d, p in zip(decayed, plain, strict=True)], expected, 1e-3)
 
@@ -228,7 +228,7 @@ def test_models_and_values_that_do_not_fit_are_refused():
         fedavg.FedAvgHyperparameters(client_weight_decay=-1.0)
 
 
-# --- Afterwards -----------------------------------------------------------------------------------
+# --- The saved encoder ----------------------------------------------------------------------------
 
 
 def test_the_saved_encoder_sees_whole_images_and_has_no_decoder(tmp_path):

@@ -1,4 +1,4 @@
-"""Lowered rounds, read back from their files, against the rounds that they came from."""
+"""Lowered rounds, read back from their files, against the original rounds."""
 
 import collections
 import functools
@@ -16,7 +16,7 @@ from tff_ssl.templates import message_sizes
 
 
 def flat(value):
-    """The leaves by position: what is read from a file has no Python classes."""
+    """The leaves by position, since values of computations from files have no Python classes."""
     nested = tff.structure.from_container(value, recursive=True)
     return [np.asarray(leaf) for leaf in tff.structure.flatten(nested)]
 
@@ -30,7 +30,7 @@ def assert_same_bits(one, other):
 
 
 def run_map_reduce(form, state, clients, sent):
-    """What a stack does with the form; notes in `sent` what each client receives and sends."""
+    """Runs the form as a stack does; appends each client's bytes received and sent to `sent`."""
     prepared = form.prepare(state)
     total = form.zero()
     for client in clients:
@@ -42,7 +42,7 @@ def run_map_reduce(form, state, clients, sent):
 
 
 def run_mergeable(form, *arguments):
-    """In two slices, of two clients and of one."""
+    """Runs the form in two slices, of two clients and of one."""
     slices = [
         [a[part] if isinstance(a, list) else a for a in arguments]
         for part in (slice(2), slice(2, None))
@@ -57,17 +57,17 @@ def new_states(computations, count):
 
 
 def paths(folder, states):
-    """A path to read for each client, with its state, and one to write."""
-    found = []
+    """For each client, the path of a file with its state, and a path to write."""
+    pairs = []
     for client, state in enumerate(states):
         path = str(folder / f"{client}")
         state_files.write_state(path, state)
-        found.append((path, f"{path}.new"))
-    return found
+        pairs.append((path, f"{path}.new"))
+    return pairs
 
 
 def assert_states_written(folder, states, case):
-    """The round with stored states wrote what the typed round returns; takes the files away."""
+    """Compares states that were written with those of the typed round, and deletes the files."""
     written = sorted(folder.glob("*.new"))
     assert len(written) == (len(states) if case == "round_with_stored_states" else 0)
     for path, state in zip(written, states, strict=False):
@@ -77,7 +77,7 @@ def assert_states_written(folder, states, case):
 
 
 def received(models):
-    """Models with weights, as a client gets them from its neighbours."""
+    """Models with weights, in the form in which a client receives them from its neighbours."""
     leaves = zip(*map(tf.nest.flatten, models), strict=True)
     return tf.data.Dataset.from_tensor_slices(
         collections.OrderedDict(
@@ -87,7 +87,7 @@ def received(models):
 
 
 def cases(small, folder):
-    """(name, round, its arguments) of all that can be lowered of an algorithm."""
+    """(name, round, its arguments) of all computations of an algorithm that can be lowered."""
     _, computations, clients = small
     if computations.kind == "serverless":
         rounds = computations.rounds_to_lower()
@@ -105,35 +105,35 @@ def cases(small, folder):
             rng.normal(size=kernel.member.shape).astype(np.float32),
             rng.integers(0, 256, rad.member.shape, np.uint8),
         )
-        ((name, found),) = computations.rounds_to_lower().items()
-        yield name, found, (0, *server, new_states(architecture, len(clients)), clients)
+        ((name, lowerable),) = computations.rounds_to_lower().items()
+        yield name, lowerable, (0, *server, new_states(architecture, len(clients)), clients)
         return
-    for name, found in computations.rounds_to_lower().items():
-        state = found.initialize()
+    for name, lowerable in computations.rounds_to_lower().items():
+        state = lowerable.initialize()
         if name == "update":
             state = computations.stages["statistics"].next(state, clients).state
         if name == "round_with_stored_states":
             files = paths(folder, new_states(computations, len(clients)))
             data = [(*pair, client) for pair, client in zip(files, clients, strict=True)]
-            yield name, found, (state, data)
+            yield name, lowerable, (state, data)
         elif computations.kind == "stateful_clients":
-            yield name, found, (state, new_states(computations, len(clients)), clients)
+            yield name, lowerable, (state, new_states(computations, len(clients)), clients)
         else:
-            yield name, found, (state, clients)
+            yield name, lowerable, (state, clients)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", registry.ALGORITHMS)
 def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, tmp_path, name):
     converted, states = set(), []
-    for case, found, arguments in cases(small_algorithm(name), tmp_path):
-        expected = found.next(*arguments)
+    for case, lowerable, arguments in cases(small_algorithm(name), tmp_path):
+        expected = lowerable.next(*arguments)
         if small_algorithm(name).computations.kind == "stateful_clients":
-            states = states or expected.client_states  # Of the typed round, which comes first.
+            states = states or expected.client_states  # The typed round is the first case.
         check = functools.partial(assert_states_written, tmp_path, states, case)
         check()
-        lowered = lowering.lower(found.next)
-        files = lowering.save(tmp_path / case, found, lowered)
+        lowered = lowering.lower(lowerable.next)
+        files = lowering.save(tmp_path / case, lowerable, lowered)
         assert all(file.stat().st_size > 0 for file in files)
         converted |= lowered.forms.keys()
         assert lowered.forms.keys() | lowered.reasons.keys() == lowering.FORMS.keys()
@@ -143,7 +143,7 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
             output = run_map_reduce(forms["map_reduce"], *arguments, sent)
             assert_same_bits(output, expected)
             check()
-            assert set(sent) == {message_sizes.client_bytes(found.next)}
+            assert set(sent) == {message_sizes.client_bytes(lowerable.next)}
         if "distribute_aggregate" in forms:
             form = forms["distribute_aggregate"]
             again = tff.backends.mapreduce.get_computation_for_distribute_aggregate_form(form)
@@ -153,27 +153,27 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
             assert_same_bits(run_mergeable(forms["mergeable"], *arguments), expected)
             check()
     if small_algorithm(name).computations.kind in ("serverless", "unlike_clients"):
-        # Values stay at the clients, which map-reduce forms do not know.
+        # Values stay at the clients, for which map-reduce forms have no place.
         assert converted == {"mergeable"}
         return
-    # Whatever a stack takes, there is a way to run each algorithm on it.
+    # Each form exists for some round of the algorithm, so that any stack can run it.
     assert converted == lowering.FORMS.keys()
     assert_declared_bytes(name, small_algorithm(name).computations)
 
 
 def assert_declared_bytes(name, computations):
-    """What an algorithm says that a client receives and sends is what its round moves."""
+    """Compares the declared downloads and uploads of an algorithm with the bytes of its round."""
     down, up = message_sizes.client_bytes(computations.process.next)
     if name == "featarc":
         # The means of both clusters are sums over all clients; one of a client's terms is zero.
         up -= message_sizes.total_bytes(computations.uploads)
-    # Beside it, there are counts, weights and metrics: scalars.
+    # The rest are scalars: counts, weights and metrics.
     assert 0 <= down - message_sizes.total_bytes(computations.downloads) <= 8
     assert 0 < up - message_sizes.total_bytes(computations.uploads) <= 64
 
 
 @pytest.mark.slow
-def test_what_does_not_convert_says_why(small_algorithm):
+def test_reasons_of_forms_that_do_not_exist(small_algorithm):
     lowered = lowering.lower(small_algorithm("dcco").computations.process.next)
     assert lowered.forms == {}
     assert lowered.reasons.keys() == lowering.FORMS.keys()
@@ -183,7 +183,7 @@ def test_what_does_not_convert_says_why(small_algorithm):
     assert "more than a server state and the clients' data" in lowered.reasons["map_reduce"]
 
 
-def test_words_of_tff_that_are_not_known_are_cut_short():
+def test_unknown_messages_of_tff_are_shortened():
     on_server = tff.types.FederatedType(np.int32, tff.SERVER)
     on_clients = tff.types.FederatedType(np.float32, tff.CLIENTS)
 
@@ -205,14 +205,14 @@ def test_secure_sums_are_told_apart(small_algorithm):
     computations = two_stage.build_dcco(
         task, update_aggregator=tff.aggregators.MeanFactory(summed, summed)
     )
-    found = computations.rounds_to_lower()
-    none, some = (message_sizes.messages(found[n].next) for n in ("statistics", "update"))
+    rounds = computations.rounds_to_lower()
+    none, some = (message_sizes.messages(rounds[n].next) for n in ("statistics", "update"))
     assert not any(message.is_secure for message in none)
     secure = [message for message in some if message.is_secure]
     weights = computations.uploads[1]
-    # Delta and weight as integers of 64 bits; for each three counts of values that were clipped.
+    # Delta and weight are integers of 64 bits; each has three counts of clipped values.
     assert message_sizes.total_bytes(m.type_spec for m in secure) == (
         2 * message_sizes.type_bytes(weights) + 8 + 2 * 3 * 4
     )
-    lowered = lowering.lower(found["update"].next)
+    lowered = lowering.lower(rounds["update"].next)
     assert lowered.forms["map_reduce"].securely_aggregates_tensors

@@ -1,4 +1,4 @@
-"""The SavedModel encoder gives what the model gives."""
+"""The SavedModel encoder equals the encoder of the model."""
 
 import numpy as np
 import pytest
@@ -33,12 +33,14 @@ def test_weights_and_their_names_are_those_of_the_model(tmp_path, norm):
     weights = model.init(3)
     saved_model.save_encoder(tmp_path / "encoder", model, weights, (8, 8, 1), view_size=16)
     loaded = saved_model.load_encoder(tmp_path / "encoder")
-    encoder, own = model.without_heads(weights)
+    encoder, kept = model.without_heads(weights)
     assert loaded.weight_names.trainable == tuple(s.name for s in encoder.trainable_specs)
     assert loaded.weight_names.non_trainable == tuple(s.name for s in encoder.non_trainable_specs)
     for kind in ("trainable", "non_trainable"):
-        for found, expected in zip(getattr(loaded.weights, kind), getattr(own, kind), strict=True):
-            np.testing.assert_array_equal(found, expected)
+        for actual, expected in zip(
+            getattr(loaded.weights, kind), getattr(kept, kind), strict=True
+        ):
+            np.testing.assert_array_equal(actual, expected)
 
 
 def test_names_that_two_towers_share_are_numbered(tmp_path):

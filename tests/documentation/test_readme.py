@@ -1,12 +1,15 @@
 """The README's examples run as they stand."""
 
 import csv
+import dataclasses
 import os
 import re
 import subprocess
 import sys
 
 import pytest
+
+from tff_ssl.algorithms import registry
 
 GUIDE = "### Taking an algorithm into your federated stack"
 
@@ -60,3 +63,26 @@ def test_one_line_swaps_the_process(blocks, tmp_path, project_root):
     assert len([line for line in program.splitlines() if line.endswith("# The one line.")]) == 1
     run(["-c", program], tmp_path, project_root)
     assert len(set(metrics(tmp_path, "client_work/loss"))) == 3
+
+
+def test_the_table_of_algorithms_is_the_registrys(project_root):
+    section = (project_root / "README.md").read_text().split("### Algorithms\n")[1]
+    section = section.split("\n### ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE)
+    assert rows == [(name, entry.summary) for name, entry in registry.ALGORITHMS.items()]
+
+
+def test_hyperparameters_that_the_readme_names_exist(project_root):
+    text = (project_root / "README.md").read_text()
+    table = text.split("| algorithm | `--hparam`")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)
+    assert {name for name, _ in rows} == {"fedu", "fedema", "fedbn", "featarc"}
+    for name, cell in rows:
+        fields = {
+            f.name: f.default for f in dataclasses.fields(registry.ALGORITHMS[name].hyperparameters)
+        }
+        for assignment in re.findall(r"`(\w+)=([\w.]+)`", cell):
+            field, value = assignment
+            assert field in fields, (name, field)
+            if re.fullmatch(r"[\d.]+", value):
+                assert float(value) == fields[field], (name, assignment)

@@ -1,34 +1,48 @@
-"""A script's message for a mistake, without a process for each: importing TensorFlow takes seconds.
+"""Error messages of scripts for mistakes of the user.
 
-Flags of two scripts cannot be defined in one process, so that not all scripts can run in pytest's.
+A process for each mistake would be slow, because importing TensorFlow takes seconds. Scripts that
+define the same flags cannot share a process, so only one of them can run in the process of pytest.
 """
 
 import contextlib
 import importlib
 import io
 import json
-import pathlib
 import subprocess
 import sys
 
 from absl import flags
 from absl.testing import flagsaver
 
-from launch.options import app
+from launch.options import app, presets
 
 
 def preset(name):
-    """Flags in place of the digits' preset."""
-    return [f"--flagfile={pathlib.Path(app.__file__).parent.parent / 'presets' / name}.flags"]
+    """The flags that name a preset, such as `digits/fedu`, instead of the default one."""
+    return [f"--flagfile={presets.FOLDER / name}.flags"]
 
 
 def message_of(script, arguments):
-    """What a script whose flags this process has writes to stderr for flags that may not work."""
-    return _checked(*_run(script.main, arguments, digits_preset=lambda _: "digits_dcco"))
+    """Runs a script in this process, which has its flags, and returns its error message.
+
+    The default preset is that of DCCO.
+
+    Args:
+      script: The module.
+      arguments: The command line, with a mistake.
+    """
+    dcco = presets.FOLDER / "digits" / "dcco.flags"
+    return _check(*_run(script.main, arguments, digits_preset=lambda _: dcco))
 
 
 def messages(project_root, script, mistakes):
-    """The same of a script in a process of its own, for each list of flags."""
+    """Runs a script in another process, and returns its error message for each command line.
+
+    Args:
+      project_root: The working directory.
+      script: Name of the script.
+      mistakes: Lists of arguments, each with a mistake.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "tests.launch.mistakes", script],
         cwd=project_root,
@@ -40,17 +54,18 @@ def messages(project_root, script, mistakes):
     )
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout.splitlines()[-1])
-    return [_checked(code, message) for code, message in results]
+    return [_check(code, message) for code, message in results]
 
 
-def _checked(code, message):
+def _check(code, message):
+    """Checks that a script failed with one line, and returns the line."""
     assert code != 0
     assert len(message.strip().splitlines()) == 1, message
     return message
 
 
 def _run(main, arguments, **options):
-    """(exit code, stderr) of the script with these flags."""
+    """Runs a script with these flags, and returns its exit code and stderr."""
     before = sys.argv
     stderr = io.StringIO()
     try:

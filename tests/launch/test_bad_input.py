@@ -1,6 +1,7 @@
-"""Every mistake is one line that names the flag, an exit code, and nothing written.
+"""A mistake gives one line that names the flag, an exit code that is not 0, and no files.
 
-Within one process, since importing TFF takes seconds; `test_scripts` has two of them from outside.
+The scripts run in the process of pytest, because importing TFF takes seconds; `test_scripts` runs
+two mistakes in processes of their own.
 """
 
 import signal
@@ -13,12 +14,12 @@ import pytest
 
 from launch import lower, pretrain
 from launch.options import app
-from launch.options import clients as clients_options
+from launch.options import clients as client_options
 from tests.launch.mistakes import message_of, preset
 from tff_ssl.errors import ConfigurationError
 
 FEDAVG = ["--algorithm=fedavg", "--objective=nt_xent", "--skip_small_clients"]
-FEDU = [*preset("digits_byol"), "--algorithm=fedu"]
+FEDU = [*preset("digits/fedu"), "--algorithm=fedu"]
 PRIVATE = [
     "--dp_epsilon=8",
     "--sampling=poisson",
@@ -26,8 +27,8 @@ PRIVATE = [
     "--dp_clip=1",
     "--dp_statistics_clip=1",
 ]
-FEATARC = [*preset("digits_nt_xent"), "--algorithm=featarc"]
-HETERO = [*preset("digits_hetero"), "--algorithm=hetero_ssfl"]
+FEATARC = [*preset("digits/featarc"), "--algorithm=featarc"]
+HETERO = [*preset("digits/hetero_ssfl"), "--algorithm=hetero_ssfl"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ HETERO = [*preset("digits_hetero"), "--algorithm=hetero_ssfl"]
         ),
         ("--towers", [*HETERO, "--towers=views"]),
         ("mu", [*HETERO, "--hparam=mu=-1"]),
-        ("ray", [*preset("digits_gossip"), "--algorithm=gossip", "--ray=local"]),
+        ("ray", [*preset("digits/gossip"), "--algorithm=gossip", "--ray=local"]),
         ("ray", ["--dropout=0.1", "--ray=local:0"]),
         ("dropout", ["--dropout=1"]),
         ("dropout", ["--dropout=0.99"]),
@@ -110,7 +111,7 @@ HETERO = [*preset("digits_hetero"), "--algorithm=hetero_ssfl"]
         ("mask_ratio", ["--algorithm=fedavg", "--objective=mae", "--hparam=mask_ratio=1"]),
     ],
 )
-def test_bad_input_is_one_line_that_names_it(tmp_path, named, flags):
+def test_bad_input_gives_one_line_that_names_it(tmp_path, named, flags):
     folder = tmp_path / "run"
     message = message_of(pretrain, [f"--output_dir={folder}", "--rounds=2", *flags])
     assert message.startswith("error: ")
@@ -118,7 +119,7 @@ def test_bad_input_is_one_line_that_names_it(tmp_path, named, flags):
     assert not folder.exists()
 
 
-def test_a_missing_image_is_named_by_row_and_file(tmp_path):
+def test_the_error_for_a_missing_image_names_row_and_file(tmp_path):
     (tmp_path / "metadata.csv").write_text(
         "file_name,case_id,label,split\nmissing.jpg,c1,a,train\n"
     )
@@ -128,7 +129,7 @@ def test_a_missing_image_is_named_by_row_and_file(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_output_dir_that_is_a_file_is_named(tmp_path):
+def test_the_error_for_an_output_dir_that_is_a_file_names_it(tmp_path):
     path = tmp_path / "file"
     path.write_text("")
     message = message_of(pretrain, [f"--output_dir={path}", "--rounds=2"])
@@ -144,20 +145,20 @@ def test_an_output_dir_that_is_a_file_is_named(tmp_path):
         ("algorithm", ["--algorithm=x"]),
     ],
 )
-def test_lower_writes_nothing_where_a_flag_is_wrong(tmp_path, named, flags):
+def test_lower_writes_nothing_if_a_flag_is_wrong(tmp_path, named, flags):
     message = message_of(lower, [f"--output_dir={tmp_path}/new", *flags])
     assert named in message
     assert not list(tmp_path.iterdir())
 
 
-def test_lower_leaves_a_folder_in_use_alone(tmp_path):
-    (tmp_path / "mine").write_text("")
+def test_lower_does_not_write_to_a_folder_that_is_not_empty(tmp_path):
+    (tmp_path / "file").write_text("")
     message = message_of(lower, [f"--output_dir={tmp_path}"])
     assert f"--output_dir={tmp_path} is not empty" in message
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_an_interrupt_is_not_lost_where_exceptions_are_ignored(monkeypatch):
+def test_an_interrupt_is_repeated_if_python_ignores_it(monkeypatch):
     class Collected:
         def __del__(self):
             raise KeyboardInterrupt
@@ -180,18 +181,17 @@ class _Defaults(types.SimpleNamespace):
 
 
 def test_small_clients_are_left_out_and_counted():
-
     clients = [np.arange(n) for n in (3, 1, 2, 1, 5)]
     args = _Defaults(
         skip_small_clients=True, objective="nt_xent", algorithm="fedavg", partition="iid",
         dataset="digits",
     )  # fmt: skip
-    kept, skipped = clients_options.large_enough(clients, 2, args)
+    kept, skipped = client_options.large_enough(clients, 2, args)
     assert [len(client) for client in kept] == [3, 2, 5]
     assert skipped == 2
-    with pytest.raises(ConfigurationError, match="take larger ones") as refused:
-        clients_options.large_enough(clients[1:2], 2, args)
-    assert "min_samples" not in str(refused.value)  # NT-Xent has no loss for one image.
-    args.dataset = "case_folder"  # Its clients are cases, which no flag makes larger.
+    with pytest.raises(ConfigurationError, match="take larger ones") as error:
+        client_options.large_enough(clients[1:2], 2, args)
+    assert "min_samples" not in str(error.value)  # NT-Xent has no loss for one image.
+    args.dataset = "case_folder"  # The clients are cases, which no flag makes larger.
     with pytest.raises(ConfigurationError, match="take another --partition than per_case"):
-        clients_options.large_enough(clients[1:2], 2, args)
+        client_options.large_enough(clients[1:2], 2, args)

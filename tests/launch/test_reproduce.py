@@ -1,4 +1,4 @@
-"""`launch.reproduce`: its experiments, and tiny reproductions that stop and go on."""
+"""`launch.reproduce`: its experiments, and tiny reproductions that are stopped and continued."""
 
 import dataclasses
 import json
@@ -59,7 +59,7 @@ def test_list_and_bad_input(project_root, tmp_path):
     assert not output.exists()
 
 
-def test_the_experiments_data_set_may_be_given(project_root, tmp_path):
+def test_the_experiments_own_data_set_may_be_named(project_root, tmp_path):
     (tmp_path / "experiment.json").write_text(json.dumps(TABLE1))
     done = reproduce(
         project_root, "--experiment=dcco_table1", "--dataset=cifar100", "--report_only",
@@ -69,7 +69,7 @@ def test_the_experiments_data_set_may_be_given(project_root, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_tiny_reproduction_goes_on_where_it_stopped(project_root, tmp_path):
+def test_a_tiny_reproduction_continues_where_it_stopped(project_root, tmp_path):
     arguments = [
         "--experiment=dcco_extensions", "--seeds=1", "--rounds=2", f"--output_dir={tmp_path}",
     ]  # fmt: skip
@@ -85,9 +85,9 @@ def test_a_tiny_reproduction_goes_on_where_it_stopped(project_root, tmp_path):
     assert "not measured" in report
     assert (tmp_path / "report.html").stat().st_size < 1_000_000
     for name, clients in (("clients of 4, one class", 364), ("clients of 16", 90)):
-        drawn = tmp_path / "partitions" / name
-        assert (drawn / "partition.png").exists()
-        assert json.loads((drawn / "partition.json").read_text())["clients"] == clients
+        folder = tmp_path / "partitions" / name
+        assert (folder / "partition.png").exists()
+        assert json.loads((folder / "partition.json").read_text())["clients"] == clients
     other = reproduce(project_root, *arguments[:2], "--rounds=3", *arguments[3:])
     assert other.returncode != 0
     assert "another reproduction" in other.stderr
@@ -95,10 +95,11 @@ def test_a_tiny_reproduction_goes_on_where_it_stopped(project_root, tmp_path):
 
 @pytest.fixture
 def scripts(monkeypatch):
-    """Replaces the scripts.
+    """Replaces the scripts by a function that writes the files of a run at once.
 
     Returns:
-      The arguments of each call, and the last lines of failing scripts by name of the cell.
+      A list, to which the arguments of each call are appended; and a dict, empty at first, from
+      the name of a cell to the error message with which its training shall fail.
     """
     calls: list[list[str]] = []
     failures: dict[str, str] = {}
@@ -165,7 +166,7 @@ def test_a_new_evaluation_of_a_cell_uses_the_finished_runs(scripts, tmp_path):
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_runs_of_other_flags_are_not_mixed_in(scripts, tmp_path, failed):
+def test_runs_with_other_flags_are_rejected(scripts, tmp_path, failed):
     calls, failures = scripts
     if failed:
         failures["good"] = "training diverged: loss nan in round 3"
@@ -176,20 +177,20 @@ def test_runs_of_other_flags_are_not_mixed_in(scripts, tmp_path, failed):
     experiment = dataclasses.replace(EXPERIMENT, cells=cells)
     output = tmp_path / "runs"
     runner.run(experiment, cells[:1], output, ARGS)
-    done = len(calls)
+    num_calls = len(calls)
     preset.write_text("--rounds=200\n--hparam=lambda=20\n")
-    named = r"good/seed0 .*other flags than good has now \(rounds: 100, now 200\)"
-    with pytest.raises(ConfigurationError, match=named):
+    message = r"good/seed0 .*other flags than good has now \(rounds: 100, now 200\)"
+    with pytest.raises(ConfigurationError, match=message):
         runner.run(experiment, cells, output, ARGS)
-    assert len(calls) == done
-    # The report of finished runs can be written, and a failed run be repeated.
+    assert len(calls) == num_calls
+    # The report of finished runs can still be written, and a failed run can be repeated.
     report_only = types.SimpleNamespace(**{**vars(ARGS), "report_only": True})
     runner.run(experiment, cells, output, report_only)
     if failed:
         failures.clear()
-        again = types.SimpleNamespace(**{**vars(ARGS), "retry_failed": True})
-        runner.run(experiment, cells, output, again)
-        assert len(calls) == done + 8
+        retry = types.SimpleNamespace(**{**vars(ARGS), "retry_failed": True})
+        runner.run(experiment, cells, output, retry)
+        assert len(calls) == num_calls + 8
 
 
 def test_after_a_failure_no_run_is_started_and_the_report_is_written(scripts, tmp_path):
@@ -207,15 +208,15 @@ def test_after_a_failure_running_cells_end_and_waiting_ones_do_not_start(
 ):
     calls, failures = scripts
     failures["bad"] = "no space left on device"
-    quick, both = runner._run_script, threading.Barrier(2, timeout=30)
+    run_quickly, both_started = runner._run_script, threading.Barrier(2, timeout=30)
 
-    def together(arguments, log):
-        both.wait()
+    def run_together(arguments, log):
+        both_started.wait()
         if log.parent.parent.name == "long":
             time.sleep(0.5)  # Meanwhile the waiting cells are cancelled.
-        return quick(arguments, log)
+        return run_quickly(arguments, log)
 
-    monkeypatch.setattr(runner, "_run_script", together)
+    monkeypatch.setattr(runner, "_run_script", run_together)
     cells = tuple(Cell(name, "pretrain", ()) for name in ("long", "bad", "third", "fourth"))
     args = types.SimpleNamespace(**{**vars(ARGS), "jobs": 2})
     with pytest.raises(TrainingError, match="bad, seed 0: no space"):
@@ -224,7 +225,7 @@ def test_after_a_failure_running_cells_end_and_waiting_ones_do_not_start(
     assert (tmp_path / "long" / "seed0" / "done.json").exists()
 
 
-def test_a_signal_that_ends_a_script_is_named(monkeypatch, tmp_path):
+def test_the_failure_of_a_script_names_the_signal_that_ended_it(monkeypatch, tmp_path):
     script = tmp_path / "kill.sh"
     script.write_text("echo round 1/40; kill -9 $$\n")
     popen = subprocess.Popen
@@ -246,9 +247,9 @@ def test_diverged_training_is_a_result_and_other_errors_are_not(scripts, tmp_pat
     failures["bad"] = "training diverged: loss nan in round 3"
     runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     assert "loss nan" in (tmp_path / "bad" / "seed0" / "failed.json").read_text()
-    done = len(calls)
+    num_calls = len(calls)
     runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
-    assert len(calls) == done
+    assert len(calls) == num_calls
     failures["good"] = "no space left on device"
     with pytest.raises(TrainingError, match=r"good, seed 0: no space.*log\.txt"):
         runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path / "other", ARGS)
@@ -260,16 +261,16 @@ def test_a_cell_that_needs_another_runs_after_it_with_its_folder(
     scripts, monkeypatch, tmp_path, jobs
 ):
     calls, _ = scripts
-    quick, ended = runner._run_script, []
+    run_quickly, ended = runner._run_script, []
 
-    def slow(arguments, log):
+    def run_slowly(arguments, log):
         if log.parent.parent.name == "encoder":
             time.sleep(0.3)
-        failure = quick(arguments, log)
+        failure = run_quickly(arguments, log)
         ended.append(log.parent.relative_to(tmp_path))
         return failure
 
-    monkeypatch.setattr(runner, "_run_script", slow)
+    monkeypatch.setattr(runner, "_run_script", run_slowly)
     cells = (
         Cell("encoder", "centralized", ()),
         Cell("clusters", "pretrain", ("--cluster_encoder={needed}",), (), "encoder"),
@@ -284,14 +285,14 @@ def test_a_cell_that_needs_another_runs_after_it_with_its_folder(
 
 
 def test_two_jobs_run_at_once_on_different_cores(scripts, monkeypatch, tmp_path):
-    both, quick = threading.Barrier(2, timeout=30), runner._run_script
+    both_started, run_quickly = threading.Barrier(2, timeout=30), runner._run_script
     cores = {}
 
     def run(arguments, log):
         if arguments[0] != "evaluate":
             cores[log.parent] = os.sched_getaffinity(0)
-            both.wait()
-        return quick(arguments, log)
+            both_started.wait()
+        return run_quickly(arguments, log)
 
     monkeypatch.setattr(runner, "_run_script", run)
     args = types.SimpleNamespace(**vars(ARGS) | {"jobs": 2})
@@ -301,7 +302,7 @@ def test_two_jobs_run_at_once_on_different_cores(scripts, monkeypatch, tmp_path)
     assert len(list(tmp_path.glob("*/seed*/done.json"))) == 4
 
 
-# A script in place of a training, which notes in files that it started and was interrupted.
+# A script in place of a training. It writes files when it starts and when it is interrupted.
 SLOW_SCRIPT = """
 import pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -315,7 +316,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_running_cells_and_starts_no_other(project_root, tmp_path, sent):
+def test_a_signal_ends_the_running_cells_and_no_other_starts(project_root, tmp_path, sent):
     (tmp_path / "launch").mkdir()
     for name in ("__init__", "pretrain"):
         (tmp_path / "launch" / f"{name}.py").write_text(SLOW_SCRIPT if name == "pretrain" else "")
@@ -331,9 +332,9 @@ def test_a_signal_ends_the_running_cells_and_starts_no_other(project_root, tmp_p
         "app.run(lambda: runner.run(experiment, cells, folder, args))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], cwd=project_root)
-    latest = time.monotonic() + 60
+    deadline = time.monotonic() + 60
     while len(list(tmp_path.glob("runs/*/seed0/started"))) < 2:
-        assert time.monotonic() < latest
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(sent)
     assert process.wait(30) == app.INTERRUPTED

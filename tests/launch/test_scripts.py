@@ -1,4 +1,4 @@
-"""The scripts as a user runs them: in processes of their own, seen from outside."""
+"""The scripts as a user runs them, each in its own process."""
 
 import csv
 import json
@@ -16,9 +16,9 @@ import pytest
 import tensorflow as tf
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-# What this process starts is known by it, whatever else runs on the machine.
-MARKED = os.environ | {"STARTED_BY_TESTS": str(os.getpid())}
-FEW = ["--rounds=6", "--checkpoint_every=2", "--eval_every=3", "--label_draws=2", "--seed=3"]
+# The variable marks the processes that these tests start, among all that run on the machine.
+ENVIRONMENT = os.environ | {"STARTED_BY_TESTS": str(os.getpid())}
+SHORT = ["--rounds=6", "--checkpoint_every=2", "--eval_every=3", "--label_draws=2", "--seed=3"]
 
 
 def command(script, *flags):
@@ -33,7 +33,7 @@ def run(script, *flags, **options):
         text=True,
         stdin=subprocess.DEVNULL,
         timeout=200,
-        env=MARKED,
+        env=ENVIRONMENT,
         **options,
     )
 
@@ -44,25 +44,29 @@ def workers():
 
 
 def is_ours(process):
+    """Whether a process, with the attributes `name` and `environ`, is a worker of these tests."""
     # A process that just ended has no environment.
     environment = process["environ"] or {}
     mark = environment.get("STARTED_BY_TESTS")
-    return "worker_binary" in process["name"] and mark == MARKED["STARTED_BY_TESTS"]
+    return "worker_binary" in process["name"] and mark == ENVIRONMENT["STARTED_BY_TESTS"]
 
 
-def eventually(condition, seconds=150):
+def wait_until(condition, seconds=150):
+    """Waits until a condition holds, and returns whether it did within the time."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
     return condition()
 
 
-def rows(folder):
+def metrics(folder):
+    """The rows of a run's metrics.csv."""
     with open(folder / "metrics.csv", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def encoder(folder):
+def encoder_variables(folder):
+    """The variables of a run's SavedModel by name."""
     path = str(folder / "encoder" / "variables" / "variables")
     names = [name for name, _ in tf.train.list_variables(path) if "VARIABLE_VALUE" in name]
     return {name: tf.train.load_variable(path, name) for name in names}
@@ -70,16 +74,16 @@ def encoder(folder):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A finished run of few rounds: its folder, and what it printed."""
+    """A finished run of few rounds: its folder and its completed process."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    result = run("pretrain", f"--output_dir={folder}", *FEW)
+    result = run("pretrain", f"--output_dir={folder}", *SHORT)
     assert result.returncode == 0, result.stderr
     assert not workers()
     return folder, result
 
 
 @pytest.mark.slow
-def test_a_run_writes_its_files_and_ends_with_the_comparison(finished):
+def test_a_run_writes_its_files_and_prints_its_results(finished):
     folder, result = finished
     written = {path.name for path in folder.iterdir()}
     assert written == {
@@ -104,7 +108,7 @@ def test_a_run_writes_its_files_and_ends_with_the_comparison(finished):
 
 
 @pytest.mark.slow
-def test_a_runs_output_is_its_own_words_only(finished):
+def test_a_run_prints_no_messages_of_libraries(finished):
     _, result = finished
     assert result.stderr == ""
     first = result.stdout.splitlines()[0]
@@ -114,9 +118,9 @@ def test_a_runs_output_is_its_own_words_only(finished):
 
 
 @pytest.mark.slow
-def test_metrics_have_one_row_a_round_with_what_the_rounds_did(finished):
+def test_metrics_have_one_row_per_round(finished):
     folder, _ = finished
-    table = rows(folder)
+    table = metrics(folder)
     assert [row["round"] for row in table] == list("123456")
     for row in table:
         assert float(row["loss"]) == pytest.approx(
@@ -130,40 +134,40 @@ def test_metrics_have_one_row_a_round_with_what_the_rounds_did(finished):
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_equals_never_stopped(finished, tmp_path):
+def test_a_run_that_is_killed_and_resumed_equals_one_that_is_not(finished, tmp_path):
     expected, _ = finished
     folder = tmp_path / "killed"
-    # TensorFlow's temporary files stay; a socket's path must be short.
+    # A killed run leaves TensorFlow's temporary files. The path is short, as sockets need it.
     with tempfile.TemporaryDirectory() as temporary:
         process = subprocess.Popen(
-            command("pretrain", f"--output_dir={folder}", *FEW),
+            command("pretrain", f"--output_dir={folder}", *SHORT),
             cwd=ROOT,
-            env={**MARKED, "TMPDIR": temporary},
+            env={**ENVIRONMENT, "TMPDIR": temporary},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        assert eventually(lambda: (folder / "metrics.csv").exists() and len(rows(folder)) >= 3)
+        assert wait_until(lambda: (folder / "metrics.csv").exists() and len(metrics(folder)) >= 3)
         assert workers()
         process.send_signal(signal.SIGKILL)
         process.wait()
-        assert eventually(lambda: not workers(), seconds=10)
+        assert wait_until(lambda: not workers(), seconds=10)
     assert not (folder / "result.json").exists()
 
-    refused = run("pretrain", f"--output_dir={folder}", *FEW)
+    refused = run("pretrain", f"--output_dir={folder}", *SHORT)
     assert refused.returncode != 0
     assert "--resume" in refused.stderr
-    other = run("pretrain", f"--output_dir={folder}", *FEW, "--resume", "--clients_per_round=8")
+    other = run("pretrain", f"--output_dir={folder}", *SHORT, "--resume", "--clients_per_round=8")
     assert other.returncode != 0
     assert "--clients_per_round=8 (the run has 32)" in other.stderr
 
-    resumed = run("pretrain", f"--output_dir={folder}", *FEW, "--resume")
+    resumed = run("pretrain", f"--output_dir={folder}", *SHORT, "--resume")
     assert resumed.returncode == 0, resumed.stderr
-    one, other = encoder(expected), encoder(folder)
+    one, other = encoder_variables(expected), encoder_variables(folder)
     assert one.keys() == other.keys()
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name])
     drop = {"seconds"}
-    for a, b in zip(rows(expected), rows(folder), strict=True):
+    for a, b in zip(metrics(expected), metrics(folder), strict=True):
         assert {k: v for k, v in a.items() if k not in drop} == {
             k: v for k, v in b.items() if k not in drop
         }
@@ -171,29 +175,29 @@ def test_killed_and_resumed_equals_never_stopped(finished, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_run_saves_a_checkpoint_and_says_so(tmp_path, signal_number):
+def test_a_stopped_run_saves_a_checkpoint_and_prints_it(tmp_path, signal_number):
     folder = tmp_path / "stopped"
     flags = ["--rounds=500", "--checkpoint_every=400", "--eval_every=0", f"--output_dir={folder}"]
     process = subprocess.Popen(
         command("pretrain", *flags),
         cwd=ROOT,
-        env=MARKED,
+        env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert eventually(lambda: (folder / "metrics.csv").exists() and len(rows(folder)) >= 2)
+    assert wait_until(lambda: (folder / "metrics.csv").exists() and len(metrics(folder)) >= 2)
     process.send_signal(signal_number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    done = len(rows(folder))
-    assert f"stopped after round {done} of 500" in out
-    assert (folder / "checkpoints" / f"round_{done}.npz").is_file()
+    rounds = len(metrics(folder))
+    assert f"stopped after round {rounds} of 500" in out
+    assert (folder / "checkpoints" / f"round_{rounds}.npz").is_file()
     assert not workers()
 
 
-MEMORY = [
+STATEFUL_CLIENTS = [
     "--algorithm=fedbn", "--norm=batch", "--encoder=tiny", "--hparam=keep_local=true",
     "--data_fraction=0.2", "--rounds=5", "--checkpoint_every=2", "--eval_every=0",
     "--personalized_clients=2", "--baselines=", "--label_draws=1",
@@ -201,42 +205,47 @@ MEMORY = [
 
 
 @pytest.mark.slow
-def test_clients_with_memory_killed_and_resumed_equal_never_stopped(tmp_path):
+def test_stateful_clients_that_are_killed_and_resumed_equal_others(tmp_path):
     whole, folder = tmp_path / "whole", tmp_path / "killed"
-    # Through a pipe, which ends with the run.
-    piped = " ".join([*command("pretrain", *MEMORY, f"--output_dir={whole}"), "| tee"])
+    # The output goes through a pipe, which must end with the run.
+    piped_command = " ".join(
+        [*command("pretrain", *STATEFUL_CLIENTS, f"--output_dir={whole}"), "| tee"]
+    )
     result = subprocess.run(
-        ["bash", "-c", piped], cwd=ROOT, capture_output=True, text=True, timeout=150
+        ["bash", "-c", piped_command], cwd=ROOT, capture_output=True, text=True, timeout=150
     )
     assert "written to" in result.stdout, result.stderr
     with tempfile.TemporaryDirectory() as temporary:
         process = subprocess.Popen(
-            command("pretrain", *MEMORY, f"--output_dir={folder}"),
+            command("pretrain", *STATEFUL_CLIENTS, f"--output_dir={folder}"),
             cwd=ROOT,
-            env={**MARKED, "TMPDIR": temporary},
+            env={**ENVIRONMENT, "TMPDIR": temporary},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        assert eventually(lambda: (folder / "metrics.csv").exists() and len(rows(folder)) >= 3)
+        assert wait_until(lambda: (folder / "metrics.csv").exists() and len(metrics(folder)) >= 3)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        assert eventually(lambda: not workers(), seconds=10)
+        assert wait_until(lambda: not workers(), seconds=10)
     assert not (folder / "result.json").exists()
-    resumed = run("pretrain", *MEMORY, f"--output_dir={folder}", "--resume")
+    resumed = run("pretrain", *STATEFUL_CLIENTS, f"--output_dir={folder}", "--resume")
     assert resumed.returncode == 0, resumed.stderr
 
     for part in (".", "clients/0", "clients/1", "clients/0/local", "clients/1/local"):
-        one, other = encoder(whole / part), encoder(folder / part)
+        one, other = encoder_variables(whole / part), encoder_variables(folder / part)
         assert one.keys() == other.keys()
         for name, value in one.items():
             np.testing.assert_array_equal(value, other[name])
     names = {path.relative_to(whole) for path in (whole / "client_states").glob("*/*")}
-    assert len(names) == 10  # Of five clients, for each of two checkpoints.
+    assert len(names) == 10  # Five clients, for each of two checkpoints.
     for name in (*names, pathlib.Path("client_metrics.csv")):
         assert (whole / name).read_bytes() == (folder / name).read_bytes()
-    # A client's own model is the global one with its batch norm; its training went elsewhere.
-    shared, own, local = (encoder(whole / part) for part in (".", "clients/0", "clients/0/local"))
-    averaged = [name for name in shared if np.array_equal(shared[name], own[name])]
+    # A client's model is the global one with its own batch norm. Its model after local training
+    # differs from both.
+    shared, personal, local = (
+        encoder_variables(whole / part) for part in (".", "clients/0", "clients/0/local")
+    )
+    averaged = [name for name in shared if np.array_equal(shared[name], personal[name])]
     assert averaged
     assert len(averaged) < len(shared)
     for name in averaged:
@@ -264,16 +273,16 @@ def test_evaluate_takes_over_the_runs_flags(finished, tmp_path):
 
 
 @pytest.mark.slow
-def test_clusters_a_share_of_the_data_and_shifts_in_a_run(tmp_path):
-    result = run("pretrain", f"--output_dir={tmp_path}/r", *FEW, "--rounds=2", "--num_clients=12",
+def test_a_run_with_feature_clusters_a_data_fraction_and_shifts(tmp_path):
+    result = run("pretrain", f"--output_dir={tmp_path}/r", *SHORT, "--rounds=2", "--num_clients=12",
                  "--clients_per_round=4", "--partition=feature_clusters", "--alpha=1",
                  "--cluster_encoder=pixels", "--data_fraction=0.5", "--shift=style")  # fmt: skip
     assert result.returncode == 0, result.stderr
     entry = json.loads((tmp_path / "r" / "result.json").read_text())[0]
     left_out = entry["examples_left_out"]
-    assert 713 <= left_out <= 725  # half of 1438 images, rounded in each client
-    words = f"feature_clusters partition, {left_out} images left out, 5 style shifts"
-    assert words in result.stdout.splitlines()[0]
+    assert 713 <= left_out <= 725  # Half of 1438 images, rounded in each client.
+    announced = f"feature_clusters partition, {left_out} images left out, 5 style shifts"
+    assert announced in result.stdout.splitlines()[0]
 
 
 @pytest.mark.slow
@@ -283,14 +292,14 @@ def test_centralized_runs_and_resumes(tmp_path):
     first = run("centralized", *flags)
     assert first.returncode == 0, first.stderr
     assert "centralized supervised on digits" in first.stdout
-    assert len(rows(tmp_path / "c")) == 4
+    assert len(metrics(tmp_path / "c")) == 4
     (result,) = json.loads((tmp_path / "c" / "result.json").read_text())
     assert (result["protocol"], result["labels"], result["train_images"]) == ("supervised", 40, 40)
     assert "40 labels" in first.stdout
     again = run("centralized", *flags, "--resume")
     assert again.returncode == 0, again.stderr
     assert "round 1/" not in again.stdout
-    assert len(rows(tmp_path / "c")) == 4
+    assert len(metrics(tmp_path / "c")) == 4
 
 
 @pytest.mark.slow
@@ -324,7 +333,7 @@ def test_list_and_help_answer_at_once():
 
 
 def test_another_platform_gets_one_line():
-    # The check comes before anything heavy: a Python without any of the packages can run it.
+    # The check comes before other imports, so that a Python without the packages can run it.
     program = (
         "import sys, platform; platform.machine = lambda: 'arm64'; sys.path.insert(0, '.'); "
         "import launch"
@@ -354,7 +363,7 @@ def test_the_wheel_holds_tff_ssl_only(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_private_run_says_what_it_spends(tmp_path):
+def test_a_private_run_reports_its_epsilon(tmp_path):
     folder = tmp_path / "private"
     result = run(
         "pretrain",
@@ -373,7 +382,7 @@ def test_a_private_run_says_what_it_spends(tmp_path):
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     assert "differential privacy: epsilon " in result.stdout
-    table = rows(folder)
+    table = metrics(folder)
     spent = [float(row["epsilon"]) for row in table]
     assert spent == sorted(set(spent))
     assert f"epsilon {spent[-1]:.4g}" in result.stdout

@@ -1,4 +1,4 @@
-"""Rounds cut into slices, in one process, against rounds that are not cut."""
+"""Rounds cut into slices and computed in one process, against rounds that are not cut."""
 
 import csv
 import functools
@@ -23,24 +23,24 @@ from tff_ssl.templates.federated_algorithm import Need, RunSetting
 from tff_ssl.templates.task import Population
 
 SIZES = (3, 5, 2, 4)
-MODEL_OF_CLIENT = (0, 1, 1, 0)  # Of unlike clients.
+MODEL_OF_CLIENT = (0, 1, 1, 0)  # Architecture of each client, for unlike clients.
 RAD = np.random.default_rng(1).integers(0, 256, (4, 2, 2, 3), np.uint8)
-# Two stages, one stage, memory, no server, unlike clients. That all forms merge, `test_lowering`
-# says everywhere.
+# Two stages, one stage, memory, no server, unlike clients. `test_lowering` tests the mergeable form
+# of all algorithms, also without Ray.
 ONE_OF_EACH_KIND = {"dcco", "fedavg", "fedema", "denav", "hetero_ssfl"}
-DROPOUT_SEED = 18  # In one round all drop out between the stages, in the other one does.
+DROPOUT_SEED = 18  # Between the stages, all clients drop out in one round, one in the other.
 WITH_RAY = importlib.util.find_spec("ray") is not None
 
 
 def kinds():
-    """All algorithms; where there is no Ray, one of each kind, to save time."""
+    """All algorithms; without Ray, one of each kind to save time."""
     skipped = pytest.mark.skipif(not WITH_RAY, reason="uv sync --extra ray runs it")
     for name in registry.ALGORITHMS:
         yield pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else [skipped])
 
 
 class InThisProcess:
-    """Works on slices one after the other, in the order of a node that fails and is late."""
+    """Computes each slice twice and in reverse order, as if nodes failed and were late."""
 
     def __init__(self):
         self.work = []
@@ -52,14 +52,14 @@ class InThisProcess:
         done = {}
         for k in reversed(range(len(slices))):
             computation = self._load(programs[k])
-            for _ in range(2):  # Doing it again changes nothing.
+            for _ in range(2):  # A repetition changes nothing.
                 done[k] = work_on_slice(computation, state, slices[k])
         return [done[k] for k in range(len(slices))]
 
 
-def test_slices_are_neighbours_of_equal_work():
+def test_slices_are_contiguous_and_have_about_equal_work():
     def cuts(work, slices):
-        return [work[where] for where in sliced_rounds.cut(work, slices)]
+        return [work[span] for span in sliced_rounds.cut(work, slices)]
 
     assert cuts([1, 1, 1, 1], 2) == [[1, 1], [1, 1]]
     assert cuts([6, 1, 1, 1, 3], 2) == [[6], [1, 1, 1, 3]]
@@ -69,11 +69,11 @@ def test_slices_are_neighbours_of_equal_work():
     for _ in range(50):
         work = rng.integers(1, 20, rng.integers(1, 40)).tolist()
         slices = int(rng.integers(1, 12))
-        found = cuts(work, slices)
-        assert [one for part in found for one in part] == work
-        assert 1 <= len(found) <= max(slices, 1)
+        parts = cuts(work, slices)
+        assert [amount for part in parts for amount in part] == work
+        assert 1 <= len(parts) <= max(slices, 1)
         if slices < len(work):
-            assert max(map(sum, found)) <= sum(work) / slices + max(work)
+            assert max(map(sum, parts)) <= sum(work) / slices + max(work)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def build(small_algorithm, name):
 
 
 def client_network():
-    """A ring of the clients of `SIZES`, which one of them leaves."""
+    """A ring of the clients of `SIZES`, one of which leaves."""
     graphs = events.with_events(topology.cycle(len(SIZES)), [Leave(2, 3)], 2)
     return ClientNetwork(graphs, SIZES, 0)
 
@@ -117,7 +117,7 @@ def plan_run(algorithm, dropout=0.0, fold=0):
 
 
 def simulate(algorithm, stored, folder, nodes=None, slices=8, data=None, **options):
-    """A simulation over the stored clients, on nodes if there are any."""
+    """A simulation with the stored clients, cut into slices if there are nodes."""
     whole = stored.group_dataset_computation
     data = data(whole) if data else whole
     run, sliced = plan_run(algorithm, **options), None
@@ -127,7 +127,7 @@ def simulate(algorithm, stored, folder, nodes=None, slices=8, data=None, **optio
 
 
 def works(algorithm):
-    """Numbers of examples of the clients of two rounds, for each call of the nodes."""
+    """Numbers of examples of the clients in two rounds, for each call of `work_on`."""
     if Need.NETWORK in algorithm.needs:
         schedule = algorithm.schedule(client_network())
         operations = [o for r in range(2) for o in schedule.round(r).operations]
@@ -147,7 +147,7 @@ def train(simulated, folder, rounds=2):
 
 
 def rows(path):
-    """A metrics file without its clock."""
+    """The rows of a metrics file without the column `seconds`."""
     with open(path, newline="") as file:
         return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
 

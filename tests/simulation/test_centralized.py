@@ -1,4 +1,4 @@
-"""Two centralized steps of each objective against descent with losses written anew."""
+"""Two centralized steps of each objective, against gradient descent with plain losses."""
 
 import numpy as np
 import pytest
@@ -50,9 +50,9 @@ def vicreg(one, two, target, labels):
 
 
 def byol(one, two, target, labels):
-    held1, held2 = (unit(tf.stop_gradient(outputs.z)) for outputs in target)
-    first = tf.reduce_sum((unit(one.p) - held2) ** 2, 1)
-    second = tf.reduce_sum((unit(two.p) - held1) ** 2, 1)
+    target1, target2 = (unit(tf.stop_gradient(outputs.z)) for outputs in target)
+    first = tf.reduce_sum((unit(one.p) - target2) ** 2, 1)
+    second = tf.reduce_sum((unit(two.p) - target1) ** 2, 1)
     return tf.reduce_mean(first + second)
 
 
@@ -82,7 +82,7 @@ def test_two_steps_of_descent(loss):
     )  # fmt: skip
     state = run.initialize(1)
     weights = [tf.constant(w) for w in state.weights.trainable]
-    held = weights[: len(model.target_model.trainable_specs)]
+    target_weights = weights[: len(model.target_model.trainable_specs)]
     for step in range(2):
         state, metrics = run.run_round(state, step)
         chosen = BATCHES[step]
@@ -91,7 +91,7 @@ def test_two_steps_of_descent(loss):
         with tf.GradientTape() as tape:
             tape.watch(weights)
             one, two = (model.apply(Weights(tuple(weights), ()), view, True) for view in x)
-            before = Weights(tuple(held), ())
+            before = Weights(tuple(target_weights), ())
             target = [model.target_model.apply(before, view, True) for view in x]
             value = loss(one, two, target, LABELS[chosen])
         gradients = tape.gradient(value, weights, unconnected_gradients="zero")
@@ -99,7 +99,9 @@ def test_two_steps_of_descent(loss):
         # The rate falls by a cosine over the run.
         rate = RATE * (1 + np.cos(np.pi * step / STEPS)) / 2
         weights = [w - rate * g for w, g in zip(weights, gradients, strict=True)]
-        held = [MOMENTUM * h + (1 - MOMENTUM) * w for h, w in zip(held, weights, strict=False)]
+        target_weights = [
+            MOMENTUM * t + (1 - MOMENTUM) * w for t, w in zip(target_weights, weights, strict=False)
+        ]
     scale = float(tf.linalg.global_norm(gradients)) * RATE
-    for ours, expected in zip(state.weights.trainable, weights, strict=True):
-        np.testing.assert_allclose(ours, expected, rtol=0, atol=2e-3 * scale)
+    for actual, expected in zip(state.weights.trainable, weights, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-3 * scale)

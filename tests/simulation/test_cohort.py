@@ -1,4 +1,4 @@
-"""Cohorts are a pure function of seed and round, and folding keeps every client."""
+"""Cohorts are a pure function of seed and round, and folding keeps all clients."""
 
 import numpy as np
 import pytest

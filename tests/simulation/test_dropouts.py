@@ -1,4 +1,4 @@
-"""Rounds go on without failing clients; clients that drop between stages do not bias DCCO."""
+"""Rounds go on without failing clients; clients that drop out between stages do not bias DCCO."""
 
 import collections
 import itertools
@@ -27,7 +27,7 @@ class Broken(ClientTimeoutError):
 
 
 def failing(*bad):
-    """A round that fails with these clients, and the list of the cohorts that it was run with."""
+    """A round that fails if these clients take part, and the list of its cohorts."""
     tried = []
 
     def run(clients):
@@ -66,18 +66,18 @@ def test_a_round_that_fails_only_as_a_whole_is_an_error():
         dropouts.Dropouts().run_without_failing(0, np.arange(8), run)
 
 
-def test_who_drops_out_is_a_function_of_seed_round_and_client():
+def test_dropout_is_a_function_of_seed_round_and_client():
     faulty = dropouts.Dropouts(dropout=0.3, seed=5)
-    everyone = np.arange(3000)
-    reports = faulty.reports(4, everyone)
+    population = np.arange(3000)
+    reports = faulty.reports(4, population)
     assert len(reports.first) / 3000 == pytest.approx(0.85, abs=0.03)
     assert len(reports.last) / 3000 == pytest.approx(0.7, abs=0.03)
     assert set(reports.last) < set(reports.first) < set(reports.invited)
     some = np.array([77, 3, 1000, 8])
     again = faulty.reports(4, some)
     np.testing.assert_array_equal(again.last, some[np.isin(some, reports.last)])
-    assert set(faulty.reports(5, everyone).last) != set(reports.last)
-    assert set(dropouts.Dropouts(0.3, seed=6).reports(4, everyone).last) != set(reports.last)
+    assert set(faulty.reports(5, population).last) != set(reports.last)
+    assert set(dropouts.Dropouts(0.3, seed=6).reports(4, population).last) != set(reports.last)
     whole = dropouts.Dropouts().reports(4, some)
     np.testing.assert_array_equal(whole.last, some)
 
@@ -88,7 +88,7 @@ def test_more_clients_are_invited_where_some_drop_out():
     assert dropouts.clients_to_invite(32, 0.1) == 36
 
 
-# The ids of examples that give NaN or infinity, or make the client's computation fail.
+# Ids of examples whose views are NaN or infinite, or which make the client's computation fail.
 NAN, INF, FAIL = 1000, 1001, 1002
 
 
@@ -203,7 +203,9 @@ def test_too_many_bad_clients_end_the_run(worker, small_algorithm, store, tmp_pa
 
 
 @pytest.mark.slow
-def test_dcco_with_dropout_runs_its_stages_on_who_is_left(worker, small_algorithm, store, tmp_path):
+def test_dcco_with_dropout_runs_its_stages_on_the_remaining_clients(
+    worker, small_algorithm, store, tmp_path
+):
     _, computations = build(small_algorithm, "dcco")
     faulty = dropouts.Dropouts(dropout=0.5, seed=1, max_dropped=1.0)
     invited = np.array([0, 2, 5])
@@ -254,14 +256,14 @@ def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small
     whole = update(range(4))
     for left in (1, 2, 3):
         ways = list(itertools.combinations(range(4), left))
-        found = np.array([update(way) for way in ways])
+        updates = np.array([update(way) for way in ways])
         scale = np.linalg.norm(whole)
-        np.testing.assert_allclose(found.mean(0), whole, rtol=0, atol=1e-5 * scale)
+        np.testing.assert_allclose(updates.mean(0), whole, rtol=0, atol=1e-5 * scale)
         # A single set gives another update, and so does the mean with weights relative to the
         # reporting clients.
-        assert np.linalg.norm(found[0] - whole) > 0.05 * scale
+        assert np.linalg.norm(updates[0] - whole) > 0.05 * scale
         share = np.array([4 / left * sizes[list(way)].sum() / sizes.sum() for way in ways])
-        assert np.linalg.norm((found / share[:, None]).mean(0) - whole) > 0.01 * scale
+        assert np.linalg.norm((updates / share[:, None]).mean(0) - whole) > 0.01 * scale
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Client states on disk: writing and reading by the worker, ownership, clean-up and resuming."""
+"""Client states on disk: reading and writing by the worker, clean-up, and resumed runs."""
 
 import collections
 import csv
@@ -28,14 +28,15 @@ def initial():
     )
 
 
-def versions(**of):
+def versions(**changed):
+    """A table of versions in which the clients c0, c1, ... have the given versions."""
     table = np.full(CLIENTS, NEVER, np.int64)
-    for client, version in of.items():
+    for client, version in changed.items():
         table[int(client[1:])] = version
     return table
 
 
-def test_what_the_worker_writes_it_reads_again(worker, tmp_path):
+def test_the_worker_reads_the_states_that_it_wrote(worker, tmp_path):
     states = ClientStates(tmp_path / "states", initial())
     first = states.read(states.paths_to_read([3], versions())[0])
     np.testing.assert_array_equal(first["w"], [[1.5, -2.0]])
@@ -54,7 +55,7 @@ def test_what_the_worker_writes_it_reads_again(worker, tmp_path):
         np.testing.assert_array_equal(states.load(3, 5)[name], value)
 
 
-def test_only_what_a_table_names_is_kept(worker, tmp_path):
+def test_only_versions_in_a_table_are_kept(worker, tmp_path):
     states = ClientStates(tmp_path / "states", initial())
     for client, version in ((0, 1), (0, 2), (0, 3), (4, 2)):
         paths = states.paths_to_write([client], version)
@@ -63,8 +64,8 @@ def test_only_what_a_table_names_is_kept(worker, tmp_path):
     states.paths_to_write([5], 1)
     (tmp_path / "states" / "5" / "1.new").write_text("killed while it was written")
     states.keep_only([versions(c0=1), versions(c0=3, c4=2)])
-    found = {str(p.relative_to(tmp_path / "states")) for p in (tmp_path / "states").glob("*/*")}
-    assert found == {"0/1", "0/3", "4/2"}
+    files = {str(p.relative_to(tmp_path / "states")) for p in (tmp_path / "states").glob("*/*")}
+    assert files == {"0/1", "0/3", "4/2"}
 
 
 def test_a_broken_state_is_named(worker, tmp_path):
@@ -130,7 +131,7 @@ def counting(element_type):
 
 @pytest.fixture
 def run(worker, tmp_path):
-    """A function (folder) -> simulation with clients of 1 to 7 examples; and their example ids."""
+    """(folder) -> a simulation of clients with 1 to 7 examples, and the ids of their examples."""
     sizes = np.arange(1, CLIENTS + 1)
     total = int(sizes.sum())
     split = Split(np.zeros((total, 2, 2, 1), np.uint8), np.zeros(total, np.int32), np.arange(total))
@@ -162,11 +163,11 @@ def test_states_stay_with_their_clients_whatever_the_order_of_the_cohorts(run):
     taken = np.concatenate([cohorts(r) for r in range(6)])
     for client in range(CLIENTS):
         times = int(np.sum(taken == client))
-        own = simulated._states.load(client, int(state.versions[client]))
+        loaded = simulated._states.load(client, int(state.versions[client]))
         expected = (client, times - 1, times * int(np.sum(clients[client])) - 1)
         if times == 0:
             expected = (-1, -1, -1)
-        assert (int(own["client"]), int(own["rounds"]), int(own["sum"])) == expected
+        assert (int(loaded["client"]), int(loaded["rounds"]), int(loaded["sum"])) == expected
         assert float(simulated.encoder_weights(state, str(client)).trainable[0]) == expected[2]
 
 
@@ -218,7 +219,7 @@ def test_stopped_in_any_round_and_resumed_equals_never_stopped(run, tmp_path):
         def stop(state, round_number, original=original, killed_in=killed_in, error=Killed):
             result = original(state, round_number)
             if round_number == killed_in:
-                raise error  # The clients' new states are written, the checkpoint is not.
+                raise error  # The clients' new states are written, but no checkpoint.
             return result
 
         simulated.run_round = stop

@@ -16,7 +16,7 @@ from tff_ssl.views import augmentation
 
 SEED = 11
 ROUNDS = 4
-RATE = 0.01  # Larger steps on so few examples make much of rounding, which is each processor's own.
+RATE = 0.01  # With larger steps on so few examples, rounding errors grow and differ by processor.
 MODEL = DualEncoder("tiny", (8, 8, 1), projector=(32, 16))
 
 
@@ -24,7 +24,7 @@ TRACES = []
 
 
 def two_views(images, example_ids, round_number):
-    TRACES.append(images)  # Python runs when a graph is made, and not when it is computed.
+    TRACES.append(images)  # Python code runs when a graph is made, and not when it is computed.
     return augmentation.two_views(
         "affine", images, example_ids, seed=SEED, round_number=round_number
     )
@@ -51,12 +51,12 @@ def build(tmp_path, split, clients):
     task = Task(MODEL, two_views, element_type, ROUNDS)
 
     def with_groups(groups, algorithm="dcco", **options):
-        one = registry.ALGORITHMS[algorithm]
-        values = one.hyperparameters(
+        entry = registry.ALGORITHMS[algorithm]
+        values = entry.hyperparameters(
             server_optimizer="sgd", server_learning_rate=RATE, micro_batch_size=4, **options
         )
-        assert one.folds_with(values)
-        built = one.build(task, values)
+        assert entry.folds_with(values)
+        built = entry.build(task, values)
         participation = Participation(cohort.uniform_cohorts(len(clients), 6, SEED), 6, 6)
         setting = RunSetting([len(c) for c in clients], ROUNDS, participation, groups=groups)
         run = built.plan_run(setting)
@@ -86,7 +86,7 @@ def assert_same_curve(one, other):
 @pytest.mark.slow
 def test_folded_equals_unfolded(worker, build):
     unfolded = curve(build(groups=0), rounds=2)
-    # Of one group, the curve is that of centralized steps, below.
+    # A further test compares one group with centralized steps.
     assert_same_curve(curve(build(groups=2), rounds=2), unfolded)
 
 
@@ -120,11 +120,11 @@ def test_dcco_and_centralized_cco_have_the_same_curve(worker, build, split, clie
     federated_curve = curve(build(groups=1))
     assert_same_curve(federated_curve, curve(baseline))
     losses = [row["loss"] for row in federated_curve[0]]
-    assert max(losses) > 1.05 * min(losses)  # The curve moves, so that its equality says something.
+    assert max(losses) > 1.05 * min(losses)  # A constant curve would prove nothing.
 
 
 @pytest.mark.slow
-def test_metrics_name_clients_samples_and_bytes(worker, build, clients):
+def test_metrics_have_clients_samples_and_bytes(worker, build, clients):
     rows, _ = curve(build(groups=1), rounds=1)
     sizes = [len(clients[c]) for c in cohort.uniform_cohorts(len(clients), 6, SEED)(0)]
     assert rows[0]["clients"] == 6

@@ -19,7 +19,7 @@ from tff_ssl.simulation import checkpoints, packing, training_loop
 
 
 class Counting:
-    """state = {"total": sum of the round numbers so far}; the loss is the round's number."""
+    """A simulation whose state has the sum of the round numbers; the loss is the round number."""
 
     def __init__(self, stop_at=None, bad_at=None):
         self.stop_at, self.bad_at = stop_at, bad_at
@@ -91,12 +91,12 @@ def test_ctrl_c_while_a_row_is_written_loses_nothing(tmp_path, monkeypatch):
 
 
 class Killed(BaseException):
-    """Not caught by anything, as SIGKILL."""
+    """Simulates SIGKILL: no handler catches it."""
 
 
 @contextlib.contextmanager
 def handled(number):
-    """The signal raises a KeyboardInterrupt in the block, and at its end still would."""
+    """Lets the signal raise a KeyboardInterrupt, and checks that it still would at the end."""
     before = signal.signal(number, signal.default_int_handler)
     try:
         yield
@@ -123,7 +123,7 @@ def test_an_interrupt_while_a_row_is_written_waits_for_its_end(
     assert (tmp_path / "checkpoints" / "round_2.npz").is_file()
 
 
-def test_a_second_interrupt_is_not_put_off(tmp_path, monkeypatch):
+def test_a_second_interrupt_is_not_delayed(tmp_path, monkeypatch):
     class Stuck(tff.program.TensorBoardReleaseManager):
         async def release(self, value, key):
             signal.raise_signal(signal.SIGINT)
@@ -135,7 +135,7 @@ def test_a_second_interrupt_is_not_put_off(tmp_path, monkeypatch):
         loop(tmp_path).run(Counting(), seed=5)
 
 
-def test_rows_after_the_last_checkpoint_are_taken_back(tmp_path):
+def test_rows_after_the_last_checkpoint_are_deleted(tmp_path):
     first = Counting()
     first.run_round = _then(first.run_round, at=5, error=Killed)
     with pytest.raises(Killed):
@@ -156,7 +156,7 @@ def _then(function, at, error):
     return call
 
 
-def test_a_row_cut_short_by_a_kill_is_taken_back(tmp_path):
+def test_an_incomplete_row_of_a_killed_run_is_deleted(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("round,loss\r\n1,0.5\r\n2,0.4\r\n3,0")
     training_loop.trim_metrics(path, 2)
@@ -188,7 +188,7 @@ def replaced_by_a_folder(path):
 
 def with_a_flipped_bit(path):
     content = bytearray(path.read_bytes())
-    content[content.index(b"NUMPY") + 140] ^= 4  # In the values of the first array.
+    content[content.index(b"NUMPY") + 140] ^= 4  # A bit in the values of the first array.
     path.write_bytes(content)
 
 
@@ -234,7 +234,7 @@ def test_any_flipped_bit_is_noticed_or_harmless(tmp_path):
     assert noticed > len(whole) / 2
 
 
-def test_a_checkpoint_of_a_stranger_runs_nothing(tmp_path, monkeypatch):
+def test_a_malicious_checkpoint_runs_no_code(tmp_path, monkeypatch):
     folder, trace = tmp_path / "checkpoints", tmp_path / "was_here"
     loop(tmp_path, rounds=3).run(Counting(), seed=0)
 
@@ -245,7 +245,7 @@ def test_a_checkpoint_of_a_stranger_runs_nothing(tmp_path, monkeypatch):
     np.savez(folder / "round_5.npz", float32=np.array([Malicious()], dtype=object))
     (folder / "round_6.npz").write_bytes(pickle.dumps(Malicious()))
 
-    # What TFF's own manager would load, and run: a SavedModel that writes a file.
+    # A SavedModel that writes a file, which TFF's own manager would load and run.
     class Writing(tf.Module):
         @tf.function(input_signature=[])
         def __call__(self):
@@ -258,16 +258,14 @@ def test_a_checkpoint_of_a_stranger_runs_nothing(tmp_path, monkeypatch):
     loop(tmp_path, rounds=5).run(again, seed=0)
     assert again.rounds == [3, 4]
     assert not trace.exists()
-    pickle.loads(
-        (folder / "round_6.npz.damaged").read_bytes()
-    )  # It would have, had it been loaded.
+    # Loading the pickle does run its code.
+    pickle.loads((folder / "round_6.npz.damaged").read_bytes())
     assert trace.exists()
 
 
 @contextlib.contextmanager
 def full_disk(limit):
-    """No file can grow beyond `limit` bytes: the system then refuses as it does where a disk is
-    full."""
+    """Limits files to `limit` bytes; the system refuses further bytes as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
@@ -277,16 +275,16 @@ def full_disk(limit):
 
 
 class Large(Counting):
-    """The disk is full from round 5 on."""
+    """A simulation in which the disk is full from round 5 on."""
 
     def initialize(self, seed):
         return super().initialize(seed) | {"large": np.zeros(20_000)}
 
     def run_round(self, state, round_number):
-        following, metrics = super().run_round(state, round_number)
+        next_state, metrics = super().run_round(state, round_number)
         if round_number == 5 and self.stack:
             self.stack.enter_context(full_disk(100_000))
-        return following | {"large": state["large"]}, metrics
+        return next_state | {"large": state["large"]}, metrics
 
 
 def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path):
@@ -363,15 +361,15 @@ def test_weights_that_are_not_finite_are_neither_saved_nor_monitored(tmp_path, d
     assert not (tmp_path / "checkpoints" / "round_4.npz").exists()
 
 
-def test_the_monitor_looks_when_due_and_at_the_end(tmp_path):
-    looks = []
+def test_the_monitor_is_called_when_due_and_at_the_end(tmp_path):
+    calls = []
 
     def monitor(state):
-        looks.append(int(state["vector"][0, 0]))
+        calls.append(int(state["vector"][0, 0]))
         return {"knn_accuracy": 0.5}
 
     loop(tmp_path, monitor_every=3, monitor=monitor).run(Counting(), seed=0)
-    assert looks == [3, 6, 7]
+    assert calls == [3, 6, 7]
     assert [row["knn_accuracy"] for row in rows(tmp_path)] == ["", "", "0.5", "", "", "0.5", "0.5"]
 
 

@@ -1,3 +1,3 @@
-"""Fixtures of these tests."""
+"""Fixtures of the tests of templates."""
 
 from tests.scalar_network import scalars  # noqa: F401

@@ -1,4 +1,4 @@
-"""Bytes from types, against products written out."""
+"""Bytes of types and messages, against products worked out by hand."""
 
 import numpy as np
 import pytest
@@ -48,5 +48,5 @@ def test_secure_sums_are_told_apart():
 
     secure = [message.operation for message in message_sizes.messages(summed) if message.is_secure]
     assert secure == ["federated_secure_sum_bitwidth"]
-    # The bit width is no message, and what goes both ways counts twice.
+    # The bit width is no message. Each of the two sums sends one int32.
     assert message_sizes.client_bytes(summed) == (0, 8)

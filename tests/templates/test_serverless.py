@@ -1,4 +1,4 @@
-"""Computations and runs without a server: types, averages, and a run that is killed and goes on."""
+"""Computations and runs without a server: types, averages, and a killed run that is resumed."""
 
 import collections
 import csv
@@ -53,7 +53,7 @@ def test_models_are_placed_at_clients_and_only_the_clock_at_the_server(built):
     assert len(received.member.element.model) == len(model.specs)
 
 
-def test_an_average_is_the_weighted_sum_of_what_was_received(worker, built, tmp_path):
+def test_an_average_is_the_weighted_sum_of_the_received_models(worker, built, tmp_path):
     model, computations = built
     states = state_files.ClientStates(tmp_path, model.init(0))
     several = [model.init(seed) for seed in range(4)]
@@ -75,11 +75,11 @@ def test_an_average_is_the_weighted_sum_of_what_was_received(worker, built, tmp_
     def average(own, sources):
         return computations.averaging(own, tff.federated_map(states.read_many, sources))
 
-    found = average([tf.nest.map_structure(lambda t: t.numpy(), several[3])] * 2, received)
+    averaged = average([tf.nest.map_structure(lambda t: t.numpy(), several[3])] * 2, received)
     flat = [[t.numpy() for t in weights.trainable] for weights in several]
     expected = mixing.combine(flat, rows)
-    for i, one in enumerate(found):
-        for a, b in zip(one.trainable, expected, strict=True):
+    for i, weights in enumerate(averaged):
+        for a, b in zip(weights.trainable, expected, strict=True):
             np.testing.assert_allclose(a, b[i], rtol=1e-6, atol=1e-8)
 
 
@@ -99,11 +99,11 @@ def test_a_clients_own_batch_norm_is_not_averaged(worker):
             collections.OrderedDict(weight=np.float64(0.5), model=tuple(tf.nest.flatten(m)))
             for m in (own, other)
         ]
-        (found,) = built.averaging([own], [leaves])
-        found = Weights(*found)
+        (result,) = built.averaging([own], [leaves])
+        averaged = Weights(*result)
         for specs, values in (
-            (model.trainable_specs, found.trainable),
-            (model.non_trainable_specs, found.non_trainable),
+            (model.trainable_specs, averaged.trainable),
+            (model.non_trainable_specs, averaged.non_trainable),
         ):
             for spec, value in zip(specs, values, strict=True):
                 assert np.all(value == (1.0 if local and spec.batch_norm else 3.0)), spec.name
@@ -153,7 +153,7 @@ def rows(folder, name):
 
 
 class KilledError(Exception):
-    """Stands for SIGKILL: nothing is saved after it."""
+    """Simulates SIGKILL, after which nothing is saved."""
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_killed_and_resumed_equals_never_stopped(simulate, tmp_path, name, monke
         folder.mkdir()
     expected = trained(training_loop.TrainingLoop(whole, 6, 2), simulate(name, whole))
 
-    # In the middle of round 6: after the last checkpoint a round has ended, half of one too.
+    # The run is killed in the middle of round 6. One round has ended since the last checkpoint.
     original = without_server.ServerlessSimulation._run_averaging
 
     def dies(self, operation, versions, version):
@@ -177,8 +177,8 @@ def test_killed_and_resumed_equals_never_stopped(simulate, tmp_path, name, monke
         with pytest.raises(KilledError):
             training_loop.TrainingLoop(killed, 6, 2).run(simulate(name, killed), seed=0)
     assert len(rows(killed, "metrics.csv")) == 5
-    found = trained(training_loop.TrainingLoop(killed, 6, 2), simulate(name, killed))
-    for a, b in zip(found, expected, strict=True):
+    resumed = trained(training_loop.TrainingLoop(killed, 6, 2), simulate(name, killed))
+    for a, b in zip(resumed, expected, strict=True):
         np.testing.assert_array_equal(a, b)
     for file in ("metrics.csv", "client_metrics.csv"):
         assert rows(killed, file) == rows(whole, file)
@@ -222,7 +222,7 @@ def test_a_file_system_without_links_gets_copies(tmp_path, monkeypatch):
 
 
 def test_what_a_killed_run_left_unfinished_is_never_written_through(tmp_path):
-    """An unfinished file may be a link to a finished one: writing into it would change both."""
+    """An unfinished file may be a link to a finished one; writing into it would change both."""
     states = state_files.ClientStates(tmp_path, np.float32([1, 2]))
     (path,) = states.paths_to_write([0], 1)
     states.share(str(tmp_path / "initial"), [path])

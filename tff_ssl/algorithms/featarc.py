@@ -3,22 +3,25 @@
 "Does Learning from Decentralized Non-IID Unlabeled Data Benefit from Self Supervision?",
 Algorithms 1 and 2. The server keeps C models theta_j. A sampled client i
 
-  computes how well the features of its own model of the last time agree with those of each model,
-    A_ij = mean over its images x of D(f_theta_j(x), f_own(x)),  D(a, b) = -<a, b> / |a||b|,
-  takes the model of the smallest A_ij, and trains it, with lambda (D(p+, z_g) / 2 + D(p, z_g) / 2)
-  added to its loss, where z_g are the features that the model it took gives for x, p and p+ its own
-  predictions for x and its other view x+.
+1. compares the features of each model with those of the model that it trained last,
+     A_ij = mean over its images x of D(f_theta_j(x), f_own(x)),  D(a, b) = -<a, b> / |a||b|;
+2. takes the model of the smallest A_ij, and trains it with an alignment term added to its loss,
+     lambda (D(p+, z_g) / 2 + D(p, z_g) / 2),
+   where z_g are the features of x in the model as the client took it, and p and p+ are the client's
+   own predictions for x and for its other view x+.
 
 The server averages each model over the clients that took it.
 
-With C = 1 and lambda = 0 this is FedAvg; with C = K and one client for each model, local training.
+With C = 1 and lambda = 0 this is FedAvg. With C = K and one client for each model it is local
+training.
 
-Choices: models are averaged by client, whoever was sampled (the released code goes by position), by
-number of examples; a model that nobody took stays. All C models start equal, and client i takes
-model i mod C at its first time, when it has no model of its own yet, and where its A_ij are equal:
-started from different random weights, a client would be held for ever by the one it first took. x
-is the first view, x+ the second. f is the network with its projector, as in the loss. Batch norm
-stays local as in `fedbn`.
+Choices: The server knows the model that each client took, whichever clients were sampled (the
+released code goes by their position in the cohort), and weighs the clients by number of examples. A
+model that no client took stays as it is. All C models start equal: with different random weights, a
+client would stay for ever with the model that it took first. Client i takes model i mod C in its
+first round, when it has no model of its own yet, and wherever its A_ij are equal. x is the first
+view, x+ the second. f is the network with its projector, as in the loss. Batch norm stays local as
+in `fedbn`.
 """
 
 import dataclasses
@@ -39,7 +42,7 @@ from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import LocalWeights, one_tower
 from tff_ssl.views import augmentation
 
-# Alignments that differ by less are equal: two results of the same model differ by rounding.
+# Alignments that differ by less count as equal: two results of the same model differ by rounding.
 _TIE = 1e-6
 _IMAGES_AT_ONCE = 64
 
@@ -71,8 +74,8 @@ class ClientState(NamedTuple):
 
     Attributes:
       rounds: Number of rounds that the client took part in, int64.
-      cluster: Index of the model that it took last, int32.
-      local: Model after the client's last round.
+      cluster: Index of the model that it took last, int32; -1 before its first round.
+      local: Weights of its model after its last round.
     """
 
     rounds: Any
@@ -80,14 +83,14 @@ class ClientState(NamedTuple):
     local: Any
 
 
-def _best(alignments: tf.Tensor, instead: tf.Tensor) -> tf.Tensor:
-    """Index of the smallest alignment, or `instead` where all are equal; int32."""
+def _best(alignments: tf.Tensor, default: tf.Tensor) -> tf.Tensor:
+    """Index of the smallest alignment, or `default` if all are equal; int32."""
     equal = tf.reduce_max(alignments) - tf.reduce_min(alignments) < _TIE
-    return tf.where(equal, instead, tf.argmin(alignments, output_type=tf.int32))
+    return tf.where(equal, default, tf.argmin(alignments, output_type=tf.int32))
 
 
 def _chosen(candidates: list[Weights], index: tf.Tensor) -> Weights:
-    """The candidate of that index."""
+    """The candidate with an index, int32."""
     return tf.nest.map_structure(lambda *options: tf.gather(tf.stack(options), index), *candidates)
 
 
@@ -118,6 +121,7 @@ class FeatARCClient:
         return ClientState(tf.constant(0, tf.int64), tf.constant(-1), self._model.init(seed))
 
     def _features(self, weights: Weights, images: tf.Tensor) -> tf.Tensor:
+        """Features f of images without augmentation, float32 [n, d]; h if supervised, else z."""
         x = augmentation.to_float(images, output_size=self._model.image_shape[0])
         outputs = self._model.apply(weights, x, training=False)
         return outputs.h if self._objective.supervised else outputs.z
@@ -129,9 +133,9 @@ class FeatARCClient:
 
         def add(start, sums):
             batch = images[start : start + _IMAGES_AT_ONCE]
-            own = self._features(local, batch)
+            local_features = self._features(local, batch)
             alignments = [
-                -tf.reduce_sum(cosine.cosine(self._features(candidate, batch), own))
+                -tf.reduce_sum(cosine.cosine(self._features(candidate, batch), local_features))
                 for candidate in candidates
             ]
             return start + _IMAGES_AT_ONCE, sums + tf.stack(alignments)
@@ -148,21 +152,21 @@ class FeatARCClient:
     def _take_model(
         self, server: tuple[Weights, ...], state: ClientState, data: Any
     ) -> tuple[tf.Tensor, Weights, tf.Tensor]:
-        """The cluster that aligns best, its model, and its alignment."""
+        """The client's cluster, the cluster's model, and its alignment with the client's model."""
         is_new = tf.equal(state.rounds, 0)
         local = tf.nest.map_structure(
-            lambda shared, own: tf.where(is_new, shared, own), server[0], Weights(*state.local)
+            lambda shared, kept: tf.where(is_new, shared, kept), server[0], Weights(*state.local)
         )
-        # A client's batch norms are its own, whatever model it takes.
-        own = self.local_weights.select(local)
-        candidates = [self.local_weights.restore(shared, own) for shared in server]
+        # A client keeps its own batch norms, whichever model it takes.
+        norms = self.local_weights.select(local)
+        candidates = [self.local_weights.restore(shared, norms) for shared in server]
         alignments = self._alignments(candidates, local, data["image"])
         first = tf.cast(data["client"][0] % self._options.clusters, tf.int32)
         cluster = tf.where(is_new, first, _best(alignments, first))
         return cluster, _chosen(candidates, cluster), tf.gather(alignments, cluster)
 
     def _regularizer(self, start: Weights) -> Regularizer | None:
-        """lambda times the alignment with the features of the model that the client took."""
+        """lambda times the alignment of predictions with features of the model as it was taken."""
         weight = self._options.lambda_align
 
         def regularizer(batch, evaluated):
@@ -188,10 +192,10 @@ class FeatARCClient:
             target = self._model.target_model.part_of(start)
         trained = self._training.train(start, target, round_number, data, self._regularizer(start))
         weight = self._training.client_weight(samples)
-        takes = tf.one_hot(cluster, self._options.clusters)
+        membership = tf.one_hot(cluster, self._options.clusters)
         return output_if_finite(
-            # The client enters the mean of its cluster; in the others its weight is zero.
-            [(trained.weights, takes[j] * weight) for j in range(self._options.clusters)],
+            # The client contributes to the mean of its cluster; in the others its weight is zero.
+            [(trained.weights, membership[j] * weight) for j in range(self._options.clusters)],
             ClientState(state.rounds + 1, cluster, trained.weights),
             state,
             trained,
@@ -200,11 +204,11 @@ class FeatARCClient:
         )
 
     def evaluated_weights(self, server: tuple[Weights, ...], state: ClientState) -> Weights:
-        """The client's cluster's model with its own batch norms (the paper evaluates these)."""
+        """The model of the client's cluster with its own batch norms, as evaluated in the paper."""
         if int(state.rounds) == 0:
             return server[0]
-        own = self.local_weights.select(Weights(*state.local))
-        return self.local_weights.restore(server[int(state.cluster)], own)
+        norms = self.local_weights.select(Weights(*state.local))
+        return self.local_weights.restore(server[int(state.cluster)], norms)
 
 
 def build_featarc(

@@ -1,15 +1,16 @@
 """FedAvg with a local objective (McMahan et al. 2017), and FedProx (Li et al. 2020).
 
-A round: broadcast; every client trains on its own examples and sends its model delta; weighted mean
-of the deltas; the server's optimizer takes it as a gradient. This is the DCCO paper's baseline
-(section 4, with one step of gradient descent of rate 1.0 on each client) with any of
-`objectives.OBJECTIVES`, and for one or many local steps.
+In a round, the server broadcasts the model; every client trains it on its own examples and sends
+its model delta; the server forms the weighted mean of the deltas, which its optimizer takes as a
+gradient. This is the DCCO paper's baseline (section 4, with one step of gradient descent of rate
+1.0 on each client), for one or many local steps on any of `objectives.registry.OBJECTIVES`.
 
-BYOL's target network is a moving average of the online one: on the server, over rounds (it is
-broadcast beside the model), or on each client, over its local steps, from the broadcast model on.
+BYOL's target network is a moving average of the online network. It is kept either on the server,
+over rounds, and broadcast beside the model; or on each client, over its local steps, starting from
+the broadcast model.
 
-Deviations: a client whose delta is not finite gets weight 0 and is counted. Batch norm is refused:
-its moving averages have no place in a round without client memory.
+Deviations: A client whose delta is not finite gets weight 0 and is counted. Batch norm is refused,
+because a round without client memory has no place for its moving averages.
 """
 
 import collections
@@ -39,12 +40,12 @@ class FedAvgHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyp
 
     Attributes:
       mu: Weight mu of FedProx's proximal term, mu / 2 |w - w_broadcast|^2.
-      target: Place of the moving average that is BYOL's target network, `server` or `local`.
-      micro_batch_size: Number of examples processed at a time in a round of one step; the result
-        does not depend on it, memory and speed do.
+      target: Place of BYOL's target network, `server` or `local`.
+      micro_batch_size: Number of examples that are processed at a time in a round of one step. It
+        affects memory and speed, but not the result.
     """
 
-    client_learning_rate: float = 1.0  # The DCCO paper's, with one step of plain descent.
+    client_learning_rate: float = 1.0  # The DCCO paper's rate, for one step of plain descent.
     client_momentum: float = 0.0
     mu: float = 0.0
     target: str = "server"
@@ -69,13 +70,13 @@ class FedAvgHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyp
 
 
 class LocalUpdate(NamedTuple):
-    """What a client sends.
+    """The values that a client sends.
 
     Attributes:
       result: `tff.learning.templates.ClientResult` with the model delta and its weight.
       loss: Mean loss of its local steps times the weight, float32.
-      z_mean: Mean of its projections times the weight, float32 [d].
-      z_squared: Mean of their squares times the weight, float32 [d].
+      z_mean: Mean of its projections z times the weight, float32 [d].
+      z_squared: Mean of z^2 times the weight, float32 [d].
       samples: Number of examples N_k, int64.
       dropped: 1 where the delta is not finite, else 0; int64.
     """
@@ -96,7 +97,7 @@ class TargetNetwork:
       model: Model that is trained.
       on_server: Whether the server keeps the target network, as the non-trainable part of the
         global model's weights.
-      on_client: Whether each client makes one from the broadcast model.
+      on_client: Whether each client starts a target network from the broadcast model.
     """
 
     model: Model
@@ -120,7 +121,7 @@ class TargetNetwork:
     def finalizer(
         self, finalizer: tff.learning.templates.FinalizerProcess, momentum: float
     ) -> tff.learning.templates.FinalizerProcess:
-        """`finalizer`, followed by the target network's step towards the new model."""
+        """`finalizer`, followed by the step of a target network on the server to the new model."""
         if not self.on_server:
             return finalizer
         _, weights_type, _ = finalizer.next.type_signature.parameter
@@ -146,11 +147,11 @@ def build_local_update(
     target_network: TargetNetwork,
     weights_type: tff.Type,
 ) -> tff.Computation:
-    """The client's work: (weights, round number, examples) -> `LocalUpdate`.
+    """Builds the client's work: (weights, round number, examples) -> `LocalUpdate`.
 
     Args:
       task: Type of the examples.
-      train: (online network, target network, round number, examples) -> the trained model.
+      train: (online network, target network, round number, examples) -> `Trained`.
       target_network: Place of BYOL's target network.
       weights_type: Type of the broadcast weights.
     """
@@ -177,7 +178,7 @@ def build_local_update(
 def build_aggregate_metrics(
     local_type: tff.Type, metric_sum: Callable[[tff.Value], tff.Value]
 ) -> Callable[[tff.Value], tff.Value]:
-    """`LocalUpdate` at the clients -> the round's metrics at the server.
+    """Builds the aggregation of metrics: `LocalUpdate`@CLIENTS -> the round's metrics@SERVER.
 
     Returns:
       A function of federated values, for use in a `tff.federated_computation`.
@@ -209,7 +210,7 @@ def build_aggregate_metrics(
 def build_client_work(
     local_update: tff.Computation, metric_sum: Callable[[tff.Value], tff.Value]
 ) -> tff.learning.templates.ClientWorkProcess:
-    """Broadcast of the round number, the clients' work, and the metrics of the round."""
+    """Builds the client work: broadcast of the round number, local updates, and their metrics."""
     weights_type, _, examples_type = local_update.type_signature.parameter
     aggregate_metrics = build_aggregate_metrics(local_update.type_signature.result, metric_sum)
 
@@ -237,7 +238,7 @@ def build_client_work(
 def choose_training(
     training: LocalTraining, hyperparameters: FedAvgHyperparameters, is_one_gradient_step: bool
 ) -> Callable[[Weights, Weights, tf.Tensor, tf.data.Dataset], Trained]:
-    """Local training by sums over all examples where it is one gradient step, else by client."""
+    """Local training as a sum over all examples if it is one gradient step, else by client."""
     if not is_one_gradient_step:
         return training.many_steps
 
@@ -268,11 +269,11 @@ def build_fedavg(
       task: Model, views, objective and type of the examples. Where an example has a `client`, one
         call may hold the examples of several clients (a folded group), those of a client together.
       hyperparameters: Hyperparameters; the defaults if None.
-      server_optimizer: Optimizer that turns the mean delta into the new model; the one of the
+      server_optimizer: Optimizer that applies the mean delta to the model; the one of the
         hyperparameters if None.
       client_optimizer: Optimizer of the local steps; the one of the hyperparameters if None.
       update_aggregator: Weighted mean of the deltas; `MeanFactory` by default.
-      metric_sum: Sum over the clients of a metric: counts, losses and encodings.
+      metric_sum: Sum of a metric over the clients: of counts, losses and means of encodings.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs, or has batch norm.

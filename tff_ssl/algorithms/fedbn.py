@@ -2,16 +2,16 @@
 
 This is Dec-SSL's FedAvg (Wang et al., "Does Learning from Decentralized Non-IID Unlabeled Data
 Benefit from Self Supervision?", section 2 and appendix C.1): every client trains for E epochs with
-an optimizer that starts anew in each round, the server averages the models, and all variables of
-batch norms (scale, offset and moving averages) are the client's own. With mu > 0 it is FedProx.
-With an objective `supervised` it is Dec-SL, and its encoder Dec-SLRep.
+an optimizer that starts anew in each round, the server averages the models, and each client keeps
+its own batch norms (scale, offset and moving averages). With mu > 0 it is FedProx. With the
+objective `supervised` it is Dec-SL, and its encoder is Dec-SLRep.
 
-`batch_norm=averaged` shares them too; `averaging=none` shares nothing: each client trains alone
-(FedU's single-client training).
+With `batch_norm=averaged`, batch norms are averaged too. With `averaging=none`, nothing is shared
+and each client trains alone (FedU's single-client training).
 
-Choices: clients send their batch norms beside the rest. Their mean belongs to the global model,
-which could not be evaluated without; clients that have taken part never read it. BYOL's target
-network starts in every round from the model that the client starts from.
+Choices: Clients send their batch norms beside the other weights. The global model contains their
+mean, without which it could not be evaluated; clients that have taken part never read this mean.
+BYOL's target network starts in every round from the model with which the client starts.
 """
 
 import dataclasses
@@ -74,9 +74,10 @@ class ClientState(NamedTuple):
 
     Attributes:
       rounds: Number of rounds that the client took part in, int64.
-      own: Weights that stay with the client; all of them without averaging.
-      target: BYOL's target network, where the client trains alone; else empty.
-      local: Model after the client's last round, with `keep_local`; else empty.
+      own: Weights that stay with the client; all weights with `averaging=none`.
+      target: Weights of BYOL's target network if the client trains alone; else empty.
+      local: Weights of the whole model after the client's last round, with `keep_local`; else
+        empty.
     """
 
     rounds: Any
@@ -102,33 +103,37 @@ class FedBNClient:
             model, everything=self.alone, batch_norm=options.batch_norm == "local"
         )
 
+    def _kept(self, weights: Weights) -> Weights:
+        """The model that a state holds: all weights with `keep_local`, else none."""
+        return weights if self._options.keep_local else _NOTHING
+
     def initial_state(self, seed: int) -> ClientState:
         """The state of a client that has not taken part yet."""
         weights = self._model.init(seed)
         target = _NOTHING
         if self._has_target and self.alone:
             target = self._model.target_model.part_of(weights)
-        own = self.local_weights.select(weights)
-        return ClientState(tf.constant(0, tf.int64), own, target, self._kept(weights))
+        kept = self.local_weights.select(weights)
+        return ClientState(tf.constant(0, tf.int64), kept, target, self._kept(weights))
 
     def start_round(self, server: Weights, state: ClientState) -> ClientStart:
-        """Takes the global model, except for the weights that stay with the client."""
+        """Starts from the global model, except for the weights that stay with the client."""
         is_new = tf.equal(state.rounds, 0)
 
-        def own_unless_new(shared, own):
-            return tf.nest.map_structure(lambda s, o: tf.where(is_new, s, o), shared, own)
+        def kept_unless_new(shared, kept):
+            return tf.nest.map_structure(lambda s, k: tf.where(is_new, s, k), shared, kept)
 
-        own = own_unless_new(self.local_weights.select(server), state.own)
-        weights = self.local_weights.restore(server, own)
+        kept = kept_unless_new(self.local_weights.select(server), state.own)
+        weights = self.local_weights.restore(server, kept)
         target = _NOTHING
         if self._has_target:
             target = self._model.target_model.part_of(weights)
             if self.alone:
-                target = own_unless_new(target, Weights(*state.target))
+                target = kept_unless_new(target, Weights(*state.target))
         return ClientStart(weights, target)
 
     def end_round(self, state: ClientState, start: ClientStart, trained: LocalModel) -> ClientEnd:
-        """Keeps the client's weights, and sends the model; a client that trains alone sends 0."""
+        """Keeps the client's own weights and sends the model, or 0 if the client trains alone."""
         new_state = ClientState(
             state.rounds + 1,
             self.local_weights.select(trained.weights),
@@ -138,16 +143,13 @@ class FedBNClient:
         sent = tf.constant(0.0) if self.alone else trained.weights
         return ClientEnd(new_state, sent, {})
 
-    def _kept(self, weights: Weights) -> Weights:
-        return weights if self._options.keep_local else _NOTHING
-
 
 def build_fedbn(
     task: Task,
     hyperparameters: FedBNHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds the round.
+    """Builds the round of FedAvg with local batch norm.
 
     Args:
       task: Model, views, objective and type of the examples.

@@ -1,16 +1,16 @@
 """FedEMA: clients mix the global model into their own (Zhuang et al., ICLR 2022).
 
-"Divergence-aware Federated Self-Supervised Learning", section 4. As FedU, but a client neither
-takes the global online network nor keeps its own: it takes
+"Divergence-aware Federated Self-Supervised Learning", section 4. It differs from FedU in the online
+network with which a client starts: neither the global network W_g nor its own W_k, but
 
   W_k <- mu_k W_k + (1 - mu_k) W_g,    mu_k = min(lambda_k |W_g - W_k|, 1),
 
-for encoder and predictor alike, with the divergence of the encoders. The autoscaler sets lambda_k
-once, such that mu_k is tau when the client first meets a global model that it has contributed to:
-lambda_k = tau / |W_g - W_k|. The target network stays on the client.
+for encoder and predictor alike, where |W_g - W_k| is the divergence of the encoders. The autoscaler
+sets lambda_k = tau / |W_g - W_k| once, when the client first receives a global model to which it
+has contributed, so that mu_k is tau then. The target network stays on the client.
 
-Choice: a client that is not sampled in the round after its first one meets that model later; its
-lambda_k is set then.
+Choice: A client that is not sampled in the round after its first one receives such a model later;
+its lambda_k is set then.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class FedEMAHyperparameters(ClientHyperparameters):
     """Hyperparameters with the paper's values; those of local training are inherited.
 
     Attributes:
-      tau: Value tau of mu_k for which the autoscaler sets lambda_k.
+      tau: Value tau that mu_k has when the autoscaler sets lambda_k.
     """
 
     client_learning_rate: float = 0.032
@@ -59,9 +59,9 @@ class ClientState(NamedTuple):
 
     Attributes:
       rounds: Number of rounds that the client took part in, int64.
-      scaler: Scaler lambda_k, float32; 0 before it is known.
-      online: Online network W_k after the client's last round.
-      target: Target network.
+      scaler: Scaler lambda_k, float32; 0 before it is set.
+      online: Weights of the online network W_k after the client's last round.
+      target: Weights of the target network.
     """
 
     rounds: Any
@@ -88,9 +88,9 @@ def start_round(model: DualEncoder, tau: float, server: Weights, state: ClientSt
         squared_distance(global_encoder.trainable, encoder_of(model, state.online).trainable)
     )
     is_new = tf.equal(state.rounds, 0)
-    # In the client's second round, or later where the global model was its own until then.
-    unknown = tf.equal(state.scaler, 0.0) & ~is_new
-    scaler = tf.where(unknown, tf.math.divide_no_nan(tau, divergence), state.scaler)
+    # The client's second round, or a later one if the global model equalled its own until then.
+    is_unset = tf.equal(state.scaler, 0.0) & ~is_new
+    scaler = tf.where(is_unset, tf.math.divide_no_nan(tau, divergence), state.scaler)
     # A new client has no model of its own to keep.
     mu = tf.where(is_new, 0.0, tf.minimum(scaler * divergence, 1.0))
     online = tf.nest.map_structure(
@@ -103,7 +103,7 @@ def start_round(model: DualEncoder, tau: float, server: Weights, state: ClientSt
 
 
 def end_round(state: ClientState, start: ClientStart, trained: LocalModel) -> ClientEnd:
-    """The client keeps both networks, and sends the online one."""
+    """Keeps both networks, and sends the online network."""
     divergence, scaler, mu = start.notes
     new_state = ClientState(state.rounds + 1, scaler, trained.weights, trained.target)
     return ClientEnd(new_state, trained.weights, {"divergence": divergence, "mu": mu})

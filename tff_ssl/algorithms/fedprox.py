@@ -1,7 +1,7 @@
-"""FedProx (Li et al. 2020): FedAvg whose clients are held to the broadcast model.
+"""FedProx (Li et al. 2020): FedAvg with a proximal term.
 
-Their local loss gets mu / 2 |w - w_broadcast|^2 (Eq. 2 of the paper). With one local step it equals
-FedAvg: the term's gradient is zero where local training starts.
+The term mu / 2 |w - w_broadcast|^2 is added to the clients' loss (Eq. 2 of the paper). With one
+local step FedProx equals FedAvg, since the term's gradient is zero where local training starts.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ class FedProxHyperparameters(fedavg.FedAvgHyperparameters):
     """FedAvg's hyperparameters, with a proximal term.
 
     Attributes:
-      mu: Weight of the term; 0.01 is the middle of the values that the paper tries.
+      mu: Weight mu of the term; 0.01 is the middle of the values that the paper tries.
     """
 
     mu: float = 0.01

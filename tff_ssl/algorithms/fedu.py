@@ -7,17 +7,18 @@ predictor p_phi only where its local training has moved the encoder little (DAPU
 
   p_theta <- p_phi  if  |theta^r - phi^(r-1)|^2 < mu,  else p_theta.
 
-The encoder here is encoder and projector, as in BYOL's target network. The paper's ablations are
-options: which encoder is aggregated and which is updated (Table 4), and the predictor's rule
-(Figure 5).
+Here, "encoder" means encoder and projector, as in BYOL's target network. The paper's ablations are
+options: the encoder that is aggregated and the one that is updated (Table 4), and the rule for the
+predictor (Figure 5).
 
-Choices: SGD has momentum 0.9, where Algorithm 1 has plain steps. The divergence of Eq. 3 is taken
-at the end of a client's local training, from where that training started to where it ended, over
-the encoder's trainable parameters, as the paper's text says; `mean_squared` divides it by their
-number, which makes mu independent of the network's size. Both are logged, since mu depends on them:
-on the optimizer, its rate and the number of local steps. `global_predictor` in the metrics is the
-share of clients that took it. A client that has not taken part yet takes everything from the
-server. Moving averages of batch norm are the online network's, which alone computes them.
+Choices: SGD has momentum 0.9, where Algorithm 1 has plain steps. The divergence of Eq. 3 is the
+squared distance over which a client's last local training has moved the encoder's trainable
+parameters, as the paper's text says; `mean_squared` divides it by their number, which makes mu
+independent of the network's size. Both divergences are logged, since the right mu depends on them,
+and they on the optimizer, its rate and the number of local steps. The metric `global_predictor` is
+the share of clients that took the global predictor. A client that has not taken part yet takes
+everything from the server. The target network has the online network's moving averages of batch
+norm, since only the online network computes them.
 """
 
 import dataclasses
@@ -84,10 +85,10 @@ class ClientState(NamedTuple):
 
     Attributes:
       rounds: Number of rounds that the client took part in, int64.
-      divergence: Divergence of its last local training, float32.
-      encoder: Encoder f_theta, where it is not taken from the server (update=target); else empty.
-      predictor: Predictor p_theta.
-      target: Target network f_xi.
+      divergence: Divergence of the client's last local training, float32.
+      encoder: Weights of the encoder f_theta if the client keeps it (`update=target`); else empty.
+      predictor: Weights of the predictor p_theta.
+      target: Weights of the target network f_xi.
     """
 
     rounds: Any
@@ -143,7 +144,7 @@ def end_round(
     start: ClientStart,
     trained: LocalModel,
 ) -> ClientEnd:
-    """The client's new state, and the encoder and predictor that it sends."""
+    """Keeps the client's networks and divergence, and sends an encoder and the predictor."""
     online = encoder_of(model, trained.weights)
     predictor = predictor_of(model, trained.weights)
     target = Weights(trained.target.trainable, online.non_trainable)
@@ -191,8 +192,8 @@ def build_fedu(
         server_update=lambda server, means: previous_if_empty(server, means[0]),
         element_type=task.element_type,
         global_weights=lambda server: server,
-        # The target network is the history of what the client learned; its online encoder is
-        # replaced by the server's in the next round.
+        # The target network is the moving average of the encoders that the client has trained; its
+        # online encoder is replaced by the server's in the next round.
         client_weights=lambda server, state: joined(state.target, state.predictor),
         aggregator=aggregator,
     )

@@ -1,16 +1,20 @@
 """Gossip learning: every client trains, then averages its model with its neighbours'.
 
-A round: each client trains its own model on its own examples for K epochs, and sends it to all its
-neighbours; then it averages the models with a row of a mixing matrix (`decentralized.mixing`). With
-`mixing=first_received`, a client takes the one that comes first: DeNAV's baseline (section 6.3;
-Hegedus et al. 2019), which sends as many models all the same. With `mixing=neighbours` this is
-decentralized FedAvg (DFedAvg; Sun et al. 2021), Dec-SSL's "local averaging over neighbours"
-(appendix B.5), and with `mixing=all_reduce` every client gets the mean of all.
+In a round, each client trains its own model on its own examples for K epochs and sends it to all
+its neighbours; then it averages the models with a row of a mixing matrix (`decentralized.mixing`):
 
-All clients start from one model. The defaults of local training are DeNAV's. Choices: the model
-that stands for a run is the first client's, averaged with its neighbours' as DeNAV's is before
-fine-tuning (`evaluated=client`), or the mean of all clients' models (`evaluated=mean`). A client
-that leaves takes its model with it; the others go on.
+- `mixing=first_received`: with the model that arrives first. This is DeNAV's baseline (section 6.3;
+  Hegedus et al. 2019), in which clients still send their models to all neighbours.
+- `mixing=neighbours`: with the models of all neighbours. This is decentralized FedAvg (DFedAvg; Sun
+  et al. 2021), or Dec-SSL's "local averaging over neighbours" (appendix B.5).
+- `mixing=metropolis`: the same with Metropolis weights.
+- `mixing=all_reduce`: every client gets the mean of all models.
+
+All clients start from one model. The defaults of local training are DeNAV's.
+
+Choices: A run is evaluated with the model of the first client, averaged with its neighbours' models
+as DeNAV's is before fine-tuning (`evaluated=client`), or with the mean of all clients' models
+(`evaluated=mean`). The model of a client that leaves is lost; the others go on.
 """
 
 import dataclasses
@@ -45,12 +49,12 @@ class GossipHyperparameters(ClientHyperparameters):
     """Hyperparameters of gossip learning; those of local training are inherited.
 
     Attributes:
-      mixing: Mixing matrix `neighbours`, `metropolis`, `first_received` or `all_reduce`, see
-        `decentralized.mixing`.
-      client_weighting: Weights of the clients with `neighbours` and `all_reduce`: `uniform`, or by
+      mixing: Mixing matrix, `neighbours`, `metropolis`, `first_received` or `all_reduce`; see the
+        module.
+      client_weighting: Weights of the clients with `neighbours` and `all_reduce`, `uniform` or by
         `examples`.
       batch_norm: Whether batch norms are `averaged`, or `local`, so that a client keeps its own.
-      evaluated: Model that is evaluated, `client` or `mean`, see the module.
+      evaluated: Model that is evaluated, `client` or `mean`; see the module.
       average_neighbours: Whether a client averages its model with its neighbours' at the end.
       computing_ranks: Highest rank H of computing resources, for simulated times.
     """
@@ -80,7 +84,7 @@ class GossipHyperparameters(ClientHyperparameters):
 
 @dataclasses.dataclass(frozen=True)
 class AllReduceHyperparameters(GossipHyperparameters):
-    """All-reduce: the mean of all clients' models, after every round, on every client."""
+    """All-reduce: after every round, every client has the mean of all clients' models."""
 
     client_weighting: str = "examples"
     mixing: str = "all_reduce"
@@ -88,7 +92,7 @@ class AllReduceHyperparameters(GossipHyperparameters):
 
 @dataclasses.dataclass(frozen=True)
 class DFedAvgHyperparameters(GossipHyperparameters):
-    """Dec-SSL without a server: its hyperparameters (appendix C.1), averages over neighbours."""
+    """Dec-SSL without a server: averages over neighbours, and the values of its appendix C.1."""
 
     client_optimizer: str = "adam"
     client_weight_decay: float = 0.0
@@ -101,7 +105,7 @@ class DFedAvgHyperparameters(GossipHyperparameters):
 
 
 class GossipSchedule:
-    """The rounds; a client's model lies in the slot of its number."""
+    """The rounds of gossip learning; the model of client k lies in slot k."""
 
     def __init__(
         self, network: ClientNetwork, model_bytes: int, hyperparameters: GossipHyperparameters
@@ -110,7 +114,7 @@ class GossipSchedule:
 
         Args:
           network: Network of the clients.
-          model_bytes: Size of a model.
+          model_bytes: Size of a model in bytes.
           hyperparameters: Hyperparameters.
         """
         self._network = network
@@ -127,6 +131,29 @@ class GossipSchedule:
     @property
     def routes(self) -> tuple[()]:
         return ()
+
+    @property
+    def _all_reduce(self) -> bool:
+        return self._hyperparameters.mixing == "all_reduce"
+
+    def _mixing_matrix(self, graph, round_number: int) -> MixingMatrix:
+        num_clients, mixing = self.num_slots, self._hyperparameters.mixing
+        by_examples = self._hyperparameters.client_weighting == "examples"
+        examples = self._network.volumes if by_examples else None
+        if mixing == "metropolis":
+            return metropolis_weights(graph, num_clients)
+        if mixing == "all_reduce":
+            return all_reduce_weights(graph, num_clients, examples)
+        if mixing == "neighbours":
+            return neighbour_weights(graph, num_clients, examples)
+        stream = [self._network.seed, zlib.crc32(b"first_received"), round_number]
+        return first_received_weights(graph, num_clients, np.random.default_rng(stream))
+
+    def _time(self, client: int) -> float:
+        """Simulated time of a client's local training; the others wait for the slowest client."""
+        work = self._network.volumes[client] * self._hyperparameters.local_epochs
+        highest = self._hyperparameters.computing_ranks
+        return simulated_time.training_time(work, self._ranks[client], highest)
 
     def round(self, round_number: int) -> ScheduledRound:
         graph = self._network.graphs(round_number + 1)
@@ -151,10 +178,10 @@ class GossipSchedule:
             client = min(graph)
         if client not in graph:
             raise ValueError(f"client {client} has left the network")
-        near = [client]
+        averaged = [client]
         if self._hyperparameters.average_neighbours:
-            near += topology.neighbours(graph, client)
-        row[near] = 1 / len(near)
+            averaged += topology.neighbours(graph, client)
+        row[averaged] = 1 / len(averaged)
         return row
 
     def published_transmissions(self, epochs: int) -> float | None:
@@ -165,32 +192,9 @@ class GossipSchedule:
             epochs, self._hyperparameters.local_epochs, self.num_slots, connectivity
         )
 
-    @property
-    def _all_reduce(self) -> bool:
-        return self._hyperparameters.mixing == "all_reduce"
-
-    def _mixing_matrix(self, graph, round_number: int) -> MixingMatrix:
-        number, mixing = self.num_slots, self._hyperparameters.mixing
-        by_examples = self._hyperparameters.client_weighting == "examples"
-        examples = self._network.volumes if by_examples else None
-        if mixing == "metropolis":
-            return metropolis_weights(graph, number)
-        if mixing == "all_reduce":
-            return all_reduce_weights(graph, number, examples)
-        if mixing == "neighbours":
-            return neighbour_weights(graph, number, examples)
-        stream = [self._network.seed, zlib.crc32(b"first_received"), round_number]
-        return first_received_weights(graph, number, np.random.default_rng(stream))
-
-    def _time(self, client: int) -> float:
-        """Simulated time of a client's local training; the others wait for the slowest client."""
-        work = self._network.volumes[client] * self._hyperparameters.local_epochs
-        highest = self._hyperparameters.computing_ranks
-        return simulated_time.training_time(work, self._ranks[client], highest)
-
 
 def build_gossip(task: Task, hyperparameters: GossipHyperparameters | None = None) -> Serverless:
-    """Builds the computations.
+    """Builds the computations of gossip learning.
 
     Args:
       task: Model, views, objective and type of the examples.

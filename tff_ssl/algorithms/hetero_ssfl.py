@@ -1,26 +1,26 @@
-"""Hetero-SSFL: unlike clients learn alone, but see common images alike (Makhija, Ho & Ghosh, 2022).
+"""Hetero-SSFL: clients of unlike architectures align their kernels (Makhija, Ho & Ghosh, 2022).
 
-"Federated Self-supervised Learning for Heterogeneous Clients", Algorithm 1. In round t the server
-forms the mean kernel of all clients' last representations A_j of an unlabeled set X of its own, the
-representation alignment dataset (RAD), which it shows to the clients:
+"Federated Self-supervised Learning for Heterogeneous Clients", Algorithm 1. The server has a set X
+of unlabeled images, the representation alignment dataset (RAD), which it shows to all clients. In
+round t it forms the mean kernel of the clients' last representations A_j of X:
 
   K-bar(t-1) = sum_j w_j A_j A_j^T,    A_j = Phi_j(X; W_j(t-1)).
 
-A selected client continues to train its own model, of an architecture of its own, with
+A selected client continues to train its own model, of its own architecture, with
 
   loss(W_k) + mu * (1 - CKA(K_k, K-bar(t-1))),
 
-where the loss is BYOL's or SimSiam's on its own images, and sends its new A_k and nothing else. The
+where the loss is BYOL's or SimSiam's on its own images. It sends its new A_k and nothing else. The
 server keeps the last A_j of every client, so that clients that are not selected count as well. With
-mu = 0 every client trains alone. `losses.alignment` has the term, for which K-bar is never formed:
+mu = 0 every client trains alone. `losses.alignment` computes the second term without forming K-bar:
 clients get B = [sqrt(w_1) A_1, ..., sqrt(w_N) A_N] with B B^T = K-bar.
 
-Choices: The distance is 1 - CKA, and kernels are centred (`losses.alignment`). Clients of an
-architecture start from the same weights, whose representations count for clients that have not
-taken part yet. Every local step sees a batch of X, whose kernels it compares; the paper does not
-say its size, `rad_batch_size`, and all clients of a round see the same batches. X is not augmented.
-In a local step batch norm uses the batch's statistics and updates its moving averages; the
-representations that are sent come from the model in inference mode.
+Choices: The distance is 1 - CKA, and kernels are centred (`losses.alignment`). All clients of an
+architecture start from the same weights; the representations of these weights stand for clients
+that have not taken part yet. A local step compares kernels on a batch of X, whose size
+`rad_batch_size` the paper does not give; all clients of a round see the same batches. X is not
+augmented. In a local step, batch norm uses the batch's statistics and updates its moving averages;
+the representations that are sent come from the model in inference mode.
 """
 
 import collections
@@ -45,7 +45,7 @@ from tff_ssl.templates.weight_groups import one_tower
 from tff_ssl.views import augmentation
 
 _LAYERS = {"encoding": "h", "projection": "z", "prediction": "p"}
-_MICRO_BATCH = 250  # Images of X that are encoded in one call.
+_MICRO_BATCH = 250  # Number of images of X that are encoded in one call.
 _SALT = 5  # Separates the draws of X's batches from the draws of clients' batches.
 _LOGGED = 512  # Largest number of images of X on which the logged similarity is computed.
 
@@ -55,10 +55,11 @@ class HeteroSSFLHyperparameters(ClientHyperparameters):
     """Hyperparameters with the paper's values (section 5.1); those of local training are inherited.
 
     Attributes:
-      client_weighting: Weights w_j of the clients, `uniform` or by `examples`. mu: Weight mu of the
-      distance; 0.5 for CIFAR, 1 for Tiny-ImageNet. With 0, clients train alone. rad_batch_size:
-      Number of images of X in a local step; all of X if it has fewer, or if 0. representation:
-      Representation Phi: the model's `prediction` (the paper), `projection` or
+      client_weighting: Weights w_j of the clients, `uniform` or by `examples`.
+      mu: Weight mu of the distance; 0.5 for CIFAR, 1 for Tiny-ImageNet, 0 for clients that train
+        alone.
+      rad_batch_size: Number of images of X in a local step; all of X if it has fewer, or if 0.
+      representation: Representation Phi: the model's `prediction` (the paper), `projection` or
         `encoding`.
       centred: Whether kernels are centred.
     """
@@ -88,7 +89,7 @@ class ClientState(NamedTuple):
 
     Attributes:
       rounds: Number of rounds that the client took part in, int64.
-      weights: Weights W_k of its online network.
+      weights: Weights W_k of the online network.
       target: Weights of BYOL's target network; empty for other objectives.
     """
 
@@ -98,11 +99,11 @@ class ClientState(NamedTuple):
 
 
 class RADEncoder(NamedTuple):
-    """The representations of the RAD that a model makes.
+    """The encoder of the RAD's images with a client's model.
 
     Attributes:
-      model: Model of a client.
-      hyperparameters: Hyperparameters, which choose the layer.
+      model: Model of the client.
+      hyperparameters: Hyperparameters, among them the layer of the representation.
       rad_size: Number of images of X.
     """
 
@@ -120,15 +121,15 @@ class RADEncoder(NamedTuple):
         return sizes[self.hyperparameters.representation]
 
     def represent(self, weights: Weights, images: tf.Tensor, training: bool):
-        """Phi of images without augmentation, and the non-trainable weights after it."""
+        """Representation Phi of images without augmentation, and the new non-trainable weights."""
         size = self.model.image_shape[0]
-        same = images.shape[1:3] == self.model.image_shape[:2]
-        x = augmentation.to_float(images, output_size=None if same else size)
+        fits = images.shape[1:3] == self.model.image_shape[:2]
+        x = augmentation.to_float(images, output_size=None if fits else size)
         outputs = self.model.apply(weights, x, training=training)
         return getattr(outputs, _LAYERS[self.hyperparameters.representation]), outputs.non_trainable
 
     def representations(self, state: ClientState, rad: tf.Tensor) -> tf.Tensor:
-        """A of all of X in micro-batches, in inference mode: float32 [rad_size, width]."""
+        """Representations A of X in inference mode, in micro-batches: float32 [rad_size, width]."""
         size = min(_MICRO_BATCH, self.rad_size)
         padded = tf.pad(rad, [[0, -self.rad_size % size], [0, 0], [0, 0], [0, 0]])
         encoded = tf.map_fn(
@@ -166,7 +167,10 @@ def build_aggregate(
 def _batch_of_rad(
     encoder: RADEncoder, seed: int, round_number: tf.Tensor, step: tf.Tensor
 ) -> tf.Tensor:
-    """Positions in X of a local step's batch, int32 [batch]: X in random order, repeatedly."""
+    """Positions in X of a local step's batch, int32 [batch].
+
+    The batches of successive steps pass through X in random order, in a new order in each pass.
+    """
     rad_size = encoder.rad_size
     batch_size = min(encoder.hyperparameters.rad_batch_size or rad_size, rad_size)
     batches = rad_size // batch_size
@@ -181,15 +185,15 @@ def _batch_of_rad(
 def _alignment_term(
     encoder: RADEncoder, seed: int, round_number: tf.Tensor, mean_kernel: tf.Tensor, rad: tf.Tensor
 ) -> Term | None:
-    """The distance that Eq. 2 adds to the loss; None with mu = 0."""
+    """Builds the distance that Eq. 2 adds to the loss; None if mu is 0."""
     hyperparameters = encoder.hyperparameters
 
     def term(weights: Weights, step: tf.Tensor):
         chosen = _batch_of_rad(encoder, seed, round_number, step)
         a, non_trainable = encoder.represent(weights, tf.gather(rad, chosen), training=True)
         rows = tf.gather(mean_kernel, chosen)
-        added = alignment.proximal_term(a, rows, hyperparameters.mu, hyperparameters.centred)
-        return added, non_trainable
+        distance = alignment.proximal_term(a, rows, hyperparameters.mu, hyperparameters.centred)
+        return distance, non_trainable
 
     return term if hyperparameters.mu else None
 
@@ -235,7 +239,7 @@ def _build_train(
     initial_client_state: Callable[[int], ClientState],
     kernel_type: tff.types.TensorType,
 ) -> tff.Computation:
-    """`Architecture.train`."""
+    """Builds `Architecture.train`."""
     training = build_local_training(
         task, encoder.hyperparameters, keeps_target=OBJECTIVES[task.objective].target
     )
@@ -268,7 +272,7 @@ def _build_train(
 def _build_architecture(
     task: Task, encoder: RADEncoder, kernel_type: tff.types.TensorType
 ) -> Architecture:
-    """The computations for the clients of one model."""
+    """Builds the computations for the clients of one architecture."""
     model, has_target = one_tower(task.model), OBJECTIVES[task.objective].target
 
     def initial_client_state(seed: int) -> ClientState:
@@ -292,6 +296,11 @@ def _build_architecture(
 
 
 def _checked(population: Population | None) -> Population:
+    """Returns the population, after checks.
+
+    Raises:
+      ValueError: If it is missing, or its models or RAD cannot be trained with.
+    """
     if population is None:
         raise ValueError("hetero_ssfl needs a population: clients, their models and the RAD's size")
     encoders = [model.encoder for model in population.models]
@@ -305,7 +314,7 @@ def _checked(population: Population | None) -> Population:
 def build_hetero_ssfl(
     task: Task, hyperparameters: HeteroSSFLHyperparameters | None = None
 ) -> UnlikeClients:
-    """Builds a computation for each architecture, and the aggregation.
+    """Builds the computations of Hetero-SSFL for each architecture, and the aggregation.
 
     Args:
       task: Views, objective, type of the examples, and the population.

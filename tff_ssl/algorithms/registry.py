@@ -4,7 +4,17 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tff_ssl.algorithms import featarc, fedavg, fedbn, fedema, fedprox, fedu, gossip, hetero_ssfl
+from tff_ssl.algorithms import (
+    featarc,
+    fedavg,
+    fedbn,
+    fedema,
+    fedprox,
+    fedu,
+    gossip,
+    hetero_ssfl,
+    scaffold,
+)
 from tff_ssl.algorithms.dcco import one_stage, two_stage
 from tff_ssl.algorithms.dcco.parts import DCCOHyperparameters
 from tff_ssl.algorithms.denav import algorithm as denav
@@ -105,6 +115,13 @@ ALGORITHMS = {
         objectives=tuple(OBJECTIVES),
         folds=True,
         aggregates=("update",),
+    ),
+    "scaffold": Algorithm(
+        "federated averaging whose clients correct their drift by control variates",
+        StatefulClients,
+        scaffold.ScaffoldHyperparameters,
+        scaffold.build_scaffold,
+        objectives=_starting_with("nt_xent"),
     ),
     "fedbn": Algorithm(
         "federated averaging with local batch norm (Dec-SSL); or every client alone",

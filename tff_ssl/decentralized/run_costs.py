@@ -22,7 +22,7 @@ def run_costs(
     if local_epochs is not None:
         trainings = sum(schedule.round(number).trainings for number in range(rounds))
         epochs = trainings * local_epochs
-        if not network.events:  # The paper's counts are for networks that do not change.
+        if not network.events:  # The paper's counts apply to networks that do not change.
             published = schedule.published_transmissions(epochs)
     return {
         "topology": network.topology,

@@ -2,9 +2,9 @@
 
 Models lie in slots: one for each client, or one for each client and model where several models
 travel. In a round, clients train the models in some slots, and averages of models are put into
-slots. Which ones depends on the network, the clients' numbers of examples and the seed alone.
-A schedule is therefore a pure function of the round, and a resumed run follows the schedule that it
-began with.
+slots. These operations depend only on the network, the clients' numbers of examples and the seed.
+A schedule is therefore a pure function of the round, and a resumed run follows the schedule with
+which it began.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ class ClientNetwork(NamedTuple):
     """The network of a run's clients.
 
     Attributes:
-      graphs: Round, counted from 1 -> the network in that round; pure.
+      graphs: Number of a round, counted from 1 -> the network in that round; pure.
       volumes: Number of examples n of each client.
       seed: Seed of all random choices.
       topology: Name of the topology.
@@ -40,12 +40,12 @@ class ClientNetwork(NamedTuple):
 
 
 class Training(NamedTuple):
-    """Clients train at the same time, and leave the results where the models were.
+    """Local training of several clients at the same time; each result stays in its model's slot.
 
     Attributes:
       slots: Slot of each model.
-      clients: Client that trains each model; may occur more than once.
-      notes: Columns that the log of clients shows for each model, beside its metrics.
+      clients: Client that trains each model; a client may occur more than once.
+      notes: Columns of the log of clients for each model, beside its metrics.
     """
 
     slots: tuple[int, ...]
@@ -54,7 +54,7 @@ class Training(NamedTuple):
 
 
 class Averaging(NamedTuple):
-    """Slots get weighted means of the models that were in the slots before, all at the same time.
+    """Weighted means of the models in all slots, put into several slots at the same time.
 
     Attributes:
       targets: Slots that change, each once.
@@ -66,12 +66,12 @@ class Averaging(NamedTuple):
 
 
 class ScheduledRound(NamedTuple):
-    """A round.
+    """The schedule of one round.
 
     Attributes:
       operations: Training and averaging, in order.
       traffic: Models and messages that are sent.
-      time: Simulated time of the round, see `denav.navigator.training_time`.
+      time: Simulated time of the round, see `simulated_time.training_time`.
     """
 
     operations: tuple[Training | Averaging, ...]
@@ -110,11 +110,11 @@ class Schedule(Protocol):
         """
 
     def published_transmissions(self, epochs: int) -> float | None:
-        """The count of DeNAV's Table 3 for so many local epochs in all; None where it has none."""
+        """The count of DeNAV's Table 3 for a total number of local epochs; None if it has none."""
 
 
 def total_costs(schedule: Schedule, rounds: int) -> tuple[Traffic, float]:
-    """Traffic and simulated time of the first rounds of a schedule."""
+    """Total traffic and simulated time of the first `rounds` rounds of a schedule."""
     traffic, time = Traffic(), 0.0
     for number in range(rounds):
         scheduled = schedule.round(number)

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def draw_ranks(num_clients: int, highest: int, seed: int) -> tuple[int, ...]:
-    """Random computing ranks h from 1 (slow) to `highest` (section 6.1), one per client."""
+    """Random computing ranks h of the clients, from 1 (slow) to `highest` (section 6.1)."""
     rng = np.random.default_rng([seed, zlib.crc32(b"computing_ranks")])
     return tuple(rng.integers(1, highest, num_clients, endpoint=True).tolist())
 
@@ -15,16 +15,16 @@ def training_time(actual: float, rank: int, highest: int) -> float:
     """Simulated time t_m of a client's local training (section 6.1).
 
     Args:
-      actual: Time that it took, in any unit, or an amount of work such as examples times epochs,
-        which makes a route reproducible.
+      actual: Measured time in any unit, or an amount of work such as examples times epochs, which
+        makes a route reproducible.
       rank: Computing rank h_m of the client, 1 to H.
-      highest: Highest rank H; with H = 1 all clients are alike.
+      highest: Highest rank H; with H = 1, all clients are equally fast.
 
     Returns:
       actual / (1 + (h_m - 1) / (H - 1)): the fastest clients need half the time of the slowest.
 
     Raises:
-      ValueError: The rank is not from 1 to H.
+      ValueError: If the rank is not from 1 to H.
     """
     if not 1 <= rank <= highest:
         raise ValueError(f"rank must be from 1 to {highest}, not {rank}")

@@ -1,11 +1,13 @@
 """Rounds in the forms that production stacks take, as files.
 
 TFF compiles a round of one broadcast, client work, one aggregation and server update to
+
 - MapReduceForm: TensorFlow functions for server and client (see `tff.backends.mapreduce`);
 - DistributeAggregateForm: the same as TFF computations, which newer stacks take;
-- mergeable form: `up_to_merge` on slices of the clients, `merge`, `after_merge`, which spreads a
-  round over several runtimes.
-A round that does not convert says why.
+- the mergeable form: `up_to_merge` on slices of the clients, `merge` and `after_merge`, which
+  spreads a round over several runtimes.
+
+For a round that does not convert to a form, the reason is given.
 """
 
 import pathlib
@@ -23,9 +25,9 @@ class Form(NamedTuple):
     """A form of a round.
 
     Attributes:
-      compile: A round's `next` -> the form.
+      compile: Computation `next` of a round -> the form.
       parts: Names of the computations that make up the form.
-      assemble: (type of `next`, part name -> computation) -> the form.
+      assemble: (type of `next`, computations by the names of the parts) -> the form.
     """
 
     compile: Callable[[tff.framework.ConcreteComputation], Any]
@@ -68,7 +70,7 @@ FORMS = {
     ),
 }
 
-# Parts of TFF's error messages, which print types of many pages -> our messages.
+# Parts of TFF's error messages -> messages of this package; TFF's print types of many pages.
 _REASONS = {
     "broadcast dependent on aggregate": "two stages: what is broadcast in the second depends on "
     "the aggregate of the first",
@@ -80,14 +82,19 @@ _REASONS = {
 
 
 class Lowered(NamedTuple):
-    """Forms of a round, and the reasons why it has no others, both by name of the form."""
+    """The result of lowering a round.
+
+    Attributes:
+      forms: Forms of the round, by name.
+      reasons: Reasons why the round has no other forms, by name of the form.
+    """
 
     forms: dict[str, Any]
     reasons: dict[str, str]
 
 
 def lower(next_round: tff.framework.ConcreteComputation) -> Lowered:
-    """Compiles a round to all forms that it converts to."""
+    """Compiles a round to all forms to which it converts."""
     forms, reasons = {}, {}
     for name, form in FORMS.items():
         try:
@@ -99,15 +106,15 @@ def lower(next_round: tff.framework.ConcreteComputation) -> Lowered:
 
 def _reason(error: Exception) -> str:
     text = str(error)
-    for theirs, ours in _REASONS.items():
-        if theirs in text:
-            return ours
+    for part, message in _REASONS.items():
+        if part in text:
+            return message
     first = re.split(r"[\n:]", text, maxsplit=1)[0].strip()
     return f"{type(error).__name__}: {first[:200]}"
 
 
 def save(folder: pathlib.Path, lowerable: RoundToLower, lowered: Lowered) -> list[pathlib.Path]:
-    """Writes a round, `initialize.pb` and `next.pb`, and its forms, a folder each.
+    """Writes a round as `initialize.pb` and `next.pb`, and each of its forms as a folder.
 
     Returns:
       Paths of the files, which hold serialized `computation_pb2.Computation`s.

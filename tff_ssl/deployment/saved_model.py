@@ -1,4 +1,4 @@
-"""The encoder as a SavedModel: images in, encodings out, nothing of this package needed."""
+"""The encoder as a SavedModel, which maps images to encodings without this package."""
 
 import os
 import pathlib
@@ -17,11 +17,11 @@ Encode = Callable[[tf.Tensor], tf.Tensor]
 
 
 def encoder_function(model: Model, view_size: int | None) -> tf.types.experimental.GenericFunction:
-    """The encoder in inference mode, for weights that change: traced once for all of them.
+    """The encoder in inference mode as a function of its weights, traced once for all weights.
 
     Args:
-      model: The model.
-      view_size: Side of the images that the model sees; None for the images' own.
+      model: Model with the encoder.
+      view_size: Side of the images that the model sees, in pixels; None for the images' own side.
 
     Returns:
       A `tf.function`: (the model's `Weights`, images uint8 [b, h, w, c]) -> h float32
@@ -29,9 +29,9 @@ def encoder_function(model: Model, view_size: int | None) -> tf.types.experiment
     """
 
     def encode(weights, images):
-        encoder, own = model.without_heads(weights)
+        encoder, encoder_weights = model.without_heads(weights)
         x = augmentation.to_float(images, output_size=view_size)
-        return encoder.apply(own, x, training=False).h
+        return encoder.apply(encoder_weights, x, training=False).h
 
     return tf.function(encode, autograph=False)
 
@@ -41,10 +41,11 @@ class _EncoderModule(tf.Module):
 
     def __init__(self, model: Model, weights: Weights, image_shape, view_size: int | None):
         super().__init__()
-        encoder, own = model.without_heads(weights)
-        # Two attributes: a SavedModel forgets names and emptiness of a NamedTuple's fields.
-        self.trainable_weights = _variables(own.trainable, encoder.trainable_specs)
-        self.non_trainable_weights = _variables(own.non_trainable, encoder.non_trainable_specs)
+        encoder, kept = model.without_heads(weights)
+        # These are two attributes, because a SavedModel does not keep the names of a NamedTuple's
+        # fields, nor empty ones.
+        self.trainable_weights = _variables(kept.trainable, encoder.trainable_specs)
+        self.non_trainable_weights = _variables(kept.non_trainable, encoder.non_trainable_specs)
 
         def encode(images):
             x = augmentation.to_float(images, output_size=view_size)
@@ -69,11 +70,11 @@ def save_encoder(
     """Writes the encoder as a SavedModel with the signature `encode`: uint8 images -> {"h"}.
 
     Args:
-      path: The folder; replaced at once when the new one is complete.
-      model: The model.
-      weights: Its weights.
+      path: Folder of the SavedModel; an old one is replaced when the new one is complete.
+      model: Model with the encoder.
+      weights: Weights of the model.
       image_shape: Height, width and channels of the data set's images.
-      view_size: As for `encoder_function`.
+      view_size: Side of the images that the model sees, in pixels; None for the images' own side.
     """
     path = pathlib.Path(path)
     temporary = path.with_name(f"{path.name}.new")
@@ -102,7 +103,7 @@ class LoadedEncoder:
 
     @property
     def weights(self) -> Weights:
-        """Its weights now, as arrays; batch norm's moving averages are the non-trainable ones."""
+        """The current weights as arrays; non-trainable ones are moving averages of batch norm."""
         return Weights(
             tuple(w.numpy() for w in self._module.trainable_weights),
             tuple(w.numpy() for w in self._non_trainable),
@@ -110,10 +111,10 @@ class LoadedEncoder:
 
     @property
     def weight_names(self) -> Weights:
-        """The names of its weights, unique among the trainable and among the others.
+        """The names of the weights, unique among the trainable and among the non-trainable ones.
 
         Names that occur more than once are numbered: those of two towers, and `Variable`, the name
-        of all in SavedModels that were written without names.
+        of all weights in SavedModels that were written without names.
         """
         return Weights(
             _unique_names(self._module.trainable_weights), _unique_names(self._non_trainable)
@@ -133,7 +134,7 @@ def _unique_names(variables: Sequence[tf.Variable]) -> tuple[str, ...]:
 
 
 def load_encoder(path: str | os.PathLike[str]) -> LoadedEncoder:
-    """Reads what `save_encoder` wrote.
+    """Reads a SavedModel that `save_encoder` wrote.
 
     Raises:
       ConfigurationError: If the folder holds no such SavedModel.

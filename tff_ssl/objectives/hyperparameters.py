@@ -10,13 +10,13 @@ class ObjectiveHyperparameters:
     """Hyperparameters of the losses, with the DCCO paper's values where it has one.
 
     Attributes:
-      lambda_: `cco`: tradeoff parameter lambda of Eq. 1.
-      temperature: `nt_xent`: tau.
-      invariance_weight: `vicreg`: lambda of its Eq. 6.
-      variance_weight: `vicreg`: mu.
-      covariance_weight: `vicreg`: nu.
-      mask_ratio: `mae`: fraction of the patches that the encoder does not see.
-      normalize_patches: `mae`: whether targets are patches with mean 0 and deviation 1.
+      lambda_: Tradeoff parameter lambda of `cco`, in Eq. 1.
+      temperature: Temperature tau of `nt_xent`.
+      invariance_weight: Weight lambda of `vicreg`, in its Eq. 6.
+      variance_weight: Weight mu of `vicreg`.
+      covariance_weight: Weight nu of `vicreg`.
+      mask_ratio: Fraction of the patches that `mae` hides from the encoder.
+      normalize_patches: Whether the targets of `mae` are patches with mean 0 and deviation 1.
     """
 
     lambda_: float = 20.0

@@ -1,8 +1,8 @@
-"""What a client, or a centralized step, minimizes on a batch: the objectives by name.
+"""The objectives by name, which a client or a centralized step minimizes on a batch.
 
-An objective gives a loss per example whose mean over a client's examples is that client's loss. A
-batch may therefore hold several clients (a folded group): within-client losses look at the examples
-of one's own client only, and sums over examples are sums over clients.
+An objective gives a loss for each example; their mean over a client's examples is the client's
+loss. A batch may therefore hold several clients (a folded group): the loss of an example depends on
+the examples of its own client only, and sums over examples are sums over clients.
 """
 
 import dataclasses
@@ -20,16 +20,17 @@ from tff_ssl.views import patch_masks
 
 
 class Batch(NamedTuple):
-    """What an objective sees.
+    """The input of an objective.
 
     Attributes:
       x1: First views, float32 [n, h, w, c].
-      x2: Second views.
-      segments: The examples' clients.
-      labels: int32 [n] where the objective is supervised, else None.
-      example_ids: int64 [n]; with the two below, they determine the masks of `mae`.
-      pass_number: Which pass over the examples this is, int64 scalar.
-      seed: Of the masks.
+      x2: Second views, float32 [n, h, w, c].
+      segments: Clients of the examples.
+      labels: Class labels, int32 [n]; None unless the objective is supervised.
+      example_ids: Ids of the examples, int64 [n]. Together with the pass number and the seed, they
+        determine the masks of `mae`.
+      pass_number: Number of the pass over the examples, int64 scalar.
+      seed: Seed of the masks.
     """
 
     x1: tf.Tensor
@@ -42,13 +43,15 @@ class Batch(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """An objective on a batch.
+    """The value of an objective on a batch.
 
     Attributes:
-      losses: float32 [n]; their mean over a client's examples is the client's loss.
-      z: What the loss sees of the first views, float32 [n, d]: its spread shows collapse.
-      predictions: p of the first and of the second views, float32 [n, d]; z or h where there is
-        no predictor or projector.
+      losses: Losses of the examples, float32 [n]; their mean over a client's examples is the
+        client's loss.
+      z: Outputs for the first views that enter the loss, float32 [n, d]; their spread shows
+        collapse.
+      predictions: Predictions p of the first and of the second views, float32 [n, d]; z or h where
+        there is no predictor or projector.
       non_trainable: New values of the model's non-trainable weights.
     """
 
@@ -63,14 +66,14 @@ class Objective:
     """An entry of `OBJECTIVES`.
 
     Attributes:
-      summary: One line for `--list`.
+      summary: Description of the objective in one line.
       evaluate: (model, weights, target weights, batch, hyperparameters) -> `Evaluated`.
-      min_samples: The smallest client or batch for which the loss is defined.
-      stable_samples: The smallest client with which training is known to work; smaller ones are
-        refused unless the user says otherwise.
+      min_samples: Smallest number of examples of a client or batch for which the loss is defined.
+      stable_samples: Smallest number of examples of a client with which training is known to work;
+        smaller clients are refused unless the user allows them.
       predictor: Whether the model needs a predictor.
       target: Whether there is a target network.
-      supervised: Whether it needs labels, and a classifier instead of heads.
+      supervised: Whether labels are needed, and a classifier instead of heads.
       decoder: Whether the model needs a decoder instead of heads.
     """
 
@@ -87,6 +90,8 @@ class Objective:
 def _on_projections(
     loss: Callable[[tf.Tensor, tf.Tensor, Segments, ObjectiveHyperparameters], tf.Tensor],
 ):
+    """Builds `Objective.evaluate` from a loss of the projections (z1, z2)."""
+
     def evaluate(model, weights, target, batch, hyperparameters):
         first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
         losses = loss(first.z, second.z, batch.segments, hyperparameters)
@@ -131,7 +136,7 @@ def _supervised(model, weights, target, batch, hyperparameters):
 
 
 def _mae(model, weights, target, batch, hyperparameters):
-    """One view only; batch norm, whose averages would move, is no part of a vision transformer."""
+    """Uses the first views alone; a vision transformer has no batch norm whose averages move."""
     patches = vit.patches(batch.x1)
     visible = patch_masks.visible_patches(
         batch.example_ids,
@@ -140,11 +145,11 @@ def _mae(model, weights, target, batch, hyperparameters):
         seed=batch.seed,
         round_number=batch.pass_number,
     )
-    found = model.reconstruct(weights, batch.x1, visible)
+    outputs = model.reconstruct(weights, batch.x1, visible)
     losses = reconstruction.masked_error(
-        found.patches, patches, visible, hyperparameters.normalize_patches
+        outputs.patches, patches, visible, hyperparameters.normalize_patches
     )
-    return Evaluated(losses, found.h, (found.h, found.h), ())
+    return Evaluated(losses, outputs.h, (outputs.h, outputs.h), ())
 
 
 OBJECTIVES = {
@@ -175,7 +180,7 @@ OBJECTIVES = {
 
 
 def moved_target(target: Any, online: Any, momentum: float) -> tuple[tf.Tensor, ...]:
-    """momentum * target + (1 - momentum) * online, over the weights that a target network has."""
-    # The predictor, which it has not, comes last.
+    """momentum * target + (1 - momentum) * online, for the weights of a target network."""
+    # A target network has no predictor, whose weights come last.
     pairs = zip(target, tuple(online)[: len(target)], strict=True)
     return tuple(momentum * t + (1 - momentum) * w for t, w in pairs)

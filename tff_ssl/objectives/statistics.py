@@ -1,4 +1,4 @@
-"""Losses that depend on a batch only through averages over its examples: what DCCO trains with."""
+"""The losses of DCCO, which depend on a batch only through averages over its examples."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,14 +10,15 @@ from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 
 
 class StatisticsLoss(NamedTuple):
-    """A loss in two parts.
+    """A loss of encoding statistics, in two parts.
 
     Attributes:
-      zero: d -> statistics (a NamedTuple of float32 tensors), all zero.
-      of_batch: (f, g), encodings float32 [n, d] each -> their statistics, averages over n.
+      zero: Dimension d -> statistics of zero, a NamedTuple of float32 tensors.
+      of_batch: (f, g), encodings of two views, float32 [n, d] each -> their statistics, which are
+        averages over n.
       terms: (statistics, hyperparameters) -> a NamedTuple of float32 scalars, `loss` among them.
-      encoding_std: statistics -> mean over dimensions of the standard deviation of F, float32.
-      plausible: statistics to which noise was added -> such as encodings could have.
+      encoding_std: Statistics -> mean over the dimensions of the standard deviation of F, float32.
+      plausible: Statistics to which noise was added -> similar statistics that encodings can have.
     """
 
     zero: Callable[[int], Any]
@@ -40,7 +41,7 @@ STATISTICS_LOSSES = {
         vicreg.encoding_statistics,
         lambda statistics, h: vicreg.vicreg_from_statistics(statistics, h.vicreg_weights),
         vicreg.encoding_std,
-        # Nothing is divided by a variance, and its root is guarded: noise does no more than noise.
+        # Noise needs no correction: nothing is divided by a variance, and its root is guarded.
         lambda statistics: statistics,
     ),
 }

@@ -9,8 +9,8 @@ a slice of its own, the weights are those of the round that is not cut, which ad
 one after the other.
 
 A round of two stages is two such rounds. Stateful clients get their states as bytes with their
-slice, and return the new ones. `slices` has the work on a slice; `sliced_training` is for clients
-that train models of their own.
+slice, and return the new ones. The work on a slice is in `slices`; `sliced_training` is for clients
+that train their own models.
 """
 
 import collections
@@ -48,14 +48,14 @@ class Nodes(Protocol):
 
         Args:
           programs: Serialized program of each slice; the same objects in each round.
-          state: State of the server, see `to_bytes`.
-          slices: The slices.
+          state: State of the server as bytes, see `to_bytes`.
+          slices: Slices to compute.
           work: Amount of work of each slice, in any unit.
         """
 
 
 class Slicing(NamedTuple):
-    """How rounds are cut and where their slices are computed.
+    """The cutting of rounds, and the nodes that compute the slices.
 
     Attributes:
       nodes: Nodes that compute the slices.
@@ -80,8 +80,8 @@ def cut(work: Sequence[int], slices: int) -> list[slice]:
         return [slice(k, k + 1) for k in range(count)]
     # A client belongs to the slice in which the middle of its work falls.
     ends = np.cumsum(np.asarray(work, np.int64))
-    where = (2 * ends - np.asarray(work, np.int64)) * slices // (2 * ends[-1])
-    starts = [0, *(np.flatnonzero(np.diff(where)) + 1).tolist(), count]
+    positions = (2 * ends - np.asarray(work, np.int64)) * slices // (2 * ends[-1])
+    starts = [0, *(np.flatnonzero(np.diff(positions)) + 1).tolist(), count]
     return [slice(a, b) for a, b in itertools.pairwise(starts)]
 
 
@@ -147,25 +147,26 @@ class Cutter:
     def __call__(
         self, groups: Sequence[Cohort], to_read: Sequence[str] | None = None
     ) -> tuple[list[Slice], list[int]]:
-        """The slices, and the work of each.
+        """The slices, and the amount of work of each.
 
         Args:
-          groups: Groups of clients that are computed in one call.
+          groups: Groups of clients, each of which is computed in one call.
           to_read: Paths of the clients' states; None where clients keep no state.
         """
         # A group may have no clients.
         work = [max(int(self._sizes[group].sum()), 1) for group in groups]
         cuts = cut(work, self._slices)
         contents = None if to_read is None else [pathlib.Path(p).read_bytes() for p in to_read]
-        parts = [Slice(groups[where], contents and contents[where]) for where in cuts]
-        return parts, [sum(work[where]) for where in cuts]
+        parts = [Slice(groups[span], contents and contents[span]) for span in cuts]
+        return parts, [sum(work[span]) for span in cuts]
 
 
 class SlicedStatelessClients:
-    """`next` of an algorithm whose clients keep no state: (state, groups) -> state and metrics.
+    """The round of clients that keep no state: (state, groups) -> state and metrics.
 
     Attributes:
-      stages: The same for each stage of the round alone, whose clients may differ.
+      stages: Function (state, groups) -> state and metrics for each stage of the round, whose
+        groups may differ.
     """
 
     def __init__(
@@ -247,10 +248,10 @@ class SlicedStatefulClients:
 
 
 class ClientFiles:
-    """Clients whose states and metrics are files on the node, which reads examples by index.
+    """Clients whose states and metrics are in files of the node, which reads examples by index.
 
     Attributes:
-      type: Type of such clients at CLIENTS, for a computation that uses `read` and `write`.
+      type: Type of these clients at CLIENTS, for a computation that uses `read` and `write`.
     """
 
     def __init__(self, state_type: tff.Type, metrics_type: tff.Type, group_data: tff.Computation):
@@ -272,8 +273,8 @@ class ClientFiles:
     def write(self, clients: tff.Value, states: tff.Value, metrics: tff.Value) -> tff.Value:
         """Writes new states and metrics; returns their numbers of bytes at the server."""
         written = tff.federated_map(self._write, (clients.write, states))
-        noted = tff.federated_map(self._write_metrics, (clients.metrics, metrics))
-        return tff.federated_zip((tff.federated_sum(written), tff.federated_sum(noted)))
+        metrics_written = tff.federated_map(self._write_metrics, (clients.metrics, metrics))
+        return tff.federated_zip((tff.federated_sum(written), tff.federated_sum(metrics_written)))
 
     def metrics(self, partials: Sequence[Partial]) -> list[Any]:
         """The metrics of all clients, in their order."""

@@ -1,9 +1,9 @@
-"""Local training cut into slices, for clients that train models of their own.
+"""Local training cut into slices, for clients that train their own models.
 
 Only the clients' local training is spread over nodes. In a network without a server there is
-nothing to merge, and models are averaged on this machine, where they lie. Clients of different
-architectures have one computation for each architecture; the slices of all architectures are
-computed at the same time, and the aggregation of what clients sent before stays on this machine
+nothing to merge, and models are averaged on this machine, which has their files. Clients of
+different architectures have one computation for each architecture; the slices of all architectures
+are computed at the same time. The aggregation of their last representations stays on this machine
 too.
 """
 
@@ -69,7 +69,7 @@ class SlicedUnlikeClients:
         """Compiles the rounds.
 
         Args:
-          trainings: The computation `train` of each architecture, see `templates.unlike_clients`.
+          trainings: Computation `train` of each architecture, see `templates.unlike_clients`.
           group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
           slicing: The nodes, and how the members of each architecture are cut.
         """
@@ -118,9 +118,9 @@ class SlicedUnlikeClients:
 def _round_of(
     train: tff.Computation, group_data: tff.Computation
 ) -> tuple[ClientFiles, tff.Computation]:
-    """The round of an architecture: (<round, B, X>@SERVER, clients@CLIENTS).
+    """Composes the round of an architecture: (<round, B, X>@SERVER, clients@CLIENTS).
 
-    The representations that a client sends are in one file with its metrics.
+    A client's representations are in one file with its metrics.
     """
     _, kernel_type, rad_type, states_type, _ = train.type_signature.parameter
     result = train.type_signature.result

@@ -1,8 +1,8 @@
-"""What a node computes: the work on a slice of a round's cohort.
+"""The work of a node on a slice of a round's cohort.
 
 A node gets a program, the server's state and the slice as bytes, and returns bytes. It may
 therefore be this process or another machine, and a slice can be computed again. `sliced_rounds`
-makes programs and slices.
+makes the programs and slices.
 """
 
 import collections
@@ -56,17 +56,17 @@ def serialize(computation: tff.framework.ConcreteComputation) -> bytes:
 
 
 def deserialize(content: bytes) -> tff.framework.ConcreteComputation:
-    """The computation of `serialize`; its structs have names, but no Python classes."""
+    """The computation from `serialize`'s bytes; its structs have names, but no Python classes."""
     return tff.framework.deserialize_computation(computation_pb2.Computation.FromString(content))
 
 
 def to_bytes(state: Any) -> bytes:
-    """A server's state in the form that a node reads."""
+    """The server's state as bytes, in the form that a node reads."""
     return state_files.to_bytes(_plain(state))
 
 
 def with_files(work: tff.Computation) -> tff.Computation:
-    """A node's program, which reads the server's state from a file and writes its sums to one.
+    """A node's program, which reads the server's state from a file and writes its sums to a file.
 
     TFF's worker reads files many times faster than it receives tensors, and the sums of a node are
     passed on as bytes.
@@ -98,12 +98,12 @@ def work_on_slice(
     part: Slice,
     scratch: str | None = None,
 ) -> Partial:
-    """A node's work.
+    """Computes a slice.
 
     Args:
-      program: Result of `with_files`; clients with states are those of `ClientFiles`.
+      program: Result of `with_files`; clients with states have the type of `ClientFiles`.
       state: State of the server, as bytes.
-      part: The slice.
+      part: Slice to compute.
       scratch: Folder for temporary files; the system's folder for them if None.
     """
     with scratch_folder(scratch) as folder:
@@ -131,7 +131,7 @@ def scratch_folder(where: str | None = None) -> Iterator[pathlib.Path]:
 
 
 def plain_type(value_type: tff.Type) -> tff.Type:
-    """The type with ordered dicts and tuples only: other containers have orders of their own."""
+    """The type with ordered dicts and tuples only, since other containers have their own orders."""
     if not isinstance(value_type, tff.types.StructType):
         return value_type
     fields = [(name, plain_type(field)) for name, field in tff.structure.iter_elements(value_type)]

@@ -1,7 +1,7 @@
 """Centralized baselines in plain TensorFlow, on the same model, views and objectives.
 
-Only the optimizers come from `tff.learning.optimizers`, which are pure TensorFlow functions; no
-federated computation runs here.
+Only the optimizers come from TFF (`tff.learning.optimizers`); they are pure TensorFlow functions.
+No federated computation runs here.
 """
 
 import dataclasses
@@ -31,12 +31,13 @@ class CentralizedHyperparameters(ObjectiveHyperparameters):
     """Hyperparameters with the DCCO paper's values for CIFAR-100 (section 4.3, Appendix B).
 
     Attributes:
-      optimizer: `adam`, `adamw`, `lars` or `sgd`, with cosine decay over the run's steps.
+      optimizer: Name of the optimizer, `adam`, `adamw`, `lars` or `sgd`. Its rate decays by a cosine
+        over the run's steps.
       learning_rate: Initial learning rate.
       momentum: Momentum of `lars` and `sgd`, beta_1 of the others.
-      weight_decay: Of `adamw` and `lars`.
-      warmup_steps: Steps of linear warm-up.
-      target_momentum: `byol`: tau of the target network's moving average.
+      weight_decay: Weight decay of `adamw` and `lars`.
+      warmup_steps: Number of steps of linear warm-up.
+      target_momentum: Momentum tau of the moving average that is the target network of `byol`.
     """
 
     optimizer: str = "adam"
@@ -62,7 +63,13 @@ class CentralizedHyperparameters(ObjectiveHyperparameters):
 
 
 class CentralizedState(NamedTuple):
-    """Weights of the model, state of the optimizer, and weights of the target network, if any."""
+    """The state of a run.
+
+    Attributes:
+      weights: Weights of the model.
+      optimizer: State of the optimizer.
+      target: Weights of the target network; empty where there is none.
+    """
 
     weights: Weights
     optimizer: Any
@@ -70,10 +77,10 @@ class CentralizedState(NamedTuple):
 
 
 def shuffled_batches(num_examples: int, batch_size: int, seed: int) -> Callable[[int], Indices]:
-    """Batches of shuffled epochs; what is left of an epoch after whole batches is not used in it.
+    """Batches of shuffled epochs; an epoch does not use the examples that fill no whole batch.
 
     Returns:
-      step -> indices int64 [batch_size], a pure function of the seed and the step.
+      Step -> indices of examples, int64 [batch_size]; a pure function of the seed and the step.
 
     Raises:
       ConfigurationError: If a batch is larger than the data set.
@@ -115,16 +122,17 @@ class Centralized(Simulation):
         """Joins the parts.
 
         Args:
-          objective: A name of `OBJECTIVES`.
-          model: The model to train.
-          two_views: As for the federated algorithms; a step counts as a round.
-          images: uint8 [n, h, w, c].
-          example_ids: int64 [n].
-          batches: Step -> indices of its examples.
-          steps: Length of the run, for the schedule.
-          hyperparameters: See `CentralizedHyperparameters`.
-          labels: int32 [n], where the objective is supervised.
-          seed: Of masks.
+          objective: Name of the objective in `OBJECTIVES`.
+          model: Model to train.
+          two_views: Function that makes two views, as in federated algorithms; a step counts as a
+            round.
+          images: Images of the data set, uint8 [n, h, w, c].
+          example_ids: Ids of the images, int64 [n].
+          batches: Step -> indices of its examples, int64.
+          steps: Number of steps of the run, for the schedule.
+          hyperparameters: Hyperparameters of the optimizer and the losses.
+          labels: Class labels, int32 [n]; None unless the objective is supervised.
+          seed: Seed of the masks.
         """
         self._model = model
         self._has_target = OBJECTIVES[objective].target
@@ -146,12 +154,12 @@ class Centralized(Simulation):
 
         def step(state, batch, step_number):
             x1, x2 = two_views(batch["image"], batch["example_id"], step_number)
-            everyone = segments.one(tf.shape(x1)[0])
+            one_client = segments.one(tf.shape(x1)[0])
             ids = batch["example_id"]
-            seen = Batch(x1, x2, everyone, batch.get("label"), ids, step_number, seed)
+            views = Batch(x1, x2, one_client, batch.get("label"), ids, step_number, seed)
             with tf.GradientTape() as tape:
                 tape.watch(state.weights.trainable)
-                metrics, non_trainable = evaluate(objective, model, state, seen, hyperparameters)
+                metrics, non_trainable = evaluate(objective, model, state, views, hyperparameters)
             gradients = tape.gradient(
                 metrics["loss"], state.weights.trainable, unconnected_gradients="zero"
             )
@@ -173,7 +181,7 @@ class Centralized(Simulation):
         weights = self._model.init(seed)
         target = self._model.target_model.part_of(weights) if self._has_target else Weights((), ())
         state = CentralizedState(weights, self._optimizer.initialize(specs), target)
-        # Python's numbers among them would have another dtype than after a step.
+        # Python numbers in the state would have another dtype than after a step.
         return tf.nest.map_structure(tf.convert_to_tensor, state)
 
     def run_round(
@@ -189,7 +197,7 @@ class Centralized(Simulation):
 
 
 def _by_statistics(objective, model, state, batch, hyperparameters):
-    """Loss, its terms and the spread of a loss that depends on statistics, from the whole batch."""
+    """Metrics of a loss that depends on statistics, from the statistics of the whole batch."""
     loss = STATISTICS_LOSSES[objective]
     first, second = model.apply_pair(state.weights, batch.x1, batch.x2, training=True)
     statistics = loss.of_batch(first.z, second.z)
@@ -199,9 +207,10 @@ def _by_statistics(objective, model, state, batch, hyperparameters):
 
 
 def _by_examples(objective, model, state, batch, hyperparameters):
-    """Loss and spread of any other objective."""
-    found = OBJECTIVES[objective].evaluate(
+    """Metrics of any other objective."""
+    evaluated = OBJECTIVES[objective].evaluate(
         model, state.weights, state.target, batch, hyperparameters
     )
-    spread = tf.reduce_mean(tf.math.reduce_std(found.z, 0))
-    return {"loss": tf.reduce_mean(found.losses), "encoding_std": spread}, found.non_trainable
+    spread = tf.reduce_mean(tf.math.reduce_std(evaluated.z, 0))
+    loss = tf.reduce_mean(evaluated.losses)
+    return {"loss": loss, "encoding_std": spread}, evaluated.non_trainable

@@ -1,4 +1,4 @@
-"""Which clients take part in the rounds of a run with a server."""
+"""Participation of clients in the rounds of a run with a server."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class Participation(NamedTuple):
       clients_per_round: Number of clients of a round that are expected to finish it.
       invited: Expected number of invited clients.
       varies: Whether the number of invited clients varies between rounds.
-      dropouts: Simulated dropout, and how many clients may fail.
+      dropouts: Simulated dropout, and the number of clients that may fail.
     """
 
     cohorts: Callable[[int], Cohort]
@@ -25,7 +25,7 @@ class Participation(NamedTuple):
     dropouts: Dropouts = Dropouts()
 
     def describe(self) -> str:
-        """Size of a cohort, and how many of its clients are expected to finish."""
+        """Text with the size of a cohort, and the expected number of clients that finish."""
         about = "about " if self.varies else ""
         if not self.dropouts.dropout:
             return f"{about}{self.clients_per_round} clients"

@@ -21,7 +21,7 @@ class StatefulClientsState(NamedTuple):
 
     Attributes:
       server: The algorithm's server state.
-      versions: Round in which each client last took part, int64 [clients]; names its file.
+      versions: Round in which each client last took part, int64 [clients]; the name of its file.
     """
 
     server: Any
@@ -52,7 +52,7 @@ class StatefulClientsSimulation(Simulation):
           num_clients: Size of the population.
           folder: Folder of the run: `client_states/` and `client_metrics.csv` are written there.
           bytes_per_client: Bytes that a client receives and sends in a round.
-          sliced: A `sliced_rounds.SlicedStatefulClients` where rounds are cut into slices.
+          sliced: A `sliced_rounds.SlicedStatefulClients` if rounds are cut into slices; else None.
         """
         self._participation = participation
         self._dropouts = participation.dropouts
@@ -77,7 +77,7 @@ class StatefulClientsSimulation(Simulation):
         return StatefulClientsState(first._replace(model=model), versions)
 
     def _compose(self, states: state_files.ClientStates) -> tff.Computation:
-        """The round with files in the place of states: (server, paths, paths, client indices)."""
+        """The round with files of states: (server, paths to read, paths to write, indices)."""
         process_next = self._algorithm.process.next
         paths_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
         indices_type = self._group_data.type_signature.parameter
@@ -103,11 +103,11 @@ class StatefulClientsSimulation(Simulation):
         self, state: StatefulClientsState, round_number: int
     ) -> tuple[StatefulClientsState, dict[str, float]]:
         if not self._kept:
-            self._kept = [state.versions]  # States of the checkpoint that the run goes on from.
+            self._kept = [state.versions]  # States of the checkpoint from which the run goes on.
             self._log.trim(round_number)
-        # Otherwise the states of all rounds since the last checkpoint would stay on the disk. They
-        # are not deleted at the end of a round: a run that is stopped then goes on from the state
-        # before it.
+        # Without this, the states of all rounds since the last checkpoint would stay on the disk.
+        # They are not deleted at the end of a round, because a run that is stopped there goes on
+        # from the state before the round.
         self._states.keep_only([*self._kept, state.versions], self._last_cohort)
         reports = self._reports(round_number)
 
@@ -147,7 +147,7 @@ class StatefulClientsSimulation(Simulation):
         model = state.server.model
         if client_id is None and self._algorithm.global_weights is not None:
             return self._algorithm.global_weights(model)
-        # Clients that train alone have no global model; the first client's stands for it.
+        # Clients that train alone have no global model; the first client's model is used instead.
         client = int(client_id or 0)
         client_state = self._states.load(client, int(state.versions[client]))
         return self._algorithm.client_weights(model, client_state)

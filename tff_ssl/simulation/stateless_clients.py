@@ -14,7 +14,7 @@ from tff_ssl.simulation.metrics_log import flatten_metrics
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.training_loop import Simulation
 
-# The number of groups of a cohort whose size varies is a multiple of this; see `cohort.fold`.
+# Number of which the number of groups is a multiple where cohorts vary in size; see `cohort.fold`.
 _GROUPS = 8
 
 
@@ -38,7 +38,7 @@ class StatelessClientsSimulation(Simulation):
         """Composes the process with the clients' data.
 
         Args:
-          process: An algorithm's process over clients' examples.
+          process: Process of an algorithm over clients' examples.
           group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
             runs, so that a round sends indices instead of images.
           model: Model that the process trains.
@@ -46,10 +46,10 @@ class StatelessClientsSimulation(Simulation):
           participation: Clients that take part in each round.
           groups: Number of groups into which a cohort is folded; 0 for no folding.
           bytes_per_client: Bytes that a client receives and sends in a round, folded or not.
-          stages: Stages of the round, each of which takes the state of the one before. They replace
-            `process` where clients drop out between the stages.
+          stages: Stages of the round, each of which takes the state of the stage before. They
+            replace `process` where clients drop out between the stages.
           epsilon: Number of rounds -> their privacy loss epsilon, a metric.
-          sliced: A `sliced_rounds.SlicedStatelessClients` where rounds are cut into slices.
+          sliced: A `sliced_rounds.SlicedStatelessClients` if rounds are cut into slices; else None.
         """
         compose = tff.simulation.compose_dataset_computation_with_learning_process
         self._process = compose(group_data, process)
@@ -94,10 +94,10 @@ class StatelessClientsSimulation(Simulation):
         return output.state, metrics
 
     def _round(self, state: Any, reports: Reports) -> Any:
-        """The round of these clients; its `dropped_clients` are those among `reports.last`."""
+        """The round of these clients; its `dropped_clients` counts those among `reports.last`."""
         output = self._folded_round(state, reports, self._groups)
         if self._groups and flatten_metrics(output.metrics)["dropped_clients"]:
-            # A client whose values are not finite has spoilt those of its whole group.
+            # A client whose values are not finite has spoilt the sums of its whole group.
             output = self._folded_round(state, reports, 0)
         return output
 

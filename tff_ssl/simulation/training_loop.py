@@ -28,11 +28,11 @@ from tff_ssl.simulation.packing import pack, unpack
 _LOG = logging.getLogger(__name__)
 # Signals that scripts turn into a KeyboardInterrupt.
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LINE_SECONDS = 10.0  # Time between two lines of progress where there is no terminal.
+_LINE_SECONDS = 10.0  # Seconds between two lines of progress if there is no terminal.
 
 
 class Simulation(Protocol):
-    """A run, as the training loop drives it."""
+    """The simulation of a run, which the training loop drives."""
 
     def initialize(self, seed: int) -> Any:
         """The state before round 0."""
@@ -54,7 +54,7 @@ class Simulation(Protocol):
         return None
 
     def on_checkpoint(self, state: Any) -> None:
-        """Called after a checkpoint of this state has been written."""
+        """Is called after a checkpoint of this state has been written."""
         return None
 
 
@@ -65,10 +65,10 @@ class TrainingLoop:
     Attributes:
       output_dir: Folder of `checkpoints/`, `metrics.csv` and `tensorboard/`.
       rounds: Number of rounds of the whole run.
-      checkpoint_every: Number of rounds between two checkpoints; one more is written at the end and
-        on Ctrl-C.
+      checkpoint_every: Number of rounds between two checkpoints; further ones are written at the
+        end and on Ctrl-C.
       monitor_every: Number of rounds between two calls of `monitor`; 0 for none.
-      monitor: (state) -> metrics, such as the accuracy of a kNN classifier on training data.
+      monitor: State -> metrics by name, such as the accuracy of a kNN classifier on training data.
     """
 
     output_dir: pathlib.Path
@@ -87,8 +87,8 @@ class TrainingLoop:
 
         Raises:
           TrainingError: If the loss or the weights are no longer finite, no checkpoint can be read,
-            or a file cannot be written (a full disk); the checkpoints are then as they were.
-          KeyboardInterrupt: After a checkpoint, if the user stops the run.
+            or a file cannot be written (a full disk). The checkpoints are unchanged then.
+          KeyboardInterrupt: If the user stops the run, after a checkpoint has been written.
         """
         initial = simulation.initialize(seed)
         with _interrupts_delayed():
@@ -104,13 +104,14 @@ class TrainingLoop:
         progress = _Progress(done, self.rounds)
         try:
             while done < self.rounds:
-                following, metrics = self._round(simulation, state, done)
+                next_state, metrics = self._round(simulation, state, done)
                 with _interrupts_delayed():
                     with _writing(self.output_dir, saved):
                         for manager in releases:
                             asyncio.run(manager.release(metrics, done + 1))
-                    # Only now: a run cannot be resumed from a checkpoint whose round has no row.
-                    state, done = following, done + 1
+                    # The row is written before the checkpoint: a run cannot be resumed from a
+                    # checkpoint whose round has no row.
+                    state, done = next_state, done + 1
                     progress.show(done, metrics)
                     if self._is_saved(done):
                         self._save(simulation, state, done, saved)
@@ -129,6 +130,7 @@ class TrainingLoop:
         return state
 
     def _round(self, simulation: Simulation, state: Any, done: int):
+        """Runs and checks a round: its new state, and its metrics with those of the monitor."""
         start = time.monotonic()
         state, metrics = simulation.run_round(state, done)
         # A round without examples, in which no client was sampled, has no loss.
@@ -137,7 +139,7 @@ class TrainingLoop:
         metrics["seconds"] = time.monotonic() - start
         done += 1
         monitored = self.monitor_every and (done % self.monitor_every == 0 or done == self.rounds)
-        # The loss is that of the weights before the update.
+        # The loss is that of the weights before the update, so the new weights are checked too.
         if (monitored or self._is_saved(done)) and not _finite(simulation.encoder_weights(state)):
             raise _diverged(f"the weights after round {done} are not finite")
         if self.monitor and monitored:
@@ -145,6 +147,7 @@ class TrainingLoop:
         return state, metrics
 
     def _is_saved(self, done: int) -> bool:
+        """Whether a checkpoint is written after so many rounds."""
         return done % self.checkpoint_every == 0 or done == self.rounds
 
     @property
@@ -167,14 +170,14 @@ class TrainingLoop:
             file.unlink()
 
     def _restore(self, initial: Any) -> tuple[Any, int]:
-        """The newest state that can be read, and its round; the initial state if there is none."""
+        """The newest readable state and its round; the initial state if none has been saved."""
         manager = self._checkpoints
         versions = asyncio.run(manager.get_versions()) or []
         damaged = []
         for version in reversed(versions):
             try:
                 state = unpack(asyncio.run(manager.load(version)), initial)
-            # Whatever is wrong with this file, the one before may be whole.
+            # Whatever is wrong with this file, the one before may be sound.
             except Exception as error:
                 damaged.append(version)
                 _LOG.warning(
@@ -198,9 +201,9 @@ def _finite(weights: Any) -> bool:
     return all(np.isfinite(np.asarray(w)).all() for w in tf.nest.flatten(weights))
 
 
-def _diverged(what: str) -> TrainingError:
+def _diverged(symptom: str) -> TrainingError:
     return TrainingError(
-        f"{what}: training diverged; a smaller learning rate may help (of --hparam; the "
+        f"{symptom}: training diverged; a smaller learning rate may help (of --hparam; the "
         "checkpoints are of earlier rounds)"
     )
 
@@ -210,7 +213,7 @@ def _interrupts_delayed() -> Iterator[None]:
     """Delays the first interrupt until the block ends; a second one takes effect at once.
 
     An asyncio event loop that is interrupted while it opens or closes can raise another error
-    instead of the interrupt, and nothing would be saved. The block should be short.
+    instead of the interrupt, so that nothing would be saved. The block should be short.
     """
     delayed: list[int] = []
 
@@ -221,8 +224,8 @@ def _interrupts_delayed() -> Iterator[None]:
 
     raising = signal.default_int_handler
     # Only the main thread may set handlers.
-    may_set = threading.current_thread() is threading.main_thread()
-    numbers = [n for n in _INTERRUPTS if may_set and signal.getsignal(n) is raising]
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = [n for n in _INTERRUPTS if is_main and signal.getsignal(n) is raising]
     try:
         for number in numbers:
             signal.signal(number, delay)
@@ -236,7 +239,7 @@ def _interrupts_delayed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
-    """Turns an error of writing into a `TrainingError` of one line that says how to go on."""
+    """Turns an error of writing into a `TrainingError` of one line, which tells how to resume."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
@@ -248,7 +251,15 @@ def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
 
 
 def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
-    """Deletes the rows after `last_round`, and a last row that was cut short by a kill."""
+    """Deletes the rows after a round, and an incomplete last row that a killed run has left.
+
+    Args:
+      path: A `metrics.csv`; it may be missing.
+      last_round: Number of the last round whose row is kept.
+
+    Raises:
+      TrainingError: If rows of earlier rounds are missing.
+    """
     if not os.path.exists(path):
         return
     with open(path, newline="") as file:

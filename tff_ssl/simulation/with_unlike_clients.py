@@ -1,4 +1,4 @@
-"""Simulation of clients of different architectures, whose server keeps what they last sent.
+"""Simulation of clients of different architectures, whose server keeps their representations.
 
 A client's state and its last representations of the RAD lie in files that the worker reads and
 writes. The files are named by the round in which the client last took part (see `state_files`), so
@@ -25,14 +25,20 @@ class UnlikeClientsState(NamedTuple):
     """The state of a run.
 
     Attributes:
-      versions: Round in which each client last took part, int64 [clients]; names its files.
+      versions: Round in which each client last took part, int64 [clients]; the name of its files.
     """
 
     versions: Any
 
 
 class _RoundOutput(NamedTuple):
-    """Result of one architecture: metrics, metrics of clients, numbers of bytes written."""
+    """The result of a round of one architecture.
+
+    Attributes:
+      metrics: Means and sums of the metrics, at the server.
+      client_metrics: Metrics by name, at the clients.
+      written: Numbers of bytes written, at the clients.
+    """
 
     metrics: Any
     client_metrics: Any
@@ -58,7 +64,7 @@ class Members(NamedTuple):
 
 
 class UnlikeClientsSimulation(Simulation):
-    """Clients of different architectures, a server, and the images that it shows to all clients."""
+    """Simulation of clients of different architectures, to which a server shows the same images."""
 
     def __init__(
         self,
@@ -76,12 +82,13 @@ class UnlikeClientsSimulation(Simulation):
           algorithm: A `templates.unlike_clients.UnlikeClients`, for these clients.
           group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
             runs.
-          cohorts: Round number -> client indices.
+          cohorts: Round number -> indices of the clients, int64 [k].
           rad: The server's unlabeled images, uint8 [n, h, w, c].
           folder: Folder of the run: `client_states/`, `rad/` (the images, and the clients' last
             representations of them) and `client_metrics.csv` are written there.
           bytes_of_clients: Bytes that each client receives and sends in a round.
-          sliced: A `sliced_training.SlicedUnlikeClients` where local training is cut into slices.
+          sliced: A `sliced_training.SlicedUnlikeClients` if local training is cut into slices; else
+            None.
         """
         self._sliced = sliced
         self._algorithm = algorithm
@@ -122,7 +129,7 @@ class UnlikeClientsSimulation(Simulation):
     def _compose(
         self, number: int, read_rad: tff.Computation, mean_kernel: tff.Computation
     ) -> tff.Computation:
-        """A round of the clients of one architecture, with their files."""
+        """The round of one architecture, with files of states and representations."""
         train, states, sent = (
             self._algorithm.architectures[number].train,
             self._states[number],
@@ -158,7 +165,7 @@ class UnlikeClientsSimulation(Simulation):
         self, state: UnlikeClientsState, round_number: int
     ) -> tuple[UnlikeClientsState, dict[str, float]]:
         if not self._kept:
-            self._kept = [state.versions]  # States of the checkpoint that the run goes on from.
+            self._kept = [state.versions]  # States of the checkpoint from which the run goes on.
             self._log.trim(round_number)
         self._keep_only([*self._kept, state.versions])
         clients = self._cohorts(round_number)
@@ -182,10 +189,10 @@ class UnlikeClientsSimulation(Simulation):
         self._log.write(round_number, clients, [rows[k] for k in clients.tolist()])
         versions = state.versions.copy()
         versions[clients] = round_number
-        joint = _joint(rounds)
-        joint["clients"] = len(clients)
-        joint["bytes"] = sum(self._bytes_of_clients[client] for client in clients)
-        return UnlikeClientsState(versions), joint
+        values = _joint(rounds)
+        values["clients"] = len(clients)
+        values["bytes"] = sum(self._bytes_of_clients[client] for client in clients)
+        return UnlikeClientsState(versions), values
 
     def _by_architecture(
         self, clients: cohort.Cohort, versions: state_files.Versions, round_number: int
@@ -210,7 +217,7 @@ class UnlikeClientsSimulation(Simulation):
     def _train_here(
         self, round_number: int, last_sent: tuple[str, ...], groups: Sequence[Members]
     ) -> list[tuple[Any, list[Any]]]:
-        """Trains in this TFF worker; metrics at the server and of the clients, for each group."""
+        """Trains in this TFF worker; returns server and client metrics for each group."""
         outputs = [
             self._rounds[members.architecture](
                 round_number,
@@ -227,7 +234,7 @@ class UnlikeClientsSimulation(Simulation):
     def _train_on_nodes(
         self, round_number: int, last_sent: tuple[str, ...], groups: Sequence[Members]
     ) -> list[tuple[Any, list[Any]]]:
-        """As `_train_here`, on the nodes, which get the mean kernel and the RAD from here."""
+        """Does the same as `_train_here` on the nodes, which get the mean kernel and the RAD."""
         assert self._sliced is not None
         path = self._images.with_name("mean_kernel")
         self._write_kernel(str(path), last_sent)
@@ -236,7 +243,7 @@ class UnlikeClientsSimulation(Simulation):
         return self._sliced(round_number, kernel, self._rad, groups)
 
     def encoder_weights(self, state: UnlikeClientsState, client_id: str | None = None) -> Weights:
-        """Weights of a client's model; the first client's stands for the run."""
+        """Weights of a client's model; the run is evaluated with that of the first client."""
         client = int(client_id or 0)
         number = int(self._algorithm.model_of_client[client])
         client_state = self._states[number].load(client, int(state.versions[client]))
@@ -255,10 +262,10 @@ class UnlikeClientsSimulation(Simulation):
 def mean_kernel_of_files(
     aggregate: tff.Computation, sent: Sequence[state_files.ClientStates]
 ) -> tff.Computation:
-    """Composes the aggregation with reading the representations from files.
+    """Composes the aggregation with the reading of the representations from files.
 
-    Reading is part of the computation, because TFF keeps values that pass between two computations
-    in memory.
+    The computation reads the files itself, because TFF keeps values that pass between two
+    computations in memory.
 
     Args:
       aggregate: The algorithm's aggregation.
@@ -272,7 +279,7 @@ def mean_kernel_of_files(
     def mean_kernel(paths):
         kept: list[tf.Tensor] = []
         for store, path in zip(sent, paths, strict=True):
-            # One after the other: reading all at once would keep several copies of them in memory.
+            # Files are read one after the other, to avoid several copies of all in memory.
             with tf.control_dependencies(kept[-1:]):
                 kept.append(store.read(tf.identity(path)))
         return aggregate(kept)
@@ -303,15 +310,15 @@ def _reader(path: str, like: np.ndarray) -> tff.Computation:
 
 
 def _joint(rounds: Sequence[tuple[dict[str, float], float]]) -> dict[str, float]:
-    """Metrics of the cohort from the metrics and weights of its architectures."""
+    """The metrics of a cohort, from the metrics and weights of its architectures."""
     # An architecture without remaining clients has no mean.
     counted = [(metrics, weight) for metrics, weight in rounds if weight > 0]
     counted = counted or [(metrics, 1.0) for metrics, _ in rounds]
-    joint: dict[str, float] = {}
+    combined: dict[str, float] = {}
     for name in rounds[0][0]:
         if name in _SUMS:
-            joint[name] = sum(metrics[name] for metrics, _ in rounds)
+            combined[name] = sum(metrics[name] for metrics, _ in rounds)
         else:
             values, weights = zip(*((m[name], weight) for m, weight in counted), strict=True)
-            joint[name] = float(np.average(values, weights=weights))
-    return joint
+            combined[name] = float(np.average(values, weights=weights))
+    return combined

@@ -17,7 +17,7 @@ from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation import metrics_log, state_files
 from tff_ssl.simulation.training_loop import Simulation
 
-_OPERATIONS = 2  # Largest number of operations of a round; versions of models count them.
+_OPERATIONS = 2  # Largest number of operations of a round; a model's version numbers all of them.
 
 
 class ServerlessState(NamedTuple):
@@ -25,7 +25,7 @@ class ServerlessState(NamedTuple):
 
     Attributes:
       done: Number of rounds that are over, int64.
-      versions: Version of the model in each slot, int64 [slots]; names its file.
+      versions: Version of the model in each slot, int64 [slots]; the name of its file.
     """
 
     done: Any
@@ -33,7 +33,7 @@ class ServerlessState(NamedTuple):
 
 
 class ServerlessSimulation(Simulation):
-    """Clients that send models to each other."""
+    """Simulation of clients that send models to each other."""
 
     def __init__(
         self,
@@ -51,7 +51,8 @@ class ServerlessSimulation(Simulation):
           group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
             runs.
           folder: Folder of the run: `client_states/` and `client_metrics.csv` are written there.
-          sliced: A `sliced_training.SlicedServerless` where local training is cut into slices.
+          sliced: A `sliced_training.SlicedServerless` if local training is cut into slices; else
+            None.
         """
         self._algorithm = algorithm
         self._sliced = sliced
@@ -71,6 +72,7 @@ class ServerlessSimulation(Simulation):
         return ServerlessState(np.int64(0), versions)
 
     def _compose_training(self, states: state_files.ClientStates) -> tff.Computation:
+        """Local training with files of models: (round, paths to read, paths to write, indices)."""
         paths_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
         indices_type = self._group_data.type_signature.parameter
 
@@ -91,6 +93,7 @@ class ServerlessSimulation(Simulation):
         return train
 
     def _compose_averaging(self, states: state_files.ClientStates) -> tff.Computation:
+        """Averaging with files of models: (own path, paths and weights, path to write)."""
         path_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
         many_type = tff.types.FederatedType(states.read_many.type_signature.parameter, tff.CLIENTS)
 
@@ -105,7 +108,7 @@ class ServerlessSimulation(Simulation):
 
     def run_round(self, state: ServerlessState, round_number: int) -> tuple[Any, dict[str, float]]:
         if not self._kept:
-            self._kept = [state.versions]  # Models of the checkpoint that the run goes on from.
+            self._kept = [state.versions]  # Models of the checkpoint from which the run goes on.
             self._log.trim(round_number)
         scheduled = self._schedule.round(round_number)
         versions, metrics = state.versions, {}
@@ -119,8 +122,8 @@ class ServerlessSimulation(Simulation):
             else:
                 changed = self._run_averaging(operation, versions, version)
                 versions = _changed(versions, changed, version)
-        # Otherwise the models of all rounds since the last checkpoint would stay on the disk. Those
-        # of the state before this round are kept: a run that is stopped now goes on from it.
+        # Without this, the models of all rounds since the last checkpoint would stay on the disk.
+        # Those of the state before this round are kept: a run that is stopped now goes on from it.
         self._states.keep_only([*self._kept, state.versions, versions])
         traffic = scheduled.traffic
         metrics |= {
@@ -148,7 +151,7 @@ class ServerlessSimulation(Simulation):
     def _run_averaging(
         self, operation: Averaging, versions: state_files.Versions, version: int
     ) -> list[int]:
-        """Averages models; returns the slots that changed."""
+        """Averages models, and returns the slots that changed."""
         keeps_own = self._algorithm.keeps_own
         rows = dict(zip(operation.targets, operation.weights, strict=True))
         changed = [target for target, row in rows.items() if row[target] != 1.0]
@@ -185,7 +188,12 @@ class ServerlessSimulation(Simulation):
         return self.mean_model(state, self._schedule.evaluated(int(state.done), client))
 
     def mean_model(self, state: ServerlessState, weights: SlotWeights) -> Weights:
-        """The mean of models with these weights."""
+        """The weighted mean of the models in the slots.
+
+        Args:
+          state: State of the run.
+          weights: Weight of each slot, float64 [slots].
+        """
         sources = np.flatnonzero(weights)
         models = [self._states.load(int(k), int(state.versions[k])) for k in sources]
         flat = [[t.numpy() for t in (*m.trainable, *m.non_trainable)] for m in models]
@@ -202,13 +210,14 @@ class ServerlessSimulation(Simulation):
 def _changed(
     versions: state_files.Versions, slots: Sequence[int], version: int
 ) -> state_files.Versions:
+    """A copy of the table of versions, with a new version in some slots."""
     versions = versions.copy()
     versions[list(slots)] = version
     return versions
 
 
 def _over_clients(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Means over the clients, weighted by examples; sums of samples and of dropped clients."""
+    """Means of metrics over the clients, by weight; sums of samples and of dropped clients."""
     weights = np.array([float(row["weight"]) for row in rows])
 
     def mean(name: str) -> float:

@@ -1,1 +1,1 @@
-"""What algorithms are made of, and the kinds of algorithms behind one protocol."""
+"""The parts of algorithms, and the kinds of algorithms behind one protocol."""

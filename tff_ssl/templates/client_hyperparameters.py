@@ -9,28 +9,31 @@ import tensorflow_federated as tff
 from tff_ssl import optimizers
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 
-# These take the weight decay themselves; to the others it is a term of the loss.
+# Optimizers that apply the weight decay themselves; for the others it is a term of the loss.
 _DECOUPLED_DECAY = ("adamw", "lars")
 
 
 @dataclasses.dataclass(frozen=True)
 class ClientHyperparameters(ObjectiveHyperparameters):
-    """What a client does in a round; hyperparameters of the losses are inherited.
+    """Hyperparameters of a client's local training; those of the losses are inherited.
 
     Attributes:
-      client_optimizer: `sgd`, `adam`, `adamw` or `lars`, new in every round.
-      client_learning_rate: eta.
+      client_optimizer: Name of the optimizer, `sgd`, `adam`, `adamw` or `lars`, which starts anew
+        in every round.
+      client_learning_rate: Learning rate eta.
       client_momentum: Momentum of `sgd` and `lars`; beta_1 of the others, for which 0 stands for
         the usual 0.9.
-      client_weight_decay: Of `adamw` and `lars` as these do it; for the others an L2 term.
-      learning_rate_schedule: `constant`, `cosine` or `steps` (a tenth from half of the rounds on,
-        a hundredth from three quarters on), over the run's rounds.
-      local_epochs: E, passes over a client's examples in a round.
-      local_steps: If positive, so many steps instead of epochs.
-      batch_size: B, of a local step; 0 for all examples of the client.
-      client_weighting: `examples` (n_k) or `uniform`.
-      target_momentum: BYOL: m of the target network's moving average.
-      min_samples: Clients with fewer examples are refused; 0 for the objective's own bound.
+      client_weight_decay: Weight decay, which `adamw` and `lars` apply themselves; with the other
+        optimizers, weight of an L2 term of the loss.
+      learning_rate_schedule: Schedule over the run's rounds, `constant`, `cosine` or `steps` (a
+        tenth of the rate from half of the rounds on, a hundredth from three quarters on).
+      local_epochs: Number of passes E over a client's examples in a round.
+      local_steps: Number of local steps in a round, which replaces `local_epochs` if positive.
+      batch_size: Number of examples B of a local step; 0 for all examples of the client.
+      client_weighting: Weights of the clients in means, by `examples` (n_k) or `uniform`.
+      target_momentum: Momentum m of the moving average that is BYOL's target network.
+      min_samples: Smallest number of examples of a client that is accepted; 0 for the objective's
+        own bound.
     """
 
     client_optimizer: str = "sgd"
@@ -65,7 +68,7 @@ class ClientHyperparameters(ObjectiveHyperparameters):
 
     @property
     def l2(self) -> float:
-        """Weight of |w|^2 / 2 in the loss."""
+        """Weight of the L2 term |w|^2 / 2 of the loss."""
         return 0.0 if self.client_optimizer in _DECOUPLED_DECAY else self.client_weight_decay
 
     def build_client_optimizer(self) -> tff.learning.optimizers.Optimizer:
@@ -78,7 +81,11 @@ class ClientHyperparameters(ObjectiveHyperparameters):
         )
 
     def build_schedule(self, rounds: int) -> Callable[[tf.Tensor], tf.Tensor] | None:
-        """Round number -> learning rate of a run of so many rounds; None for a constant one."""
+        """The schedule (round number -> learning rate) of a run; None if the rate is constant.
+
+        Args:
+          rounds: Number of rounds of the run.
+        """
         return _SCHEDULES[self.learning_rate_schedule](self.client_learning_rate, rounds)
 
 

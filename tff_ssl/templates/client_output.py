@@ -1,4 +1,4 @@
-"""What clients return after local training, and the means that the server makes of it."""
+"""The output of clients after local training, and the means that the server forms of it."""
 
 import collections
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,10 @@ class ClientOutput(NamedTuple):
 
     Attributes:
       state: The client's new state.
-      updates: Contributions that are averaged: a `tff.learning.templates.ClientResult` per mean.
-      metrics: Name -> float32 metric of this client; among them `loss`, `weight`, `samples` and
-        `dropped`.
+      updates: Contributions that are averaged: a `tff.learning.templates.ClientResult` for each
+        mean.
+      metrics: Metrics of this client by name, among them `loss` and `weight`, float32, and
+        `samples` and `dropped`, int64.
     """
 
     state: Any
@@ -34,23 +35,23 @@ def output_if_finite(
     samples: tf.Tensor,
     extra: Mapping[str, tf.Tensor],
 ) -> ClientOutput:
-    """The output of a client, which keeps its old state if its training was not finite.
+    """The output of a client, which keeps its old state and sends zeros if a value is not finite.
 
     Args:
-      updates: (contribution, its weight float32) per mean; zeros are sent if not finite.
+      updates: Pairs of a contribution and its weight, float32, one for each mean.
       new_state: State of the client after the round.
       old_state: State of the client before the round.
       trained: Model after local training; its loss and spread become metrics.
       samples: Number of examples n_k, int.
-      extra: Further metrics, float32.
+      extra: Further metrics by name, float32.
     """
     _, is_finite = non_finite.zero_unless_finite((tuple(updates), trained))
 
-    def kept(value, instead):
-        return tf.nest.map_structure(lambda v, i: tf.where(is_finite, v, i), value, instead)
+    def if_finite(values, otherwise):
+        return tf.nest.map_structure(lambda v, o: tf.where(is_finite, v, o), values, otherwise)
 
     zeros = tf.nest.map_structure(tf.zeros_like, (tuple(updates), trained))
-    sent, trained = kept((tuple(updates), trained), zeros)
+    sent, trained = if_finite((tuple(updates), trained), zeros)
     extra = {name: tf.where(is_finite, value, 0.0) for name, value in extra.items()}
     variance = tf.nn.relu(trained.z_squared - tf.square(trained.z_mean))
     metrics = collections.OrderedDict(
@@ -62,7 +63,7 @@ def output_if_finite(
         dropped=1 - tf.cast(is_finite, tf.int64),
     )
     return ClientOutput(
-        kept(new_state, old_state),
+        if_finite(new_state, old_state),
         tuple(tff.learning.templates.ClientResult(*update) for update in sent),
         metrics,
     )
@@ -87,6 +88,6 @@ def server_metrics(client_metrics: tff.Value) -> tff.Value:
 
 
 def previous_if_empty(previous: Any, mean: Any) -> Any:
-    """`mean`, or `previous` where no client contributed, since a mean without weight is NaN."""
+    """`mean`, or `previous` where no client contributed: a mean without weight is NaN."""
     _, is_finite = non_finite.zero_unless_finite(mean)
     return tf.nest.map_structure(lambda p, m: tf.where(is_finite, m, p), previous, mean)

@@ -29,7 +29,7 @@ from tff_ssl.simulation.training_loop import Simulation
 
 
 class Need(enum.Enum):
-    """What a kind of algorithm needs of a run, beside the clients' examples."""
+    """Parts of a run that a kind of algorithm needs, beside the clients' examples."""
 
     COHORTS = "a server that samples a cohort of clients in each round"
     NETWORK = "a network of clients"
@@ -96,7 +96,7 @@ class PlannedRun(Protocol):
         return ""
 
     def draw(self, folder: pathlib.Path, name: str) -> list[str]:
-        """Draws pictures of what is known before training.
+        """Draws pictures of the run, from what is known before training.
 
         Args:
           folder: Folder of the run.
@@ -115,7 +115,7 @@ class PlannedRun(Protocol):
           slicing: The nodes, and how a cohort is cut.
 
         Returns:
-          The `sliced` of `simulate`.
+          The argument `sliced` of `simulate`.
         """
 
     def simulate(
@@ -131,15 +131,15 @@ class PlannedRun(Protocol):
 
 
 class FederatedAlgorithm(Protocol):
-    """What an algorithm's `build_...` returns.
+    """The result of an algorithm's `build_...` function.
 
     Attributes:
       kind: Name of the kind, by which default presets are found.
       needs: Parts of `RunSetting` that the kind needs.
       has_client_models: Whether clients have models of their own, which can be evaluated.
 
-    A kind also has attributes `downloads` and `uploads`, the types that a client receives and sends
-    in a round according to its paper.
+    A kind also has the attributes `downloads` and `uploads`: the types of what a client receives
+    and sends in a round, according to the paper of the algorithm.
     """
 
     kind: ClassVar[str]

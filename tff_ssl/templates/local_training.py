@@ -1,16 +1,16 @@
 """Local training of the clients of one call: a single client, or a folded group.
 
 Every client starts from the broadcast weights and minimizes an objective on its own examples; the
-call returns the weighted mean of the model deltas. Two ways to the same numbers:
+call returns the weighted mean of the model deltas. There are two ways to compute it:
 
 - `one_step`: with one step of plain gradient descent, a group's result is a sum over examples of
   within-client losses (segments), computed in micro-batches of whole clients;
-- `many_steps`: clients one after the other, each with its own steps, epochs and optimizer. The cost
-  of a call is then paid once a group and not once a client.
+- `many_steps`: the clients train one after the other, each with its own steps, epochs and
+  optimizer. The overhead of a call is then paid once for a group and not once for each client.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -26,7 +26,7 @@ from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Task
 from tff_ssl.views.augmentation import TwoViews
 
-# Two clients at a time keep two cores busy where the small operations of one do not.
+# Two clients at a time keep two cores busy; the small operations of a single client do not.
 _PARALLEL_CLIENTS = 2
 
 
@@ -49,7 +49,12 @@ class Means(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """The result of a call: `Means`, NaN where there is no example; number of examples, int64."""
+    """The result of a call.
+
+    Attributes:
+      means: `Means` over the clients; NaN where there is no example.
+      samples: Number of examples, int64.
+    """
 
     means: Means
     samples: Any
@@ -59,9 +64,9 @@ class LocalModel(NamedTuple):
     """A client's model after its local steps.
 
     Attributes:
-      weights: `Weights`.
-      target: `Weights` of the target network.
-      loss: Mean over the steps, float32.
+      weights: Weights of the online network.
+      target: Weights of the target network; empty where the objective has none.
+      loss: Mean loss of the steps, float32.
       z_mean: Mean of z, float32 [d].
       z_squared: Mean of z^2, float32 [d].
     """
@@ -73,34 +78,35 @@ class LocalModel(NamedTuple):
     z_squared: Any
 
 
-# (batch, the objective on it) -> what is added to each example's loss, float32 [n].
+# (batch, its `Evaluated`) -> terms that are added to the losses of the examples, float32 [n].
 Regularizer = Callable[[Batch, Evaluated], tf.Tensor]
-# (weights, their non-trainable ones as the objective left them; step of the round, int32) ->
-# (what is added to the loss, float32; the non-trainable weights as this leaves them).
+# (weights, of which the objective has updated the non-trainable ones; step in the round, int32) ->
+# (term that is added to the loss, float32; the new non-trainable weights).
 Term = Callable[[Weights, tf.Tensor], tuple[tf.Tensor, tuple[tf.Tensor, ...]]]
 
 
 @dataclasses.dataclass(frozen=True)
 class LocalTraining:
-    """What a client does.
+    """The local training of a client.
 
     Attributes:
-      model: The model.
-      objective: What it minimizes.
-      hyperparameters: Of the objective.
-      two_views: As in `Task`.
-      optimizer: The clients' optimizer; starts anew in every round.
-      local_epochs: E, passes over a client's examples.
-      local_steps: If positive, so many steps instead of `local_epochs`.
-      batch_size: An epoch deals a client's N_k examples into floor(N_k / batch_size) batches of
-        equal size up to one (at least one batch); 0 for one batch of all.
+      model: Model that is trained.
+      objective: Objective that is minimized.
+      hyperparameters: Hyperparameters of the objective.
+      two_views: Function that makes two views of images; see `Task`.
+      optimizer: The clients' optimizer, which starts anew in every round.
+      local_epochs: Number of passes E over a client's examples.
+      local_steps: Number of local steps, which replaces `local_epochs` if positive.
+      batch_size: Number of examples B of a local step; 0 for all examples. An epoch deals the N_k
+        examples of a client into floor(N_k / B) batches, at least one, whose sizes differ by at
+        most one.
       schedule: Round number -> learning rate; None for the optimizer's own.
-      l2: This much of |w|^2 / 2 is added to the loss.
-      proximal: mu of FedProx: mu / 2 |w - w_broadcast|^2 is added to the loss.
-      target_momentum: Of a target network that is kept up during local training; None where it
-        stays as it was broadcast.
-      uniform: Whether clients weigh 1 instead of N_k.
-      seed: Of the order of a client's examples, and of masks.
+      l2: Weight of the L2 term |w|^2 / 2 of the loss.
+      proximal: Weight mu of FedProx's term mu / 2 |w - w_broadcast|^2 of the loss.
+      target_momentum: Momentum with which the target network follows the online network in each
+        local step; None where it stays as it was broadcast.
+      uniform: Whether a client's weight is 1 instead of N_k.
+      seed: Seed of the order of a client's examples, and of masks.
     """
 
     model: Model
@@ -125,7 +131,7 @@ class LocalTraining:
         """One step of gradient descent on all examples of each client; see the module."""
         everything = read_all(examples)
         clients = _clients(everything)
-        weights_of = self._weights(clients.sizes)
+        client_weights = self._weights(clients.sizes)
         starts = _starts_of_whole_clients(clients.sizes, micro_batch_size)
 
         def add(chunk, total):
@@ -133,15 +139,15 @@ class LocalTraining:
                 lambda t: t[starts[chunk] : starts[chunk + 1]], everything
             )
             ids = clients.ids[starts[chunk] : starts[chunk + 1]]
-            # N_k losses of 1 / N_k of the client's weight each.
-            share = tf.gather(weights_of / clients.sizes, ids)
+            # Each of a client's N_k losses has 1 / N_k of the client's weight.
+            share = tf.gather(client_weights / clients.sizes, ids)
             with tf.GradientTape() as tape:
                 tape.watch(weights.trainable)
-                found = self._evaluate(weights, target, self._seen(batch, round_number))
-                loss = tf.reduce_sum(share * found.losses)
+                evaluated = self._evaluate(weights, target, self._seen(batch, round_number))
+                loss = tf.reduce_sum(share * evaluated.losses)
             gradient = tape.gradient(loss, weights.trainable, unconnected_gradients="zero")
             delta = tf.nest.map_structure(lambda g: learning_rate * g, tuple(gradient))
-            spread = _spread(found.z, share)
+            spread = _spread(evaluated.z, share)
             return chunk + 1, _plus(total, Means(delta, tf.reduce_sum(share), loss, *spread))
 
         return self._mean(add, tf.shape(starts)[0] - 1, weights, clients)
@@ -149,21 +155,25 @@ class LocalTraining:
     def many_steps(
         self, weights: Any, target: Any, round_number: tf.Tensor, examples: Any
     ) -> Trained:
-        """Every client's own steps, one client after the other; see the module."""
+        """The local steps of all clients, one client after the other; see the module."""
         everything = read_all(examples)
         clients = _clients(everything)
-        weights_of = self._weights(clients.sizes)
+        client_weights = self._weights(clients.sizes)
         sizes = tf.cast(clients.sizes, tf.int32)
         starts = tf.cumsum(sizes, exclusive=True)
 
         def add(k, total):
-            own = tf.nest.map_structure(lambda t: t[starts[k] : starts[k] + sizes[k]], everything)
-            trained = self.train(weights, target, round_number, own)
+            examples_k = tf.nest.map_structure(
+                lambda t: t[starts[k] : starts[k] + sizes[k]], everything
+            )
+            trained = self.train(weights, target, round_number, examples_k)
             delta = tf.nest.map_structure(
                 tf.subtract, tuple(weights.trainable), trained.weights.trainable
             )
-            one = Means(delta, tf.constant(1.0), trained.loss, trained.z_mean, trained.z_squared)
-            weighted = tf.nest.map_structure(lambda t: weights_of[k] * t, one)
+            unweighted = Means(
+                delta, tf.constant(1.0), trained.loss, trained.z_mean, trained.z_squared
+            )
+            weighted = tf.nest.map_structure(lambda t: client_weights[k] * t, unweighted)
             return k + 1, _plus(total, weighted)
 
         return self._mean(add, tf.shape(sizes)[0], weights, clients)
@@ -176,21 +186,23 @@ class LocalTraining:
         examples: Any,
         regularizer: Regularizer | None = None,
         term: Term | None = None,
+        correction: Sequence[tf.Tensor] | None = None,
     ) -> LocalModel:
-        """One client's own steps.
+        """The local steps of one client.
 
         Args:
-          weights: Where it starts.
-          target: Of the target network; without weights where the objective has none.
-          round_number: int64.
-          examples: The client's, as one batch; at least one.
-          regularizer: What is added to the loss of each example.
-          term: What is added to the loss, of other images than the client's own.
+          weights: Weights before the first step.
+          target: Weights of the target network; empty where the objective has none.
+          round_number: Number of the round, int64.
+          examples: Examples of the client as one batch; at least one.
+          regularizer: Terms that are added to the losses of the examples.
+          term: Term of the loss that depends on other images than the client's own.
+          correction: Tensors that are added to the gradient of every step, in the order of the
+            trainable weights.
         """
         size = tf.shape(examples["example_id"])[0]
-        batches = tf.maximum(size // self.batch_size, 1) if self.batch_size else tf.constant(1)
-        steps = tf.constant(self.local_steps) if self.local_steps else self.local_epochs * batches
-        # At most so many passes over the examples in a round: each pass has views of its own.
+        batches, steps = self._batches(size), self.steps(size)
+        # The largest number of passes over the examples in a round; each pass has its own views.
         passes = self.local_steps or self.local_epochs
         weights, target = (Weights(tuple(w.trainable), tuple(w.non_trainable))
                            for w in (weights, target))  # fmt: skip
@@ -206,14 +218,16 @@ class LocalTraining:
             )
             with tf.GradientTape() as tape:
                 tape.watch(weights.trainable)
-                found = self._evaluate(weights, target, batch)
-                losses = found.losses + (regularizer(batch, found) if regularizer else 0.0)
-                loss, non_trainable = tf.reduce_mean(losses), tuple(found.non_trainable)
+                evaluated = self._evaluate(weights, target, batch)
+                losses = evaluated.losses + (regularizer(batch, evaluated) if regularizer else 0.0)
+                loss, non_trainable = tf.reduce_mean(losses), tuple(evaluated.non_trainable)
                 if term:
                     added, non_trainable = term(Weights(weights.trainable, non_trainable), t)
                     loss += added
             gradient = tape.gradient(loss, weights.trainable, unconnected_gradients="zero")
             gradient = self._with_penalties(tuple(gradient), weights.trainable, initial)
+            if correction is not None:
+                gradient = tf.nest.map_structure(tf.add, gradient, tuple(correction))
             optimizer_state, trainable = self.optimizer.next(
                 optimizer_state, weights.trainable, gradient
             )
@@ -222,7 +236,7 @@ class LocalTraining:
                 moved = moved_target(target.trainable, weights.trainable, self.target_momentum)
                 target = Weights(moved, target.non_trainable)
             share = tf.fill(tf.shape(losses), 1 / tf.cast(tf.size(losses), tf.float32))
-            sums = _plus(sums, (loss, *_spread(found.z, share)))
+            sums = _plus(sums, (loss, *_spread(evaluated.z, share)))
             return t + 1, weights, optimizer_state, target, sums
 
         d = self._z_dimension
@@ -239,6 +253,16 @@ class LocalTraining:
             parallel_iterations=1,
         )
         return LocalModel(weights, target, *(s / tf.cast(steps, tf.float32) for s in sums))
+
+    def steps(self, samples: tf.Tensor) -> tf.Tensor:
+        """Number of local steps of a client with so many examples, int32."""
+        if self.local_steps:
+            return tf.constant(self.local_steps)
+        return self.local_epochs * self._batches(samples)
+
+    def _batches(self, samples: tf.Tensor) -> tf.Tensor:
+        """Number of batches of an epoch, int32."""
+        return tf.maximum(samples // self.batch_size, 1) if self.batch_size else tf.constant(1)
 
     def _with_penalties(self, gradient, trainable, initial):
         if self.proximal:
@@ -284,7 +308,7 @@ class LocalTraining:
         )
 
     def _mean(self, add: Callable, count: tf.Tensor, weights: Any, clients: Any) -> Trained:
-        """Adds up `count` times, and divides by the weight."""
+        """The weighted mean over clients: the sum of `count` calls of `add` over its weight."""
         zero, vector = tf.constant(0.0), tf.zeros([self._z_dimension])
         delta = tf.nest.map_structure(tf.zeros_like, tuple(weights.trainable))
         _, total = tf.while_loop(
@@ -306,14 +330,14 @@ def build_local_training(
     keeps_target: bool = False,
     proximal: float = 0.0,
 ) -> LocalTraining:
-    """Local training as the hyperparameters say.
+    """Builds local training from the hyperparameters.
 
     Args:
       task: Model, views and objective.
-      hyperparameters: Of the clients.
-      optimizer: Instead of the one that the hyperparameters name.
+      hyperparameters: Hyperparameters of the clients.
+      optimizer: Optimizer of the local steps; the one of the hyperparameters if None.
       keeps_target: Whether clients move the target network while they train.
-      proximal: mu of FedProx.
+      proximal: Weight mu of FedProx's proximal term.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs.
@@ -349,16 +373,17 @@ def _check_heads(model: Model, name: str, objective: Objective) -> None:
 
 
 def _clients(batch: Any) -> segments_lib.Segments:
-    """The clients of a batch; examples without a `client` are one client's."""
+    """The clients of a batch; examples without a field `client` belong to one client."""
     if "client" in batch:
         return segments_lib.by_client(batch["client"])
     return segments_lib.one(tf.shape(batch["example_id"])[0])
 
 
 def _starts_of_whole_clients(sizes: tf.Tensor, batch_size: int) -> tf.Tensor:
-    """Where micro-batches start, and the end: int32 [m + 1].
+    """Positions at which micro-batches start, followed by the number of examples: int32 [m + 1].
 
-    A client goes to the micro-batch of its first example, so one has fewer than batch_size + N_k.
+    A client goes to the micro-batch of its first example, so that a micro-batch has fewer than
+    batch_size + N_k examples.
     """
     sizes = tf.cast(sizes, tf.int32)
     starts = tf.cumsum(sizes, exclusive=True)
@@ -368,7 +393,7 @@ def _starts_of_whole_clients(sizes: tf.Tensor, batch_size: int) -> tf.Tensor:
 
 
 def _shuffled(examples: Any, size: tf.Tensor, pass_number: tf.Tensor, seed: int) -> tf.Tensor:
-    """An order of a client's examples: a function of the seed, the pass and the example ids."""
+    """Random order of a client's examples, a function of the seed, the pass and the example ids."""
     key = tf.stack([tf.cast(seed, tf.int64), pass_number])
     draws = tf.random.stateless_uniform([size], key + examples["example_id"][:1])
     return tf.argsort(draws)

@@ -1,4 +1,4 @@
-"""Bytes that a client receives and sends, read off TFF types."""
+"""Bytes that a client receives and sends, computed from TFF types."""
 
 import math
 from collections.abc import Iterable
@@ -9,12 +9,12 @@ import tensorflow_federated as tff
 
 
 class Message(NamedTuple):
-    """What passes between the server and each client at one place of a computation.
+    """A value that passes between the server and each client at one place of a computation.
 
     Attributes:
       operation: TFF's name of the operation, such as `federated_broadcast` or `federated_sum`.
-      down: Whether it goes from the server to the clients.
-      type_spec: What a client receives or sends.
+      down: Whether the value goes from the server to the clients.
+      type_spec: Type of the value that a client receives or sends.
     """
 
     operation: str
@@ -23,7 +23,7 @@ class Message(NamedTuple):
 
     @property
     def is_secure(self) -> bool:
-        """Whether the server gets nothing but the sum over the clients."""
+        """Whether the server sees only the sum over the clients."""
         return self.operation.startswith("federated_secure")
 
 
@@ -48,26 +48,26 @@ def total_bytes(type_specs: Iterable[tff.Type]) -> int:
 
 
 def messages(computation: tff.framework.ConcreteComputation) -> list[Message]:
-    """All that passes between server and clients in a computation.
+    """All messages between server and clients in a computation.
 
     Args:
-      computation: A round: any `tff.federated_computation` of server and clients.
+      computation: A round, or any other `tff.federated_computation` of server and clients.
     """
-    found = []
+    collected = []
 
     def visit(block):
         if isinstance(block, tff.framework.Call) and _crosses(block.function):
             operation = block.function
             down = operation.uri == tff.framework.FEDERATED_BROADCAST.uri
-            here = tff.SERVER if down else tff.CLIENTS
-            for type_spec in _placed_types(operation.type_signature.parameter, here):
-                found.append(Message(operation.uri, down, type_spec))
+            sender = tff.SERVER if down else tff.CLIENTS
+            for type_spec in _placed_types(operation.type_signature.parameter, sender):
+                collected.append(Message(operation.uri, down, type_spec))
         return block, False
 
     tff.framework.transform_postorder(
         tff.framework.to_call_dominant(computation.to_building_block()), visit
     )
-    return found
+    return collected
 
 
 def client_bytes(computation: tff.framework.ConcreteComputation) -> tuple[int, int]:
@@ -78,27 +78,27 @@ def client_bytes(computation: tff.framework.ConcreteComputation) -> tuple[int, i
     """
     sent = messages(computation)
     down, up = (
-        total_bytes(message.type_spec for message in sent if message.down == wanted)
-        for wanted in (True, False)
+        total_bytes(message.type_spec for message in sent if message.down == is_down)
+        for is_down in (True, False)
     )
     return down, up
 
 
 def _crosses(function: tff.framework.ComputationBuildingBlock) -> bool:
-    """Whether it takes values from the server to the clients, or from these to the server."""
+    """Whether the function takes values from server to clients, or from clients to server."""
     if not isinstance(function, tff.framework.Intrinsic):
         return False
     if function.uri == tff.framework.FEDERATED_BROADCAST.uri:
         return True
-    taken = _placed_types(function.type_signature.parameter, tff.CLIENTS)
-    return bool(taken) and bool(_placed_types(function.type_signature.result, tff.SERVER))
+    sent = _placed_types(function.type_signature.parameter, tff.CLIENTS)
+    return bool(sent) and bool(_placed_types(function.type_signature.result, tff.SERVER))
 
 
 def _placed_types(type_spec: tff.Type | None, placement: object) -> list[tff.Type]:
     """The types of the values at a placement, in a type that may hold several."""
     if isinstance(type_spec, tff.types.StructType):
         elements = (element for _, element in tff.structure.iter_elements(type_spec))
-        return [found for element in elements for found in _placed_types(element, placement)]
+        return [member for element in elements for member in _placed_types(element, placement)]
     if isinstance(type_spec, tff.types.FederatedType) and type_spec.placement is placement:
         return [type_spec.member]
     return []

@@ -1,4 +1,4 @@
-"""Means over a client's examples, a few at a time, so that memory does not grow with them."""
+"""Means over a client's examples, computed in micro-batches to bound the use of memory."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,28 +6,29 @@ from typing import Any
 import tensorflow as tf
 
 _ALL = 2**31 - 1
-# Two micro-batches at a time keep two cores busy where an operation of one does not; the sum is
-# taken in order all the same.
+# Two micro-batches at a time keep two cores busy; the operations of a single one do not. The sum is
+# still taken in order.
 _PARALLEL_MICRO_BATCHES = 2
 
 
 def mean_over_examples(
     examples: tf.data.Dataset, function: Callable[[Any], Any], zeros: Any, batch_size: int
 ) -> tuple[Any, tf.Tensor]:
-    """The mean over examples of what `function` averages over a batch; for use in a graph.
+    """The mean over all examples of a function that averages over a batch; for use in a graph.
 
-    The examples themselves are read all at once, which for images of 8 bits is little beside the
+    The examples are read all at once. Images of 8 bits need little memory compared with the
     activations of one micro-batch. A loop over the dataset would be slower: `Dataset.reduce`
-    prepares its function anew in every call, and an iterator's loop does one step after the other.
+    prepares its function anew in every call, and a loop over an iterator computes one step after
+    the other.
 
     Args:
-      examples: A client's examples: structs with an `example_id`.
-      function: A batch of n examples -> a (nested) structure of floats that is a mean over them.
-      zeros: A structure of zeros like `function`'s.
-      batch_size: The largest n.
+      examples: Examples of a client, structs with an `example_id`.
+      function: Batch of n examples -> a (nested) structure of floats, each a mean over the batch.
+      zeros: Zeros in the structure and with the shapes of the result of `function`.
+      batch_size: Largest number n of examples in a micro-batch.
 
     Returns:
-      The mean, NaN if there is no example; and the number of examples, int64.
+      The mean, which is NaN if there is no example, and the number of examples, int64.
     """
     everything = read_all(examples)
     samples = tf.shape(everything["example_id"])[0]

@@ -1,4 +1,4 @@
-"""What becomes of values that are not finite: dropped and counted, never averaged."""
+"""Treatment of values that are not finite: they are dropped and counted, never averaged."""
 
 import collections
 from typing import Any
@@ -8,7 +8,7 @@ import tensorflow_federated as tff
 
 
 def zero_unless_finite(structure: Any) -> tuple[Any, tf.Tensor]:
-    """(structure, True), or (zeros, False) where it holds a NaN or an infinity."""
+    """(structure, True), or (zeros, False) if the structure holds a NaN or an infinity."""
     finite = tf.reduce_all(
         tf.stack([tf.reduce_all(tf.math.is_finite(t)) for t in tf.nest.flatten(structure)])
     )
@@ -17,7 +17,7 @@ def zero_unless_finite(structure: Any) -> tuple[Any, tf.Tensor]:
 
 
 def reject_non_finite_update(state: Any, update: Any) -> tuple[tf.Tensor, Any]:
-    """TFF's rule (no finite client update, no server step), with the update's norm beside it."""
+    """TFF's rule, by which an update that is not finite is no server step; also logs its norm."""
     reject, measurements = tff.learning.templates.reject_non_finite_update(state, update)
     norm = tf.linalg.global_norm(tf.nest.flatten(update))
     return reject, collections.OrderedDict(update_norm=norm, **measurements)

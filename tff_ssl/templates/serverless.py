@@ -6,8 +6,8 @@ Its clients compute two typed computations:
   averaging: (own model@CLIENTS, sequence of (weight, model)@CLIENTS) -> model@CLIENTS
 
 No server holds a model: the only value at SERVER is the number of the round, which each client
-could count for itself. The algorithm's `Schedule` says which models a client trains, receives and
-averages. Averages are calculated in float64, as in `decentralized.mixing.combine`.
+could count for itself. The algorithm's `Schedule` determines the models that each client trains,
+receives and averages. Averages are calculated in float64, as in `decentralized.mixing.combine`.
 """
 
 import collections
@@ -50,13 +50,13 @@ WEIGHT, MODEL = "weight", "model"
 
 @dataclasses.dataclass(frozen=True)
 class Serverless(FederatedAlgorithm):
-    """An algorithm of this kind.
+    """An algorithm without a server.
 
     Attributes:
       model: Model of every client.
       hyperparameters: Hyperparameters of the algorithm.
-      training: Local training; see the module.
-      averaging: Averaging of received models; see the module.
+      training: Computation of local training; see the module.
+      averaging: Computation that averages received models; see the module.
       initial_weights: Seed -> the model that all clients start from.
       keeps_own: Whether an average depends on the client's own model beside the received ones.
       schedule: Network of the clients -> the rounds of the run.
@@ -82,7 +82,7 @@ class Serverless(FederatedAlgorithm):
         return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
 
     def default_concurrent_calls(self) -> int | None:
-        return os.cpu_count()  # As for stateful clients.
+        return os.cpu_count()  # For the reason given in `stateful_clients`.
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
         return {
@@ -95,7 +95,7 @@ class Serverless(FederatedAlgorithm):
 
 
 class ServerlessRun(PlannedRun):
-    """A run of such an algorithm."""
+    """A run of an algorithm without a server."""
 
     def __init__(self, algorithm: Serverless, setting: RunSetting):
         """Lets the algorithm schedule all rounds.
@@ -164,7 +164,7 @@ def _received_type(model_type: tff.Type) -> tff.SequenceType:
 def _build_training(
     task: Task, hyperparameters: ClientHyperparameters, model: DualEncoder
 ) -> tff.Computation:
-    """`Serverless.training`."""
+    """Builds `Serverless.training`."""
     objective = OBJECTIVES[task.objective]
     local = build_local_training(task, hyperparameters, keeps_target=objective.target)
     model_type = tff.tensorflow.computation(lambda: model.init(0)).type_signature.result
@@ -198,7 +198,7 @@ def _build_training(
 
 
 def _build_averaging(model: DualEncoder, model_type: tff.Type, local_norm: bool) -> tff.Computation:
-    """`Serverless.averaging`."""
+    """Builds `Serverless.averaging`."""
     local_weights = LocalWeights(model, batch_norm=local_norm)
     sequence_type = _received_type(model_type)
 
@@ -236,13 +236,13 @@ def build_serverless(
     build_schedule: Callable[[ClientNetwork, int], Schedule],
     local_norm: bool = False,
 ) -> Serverless:
-    """Builds the computations of an algorithm.
+    """Builds the computations of an algorithm without a server.
 
     Args:
       task: Model, views, objective and type of the examples.
       hyperparameters: Hyperparameters of local training.
-      build_schedule: (network of the clients, bytes of a model) -> the rounds.
-      local_norm: Whether a client's batch norms stay its own in an average.
+      build_schedule: (network of the clients, bytes of a model) -> the schedule of the rounds.
+      local_norm: Whether a client keeps its own batch norms when it averages models.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs.

@@ -6,8 +6,9 @@ Their round has typed states:
     -> (server_state@SERVER, client_states@CLIENTS, client_metrics@CLIENTS, metrics@SERVER)
 
 The server broadcasts its model; every client of the cohort works on its examples and its state; the
-server forms weighted means of what the clients send, and updates its model. What clients and server
-compute is the algorithm's part. `simulation.state_files` keeps the states between rounds.
+server forms weighted means of the clients' contributions, and updates its model. The algorithm
+defines the clients' work and the server's update. `simulation.state_files` keeps the states between
+rounds.
 """
 
 import dataclasses
@@ -54,7 +55,14 @@ class ServerState(NamedTuple):
 
 
 class RoundOutput(NamedTuple):
-    """The result of `next`; see the module."""
+    """The result of `next`.
+
+    Attributes:
+      state: New `ServerState`, at the server.
+      client_states: New states of the clients, at the clients.
+      client_metrics: Metrics by name, at the clients.
+      metrics: Means and sums of the metrics, at the server.
+    """
 
     state: Any
     client_states: Any
@@ -64,10 +72,10 @@ class RoundOutput(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StatefulClients(FederatedAlgorithm):
-    """An algorithm of this kind.
+    """An algorithm with a server and clients that keep a state between rounds.
 
     Attributes:
-      process: A `tff.templates.IterativeProcess`; see the module.
+      process: A `tff.templates.IterativeProcess`, whose `next` is described in the module.
       initial_model: Seed -> the server's model before the first round.
       initial_client_state: Seed -> the state of a client that has not taken part yet.
       global_weights: Server's model -> weights of the global model; None where there is none.
@@ -95,8 +103,9 @@ class StatefulClients(FederatedAlgorithm):
         return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
 
     def default_concurrent_calls(self) -> int | None:
-        # Long local training of a few clients: computing more of them at the same time than there
-        # are cores took 1.44 times as long (five clients with a ResNet-18 on two cores).
+        # These algorithms train a few clients for a long time. Computing more clients at the same
+        # time than there are cores took 1.44 times as long (five clients with a ResNet-18 on two
+        # cores).
         return os.cpu_count()
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
@@ -115,7 +124,7 @@ class StatefulClients(FederatedAlgorithm):
 
 
 class StatefulClientsRun(ServerRounds, PlannedRun):
-    """A run of such an algorithm."""
+    """A run of an algorithm whose clients keep a state between rounds."""
 
     def __init__(self, algorithm: StatefulClients, setting: RunSetting):
         super().__init__(setting, algorithm.client_bytes())
@@ -139,12 +148,12 @@ class StatefulClientsRun(ServerRounds, PlannedRun):
 
 
 class ClientStart(NamedTuple):
-    """Where a client starts its local training.
+    """The start of a client's local training.
 
     Attributes:
-      weights: Weights of the model that it trains.
-      target: Weights of the target network; without weights where there is none.
-      notes: Values that the end of the round needs.
+      weights: Weights of the model that is trained.
+      target: Weights of the target network; empty where there is none.
+      notes: Values for the end of the round.
     """
 
     weights: Weights
@@ -153,7 +162,7 @@ class ClientStart(NamedTuple):
 
 
 class ClientEnd(NamedTuple):
-    """What a client keeps and sends after its local training.
+    """The values that a client keeps and sends after its local training.
 
     Attributes:
       state: The client's new state.
@@ -175,12 +184,11 @@ def client_work_around_training(
 
     Args:
       training: Local training.
-      start_round: (server's model, the client's state) -> where it starts.
-      end_round: (the client's state, where it started, the trained model) -> what it keeps and
-        sends.
+      start_round: (server's model, the client's state) -> `ClientStart`.
+      end_round: (the client's state, its `ClientStart`, the trained model) -> `ClientEnd`.
 
     Returns:
-      The `client_work` of `build_stateful_clients`.
+      The argument `client_work` of `build_stateful_clients`.
     """
 
     def client_work(server_model, round_number, state, examples):
@@ -196,6 +204,7 @@ def client_work_around_training(
 
 
 def _type_of(initial: Callable[[int], Any]) -> tff.Type:
+    """The type of the result of a function of the seed."""
     return tff.tensorflow.computation(lambda: initial(0)).type_signature.result
 
 
@@ -274,15 +283,16 @@ def build_stateful_clients(
       initial_model: Seed -> the server's model.
       initial_client_state: Seed -> a new client's state.
       client_work: (server's model, round number int64, the client's state, its examples) -> its
-        output, all of fixed shapes.
+        `ClientOutput`; all shapes are fixed.
       server_update: (server's model, means of the updates) -> the server's new model. A mean
         without weight is NaN, which the function must handle (`client_output.previous_if_empty`).
       element_type: Type of a client's example.
-      global_weights: As in `StatefulClients`.
-      client_weights: As in `StatefulClients`.
-      local_weights: As in `StatefulClients`.
-      sent_models: Number of the updates that a client really sends. Several means, of which a
-        client enters one, are written as sums over all clients with weights of zero.
+      global_weights: Attribute of `StatefulClients`.
+      client_weights: Attribute of `StatefulClients`.
+      local_weights: Attribute of `StatefulClients`.
+      sent_models: Number of the updates that a client really sends. Where a client contributes to
+        one of several means, each mean is a sum over all clients, in which the weights of the
+        others are zero.
       communicates: False where clients receive nothing after their first round, and send nothing.
       aggregator: Aggregator of each mean; `MeanFactory` by default.
     """

@@ -26,16 +26,17 @@ from tff_ssl.templates.server_rounds import ServerRounds
 
 @dataclasses.dataclass(frozen=True)
 class StatelessClients(FederatedAlgorithm):
-    """An algorithm of this kind.
+    """An algorithm with a server and clients that keep nothing between rounds.
 
     Attributes:
       model: Model that is trained.
-      process: The round.
+      process: Process whose `next` is the round.
       initial_weights: Seed -> the global model's weights before the first round.
       downloads: Types that a client receives in a round.
       uploads: Types that a client sends in a round, beside its weight and metrics.
-      stages: Stages of a round of several aggregations, by name, in order. They share the state of
-        `process`, and one after the other, on the same cohort, they equal `process.next`.
+      stages: Stages of a round of several aggregations, by name, in order; empty for a round of one
+        stage. They share the state of `process`, and applied one after the other to the same
+        cohort, they equal `process.next`.
     """
 
     kind: ClassVar[str] = "stateless_clients"
@@ -67,7 +68,7 @@ class StatelessClients(FederatedAlgorithm):
 
 
 class StatelessClientsRun(ServerRounds, PlannedRun):
-    """A run of such an algorithm."""
+    """A run of an algorithm whose clients keep nothing between rounds."""
 
     def __init__(self, algorithm: StatelessClients, setting: RunSetting):
         super().__init__(setting, algorithm.client_bytes())

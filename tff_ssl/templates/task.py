@@ -1,4 +1,4 @@
-"""What an algorithm is given to work on."""
+"""The task of an algorithm: model, views, examples and objective."""
 
 from typing import NamedTuple
 
@@ -37,6 +37,7 @@ class Task(NamedTuple):
       objective: Name of one of `objectives.registry.OBJECTIVES`.
       seed: Seed of the clients' random choices beside their views.
       population: All clients, where they have different models, which replace `model`; else None.
+      participation: Fraction of the clients that are expected to take part in a round.
     """
 
     model: Model
@@ -46,3 +47,4 @@ class Task(NamedTuple):
     objective: str = "cco"
     seed: int = 0
     population: Population | None = None
+    participation: float = 1.0

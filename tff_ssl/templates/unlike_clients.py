@@ -2,9 +2,9 @@
 
 Clients send representations of images that the server shows to all of them, and never weights. Each
 architecture has a typed computation `train` over its clients; `aggregate` works at the server on
-the representations of all clients. TFF has no operator that hands the server what single clients
-sent (an aggregation of N slots keeps N copies of all of them), so representations leave `train` at
-the clients, and whoever runs the computations keeps them.
+the representations of all clients. TFF has no operator that hands the values of single clients to
+the server (an aggregation of N slots keeps N copies of all of them). Therefore `train` returns the
+representations at the clients, and the program that runs the computations keeps them.
 """
 
 import dataclasses
@@ -56,10 +56,10 @@ class Architecture(NamedTuple):
       train: (round number int64@SERVER, B float32 [RAD, D]@SERVER, X uint8 [RAD, h, w, c]@SERVER,
         client_states@CLIENTS, client_data@CLIENTS) -> `TrainOutput`; a `tff.Computation`.
       initial_client_state: Seed -> the state of a client that has not taken part yet.
-      representations: (client's state, X) -> A, float32 [RAD, d].
+      representations: (client's state, X) -> representations A, float32 [RAD, d].
       client_weights: Client's state -> weights of its model.
-      downloads: Types that such a client receives in a round.
-      uploads: Types that such a client sends in a round.
+      downloads: Types that a client of this architecture receives in a round.
+      uploads: Types that it sends in a round.
     """
 
     model: DualEncoder
@@ -73,7 +73,7 @@ class Architecture(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class UnlikeClients(FederatedAlgorithm):
-    """An algorithm of this kind, for the clients of one run.
+    """An algorithm whose clients have different architectures, for the clients of one run.
 
     Attributes:
       architectures: Computations of each architecture.
@@ -96,14 +96,14 @@ class UnlikeClients(FederatedAlgorithm):
 
     @property
     def uploads(self) -> Sequence[tff.Type]:
-        """Types of the architecture whose clients send most."""
+        """The uploads of the architecture whose clients send the most bytes."""
         return max((a.uploads for a in self.architectures), key=message_sizes.total_bytes)
 
     def client_bytes(self) -> tuple[int, int]:
         return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
 
     def default_concurrent_calls(self) -> int | None:
-        return os.cpu_count()  # As for stateful clients.
+        return os.cpu_count()  # For the reason given in `stateful_clients`.
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
         return {
@@ -118,7 +118,7 @@ class UnlikeClients(FederatedAlgorithm):
 
 
 class UnlikeClientsRun(ServerRounds, PlannedRun):
-    """A run of such an algorithm."""
+    """A run of an algorithm whose clients have different architectures."""
 
     def __init__(self, algorithm: UnlikeClients, setting: RunSetting):
         super().__init__(setting, algorithm.client_bytes())

@@ -58,7 +58,7 @@ def squared_distance(a: Any, b: Any) -> tf.Tensor:
 
 
 class LocalWeights:
-    """The weights that stay with a client: those of its batch norms, all, or none."""
+    """The weights that stay with a client: those of its batch norms, all weights, or none."""
 
     def __init__(self, model: DualEncoder, *, everything: bool = False, batch_norm: bool = False):
         """Chooses the weights.
@@ -69,14 +69,14 @@ class LocalWeights:
           batch_norm: Whether scale, offset and moving averages of batch norms stay.
         """
 
-        def chosen(specs):
+        def select_local(specs):
             return [everything or (batch_norm and spec.batch_norm) for spec in specs]
 
-        self._trainable = chosen(model.trainable_specs)
-        self._non_trainable = chosen(model.non_trainable_specs)
+        self._trainable = select_local(model.trainable_specs)
+        self._non_trainable = select_local(model.non_trainable_specs)
 
     def select(self, weights: Any) -> Weights:
-        """The weights that stay with the client, in the order of the model's."""
+        """The weights that stay with the client, in the order of the model's weights."""
         return Weights(
             tuple(w for w, stays in zip(weights.trainable, self._trainable, strict=True) if stays),
             tuple(
@@ -87,11 +87,11 @@ class LocalWeights:
         )
 
     def restore(self, weights: Any, local: Any) -> Weights:
-        """`weights` with the client's in their places.
+        """`weights`, in which the client's own weights are put back in their places.
 
         Args:
           weights: Weights of the whole model.
-          local: Result of `select`.
+          local: The client's own weights, a result of `select`.
         """
 
         def merged(shared, kept, stay):

@@ -17,7 +17,7 @@ from tff_ssl.templates.local_training import _shuffled as shuffled
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 
-N = 12  # Images in all.
+N = 12  # Number of images.
 SHAPE = (8, 8, 3)
 MODEL = DualEncoder("tiny", SHAPE, projector=(64, 16))
 IMAGES = np.random.default_rng(0).integers(0, 256, (N, *SHAPE), np.uint8)
@@ -60,7 +60,7 @@ def initial_state(process, seed=0):
 
 
 def centralized_gradient(weights, indices, round_number=0, lambda_=20.0):
-    """The gradient of CCO of the union, written straight down."""
+    """Loss and gradient of CCO on the union of the examples, without TFF."""
     weights = Weights(tuple(tf.constant(w) for w in weights), ())
     images, ids = tf.constant(IMAGES[indices]), tf.constant(indices, tf.int64)
     x1, x2 = augmented(images, ids, tf.constant(round_number, tf.int64))
@@ -73,7 +73,7 @@ def centralized_gradient(weights, indices, round_number=0, lambda_=20.0):
 
 
 def assert_equal_steps(before, after, gradients, tolerance=2e-6):
-    """after = before - gradients, to the accuracy that float32 has at the gradient's norm."""
+    """Asserts after = before - gradients, with a tolerance relative to the gradients' norm."""
     scale = float(tf.linalg.global_norm(gradients))
     for b, a, g in zip(before, after, gradients, strict=True):
         np.testing.assert_allclose(b - a, g, rtol=0, atol=tolerance * scale)
@@ -123,7 +123,7 @@ def test_later_rounds_see_other_views(worker, computations):
 
 
 def test_local_statistics_alone_would_not_be_enough(worker, computations):
-    # The theorem's test has teeth only if the mean of within-client gradients is another one.
+    # The test of the theorem is conclusive only if the mean of within-client gradients differs.
     halves = [np.arange(6), np.arange(6, 12)]
     weights = MODEL.init(0).trainable
     _, whole = centralized_gradient(weights, np.arange(N))
@@ -266,7 +266,7 @@ def test_impossible_hyperparameters_are_refused(bad):
 
 
 def step_of(model, objective, weights, indices, round_number=0):
-    """(loss, gradients) of a loss of the union, written straight down."""
+    """(loss, gradients) of an objective on the union of the examples, without TFF."""
     x1, x2 = augmented(
         tf.constant(IMAGES[indices]), tf.constant(indices, tf.int64), tf.constant(round_number)
     )
@@ -327,15 +327,16 @@ def test_local_steps_use_the_statistics_of_the_broadcast_model(worker, steps, ba
         weights = initial
         batches = max(len(part) // batch_size, 1) if batch_size else 1
         for step in range(steps):
-            # A pass over the client's examples has an order and views of its own.
-            number, place = np.int64(step // batches), step % batches
+            # Each pass over the client's examples has its own order and views.
+            number, position = np.int64(step // batches), step % batches
             order = shuffled({"example_id": part}, len(part), number, 0).numpy()
-            seen = part[order[place * len(part) // batches : (place + 1) * len(part) // batches]]
+            ends = (position * len(part) // batches, (position + 1) * len(part) // batches)
+            batch = part[order[slice(*ends)]]
             with tf.GradientTape() as tape:
                 tape.watch(weights)
-                own = statistics(weights, seen, number)
+                local = statistics(weights, batch, number)
                 combined = [
-                    o + tf.stop_gradient(a - o) for o, a in zip(own, aggregated, strict=True)
+                    k + tf.stop_gradient(a - k) for k, a in zip(local, aggregated, strict=True)
                 ]
                 loss = cco.cco_from_statistics(cco.EncodingStatistics(*combined), 20.0).loss
             gradients = tape.gradient(loss, weights)
@@ -370,13 +371,13 @@ def test_one_communication_uses_the_statistics_of_the_round_before(worker):
         pair = MODEL.apply_pair(Weights(tuple(weights), ()), x1, x2, training=True)
         return cco.encoding_statistics(*(o.z for o in pair))
 
-    kept = statistics(weights, np.int64(0))
+    earlier = statistics(weights, np.int64(0))
     state = second
     for round_number in (1, 2):
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            own = statistics(weights, np.int64(round_number))
-            combined = [o + tf.stop_gradient(k - o) for o, k in zip(own, kept, strict=True)]
+            current = statistics(weights, np.int64(round_number))
+            combined = [c + tf.stop_gradient(e - c) for c, e in zip(current, earlier, strict=True)]
             loss = cco.cco_from_statistics(cco.EncodingStatistics(*combined), 20.0).loss
         gradients = tape.gradient(loss, weights)
         output = built.process.next(state, parts)
@@ -384,14 +385,14 @@ def test_one_communication_uses_the_statistics_of_the_round_before(worker):
             [np.asarray(w) for w in weights],
             output.state.global_model_weights.trainable,
             [0.02 * g for g in gradients],
-            tolerance=5e-4,  # The loss of statistics that are not its own is steep.
+            tolerance=5e-4,  # The loss of earlier statistics is steep.
         )
         assert output.metrics["client_work"]["loss"] == pytest.approx(
-            float(cco.cco_from_statistics(own, 20.0).loss), rel=1e-3
+            float(cco.cco_from_statistics(current, 20.0).loss), rel=1e-3
         )
         state = output.state
         weights = [tf.constant(w) for w in state.global_model_weights.trainable]
-        kept = [0.5 * k + 0.5 * o for k, o in zip(kept, own, strict=True)]
+        earlier = [0.5 * e + 0.5 * c for e, c in zip(earlier, current, strict=True)]
 
 
 def test_an_objective_without_statistics_is_refused():

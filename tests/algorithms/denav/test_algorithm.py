@@ -9,9 +9,9 @@ import pytest
 
 from datasets import client_store
 from datasets.image_dataset import Split
-from tff_ssl.algorithms.denav import algorithm, navigator
+from tff_ssl.algorithms.denav import algorithm
 from tff_ssl.algorithms.denav.route import travel
-from tff_ssl.decentralized import topology
+from tff_ssl.decentralized import simulated_time, topology
 from tff_ssl.decentralized.events import Leave, with_events
 from tff_ssl.decentralized.schedule import ClientNetwork
 from tff_ssl.simulation import without_server
@@ -26,7 +26,7 @@ HALF = {
 
 @pytest.fixture
 def stored(tmp_path):
-    """(sizes, pixels) -> data of clients whose examples are one pixel, the same for a client."""
+    """(sizes, pixels) -> data of clients; all examples of a client have the same single pixel."""
 
     def make(sizes, pixels):
         client = np.repeat(np.arange(len(sizes)), sizes)
@@ -54,17 +54,17 @@ def starting_at(monkeypatch, *clients):
     monkeypatch.setattr(algorithm.DeNAVSchedule, "_draw_starts", lambda self, seed: list(clients))
 
 
-def run(scalars, stored, folder, planned, steps, values, look):
-    """Runs; (simulation, last state, metrics and what `look` saw after each step)."""
+def run(scalars, stored, folder, planned, steps, values, measure):
+    """Runs all steps: the simulation, its last state, metrics, and a measure after each step."""
     task, _ = scalars
     built = algorithm.build_denav(task("nt_xent", steps), values)
     simulation = without_server.ServerlessSimulation(built, planned, stored(SIZES, PIXELS), folder)
-    state, seen, measured = simulation.initialize(0), [], []
+    state, measures, metrics_of_steps = simulation.initialize(0), [], []
     for r in range(steps):
         state, metrics = simulation.run_round(state, r)
-        seen.append(look(simulation, state))
-        measured.append(metrics)
-    return simulation, state, measured, seen
+        measures.append(measure(simulation, state))
+        metrics_of_steps.append(metrics)
+    return simulation, state, metrics_of_steps, measures
 
 
 def global_model(simulation, state):
@@ -88,22 +88,22 @@ def test_a_model_is_trained_where_it_goes_and_every_client_keeps_its_copy(
     # (5 - 20)^2 / 2 twice, for w and b, at the beginning of step 2.
     assert measured[1]["loss"] == pytest.approx(225)
     assert [metrics["transmissions"] for metrics in measured] == [0, 1, 1, 1]
-    of_clients = [simulation.encoder_weights(last, str(k)).trainable[0] for k in range(3)]
-    assert of_clients == [5.0, 23.125, 26.25]
+    client_models = [simulation.encoder_weights(last, str(k)).trainable[0] for k in range(3)]
+    assert client_models == [5.0, 23.125, 26.25]
     assert simulation.encoder_weights(last).non_trainable[0] == 20  # The last client's own mean.
     rows = (tmp_path / "client_metrics.csv").read_text().splitlines()
     assert rows[0].startswith("round,client,model,sender,loss")
     assert [row.split(",")[:4] for row in rows[1:]] == [
         ["1", "0", "0", "-1"], ["2", "1", "0", "0"], ["3", "2", "0", "1"], ["4", "1", "0", "2"],
     ]  # fmt: skip
-    # One file a copy: old ones are gone.
+    # There is one file for each copy: old ones are deleted.
     simulation.on_checkpoint(last)
     simulation.on_checkpoint(last)
     assert len(list(tmp_path.glob("client_states/*/*"))) == 3
 
 
 def plain_algorithm_2(steps, routes, logs, bound):
-    """The C models in plain Python: value of each after each step."""
+    """The values of C models after each step, in plain Python."""
     copies = {}  # (client, model) -> (value, log)
     values, history = [0.0] * len(routes), []
     for s in range(steps):
@@ -137,12 +137,12 @@ def softmax(values):
 def test_parallel_models_mix_by_algorithm_2(scalars, stored, tmp_path, bound):
     values = hyperparameters(models=2, staleness_bound=bound, selection_limit=3)
     planned = plan(steps=6, models=2, staleness_bound=bound, selection_limit=3)
-    ranks = navigator.draw_ranks(3, 10, 0)
+    ranks = simulated_time.draw_ranks(3, 10, 0)
 
     def time(k):
-        return navigator.training_time(SIZES[k], ranks[k], 10)
+        return simulated_time.training_time(SIZES[k], ranks[k], 10)
 
-    journeys = [
+    routes = [
         list(
             travel(
                 lambda _: LINE,
@@ -156,9 +156,9 @@ def test_parallel_models_mix_by_algorithm_2(scalars, stored, tmp_path, bound):
         )
         for c, route in enumerate(planned.routes)
     ]
-    assert planned.routes == [[step.client for step in steps] for steps in journeys]
+    assert planned.routes == [[step.client for step in steps] for steps in routes]
     assert planned.routes[0][0] != planned.routes[1][0]
-    logs = [[(step.received, step.log) for step in steps] for steps in journeys]
+    logs = [[(step.received, step.log) for step in steps] for steps in routes]
     history = plain_algorithm_2(6, planned.routes, logs, bound)
 
     def travelling(simulation, state):
@@ -171,7 +171,7 @@ def test_parallel_models_mix_by_algorithm_2(scalars, stored, tmp_path, bound):
     assert (alone != history) == (bound > 0)
 
 
-def test_rows_of_a_plan_are_means_and_name_copies_only():
+def test_rows_of_weights_are_means_over_copies():
     graph = topology.erdos_renyi(12, 0.3, seed=1)
     for aggregation in ("staleness", "volume", "average", "none"):
         planned = plan(graph, (5,) * 12, 40, models=3, aggregation=aggregation, selection_limit=10)
@@ -193,16 +193,14 @@ def test_before_fine_tuning_a_client_averages_with_its_neighbours(monkeypatch):
     np.testing.assert_allclose(planned.evaluated(4, 1), [1 / 3, 1 / 3, 1 / 3])
     np.testing.assert_allclose(planned.evaluated(4), [1 / 3, 1 / 3, 1 / 3])
     np.testing.assert_allclose(planned.evaluated(4, 0), [1 / 2, 1 / 2, 0])
-    # Nobody near client 2 has one after the first step: client 0's, two hops away.
+    # After the first step, client 2 and its neighbour have no copy; client 0 is two hops away.
     np.testing.assert_allclose(planned.evaluated(1, 2), [1, 0, 0])
 
 
-def test_a_client_that_leaves_is_gone_around_and_nothing_else_is_lost(
-    scalars, stored, tmp_path, monkeypatch
-):
+def test_if_a_client_leaves_only_its_own_training_is_lost(scalars, stored, tmp_path, monkeypatch):
     # Client 2 trains in step 3 and leaves before step 4: the model goes on from client 1's copy of
-    # step 2, 12.5. Of 0 and 1, with times 1 and 2: 1 + 1/2 (1/4 + 1) = 1.625 and 1 + (0 + 1/2).
-    # Client 0 trains it: (12.5 + 10) / 2.
+    # step 2, 12.5. Clients 0 and 1, with times 1 and 2, have scores 1 + 1/2 (1/4 + 1) = 1.625 and
+    # 1 + (0 + 1/2). Client 0 trains the model: (12.5 + 10) / 2.
     starting_at(monkeypatch, 0)
     leaves, values = [Leave(4, 2)], {"selection_limit": 2, "computing_ranks": 1}
     planned = plan(events=leaves, **values)
@@ -219,7 +217,7 @@ def test_a_client_that_leaves_is_gone_around_and_nothing_else_is_lost(
 
 
 def test_the_counts_of_table_3():
-    """5000 epochs of 100 clients at connectivity 0.15: 1000 steps, less where a model stays."""
+    """5000 epochs of 100 clients at connectivity 0.15: 1000 steps, but a model may stay."""
     graph = topology.erdos_renyi(100, 0.15, seed=0)
     rng = np.random.default_rng(0)
     sizes = rng.integers(50, 1000, 100).tolist()

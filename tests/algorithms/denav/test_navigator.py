@@ -1,4 +1,4 @@
-"""DeNAV's navigator against cases worked out by hand, and Algorithm 1 read line by line."""
+"""DeNAV's navigator: cases worked out by hand, and Algorithm 1 line by line."""
 
 import itertools
 from fractions import Fraction
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tff_ssl.algorithms.denav import navigator
 from tff_ssl.algorithms.denav.navigator import NavigatorHyperparameters
 from tff_ssl.algorithms.denav.state_log import NEVER, StateLog, Visits, log_bytes
-from tff_ssl.decentralized import topology
+from tff_ssl.decentralized import simulated_time, topology
 
 
 def trained(*visits, steps=None):
-    """A log of visits (client, L, Z, t) that has come to `steps`, the last L by default."""
+    """A log with visits (client, L, Z, t) after `steps` steps, by default the last L."""
     visits = tuple(Visits(*visit) for visit in visits)
     return StateLog(0, steps or max(visit.last_step for visit in visits), 0, visits)
 
@@ -26,14 +26,14 @@ def network(*edges):
 
 
 def choices(graph, volumes, log, holder=0, draws=60, **options):
-    """Clients that are chosen over many seeds, and the last choice."""
+    """The set of clients that are chosen with many seeds, and the last `Choice`."""
     hyperparameters = NavigatorHyperparameters(**options)
     ask = navigator.asking(graph, volumes)
-    found = [
+    drawn = [
         navigator.choose_next(holder, log, ask, hyperparameters, np.random.default_rng(seed))
         for seed in range(draws)
     ]
-    return {choice.client for choice in found}, found[-1]
+    return {choice.client for choice in drawn}, drawn[-1]
 
 
 # The state log
@@ -82,7 +82,7 @@ def test_scores_by_hand(options, expected):
     assert [scores[client] for client in range(3)] == pytest.approx(expected, rel=1e-12)
 
 
-def test_nobody_but_the_holder_has_trained():
+def test_only_the_holder_has_trained():
     scores = navigator.selection_scores(
         {0: 10, 1: 10}, trained((0, 1, 1, 9.0)), NavigatorHyperparameters()
     )
@@ -91,15 +91,19 @@ def test_nobody_but_the_holder_has_trained():
 
 def test_simulated_times_are_those_of_section_6_1():
     # t / (1 + (h - 1) / (H - 1)): from t to t / 2.
-    assert navigator.training_time(12.0, 1, 4) == 12.0
-    assert navigator.training_time(12.0, 2, 4) == pytest.approx(12 / (1 + 1 / 3))
-    assert navigator.training_time(12.0, 4, 4) == 6.0
-    assert navigator.training_time(12.0, 1, 1) == 12.0
+    assert simulated_time.training_time(12.0, 1, 4) == 12.0
+    assert simulated_time.training_time(12.0, 2, 4) == pytest.approx(12 / (1 + 1 / 3))
+    assert simulated_time.training_time(12.0, 4, 4) == 6.0
+    assert simulated_time.training_time(12.0, 1, 1) == 12.0
     with pytest.raises(ValueError, match="rank must be from 1 to 4, not 5"):
-        navigator.training_time(12.0, 5, 4)
-    ranks = navigator.draw_ranks(1000, 4, seed=3)
+        simulated_time.training_time(12.0, 5, 4)
+    ranks = simulated_time.draw_ranks(1000, 4, seed=3)
     assert set(ranks) == {1, 2, 3, 4}
-    assert ranks == navigator.draw_ranks(1000, 4, seed=3) != navigator.draw_ranks(1000, 4, seed=4)
+    assert (
+        ranks
+        == simulated_time.draw_ranks(1000, 4, seed=3)
+        != simulated_time.draw_ranks(1000, 4, seed=4)
+    )
 
 
 def test_the_papers_defaults():
@@ -121,8 +125,8 @@ def test_the_papers_defaults():
 def test_the_single_best_candidate_is_chosen():
     graph, log = network((0, 1), (0, 2), (2, 3)), trained((0, 1, 1, 1.0))
     # n = 10, 20, 30: 1 + 10/30, 1 + 2 * 20/30, 3. Client 3 is two hops away, and is not asked.
-    found, choice = choices(graph, {0: 10, 1: 20, 2: 30, 3: 999}, log)
-    assert found == {2}
+    chosen, choice = choices(graph, {0: 10, 1: 20, 2: 30, 3: 999}, log)
+    assert chosen == {2}
     # Two questions, of two client numbers; the answers: n and one, n and two neighbours.
     assert (choice.hops, choice.messages) == (1, 4)
     assert choice.message_bytes == 8 * (2 + 2 + 2 + 3)
@@ -134,19 +138,19 @@ def test_the_model_stays_where_its_holder_is_best():
     assert choices(graph, {0: 100, 1: 10}, log)[0] == {0}
 
 
-# Two candidates with as many examples; behind 1 is 3, behind 2 is 4.
+# Two candidates, 1 and 2, to which 3 and 4 are linked.
 FORK = network((0, 1), (0, 2), (1, 3), (2, 4))
 
 
 def test_a_tie_is_broken_by_the_next_hop():
     volumes, log = {0: 10, 1: 100, 2: 100, 3: 50, 4: 90}, trained((0, 1, 1, 1.0))
     # P_0 = {0, 1, 2}: 1 + 0.1 * 1, 3, 3, a tie.
-    # P_{0,2} = {0, 3, 4}: 1 + 10/90, 1 + 2 * 50/90, 3: client 4 is best, and is behind 2.
-    found, choice = choices(FORK, volumes, log)
-    assert found == {2}
+    # P_{0,2} = {0, 3, 4}: 1 + 10/90, 1 + 2 * 50/90, 3: client 4 is best, and is linked to 2.
+    chosen, choice = choices(FORK, volumes, log)
+    assert chosen == {2}
     # Two neighbours asked over one link, two clients over two links, and as many answers.
     assert (choice.hops, choice.messages) == (2, 2 * (2 * 1 + 2 * 2))
-    # Line 32 as it is printed: any of P_{0,1}, whatever was found.
+    # Line 32 as printed takes any client of P_{0,1}, whatever the search has reached.
     assert choices(FORK, volumes, log, tie_break="printed")[0] == {1, 2}
 
 
@@ -157,29 +161,29 @@ def test_a_tie_that_needs_three_hops():
     # With Z = 1: P_0 = {0, 1, 2} have 1 each.
     # P_{0,2} = {0, 1, 2, 3, 4}: 1, 1, 1 and twice 1 + 2 * 80/100 = 2.6, a tie.
     # P_{0,3} = {1, 2, 5, 6}: 1, 1, 1 + 2 * 10/100 = 1.2, 1 + 2 * 70/100 = 2.4: client 6.
-    # Back: 6 is behind 4, and 4 behind 2.
-    found, choice = choices(graph, volumes, log, selection_limit=1)
-    assert (found, choice.hops) == ({2}, 3)
-    # As printed, 3 or 4 and back from there: 1 or 2, but not the third of the tied ones, 0.
+    # The way back: 6 is linked to 4, and 4 to 2.
+    chosen, choice = choices(graph, volumes, log, selection_limit=1)
+    assert (chosen, choice.hops) == ({2}, 3)
+    # As printed: 3 or 4, and back from there to 1 or 2, but not to 0, the third tied client.
     assert choices(graph, volumes, log, selection_limit=1, tie_break="printed")[0] == {1, 2}
 
 
 def test_the_search_stops_where_the_next_scores_are_all_the_lowest():
     everyone = [(k, 5 - k, 1, 1.0) for k in range(5)]
     volumes = dict.fromkeys(range(5), 10)
-    found, choice = choices(FORK, volumes, trained(*everyone), selection_limit=1)
-    # All have 1: P_{0,2} tells nothing, and any of P_{0,1} = {0, 1, 2} is taken.
-    assert (found, choice.hops) == ({0, 1, 2}, 1)
+    chosen, choice = choices(FORK, volumes, trained(*everyone), selection_limit=1)
+    # All scores are 1: P_{0,2} decides nothing, and any client of P_{0,1} = {0, 1, 2} is taken.
+    assert (chosen, choice.hops) == ({0, 1, 2}, 1)
 
 
-def test_the_search_stops_where_there_is_nobody_new():
+def test_the_search_stops_where_no_new_client_is_reached():
     volumes, log = dict.fromkeys(range(4), 10), trained((0, 1, 1, 1.0))
-    found, choice = choices(topology.complete(4), volumes, log)
-    assert (found, choice.hops) == ({1, 2, 3}, 1)
+    chosen, choice = choices(topology.complete(4), volumes, log)
+    assert (chosen, choice.hops) == ({1, 2, 3}, 1)
 
 
 def test_the_way_back_ends_at_a_tied_candidate():
-    # 3 is found behind 1, and is linked to 0 too, where it had a lower score than 1 and 2.
+    # The search reaches 3 from 1. It is linked to 0 too, and had a lower score there than 1 and 2.
     graph = network((0, 1), (0, 2), (0, 3), (1, 3), (2, 4))
     volumes, log = {0: 10, 1: 100, 2: 100, 3: 90, 4: 10}, trained((0, 1, 1, 1.0))
     assert choices(graph, volumes, log)[0] == {1}
@@ -187,7 +191,7 @@ def test_the_way_back_ends_at_a_tied_candidate():
 
 def test_scores_that_differ_by_rounding_are_tied():
     # alpha + U^c of clients 1 and 2: 3/10 + 1/2 and 7/10 + 1/10, which is less in floating point.
-    # Client 3 has the shortest time, and has been selected too often; client 0 has little data.
+    # Client 3 has the shortest time, but has been selected too often; client 0 has few examples.
     log = trained((0, 10, 1, 1.0), (1, 7, 1, 2.0), (2, 3, 1, 10.0), (3, 1, 9, 1.0))
     volumes = {0: 1, 1: 10, 2: 10, 3: 10}
     scores = navigator.selection_scores(volumes, log, NavigatorHyperparameters(steps=10))
@@ -198,8 +202,8 @@ def test_scores_that_differ_by_rounding_are_tied():
 def test_a_random_route_takes_any_candidate_whatever_its_score():
     volumes = {0: 1, 1: 1000, 2: 5, 3: 7, 4: 7}
     log = trained((0, 1, 1, 1.0))
-    found, choice = choices(FORK, volumes, log, route="random", selection_limit=1)
-    assert (found, choice.hops) == ({0, 1, 2}, 1)
+    chosen, choice = choices(FORK, volumes, log, route="random", selection_limit=1)
+    assert (chosen, choice.hops) == ({0, 1, 2}, 1)
 
 
 def test_clients_that_left_and_cut_links_are_gone_around():
@@ -226,7 +230,7 @@ def test_a_neighbour_that_does_not_answer_is_no_candidate():
     assert (choice.client, choice.messages) == (1, 3)
 
 
-# Random networks: what the navigator may know, and Algorithm 1 over the whole network
+# Random networks: the knowledge of the navigator, and Algorithm 1 over the whole network
 
 settings.register_profile("networks", max_examples=60, deadline=None)
 
@@ -252,15 +256,15 @@ def test_only_clients_that_were_named_are_asked_along_links_and_nothing_else_mat
     situation, limit, seed
 ):
     graph, volumes, log, holder = situation
-    told = {}
+    answers = {}
 
     def ask(path):
         assert path[0] == holder
         for client, following in itertools.pairwise(path):
-            assert following in told[client].neighbours
-        assert path[-1] not in told
-        told[path[-1]] = navigator.asking(graph, volumes)(path)
-        return told[path[-1]]
+            assert following in answers[client].neighbours
+        assert path[-1] not in answers
+        answers[path[-1]] = navigator.asking(graph, volumes)(path)
+        return answers[path[-1]]
 
     hyperparameters = NavigatorHyperparameters(steps=40, selection_limit=limit)
 
@@ -270,9 +274,9 @@ def test_only_clients_that_were_named_are_asked_along_links_and_nothing_else_mat
 
     chosen = choose(ask)
     assert chosen == holder or graph.has_edge(holder, chosen)
-    # A world that differs where nobody asked.
-    others = {client: n if client in told else 7 * n + 1 for client, n in volumes.items()}
-    known = graph.edge_subgraph([edge for edge in graph.edges if set(edge) & set(told)])
+    # A network that differs where no client was asked.
+    others = {client: n if client in answers else 7 * n + 1 for client, n in volumes.items()}
+    known = graph.edge_subgraph([edge for edge in graph.edges if set(edge) & set(answers)])
     assert chosen == choose(navigator.asking(known, others))
 
 
@@ -290,7 +294,7 @@ def score(clients, client, volumes, log, steps, limit):
 
 
 def algorithm_1(graph, volumes, log, m, steps, limit, printed):
-    """All clients that may be chosen, by the lines of Algorithm 1 over the whole network."""
+    """The clients that may be chosen, by the lines of Algorithm 1 over the whole network."""
 
     def best(clients):
         scores = {k: score(clients, k, volumes, log, steps, limit) for k in clients}
@@ -329,7 +333,7 @@ def test_choices_are_those_of_algorithm_1(situation, limit, printed):
     expected = algorithm_1(graph, volumes, log, holder, 40, limit, printed)
     tie_break = "printed" if printed else "search"
     options = {"steps": 40, "selection_limit": limit, "tie_break": tie_break}
-    found, _ = choices(graph, volumes, log, holder, 20, **options)
-    assert found <= expected
+    chosen, _ = choices(graph, volumes, log, holder, 20, **options)
+    assert chosen <= expected
     if len(expected) == 2:
-        assert found == expected  # Missed by chance once in half a million, at even odds.
+        assert chosen == expected  # At even odds, chance fails this once in half a million.

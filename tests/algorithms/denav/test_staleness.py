@@ -17,7 +17,7 @@ def test_other_models_within_the_bound_are_eligible():
     assert staleness.eligible(received, log(1, 25), 5)
     assert not staleness.eligible(received, log(1, 14), 5)
     assert not staleness.eligible(received, log(1, 26), 5)
-    # An earlier copy of itself.
+    # An earlier copy of the same model.
     assert not staleness.eligible(received, log(0, 20), 5)
 
 
@@ -26,8 +26,8 @@ def test_weights_by_hand():
     # Products 0.365529 and 0.134471; they differ by 0.231059: 1 / (1 + e^-0.231059) = 0.557509.
     weights = staleness.aggregation_weights([log(0, 2), log(1, 1)])
     np.testing.assert_allclose(weights, [0.557509, 0.442491], atol=1e-6)
-    # Volumes 4 and 3: 0.731059, 0.268941. Times those of the steps: 0.534447, 0.072329. They
-    # differ by 0.462117: 1 / (1 + e^-0.462117) = 0.613516.
+    # Volumes 4 and 3: 0.731059, 0.268941. The products with those of the steps are 0.534447 and
+    # 0.072329. They differ by 0.462117: 1 / (1 + e^-0.462117) = 0.613516.
     logs = [log(0, 2, volume=4), log(1, 1, volume=3)]
     np.testing.assert_allclose(staleness.aggregation_weights(logs), [0.613516, 0.386484], atol=1e-6)
     # Without the steps: 0.731059 and 0.268941 differ by 0.462117 too.

@@ -1,4 +1,4 @@
-"""name=value texts onto dataclasses."""
+"""Parsing of hyperparameters `name=value`."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ def test_values_take_the_type_of_the_default():
     assert isinstance(parsed.lambda_, float)
 
 
-def test_the_last_of_two_counts_and_the_rest_keep_their_defaults():
+def test_the_last_value_counts_and_other_fields_keep_their_defaults():
     assert hyperparameters.parse(Example, ["steps=1", "steps=2"]) == Example(steps=2)
 
 
@@ -42,6 +42,6 @@ def test_the_last_of_two_counts_and_the_rest_keep_their_defaults():
         ("steps=-1", "must not be negative"),
     ],
 )
-def test_mistakes_are_named(assignment, named):
+def test_the_error_names_the_mistake(assignment, named):
     with pytest.raises(ConfigurationError, match=f"--hparam.*{named}"):
         hyperparameters.parse(Example, [assignment])

@@ -1,4 +1,4 @@
-"""Algorithms without a server from the command line: mistakes, counts, a run seen from outside."""
+"""Algorithms without a server on the command line: mistakes, costs, and a run with its files."""
 
 import csv
 import json
@@ -15,8 +15,8 @@ from tff_ssl.models.costs import model_costs
 from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import TwoTowers
 
-# Small, for what is found before training.
-DENAV = [*preset("digits_denav"), "--algorithm=denav", "--rounds=4"]
+# A short run, for mistakes that are found before training.
+DENAV = [*preset("digits/denav"), "--algorithm=denav", "--rounds=4"]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ DENAV = [*preset("digits_denav"), "--algorithm=denav", "--rounds=4"]
         ("fedavg has a server", [*DENAV, "--algorithm=fedavg", "--objective=mae"]),
     ],
 )
-def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path, named, flags):
+def test_a_mistake_gives_one_line_and_no_files(tmp_path, named, flags):
     folder = tmp_path / "run"
     message = message_of(pretrain, [f"--output_dir={folder}", *flags])
     assert message.startswith("error: ")
@@ -54,9 +54,9 @@ def test_a_mistake_is_one_line_and_nothing_is_written(tmp_path, named, flags):
 
 
 def test_costs_of_models():
-    found = model_costs(DualEncoder("vit_one_block", (224, 224, 3), decoder=True), 0.75)
-    assert round(found["parameters"] / 1e6, 2) == 11.62
-    assert round(found["gflops"], 2) == 1.23
+    costs = model_costs(DualEncoder("vit_one_block", (224, 224, 3), decoder=True), 0.75)
+    assert round(costs["parameters"] / 1e6, 2) == 11.62
+    assert round(costs["gflops"], 2) == 1.23
     downstream = model_costs(DualEncoder("vit_one_block", (224, 224, 3), depth=5))
     assert round(downstream["gflops"], 2) == 7.39
     tower = DualEncoder("tiny", (8, 8, 1), (4,))
@@ -64,7 +64,8 @@ def test_costs_of_models():
     assert model_costs(TwoTowers(tower))["gflops"] is None
 
 
-def script(project_root, name, *flags):
+def run_script(project_root, name, *flags):
+    """Runs a script, which must succeed."""
     result = subprocess.run(
         [sys.executable, "-m", f"launch.{name}", *flags],
         cwd=project_root, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300,
@@ -74,9 +75,9 @@ def script(project_root, name, *flags):
 
 
 @pytest.mark.slow
-def test_a_run_with_a_departure_counts_draws_and_is_fine_tuned(tmp_path, project_root):
+def test_a_run_with_a_departure_counts_messages_and_can_be_fine_tuned(tmp_path, project_root):
     folder = tmp_path / "run"
-    result = script(
+    result = run_script(
         project_root, "pretrain", "--algorithm=denav", f"--output_dir={folder}", "--rounds=5",
         "--hparam=models=2", "--hparam=local_epochs=1", "--hparam=aggregation=average",
         "--leave=3:4", "--checkpoint_every=2", "--eval_every=0", "--label_draws=1",
@@ -92,7 +93,8 @@ def test_a_run_with_a_departure_counts_draws_and_is_fine_tuned(tmp_path, project
     moved = sum(row["sender"] not in ("-1", row["client"]) for row in steps)
     with open(folder / "metrics.csv", newline="") as file:
         rounds = list(csv.DictReader(file))
-    # Beside the steps, the first model is sent to where the second one starts.
+    # Besides the messages of the steps, the first model is sent to the client where the second
+    # model starts.
     start = int(rounds[0]["transmissions"])
     assert start >= 1
     assert entry["communications"] == start + moved
@@ -107,7 +109,7 @@ def test_a_run_with_a_departure_counts_draws_and_is_fine_tuned(tmp_path, project
     names = {path.name for path in folder.iterdir()}
     assert {"network.png", "route_0.png", "route_1.png", "encoder", "clients"} <= names
     assert "clients.sqlite" not in names
-    tuned = script(
+    tuned = run_script(
         project_root, "evaluate", f"--run={folder}", "--protocol=finetune", "--depth=3",
         "--labels_per_class=1", "--label_draws=1", "--finetune_steps=2",
     )  # fmt: skip
@@ -118,14 +120,14 @@ def test_a_run_with_a_departure_counts_draws_and_is_fine_tuned(tmp_path, project
     assert entry["gflops"] == pytest.approx(encoder.multiply_adds() / 1e9)
 
 
-def test_what_is_listed(monkeypatch, capsys):
+def test_the_list_has_algorithms_topologies_encoders_and_hyperparameters(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["pretrain", "--list"])
     with flagsaver.flagsaver():
         absl_flags.FLAGS(sys.argv)
         pretrain.main()
     absl_flags.FLAGS.unparse_flags()
     lines = capsys.readouterr().out.splitlines()
-    for start in ("algorithm denav", "algorithm gossip", "algorithm all_reduce",
+    for entry in ("algorithm denav", "algorithm gossip", "algorithm all_reduce",
                   "algorithm dfedavg", "topology erdos_renyi", "topology tree",
                   "encoder vit_one_block", "hparam denav models=1"):  # fmt: skip
-        assert any(line.startswith(start) for line in lines), start
+        assert any(line.startswith(entry) for line in lines), entry

@@ -1,4 +1,4 @@
-"""From flags to unlike clients: their encoders, the server's images, a run of two rounds."""
+"""Clients of different architectures: their encoders, the server's images, a run of two rounds."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from tff_ssl.deployment import saved_model
 
 @pytest.fixture
 def parse():
-    """Flags on the command line -> their values."""
+    """(flags of a command line) -> their values."""
     with flagsaver.flagsaver():
 
         def values(*flags):
@@ -26,24 +26,25 @@ def parse():
         yield values
 
 
-def test_the_servers_images_are_no_clients(parse):
+def test_the_servers_images_belong_to_no_client(parse):
     args = parse("--rad_size=300", "--partition=iid", "--num_clients=4", "--seed=2")
     dataset = data.load_dataset(args)
-    of_clients, rad = unlike_clients.take_out_rad(dataset, args)
+    clients_dataset, rad = unlike_clients.take_out_rad(dataset, args)
     assert rad.shape == (300, 8, 8, 1)
-    assert len(of_clients.train) == len(dataset.train) - 300
-    left = set(of_clients.train.example_ids.tolist())
-    missing = [i for i, e in enumerate(dataset.train.example_ids.tolist()) if e not in left]
+    assert len(clients_dataset.train) == len(dataset.train) - 300
+    remaining = set(clients_dataset.train.example_ids.tolist())
+    ids = dataset.train.example_ids.tolist()
+    missing = [i for i, example_id in enumerate(ids) if example_id not in remaining]
     assert len(missing) == 300
     np.testing.assert_array_equal(rad, dataset.train.images[missing])
-    assert of_clients.test is dataset.test
-    # Of all classes, and another choice with another seed.
+    assert clients_dataset.test is dataset.test
+    # The images are of all classes, and another seed chooses others.
     assert len(set(dataset.train.labels[missing].tolist())) == 10
     args.seed = 3
     assert not np.array_equal(unlike_clients.take_out_rad(dataset, args)[1], rad)
 
 
-def test_encoders_are_dealt_in_equal_shares_in_random_order(parse):
+def test_encoders_are_assigned_in_equal_shares_in_random_order(parse):
     args = parse("--encoders=tiny,small,vit_micro")
     dataset = data.load_dataset(args)
     clients = [np.arange(k + 1) for k in range(20)]
@@ -57,7 +58,8 @@ def test_encoders_are_dealt_in_equal_shares_in_random_order(parse):
     args.seed = 1
     other = unlike_clients.build_population(dataset, clients, args)
     assert other.model_of_client != population.model_of_client
-    # Twice the name is twice the share; no name at all is --encoder.
+    # An encoder that is named twice gets twice the share. Without names, all clients have the
+    # encoder of --encoder.
     args.encoders = ["tiny", "tiny", "small"]
     twice = unlike_clients.build_population(dataset, clients[:9], args)
     assert np.bincount(twice.model_of_client).tolist() == [6, 3]
@@ -92,13 +94,13 @@ def test_a_run_evaluates_its_clients_by_architecture(project_root, tmp_path):
         "linear", "linear_personalized", "linear_personalized_tiny",
         "linear_personalized_vit_micro",
     }  # fmt: skip
-    everyone = entries["linear_personalized"]["accuracy_of_clients"]
+    accuracies = entries["linear_personalized"]["accuracy_of_clients"]
     for encoder in ("tiny", "vit_micro"):
         entry = entries[f"linear_personalized_{encoder}"]
-        own = [a for a, e in zip(everyone, encoders, strict=False) if e == encoder]
-        assert entry["accuracy_of_clients"] == own
-        assert entry["accuracy"] == pytest.approx(np.mean(own))
-    assert everyone[0] == entries["linear"]["accuracy"]
+        expected = [a for a, e in zip(accuracies, encoders, strict=False) if e == encoder]
+        assert entry["accuracy_of_clients"] == expected
+        assert entry["accuracy"] == pytest.approx(np.mean(expected))
+    assert accuracies[0] == entries["linear"]["accuracy"]
     features = {"tiny": 64, "vit_micro": 64}
     for k in range(3):
         encoder = saved_model.load_encoder(tmp_path / "run" / "clients" / str(k) / "encoder")

@@ -1,4 +1,4 @@
-"""The folder of a run: one process at a time, and a clear word where it cannot be written."""
+"""The folder of a run: its lock, the check of its settings, and errors if it cannot be written."""
 
 import subprocess
 import sys
@@ -8,36 +8,36 @@ import pytest
 from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError
 
-_TAKE = """
+_LOCK_FOLDER = """
 import pathlib, sys
-from launch import run_folder
+from launch.outputs import run_folder
 run_folder.lock(pathlib.Path(sys.argv[1]))
-print("taken", flush=True)
+print("locked", flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_folder_is_kept_by_one_process_until_it_ends(project_root, tmp_path):
-    command = [sys.executable, "-c", _TAKE, str(tmp_path)]
+def test_a_folder_is_locked_by_one_process_until_it_ends(project_root, tmp_path):
+    command = [sys.executable, "-c", _LOCK_FOLDER, str(tmp_path)]
     with subprocess.Popen(
         command, cwd=project_root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
-        assert other.stdout.readline() == "taken\n"
+        assert other.stdout.readline() == "locked\n"
         with pytest.raises(ConfigurationError, match=f"--output_dir={tmp_path} is in use"):
             run_folder.open_run(tmp_path, {}, resume=True)
         other.stdin.close()
         other.wait()
     run_folder.open_run(tmp_path, {"rounds": 3}, resume=False)
-    run_folder.open_run(tmp_path, {"rounds": 3}, resume=True)  # Its own lock is no hindrance.
+    run_folder.open_run(tmp_path, {"rounds": 3}, resume=True)  # This process holds the lock.
 
 
-def test_a_run_of_another_script_is_not_gone_on_with(tmp_path):
+def test_a_run_of_another_script_is_not_resumed(tmp_path):
     run_folder.open_run(tmp_path, {"script": "centralized", "batch_size": 128}, resume=False)
     with pytest.raises(ConfigurationError, match=f"{tmp_path} holds a run of launch.centralized:"):
         run_folder.open_run(tmp_path, {"script": "pretrain", "algorithm": "dcco"}, resume=True)
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_the_error_for_a_folder_that_cannot_be_created_names_it(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(ConfigurationError, match=f"--output_dir={folder} cannot be written"):

@@ -16,7 +16,7 @@ from tff_ssl.templates.micro_batches import mean_over_examples
 
 
 class LocalStatistics(NamedTuple):
-    """What a client sends in the first stage.
+    """The values that a client sends in the first stage.
 
     Attributes:
       statistics: Encoding statistics of its examples.
@@ -28,11 +28,11 @@ class LocalStatistics(NamedTuple):
 
 
 class LocalUpdate(NamedTuple):
-    """What a client sends in the second stage.
+    """The values that a client sends in the second stage.
 
     Attributes:
       result: `tff.learning.templates.ClientResult` with the model delta times w_k over the mean
-        weight, and weight 1; or with zeros.
+        weight, and weight 1; zeros where the delta is not finite.
       samples: Number of examples N_k, int64.
       dropped: 1 where the delta is not finite, else 0; int64.
     """
@@ -56,7 +56,7 @@ def _loss_with(parts: DCCOParts, aggregated: Any, local: Any) -> tf.Tensor:
 
 
 def build_local_statistics(parts: DCCOParts) -> tff.Computation:
-    """Stage 1: (weights, round number, examples) -> `LocalStatistics`."""
+    """Builds stage 1: (weights, round number, examples) -> `LocalStatistics`."""
     hyperparameters = parts.hyperparameters
     d = parts.task.model.projector[-1]
 
@@ -124,9 +124,9 @@ def _many_steps(
 
 
 def build_local_update(parts: DCCOParts) -> tff.Computation:
-    """Stage 2: (weights, round, aggregated statistics, mean w_k, examples) -> `LocalUpdate`."""
+    """Builds stage 2: (weights, round, statistics, mean w_k, examples) -> `LocalUpdate`."""
     hyperparameters = parts.hyperparameters
-    # One step on all examples needs no copy of the weights, and may be cut into micro-batches.
+    # One step on all examples needs no copy of the weights, and can use micro-batches.
     is_one_step = hyperparameters.local_steps == 1 and not hyperparameters.batch_size
     train = _one_step if is_one_step else _many_steps
 

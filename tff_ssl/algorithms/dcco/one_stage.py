@@ -1,16 +1,16 @@
-"""DCCO with one communication a round: the statistics of earlier rounds in place of this round's.
+"""DCCO with one communication in each round, which uses the statistics of earlier rounds.
 
-The DCCO paper asks for it in section 6: "How can we reduce this to one round of communication?"
-Here the server keeps a moving average S of the cohorts' mean statistics. A client gets S beside the
-model, takes its step on the loss of S with gradients through its own statistics, and sends both
-its delta and its statistics:
+The DCCO paper asks for such a form in section 6: "How can we reduce this to one round of
+communication?" Here the server keeps a moving average S of the cohorts' mean statistics. A client
+gets S beside the model, takes its step on the loss of S with gradients through its own statistics,
+and sends both its delta and its statistics:
 
   S_r = m S_(r-1) + (1 - m) <.>_A of round r-1,    <.>_C = <.>_k + sg(S_r - <.>_k).
 
-What it saves: one pass over the clients' images, and one of two messages in each direction; and a
-round of one stage lowers to the map-reduce forms. What it costs: the statistics are those of older
-weights and other clients, so a round no longer equals a centralized step. Round 0 has no statistics
-yet: it only gathers them.
+This form saves one pass over the clients' images, and one of two messages in each direction; and
+its round, which has one stage, lowers to the map-reduce forms. Its cost is that the statistics are
+those of older weights and other clients, so that a round no longer equals a centralized step. Round
+0 has no statistics yet and only gathers them.
 """
 
 import dataclasses
@@ -40,8 +40,8 @@ class DCCOOneStageHyperparameters(DCCOHyperparameters):
     """DCCO's hyperparameters, for one local step.
 
     Attributes:
-      statistics_momentum: Momentum m of the server's moving average; 0 takes the last round's
-        statistics.
+      statistics_momentum: Momentum m of the server's moving average; 0 for the statistics of the
+        last round alone.
     """
 
     statistics_momentum: float = 0.0
@@ -71,13 +71,13 @@ class ClientWorkState(NamedTuple):
 
 
 class LocalRound(NamedTuple):
-    """What a client sends.
+    """The values that a client sends.
 
     Attributes:
       result: `tff.learning.templates.ClientResult` with the model delta and w_k.
       statistics: Encoding statistics of its examples.
       samples: Number of examples N_k, int64.
-      dropped: 1 where delta or statistics are not finite (then both weigh 0), else 0; int64.
+      dropped: 1 where delta or statistics are not finite, so that both weigh 0; else 0; int64.
     """
 
     result: Any
@@ -87,7 +87,7 @@ class LocalRound(NamedTuple):
 
 
 def build_local_round(parts: DCCOParts) -> tff.Computation:
-    """The client's work: (weights, round number, S, examples) -> `LocalRound`."""
+    """Builds the client's work: (weights, round number, S, examples) -> `LocalRound`."""
     task, loss, hyperparameters = parts.task, parts.loss, parts.hyperparameters
     d = task.model.projector[-1]
 
@@ -125,13 +125,13 @@ def build_local_round(parts: DCCOParts) -> tff.Computation:
 
 
 def build_moving_average(parts: DCCOParts, momentum: float) -> tff.Computation:
-    """The server's statistics: (round number, S, the cohort's statistics) -> the next S."""
+    """Builds the server's moving average: (round number, S, cohort's statistics) -> the next S."""
 
     @tff.tensorflow.computation(np.int64, parts.statistics_type, parts.statistics_type)
     def moving_average(round_number, earlier, current):
         m = tf.where(tf.equal(round_number, 0), 0.0, momentum)
         moved = tf.nest.map_structure(lambda a, b: m * a + (1 - m) * b, earlier, current)
-        # Statistics of a cohort without any finite client are NaN and are not kept.
+        # The statistics of a cohort without any finite client are NaN and are not kept.
         finite_values, is_finite = non_finite.zero_unless_finite(moved)
         return tf.nest.map_structure(
             lambda new, old: tf.where(is_finite, new, old), finite_values, earlier
@@ -141,7 +141,7 @@ def build_moving_average(parts: DCCOParts, momentum: float) -> tff.Computation:
 
 
 def build_client_work(parts: DCCOParts, momentum: float) -> tuple[tff.Computation, tff.Computation]:
-    """`initialize` and `next` of the clients' work, for a `ClientWorkProcess`."""
+    """Builds `initialize` and `next` of a `ClientWorkProcess`."""
     local_round = build_local_round(parts)
     moving_average = build_moving_average(parts, momentum)
     round_metrics = build_round_metrics(parts)
@@ -192,7 +192,7 @@ def build_dcco_one_stage(
     update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
     metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
 ) -> StatelessClients:
-    """Builds the round; arguments and errors as those of `two_stage.build_dcco`."""
+    """Builds the round of one stage; arguments and errors are those of `two_stage.build_dcco`."""
     hyperparameters = hyperparameters or DCCOOneStageHyperparameters()
     parts = build_parts(
         task, hyperparameters, server_optimizer, statistics_aggregator, update_aggregator,

@@ -1,4 +1,4 @@
-"""The parts that both forms of DCCO are composed of, and their hyperparameters."""
+"""The parts of which both forms of DCCO are composed, and their hyperparameters."""
 
 import collections
 import dataclasses
@@ -25,12 +25,13 @@ class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHy
 
     Attributes:
       client_learning_rate: Learning rate of the clients' gradient descent.
-      micro_batch_size: Number of examples that a client processes at a time in a round of one step;
-        the result does not depend on it, memory and speed do.
+      micro_batch_size: Number of examples that a client processes at a time in a round of one step.
+        It affects memory and speed, but not the result.
       local_steps: Number of steps of each client in a round; more than one is beyond the paper.
-      batch_size: Number of examples of a local step; 0 for all of the client.
-      client_weighting: Weights w_k in both means: `examples` (N_k), or `uniform`, which bounds the
-        influence of a client as differential privacy needs; a round is then no centralized step.
+      batch_size: Number of examples of a local step; 0 for all examples of the client.
+      client_weighting: Weights w_k of the clients in both means, by `examples` (N_k) or `uniform`.
+        Uniform weights bound the influence of a client as differential privacy needs, but a round
+        is then no centralized step.
     """
 
     client_learning_rate: float = 1.0
@@ -57,7 +58,7 @@ class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHy
         return self.client_weighting == "examples"
 
     def client_weight(self, samples: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        """Weight w_k of a client with so many examples, float32; 0 unless it counts."""
+        """Weight w_k of a client with `samples` examples, float32; 0 unless the client `counts`."""
         samples = tf.cast(samples, tf.float32)
         return tf.where(counts, samples if self.folds else tf.ones_like(samples), 0.0)
 
@@ -81,12 +82,12 @@ class DCCOParts:
       task: Model, views, objective and type of the examples.
       hyperparameters: Hyperparameters of either form.
       loss: Loss that depends on encoding statistics.
-      initial_model: () -> the global model's weights, a computation.
-      no_statistics: () -> encoding statistics of zero, a computation.
+      initial_model: Computation () -> weights of the global model.
+      no_statistics: Computation () -> encoding statistics of zero.
       statistics_mean: Weighted mean of the clients' statistics.
       update_mean: Weighted mean of the clients' model deltas.
-      server_optimizer: Optimizer that turns the mean delta into the new model.
-      metric_sum: Sum over the clients of a metric.
+      server_optimizer: Optimizer that applies the mean delta to the model.
+      metric_sum: Sum of a metric over the clients.
     """
 
     task: Task
@@ -122,7 +123,12 @@ class DCCOParts:
     def compose(
         self, initialize: tff.Computation, next_client_work: tff.Computation
     ) -> tff.learning.templates.LearningProcess:
-        """The learning process of some client work: broadcast, client work, mean, server step."""
+        """Composes a learning process: broadcast, client work, mean of the deltas, server step.
+
+        Args:
+          initialize: State of the client work.
+          next_client_work: Client work of a round.
+        """
         return tff.learning.templates.compose_learning_process(
             self.initial_model,
             tff.learning.templates.build_broadcast_process(self.weights_type),
@@ -142,7 +148,7 @@ def build_parts(
     update_aggregator: tff.aggregators.WeightedAggregationFactory | None,
     metric_sum: MetricSum,
 ) -> DCCOParts:
-    """Builds the parts; arguments and errors as those of `two_stage.build_dcco`."""
+    """Builds the parts; arguments and errors are those of `two_stage.build_dcco`."""
     check_task(task)
     loss, d = STATISTICS_LOSSES[task.objective], task.model.projector[-1]
     initial_model = tff.tensorflow.computation(
@@ -166,13 +172,13 @@ def build_parts(
 
 
 def loss_and_spread(parts: DCCOParts, statistics: Any) -> collections.OrderedDict[str, Any]:
-    """Loss, its terms and the encodings' standard deviation, from aggregated statistics."""
+    """Loss, its terms and the standard deviation of encodings, from aggregated statistics."""
     terms = parts.loss.terms(statistics, parts.hyperparameters)._asdict()
     return collections.OrderedDict(**terms, encoding_std=parts.loss.encoding_std(statistics))
 
 
 def build_round_metrics(parts: DCCOParts) -> tff.Computation:
-    """(statistics, number of samples, number of dropped clients) -> metrics of the round."""
+    """Builds (statistics, number of samples, number of dropped clients) -> metrics of the round."""
 
     @tff.tensorflow.computation(parts.statistics_type, np.int64, np.int64)
     def round_metrics(statistics, samples, dropped):

@@ -13,29 +13,32 @@ One round equals one centralized step on the union of the clients' examples (App
 clients may be folded into groups, and a client may work in micro-batches: once the aggregated
 statistics are fixed, the gradient is a sum over examples (Eq. 9).
 
-Beyond the paper, where section 6 leaves it open: VICReg's statistics in place of CCO's (the same
-argument holds); two encoders (`models.two_towers`); several local steps on larger clients, in
-which the loss keeps the statistics of the broadcast model ("stale statistics") and a step may see
-a part of a client's examples ("partial gradients"; `dcco_drift` measures what that does). With
-stale values the loss is linear in the client's own statistics, without a bound: small learning
-rates only. `one_stage` is the form with one communication a round.
+Extensions that section 6 of the paper leaves open:
 
-Clients that drop out, of which the paper says nothing. One that drops before its statistics are
-in is not in the round. One that drops between the stages stays in the statistics, which cannot be
-taken back, and its delta is missing. Of n clients with weights w_k in the first stage, let the set
-S report in the second; the update is
+- VICReg's statistics in place of CCO's, for which the same argument holds;
+- two encoders (`models.two_towers`);
+- several local steps on larger clients. The loss then keeps the statistics of the broadcast model
+  ("stale statistics"), and a step may see a part of a client's examples ("partial gradients");
+  `dcco_drift` measures the effect. With stale statistics the loss is linear in the client's own
+  statistics and has no bound, so that learning rates must be small;
+- one communication in each round (`one_stage`).
+
+The paper says nothing of clients that drop out. A client that drops out before it has sent its
+statistics is not part of the round. One that drops out between the stages is part of the
+statistics, which cannot be corrected any more, but its delta is missing. If n clients with weights
+w_k take part in the first stage, and the set S of them in the second, the update is
 
   n / |S| * sum_(k in S) w_k delta_k / sum_k w_k,
 
-the sum over the whole cohort as estimated from S (Horvitz and Thompson): if who drops does not
-depend on the data, its expectation is the update of the round in which nobody drops, for clients
-of any sizes. A mean over S by weights would not have it, and a mean of statistics over S would take
-one more communication. To this end a client scales its delta by w_k over the mean weight of the
-first stage, and deltas have equal weights. A client whose statistics or delta are not finite, or
-that has no examples, counts as one that dropped before its report.
+the estimate from S of the sum over the whole cohort (Horvitz and Thompson). If dropping out does
+not depend on the data, the expectation of this update is the update of the complete round, for
+clients of any sizes. A mean over S by weights would not have this expectation, and a mean of the
+statistics over S would take one more communication. Therefore a client scales its delta by w_k over
+the mean weight of the first stage, and deltas have equal weights. A client whose statistics or
+delta are not finite, or that has no examples, counts as one that dropped out before it sent them.
 
 Deviations: `losses.cco.VARIANCE_EPSILON` keeps a variance of zero from giving NaN. Batch norm is
-refused: it would need one more communication per layer (section 3.2).
+refused, since it would need one more communication for each layer (section 3.2).
 """
 
 import collections
@@ -67,7 +70,7 @@ class ClientWorkState(NamedTuple):
       round_number: Number of the next round, int64; the views depend on it.
       statistics_aggregator: State of the statistics' aggregator.
       statistics: Encoding statistics <.>_A of the last cohort.
-      mean_weight: Mean weight w_k of the clients of these statistics, float32.
+      mean_weight: Mean weight w_k of the clients that contributed to these statistics, float32.
     """
 
     round_number: Any
@@ -78,7 +81,7 @@ class ClientWorkState(NamedTuple):
 
 @tff.tensorflow.computation(np.float32)
 def _counts(weight):
-    """Numbers of examples and of clients that a client with a weight of N_k adds."""
+    """A client's contributions to the numbers of examples and of clients, from its weight N_k."""
     samples = tf.cast(weight, tf.int64)
     return collections.OrderedDict(samples=samples, clients=tf.minimum(samples, 1))
 
@@ -89,7 +92,7 @@ def _ratio(samples, clients):
 
 
 def build_initialize(parts: DCCOParts) -> tff.Computation:
-    """() -> the `ClientWorkState` before the first round, at the server."""
+    """Builds () -> the `ClientWorkState` before the first round, at the server."""
 
     @tff.federated_computation
     def initialize():
@@ -106,7 +109,7 @@ def build_initialize(parts: DCCOParts) -> tff.Computation:
 
 
 def build_aggregate_statistics(parts: DCCOParts) -> Callable[..., tff.Value]:
-    """Stage 1 (Eq. 3): (state, weights, examples) -> the state with the cohort's statistics.
+    """Builds stage 1 (Eq. 3): (state, weights, examples) -> state with the cohort's statistics.
 
     Returns:
       A function of federated values, for use in a `tff.federated_computation`.
@@ -120,7 +123,7 @@ def build_aggregate_statistics(parts: DCCOParts) -> Callable[..., tff.Value]:
             state.statistics_aggregator, local.statistics, local.weight
         )
         mean_weight = state.mean_weight
-        if parts.hyperparameters.client_weighting == "examples":  # Else every weight is 1.
+        if parts.hyperparameters.client_weighting == "examples":  # Otherwise every weight is 1.
             counts = tff.federated_map(_counts, local.weight)
             sums = (parts.metric_sum(counts.samples), parts.metric_sum(counts.clients))
             mean_weight = tff.federated_map(_ratio, sums)
@@ -132,7 +135,7 @@ def build_aggregate_statistics(parts: DCCOParts) -> Callable[..., tff.Value]:
 
 
 def build_update_locally(parts: DCCOParts) -> Callable[..., tff.templates.MeasuredProcessOutput]:
-    """Stage 2: (state, weights, examples) -> the clients' model deltas with its statistics.
+    """Builds stage 2: (state, weights, examples) -> state, model deltas and metrics.
 
     Returns:
       A function of federated values, for use in a `tff.federated_computation`.
@@ -163,7 +166,7 @@ def build_statistics_round(
     process: tff.learning.templates.LearningProcess,
     aggregate_statistics: Callable[..., tff.Value],
 ) -> tff.learning.templates.LearningProcess:
-    """The first stage alone: `next` puts the cohort's statistics into the state of `process`."""
+    """Builds the first stage alone, whose `next` stores the cohort's statistics in the state."""
     metrics_of_statistics = tff.tensorflow.computation(
         functools.partial(loss_and_spread, parts), parts.statistics_type
     )
@@ -208,11 +211,11 @@ def build_dcco(
       task: Model (with group norm and a projector), views, objective (`cco` or `vicreg`) and type
         of the examples. The views must be pure, since both stages call them.
       hyperparameters: Hyperparameters; the paper's by default.
-      server_optimizer: Optimizer that turns the mean model delta into the new model; the one of the
+      server_optimizer: Optimizer that applies the mean model delta to the model; the one of the
         hyperparameters by default.
       statistics_aggregator: Weighted mean of the statistics; `MeanFactory` by default.
       update_aggregator: Weighted mean of the model deltas; `MeanFactory` by default.
-      metric_sum: Sum over the clients of a metric.
+      metric_sum: Sum of a metric over the clients.
 
     Raises:
       ValueError: If the model has batch norm or fewer than two outputs, or the objective does not
@@ -241,12 +244,12 @@ def build_dcco(
         return update_locally(state, weights, client_data)
 
     process = parts.compose(initialize, next_both)
-    integer, number = tff.types.to_type(np.int64), tff.types.to_type(np.float32)
+    integer, scalar = tff.types.to_type(np.int64), tff.types.to_type(np.float32)
     return StatelessClients(
         task.model,
         process,
         parts.initial_weights,
-        downloads=(parts.weights_type, integer, parts.statistics_type, number),
+        downloads=(parts.weights_type, integer, parts.statistics_type, scalar),
         uploads=(parts.statistics_type, parts.weights_type.trainable),
         stages={
             "statistics": build_statistics_round(parts, process, aggregate_statistics),

@@ -1,24 +1,24 @@
 """DeNAV: models that travel from client to client, each led by a training navigator.
 
 "DeNAV: Decentralized Self-Supervised Learning with a Training Navigator": sections 4 and 5, and
-appendix A.4 for the parallel training of C models. A step, for each model:
+appendix A.4 for the parallel training of C models. A step of a model has three parts:
 
-1. The client that received it averages it with its own copies of other models, as far as these are
-   not too stale (Algorithm 2; `staleness`).
-2. It trains the model on its own examples for K epochs, updates the state log, and keeps a copy of
-   both.
-3. The navigator chooses the next client from the state log (Algorithm 1; `navigator`, `journey`).
+1. The client that received the model averages it with its own copies of other models, as far as
+   these are not too stale (Algorithm 2; `staleness`).
+2. The client trains the model on its own examples for K epochs, updates the state log, and keeps a
+   copy of both.
+3. The navigator chooses the next client from the state log (Algorithm 1; `navigator`, `route`).
 
 Before fine-tuning, a client averages its own model with those of its neighbours.
 
-Choices: the one-block masked autoencoder is the model's matter (`--encoder=vit_one_block`). AdamW
-starts anew in every step: its state does not travel. The paper gives no optimizer; AdamW and the
-weight decay are He et al.'s. A client's simulated training time is its examples times epochs,
-divided as in section 6.1 by its computing rank's factor, so that a route does not depend on how
-busy this machine is. Two models may meet at a client, which then trains both; neither of them is a
-copy for the other yet. A client's own model is, where it has copies of several, that of Algorithm 2
-with the copy of most steps as the received one. The model that stands for a run is that of the
-client that trained model 0 last.
+Choices: The one-block masked autoencoder is a choice of the encoder (`--encoder=vit_one_block`).
+AdamW starts anew in every step, since its state does not travel. The paper gives no optimizer;
+AdamW and the weight decay are He et al.'s. A client's simulated training time is its examples times
+epochs, divided as in section 6.1 by its computing rank's factor, so that a route does not depend on
+the load of this machine. Where two models meet at a client, it trains both, and neither is averaged
+with the other in this step. If a client has copies of several models, its own model is the result
+of Algorithm 2 with the copy of most steps as the received model. The run is evaluated with the
+model of the last client that trained model 0.
 """
 
 import bisect
@@ -75,7 +75,11 @@ class DeNAVHyperparameters(ClientHyperparameters, navigator.RouteHyperparameters
         check_choice("aggregation", self.aggregation, (*staleness.WEIGHTINGS, "none"))
 
     def for_navigator(self, steps: int) -> navigator.NavigatorHyperparameters:
-        """The hyperparameters of the navigator."""
+        """The hyperparameters of the navigator.
+
+        Args:
+          steps: Number of steps S.
+        """
         names = [field.name for field in dataclasses.fields(navigator.RouteHyperparameters)]
         return navigator.NavigatorHyperparameters(
             steps=steps, **{name: getattr(self, name) for name in names}
@@ -83,7 +87,7 @@ class DeNAVHyperparameters(ClientHyperparameters, navigator.RouteHyperparameters
 
 
 class DeNAVSchedule:
-    """The steps of all models; the copy of model c at client m lies in slot c * M + m."""
+    """The steps of all models; client m has its copy of model c in slot c * M + m."""
 
     def __init__(
         self,
@@ -96,7 +100,7 @@ class DeNAVSchedule:
 
         Args:
           network: Network of the clients.
-          model_bytes: Size of a model.
+          model_bytes: Size of a model in bytes.
           hyperparameters: Hyperparameters.
           steps: Number of steps S.
 
@@ -136,7 +140,7 @@ class DeNAVSchedule:
         self._time = time
 
     def _draw_starts(self, seed: int) -> list[int]:
-        """Idle clients for the first step, a different one for each model (appendix A.4.1)."""
+        """Draws the clients of the first step, a different one for each model (appendix A.4.1)."""
         present, models = sorted(self._graphs(1)), self._hyperparameters.models
         if models > len(present):
             raise ValueError(f"models must be at most the number of clients, {len(present)}")
@@ -150,6 +154,69 @@ class DeNAVSchedule:
     @property
     def routes(self) -> list[list[int]]:
         return [[step.client for step in steps] for steps in self._steps_of_models]
+
+    def _slot(self, model: int, client: int) -> int:
+        return model * self._clients + client
+
+    def _unit(self, slot: int) -> SlotWeights:
+        """Weight 1 for one slot, and 0 for all others."""
+        row = np.zeros(self.num_slots)
+        row[slot] = 1.0
+        return row
+
+    def _copies(self, client: int, done: int) -> list[StateLog | None]:
+        """Logs of a client's copies of each model after `done` steps; None where it has no copy."""
+        logs: list[StateLog | None] = []
+        for model, steps in enumerate(self._steps_of_models):
+            visits = self._visits.get((model, client), [])
+            before = bisect.bisect_right(visits, done)
+            logs.append(steps[visits[before - 1] - 1].log if before else None)
+        return logs
+
+    def _holders(self, clients: set[int], done: int) -> set[int]:
+        """The clients among these that have a copy of a model after so many steps."""
+        return {k for k in clients if any(self._copies(k, done))}
+
+    def _aggregated(
+        self, received: StateLog, slot: int, client: int, local: list[StateLog]
+    ) -> SlotWeights:
+        """Weights of Algorithm 2; with `aggregation=none`, the received model alone.
+
+        Args:
+          received: Log of the received model.
+          slot: Slot of the received model.
+          client: Client that averages.
+          local: Logs of the client's copies of other models.
+        """
+        row = self._unit(slot)
+        if self._hyperparameters.aggregation == "none":
+            return row
+        first, *others = staleness.weights_at_client(
+            received,
+            local,
+            self._hyperparameters.staleness_bound,
+            self._hyperparameters.aggregation,
+        )
+        row[slot] = first
+        for log, weight in zip(local, others, strict=True):
+            row[self._slot(log.model_id, client)] = weight
+        return row
+
+    def _own(self, client: int, done: int) -> SlotWeights:
+        """Weights of the copies in a client's own model, by Algorithm 2."""
+        logs = [log for log in self._copies(client, done) if log is not None]
+        newest = max(logs, key=lambda log: (log.steps, -log.model_id))
+        return self._aggregated(
+            newest, self._slot(newest.model_id, client), client,
+            [log for log in logs if log is not newest],
+        )  # fmt: skip
+
+    def _received(self, model: int, step: route.Step) -> SlotWeights:
+        """Weights of the received model and the client's copies in the model that is trained."""
+        sender = step.client if step.sender is None else step.sender
+        logs = self._copies(step.client, step.step - 1)
+        others = [log for log in logs if log is not None and log.model_id != model]
+        return self._aggregated(step.received, self._slot(model, sender), step.client, others)
 
     def round(self, round_number: int) -> ScheduledRound:
         steps = [steps[round_number] for steps in self._steps_of_models]
@@ -178,79 +245,26 @@ class DeNAVSchedule:
             client = self._steps_of_models[0][max(done, 1) - 1].client
         if client not in graph:
             raise ValueError(f"client {client} has left the network")
-        reach = {client}
+        clients = {client}
         if self._hyperparameters.average_neighbours:
-            reach |= set(topology.neighbours(graph, client))
-        holders = self._holders(reach, done)
+            clients |= set(topology.neighbours(graph, client))
+        holders = self._holders(clients, done)
         while not holders:
-            # Neither the client nor its neighbours have a model: ask the nearest clients that do.
-            further = reach.union(*(topology.neighbours(graph, k) for k in reach))
-            if further == reach:
+            # None of these clients has a model: go on to their neighbours.
+            reached = clients.union(*(topology.neighbours(graph, k) for k in clients))
+            if reached == clients:
                 break
-            reach = further
-            holders = self._holders(reach, done)
+            clients = reached
+            holders = self._holders(clients, done)
         if not holders:
-            # No client within reach has a model; the client's own slot holds the untrained one.
+            # No client that can be reached has a model; slots that were never written hold the
+            # untrained model.
             return self._unit(self._slot(0, client))
         return np.mean([self._own(k, done) for k in sorted(holders)], axis=0)
 
-    def _holders(self, clients: set[int], done: int) -> set[int]:
-        """The clients among these that have a copy of a model."""
-        return {k for k in clients if any(self._copies(k, done))}
-
-    def _own(self, client: int, done: int) -> SlotWeights:
-        """Weights of a client's own model: Algorithm 2 over its copies."""
-        logs = [log for log in self._copies(client, done) if log is not None]
-        newest = max(logs, key=lambda log: (log.steps, -log.model_id))
-        return self._aggregated(
-            newest, self._slot(newest.model_id, client), client,
-            [log for log in logs if log is not newest],
-        )  # fmt: skip
-
-    def _received(self, model: int, step: route.Step) -> SlotWeights:
-        """Weights of the model that is trained: Algorithm 2, or the received model alone."""
-        at = step.client if step.sender is None else step.sender
-        copies = self._copies(step.client, step.step - 1)
-        others = [log for log in copies if log is not None and log.model_id != model]
-        return self._aggregated(step.received, self._slot(model, at), step.client, others)
-
-    def _aggregated(
-        self, received: StateLog, slot: int, client: int, local: list[StateLog]
-    ) -> SlotWeights:
-        row = self._unit(slot)
-        if self._hyperparameters.aggregation == "none":
-            return row
-        first, *others = staleness.weights_at_client(
-            received,
-            local,
-            self._hyperparameters.staleness_bound,
-            self._hyperparameters.aggregation,
-        )
-        row[slot] = first
-        for log, weight in zip(local, others, strict=True):
-            row[self._slot(log.model_id, client)] = weight
-        return row
-
-    def _copies(self, client: int, done: int) -> list[StateLog | None]:
-        """Logs of a client's copies of all models after so many steps; None where it has none."""
-        logs: list[StateLog | None] = []
-        for model, steps in enumerate(self._steps_of_models):
-            visits = self._visits.get((model, client), [])
-            before = bisect.bisect_right(visits, done)
-            logs.append(steps[visits[before - 1] - 1].log if before else None)
-        return logs
-
-    def _slot(self, model: int, client: int) -> int:
-        return model * self._clients + client
-
-    def _unit(self, slot: int) -> SlotWeights:
-        row = np.zeros(self.num_slots)
-        row[slot] = 1.0
-        return row
-
 
 def build_denav(task: Task, hyperparameters: DeNAVHyperparameters | None = None) -> Serverless:
-    """Builds the computations.
+    """Builds the computations of DeNAV.
 
     Args:
       task: Model, views, objective and type of the examples; its rounds are the steps S.

@@ -1,28 +1,29 @@
-"""DeNAV's training navigator: which client trains the model next (section 5, Algorithm 1).
+"""DeNAV's training navigator, which chooses the client that trains next (section 5, Algorithm 1).
 
 "DeNAV: Decentralized Self-Supervised Learning with a Training Navigator". The client that holds a
 model reads the model's state log and asks clients, its neighbours first, for their number of
-examples and their neighbours. It knows nothing else: `choose_next` gets the log and a function
-that carries a question along a path of links, and no network.
+examples and their neighbours. It knows nothing else: the arguments of `choose_next` are the log and
+a function that carries a question along a path of links, but no network.
 
 Choices where the paper is silent or contradicts itself:
 
-- The maximum of Eq. 3 is over the clients that are compared (as printed), not over all clients (as
-  the sentence after it says), which nobody in the field knows. The minimum of Eq. 4 is over those
-  of them that have trained the model: of the others there is no time.
-- s of Eq. 5 is the step that has just ended, so that the client that holds the model has alpha = 0.
-- P_{m,d+1} has clients that were checked before, as printed in Algorithm 1 (appendix A.1 calls it
-  the clients that are d + 1 hops away); the search ends when there are no others in it.
-- Line 32. As printed, the choice is among P_{m,d-1} also when P_{m,d} has a
-  single best client; what the search found is then not used, and after one hop the choice is random
-  among the tied candidates, which section 5.2 wants to avoid. `tie_break="search"` takes that
-  client of P_{m,d-1} that leads to the single best one; "printed" takes any.
-- Line 33 takes the shortest path, section 5.2 goes back the way of the search, and so does this.
-  They differ where a client that was found is also linked to m directly: going back always ends at
-  one of the tied candidates.
-- Table 4's formulas without a term: the factor U^d is 1, or the summand alpha or U^c is left out. A
-  random route takes any candidate, the holder too.
-- The paper does not say what H is in its experiments; 10 here.
+- The maximum of Eq. 3 is over the clients that are compared, as printed. The sentence after it
+  takes it over all clients, whose volumes no client in the field knows. The minimum of Eq. 4 is
+  over the compared clients that have trained the model; the others have no time.
+- In Eq. 5, s is the step that has just ended, so that the client that holds the model has
+  alpha = 0.
+- P_{m,d+1} also contains clients that were checked before, as printed in Algorithm 1 (appendix A.1
+  describes it as the clients that are d + 1 hops away). The search ends when it contains no others.
+- Line 32 as printed chooses among P_{m,d-1} even if P_{m,d} has a single best client. The result of
+  the search is then not used, and after one hop the choice among the tied candidates is random,
+  which section 5.2 wants to avoid. `tie_break="search"` takes the client of P_{m,d-1} that leads to
+  the single best client; `tie_break="printed"` takes any client of P_{m,d-1}.
+- Line 33 takes the shortest path, while section 5.2 goes back along the path of the search, as is
+  done here. The two differ if a client that the search reached is also linked to m directly: going
+  back always ends at one of the tied candidates.
+- Table 4 omits terms: the factor U^d becomes 1, or the summand alpha or U^c is left out. A random
+  route takes any candidate, including the holder.
+- The paper does not give H in its experiments; it is 10 here.
 """
 
 import dataclasses
@@ -40,8 +41,8 @@ from tff_ssl.decentralized import topology
 ROUTES = ("score", "random")
 TIE_BREAKS = ("search", "printed")
 
-_LOWEST_SCORE = 1.0  # Of a client that has been selected Z times (Eq. 6).
-_SAME = 1e-12  # Scores that differ by less are equal: that is rounding.
+_LOWEST_SCORE = 1.0  # Score of a client that has been selected Z times (Eq. 6).
+_SAME = 1e-12  # Scores that differ by less count as equal: they differ by rounding.
 _BYTES_PER_NUMBER = 8
 
 Path = tuple[int, ...]
@@ -49,17 +50,17 @@ Path = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class RouteHyperparameters:
-    """How the navigator chooses: the paper's symbols, and the ablations of Table 4.
+    """Hyperparameters of a route, among them the ablations of Table 4.
 
     Attributes:
-      selection_limit: Z, how often a model can select a client at a better score than the lowest.
-        Should be at least S / number of clients: see `smallest_limit`.
-      computing_ranks: H, the highest rank of computing resources.
-      route: `score`, or `random`: any candidate.
+      selection_limit: Number Z of selections after which a client has the lowest score; it should
+        be at least S / number of clients, see `smallest_limit`.
+      computing_ranks: Highest rank H of computing resources.
+      route: Rule for the next client, `score` or `random` (any candidate).
       use_volume: Whether the score has the factor U^d.
-      use_time: Whether it has the term U^c.
-      use_history: Whether it has the term alpha.
-      tie_break: `search` or `printed`, see above.
+      use_time: Whether the score has the term U^c.
+      use_history: Whether the score has the term alpha.
+      tie_break: Rule of line 32, `search` or `printed`; see the module.
     """
 
     selection_limit: int = 3
@@ -84,10 +85,10 @@ class RouteHyperparameters:
 
 @dataclasses.dataclass(frozen=True)
 class NavigatorHyperparameters(RouteHyperparameters):
-    """What the navigator is given; others are inherited.
+    """All hyperparameters of the navigator; those of a route are inherited.
 
     Attributes:
-      steps: S, pre-training steps of a model; 200 in the paper's Table 6.
+      steps: Number S of pre-training steps of a model; 200 in the paper's Table 6.
     """
 
     steps: int = 200
@@ -99,30 +100,30 @@ class NavigatorHyperparameters(RouteHyperparameters):
 
 
 class Answer(NamedTuple):
-    """What a client says when it is asked.
+    """A client's answer to a question.
 
     Attributes:
-      volume: n, its number of examples.
-      neighbours: The clients that it is linked to.
+      volume: Number n of its examples.
+      neighbours: Clients to which it is linked.
     """
 
     volume: int
     neighbours: tuple[int, ...]
 
 
-# A path of linked clients, from who asks to who is asked -> the answer of the last one. None where
-# it does not come: a client on the path has left, or a link has been cut.
+# Path of linked clients, from the one that asks to the one that is asked -> the answer of the last
+# client; None if a client on the path has left or a link has been cut.
 Ask = Callable[[Path], Answer | None]
 
 
 class Choice(NamedTuple):
-    """Where the model goes next.
+    """The navigator's choice.
 
     Attributes:
-      client: p_m; may be the client that holds the model.
-      hops: How many hops away the clients were that told the candidates apart: 1 without a tie.
-      messages: Questions and answers, counted once for each link that they crossed.
-      message_bytes: Their bytes, at 64 bits a number.
+      client: Client p_m that trains next; may be the client that holds the model.
+      hops: Distance in hops of the clients whose scores decided; 1 without a tie.
+      messages: Number of questions and answers, each counted once for each link that it crossed.
+      message_bytes: Bytes of these messages, at 64 bits a number.
     """
 
     client: int
@@ -132,11 +133,11 @@ class Choice(NamedTuple):
 
 
 def asking(graph: nx.Graph, volumes: Mapping[int, int]) -> Ask:
-    """Questions on a simulated network, which carries them over existing links only.
+    """The function `Ask` of a simulated network, which carries questions over existing links only.
 
     Args:
-      graph: The network, as it is now.
-      volumes: n of each of its clients.
+      graph: Network at this time.
+      volumes: Number of examples n of each of its clients.
     """
 
     def ask(path: Path) -> Answer | None:
@@ -156,93 +157,53 @@ def smallest_limit(steps: int, num_clients: int) -> int:
 def selection_scores(
     volumes: Mapping[int, int], log: StateLog, hyperparameters: NavigatorHyperparameters
 ) -> dict[int, float]:
-    """U of Eq. 3 to 6.
+    """Scores U of Eq. 3 to 6.
 
     Args:
-      volumes: n of the clients to compare, all above 0.
-      log: The model's, after the step that has just ended.
-      hyperparameters: S, Z and the terms.
+      volumes: Number of examples n of each client that is compared, above 0.
+      log: State log of the model after the step that has just ended.
+      hyperparameters: S, Z and the terms of the score.
 
     Returns:
-      Client -> score, at least 1; at most 3 (never selected, largest volume).
+      Client -> score, from 1 to 3 (the largest volume, never selected).
     """
-    visits = {known.client: known for known in log.visits if known.client in volumes}
+    visits = {visit.client: visit for visit in log.visits if visit.client in volumes}
     largest = max(volumes.values())
-    shortest = min((known.time for known in visits.values()), default=math.nan)
+    shortest = min((visit.time for visit in visits.values()), default=math.nan)
     scores = {}
     for client, volume in volumes.items():
-        known = visits.get(client, NEVER)
-        selected = known.last_step > 0
+        visit = visits.get(client, NEVER)
+        selected = visit.last_step > 0
         u_d = volume / largest  # Eq. 3
-        u_c = shortest / known.time if selected else 1.0  # Eq. 4
-        alpha = (log.steps - known.last_step) / hyperparameters.steps if selected else 1.0  # Eq. 5
+        u_c = shortest / visit.time if selected else 1.0  # Eq. 4
+        alpha = (log.steps - visit.last_step) / hyperparameters.steps if selected else 1.0  # Eq. 5
         gain = hyperparameters.use_history * alpha + hyperparameters.use_time * u_c
         gain *= u_d if hyperparameters.use_volume else 1.0
-        allowed = known.selections < hyperparameters.selection_limit
+        allowed = visit.selections < hyperparameters.selection_limit
         scores[client] = gain + 1 if allowed else _LOWEST_SCORE  # Eq. 6
     return scores
 
 
-def choose_next(
-    holder: int,
-    log: StateLog,
-    ask: Ask,
-    hyperparameters: NavigatorHyperparameters,
-    rng: np.random.Generator,
-) -> Choice:
-    """Algorithm 1 for one model.
-
-    Args:
-      holder: m, the client that has just trained the model.
-      log: The model's state log, updated after that training.
-      ask: Carries questions; clients that do not answer are no candidates.
-      hyperparameters: See there.
-      rng: Breaks the ties that are left.
-
-    Raises:
-      ValueError: The holder itself does not answer: it is not in the network any more.
-    """
-    known = _Answers(holder, ask)
-    candidates = known.neighbours_of([holder]) | {holder}  # Line 3
-    levels = [candidates]
-    if hyperparameters.route == "score":
-        best, _ = _best(candidates, known, log, hyperparameters)  # Lines 4 to 10
-        levels = [best]
-        if len(best) > 1:
-            levels += _search(best, candidates, known, log, hyperparameters)
-    if len(levels) > 1 and hyperparameters.tie_break == "printed" and len(levels[-1]) == 1:
-        start = len(levels) - 2
-    else:
-        start = len(levels) - 1
-    client = _backtrack(levels[: start + 1], known, rng)
-    return Choice(client, len(levels), known.messages, known.message_bytes)
-
-
 class _Answers:
-    """What the holder has been told so far; asks each client once."""
+    """The answers that the holder has received; each client is asked once.
+
+    Attributes:
+      messages: Number of questions and answers, each counted once for each link that it crossed.
+      message_bytes: Bytes of these messages.
+    """
 
     def __init__(self, holder: int, ask: Ask):
-        own = ask((holder,))
-        if own is None:
+        answer = ask((holder,))
+        if answer is None:
             raise ValueError(f"client {holder}, which holds the model, is not in the network")
         self._ask = ask
-        self._paths: dict[int, Path] = {holder: (holder,)}  # Of all that have been asked.
-        self._answers = {holder: own}
+        self._paths: dict[int, Path] = {holder: (holder,)}  # Paths to all clients that were asked.
+        self._answers = {holder: answer}
         self.messages = 0
         self.message_bytes = 0
 
-    def neighbours_of(self, clients: Collection[int]) -> set[int]:
-        """Clients that are linked to one of `clients`, which have answered, and answer too."""
-        found = set()
-        for client in sorted(clients):
-            for neighbour in self.of(client).neighbours:
-                if neighbour not in self._paths:
-                    self._question((*self._paths[client], neighbour))
-                if neighbour in self._answers:
-                    found.add(neighbour)
-        return found
-
     def of(self, client: int) -> Answer:
+        """The answer of a client that has answered."""
         return self._answers[client]
 
     def _question(self, path: Path) -> None:
@@ -256,15 +217,26 @@ class _Answers:
             self.messages += links
             self.message_bytes += links * (1 + len(answer.neighbours)) * _BYTES_PER_NUMBER
 
+    def neighbours_of(self, clients: Collection[int]) -> set[int]:
+        """Clients that answer and are linked to one of `clients`, which have answered before."""
+        neighbours = set()
+        for client in sorted(clients):
+            for neighbour in self.of(client).neighbours:
+                if neighbour not in self._paths:
+                    self._question((*self._paths[client], neighbour))
+                if neighbour in self._answers:
+                    neighbours.add(neighbour)
+        return neighbours
+
 
 def _best(
     clients: Collection[int],
-    known: _Answers,
+    answers: _Answers,
     log: StateLog,
     hyperparameters: NavigatorHyperparameters,
 ) -> tuple[set[int], float]:
-    """Those of the clients that share the highest score, and that score."""
-    volumes = {client: known.of(client).volume for client in clients}
+    """The clients with the highest score, and this score."""
+    volumes = {client: answers.of(client).volume for client in clients}
     scores = selection_scores(volumes, log, hyperparameters)
     highest = max(scores.values())
     return {client for client, score in scores.items() if score >= highest - _SAME}, highest
@@ -273,37 +245,72 @@ def _best(
 def _search(
     tied: set[int],
     candidates: set[int],
-    known: _Answers,
+    answers: _Answers,
     log: StateLog,
     hyperparameters: NavigatorHyperparameters,
 ) -> list[set[int]]:
-    """Lines 11 to 31: the best clients of P_{m,2}, P_{m,3}, ..., as far as they tell clients apart.
+    """Lines 11 to 31: the best clients of P_{m,2}, P_{m,3}, ..., until one is best alone.
 
-    The last set has one client where the tie was broken, several where the search gave up: no
-    unchecked client was left, or all scores of the next set were the lowest.
+    The last set has one client if the tie was broken. It has several if the search gave up because
+    no unchecked client was left, or because all scores of the next set were the lowest.
     """
     levels = []
     checked, frontier = set(candidates), tied
     while len(frontier) > 1:
-        reached = known.neighbours_of(frontier)  # Lines 13 to 17, checked ones included
+        reached = answers.neighbours_of(frontier)  # Lines 13 to 17, checked ones included
         if reached <= checked:
             break
         checked |= reached
-        frontier, highest = _best(reached, known, log, hyperparameters)
+        frontier, highest = _best(reached, answers, log, hyperparameters)
         if highest <= _LOWEST_SCORE:
             break
         levels.append(frontier)
     return levels
 
 
-def _backtrack(levels: list[set[int]], known: _Answers, rng: np.random.Generator) -> int:
-    """Line 32, a client of the last level, and back from it to the candidate that led there."""
+def _any(clients: Collection[int], rng: np.random.Generator) -> int:
+    """A random client, which does not depend on the order of the clients."""
+    return int(rng.choice(sorted(clients)))
+
+
+def _backtrack(levels: list[set[int]], answers: _Answers, rng: np.random.Generator) -> int:
+    """The candidate that led to a client of the last level, drawn as in line 32."""
     client = _any(levels[-1], rng)
     for level in levels[-2::-1]:
-        client = _any({k for k in level if client in known.of(k).neighbours}, rng)
+        client = _any({k for k in level if client in answers.of(k).neighbours}, rng)
     return client
 
 
-def _any(clients: Collection[int], rng: np.random.Generator) -> int:
-    """One of them at random, whatever their order."""
-    return int(rng.choice(sorted(clients)))
+def choose_next(
+    holder: int,
+    log: StateLog,
+    ask: Ask,
+    hyperparameters: NavigatorHyperparameters,
+    rng: np.random.Generator,
+) -> Choice:
+    """Algorithm 1 for one model.
+
+    Args:
+      holder: Client m that has just trained the model.
+      log: State log of the model, updated after that training.
+      ask: Function that carries questions; clients that do not answer are no candidates.
+      hyperparameters: Hyperparameters of the navigator.
+      rng: Generator that breaks the remaining ties.
+
+    Raises:
+      ValueError: If the holder itself does not answer, since it is not in the network any more.
+    """
+    answers = _Answers(holder, ask)
+    candidates = answers.neighbours_of([holder]) | {holder}  # Line 3
+    levels = [candidates]
+    if hyperparameters.route == "score":
+        best, _ = _best(candidates, answers, log, hyperparameters)  # Lines 4 to 10
+        levels = [best]
+        if len(best) > 1:
+            levels += _search(best, candidates, answers, log, hyperparameters)
+    if len(levels) > 1 and hyperparameters.tie_break == "printed" and len(levels[-1]) == 1:
+        start = len(levels) - 2
+    else:
+        start = len(levels) - 1
+    client = _backtrack(levels[: start + 1], answers, rng)
+    return Choice(client, len(levels), answers.messages, answers.message_bytes)

@@ -1,8 +1,9 @@
-"""A model's way through a network, step by step, while clients leave and links are cut (DeNAV).
+"""The route of a model through a network in which clients leave and links are cut (DeNAV).
 
-What the way depends on (volumes, simulated times, the network) is known without training, so that
-training follows a journey, and a run that is resumed finds the same one. The models of parallel
-training travel independently: each has its own log, and two may meet at a client.
+A route depends on the clients' volumes, simulated times and network, all known before training.
+Therefore training follows a route that is computed beforehand, and a run that is resumed follows
+the same route. The models of parallel training travel independently: each has its
+own log, and two models may meet at a client.
 """
 
 import zlib
@@ -21,13 +22,14 @@ class Step(NamedTuple):
     """A step of one model.
 
     Attributes:
-      step: s, from 1.
-      sender: Who had the model before; None in step 1. The client itself where the model stayed.
-      client: Who trains the model.
-      received: The state log that came with it.
-      log: The state log after training; the client keeps a copy, as of the model.
-      messages: The navigator's questions and answers before this step, once for each link crossed.
-      message_bytes: Their bytes.
+      step: Number s of the step, counted from 1.
+      sender: Client that had the model before, which may be `client` itself; None in step 1.
+      client: Client that trains the model.
+      received: State log that came with the model.
+      log: State log after training; the client keeps a copy of it and of the model.
+      messages: Number of the navigator's questions and answers before this step, each counted once
+        for each link that it crossed.
+      message_bytes: Bytes of these messages.
     """
 
     step: int
@@ -37,6 +39,18 @@ class Step(NamedTuple):
     log: StateLog
     messages: int
     message_bytes: int
+
+
+def last_present(route: list[int], graph: nx.Graph) -> int:
+    """The last client on the route that is in the network.
+
+    Raises:
+      ValueError: If no client on the route is in the network.
+    """
+    for client in reversed(route):
+        if client in graph:
+            return client
+    raise ValueError("no client that has the model is left in the network")
 
 
 def travel(
@@ -50,21 +64,21 @@ def travel(
 ) -> Iterator[Step]:
     """The steps 1 to S of a model.
 
-    The network of a step holds from the choice of the client that trains in it. Where the client
-    that trained last has left by then, the last one on the route that has not goes on from its own
-    copy of model and log: only the training of clients that left can be lost.
+    The client of a step is chosen in the network of that step. If the client that trained last has
+    left this network, the last client on the route that is still there sends its own copy of model
+    and log instead. Only the training of clients that left can be lost.
 
     Args:
-      network: Step -> the network in it; a pure function.
-      volumes: n of each client.
-      times: Client -> t of its local training, see `navigator.training_time`.
-      start: Who trains first.
-      hyperparameters: S and the navigator's.
-      seed: Of the navigator's random choices; not negative.
-      model_id: Tells the models of parallel training apart.
+      network: Number of a step -> the network in that step; pure.
+      volumes: Number of examples n of each client.
+      times: Client -> time t of its local training, see `simulated_time.training_time`.
+      start: Client that trains first.
+      hyperparameters: Number of steps S, and hyperparameters of the navigator.
+      seed: Seed of the navigator's random choices; not negative.
+      model_id: Number of the model in parallel training.
 
     Raises:
-      ValueError: The first client is not in the network, or all clients on the route have left.
+      ValueError: If the first client is not in the network, or all clients on the route have left.
     """
     copies: dict[int, StateLog] = {}
     route: list[int] = []
@@ -95,15 +109,3 @@ def travel(
             choice.messages,
             choice.message_bytes,
         )
-
-
-def last_present(route: list[int], graph: nx.Graph) -> int:
-    """The last client on the route that is in the network.
-
-    Raises:
-      ValueError: None is.
-    """
-    for client in reversed(route):
-        if client in graph:
-            return client
-    raise ValueError("no client that has the model is left in the network")

@@ -1,13 +1,13 @@
 """Staleness-aware model aggregation of DeNAV's parallel training (Algorithm 2).
 
-A client that receives a model averages it with its copies of the other models, as far as these are
-not too many steps behind.
+A client that receives a model averages it with its copies of other models whose numbers of steps
+differ by at most a bound.
 
 Choices: psi^Volume is the number of examples that a model has been trained on, summed over its
-steps (the paper only says that the log has it). It goes into the SoftMax as it is, as printed: with
-hundreds of examples nearly all weight is on one model, and the last SoftMax, of products in [0, 1],
-brings the weights back to within a factor of e. Of Table 5's other rows, average weights are 1 / n,
-and "only data volume weights" leave w^Stale out of the products.
+steps (the paper only says that the log contains it). It enters the SoftMax unscaled, as printed:
+with hundreds of examples, nearly all weight is on one model; the last SoftMax, of products in
+[0, 1], brings the weights back to within a factor of e. In Table 5's other rows, average weights
+are 1 / n, and "only data volume weights" leave w^Stale out of the products.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,15 @@ WEIGHTINGS = ("staleness", "volume", "average")
 
 
 def eligible(received: StateLog, local: StateLog, staleness_bound: int) -> bool:
-    """Line 3: another model, and at most lambda steps away."""
+    """Whether a copy is averaged (line 3): it is of another model, at most lambda steps away."""
     return (
         local.model_id != received.model_id and abs(local.steps - received.steps) <= staleness_bound
     )
+
+
+def _softmax(values: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    shifted = np.exp(np.asarray(values, np.float64) - max(values))
+    return shifted / shifted.sum()
 
 
 def aggregation_weights(
@@ -33,11 +38,12 @@ def aggregation_weights(
     """Lines 7 to 11: the weights of the models that are averaged, which sum to 1.
 
     Args:
-      logs: Of the received model and of the eligible local ones, in the models' order.
-      weighting: `staleness` (Algorithm 2), or a row of Table 5: `volume` or `average`.
+      logs: Logs of the received model and of the eligible copies, in the models' order.
+      weighting: Kind of weights, `staleness` (Algorithm 2) or a row of Table 5, `volume` or
+        `average`.
 
     Raises:
-      ValueError: An unknown weighting.
+      ValueError: If the weighting is unknown.
     """
     if weighting not in WEIGHTINGS:
         raise ValueError(f"weighting must be one of {', '.join(WEIGHTINGS)}; got {weighting!r}")
@@ -55,27 +61,23 @@ def weights_at_client(
     staleness_bound: int,
     weighting: str = "staleness",
 ) -> npt.NDArray[np.float64]:
-    """Algorithm 2: how a client averages the model that it received with its own copies.
+    """Algorithm 2: weights with which a client averages the received model with its copies.
 
-    The average is the model that the client trains; its state log stays the received one.
+    The client trains the average, whose state log is the received one.
 
     Args:
-      received: psi.
-      local: Psi_m, the logs of the client's copies.
-      staleness_bound: lambda, in steps.
-      weighting: See `aggregation_weights`.
+      received: Log psi of the received model.
+      local: Logs Psi_m of the client's n copies.
+      staleness_bound: Staleness bound lambda, in steps.
+      weighting: Kind of weights; see `aggregation_weights`.
 
     Returns:
-      The weight of the received model and those of the copies, in order, [1 + n]: zero where a copy
-      is not eligible.
+      Weights of the received model and of the copies, in order, float64 [1 + n]; zero for copies
+      that are not eligible.
     """
-    chosen = [0, *(i for i, log in enumerate(local, 1) if eligible(received, log, staleness_bound))]
+    copies = [i for i, log in enumerate(local, 1) if eligible(received, log, staleness_bound)]
+    averaged = [0, *copies]
     weights = np.zeros(1 + len(local))
     logs = [received, *local]
-    weights[chosen] = aggregation_weights([logs[i] for i in chosen], weighting)
+    weights[averaged] = aggregation_weights([logs[i] for i in averaged], weighting)
     return weights
-
-
-def _softmax(values: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    shifted = np.exp(np.asarray(values, np.float64) - max(values))
-    return shifted / shifted.sum()

@@ -7,13 +7,13 @@ _BYTES_PER_NUMBER = 8
 
 
 class Visits(NamedTuple):
-    """What a log knows of a client that has trained the model.
+    """The entry of a state log for a client that has trained the model.
 
     Attributes:
-      client: m.
-      last_step: L(m), the last step at which it trained; steps count from 1.
-      selections: Z(m), how often it has trained.
-      time: t_m, what its last training took, in seconds (or any unit, the same for all).
+      client: Index m of the client.
+      last_step: Last step L(m) in which the client trained; steps count from 1.
+      selections: Number Z(m) of its trainings.
+      time: Duration t_m of its last training, in seconds or any unit that is the same for all.
     """
 
     client: int
@@ -22,19 +22,21 @@ class Visits(NamedTuple):
     time: float
 
 
-# Of a client that the log does not know. L(m) = 0 is what Eq. 4 and 5 test for.
+# The entry for a client that has not trained the model. Eq. 4 and 5 test for L(m) = 0.
 NEVER = Visits(-1, 0, 0, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class StateLog:
-    """Written by the clients that trained the model, read by the client that holds it.
+    """The state log psi of a model, written by the clients that train it.
+
+    The client that holds the model reads it.
 
     Attributes:
-      model_id: psi^ID; tells the models of parallel training apart.
-      steps: psi^Steps: the last step that trained the model.
-      volume: psi^Volume: examples of the clients that trained it, summed over steps.
-      visits: One entry per client that trained it, ascending.
+      model_id: Number psi^ID of the model in parallel training.
+      steps: Last step psi^Steps in which the model was trained.
+      volume: Number psi^Volume of examples of the clients that trained it, summed over steps.
+      visits: Entries of the clients that trained it, by ascending client.
     """
 
     model_id: int = 0
@@ -43,32 +45,32 @@ class StateLog:
     visits: tuple[Visits, ...] = ()
 
     def of(self, client: int) -> Visits:
-        """What is known of a client; `NEVER` where it has not trained the model."""
-        return next((known for known in self.visits if known.client == client), NEVER)
+        """The entry of a client; `NEVER` if it has not trained the model."""
+        return next((visit for visit in self.visits if visit.client == client), NEVER)
 
     def after_training(self, client: int, step: int, volume: int, time: float) -> "StateLog":
         """The log after a client's local training: "the state log is updated at its end".
 
         Args:
-          client: m.
-          step: s, from 1, after the log's last one.
-          volume: n_m, the client's number of examples.
-          time: t_m, above 0.
+          client: Index m of the client.
+          step: Number s of the step, counted from 1 and after the log's last step.
+          volume: Number n_m of the client's examples.
+          time: Duration t_m of the training, above 0.
 
         Raises:
-          ValueError: The step is not after the last one, or the time not above 0.
+          ValueError: If the step is not after the last one, or the time is not above 0.
         """
         if step <= self.steps:
             raise ValueError(f"step {step} is not after the log's last one, {self.steps}")
         if not time > 0:
             raise ValueError(f"time must be above 0, not {time}")
         trained = Visits(client, step, self.of(client).selections + 1, time)
-        others = [known for known in self.visits if known.client != client]
+        others = [visit for visit in self.visits if visit.client != client]
         return StateLog(
             self.model_id, step, self.volume + volume, tuple(sorted([*others, trained]))
         )
 
 
 def log_bytes(clients: int) -> int:
-    """Bytes of a log that knows so many clients: three numbers, and four a client, 64 bits each."""
+    """Bytes of a log with so many entries: 3 numbers and 4 for each entry, of 64 bits each."""
     return _BYTES_PER_NUMBER * (3 + 4 * clients)

@@ -1,0 +1,116 @@
+"""Help texts of the flags: the names in them exist, and scripts print them without slow imports."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+
+import launch.pretrain  # noqa: F401  (defines the flags)
+from datasets import catalog, shift
+from datasets.partition import PARTITIONS
+from tff_ssl.aggregation.aggregators import AGGREGATORS
+from tff_ssl.algorithms.registry import ALGORITHMS
+from tff_ssl.decentralized.topology import TOPOLOGIES
+from tff_ssl.models.dual_encoder import ENCODERS
+from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.views.policies import POLICIES
+
+REGISTRIES = [
+    ENCODERS, POLICIES, OBJECTIVES, PARTITIONS, TOPOLOGIES, ALGORITHMS, AGGREGATORS, shift.SHIFTS,
+    catalog.names(),
+]  # fmt: skip
+# Flags that only some entries of a registry read: their help texts begin with the names of these.
+READERS = [
+    (
+        PARTITIONS,
+        "alpha balance_sizes beta samples_per_client random_sizes classes_per_client "
+        "cluster_encoder clusters cluster_partition",
+    ),
+    (TOPOLOGIES, "connectivity unconnected edge_list"),
+    (ALGORITHMS, "encoders rad_size symmetric_statistics"),
+    (AGGREGATORS, "quantization_bits"),
+    (shift.SHIFTS, "shifts"),
+]
+# Flags with a name of a registry: their help texts have a part "NAME: " for each entry.
+CHOICES = {
+    "partition": PARTITIONS,
+    "topology": TOPOLOGIES,
+    "aggregator": AGGREGATORS,
+    "shift": shift.SHIFTS,
+}
+
+
+def _help(flag):
+    """The help of a flag, without the values that absl puts before the help of an enum."""
+    return re.sub(r"^<.*?>: ", "", flags.FLAGS[flag].help)
+
+
+def _project_flags():
+    groups = flags.FLAGS.flags_by_module_dict().items()
+    return {
+        flag.name: flag for module, group in groups if module.startswith("launch") for flag in group
+    }
+
+
+@pytest.mark.parametrize(
+    ("flag", "registry"),
+    [(flag, registry) for registry, names in READERS for flag in names.split()],
+)
+def test_the_entries_that_read_a_flag_exist(flag, registry):
+    readers = re.match(r"(\w+(?:, \w+)*)(?: with [^:]+)?: ", _help(flag))
+    assert readers, _help(flag)
+    assert set(readers[1].split(", ")) <= set(registry)
+
+
+@pytest.mark.parametrize("flag", CHOICES)
+def test_every_choice_of_a_flag_is_explained(flag):
+    choices = set(flags.FLAGS[flag].parser.enum_values) - {"none"}
+    explained = set(re.findall(r"(\w+): ", _help(flag)))
+    assert choices == set(CHOICES[flag])
+    assert choices <= explained
+
+
+def test_the_help_of_encoder_and_views_has_the_names_of_their_registries():
+    encoders = re.findall(r"(?<=[:,] )\w+(?=[,;.])", _help("encoder"))
+    assert sorted(encoders) == sorted(ENCODERS)
+    listed, defaults = _help("views").split(". Default: ")
+    assert sorted(re.findall(r"(?<=[:,] )\w+", listed)) == sorted(POLICIES)
+    names = set(re.findall(r"(\w+) (?:for|with)", defaults))
+    assert {"affine", "flip", "crop_flip", "skin", "byol_no_blur"} <= names & set(POLICIES)
+
+
+def test_the_objectives_in_help_texts_exist():
+    (predicting,) = re.findall(r"\((\w+), (\w+)\)", _help("predictor"))
+    assert {name for name, entry in OBJECTIVES.items() if entry.predictor} == set(predicting)
+    (statistics,) = re.findall(r" with (\w+):", _help("symmetric_statistics"))
+    named = re.findall(r"the objective (\w+), \w+ with (\w+)", _help("views"))
+    assert {statistics, *named[0]} <= set(OBJECTIVES)
+
+
+def test_names_with_underscores_in_help_texts_exist():
+    project_flags = _project_flags()
+    known = set(project_flags).union(*REGISTRIES)
+    for flag in project_flags.values():
+        known |= set(getattr(flag.parser, "enum_values", ()))
+        known |= set(flag.default if isinstance(flag.default, list) else ())
+    for flag in project_flags.values():
+        names = re.findall(r"[a-z0-9]+(?:_[a-z0-9]+)+", flag.help)
+        assert set(names) <= known, (flag.name, set(names) - known)
+
+
+@pytest.mark.parametrize("script", ["pretrain", "centralized", "lower", "reproduce"])
+def test_a_script_prints_its_help_without_slow_imports(project_root, script):
+    code = (
+        f"import runpy, sys; sys.argv = ['{script}', '--help']\n"
+        "try:\n"
+        f"    runpy.run_module('launch.{script}', run_name='__main__')\n"
+        "finally:\n"
+        "    print('slow:', sorted({'tensorflow', 'tensorflow_federated'} & sys.modules.keys()))\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=project_root, capture_output=True, text=True, check=False
+    )
+    assert "--output_dir" in result.stdout, result.stderr
+    assert result.stdout.splitlines()[-1] == "slow: []"

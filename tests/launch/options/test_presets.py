@@ -1,0 +1,115 @@
+"""Presets: default presets of algorithms, earlier names of presets, flags that presets set."""
+
+import dataclasses
+
+import pytest
+
+from launch.options import presets
+from tff_ssl.algorithms import registry
+
+KINDS = presets.FOLDER / "digits" / "kinds"
+
+
+@pytest.mark.parametrize("name", presets.RENAMED)
+def test_a_renamed_preset_exists_only_under_its_new_name(name):
+    assert (presets.FOLDER / f"{presets.RENAMED[name]}.flags").is_file()
+    assert not (presets.FOLDER / f"{name}.flags").exists()
+
+
+def test_an_earlier_name_on_the_command_line_is_answered_with_the_new_one():
+    message = presets.missing(["pretrain", "--flagfile=launch/presets/digits_byol.flags"])
+    assert message == (
+        "--flagfile=launch/presets/digits_byol.flags: this preset is now "
+        "launch/presets/digits/fedema.flags"
+    )
+    assert presets.missing(["pretrain", "--flagfile=launch/presets/nosuch.flags"]) is None
+    existing = presets.FOLDER / "digits" / "fedema.flags"
+    assert presets.missing(["pretrain", f"--flagfile={existing}"]) is None
+
+
+@pytest.mark.parametrize("name", registry.ALGORITHMS)
+def test_every_algorithm_has_a_default_preset(name):
+    path = presets.of_algorithm(name)
+    assert path.is_file()
+    own = presets.FOLDER / "digits" / f"{name}.flags"
+    assert path == own if own.exists() else path.parent == KINDS
+
+
+def test_an_unknown_algorithm_has_no_preset():
+    assert presets.of_algorithm("nosuch") is None
+
+
+def test_the_presets_of_the_kinds_set_no_hyperparameters():
+    paths = sorted(KINDS.glob("*.flags"))
+    assert {path.stem for path in paths} >= {
+        entry.kind.kind for entry in registry.ALGORITHMS.values()
+    }
+    for path in paths:
+        assert not [line for line in path.read_text().splitlines() if "hparam" in line], path
+
+
+@pytest.mark.parametrize(
+    ("like", "objectives", "expected"),
+    [
+        ("fedavg", ("nt_xent",), "stateless_clients"),
+        ("fedbn", ("nt_xent", "byol"), "stateful_clients"),
+        ("fedbn", ("byol", "nt_xent"), "stateful_clients_byol"),
+        ("gossip", ("mae",), "serverless_mae"),
+        ("gossip", ("nt_xent",), "serverless"),
+        ("hetero_ssfl", ("simsiam",), "unlike_clients"),
+    ],
+)
+def test_a_new_algorithm_gets_the_preset_of_its_kind_and_objective(
+    monkeypatch, like, objectives, expected
+):
+    entry = dataclasses.replace(registry.ALGORITHMS[like], objectives=objectives)
+    monkeypatch.setitem(registry.ALGORITHMS, "new_algorithm", entry)
+    assert presets.of_algorithm("new_algorithm") == KINDS / f"{expected}.flags"
+
+
+@pytest.fixture
+def preset(tmp_path):
+    """A preset that includes another one."""
+    included, path = tmp_path / "included.flags", tmp_path / "preset.flags"
+    included.write_text("# The clients.\n--alpha=-1\n--hparam=mu=-1\n--rounds=5\n")
+    path.write_text(f"--flagfile={included}\n--beta=2\n--rounds=0\n")
+    return path
+
+
+def test_an_error_names_the_preset_that_sets_the_flag(preset):
+    argv = ["pretrain", f"--flagfile={preset}"]
+    assert presets.explain("--beta is too large", argv) == (
+        f"--beta is too large (--beta is set in {preset})"
+    )
+    included = preset.with_name("included.flags")
+    for message, flag in (
+        ("--alpha must not be negative", "alpha"),
+        ("flag 'alpha': must not be negative", "alpha"),
+        ("--hparam=mu=-1: must not be negative", "hparam=mu"),
+    ):
+        expected = f"{message} (--{flag} is set in {included})"
+        assert presets.explain(message, argv) == expected
+    # The value that holds is the last one.
+    assert f"--rounds is set in {preset}" in presets.explain("--rounds", argv)
+    both = presets.explain("--alpha with --beta", argv)
+    assert both.endswith(f"(--alpha is set in {included}; --beta is set in {preset})")
+
+
+@pytest.mark.parametrize("given", [["--alpha=-2"], ["--alpha", "-2"], ["-alpha=-2"]])
+def test_an_error_names_no_preset_for_a_flag_of_the_command_line(preset, given):
+    message = "--alpha must not be negative"
+    assert presets.explain(message, ["pretrain", f"--flagfile={preset}", *given]) == message
+
+
+def test_an_error_names_no_preset_for_a_hyperparameter_of_the_command_line(preset):
+    message = "--hparam=mu=-2: must not be negative"
+    argv = ["pretrain", f"--flagfile={preset}"]
+    assert presets.explain(message, [*argv, "--hparam=mu=-2"]) == message
+    assert presets.explain(message, [*argv, "--hparam", "mu=-2"]) == message
+    assert presets.explain(message, [*argv, "--hparam=lambda=2"]) != message
+
+
+def test_an_error_names_no_preset_for_flags_that_no_preset_sets(preset):
+    message = "--dataset=nosuch is unknown"
+    assert presets.explain(message, ["pretrain", f"--flagfile={preset}"]) == message
+    assert presets.explain(message, ["pretrain"]) == message
