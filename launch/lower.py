@@ -96,7 +96,9 @@ def _build(entry, values, dataset, args: flags.FlagValues):
     means = aggregation.choose_aggregation(
         args, entry, values, len(clients), args.clients_per_round
     ).arguments
-    participation = min(args.clients_per_round / len(clients), 1.0)
+    participation = 1.0
+    if Need.COHORTS in entry.kind.needs:
+        participation = min(args.clients_per_round / len(clients), 1.0)
     _, algorithm = algorithm_options.build(
         args, entry, values, dataset, means, population, participation
     )

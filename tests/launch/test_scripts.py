@@ -111,8 +111,9 @@ def test_a_run_writes_its_files_and_prints_its_results(finished):
 def test_a_run_prints_no_messages_of_libraries(finished):
     _, result = finished
     assert result.stderr == ""
-    first = result.stdout.splitlines()[0]
-    assert first.startswith(
+    preset, setting = result.stdout.splitlines()[:2]
+    assert preset == "preset: launch/presets/digits/dcco.flags"
+    assert setting.startswith(
         "dcco with cco on digits: 1438 images of 8x8x1 in 364 clients of 1 to 4 images"
     )
 
@@ -282,7 +283,7 @@ def test_a_run_with_feature_clusters_a_data_fraction_and_shifts(tmp_path):
     left_out = entry["examples_left_out"]
     assert 713 <= left_out <= 725  # Half of 1438 images, rounded in each client.
     announced = f"feature_clusters partition, {left_out} images left out, 5 style shifts"
-    assert announced in result.stdout.splitlines()[0]
+    assert announced in result.stdout.splitlines()[1]
 
 
 @pytest.mark.slow

@@ -31,8 +31,8 @@ class CentralizedHyperparameters(ObjectiveHyperparameters):
     """Hyperparameters with the DCCO paper's values for CIFAR-100 (section 4.3, Appendix B).
 
     Attributes:
-      optimizer: Name of the optimizer, `adam`, `adamw`, `lars` or `sgd`. Its rate decays by a cosine
-        over the run's steps.
+      optimizer: Name of the optimizer, `adam`, `adamw`, `lars` or `sgd`. Its rate decays by a
+        cosine over the run's steps.
       learning_rate: Initial learning rate.
       momentum: Momentum of `lars` and `sgd`, beta_1 of the others.
       weight_decay: Weight decay of `adamw` and `lars`.
