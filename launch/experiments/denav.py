@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from tff_ssl.algorithms.denav import navigator
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
 from tff_ssl.reporting.measured import Selector
 
@@ -94,11 +95,11 @@ def _denav(
 ) -> Cell:  # fmt: skip
     """A `_cell` of DeNAV.
 
-    The selection limit Z is 3 (Table 6), or S / M (steps per client) where that is more, which
-    Eq. 6 requires.
+    The selection limit Z is 1.5 S / M, the paper's ratio to the number of steps per client
+    (Table 6: Z = 3 for S = 200 and M = 100).
     """
     steps = rounds or steps
-    limit = max(3, -(-steps // _CLIENTS))
+    limit = navigator.papers_limit(steps, _CLIENTS)
     return _cell(
         name, scale, dataset, steps, "--algorithm=denav", f"--hparam=selection_limit={limit}",
         *flags, baseline=baseline,

@@ -133,6 +133,10 @@ class GossipSchedule:
         return ()
 
     @property
+    def warnings(self) -> tuple[()]:
+        return ()
+
+    @property
     def _all_reduce(self) -> bool:
         return self._hyperparameters.mixing == "all_reduce"
 

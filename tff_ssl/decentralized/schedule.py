@@ -95,6 +95,10 @@ class Schedule(Protocol):
     def routes(self) -> Sequence[Sequence[int]]:
         """Clients that train each travelling model, in order; empty where no model travels."""
 
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Lines for the announcement on settings that defeat the algorithm; mostly empty."""
+
     def round(self, round_number: int) -> ScheduledRound:
         """The operations of a round."""
 

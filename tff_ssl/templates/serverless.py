@@ -123,7 +123,8 @@ class ServerlessRun(PlannedRun):
         return self._schedule.round(0).trainings
 
     def describe(self) -> str:
-        return run_costs.describe(self._network, self._costs, self._rounds)
+        line = run_costs.describe(self._network, self._costs, self._rounds)
+        return "\n".join([line, *self._schedule.warnings])
 
     def result_fields(self) -> dict[str, Any]:
         return self._costs

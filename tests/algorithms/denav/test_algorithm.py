@@ -15,6 +15,7 @@ from tff_ssl.decentralized import simulated_time, topology
 from tff_ssl.decentralized.events import Leave, with_events
 from tff_ssl.decentralized.schedule import ClientNetwork
 from tff_ssl.simulation import without_server
+from tff_ssl.templates.federated_algorithm import RunSetting
 
 LINE = nx.freeze(nx.path_graph(3))
 SIZES, PIXELS = (1, 2, 2), (10, 20, 40)
@@ -214,6 +215,27 @@ def test_if_a_client_leaves_only_its_own_training_is_lost(scalars, stored, tmp_p
         planned.evaluated(4, 2)
     planned = plan(events=leaves, **values, average_neighbours=True)
     np.testing.assert_allclose(planned.evaluated(4, 1), [1 / 2, 1 / 2, 0])
+
+
+@pytest.mark.parametrize("route", ["score", "random"])
+@pytest.mark.parametrize(("limit", "forced"), [(1, True), (2, True), (3, False)])
+def test_a_limit_that_forces_every_selection_is_announced(scalars, route, limit, forced):
+    # Z M = 3, 6 and 9 selections for the 6 steps. With 6, every client is selected exactly twice.
+    task, _ = scalars
+    built = algorithm.build_denav(
+        task("nt_xent", 6), hyperparameters(selection_limit=limit, route=route)
+    )
+    network = ClientNetwork(with_events(nx.complete_graph(3), (), 6), (1, 2, 7), 0)
+    run = built.plan_run(RunSetting(SIZES, 6, network=network))
+    first, *warnings = run.describe().splitlines()
+    assert first.startswith("6 rounds on a network")
+    assert len(warnings) == (forced and route == "score")
+    for warning in warnings:
+        assert warning.startswith(f"warning: selection_limit={limit} on 3 clients allows")
+        assert warning.endswith("--hparam=selection_limit=3")
+    if limit == 2 and route == "score":
+        (travelled,) = plan(nx.complete_graph(3), (1, 2, 7), 6, selection_limit=2).routes
+        assert sorted(travelled) == [0, 0, 1, 1, 2, 2]
 
 
 def test_the_counts_of_table_3():

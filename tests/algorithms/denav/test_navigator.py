@@ -111,6 +111,10 @@ def test_the_papers_defaults():
     assert (defaults.steps, defaults.selection_limit) == (200, 3)
     assert navigator.smallest_limit(200, 100) == 2
     assert navigator.smallest_limit(201, 100) == 3
+    assert navigator.papers_limit(200, 100) == 3
+    assert navigator.papers_limit(201, 100) == 4
+    assert [navigator.papers_limit(s, 100) for s in (60, 300, 1000, 5000)] == [1, 5, 15, 75]
+    assert navigator.papers_limit(400, 20) == 30
     with pytest.raises(ValueError, match="route must be one of score, random"):
         NavigatorHyperparameters(route="best")
     with pytest.raises(ValueError, match="tie_break must be"):

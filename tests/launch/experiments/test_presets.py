@@ -134,6 +134,24 @@ def test_epsilons_of_more_clients_have_the_settings_of_the_runs(scale):
     assert (given["clients_per_round"], given["rounds"]) == (str(per_round), str(rounds))
 
 
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+def test_the_selection_limit_has_the_ratio_of_denavs_table_6(project_root, scale):
+    # Table 6: Z = 3 selections of each client, for S = 200 steps on 100 clients.
+    runs = [
+        effective_flags(cell.flags)
+        for name, (build, _) in catalog.EXPERIMENTS.items()
+        for rounds in (None, 77)
+        for cell in build(scale, None, rounds).cells
+        if name.startswith("denav")
+    ]
+    runs.append(effective_flags(["--flagfile=launch/presets/digits/denav.flags"]))
+    limits = [given for given in runs if "hparam.selection_limit" in given]
+    assert {given["algorithm"] for given in runs if given not in limits} == {"gossip", "all_reduce"}
+    for given in limits:
+        steps, clients = int(given["rounds"]), int(given["num_clients"])
+        assert int(given["hparam.selection_limit"]) == math.ceil(3 / 200 * 100 * steps / clients)
+
+
 # Settings in the papers' texts: experiment, cell, and flags that its training must have.
 _ADAM = {"hparam.server_optimizer": "adam", "hparam.server_learning_rate": "0.005"}
 _LARS = {"hparam.server_optimizer": "lars", "hparam.server_momentum": "0.9", "rounds": "75000"}

@@ -133,11 +133,24 @@ class DeNAVSchedule:
             )
             for model, start in enumerate(self._starts)
         ]
+        self.warnings = self._check_limit(steps)
         self._visits: dict[tuple[int, int], list[int]] = {}  # (model, client) -> steps.
         for model, steps_of_model in enumerate(self._steps_of_models):
             for step in steps_of_model:
                 self._visits.setdefault((model, step.client), []).append(step.step)
         self._time = time
+
+    def _check_limit(self, steps: int) -> tuple[str, ...]:
+        """A warning if a model has at least as many steps as Z allows on all clients together."""
+        limit, values = self._hyperparameters.selection_limit, self._hyperparameters
+        if values.route == "random" or limit * self._clients > steps:
+            return ()
+        return (
+            f"warning: selection_limit={limit} on {self._clients} clients allows "
+            f"{limit * self._clients} selections, and a model has {steps} steps, so that the "
+            "navigator has to select every client as often as the limit allows; the paper's ratio "
+            f"is --hparam=selection_limit={navigator.papers_limit(steps, self._clients)}",
+        )
 
     def _draw_starts(self, seed: int) -> list[int]:
         """Draws the clients of the first step, a different one for each model (appendix A.4.1)."""
