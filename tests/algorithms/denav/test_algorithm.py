@@ -172,6 +172,30 @@ def test_parallel_models_mix_by_algorithm_2(scalars, stored, tmp_path, bound):
     assert (alone != history) == (bound > 0)
 
 
+def test_a_client_that_holds_two_models_trains_one_after_the_other(monkeypatch):
+    # Client 1 has 4 examples and client 2 has 7; all are equally fast, and have one local epoch.
+    planned = plan(sizes=(1, 4, 7), steps=4, computing_ranks=1, models=3)
+    routes = [[0, 1, 2, 1], [0, 1, 2, 1], [1, 2, 1, 1]]
+    steps = [[step._replace(client=k) for step, k in zip(row, route, strict=True)]
+             for row, route in zip(planned._steps_of_models, routes, strict=True)]  # fmt: skip
+    monkeypatch.setattr(planned, "_steps_of_models", steps)
+    assert [planned.round(r).time for r in range(4)] == [4, 8, 14, 12]
+
+
+def test_simulated_times_of_parallel_models_against_a_plain_sum():
+    graph = topology.erdos_renyi(12, 0.3, seed=1)
+    sizes = tuple(np.random.default_rng(0).integers(5, 60, 12).tolist())
+    planned = plan(graph, sizes, 40, models=3, selection_limit=10, local_epochs=2)
+    ranks, meetings = simulated_time.draw_ranks(12, 10, 0), 0
+    for r in range(40):
+        busy = np.zeros(12)
+        for route in planned.routes:
+            busy[route[r]] += 2 * sizes[route[r]] / (1 + (ranks[route[r]] - 1) / 9)
+        meetings += len({route[r] for route in planned.routes}) < 3
+        assert planned.round(r).time == pytest.approx(busy.max())
+    assert meetings > 5
+
+
 def test_rows_of_weights_are_means_over_copies():
     graph = topology.erdos_renyi(12, 0.3, seed=1)
     for aggregation in ("staleness", "volume", "average", "none"):

@@ -15,15 +15,17 @@ Choices: The one-block masked autoencoder is a choice of the encoder (`--encoder
 AdamW starts anew in every step, since its state does not travel. The paper gives no optimizer;
 AdamW and the weight decay are He et al.'s. A client's simulated training time is its examples times
 epochs, divided as in section 6.1 by its computing rank's factor, so that a route does not depend on
-the load of this machine. Where two models meet at a client, it trains both, and neither is averaged
-with the other in this step. If a client has copies of several models, its own model is the result
+the load of this machine. Where two models meet at a client, it trains both, one after the other, and
+neither is averaged with the other in this step. If a client has copies of several models, its own model is the result
 of Algorithm 2 with the copy of most steps as the received model. The run is evaluated with the
 model of the last client that trained model 0.
 """
 
 import bisect
+import collections
 import dataclasses
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -246,8 +248,17 @@ class DeNAVSchedule:
         return ScheduledRound(
             (Averaging(slots, np.stack(rows)), Training(slots, clients, notes)),
             sent,
-            max(self._time(client) for client in clients),
+            self._round_time(clients),
         )
+
+    def _round_time(self, clients: Sequence[int]) -> float:
+        """Simulated time of the round in which these clients train, one for each model.
+
+        A client that trains several models trains them one after the other, while clients train at
+        the same time: the round takes as long as the client with the largest sum.
+        """
+        trainings = collections.Counter(clients)
+        return max(count * self._time(client) for client, count in trainings.items())
 
     def published_transmissions(self, epochs: int) -> int:
         return traffic.published_transmissions(epochs, self._hyperparameters.local_epochs)
