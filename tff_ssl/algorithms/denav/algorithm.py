@@ -15,10 +15,10 @@ Choices: The one-block masked autoencoder is a choice of the encoder (`--encoder
 AdamW starts anew in every step, since its state does not travel. The paper gives no optimizer;
 AdamW and the weight decay are He et al.'s. A client's simulated training time is its examples times
 epochs, divided as in section 6.1 by its computing rank's factor, so that a route does not depend on
-the load of this machine. Where two models meet at a client, it trains both, one after the other, and
-neither is averaged with the other in this step. If a client has copies of several models, its own model is the result
-of Algorithm 2 with the copy of most steps as the received model. The run is evaluated with the
-model of the last client that trained model 0.
+the load of this machine. Where two models meet at a client, it trains both, one after the other,
+and neither is averaged with the other in this step. If a client has copies of several models, its
+own model is the result of Algorithm 2 with the copy of most steps as the received model. The run is
+evaluated with the model of the last client that trained model 0.
 """
 
 import bisect
