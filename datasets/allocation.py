@@ -18,6 +18,7 @@ def client_sizes(
     num_clients: int | None,
     samples_per_client: int | None,
     rng: np.random.Generator | None = None,
+    smallest: int = 1,
 ) -> Indices:
     """Computes the sizes of the clients, for partitions that are free to choose them.
 
@@ -28,6 +29,7 @@ def client_sizes(
       samples_per_client: Size of a client. The last of all possible clients gets the remainder.
       rng: Generator for random sizes (see `random_sizes`), which need `num_clients` alone. None
         means that sizes are not random.
+      smallest: Smallest random size; sizes that are not random do not depend on it.
 
     Returns:
       Client sizes, int64 [clients].
@@ -39,7 +41,7 @@ def client_sizes(
     if rng is not None:
         if num_clients is None or samples_per_client is not None:
             raise DatasetError("random_sizes needs num_clients, and no samples_per_client")
-        return random_sizes(total, num_clients, rng)
+        return random_sizes(total, num_clients, rng, smallest)
     check_at_least_one("num_clients", num_clients)
     check_at_least_one("samples_per_client", samples_per_client)
     if num_clients is None and samples_per_client is None:
@@ -60,25 +62,40 @@ def client_sizes(
     return sizes[: checked_num_clients(num_clients, len(sizes), samples_per_client)]
 
 
-def random_sizes(total: int, num_clients: int, rng: np.random.Generator) -> Indices:
-    """Draws client sizes in proportion to uniform draws from 0 to 1, each at least one example.
+def random_sizes(
+    total: int, num_clients: int, rng: np.random.Generator, smallest: int = 1
+) -> Indices:
+    """Draws sizes: the smallest size for each client, and the rest in proportion to uniform draws.
 
     Args:
       total: Number of examples, which the sizes sum to.
       num_clients: Number of clients.
       rng: Source of all randomness.
+      smallest: Number of examples that each client has at least.
 
     Returns:
       Client sizes, int64 [num_clients].
 
     Raises:
-      DatasetError: `num_clients` below 1 or above `total`.
+      DatasetError: `num_clients` below 1 or above `total`, or too few examples for `smallest`.
     """
     check_at_least_one("num_clients", num_clients)
     _check_at_most_total(num_clients, total)
+    check_smallest_size(total, num_clients, smallest)
     shares = rng.random(num_clients)
-    bounds = np.rint(np.cumsum(shares) / shares.sum() * (total - num_clients)).astype(np.int64)
-    return 1 + np.diff(bounds, prepend=0)
+    rest = total - smallest * num_clients
+    bounds = np.rint(np.cumsum(shares) / shares.sum() * rest).astype(np.int64)
+    return smallest + np.diff(bounds, prepend=0)
+
+
+def check_smallest_size(total: int, num_clients: int, smallest: int) -> None:
+    """Raises DatasetError unless the examples suffice for clients of the smallest size."""
+    check_at_least_one("min_client_size", smallest)
+    if smallest * num_clients > total:
+        raise DatasetError(
+            f"min_client_size: {num_clients} clients of at least {smallest} examples need "
+            f"{smallest * num_clients}, and there are {total}"
+        )
 
 
 def checked_num_clients(num_clients: int | None, possible: int, samples_per_client: int) -> int:

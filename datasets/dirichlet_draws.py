@@ -54,7 +54,12 @@ def draw_classes(
 
 
 def allocate_classes(
-    rng: np.random.Generator, class_sizes: Counts, alpha: float, num_clients: int, balance: bool
+    rng: np.random.Generator,
+    class_sizes: Counts,
+    alpha: float,
+    num_clients: int,
+    balance: bool,
+    smallest: int = 1,
 ) -> Counts:
     """Allocates each class j to the clients by its own portions p_j ~ Dir_K(alpha).
 
@@ -67,10 +72,12 @@ def allocate_classes(
         the classes that follow, and the whole is drawn again until all clients have half to one
         and a half even shares (at most 1000 times; less often where clients x classes is above
         3000).
+      smallest: Number of examples that each client has at least, at most `class_sizes.sum() / K`.
+        Smaller clients are filled up with examples of the largest ones.
 
     Returns:
-      Examples of each class at each client, int64 [classes, K]; rows sum to `class_sizes`, and no
-      column is all zeros.
+      Examples of each class at each client, int64 [classes, K]; rows sum to `class_sizes`, and
+      columns to `smallest` or more.
     """
     even_share = class_sizes.sum() / num_clients
     draws = max(1, min(_MAX_DRAWS, _MAX_PORTIONS // (len(class_sizes) * num_clients)))
@@ -83,7 +90,7 @@ def allocate_classes(
             and sizes.max() <= _SIZE_RANGE[1] * even_share
         ):
             break
-    return _fill_empty_clients(counts)
+    return _fill_small_clients(_fill_empty_clients(counts), smallest)
 
 
 def _allocate_once(
@@ -132,6 +139,31 @@ def _fill_empty_clients(counts: Counts) -> Counts:
         by_client[[donor, client], j] += [-given, given]
         heapq.heappush(largest, (negative_size + given, donor))
         heapq.heappush(largest, (-given, client))
+    return by_client.T
+
+
+def _fill_small_clients(counts: Counts, smallest: int) -> Counts:
+    """Fills clients that are too small up to the smallest size, from the largest class at hand.
+
+    A client that lacks examples takes them from the largest client, of this client's largest class,
+    until it has exactly `smallest`. All other clients stay as they are.
+
+    Args:
+      counts: Examples of each class at each client, int64 [classes, clients].
+      smallest: Number of examples of the smallest client, at most the mean over clients.
+
+    Returns:
+      The new counts, int64 [classes, clients].
+    """
+    by_client, sizes = counts.T.copy(), counts.sum(axis=0)
+    for client in np.flatnonzero(sizes < smallest).tolist():
+        while sizes[client] < smallest:
+            donor = int(sizes.argmax())
+            j = by_client[donor].argmax()
+            # This client is below `smallest` and the mean is not, so that the donor is above it.
+            given = min(smallest - sizes[client], sizes[donor] - smallest, by_client[donor, j])
+            by_client[[donor, client], j] += [-given, given]
+            sizes[[donor, client]] += [-given, given]
     return by_client.T
 
 

@@ -30,6 +30,7 @@ def iid(
     num_clients: int | None = None,
     samples_per_client: int | None = None,
     random_sizes: bool = False,
+    min_client_size: int = 1,
 ) -> Partition:
     """Allocates the examples to clients at random.
 
@@ -42,12 +43,15 @@ def iid(
         client.
       random_sizes: Whether sizes are random, see `allocation.random_sizes`; needs `num_clients`
         alone.
+      min_client_size: Smallest random size.
 
     Raises:
       DatasetError: Neither number is given, one is below 1, or there are not enough examples.
     """
     size_rng = rng if random_sizes else None
-    sizes = allocation.client_sizes(len(labels), num_clients, samples_per_client, size_rng)
+    sizes = allocation.client_sizes(
+        len(labels), num_clients, samples_per_client, size_rng, min_client_size
+    )
     return allocation.split_into_clients(rng.permutation(len(labels)), sizes)
 
 
@@ -58,6 +62,7 @@ def dirichlet(
     samples_per_client: int | None,
     num_clients: int | None = None,
     random_sizes: bool = False,
+    min_client_size: int = 1,
 ) -> Partition:
     """Draws each client's classes from its own Dirichlet mixture (Hsu et al. 2019, section 3).
 
@@ -83,20 +88,23 @@ def dirichlet(
       num_clients: Number of clients, which with `samples_per_client` leaves the other examples
         out. None allocates every example.
       random_sizes: Whether the sizes of `num_clients` clients are random; not at alpha = 0.
+      min_client_size: Smallest random size.
 
     Raises:
       DatasetError: alpha < 0 or NaN, sizes below 1, more clients than can be filled, no labels.
     """
     _check_alpha(alpha)
     if math.isinf(alpha):
-        return iid(labels, rng, num_clients, samples_per_client, random_sizes)
+        return iid(labels, rng, num_clients, samples_per_client, random_sizes, min_client_size)
     _, members = allocation.group_by_class(labels, rng, "dirichlet")
     if alpha == 0:
         if random_sizes:
             raise DatasetError("random_sizes needs alpha above 0")
         return _one_class_each(members, rng, num_clients, samples_per_client)
     size_rng = rng if random_sizes else None
-    sizes = allocation.client_sizes(len(labels), num_clients, samples_per_client, size_rng)
+    sizes = allocation.client_sizes(
+        len(labels), num_clients, samples_per_client, size_rng, min_client_size
+    )
     counts = np.array([len(indices) for indices in members])
     classes = np.concatenate(list(dirichlet_draws.draw_classes(rng, counts, alpha, sizes)))
     order = np.empty(len(classes), np.int64)
@@ -112,6 +120,7 @@ def dirichlet_per_class(
     num_clients: int,
     alpha: float,
     balance_sizes: bool = True,
+    min_client_size: int = 1,
 ) -> Partition:
     """Allocates each class by its own portions from Dir_K(alpha) (Yurochkin et al. 2019).
 
@@ -127,7 +136,10 @@ def dirichlet_per_class(
     within about one standard deviation between seeds (`tests/datasets/test_describe.py`).
 
     A client that gets nothing at all (many clients, small alpha) takes half of the largest
-    client's largest class, so that no client is empty.
+    client's largest class, so that no client is empty. A client that has fewer than
+    `min_client_size` examples after that is filled up to this size with examples of the largest
+    client's largest class. The authors draw again until the sizes are right, which may never end at
+    small alpha with more clients than classes.
 
     Args:
       labels: Class labels, int [n], all >= 0.
@@ -135,15 +147,20 @@ def dirichlet_per_class(
       num_clients: Number of clients K, at most n.
       alpha: Concentration, 0 (each class on one client) to infinity (every client the same).
       balance_sizes: Whether sizes are balanced; otherwise, portions stay as they are drawn.
+      min_client_size: Number of examples that each client has at least.
 
     Raises:
-      DatasetError: alpha < 0 or NaN, num_clients below 1 or above n, no labels.
+      DatasetError: alpha < 0 or NaN, num_clients below 1 or above n, too few examples for
+        `min_client_size`, no labels.
     """
     _check_alpha(alpha)
     allocation.client_sizes(len(labels), num_clients, None)
+    allocation.check_smallest_size(len(labels), num_clients, min_client_size)
     _, members = allocation.group_by_class(labels, rng, "dirichlet_per_class")
     class_sizes = np.array([len(indices) for indices in members], np.int64)
-    counts = dirichlet_draws.allocate_classes(rng, class_sizes, alpha, num_clients, balance_sizes)
+    counts = dirichlet_draws.allocate_classes(
+        rng, class_sizes, alpha, num_clients, balance_sizes, min_client_size
+    )
     clients = np.concatenate([np.repeat(np.arange(num_clients), row) for row in counts])
     order = np.concatenate(members)[np.argsort(clients, kind="stable")]
     return allocation.split_into_clients(order, counts.sum(axis=0))
@@ -291,6 +308,21 @@ def keep_fraction(clients: Partition, fraction: float, seed: int) -> Partition:
     return kept
 
 
+def size_before_fraction(size: int, fraction: float) -> int:
+    """The smallest client of which `keep_fraction` leaves at least so many examples.
+
+    Args:
+      size: Number of examples that a client keeps at least; 1 or more.
+      fraction: Argument of `keep_fraction`; impossible ones, which it rejects, count as 1.
+    """
+    if not 0 < fraction < 1 or size <= 1:
+        return size
+    before = int((size - 0.5) / fraction)
+    while round(fraction * before) < size:
+        before += 1
+    return before
+
+
 @dataclasses.dataclass(frozen=True)
 class PartitionSpec:
     """An entry of `PARTITIONS`.
@@ -299,26 +331,34 @@ class PartitionSpec:
       function: A function of labels, a generator and the settings named in `flags`.
       description: One line on the partition, for listings.
       flags: Names of the flags that the partition reads.
+      sets_smallest: Whether `function` takes `min_client_size`; the sizes of other partitions
+        follow from their flags alone.
     """
 
     function: Callable[..., Partition]
     description: str
     flags: tuple[str, ...]
+    sets_smallest: bool = False
 
 
 PARTITIONS = {
     "iid": PartitionSpec(
-        iid, "examples dealt out at random", ("num_clients", "samples_per_client", "random_sizes")
+        iid,
+        "examples dealt out at random",
+        ("num_clients", "samples_per_client", "random_sizes"),
+        sets_smallest=True,
     ),
     "dirichlet": PartitionSpec(
         dirichlet,
         "class mixtures from Dir(alpha * p), Hsu et al. 2019; alpha 0: one class per client",
         ("alpha", "samples_per_client", "num_clients", "random_sizes"),
+        sets_smallest=True,
     ),
     "dirichlet_per_class": PartitionSpec(
         dirichlet_per_class,
         "each class dealt out by portions from Dir(alpha), Yurochkin et al. 2019, as in Dec-SSL",
         ("num_clients", "alpha", "balance_sizes"),
+        sets_smallest=True,
     ),
     "skew": PartitionSpec(
         skew,
@@ -364,6 +404,7 @@ def make(
     classes_per_client: int | None = None,
     balance_sizes: bool = True,
     random_sizes: bool = False,
+    min_client_size: int = 1,
     cluster_ids: npt.NDArray[np.integer] | None = None,
     cluster_partition: str = "dirichlet_per_class",
 ) -> Partition:
@@ -383,6 +424,9 @@ def make(
       classes_per_client: Number of classes of each client for `by_class`.
       balance_sizes: Whether `dirichlet_per_class` balances sizes.
       random_sizes: Whether `iid` and `dirichlet` draw random sizes.
+      min_client_size: Number of examples that each client has at least. `dirichlet_per_class` fills
+        smaller clients up, and random sizes start from it; the sizes of other partitions do not
+        depend on it, and smaller ones are an error.
       cluster_ids: Clusters for `feature_clusters`, int [n], from `feature_clusters.cluster`.
       cluster_partition: The one of `CLUSTER_PARTITIONS` to which `feature_clusters` gives the
         clusters as labels.
@@ -391,13 +435,16 @@ def make(
       Indices into `split` of each client's examples.
 
     Raises:
-      DatasetError: Unknown name, missing or impossible settings, no labels or cases.
+      DatasetError: Unknown name, missing or impossible settings, no labels or cases, clients that
+        are smaller than `min_client_size`.
     """
     if name not in PARTITIONS:
         raise DatasetError(f"unknown partition {name!r}: give one of {', '.join(PARTITIONS)}")
     rng = _generator(seed, name)
     if name == "per_case":
-        return per_case(_checked_cases(split.case_ids))
+        cases = per_case(_checked_cases(split.case_ids))
+        _check_smallest(cases, min_client_size, name)
+        return cases
     settings: dict[str, float | int | None] = {
         "alpha": alpha,
         "beta": beta,
@@ -411,7 +458,22 @@ def make(
     if name == "feature_clusters":
         name, labels = cluster_partition, _checked_clusters(cluster_ids, len(split))
     arguments = _arguments(name, settings)
-    return PARTITIONS[name].function(labels, rng, **arguments)
+    if PARTITIONS[name].sets_smallest:
+        arguments["min_client_size"] = min_client_size
+    clients = PARTITIONS[name].function(labels, rng, **arguments)
+    _check_smallest(clients, min_client_size, name)
+    return clients
+
+
+def _check_smallest(clients: Partition, smallest: int, name: str) -> None:
+    """Raises DatasetError if a client has fewer examples than the smallest may have."""
+    small = sum(len(indices) < smallest for indices in clients)
+    if small:
+        raise DatasetError(
+            f"min_client_size: {small} of {len(clients)} clients of partition {name} have fewer "
+            f"than {smallest} examples (before data_fraction); only dirichlet_per_class and "
+            "random_sizes make clients of a smallest size"
+        )
 
 
 def _generator(seed: int, stream: str) -> np.random.Generator:

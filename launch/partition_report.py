@@ -42,6 +42,8 @@ def main() -> None:
     clients = clients_options.partition_dataset(dataset, values, clusters)
     client_images = clients_options.client_images(dataset.train, clients, values)
     report = settings | _figures(dataset, clients, clusters)
+    if values.min_client_size > 1:
+        report["clients_filled_up"] = _filled_up(dataset, clusters, values)
     folder.mkdir(parents=True, exist_ok=True)
     _draw(dataset, clients, clusters, folder / "partition.png", title)
     if values.shift != "none":
@@ -60,6 +62,7 @@ def _settings(values: flags.FlagValues) -> dict[str, Any]:
 
     name = clients_options.partition_name(values)
     used = partition.flags_of(name, values.cluster_partition)
+    used += ("min_client_size",) if values.min_client_size != 1 else ()
     used += ("data_fraction",) if values.data_fraction != 1 else ()
     used += ("shift", "shifts") if values.shift != "none" else ()
     flag_values = {flag: values[flag].value for flag in used}
@@ -95,6 +98,14 @@ def _figures(dataset, clients, clusters) -> dict[str, Any]:
     }
 
 
+def _filled_up(dataset, clusters, values: flags.FlagValues) -> int:
+    """Number of clients that would be smaller than `--min_client_size` without this flag."""
+    from launch.options import clients as clients_options
+
+    clients = clients_options.partition_dataset(dataset, values, clusters, min_client_size=1)
+    return sum(len(indices) < values.min_client_size for indices in clients)
+
+
 def _draw(dataset, clients, clusters, path: pathlib.Path, title: str) -> None:
     """Draws the bars of the clients, coloured by cluster if there are clusters, else by class."""
     from datasets import describe
@@ -117,6 +128,9 @@ def _print_table(report: dict[str, Any]) -> None:
         ("classes per client", _spread(classes)),
         ("earth mover's distance", _distance(report["emd"])),
     ]
+    if "clients_filled_up" in report:
+        least = report["flags"]["min_client_size"]
+        rows.append((f"filled up to {least}", f"{report['clients_filled_up']:,} clients"))
     if "cluster_emd" in report:
         rows += [
             ("cluster sizes", ", ".join(f"{size:,}" for size in report["cluster_sizes"])),

@@ -67,7 +67,10 @@ def _features(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray:
 
 
 def partition_dataset(
-    dataset: ImageDataset, args: flags.FlagValues, clusters: np.ndarray | None = None
+    dataset: ImageDataset,
+    args: flags.FlagValues,
+    clusters: np.ndarray | None = None,
+    min_client_size: int | None = None,
 ) -> list[np.ndarray]:
     """Divides the training images between the clients.
 
@@ -75,10 +78,12 @@ def partition_dataset(
       dataset: The images.
       args: The flags.
       clusters: Result of `cluster_ids` for the same arguments, if it is known already.
+      min_client_size: Smallest client size; None for that of the flags.
 
     Returns:
       Indices of each client's training images, int64 [size of the client].
     """
+    smallest = min_client_size or args.min_client_size
     clients = partition.make(
         partition_name(args),
         dataset.train,
@@ -90,6 +95,7 @@ def partition_dataset(
         classes_per_client=args.classes_per_client,
         balance_sizes=args.balance_sizes,
         random_sizes=args.random_sizes,
+        min_client_size=partition.size_before_fraction(smallest, args.data_fraction),
         cluster_ids=cluster_ids(dataset, args) if clusters is None else clusters,
         cluster_partition=args.cluster_partition,
     )
@@ -117,8 +123,13 @@ def large_enough(
     small = len(clients) - len(kept)
     if small and not (args.skip_small_clients and kept):
         options = ["leave them out with --skip_small_clients"] if kept else []
-        if partition_name(args) != "per_case":
+        flags_read = partition.flags_of(partition_name(args), args.cluster_partition)
+        if "balance_sizes" in flags_read or args.random_sizes:
+            options.append(f"fill them up with --min_client_size={least}")
+        elif "samples_per_client" in flags_read:
             options.append("take larger ones with --samples_per_client")
+        elif "num_clients" in flags_read:
+            options.append("take fewer and larger ones with --num_clients")
         advice = ", ".join(options) or "take another --partition than per_case"
         if least > OBJECTIVES[args.objective].min_samples:
             advice += ", or lower the bound with --hparam=min_samples=N"

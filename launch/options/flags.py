@@ -94,6 +94,15 @@ def _define_partition_flags() -> None:
         "numbers, as DeNAV does.",
     )
     flags.DEFINE_integer(
+        "min_client_size",
+        1,
+        "Number of examples that each client has at least, after --data_fraction. "
+        "dirichlet_per_class fills smaller clients up with examples of the largest ones, and "
+        "--random_sizes draws no smaller sizes; other partitions end with an error if a client is "
+        "smaller.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
         "classes_per_client", None, "by_class: number of classes of each client.", lower_bound=1
     )
 

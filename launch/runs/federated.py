@@ -284,10 +284,12 @@ def _announce(
 
 
 def _describe_data_settings(left_out: int, num_clients: int, args: flags.FlagValues) -> str:
-    """The number of images that no client has, and the input shifts, if there are any."""
+    """The smallest client size, the images that no client has, and the input shifts, if any."""
     num_shifts = min(num_clients, args.shifts)
     shift = "" if args.shift == "none" else f", {num_shifts} {args.shift} shifts"
-    return (f", {left_out} images left out" if left_out else "") + shift
+    least = args.min_client_size
+    smallest = f", at least {least} images each (--min_client_size)" if least > 1 else ""
+    return smallest + (f", {left_out} images left out" if left_out else "") + shift
 
 
 def _format_range(sizes: np.ndarray) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets import allocation, partition
+from datasets import allocation, dirichlet_draws, partition
 from datasets.errors import DatasetError
 from datasets.image_dataset import Split
 
@@ -146,6 +146,92 @@ def test_dirichlet_per_class_limits(balance):
     assert set(np.concatenate(held)) <= {0, 500, 250, 125}  # halves where a client got nothing
     even = partition.dirichlet_per_class(labels, rng, 5, math.inf, balance)
     assert all(np.all(np.bincount(labels[indices]) == 100) for indices in even)
+
+
+@settings(max_examples=60, deadline=None)
+@given(labels_strategy, seeds, alphas, st.integers(1, 20), st.integers(1, 9), st.booleans())
+def test_no_client_is_below_the_smallest_size(labels, seed, alpha, count, smallest, balance):
+    count = min(count, len(labels))
+    smallest = min(smallest, len(labels) // count)
+    settings = {"alpha": alpha, "num_clients": count, "balance_sizes": balance}
+    split = as_split(labels)
+    plain, filled = (
+        partition.make("dirichlet_per_class", split, seed, min_client_size=least, **settings)
+        for least in (1, smallest)
+    )
+    assert_conserves(filled, len(labels))
+    before, after = (np.array([len(indices) for indices in one]) for one in (plain, filled))
+    # Clients that are too small end with the smallest size, and only larger ones give examples.
+    assert np.all(after[before < smallest] == smallest)
+    assert np.all(after[before >= smallest] >= smallest)
+    assert np.all(after[before >= smallest] <= before[before >= smallest])
+
+
+def test_a_small_client_takes_from_the_largest_clients_largest_class():
+    # Rows are classes, columns are clients with 1, 9, 8 and 2 examples.
+    counts = np.array([[1, 5, 0, 2], [0, 4, 8, 0]])
+    filled = dirichlet_draws._fill_small_clients(counts, 5)
+    # Client 0 takes 4 of client 1's class 0, which leaves it 5 examples. Client 3 takes 3 of client
+    # 2's class 1.
+    assert filled.tolist() == [[5, 1, 0, 2], [0, 4, 5, 3]]
+    assert dirichlet_draws._fill_small_clients(counts, 1).tolist() == counts.tolist()
+
+
+def test_twenty_clients_of_ten_classes_at_the_smallest_alpha_of_dec_ssl():
+    # Figure 12 of Dec-SSL, where one of the first three seeds leaves a client a single image.
+    split = as_split(np.random.default_rng(0).permutation(np.repeat(np.arange(10), 5000)))
+    settings = {"alpha": 0.01, "num_clients": 20}
+    sizes = {
+        smallest: [
+            min(map(len, partition.make(
+                "dirichlet_per_class", split, seed, min_client_size=smallest, **settings
+            )))
+            for seed in range(3)
+        ]
+        for smallest in (1, 10)
+    }  # fmt: skip
+    assert min(sizes[1]) < 2
+    assert min(sizes[10]) == 10
+    clients = partition.make("dirichlet_per_class", split, 0, min_client_size=250, **settings)
+    kept = partition.keep_fraction(clients, 0.04, 0)
+    assert min(map(len, kept)) >= 10
+
+
+@quick
+@given(st.integers(1, 30), st.floats(0.01, 1.5))
+def test_the_size_before_a_fraction_is_the_smallest_that_leaves_enough(size, fraction):
+    expected = next(n for n in itertools.count(size) if round(min(fraction, 1) * n) >= size)
+    assert partition.size_before_fraction(size, fraction) == (1 if size == 1 else expected)
+
+
+@pytest.mark.parametrize("name", ["iid", "dirichlet"])
+def test_random_sizes_start_from_the_smallest_size(name):
+    split = as_split(np.arange(2000) % 10)
+    settings = {"alpha": 1.0, "num_clients": 100, "random_sizes": True}
+    clients = partition.make(name, split, 0, min_client_size=12, **settings)
+    assert_conserves(clients, 2000)
+    sizes = [len(indices) for indices in clients]
+    assert 12 <= min(sizes) < 14
+    # 12 and uniform shares of the other 800 images, from 0 to 16.
+    assert np.std(sizes) == pytest.approx(16 / math.sqrt(12), rel=0.15)
+    assert min(map(len, partition.make(name, split, 0, **settings))) < 12
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("iid", {"samples_per_client": 3}),  # The last client has the remainder.
+        ("dirichlet", {"alpha": 0.0, "samples_per_client": 3}),
+        ("skew", {"beta": 0.5, "num_clients": 7}),
+        ("by_class", {"num_clients": 5, "classes_per_client": 2}),
+        ("per_case", {}),
+        ("dirichlet_per_class", {"alpha": 1.0, "num_clients": 5}),
+    ],
+)
+def test_clients_below_the_smallest_size_are_refused(name, options):
+    split = as_split(np.repeat(np.arange(5), 4), np.array([f"c{i % 7}" for i in range(20)], object))
+    with pytest.raises(DatasetError, match="min_client_size"):
+        partition.make(name, split, 0, min_client_size=5, **options)
 
 
 @quick

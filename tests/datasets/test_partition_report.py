@@ -57,6 +57,18 @@ def test_report_of_clusters_and_shifts(tmp_path):
 
 
 @pytest.mark.slow
+def test_report_of_clients_that_are_filled_up(tmp_path):
+    flags = ["--partition=dirichlet_per_class", "--num_clients=30", "--alpha=0.05"]
+    result = run(tmp_path / "report", *flags, "--min_client_size=8")
+    assert result.returncode == 0, result.stderr
+    report = json.loads((tmp_path / "report" / "partition.json").read_text())
+    assert report["flags"]["min_client_size"] == report["client_sizes"]["min"] == 8
+    assert report["clients_filled_up"] > 0
+    printed = [line.split() for line in result.stdout.splitlines()]
+    assert ["filled", "up", "to", "8", str(report["clients_filled_up"]), "clients"] in printed
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "word"),
     [

@@ -12,6 +12,7 @@ from datasets.errors import DatasetError
 from launch.options import clients as client_options
 from launch.options import data
 from launch.options import model as model_options
+from launch.runs import federated
 from tff_ssl.deployment import saved_model
 from tff_ssl.errors import ConfigurationError
 
@@ -82,6 +83,23 @@ def test_each_client_keeps_a_fraction_of_its_data(parse):
     for part, whole in zip(clients, client_options.partition_dataset(dataset, args), strict=True):
         assert len(part) == round(0.1 * len(whole))
         assert set(part.tolist()) < set(whole.tolist())
+
+
+def test_the_smallest_client_holds_after_the_fraction_and_is_announced(parse):
+    flags = ("--partition=dirichlet_per_class", "--alpha=0.05", "--num_clients=30",
+             "--data_fraction=0.3", "--algorithm=fedavg", "--objective=nt_xent")  # fmt: skip
+    args = parse(*flags)
+    dataset = data.load_dataset(args)
+    small = client_options.partition_dataset(dataset, args)
+    assert min(map(len, small)) < 4
+    with pytest.raises(ConfigurationError, match="--min_client_size=4"):
+        client_options.large_enough(small, 4, args)
+    assert "min_client_size" not in federated._describe_data_settings(0, 30, args)
+    args.min_client_size = 4
+    clients = client_options.partition_dataset(dataset, args)
+    assert min(map(len, clients)) >= 4
+    text = federated._describe_data_settings(7, 30, args)
+    assert text == ", at least 4 images each (--min_client_size), 7 images left out"
 
 
 def test_clients_see_shifted_images_with_the_same_labels(parse):

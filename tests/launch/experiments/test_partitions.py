@@ -1,0 +1,141 @@
+"""Every cell and seed of every experiment has clients that are large enough for its objective.
+
+The data sets are stand-ins with the right number of examples of each class and without pixels, so
+that neither TFDS nor a download is needed. Cells with the same data flags share a partition.
+"""
+
+import functools
+
+import numpy as np
+import pytest
+from absl import flags as absl_flags
+from absl.testing import flagsaver
+
+import launch.pretrain  # noqa: F401  (defines the flags)
+from datasets import catalog as dataset_catalog
+from datasets.image_dataset import ImageDataset, Split
+from launch.experiments import catalog
+from launch.experiments.runner import effective_flags
+from launch.options import algorithm as algorithm_options
+from launch.options import clients as client_options
+from launch.options import data, network, unlike_clients
+from launch.options.participation import build_participation
+from launch.runs import federated
+from tff_ssl.templates.federated_algorithm import Need
+from tff_ssl.templates.task import Population
+
+SEEDS = 3  # The default of `launch.reproduce --seeds`.
+# Number of training examples of each class.
+_CLASS_SIZES = {
+    "cifar10": (5000,) * 10,
+    "cifar100": (500,) * 100,
+    "mini_imagenet": (480,) * 100,  # 600 of each class, of which a fifth is held out.
+}
+# HAM10000: number of lesions with one, two, ... six images. Half of them stand for the training
+# set, so that these are the smallest cases that a run can meet.
+_CASES = (2757, 711, 245, 17, 2, 2)
+_DATA_FLAGS = (
+    "dataset", "partition", "alpha", "beta", "num_clients", "samples_per_client",
+    "classes_per_client", "balance_sizes", "random_sizes", "min_client_size", "data_fraction",
+    "rad_size", "cluster_partition", "clusters", "seed",
+)  # fmt: skip
+
+
+def _split(labels, case_ids=None):
+    images = np.zeros((len(labels), 1, 1, 1), np.uint8)
+    return Split(images, labels.astype(np.int32), np.arange(len(labels)), case_ids)
+
+
+@functools.cache
+def _stand_in(name):
+    """A data set with as many examples of each class as the one of this name."""
+    if name == "digits":
+        return dataset_catalog.load(name)
+    if name == "case_folder":
+        sizes = np.repeat(np.arange(1, len(_CASES) + 1), _CASES)
+        cases = np.repeat(np.arange(len(sizes)), sizes).astype(str).astype(object)
+        train, classes = _split(np.arange(len(cases)) % 7, cases), 7
+    else:
+        order = np.random.default_rng(0)
+        sizes = _CLASS_SIZES[name]
+        train = _split(order.permutation(np.repeat(np.arange(len(sizes)), sizes)))
+        classes = len(sizes)
+    return ImageDataset(name, train, train, tuple(map(str, range(classes))))
+
+
+def _uneven_clusters(dataset, args):
+    """Clusters of different sizes, for the encoder that the experiment trains first."""
+    if client_options.partition_name(args) != "feature_clusters":
+        return None
+    shares = np.arange(1, args.clusters + 1) / np.arange(1, args.clusters + 1).sum()
+    rng = np.random.default_rng(args.seed)
+    return rng.choice(args.clusters, len(dataset.train), p=shares).astype(np.int32)
+
+
+def _cells(scale, name):
+    cells = catalog.EXPERIMENTS[name][0](scale, None, None).cells
+    return [cell for cell in cells if cell.script == "pretrain"]
+
+
+@pytest.fixture
+def check(project_root, monkeypatch):
+    """A function that builds the clients of a cell at a seed, and returns their sizes."""
+    monkeypatch.chdir(project_root)  # Presets name other presets from there.
+    partitions = {}
+    partition_dataset = client_options.partition_dataset
+
+    def shared(dataset, args, clusters=None):
+        # The server's images differ by the algorithm's kind, and so does the number of images.
+        key = (len(dataset.train), *(args[flag].value for flag in _DATA_FLAGS if flag in args))
+        if key not in partitions:
+            partitions[key] = partition_dataset(dataset, args, clusters)
+        return partitions[key]
+
+    monkeypatch.setattr(client_options, "partition_dataset", shared)
+    monkeypatch.setattr(client_options, "cluster_ids", _uneven_clusters)
+    monkeypatch.setattr(data, "load_dataset", lambda args: _stand_in(args.dataset))
+    monkeypatch.setattr(
+        unlike_clients, "build_population", lambda *_: Population((), (), (), 0)
+    )  # Models take long to build.
+
+    def build(given, seed):
+        with flagsaver.flagsaver():
+            args = absl_flags.FLAGS
+            args(["pretrain", *given, f"--seed={seed}"])
+            entry, values = algorithm_options.choose(args)
+            clients = federated._partition(entry, values, federated._load(args), args)
+            sizes = [len(indices) for indices in clients.indices]
+            if Need.NETWORK in entry.kind.needs:
+                network.build_network(args, sizes)
+            if Need.COHORTS in entry.kind.needs:
+                assert build_participation(len(sizes), args).cohorts(0).size
+            assert args.personalized_clients <= len(sizes)
+            assert entry.min_clients(values) <= len(sizes)
+            return sizes
+
+    return build
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
+def test_the_clients_of_every_cell_and_seed_are_large_enough(check, name, scale):
+    for cell in _cells(scale, name):
+        for seed in range(SEEDS):
+            sizes = check(cell.flags, seed)
+            # More clients that are left out would make another experiment.
+            left_out = effective_flags(cell.flags).get("skip_small_clients") is not None
+            number = effective_flags(cell.flags).get("num_clients")
+            assert left_out or number is None or len(sizes) == int(number), (cell.name, seed)
+
+
+def test_stand_ins_have_the_sizes_of_the_data_sets():
+    assert len(_stand_in("cifar10").train) == len(_stand_in("cifar100").train) == 50_000
+    assert set(np.bincount(_stand_in("cifar100").train.labels)) == {500}
+    used = {
+        effective_flags(cell.flags)["dataset"]
+        for name in catalog.EXPERIMENTS
+        for scale in ("cpu", "paper")
+        for cell in _cells(scale, name)
+    }
+    assert used == {"digits", "case_folder", *_CLASS_SIZES}
