@@ -1,5 +1,7 @@
 """Networks of clients: shapes, connectedness, files, departures and pictures."""
 
+from typing import NamedTuple
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -152,12 +154,77 @@ def test_the_picture_shows_the_route_also_where_clients_have_left(tmp_path):
     pictures = []
     for number, (graph, way) in enumerate([(whole, []), (whole, route), (left, route)]):
         path = tmp_path / f"{number}.png"
-        plots.draw(graph, path, "a network", way, positions)
+        plots.draw_route(graph, path, "a network", way, positions)
         pictures.append(imread(path))
-    # Arrows and visited clients are coloured; links and other clients are grey.
+    # Arrows and visited clients are coloured; links and other clients are grey. The colour bar of
+    # the steps is in all pictures.
     coloured = [(np.ptp(picture[..., :3], axis=-1) > 0.2).sum() for picture in pictures]
-    assert coloured[0] == 0
-    assert coloured[1] > coloured[2] > 1000
+    assert coloured[0] + 1000 < coloured[2] < coloured[1]
+
+
+class Drawn(NamedTuple):
+    scatters: list
+    arrows: list
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The points and options of all scatter plots, and the ends of all arrows."""
+    from matplotlib.axes import Axes
+
+    scatters, arrows = [], []
+    scatter, annotate = Axes.scatter, Axes.annotate
+
+    def record(self, x, y, **options):
+        scatters.append(((list(x), list(y)), options))
+        return scatter(self, x, y, **options)
+
+    def record_arrow(self, text, xy, **options):
+        arrows.extend([xy] if "arrowprops" in options else [])
+        return annotate(self, text, xy, **options)
+
+    monkeypatch.setattr(Axes, "scatter", record)
+    monkeypatch.setattr(Axes, "annotate", record_arrow)
+    return Drawn(scatters, arrows)
+
+
+def test_the_picture_of_the_network_shows_volumes_and_ranks(tmp_path, drawn):
+    clients = plots.Clients((50, 200, 100), (1, 10, 4))
+    left = topology.without_client(topology.complete(3), 0)
+    for number, graph in enumerate((topology.complete(3), left)):
+        plots.draw_network(graph, tmp_path / f"{number}.png", "a network", clients)
+    whole, *legend, two = (options for _, options in drawn.scatters[:5])
+    # Areas are in proportion to volumes, and colours to ranks, from the slowest to the fastest.
+    np.testing.assert_allclose(np.array(whole["s"]) / whole["s"][0], [1, 4, 2])
+    assert whole["c"] == [1, 10, 4]
+    assert (whole["vmin"], whole["vmax"]) == (1, 10)
+    assert [options["label"] for options in legend] == ["50", "100", "200"]
+    np.testing.assert_allclose([options["s"] for options in legend], np.sort(whole["s"]))
+    assert two["c"] == [10, 4]
+
+
+@pytest.mark.parametrize(("num_clients", "arrows"), [(10, 3), (100, 0)])
+def test_the_steps_of_a_route_are_rows_in_the_order_of_the_first_visit(
+    tmp_path, drawn, num_clients, arrows
+):
+    graph = topology.complete(num_clients)
+    plots.draw_route(graph, tmp_path / "route.png", "a route", [7, 3, 3, 7, 5])
+    assert drawn.scatters[-1][0] == ([1, 2, 3, 4, 5], [0, 1, 1, 0, 2])
+    assert len(drawn.arrows) == arrows  # From 7 to 3, from 3 to 7, and from 7 to 5.
+
+
+def test_visits_of_all_models_against_volume_and_rank(tmp_path, drawn):
+    clients = plots.Clients((30, 10, 20), (4, 1, 9))
+    graph = topology.complete(3)
+    routes = [[0, 1, 0], [0, 0, 1]]
+    names = plots.draw_run(graph, graph, routes, tmp_path, "a run", clients)
+    assert [points for points, _ in drawn.scatters[-2:]] == [
+        ([30, 10, 20], [4, 2, 0]),
+        ([4, 1, 9], [4, 2, 0]),
+    ]
+    assert names == ["network.png", "route_0.png", "route_1.png", "visits.png"]
+    assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
+    assert plots.draw_run(graph, graph, (), tmp_path, "gossip", clients) == ["network.png"]
 
 
 def test_layouts_are_the_same_in_every_call_and_exist_for_torn_networks():

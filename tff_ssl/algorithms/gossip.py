@@ -120,7 +120,7 @@ class GossipSchedule:
         self._network = network
         self._model_bytes = model_bytes
         self._hyperparameters = hyperparameters
-        self._ranks = simulated_time.draw_ranks(
+        self.ranks = simulated_time.draw_ranks(
             len(network.volumes), hyperparameters.computing_ranks, network.seed
         )
 
@@ -157,7 +157,7 @@ class GossipSchedule:
         """Simulated time of a client's local training; the others wait for the slowest client."""
         work = self._network.volumes[client] * self._hyperparameters.local_epochs
         highest = self._hyperparameters.computing_ranks
-        return simulated_time.training_time(work, self._ranks[client], highest)
+        return simulated_time.training_time(work, self.ranks[client], highest)
 
     def round(self, round_number: int) -> ScheduledRound:
         graph = self._network.graphs(round_number + 1)

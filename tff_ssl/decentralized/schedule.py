@@ -96,6 +96,10 @@ class Schedule(Protocol):
         """Clients that train each travelling model, in order; empty where no model travels."""
 
     @property
+    def ranks(self) -> Sequence[int]:
+        """Computing rank of each client, see `simulated_time.draw_ranks`."""
+
+    @property
     def warnings(self) -> Sequence[str]:
         """Lines for the announcement on settings that defeat the algorithm; mostly empty."""
 

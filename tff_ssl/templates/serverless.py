@@ -135,7 +135,8 @@ class ServerlessRun(PlannedRun):
     def draw(self, folder: pathlib.Path, name: str) -> list[str]:
         title = f"{name} on {self._network.topology}"
         first, last = self._network.graphs(1), self._network.graphs(self._rounds)
-        return plots.draw_run(first, last, self._schedule.routes, folder, title)
+        clients = plots.Clients(self._network.volumes, self._schedule.ranks)
+        return plots.draw_run(first, last, self._schedule.routes, folder, title, clients)
 
     def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedServerless:
         return SlicedServerless(self._algorithm.training, group_data, slicing)

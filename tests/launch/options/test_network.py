@@ -107,7 +107,14 @@ def test_a_run_with_a_departure_counts_messages_and_can_be_fine_tuned(tmp_path, 
     for row in steps:
         assert int(row["round"]) < 3 or row["client"] != "4"
     names = {path.name for path in folder.iterdir()}
-    assert {"network.png", "route_0.png", "route_1.png", "encoder", "clients"} <= names
+    assert {
+        "network.png",
+        "route_0.png",
+        "route_1.png",
+        "visits.png",
+        "encoder",
+        "clients",
+    } <= names
     assert "clients.sqlite" not in names
     tuned = run_script(
         project_root, "evaluate", f"--run={folder}", "--protocol=finetune", "--depth=3",

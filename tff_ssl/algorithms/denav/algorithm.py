@@ -115,11 +115,11 @@ class DeNAVSchedule:
         self._model_bytes = model_bytes
         self._starts = self._draw_starts(network.seed)
         highest = hyperparameters.computing_ranks
-        ranks = simulated_time.draw_ranks(self._clients, highest, network.seed)
+        self.ranks = simulated_time.draw_ranks(self._clients, highest, network.seed)
 
         def time(client: int) -> float:
             work = network.volumes[client] * hyperparameters.local_epochs
-            return simulated_time.training_time(work, ranks[client], highest)
+            return simulated_time.training_time(work, self.ranks[client], highest)
 
         self._steps_of_models = [
             list(
