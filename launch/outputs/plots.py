@@ -25,7 +25,7 @@ def save(figure: Figure, path: pathlib.Path) -> None:
 
 
 def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
-    """Draws loss, spread and effective rank of the encodings, and kNN monitor over rounds, as a PNG."""
+    """Draws loss, spread and rank of the encodings, and kNN monitor over rounds; writes a PNG."""
     with open(metrics_csv, newline="") as file:
         rows = list(csv.DictReader(file))
     figure = Figure(figsize=(14, 3), layout="constrained")

@@ -133,7 +133,7 @@ def test_the_divergence_may_be_a_mean_over_parameters(scalars):
 
 
 def test_the_divergence_may_be_a_mean_over_convolutions():
-    """As EasyFL's `_calculate_divergence`: the kernels called `conv`, without those of shortcuts."""
+    """As EasyFL's `_calculate_divergence`: kernels called `conv`, without those of shortcuts."""
     model = DualEncoder("tiny", (8, 8, 1), (16, 16), (16, 16), "batch")
     specs = model.target_model.trainable_specs
     rng = np.random.default_rng(0)

@@ -80,10 +80,12 @@ def verdict(holds, figures, untrained=False, percent=True):
     """The verdict on a claim, from figures {row: (one of each column)} of columns 0, 1, ..."""
     selectors = {"untrained": Selector("linear", baseline="random_encoder")} if untrained else {}
     columns = tuple(map(str, range(max(map(len, figures.values())))))
-    table = Table("T", Selector("linear"), columns, {row: () for row in figures}, {}, selectors,
+    table = Table("T", Selector("linear"), columns, dict.fromkeys(figures, ()), {}, selectors,
                   percent)  # fmt: skip
     values = {
-        (row, str(column)): one for row, cells in figures.items() for column, one in enumerate(cells)
+        (row, str(column)): one
+        for row, cells in figures.items()
+        for column, one in enumerate(cells)
     }
     return check(Claim("", "T", holds), table, values)
 

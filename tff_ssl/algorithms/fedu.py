@@ -64,7 +64,6 @@ from tff_ssl.templates.weight_groups import (
     squared_distance,
 )
 
-
 _DIVERGENCES = ("squared_l2", "mean_squared", "mean_layer_l2")
 
 

@@ -190,6 +190,8 @@ def _has_learned(table: Table, values: TableValues, looked_up: Iterable[_Figure]
         # A missing figure of the untrained encoder shows nothing.
         return _mean(value) - value.std > start.mean + start.std
 
-    learned = {column: any(is_above(row, column) for row in rows) for column, rows in by_column.items()}
+    learned = {
+        column: any(is_above(row, column) for row in rows) for column, rows in by_column.items()
+    }
     compared = [column for column, rows in by_column.items() if len(rows) > 1]
     return all(learned[column] for column in compared) if compared else any(learned.values())

@@ -232,7 +232,9 @@ def test_the_papers_finetuning_and_clients_too_small():
 
 
 def test_fedus_preset_at_the_papers_scale_is_that_of_its_experiment():
-    cells = {cell.name: cell for cell in catalog.EXPERIMENTS["fedu_table1"][0]("paper", None, None).cells}
+    cells = {
+        cell.name: cell for cell in catalog.EXPERIMENTS["fedu_table1"][0]("paper", None, None).cells
+    }
     preset = effective_flags(["--flagfile=launch/presets/fedu/paper/fedu.flags"])
     cell = effective_flags(cells["fedu_noniid"].flags)
     assert preset == {flag: cell.get(flag) for flag in preset}
