@@ -219,10 +219,10 @@ def _announce(
         f"{args.rounds} steps of {batch_size} ({args.batches})\n"
         f"model: {args.encoder} encoder and heads, {model.parameter_count:,} parameters, "
         f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
-        f"{values}\nresults go to {folder}/",
+        f"{values}\n{model_options.norm_warning(args.objective, args)}results go to {folder}/",
         flush=True,
     )
 
 
 if __name__ == "__main__":
-    app.run(main, digits_preset=lambda _: presets.FOLDER / "digits" / "centralized.flags")
+    app.run(main, digits_preset=presets.of_objective, chosen_by="objective")

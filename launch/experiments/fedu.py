@@ -70,7 +70,8 @@ _TRAIN_IMAGES = 50_000
 
 def _common(scale: str, dataset: str, rounds: int | None) -> tuple[str, ...]:
     """Flags of all federated cells."""
-    preset = f"--flagfile=launch/presets/fedu/{scale}/fedu.flags"
+    name = {"cpu": "fedu", "paper": "clients"}[scale]
+    preset = f"--flagfile=launch/presets/fedu/{scale}/{name}.flags"
     return (preset, f"--dataset={dataset}", *_length(rounds))
 
 
@@ -79,12 +80,17 @@ def _length(rounds: int | None) -> tuple[str, ...]:
 
 
 def _threshold(scale: str, dataset: str) -> tuple[str, ...]:
-    """Flag of DAPU's mu: the paper's for the data set (section 4.1), or the CPU scale's 10.
+    """Flags of DAPU: the paper's mu for the data set (section 4.1), or the CPU scale's 10.
+
+    The paper's mu belongs to the divergence that the authors' code takes.
 
     Under Adam a client's encoder moves farther in a round than under SGD. The divergence falls from
     14 in the first round to 9 from the tenth round on, and passes 10 on the way.
     """
-    return (f"--hparam=mu={10 if scale == 'cpu' else {'cifar100': 0.6}.get(dataset, 0.4)}",)
+    if scale == "cpu":
+        return ("--hparam=mu=10",)
+    mu = {"cifar100": 0.6}.get(dataset, 0.4)
+    return (f"--hparam=mu={mu}", "--hparam=divergence=mean_layer_l2")
 
 
 def _fraction_cell(cell: str, fraction: float) -> str:

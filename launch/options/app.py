@@ -23,20 +23,23 @@ INTERRUPTED = 130  # Exit code of a program that Ctrl-C ends, as shells give it.
 
 
 def run(
-    main: Callable[[], None], digits_preset: Callable[[str], pathlib.Path | None] | None = None
+    main: Callable[[], None],
+    digits_preset: Callable[[str], pathlib.Path | None] | None = None,
+    chosen_by: str = "algorithm",
 ) -> None:
     """Parses the flags and runs a script; the exit code is 0 only if the script succeeds.
 
     Args:
       main: The script.
-      digits_preset: Value of `--algorithm`, or "" if it is not given -> the default preset on the
-        digits, the default data set. Its flags hold unless they are given on the command line.
-        Presets of other data sets are named by `--flagfile`.
+      digits_preset: Value of the flag that chooses, or "" if it is not given -> the default preset
+        on the digits, the default data set. Its flags hold unless they are given on the command
+        line. Presets of other data sets are named by `--flagfile`.
+      chosen_by: Name of the flag that chooses the default preset.
     """
     atexit.register(_end_quietly)
     argv = list(sys.argv)
     if digits_preset and _on_digits(argv):
-        preset = digits_preset((presets.given(argv, "algorithm") or [""])[-1])
+        preset = digits_preset((presets.given(argv, chosen_by) or [""])[-1])
         if preset:
             argv.insert(1, f"--flagfile={preset}")
     app.run(lambda rest: _guarded(main, rest, argv), argv, flags_parser=_parse_flags)

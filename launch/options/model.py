@@ -91,6 +91,20 @@ def build_model(
         ) from error
 
 
+def norm_warning(objective: str, args: flags.FlagValues) -> str:
+    """A line that warns of group norm with BYOL or SimSiam; an empty text for all else.
+
+    Nothing in a network with group norm compares images, so that a constant projection, which these
+    losses do not punish, is easily reached (DCCO, Appendix C).
+    """
+    if not OBJECTIVES[objective].predictor or args.norm != "group":
+        return ""
+    return (
+        f"warning: {objective} with group norm usually collapses to nearly the same projection of "
+        "all images; --norm=batch usually helps\n"
+    )
+
+
 def _parse_widths(flag: str, texts: list[str]) -> tuple[int, ...]:
     """The widths of a head's layers; `flag` is named in the error message."""
     try:

@@ -94,6 +94,18 @@ def of_algorithm(name: str) -> pathlib.Path | None:
     return None
 
 
+def of_objective(name: str) -> pathlib.Path:
+    """The default preset of the centralized baseline on the digits.
+
+    It is `digits/centralized_NAME.flags` where there is one, and else `digits/centralized.flags`.
+
+    Args:
+      name: Value of `--objective`; "" if it is not given.
+    """
+    path = _DIGITS / f"centralized_{name}.flags"
+    return path if path.exists() else _DIGITS / "centralized.flags"
+
+
 def shown(path: pathlib.Path) -> pathlib.Path:
     """The path for messages: relative to the project's root if it is inside."""
     resolved = path.resolve()

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 _PANELS = (
     ("loss", {"loss": ""}),
     ("spread of the encodings", {"encoding_std": ""}),
+    ("effective rank of the encodings", {"effective_rank": ""}),
     ("kNN on training images", {"knn_accuracy": "accuracy", "knn_balanced_accuracy": "balanced"}),
 )
 _STYLES = ({"color": "#1f5f99"}, {"color": "#b35c00", "linestyle": "--"})
@@ -24,10 +25,10 @@ def save(figure: Figure, path: pathlib.Path) -> None:
 
 
 def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
-    """Draws loss, spread of the encodings and kNN monitor over rounds, and writes a PNG."""
+    """Draws loss, spread and rank of the encodings, and kNN monitor over rounds; writes a PNG."""
     with open(metrics_csv, newline="") as file:
         rows = list(csv.DictReader(file))
-    figure = Figure(figsize=(11, 3), layout="constrained")
+    figure = Figure(figsize=(14, 3), layout="constrained")
     for axes, (title, columns) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
         for (column, label), style in zip(columns.items(), _STYLES, strict=False):
             points = [(int(row["round"]), float(row[column])) for row in rows if row.get(column)]

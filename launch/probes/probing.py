@@ -1,4 +1,4 @@
-"""The kNN monitor, and the probes at the end of a run with their baselines beside them."""
+"""The monitor, and the probes at the end of a run with their baselines beside them."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -10,13 +10,14 @@ from absl import flags
 
 from datasets.image_dataset import ImageDataset, Split
 from tff_ssl.errors import ConfigurationError, TrainingError
-from tff_ssl.evaluation import cases, features, knn, labels, linear_probe
+from tff_ssl.evaluation import cases, effective_rank, features, knn, labels, linear_probe
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.views import augmentation
 
-_MONITOR_EXAMPLES = 2000  # Number of images of the kNN monitor.
+_MONITOR_EXAMPLES = 2000  # Number of images of the monitor.
 _MONITOR_SEED = 0
+_COLLAPSE = 0.1  # Share of the untrained encoder's effective rank below which a run warns.
 _SCALING_CASES = 5000  # Number of cases on which the scaling of features is fitted.
 _SCALING_SEED = 0
 _SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has a row of its own.
@@ -27,34 +28,72 @@ Features = Callable[[np.ndarray], np.ndarray]  # Images [n, h, w, c] -> features
 
 
 def build_monitor(dataset: ImageDataset, encode, weights_of) -> Callable[[Any], dict[str, float]]:
-    """Builds a monitor that classifies training images by their nearest neighbours.
+    """Builds a monitor of the encodings of training images; it uses no test image.
 
-    Each image is classified by the others; no test image is used. Balanced accuracy is measured
-    too, because accuracy is high for any encoder if most images are of one class.
+    It computes their effective rank, and classifies each labelled image by its nearest neighbours
+    among the others. Balanced accuracy is measured too, because accuracy is high for any encoder if
+    most images are of one class.
 
     Args:
-      dataset: The data set; images without labels are left out.
+      dataset: The data set; the classifier leaves out images without labels.
       encode: `saved_model.encoder_function` of the model.
       weights_of: Function from a state to the model's weights.
 
     Returns:
-      Function from a state to `knn_accuracy` and `knn_balanced_accuracy`; to an empty dict if the
-      data set has no labels.
+      Function from a state to `effective_rank`, `knn_accuracy` and `knn_balanced_accuracy`; to the
+      first alone if the data set has no labels.
     """
-    labelled = np.flatnonzero(dataset.train.labels >= 0)
-    if len(labelled) < 2:
-        return lambda state: {}
-    rng = np.random.default_rng(_MONITOR_SEED)
-    chosen = np.sort(rng.permutation(labelled)[:_MONITOR_EXAMPLES])
-    images, classes = dataset.train.images[chosen], dataset.train.labels[chosen]
+    images, classes = dataset.train.images, dataset.train.labels
+    chosen = _draw_monitored(np.arange(len(images)))
+    labelled = _draw_monitored(np.flatnonzero(classes >= 0))
 
     def monitor(state: Any) -> dict[str, float]:
-        h = _encodings(functools.partial(encode, weights_of(state)), images)
-        scores = knn.leave_one_out_knn(h, classes)
+        encode_now = functools.partial(encode, weights_of(state))
+        h = _encodings(encode_now, images[chosen])
+        metrics = {"effective_rank": _rounded_rank(h)}
+        if len(labelled) < 2:
+            return metrics
+        if not np.array_equal(labelled, chosen):
+            h = _encodings(encode_now, images[labelled])
+        scores = knn.leave_one_out_knn(h, classes[labelled])
         balanced = scores.balanced_accuracy
-        return {"knn_accuracy": scores.accuracy, "knn_balanced_accuracy": balanced}
+        return metrics | {"knn_accuracy": scores.accuracy, "knn_balanced_accuracy": balanced}
 
     return monitor
+
+
+def rank_of(dataset: ImageDataset, encode: Encode) -> float:
+    """The effective rank of an encoder's encodings of the monitored training images."""
+    images = dataset.train.images
+    return _rounded_rank(_encodings(encode, images[_draw_monitored(np.arange(len(images)))]))
+
+
+def _draw_monitored(candidates: np.ndarray) -> np.ndarray:
+    """Draws the indices of the images that are monitored, int64 [at most 2000], sorted."""
+    rng = np.random.default_rng(_MONITOR_SEED)
+    return np.sort(rng.permutation(candidates)[:_MONITOR_EXAMPLES])
+
+
+def _rounded_rank(h: np.ndarray) -> float:
+    """The effective rank to four decimals, which do not depend on the order of summation."""
+    return round(effective_rank.effective_rank(h), 4)
+
+
+def rank_lines(rank: float, untrained: float) -> list[str]:
+    """Lines for the end of a run: the ranks, and a warning if the encodings have collapsed.
+
+    Args:
+      rank: Effective rank of the trained encoder.
+      untrained: Effective rank of the untrained encoder.
+    """
+    lines = [f"effective rank of the encodings: {rank:.1f} (untrained encoder: {untrained:.1f})"]
+    if rank < _COLLAPSE * untrained:
+        lines.append(
+            "warning: the encodings have collapsed, to less than a tenth of the untrained "
+            "encoder's effective rank; what usually helps: batch norm on the projector's output or "
+            "in the network (--norm=batch), a smaller learning rate, smaller views (--view_size)"
+        )
+    return lines
 
 
 def _encodings(encode: Encode, images: np.ndarray) -> np.ndarray:

@@ -55,6 +55,9 @@ def train_and_probe(
     state = loop.run(simulation, args.seed)
     weights = simulation.encoder_weights(state)
     _export(folder, dataset, model, weights, args)
+    rank = probing.rank_of(dataset, functools.partial(encode, weights))
+    untrained = probing.rank_of(dataset, functools.partial(encode, model.init(args.seed)))
+    fields = fields | {"effective_rank": rank, "effective_rank_untrained": untrained}
     print("evaluating the model", flush=True)
     evaluation = _Evaluation(dataset, fields["train_images"], args)
     results = evaluation.results(model, encode, weights, probing.parse_baselines(args))
@@ -69,6 +72,7 @@ def train_and_probe(
     plots.draw_curves(folder / "metrics.csv", folder / "curves.png")
     print()
     print(probing.format_results(results) if results else "no labels, no probe")
+    print("\n" + "\n".join(probing.rank_lines(rank, untrained)))
     if closing:
         print(f"\n{closing}")
     clients = "clients/ (their encoders), " if client_results else ""

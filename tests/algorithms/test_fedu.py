@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tff_ssl.algorithms import fedema, fedu
-from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
 
 RATE, MOMENTUM = 0.5, 0.8
 TRAINING = {
@@ -130,6 +130,47 @@ def test_the_divergence_may_be_a_mean_over_parameters(scalars):
     )
     np.testing.assert_allclose(output.client_states[0].divergence, 1.0)
     assert output.client_metrics[0]["squared_divergence"] == 2
+
+
+def test_the_divergence_may_be_a_mean_over_convolutions():
+    """As EasyFL's `_calculate_divergence`: kernels called `conv`, without those of shortcuts."""
+    model = DualEncoder("tiny", (8, 8, 1), (16, 16), (16, 16), "batch")
+    specs = model.target_model.trainable_specs
+    rng = np.random.default_rng(0)
+    old = [rng.normal(size=spec.shape).astype(np.float32) for spec in specs]
+    new = [rng.normal(size=spec.shape).astype(np.float32) for spec in specs]
+    blocks = [f"stage{i}/block0/conv{j}" for i in range(3) for j in range(2)]
+    names = {f"{name}/kernel" for name in ["stem", *blocks]}
+    changes = {spec.name: n - o for spec, n, o in zip(specs, new, old, strict=True)}
+    norms = [np.sqrt(np.sum(np.float64(changes[name]) ** 2)) for name in names]
+    assert len(norms) == 7
+    divergences = fedu.encoder_divergences(model, new, old)
+    np.testing.assert_allclose(divergences["mean_layer_l2"], np.mean(norms), rtol=1e-5)
+    squared = sum(np.sum(np.float64(change) ** 2) for change in changes.values())
+    np.testing.assert_allclose(divergences["squared_l2"], squared, rtol=1e-5)
+    parameters = sum(change.size for change in changes.values())
+    np.testing.assert_allclose(divergences["mean_squared"], squared / parameters, rtol=1e-5)
+
+
+def test_the_mean_over_convolutions_by_hand():
+    """A change of one kernel alone, by hand: |(3, 4)| / 7 layers."""
+    model = DualEncoder("tiny", (8, 8, 1), (16, 16), (16, 16), "batch")
+    old = [np.zeros(spec.shape, np.float32) for spec in model.target_model.trainable_specs]
+    new = [value.copy() for value in old]
+    new[0].flat[:2] = 3, 4
+    np.testing.assert_allclose(
+        fedu.encoder_divergences(model, new, old)["mean_layer_l2"], 5 / 7, rtol=1e-6
+    )
+    # Norms and projector do not count.
+    new[1][:] = new[-1][:] = 100
+    np.testing.assert_allclose(
+        fedu.encoder_divergences(model, new, old)["mean_layer_l2"], 5 / 7, rtol=1e-6
+    )
+
+
+def test_an_encoder_without_convolutions_has_no_divergence_of_convolutions(scalars):
+    with pytest.raises(ValueError, match="mean_layer_l2 needs an encoder with convolutions"):
+        build(scalars, fedu.build_fedu, fedu.FedUHyperparameters, divergence="mean_layer_l2")
 
 
 def test_a_client_whose_training_diverges_keeps_its_state_and_is_not_averaged(scalars):

@@ -131,7 +131,11 @@ def test_metrics_have_one_row_per_round(finished):
         assert 32 < int(row["samples"]) <= 128
         assert int(row["bytes"]) > 32 * 1e5
         assert float(row["encoding_std"]) > 0
-    assert [bool(row["knn_accuracy"]) for row in table] == [False, False, True] * 2
+    for name in ("knn_accuracy", "effective_rank"):
+        assert [bool(row[name]) for row in table] == [False, False, True] * 2
+    for entry in json.loads((folder / "result.json").read_text()):
+        assert entry["effective_rank"] == float(table[-1]["effective_rank"])
+        assert 1 < entry["effective_rank_untrained"] < 128
 
 
 @pytest.mark.slow

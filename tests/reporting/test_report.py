@@ -72,19 +72,115 @@ def test_grids(folder):
                                                 ["Centralized", "52.6", ""]]  # fmt: skip
 
 
-def test_verdicts_of_claims(folder):
-    values = report.read_table_values(folder, TABLE)
+def value(mean, std=0.01, seeds=3, failed=0):
+    return measured.Value(mean, std, seeds, failed)
 
-    def verdict(holds):
-        return check(Claim("", "Linear", holds), values)
 
-    assert verdict(lambda v: v("DCCO", "one") > v("DCCO", "four")) == "holds"
-    assert verdict(lambda v: v("DCCO", "one") > v("Centralized", "one")) == "does not hold"
-    assert verdict(lambda v: v("DCCO", "four") > v("FedAvg", "four")) == "not measured"
-    assert verdict(lambda v: not v("DCCO", "four") > v("FedAvg", "four")) == "not measured"
-    # A failed training counts as worse than one that did not fail.
-    values["FedAvg", "four"] = measured.Value(math.nan, 0.0, 0, failed=2)
-    assert verdict(lambda v: v("DCCO", "four") > v("FedAvg", "four")) == "holds"
+def verdict(holds, figures, untrained=False, percent=True):
+    """The verdict on a claim, from figures {row: (one of each column)} of columns 0, 1, ..."""
+    selectors = {"untrained": Selector("linear", baseline="random_encoder")} if untrained else {}
+    columns = tuple(map(str, range(max(map(len, figures.values())))))
+    table = Table("T", Selector("linear"), columns, dict.fromkeys(figures, ()), {}, selectors,
+                  percent)  # fmt: skip
+    values = {
+        (row, str(column)): one
+        for row, cells in figures.items()
+        for column, one in enumerate(cells)
+    }
+    return check(Claim("", "T", holds), table, values)
+
+
+def above(lookup):
+    return lookup("a", "0") > lookup("b", "0")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        (value(0.53), value(0.50), "holds"),
+        (value(0.519), value(0.50), "not shown"),  # Less than the sum of the deviations, 0.02.
+        (value(0.481), value(0.50), "not shown"),
+        (value(0.47), value(0.50), "does not hold"),
+        (value(0.53, std=0.04), value(0.50), "not shown"),
+        (value(0.53, 0.0, seeds=1), value(0.50), "not shown"),  # One seed has no deviation.
+        (value(0.53), value(math.nan, 0.0, 0), "not measured"),
+        # A failed training counts as worse than one that did not fail.
+        (value(0.53), value(math.nan, 0.0, 0, failed=2), "holds"),
+    ],
+)
+def test_a_claim_needs_a_margin_beyond_the_deviation(a, b, expected):
+    assert verdict(above, {"a": [a], "b": [b]}) == expected
+
+
+def test_counts_of_one_seed_can_be_compared():
+    figures = {"a": [value(5000.0, 0.0, seeds=1)], "b": [value(400.0, 0.0, seeds=1)]}
+    assert verdict(above, figures, percent=False) == "holds"
+
+
+def test_claims_on_several_figures_are_moved_in_all_combinations():
+    def falls_less(lookup):
+        a0, a1, b0, b1 = (lookup(row, column) for row in "ab" for column in "01")
+        return a0 - a1 < b0 - b1
+
+    # The difference of the falls is 0.05 and 0.03; the deviations sum to 0.04.
+    figures = {"a": [value(0.6), value(0.55)], "b": [value(0.6), value(0.5)]}
+    assert verdict(falls_less, figures) == "holds"
+    assert verdict(falls_less, figures | {"a": [value(0.6), value(0.53)]}) == "not shown"
+
+    def within_two_points(lookup):
+        return abs(lookup("a", "0") - lookup("b", "0")) <= 0.02
+
+    narrow = {"a": [value(0.5, 0.005)], "b": [value(0.51, 0.004)]}
+    assert verdict(within_two_points, narrow) == "holds"
+    assert verdict(within_two_points, narrow | {"b": [value(0.51)]}) == "not shown"
+
+
+def test_a_claim_that_stops_at_its_first_column_is_moved_in_all_of_them():
+    def everywhere(lookup):
+        return all(lookup("a", c) > lookup("b", c) for c in "01")
+
+    figures = {"a": [value(0.495), value(0.7)], "b": [value(0.5), value(0.5)]}
+    assert verdict(everywhere, figures) == "not shown"
+    # The second column is clear, so that the first does not matter.
+    assert verdict(everywhere, figures | {"a": [value(0.495), value(0.3)]}) == "does not hold"
+
+
+@pytest.mark.parametrize(("low", "expected"), [(0.47, "holds"), (0.485, "not shown")])
+def test_claims_on_many_figures_are_moved_two_at_a_time(low, expected):
+    columns = [str(i) for i in range(10)]
+
+    def everywhere(lookup):
+        return all(lookup("a", c) > lookup("b", c) for c in columns)
+
+    b = [value(0.4)] * 9 + [value(low)]
+    assert verdict(everywhere, {"a": [value(0.5)] * 10, "b": b}) == expected
+
+
+def test_a_claim_needs_an_encoder_above_the_untrained_one():
+    def result(untrained, a=0.53, b=0.5, holds=above):
+        figures = {"a": [value(a)], "b": [value(b)], "untrained": [value(untrained)]}
+        return verdict(holds, figures, untrained=True)
+
+    assert result(0.45) == "holds"
+    assert result(0.515) == "not shown"  # Above it by less than the deviations.
+    assert result(0.6) == "not shown"
+    assert result(0.45, a=0.4) == "does not hold"
+    assert result(0.6, a=0.4) == "not shown"
+    # The claim may be about the untrained encoder.
+    collapsed = lambda v: v("a", "0") <= v("untrained", "0")  # noqa: E731
+    assert result(0.6, holds=collapsed) == "holds"
+
+
+def test_each_column_that_is_compared_needs_an_encoder_above_the_untrained_one():
+    def everywhere(lookup):
+        return all(lookup("a", c) > lookup("b", c) for c in "01")
+
+    figures = {"a": [value(0.6), value(0.4)], "b": [value(0.5), value(0.3)],
+               "untrained": [value(0.45), value(0.45)]}  # fmt: skip
+    assert verdict(everywhere, figures, untrained=True) == "not shown"
+    # One row in two columns: its encoder may have fallen below the untrained one.
+    falls = lambda v: v("a", "1") < v("a", "0")  # noqa: E731
+    assert verdict(falls, figures, untrained=True) == "holds"
 
 
 def test_the_report_is_complete_and_small(folder):
@@ -93,7 +189,10 @@ def test_the_report_is_complete_and_small(folder):
         "round,loss,seconds,knn_accuracy\n1,3.0,30,\n2,2.0,30,0.4\n3,1.5,30,\n4,1.0,30,0.5\n"
     )
     cells = tuple(Cell(name, "pretrain", ()) for name in ("dcco_1", "dcco_4", "centralized"))
-    claims = (Claim("one < four & more", "Linear", lambda v: v("DCCO", "one") < v("DCCO", "four")),)
+    claims = (
+        Claim("one < four & more", "Linear", lambda v: v("DCCO", "one") < v("DCCO", "four")),
+        Claim("any", "Linear", lambda v: v("DCCO", "one") + 0.1 > v("DCCO", "four")),
+    )
     experiment = Experiment(
         "x", "A <title>", cells, (TABLE,), claims, ("A note.",), against=(("Linear", "Linear"),)
     )
@@ -106,7 +205,10 @@ def test_the_report_is_complete_and_small(folder):
     assert "![Partition](alpha%201%20%285%29/partition.png)" in text
     assert "| DCCO | 52.0 ± 2.0 | 50.0 ± 2.0 |" in text
     assert "| DCCO | 51.7 | 49.6 |" in text
-    assert "- **does not hold**: one < four & more (Linear)" in text
+    # 50.0 ± 2.0 is not below 52.0 ± 2.0 by more than the deviations.
+    assert "- **not shown**: one < four & more (Linear)" in text
+    assert '"unshown">not shown' in html
+    assert "- **holds**: any (Linear)" in text
     assert "| centralized | 1 | 1.50 + 2.00 | - |" in text
     assert "| dcco_1 | 3 | - | 2.0 |" in text  # Only one of the seeds has metrics.
     assert "7 of 9 runs are done." in text

@@ -11,24 +11,40 @@ Here, "encoder" means encoder and projector, as in BYOL's target network. The pa
 options: the encoder that is aggregated and the one that is updated (Table 4), and the rule for the
 predictor (Figure 5).
 
-Choices: SGD has momentum 0.9, where Algorithm 1 has plain steps. The divergence of Eq. 3 is the
-squared distance over which a client's last local training has moved the encoder's trainable
-parameters, as the paper's text says; `mean_squared` divides it by their number, which makes mu
-independent of the network's size. Both divergences are logged, since the right mu depends on them,
-and they on the optimizer, its rate and the number of local steps. The metric `global_predictor` is
-the share of clients that took the global predictor. A client that has not taken part yet takes
-everything from the server. The target network has the online network's moving averages of batch
-norm, since only the online network computes them.
+The loss of Eq. 1 is one-directional: the online network sees one view, and the target network the
+other. As in BYOL and in the authors' code, the loss here is symmetrized: it is the sum over both
+assignments of the views.
+
+The divergence of Eq. 3 is taken at the end of a client's local training, as the paper's text says,
+over which the encoder has moved from phi to theta:
+
+- `squared_l2`: |theta - phi|^2 over all trainable parameters, as Eq. 3 is printed.
+- `mean_squared`: the same, divided by the number of parameters.
+- `mean_layer_l2`: the mean over convolutions of |theta_l - phi_l|, for layer l's kernel. The
+  authors' code takes it: EasyFL (github.com/weimingwill/EasyFL), `_calculate_divergence` in
+  applications/fedssl/client.py. It selects parameters by `conv` in their name, which leaves out the
+  1x1 convolutions of shortcuts, norms and projector. The paper's mu = 0.4 (0.6 on CIFAR-100)
+  belongs to this divergence.
+
+The preset fedu/paper/fedu.flags follows EasyFL's applications/fedssl/main.py where the paper says
+nothing: momentum 0.9, weight decay 5e-4, and a cosine schedule over the rounds (`compute_lr` in
+client.py). Algorithm 1 has plain steps. All three divergences are logged, since the right mu
+depends on them, and they on the optimizer, its rate and the number of local steps. The metric
+`global_predictor` is the share of clients that took the global predictor. A client that has not
+taken part yet takes everything from the server. The target network has the online network's moving
+averages of batch norm, since only the online network computes them.
 """
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.models.layers import ParameterSpec
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
 from tff_ssl.templates.client_output import previous_if_empty
 from tff_ssl.templates.local_training import LocalModel, build_local_training
@@ -48,6 +64,8 @@ from tff_ssl.templates.weight_groups import (
     squared_distance,
 )
 
+_DIVERGENCES = ("squared_l2", "mean_squared", "mean_layer_l2")
+
 
 @dataclasses.dataclass(frozen=True)
 class FedUHyperparameters(ClientHyperparameters):
@@ -58,7 +76,8 @@ class FedUHyperparameters(ClientHyperparameters):
       update: Encoders that are replaced by the global one, `online`, `target` or `both`.
       predictor_update: Rule for the predictor, `dapu`, `global` or `local`.
       mu: Threshold mu of DAPU.
-      divergence: Divergence that mu is compared with, `squared_l2` (Eq. 3) or `mean_squared`.
+      divergence: Divergence that mu is compared with, `squared_l2` (Eq. 3), `mean_squared` or
+        `mean_layer_l2` (the authors' code).
     """
 
     client_learning_rate: float = 0.032
@@ -75,7 +94,7 @@ class FedUHyperparameters(ClientHyperparameters):
         check_choice("aggregate", self.aggregate, ("online", "target"))
         check_choice("update", self.update, ("online", "target", "both"))
         check_choice("predictor_update", self.predictor_update, ("dapu", "global", "local"))
-        check_choice("divergence", self.divergence, ("squared_l2", "mean_squared"))
+        check_choice("divergence", self.divergence, _DIVERGENCES)
         if self.mu < 0:
             raise ValueError(f"mu must not be negative; got {self.mu}")
 
@@ -137,6 +156,38 @@ def start_round(
     return ClientStart(joined(encoder, predictor), target, takes_global)
 
 
+def encoder_divergences(
+    model: DualEncoder, new: Sequence[tf.Tensor], old: Sequence[tf.Tensor]
+) -> dict[str, tf.Tensor]:
+    """The divergences of Eq. 3 by name, float32 scalars.
+
+    Args:
+      model: Model of the clients.
+      new: Trainable weights of the encoder after local training, projector included.
+      old: The same weights before it.
+
+    Returns:
+      `squared_l2`, `mean_squared` and `mean_layer_l2`; the last is 0 for an encoder without
+      convolutions.
+    """
+    squared = squared_distance(new, old)
+    distances = [
+        tf.norm(n - o)
+        for spec, n, o in zip(model.target_model.trainable_specs, new, old, strict=True)
+        if _counts_as_layer(spec)
+    ]
+    return {
+        "squared_l2": squared,
+        "mean_squared": squared / model.target_model.parameter_count,
+        "mean_layer_l2": tf.add_n(distances) / len(distances) if distances else tf.constant(0.0),
+    }
+
+
+def _counts_as_layer(spec: ParameterSpec) -> bool:
+    """Whether a weight is the kernel of a convolution, other than that of a shortcut."""
+    return len(spec.shape) == 4 and "/shortcut/" not in spec.name
+
+
 def end_round(
     model: DualEncoder,
     options: FedUHyperparameters,
@@ -148,18 +199,20 @@ def end_round(
     online = encoder_of(model, trained.weights)
     predictor = predictor_of(model, trained.weights)
     target = Weights(trained.target.trainable, online.non_trainable)
-    squared = squared_distance(online.trainable, encoder_of(model, start.weights).trainable)
-    per_parameter = squared / model.target_model.parameter_count
+    divergences = encoder_divergences(
+        model, online.trainable, encoder_of(model, start.weights).trainable
+    )
     new_state = ClientState(
         rounds=state.rounds + 1,
-        divergence=squared if options.divergence == "squared_l2" else per_parameter,
+        divergence=divergences[options.divergence],
         encoder=online if options.update == "target" else (),
         predictor=predictor,
         target=target,
     )
     metrics = {
-        "squared_divergence": squared,
-        "mean_squared_divergence": per_parameter,
+        "squared_divergence": divergences["squared_l2"],
+        "mean_squared_divergence": divergences["mean_squared"],
+        "mean_layer_divergence": divergences["mean_layer_l2"],
         "global_predictor": tf.cast(start.notes, tf.float32),
     }
     sent = target if options.aggregate == "target" else online
@@ -177,9 +230,16 @@ def build_fedu(
       task: Model, views and type of the examples.
       hyperparameters: Hyperparameters; the defaults if None.
       aggregator: Weighted mean of encoders and predictors; `MeanFactory` by default.
+
+    Raises:
+      ValueError: If the divergence is of convolutions, and the encoder has none.
     """
     hyperparameters = hyperparameters or FedUHyperparameters()
     model = one_tower(task.model)
+    if hyperparameters.divergence == "mean_layer_l2" and not any(
+        map(_counts_as_layer, model.target_model.trainable_specs)
+    ):
+        raise ValueError("divergence=mean_layer_l2 needs an encoder with convolutions")
     training = build_local_training(task, hyperparameters, keeps_target=True)
     return build_stateful_clients(
         initial_model=model.init,

@@ -11,8 +11,14 @@ _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem 
 color:#1a1a1a}table{border-collapse:collapse;margin:1rem 0}
 td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd}
 td:first-child,th:first-child{text-align:left}.published{color:#777}
-img{max-width:100%}.yes{color:#176117}.no{color:#a11616}.unknown{color:#777}"""
-_VERDICT_CLASSES = {"holds": "yes", "does not hold": "no", "not measured": "unknown"}
+img{max-width:100%}.yes{color:#176117}.no{color:#a11616}.unshown{color:#8a5a00}
+.unknown{color:#777}"""
+_VERDICT_CLASSES = {
+    "holds": "yes",
+    "does not hold": "no",
+    "not shown": "unshown",
+    "not measured": "unknown",
+}
 
 Grid = list[list[str]]  # The cells of a table by rows; the first row is the header.
 

@@ -1,10 +1,11 @@
 """The definition of an experiment: cells to run, tables to fill, claims to check."""
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from tff_ssl.reporting.measured import Selector, TableValues
+from tff_ssl.reporting.measured import Selector, TableValues, Value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Table:
         return f"{text} (%)" if self.percent else text
 
 
-Lookup = Callable[[str, str], float]  # (row, column) -> mean of a figure
+Lookup = Callable[[str, str], float]  # (row, column) -> mean of a figure, or a moved mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Claim:
       table: Title of the table in which it is checked.
       holds: Function from a lookup of the table's means (in [0, 1], or counts) to whether the
         statement holds. The mean of a figure that was not measured is NaN; a claim that looks one
-        up counts as not measured.
+        up counts as not measured. `check` calls it with moved means, too.
     """
 
     text: str
@@ -102,25 +103,95 @@ class Experiment:
     against: tuple[tuple[str, str], ...] = ()
 
 
-def check(claim: Claim, values: TableValues) -> str:
-    """Checks a claim.
+def check(claim: Claim, table: Table, values: TableValues) -> str:
+    """Checks a claim, which needs a margin beyond the deviation and an encoder that has learned.
+
+    A claim holds, or does not, where its function says so for the means, and still says so where
+    every figure that it looks up is moved by its deviation over seeds, up or down, in any
+    combination. Otherwise it is not shown. Nor is it where
+
+    - a share was measured with one seed only, which has no deviation; or
+    - the table has an untrained encoder, and no figure that is compared is above that encoder's by
+      both deviations: in every column in which the claim compares several rows, or in any column
+      if there is none. A claim that looks up the untrained encoder itself is exempt.
+
+    The figure of a failed training is the lowest possible, 0.
 
     Args:
       claim: Claim to check.
-      values: Measured figures of its table, (row, column) -> figure.
+      table: The table of the claim.
+      values: Measured figures of the table, (row, column) -> figure.
 
     Returns:
-      `holds`, `does not hold`, or `not measured`.
+      `holds`, `does not hold`, `not shown`, or `not measured`.
     """
-    incomplete = False
+    looked_up: dict[_Figure, None] = {}  # In the order of the lookups.
 
-    def lookup(row: str, column: str) -> float:
-        nonlocal incomplete
-        value = values[row, column]
-        if math.isnan(value.mean) and not value.failed:
-            incomplete = True
-        # The figure of a failed training is not unknown, but the lowest possible.
-        return 0.0 if math.isnan(value.mean) and value.failed else value.mean
+    def holds(moves: Mapping[_Figure, int]) -> bool:
+        def lookup(row: str, column: str) -> float:
+            looked_up[row, column] = None
+            value = values[row, column]
+            return _mean(value) + moves.get((row, column), 0) * value.std
 
-    holds = claim.holds(lookup)
-    return "not measured" if incomplete else ("holds" if holds else "does not hold")
+        return bool(claim.holds(lookup))
+
+    verdict = holds({})
+    if any(math.isnan(_mean(values[figure])) for figure in looked_up):
+        return "not measured"
+    if any(holds(moves) != verdict for moves in _all_moves(looked_up)):
+        return "not shown"
+    one_seed = any(values[figure].seeds + values[figure].failed == 1 for figure in looked_up)
+    if (one_seed and table.percent) or not _has_learned(table, values, looked_up):
+        return "not shown"
+    return "holds" if verdict else "does not hold"
+
+
+_Figure = tuple[str, str]  # (row, column)
+_MOVED_TOGETHER = 12  # Up to so many figures are moved in all combinations of signs, 4096.
+
+
+def _mean(value: Value) -> float:
+    """The mean; 0 if every training failed, NaN if nothing was measured."""
+    return 0.0 if math.isnan(value.mean) and value.failed else value.mean
+
+
+def _all_moves(looked_up: Mapping[_Figure, None]) -> Iterator[dict[_Figure, int]]:
+    """Moves of the figures by their deviations, as signs by figure.
+
+    A moved claim may look up figures that it did not reach before; these are moved, too. Of more
+    than `_MOVED_TOGETHER` figures, every two are moved at a time: claims on so many figures compare
+    two of them at a time.
+    """
+    done = 0
+    while done < len(looked_up):
+        figures = list(looked_up)
+        done = len(figures)
+        together = min(done, _MOVED_TOGETHER) if done <= _MOVED_TOGETHER else 2
+        for moved in itertools.combinations(figures, together):
+            for signs in itertools.product((-1, 1), repeat=together):
+                yield dict(zip(moved, signs, strict=True))
+
+
+def _has_learned(table: Table, values: TableValues, looked_up: Iterable[_Figure]) -> bool:
+    """Whether an encoder of the comparison is above the untrained one, if the table has one."""
+    untrained = [
+        row for row, selector in table.selectors.items() if selector.baseline == "random_encoder"
+    ]
+    by_column: dict[str, list[str]] = {}
+    for row, column in looked_up:
+        if row in untrained:
+            return True
+        by_column.setdefault(column, []).append(row)
+    if not untrained:
+        return True
+
+    def is_above(row: str, column: str) -> bool:
+        value, start = values[row, column], values[untrained[0], column]
+        # A missing figure of the untrained encoder shows nothing.
+        return _mean(value) - value.std > start.mean + start.std
+
+    learned = {
+        column: any(is_above(row, column) for row in rows) for column, rows in by_column.items()
+    }
+    compared = [column for column, rows in by_column.items() if len(rows) > 1]
+    return all(learned[column] for column in compared) if compared else any(learned.values())

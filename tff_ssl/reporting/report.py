@@ -117,8 +117,10 @@ def claim_rows(experiment: Experiment, values: AllValues) -> list[tuple[str, str
     Returns:
       The title of the table, the claim, and the verdict (`experiment.check`) of each claim.
     """
+    tables = {table.title: table for table in experiment.tables}
     return [
-        (claim.table, claim.text, check(claim, values[claim.table])) for claim in experiment.claims
+        (claim.table, claim.text, check(claim, tables[claim.table], values[claim.table]))
+        for claim in experiment.claims
     ]
 
 

@@ -196,9 +196,13 @@ _PAPERS = [
         "num_clients": "5", "rounds": "100", "hparam.local_epochs": "5", "hparam.mu": "0.4",
         "hparam.batch_size": "128", "hparam.client_optimizer": "sgd",
         "hparam.client_learning_rate": "0.032",
+        # The authors' code, EasyFL, applications/fedssl/main.py and client.py.
+        "hparam.client_weight_decay": "0.0005", "hparam.learning_rate_schedule": "cosine",
+        "hparam.divergence": "mean_layer_l2",
     }),
     ("fedu_table4", "dapu", {
-        "encoder": "resnet50", "rounds": "800", "hparam.local_epochs": "1",
+        "encoder": "resnet50", "rounds": "800", "hparam.local_epochs": "1", "hparam.mu": "0.4",
+        "hparam.divergence": "mean_layer_l2",
     }),
     # Dec-SSL, appendix C.1 and Table 3.
     ("dec_ssl_figure5", "featarc_noniid", {
@@ -242,6 +246,16 @@ def test_the_papers_finetuning_and_clients_too_small():
     fedu_on_100 = catalog.EXPERIMENTS["fedu_table1"][0]("paper", "cifar100", None)
     cells = {cell.name: cell for cell in fedu_on_100.cells}
     assert effective_flags(cells["fedu_iid"].flags)["hparam.mu"] == "0.6"
+    assert "hparam.divergence" not in effective_flags(cells["fedsimclr_iid"].flags)
+
+
+def test_fedus_preset_at_the_papers_scale_is_that_of_its_experiment():
+    cells = {
+        cell.name: cell for cell in catalog.EXPERIMENTS["fedu_table1"][0]("paper", None, None).cells
+    }
+    preset = effective_flags(["--flagfile=launch/presets/fedu/paper/fedu.flags"])
+    cell = effective_flags(cells["fedu_noniid"].flags)
+    assert preset == {flag: cell.get(flag) for flag in preset}
 
 
 def test_the_presets_name_flags_that_exist(project_root):

@@ -1,10 +1,11 @@
 """Presets: default presets of algorithms, earlier names of presets, flags that presets set."""
 
 import dataclasses
+import types
 
 import pytest
 
-from launch.options import presets
+from launch.options import model, presets
 from tff_ssl.algorithms import registry
 
 KINDS = presets.FOLDER / "digits" / "kinds"
@@ -33,6 +34,32 @@ def test_every_algorithm_has_a_default_preset(name):
     assert path.is_file()
     own = presets.FOLDER / "digits" / f"{name}.flags"
     assert path == own if own.exists() else path.parent == KINDS
+
+
+@pytest.mark.parametrize("objective", ["byol", "simsiam"])
+def test_objectives_that_collapse_with_group_norm_have_a_preset_with_batch_norm(objective):
+    path = presets.of_objective(objective)
+    assert path == presets.FOLDER / "digits" / f"centralized_{objective}.flags"
+    flags = {flag.name for flag in presets._read(path)}
+    assert flags >= {"norm", "projector", "predictor"}
+    text = (presets.FOLDER / "digits" / "centralized_byol.flags").read_text()
+    assert "--norm=batch" in text.splitlines()
+
+
+@pytest.mark.parametrize("objective", ["", "cco", "nosuch"])
+def test_other_objectives_have_the_preset_of_the_centralized_baseline(objective):
+    assert presets.of_objective(objective) == presets.FOLDER / "digits" / "centralized.flags"
+
+
+@pytest.mark.parametrize(
+    ("objective", "norm", "warns"),
+    [("byol", "group", True), ("simsiam", "group", True), ("byol", "batch", False),
+     ("cco", "group", False)],
+)  # fmt: skip
+def test_group_norm_warns_with_byol_and_simsiam(objective, norm, warns):
+    warning = model.norm_warning(objective, types.SimpleNamespace(norm=norm))
+    assert warning.count("\n") == warns
+    assert (f"warning: {objective} with group norm" in warning) == warns
 
 
 def test_an_unknown_algorithm_has_no_preset():

@@ -1,4 +1,4 @@
-"""`launch.probes.probing`: the kNN monitor, and encodings that are not finite."""
+"""`launch.probes.probing`: the monitor, and encodings that are not finite."""
 
 import numpy as np
 import pytest
@@ -37,4 +37,49 @@ def test_monitor_of_unbalanced_classes():
 
     dataset = ImageDataset("d", split, split, ("a", "b"))
     monitor = probing.build_monitor(dataset, encode, lambda state: tf.constant(state))
-    assert monitor(0.0) == {"knn_accuracy": 0.95, "knn_balanced_accuracy": 0.5}
+    assert monitor(0.0) == {
+        "effective_rank": 0.0,
+        "knn_accuracy": 0.95,
+        "knn_balanced_accuracy": 0.5,
+    }
+
+
+def encoder_of_corner(weights, batch):
+    """The first two rows of an image's pixels times the weights, float32 [n, 2 * width]."""
+    return tf.reshape(tf.cast(batch[:, :2], tf.float32), [len(batch), -1]) * weights
+
+
+@pytest.mark.parametrize("labels", ["all", "some", "none"])
+def test_monitor_of_the_effective_rank(labels):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (2500, 8, 8, 1), np.uint8)
+    classes = rng.integers(0, 3, 2500).astype(np.int32)
+    classes[{"all": 2500, "some": 40, "none": 0}[labels] :] = -1
+    split = Split(images, classes, np.arange(2500))
+    dataset = ImageDataset("d", split, split, ("a", "b", "c"))
+    encode = tf.function(encoder_of_corner)
+    weights = rng.uniform(0.1, 1, 16).astype(np.float32)
+
+    # The encodings of the 2000 images that the monitor draws, whether they have labels or not.
+    chosen = np.sort(np.random.default_rng(0).permutation(2500)[:2000])
+    h = images[chosen, :2].reshape(2000, 16) * weights.astype(np.float64)
+    p = np.linalg.eigvalsh(np.cov(h, rowvar=False))
+    expected = np.prod((p / p.sum()) ** (-p / p.sum()))
+
+    monitor = probing.build_monitor(dataset, encode, lambda state: state)
+    metrics = monitor(tf.constant(weights))
+    assert metrics["effective_rank"] == pytest.approx(expected, rel=1e-4)
+    knn = {"knn_accuracy", "knn_balanced_accuracy"}
+    assert metrics.keys() == {"effective_rank"} | (set() if labels == "none" else knn)
+    rank = probing.rank_of(dataset, lambda batch: encode(tf.constant(weights), batch))
+    assert rank == metrics["effective_rank"]
+
+
+def test_a_collapsed_run_warns_in_one_line():
+    assert probing.rank_lines(2.0, 19.8) == [
+        "effective rank of the encodings: 2.0 (untrained encoder: 19.8)"
+    ]
+    _, warning = probing.rank_lines(1.9, 19.8)
+    assert "collapsed" in warning
+    assert "batch norm" in warning
+    assert "\n" not in warning

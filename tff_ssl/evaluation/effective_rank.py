@@ -1,0 +1,48 @@
+"""The effective rank of encodings, which shows dimensional collapse without labels.
+
+O. Roy and M. Vetterli, "The effective rank: a measure of effective dimensionality", EUSIPCO 2007,
+of the covariance matrix of the encodings: with its eigenvalues l_1, ..., l_d,
+
+  p_i = l_i / sum_j l_j,    effective rank = exp(-sum_i p_i log p_i).
+
+It is d if all directions have the same variance, k if k directions have the same variance and the
+others none, and close to 1 if one direction has nearly all of it. The mean deviation of the
+encodings (`encoding_std`) cannot show this: it may rise while all images move along one line.
+"""
+
+import numpy as np
+
+# Encodings are computed in float32: a smaller spread around the mean is error of rounding.
+_EPSILON = float(np.finfo(np.float32).eps)
+
+
+def effective_rank(encodings: np.ndarray) -> float:
+    """Computes the effective rank of the encodings' covariance matrix.
+
+    Scale and mean of the encodings do not matter, nor do rotations.
+
+    Args:
+      encodings: Encodings of different images, floating point [n, d], finite, n >= 1.
+
+    Returns:
+      The effective rank, between 1 and min(n - 1, d); 0.0 if all encodings are equal up to the
+      rounding of float32.
+
+    Raises:
+      ValueError: The encodings are no matrix with a row, or not finite.
+    """
+    h = np.asarray(encodings, np.float64)
+    if h.ndim != 2 or len(h) == 0:
+        raise ValueError(f"Encodings must be [n, d] with n >= 1, found {list(h.shape)}.")
+    if not np.isfinite(h).all():
+        raise ValueError("Encodings must be finite.")
+    centred = h - h.mean(0)
+    # The nonzero eigenvalues of H^T H and H H^T are the same.
+    gram = centred.T @ centred if h.shape[1] <= len(h) else centred @ centred.T
+    eigenvalues = np.linalg.eigvalsh(gram)
+    noise = len(h) * (_EPSILON * np.abs(h).max(initial=0.0)) ** 2
+    eigenvalues = eigenvalues[eigenvalues > noise]
+    if len(eigenvalues) == 0:
+        return 0.0
+    p = eigenvalues / eigenvalues.sum()
+    return float(np.exp(-np.sum(p * np.log(p))))
