@@ -74,6 +74,22 @@ def encoding_statistics(f: tf.Tensor, g: tf.Tensor) -> VICRegStatistics:
     )
 
 
+def centred(statistics: VICRegStatistics) -> VICRegStatistics:
+    """The same statistics with second moments about the means: variances and covariances."""
+    f, g, f_f, g_g, f_g = statistics
+    return VICRegStatistics(
+        f, g, f_f - tf.tensordot(f, f, axes=0), g_g - tf.tensordot(g, g, axes=0), f_g - f * g
+    )
+
+
+def uncentred(centred_statistics: VICRegStatistics) -> VICRegStatistics:
+    """The inverse of `centred`."""
+    f, g, f_f, g_g, f_g = centred_statistics
+    return VICRegStatistics(
+        f, g, f_f + tf.tensordot(f, f, axes=0), g_g + tf.tensordot(g, g, axes=0), f_g + f * g
+    )
+
+
 def vicreg_from_statistics(
     statistics: VICRegStatistics, weights: VICRegWeights = DEFAULT_WEIGHTS
 ) -> VICRegTerms:

@@ -16,6 +16,8 @@ class StatisticsLoss(NamedTuple):
       zero: Dimension d -> statistics of zero, a NamedTuple of float32 tensors.
       of_batch: (f, g), encodings of two views, float32 [n, d] each -> their statistics, which are
         averages over n.
+      centred: Statistics -> the same with second moments about the means `f` and `g`.
+      uncentred: Inverse of `centred`.
       terms: (statistics, hyperparameters) -> a NamedTuple of float32 scalars, `loss` among them.
       encoding_std: Statistics -> mean over the dimensions of the standard deviation of F, float32.
       plausible: Statistics to which noise was added -> similar statistics that encodings can have.
@@ -23,6 +25,8 @@ class StatisticsLoss(NamedTuple):
 
     zero: Callable[[int], Any]
     of_batch: Callable[[tf.Tensor, tf.Tensor], Any]
+    centred: Callable[[Any], Any]
+    uncentred: Callable[[Any], Any]
     terms: Callable[[Any, ObjectiveHyperparameters], Any]
     encoding_std: Callable[[Any], tf.Tensor]
     plausible: Callable[[Any], Any]
@@ -32,6 +36,8 @@ STATISTICS_LOSSES = {
     "cco": StatisticsLoss(
         cco.zero_statistics,
         cco.encoding_statistics,
+        cco.centred,
+        cco.uncentred,
         lambda statistics, h: cco.cco_from_statistics(statistics, h.lambda_),
         cco.encoding_std,
         cco.plausible,
@@ -39,6 +45,8 @@ STATISTICS_LOSSES = {
     "vicreg": StatisticsLoss(
         vicreg.zero_statistics,
         vicreg.encoding_statistics,
+        vicreg.centred,
+        vicreg.uncentred,
         lambda statistics, h: vicreg.vicreg_from_statistics(statistics, h.vicreg_weights),
         vicreg.encoding_std,
         # Noise needs no correction: nothing is divided by a variance, and its root is guarded.

@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tff_ssl.algorithms.dcco import one_stage, two_stage
+from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.losses import cco, vicreg
 from tff_ssl.models import two_towers
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
@@ -347,52 +347,6 @@ def test_local_steps_use_the_statistics_of_the_broadcast_model(worker, steps, ba
     after = output.state.global_model_weights.trainable
     for b, a, delta in zip(initial, after, expected, strict=True):
         np.testing.assert_allclose(b - a, delta, rtol=0, atol=1e-4 * scale)
-
-
-@pytest.mark.slow
-def test_one_communication_uses_the_statistics_of_the_round_before(worker):
-    built = one_stage.build_dcco_one_stage(
-        Task(MODEL, augmented, ELEMENT_TYPE, rounds=10),
-        one_stage.DCCOOneStageHyperparameters(
-            statistics_momentum=0.5, client_learning_rate=0.02, micro_batch_size=5
-        ),
-        SGD,
-    )
-    first = start(built)
-    weights = [tf.constant(w) for w in first.global_model_weights.trainable]
-    parts = [client(np.arange(5)), client(np.arange(5, N))]
-    second = built.process.next(first, parts).state
-    for a, b in zip(weights, second.global_model_weights.trainable, strict=True):
-        np.testing.assert_array_equal(a, b)  # Round 0 only gathers statistics.
-
-    def statistics(weights, view_round):
-        indices = np.arange(N)
-        x1, x2 = augmented(tf.constant(IMAGES), tf.constant(indices), tf.constant(view_round))
-        pair = MODEL.apply_pair(Weights(tuple(weights), ()), x1, x2, training=True)
-        return cco.encoding_statistics(*(o.z for o in pair))
-
-    earlier = statistics(weights, np.int64(0))
-    state = second
-    for round_number in (1, 2):
-        with tf.GradientTape() as tape:
-            tape.watch(weights)
-            current = statistics(weights, np.int64(round_number))
-            combined = [c + tf.stop_gradient(e - c) for c, e in zip(current, earlier, strict=True)]
-            loss = cco.cco_from_statistics(cco.EncodingStatistics(*combined), 20.0).loss
-        gradients = tape.gradient(loss, weights)
-        output = built.process.next(state, parts)
-        assert_equal_steps(
-            [np.asarray(w) for w in weights],
-            output.state.global_model_weights.trainable,
-            [0.02 * g for g in gradients],
-            tolerance=5e-4,  # The loss of earlier statistics is steep.
-        )
-        assert output.metrics["client_work"]["loss"] == pytest.approx(
-            float(cco.cco_from_statistics(current, 20.0).loss), rel=1e-3
-        )
-        state = output.state
-        weights = [tf.constant(w) for w in state.global_model_weights.trainable]
-        earlier = [0.5 * e + 0.5 * c for e, c in zip(earlier, current, strict=True)]
 
 
 def test_an_objective_without_statistics_is_refused():

@@ -7,6 +7,10 @@ and sends both its delta and its statistics:
 
   S_r = m S_(r-1) + (1 - m) <.>_A of round r-1,    <.>_C = <.>_k + sg(S_r - <.>_k).
 
+The means and the second moments about the means are averaged over rounds separately. Averages of
+second moments about the origin would count the drift of the means from round to round as variance,
+and a drift that F and G share as correlation.
+
 This form saves one pass over the clients' images, and one of two messages in each direction; and
 its round, which has one stage, lowers to the map-reduce forms. Its cost is that the statistics are
 those of older weights and other clients, so that a round no longer equals a centralized step. Round
@@ -62,7 +66,7 @@ class ClientWorkState(NamedTuple):
     Attributes:
       round_number: Number of the next round, int64; the views depend on it.
       statistics_aggregator: State of the statistics' aggregator.
-      statistics: Statistics S of the next round.
+      statistics: Statistics S of the next round, with second moments about the means.
     """
 
     round_number: Any
@@ -95,7 +99,9 @@ def build_local_round(parts: DCCOParts) -> tff.Computation:
         parts.weights_type, np.int64, parts.statistics_type, parts.examples_type
     )
     @tf.function(autograph=False)
-    def local_round(weights, round_number, earlier, examples):
+    def local_round(weights, round_number, centred, examples):
+        earlier = loss.uncentred(centred)
+
         def statistics_and_gradient(batch):
             x1, x2 = task.two_views(batch["image"], batch["example_id"], round_number)
             with tf.GradientTape() as tape:
@@ -125,12 +131,17 @@ def build_local_round(parts: DCCOParts) -> tff.Computation:
 
 
 def build_moving_average(parts: DCCOParts, momentum: float) -> tff.Computation:
-    """Builds the server's moving average: (round number, S, cohort's statistics) -> the next S."""
+    """Builds the server's moving average: (round number, S, cohort's statistics) -> the next S.
+
+    S has second moments about its means; the cohort's statistics have them about the origin.
+    """
 
     @tff.tensorflow.computation(np.int64, parts.statistics_type, parts.statistics_type)
     def moving_average(round_number, earlier, current):
         m = tf.where(tf.equal(round_number, 0), 0.0, momentum)
-        moved = tf.nest.map_structure(lambda a, b: m * a + (1 - m) * b, earlier, current)
+        moved = tf.nest.map_structure(
+            lambda a, b: m * a + (1 - m) * b, earlier, parts.loss.centred(current)
+        )
         # The statistics of a cohort without any finite client are NaN and are not kept.
         finite_values, is_finite = non_finite.zero_unless_finite(moved)
         return tf.nest.map_structure(
