@@ -65,6 +65,13 @@ def encoding_statistics(f: tf.Tensor, g: tf.Tensor) -> EncodingStatistics:
     )
 
 
+def moved_encoding_statistics(
+    f: tf.Tensor, g: tf.Tensor, f_shift: tf.Tensor, g_shift: tf.Tensor
+) -> EncodingStatistics:
+    """Statistics of encodings whose shifts are taken back; see `StatisticsLoss.of_moved_batch`."""
+    return encoding_statistics(f - f_shift, g - g_shift)
+
+
 def centred(statistics: EncodingStatistics) -> EncodingStatistics:
     """The same statistics with second moments about the means: variances and covariances."""
     f, f_squared, g, g_squared, f_g = statistics

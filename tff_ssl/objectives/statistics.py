@@ -16,6 +16,10 @@ class StatisticsLoss(NamedTuple):
       zero: Dimension d -> statistics of zero, a NamedTuple of float32 tensors.
       of_batch: (f, g), encodings of two views, float32 [n, d] each -> their statistics, which are
         averages over n.
+      of_moved_batch: (f, g, f_shift, g_shift), float32 [n, d] each -> statistics whose gradients
+        matter and whose values do not. Combined with aggregated statistics S, they give the loss
+        the gradient that `of_batch` gives it where the means of S are moved by the shifts. The
+        shifts may differ between examples.
       centred: Statistics -> the same with second moments about the means `f` and `g`.
       uncentred: Inverse of `centred`.
       terms: (statistics, hyperparameters) -> a NamedTuple of float32 scalars, `loss` among them.
@@ -25,6 +29,7 @@ class StatisticsLoss(NamedTuple):
 
     zero: Callable[[int], Any]
     of_batch: Callable[[tf.Tensor, tf.Tensor], Any]
+    of_moved_batch: Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], Any]
     centred: Callable[[Any], Any]
     uncentred: Callable[[Any], Any]
     terms: Callable[[Any, ObjectiveHyperparameters], Any]
@@ -36,6 +41,7 @@ STATISTICS_LOSSES = {
     "cco": StatisticsLoss(
         cco.zero_statistics,
         cco.encoding_statistics,
+        cco.moved_encoding_statistics,
         cco.centred,
         cco.uncentred,
         lambda statistics, h: cco.cco_from_statistics(statistics, h.lambda_),
@@ -45,6 +51,7 @@ STATISTICS_LOSSES = {
     "vicreg": StatisticsLoss(
         vicreg.zero_statistics,
         vicreg.encoding_statistics,
+        vicreg.moved_encoding_statistics,
         vicreg.centred,
         vicreg.uncentred,
         lambda statistics, h: vicreg.vicreg_from_statistics(statistics, h.vicreg_weights),

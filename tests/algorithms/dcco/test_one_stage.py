@@ -39,16 +39,21 @@ def task(objective="cco"):
 def test_a_drift_of_the_means_does_not_enter_the_second_moments(worker, objective, drift):
     """Independent F and G, whose common mean moves by `drift` deviations in each round."""
     loss, rng = STATISTICS_LOSSES[objective], np.random.default_rng(1)
-    hyperparameters = one_stage.DCCOOneStageHyperparameters(statistics_momentum=0.8)
+    hyperparameters = one_stage.DCCOOneStageHyperparameters(
+        variant="stale_statistics", statistics_momentum=0.8
+    )
     parts = build_parts(task(objective), hyperparameters, None, None, None, tff.federated_sum)
-    moving_average = one_stage.build_moving_average(parts, 0.8)
-    average = loss.zero(16)
+    initial_earlier = one_stage.build_initial_earlier(parts)
+    moving_average = one_stage.build_moving_average(parts, initial_earlier.type_signature.result)
+    earlier = initial_earlier()
     rounds = []
     for r in range(10):
         f, g = rng.normal(size=(2, 2000, 16))
         rounds.append((f + drift * r, g + drift * r))
         cohort = loss.of_batch(*(tf.constant(x, tf.float32) for x in rounds[-1]))
-        average = type(average)(*moving_average(np.int64(r), average, cohort))
+        earlier = moving_average(np.int64(r), earlier, cohort)
+        assert earlier.round_number == r
+    average = earlier.statistics
     weights = 0.2 * 0.8 ** np.arange(9, -1.0, -1)
     weights[0] = 0.8**9
     mean = sum(w * f.mean(0) for w, (f, _) in zip(weights, rounds, strict=True))
@@ -94,51 +99,189 @@ def assert_equal_steps(before, after, gradients, tolerance=2e-6):
         np.testing.assert_allclose(b - a, g, rtol=0, atol=tolerance * scale)
 
 
-@pytest.mark.slow
-def test_one_communication_uses_the_statistics_of_the_round_before(worker):
-    built = one_stage.build_dcco_one_stage(
-        task(),
-        one_stage.DCCOOneStageHyperparameters(
-            statistics_momentum=0.5, client_learning_rate=0.02, micro_batch_size=5
-        ),
-        SGD,
+def encode(weights, indices, round_number):
+    x1, x2 = augmented(
+        tf.constant(IMAGES[indices]), tf.constant(indices), tf.constant(round_number, tf.int64)
     )
-    first = start(built, MODEL.init(0).trainable)
-    weights = [tf.constant(w) for w in first.global_model_weights.trainable]
-    parts = [client(k) for k in range(2)]
-    second = built.process.next(first, parts).state
-    for a, b in zip(weights, second.global_model_weights.trainable, strict=True):
+    return tuple(o.z for o in MODEL.apply_pair(Weights(weights, ()), x1, x2, training=True))
+
+
+def centred_loss(objective, f_mean, g_mean, second):
+    """The loss of centred second moments `second` about these means."""
+    loss = STATISTICS_LOSSES[objective]
+    values = iter(second)
+    centred = {name: next(values) for name in loss.zero(2)._fields if name not in ("f", "g")}
+    statistics = type(loss.zero(2))(f=f_mean, g=g_mean, **centred)
+    return loss.terms(loss.uncentred(statistics), one_stage.DCCOOneStageHyperparameters()).loss
+
+
+def second_moments(objective, f, g):
+    """Second moments of encodings about 0, in the order of the statistics."""
+    n = len(f)
+    if objective == "cco":
+        return [tf.reduce_mean(f**2, 0), tf.reduce_mean(g**2, 0), tf.transpose(f) @ g / n]
+    return [tf.transpose(f) @ f / n, tf.transpose(g) @ g / n, tf.reduce_mean(f * g, 0)]
+
+
+def surrogate_gradient(objective, weights, indices, round_number, s, centres, invariance_shift):
+    """The gradient of sum dL/dv <(F - c)^2> + dL/dK <(F - c)(G - c')> + ..., for one client.
+
+    The invariance of VICReg also depends on the means' difference, through an F - G that has no
+    centre; `invariance_shift` is the difference of the means at which its gradient is taken.
+    """
+    with tf.GradientTape() as tape:
+        tape.watch(s["second"])
+        value = centred_loss(objective, s["f"], s["g"], s["second"])
+    slopes = tape.gradient(value, s["second"])
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        f, g = encode(weights, indices, round_number)
+        moments = second_moments(objective, f - centres[0], g - centres[1])
+        surrogate = sum(tf.reduce_sum(a * b) for a, b in zip(slopes, moments, strict=True))
+        if objective == "vicreg":  # 25 / d |mean F - mean G|^2, linear in the means.
+            means = tf.reduce_mean(f, 0) - tf.reduce_mean(g, 0)
+            surrogate += 2 * 25 / 16 * tf.reduce_sum(invariance_shift * means)
+    return tape.gradient(surrogate, weights)
+
+
+def reference_rounds(objective, variant, momentum, weights, rounds, rate):
+    """Weights after each round, computed without TFF and without the project's client work."""
+    weights, before, s, history = list(weights), None, None, []
+    for r in range(rounds):
+        update = [tf.zeros_like(w) for w in weights]
+        for indices in CLIENTS if s else ():
+            at, view_round = (before, r - 1) if variant == "delayed_gradient" else (weights, r)
+            centres = [s["f"], s["g"]]
+            if variant == "paired_mean":
+                moved = [
+                    tf.reduce_mean(a - b, 0)
+                    for a, b in zip(
+                        encode(weights, indices, r), encode(before, indices, r), strict=True
+                    )
+                ]
+                centres = [c + m for c, m in zip(centres, moved, strict=True)]
+            gradient = surrogate_gradient(
+                objective, at, indices, view_round, s, centres, centres[0] - centres[1]
+            )
+            update = [u + len(indices) / N * g for u, g in zip(update, gradient, strict=True)]
+        f, g = encode(weights, np.arange(N), r)
+        f_mean, g_mean = tf.reduce_mean(f, 0), tf.reduce_mean(g, 0)
+        now = {
+            "f": f_mean,
+            "g": g_mean,
+            "second": second_moments(objective, f - f_mean, g - g_mean),
+        }
+        if s:
+            keep = momentum if variant == "stale_statistics" else 0
+            averaged = tf.nest.map_structure(
+                lambda a, b: momentum * a + (1 - momentum) * b, s["second"], now["second"]
+            )
+            means = {k: keep * s[k] + (1 - keep) * now[k] for k in ("f", "g")}
+            now = {**means, "second": averaged}
+        before, s = weights, now
+        weights = [w - rate * u for w, u in zip(weights, update, strict=True)]
+        history.append(weights)
+    return history
+
+
+def build(variant, momentum, objective="cco", rate=0.02):
+    hyperparameters = one_stage.DCCOOneStageHyperparameters(
+        variant=variant,
+        statistics_momentum=momentum,
+        client_learning_rate=rate,
+        micro_batch_size=5,
+    )
+    return one_stage.build_dcco_one_stage(task(objective), hyperparameters, SGD)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["cco", "vicreg"])
+@pytest.mark.parametrize("variant", one_stage.VARIANTS)
+def test_rounds_equal_the_gradient_of_the_surrogate(worker, variant, objective):
+    built = build(variant, 0.5, objective)
+    initial = [tf.constant(w) for w in MODEL.init(0).trainable]
+    expected = reference_rounds(objective, variant, 0.5, initial, 4, 0.02)
+    state = start(built, initial)
+    for a, b in zip(initial, expected[0], strict=True):
         np.testing.assert_array_equal(a, b)  # Round 0 only gathers statistics.
+    # Unfolded, and folded into one group in which each client has a centre of its own.
+    cohorts = [[client(0), client(1)], [client(1).concatenate(client(0))]]
+    for r, weights in enumerate(expected):
+        outputs = [built.process.next(state, cohort) for cohort in cohorts]
+        before = state.global_model_weights.trainable
+        steps = [b - a for b, a in zip(before, weights, strict=True)]
+        for output in outputs:
+            after = output.state.global_model_weights.trainable
+            if r == 0:
+                assert_equal_steps(before, after, steps)
+            else:
+                assert float(tf.linalg.global_norm(steps)) > 0
+                assert_equal_steps(before, after, steps, tolerance=5e-3)
+        state = outputs[0].state
 
-    def statistics(weights, view_round):
-        indices = np.arange(N)
-        x1, x2 = augmented(tf.constant(IMAGES), tf.constant(indices), tf.constant(view_round))
-        pair = MODEL.apply_pair(Weights(tuple(weights), ()), x1, x2, training=True)
-        return cco.encoding_statistics(*(o.z for o in pair))
 
-    earlier = statistics(weights, np.int64(0))
-    state = second
-    for round_number in (1, 2):
-        with tf.GradientTape() as tape:
-            tape.watch(weights)
-            current = statistics(weights, np.int64(round_number))
-            combined = [c + tf.stop_gradient(e - c) for c, e in zip(current, earlier, strict=True)]
-            loss = cco.cco_from_statistics(cco.EncodingStatistics(*combined), 20.0).loss
-        gradients = tape.gradient(loss, weights)
-        output = built.process.next(state, parts)
-        assert_equal_steps(
-            [np.asarray(w) for w in weights],
-            output.state.global_model_weights.trainable,
-            [0.02 * g for g in gradients],
-            tolerance=5e-4,  # The loss of earlier statistics is steep.
-        )
-        assert output.metrics["client_work"]["loss"] == pytest.approx(
-            float(cco.cco_from_statistics(current, 20.0).loss), rel=1e-3
-        )
-        state = output.state
-        weights = [tf.constant(w) for w in state.global_model_weights.trainable]
-        centred = [
-            0.5 * e + 0.5 * c
-            for e, c in zip(cco.centred(earlier), cco.centred(current), strict=True)
-        ]
-        earlier = cco.uncentred(cco.EncodingStatistics(*centred))
+def dcco_gradient(weights, round_number):
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        loss = cco.cco(*encode(weights, np.arange(N), round_number), 20.0).loss
+    return tape.gradient(loss, weights)
+
+
+@pytest.mark.slow
+def test_a_delayed_gradient_equals_dcco_in_the_round_before(worker):
+    built = build("delayed_gradient", 0.0)
+    state = start(built, MODEL.init(0).trainable)
+    earlier = None
+    for r in range(4):
+        before = [tf.constant(w) for w in state.global_model_weights.trainable]
+        state = built.process.next(state, [client(0), client(1)]).state
+        if earlier:
+            expected = [0.02 * g for g in dcco_gradient(earlier, r - 1)]
+            after = state.global_model_weights.trainable
+            assert_equal_steps([w.numpy() for w in before], after, expected, tolerance=1e-4)
+        earlier = before
+
+
+@pytest.mark.slow
+def test_paired_means_have_no_effect_before_the_model_moves(worker):
+    # Round 0 takes no step, so that in round 1 the model is that of the statistics.
+    after = []
+    for variant in ("paired_mean", "stale_statistics"):
+        built = build(variant, 0.5)
+        state = start(built, MODEL.init(0).trainable)
+        for _ in range(2):
+            state = built.process.next(state, [client(0), client(1)]).state
+        after.append(state.global_model_weights.trainable)
+    before = MODEL.init(0).trainable
+    steps = [b.numpy() - a for b, a in zip(before, after[1], strict=True)]
+    assert_equal_steps([w.numpy() for w in before], after[0], steps, tolerance=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["paired_mean", "delayed_gradient"])
+def test_the_model_is_kept_with_its_statistics(worker, variant):
+    """A cohort without any finite client changes neither."""
+    built = build(variant, 0.5)
+    state = start(built, MODEL.init(0).trainable)
+    for _ in range(2):
+        moved = built.process.next(state, [client(0), client(1)]).state
+        earlier = moved.client_work.earlier
+        for kept, model in zip(
+            earlier.weights.trainable, state.global_model_weights.trainable, strict=True
+        ):
+            np.testing.assert_array_equal(kept, model)
+        state = moved
+    nothing = built.process.next(state, [client(0).take(0)])
+    assert nothing.metrics["client_work"]["dropped_clients"] == 1
+    kept = nothing.state.client_work.earlier
+    assert kept.round_number == earlier.round_number == 1
+    for a, b in zip(tf.nest.flatten(kept), tf.nest.flatten(earlier), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"variant": "fresh"}, {"statistics_momentum": 1.0}, {"local_steps": 2}]
+)
+def test_impossible_hyperparameters_are_refused(bad):
+    with pytest.raises(ValueError, match=r"variant|statistics_momentum|one local step"):
+        one_stage.DCCOOneStageHyperparameters(**bad)
