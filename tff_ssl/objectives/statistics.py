@@ -65,3 +65,14 @@ STATISTICS_LOSSES = {
 def combined_statistics(local: Any, aggregated: Any) -> Any:
     """DCCO's <.>_C = <.>_k + sg(<.>_A - <.>_k): aggregated values, local gradients."""
     return tf.nest.map_structure(lambda k, a: k + tf.stop_gradient(a - k), local, aggregated)
+
+
+def with_means_moved(loss: StatisticsLoss, statistics: Any, before: Any, after: Any) -> Any:
+    """Statistics whose means move from those of `before` to those of `after`, without a gradient.
+
+    The second moments about the means stay. All arguments but the loss are statistics with second
+    moments about the origin, and so is the result.
+    """
+    centred = loss.centred(statistics)
+    f, g = centred.f + after.f - before.f, centred.g + after.g - before.g
+    return tf.nest.map_structure(tf.stop_gradient, loss.uncentred(centred._replace(f=f, g=g)))

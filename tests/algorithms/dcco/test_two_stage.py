@@ -305,9 +305,18 @@ def test_the_theorem_holds_for_vicreg_and_for_two_encoders(worker, objective, to
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("steps", "batch_size"), [(2, 0), (3, 3)])
-def test_local_steps_use_the_statistics_of_the_broadcast_model(worker, steps, batch_size):
-    values = {"local_steps": steps, "batch_size": batch_size, "client_learning_rate": 0.02}
+@pytest.mark.parametrize(
+    ("steps", "batch_size", "means_follow"), [(2, 0, True), (3, 3, True), (3, 3, False)]
+)
+def test_local_steps_use_the_statistics_of_the_broadcast_model(
+    worker, steps, batch_size, means_follow
+):
+    values = {
+        "local_steps": steps,
+        "batch_size": batch_size,
+        "client_learning_rate": 0.02,
+        "means_follow": means_follow,
+    }
     built = build(hyperparameters=values)
     state = start(built)
     parts = [np.arange(5), np.arange(5, N)]
@@ -332,12 +341,22 @@ def test_local_steps_use_the_statistics_of_the_broadcast_model(worker, steps, ba
             order = shuffled({"example_id": part}, len(part), number, 0).numpy()
             ends = (position * len(part) // batches, (position + 1) * len(part) // batches)
             batch = part[order[slice(*ends)]]
+            held = aggregated
+            if means_follow:
+                now, first = (statistics(w, batch, number) for w in (weights, initial))
+                f, g = aggregated.f, aggregated.g
+                moved_f, moved_g = f + now.f - first.f, g + now.g - first.g
+                held = cco.EncodingStatistics(
+                    moved_f,
+                    aggregated.f_squared - f**2 + moved_f**2,
+                    moved_g,
+                    aggregated.g_squared - g**2 + moved_g**2,
+                    aggregated.f_g - f[:, None] * g + moved_f[:, None] * moved_g,
+                )
             with tf.GradientTape() as tape:
                 tape.watch(weights)
                 local = statistics(weights, batch, number)
-                combined = [
-                    k + tf.stop_gradient(a - k) for k, a in zip(local, aggregated, strict=True)
-                ]
+                combined = [k + tf.stop_gradient(a - k) for k, a in zip(local, held, strict=True)]
                 loss = cco.cco_from_statistics(cco.EncodingStatistics(*combined), 20.0).loss
             gradients = tape.gradient(loss, weights)
             weights = [w - 0.02 * g for w, g in zip(weights, gradients, strict=True)]
@@ -347,6 +366,25 @@ def test_local_steps_use_the_statistics_of_the_broadcast_model(worker, steps, ba
     after = output.state.global_model_weights.trainable
     for b, a, delta in zip(initial, after, expected, strict=True):
         np.testing.assert_allclose(b - a, delta, rtol=0, atol=1e-4 * scale)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("means_follow", [True, False])
+def test_means_that_follow_keep_local_steps_from_diverging(worker, means_follow):
+    """Four steps at a rate of 1e-3, with the lambda of the digits' preset."""
+    values = {
+        "local_steps": 4,
+        "client_learning_rate": 1e-3,
+        "lambda_": 2.0,
+        "means_follow": means_follow,
+    }
+    process = build(hyperparameters=values).process
+    state, norms = initial_state(process), []
+    for _ in range(15):
+        output = process.next(state, [client(np.arange(6)), client(np.arange(6, N))])
+        state = output.state
+        norms.append(float(output.metrics["finalizer"]["update_norm"]))
+    assert (bool(np.all(np.isfinite(norms))) and max(norms) < 10) == means_follow
 
 
 def test_an_objective_without_statistics_is_refused():
