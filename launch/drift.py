@@ -1,11 +1,12 @@
 """Measures how far DCCO with several local steps drifts from as many centralized steps.
 
 With one local step a round equals a centralized step. With more, the clients' later steps use the
-statistics of the broadcast model, and with --batch_sizes a step uses only a part of a client's
-examples. For each setting this prints the distance between the round's mean model delta and that of
-the centralized steps on all examples of the cohort, relative to the length of the latter, and the
-cosine between them. Both start from untrained weights, or from those after --rounds centralized
-steps of the same objective.
+second moments of the broadcast model, with means that follow the client's model or that are held as
+well, and with --batch_sizes a step uses only a part of a client's examples. For each setting, and
+for means that follow and that are held, this prints the distance between the round's mean model
+delta and that of the centralized steps on all examples of the cohort, relative to the length of the
+latter, and the cosine between them. Both start from untrained weights, or from those after --rounds
+centralized steps of the same objective.
 """
 
 import dataclasses
@@ -40,10 +41,16 @@ def main() -> None:
 
     args = flags.FLAGS
     settings = [
-        {"learning_rate": rate, "batch_size": size, "local_steps": steps}
+        {
+            "learning_rate": rate,
+            "batch_size": size,
+            "local_steps": steps,
+            "means_follow": means_follow,
+        }
         for rate in _numbers("learning_rates", args, float)
         for size in _numbers("batch_sizes", args, int)
         for steps in _numbers("local_steps", args, int)
+        for means_follow in ((True,) if steps == 1 else (True, False))
     ]
     folder = data.default_output_dir("drift", args)
     print(
@@ -51,13 +58,15 @@ def main() -> None:
         f"{args.rounds} steps of training; results go to {folder}/",
         flush=True,
     )
-    print(f"{'rate':>8}{'batch':>7}{'steps':>7}{'distance':>11}{'cosine':>9}")
+    print(f"{'rate':>8}{'batch':>7}{'steps':>7}{'means':>8}{'distance':>11}{'cosine':>9}")
     rows = []
     with local_worker.start():
         for setting, drift in _measure(settings, args):
             size = setting["batch_size"] or "all"
+            means = "follow" if setting["means_follow"] else "held"
             print(
                 f"{setting['learning_rate']:8g}{size:>7}{setting['local_steps']:7}"
+                f"{means:>8}"
                 f"{drift.relative_distance:11.4f}{drift.cosine:9.4f}",
                 flush=True,
             )
@@ -111,6 +120,7 @@ def _measure(settings, args: flags.FlagValues):
             [
                 *args.hparam,
                 f"local_steps={setting['local_steps']}",
+                f"means_follow={setting['means_follow']}",
                 f"batch_size={setting['batch_size']}",
                 f"client_learning_rate={setting['learning_rate']}",
             ],

@@ -1,7 +1,8 @@
 """Drift of a DCCO round of several local steps from as many centralized steps.
 
-With one local step they are equal (Appendix A). With more, the clients continue with statistics of
-the broadcast model ("stale statistics"). Where a step uses only some of a client's examples, its
+With one local step they are equal (Appendix A). With more, the clients continue with second moments
+of the broadcast model, and with its means ("stale statistics") or with means that follow the
+client's model. Where a step uses only some of a client's examples, its
 gradient is that of these examples only ("partial gradients"; section 6 of the paper).
 """
 

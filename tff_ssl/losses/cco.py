@@ -65,6 +65,30 @@ def encoding_statistics(f: tf.Tensor, g: tf.Tensor) -> EncodingStatistics:
     )
 
 
+def moved_encoding_statistics(
+    f: tf.Tensor, g: tf.Tensor, f_shift: tf.Tensor, g_shift: tf.Tensor
+) -> EncodingStatistics:
+    """Statistics of encodings whose shifts are taken back; see `StatisticsLoss.of_moved_batch`."""
+    return encoding_statistics(f - f_shift, g - g_shift)
+
+
+def centred(statistics: EncodingStatistics) -> EncodingStatistics:
+    """The same statistics with second moments about the means: variances and covariances."""
+    f, f_squared, g, g_squared, f_g = statistics
+    return EncodingStatistics(
+        f, f_squared - tf.square(f), g, g_squared - tf.square(g), f_g - tf.tensordot(f, g, axes=0)
+    )
+
+
+def uncentred(centred_statistics: EncodingStatistics) -> EncodingStatistics:
+    """The inverse of `centred`."""
+    f, f_variance, g, g_variance, covariance = centred_statistics
+    return EncodingStatistics(
+        f, f_variance + tf.square(f), g, g_variance + tf.square(g),
+        covariance + tf.tensordot(f, g, axes=0),
+    )  # fmt: skip
+
+
 def correlation(statistics: EncodingStatistics) -> tf.Tensor:
     """Correlation C_ij of F_i with G_j (Eq. 2), float32 [d, d]."""
     f, f_squared, g, g_squared, f_g = statistics

@@ -74,6 +74,34 @@ def encoding_statistics(f: tf.Tensor, g: tf.Tensor) -> VICRegStatistics:
     )
 
 
+def moved_encoding_statistics(
+    f: tf.Tensor, g: tf.Tensor, f_shift: tf.Tensor, g_shift: tf.Tensor
+) -> VICRegStatistics:
+    """Statistics of encodings whose shifts are taken back; see `StatisticsLoss.of_moved_batch`.
+
+    The invariance compares F with G and has no centre, so that its gradient must not depend on the
+    shifts. The traces of `f_f` and `g_g` bring in -shift * F and -shift * G; so must `f_g`.
+    """
+    taken_back = encoding_statistics(f - f_shift, g - g_shift)
+    return taken_back._replace(f_g=tf.reduce_mean(f * g - f_shift * f - g_shift * g, 0))
+
+
+def centred(statistics: VICRegStatistics) -> VICRegStatistics:
+    """The same statistics with second moments about the means: variances and covariances."""
+    f, g, f_f, g_g, f_g = statistics
+    return VICRegStatistics(
+        f, g, f_f - tf.tensordot(f, f, axes=0), g_g - tf.tensordot(g, g, axes=0), f_g - f * g
+    )
+
+
+def uncentred(centred_statistics: VICRegStatistics) -> VICRegStatistics:
+    """The inverse of `centred`."""
+    f, g, f_f, g_g, f_g = centred_statistics
+    return VICRegStatistics(
+        f, g, f_f + tf.tensordot(f, f, axes=0), g_g + tf.tensordot(g, g, axes=0), f_g + f * g
+    )
+
+
 def vicreg_from_statistics(
     statistics: VICRegStatistics, weights: VICRegWeights = DEFAULT_WEIGHTS
 ) -> VICRegTerms:

@@ -30,7 +30,13 @@ def mean_over_examples(
     Returns:
       The mean, which is NaN if there is no example, and the number of examples, int64.
     """
-    everything = read_all(examples)
+    return mean_over_batch(read_all(examples), function, zeros, batch_size)
+
+
+def mean_over_batch(
+    everything: Any, function: Callable[[Any], Any], zeros: Any, batch_size: int
+) -> tuple[Any, tf.Tensor]:
+    """`mean_over_examples` of examples that have been read, a struct of tensors [n, ...]."""
     samples = tf.shape(everything["example_id"])[0]
 
     def add(start, total):

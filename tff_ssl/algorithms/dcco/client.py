@@ -10,7 +10,7 @@ from tff_ssl import optimizers
 from tff_ssl.algorithms.dcco.parts import DCCOParts
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
-from tff_ssl.objectives.statistics import combined_statistics
+from tff_ssl.objectives.statistics import combined_statistics, with_means_moved
 from tff_ssl.templates import local_training, non_finite
 from tff_ssl.templates.micro_batches import mean_over_examples
 
@@ -105,7 +105,13 @@ def _many_steps(
 
     def evaluate(model, weights, target, batch, hyperparameters):
         first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
-        value = _loss_with(parts, aggregated, parts.loss.of_batch(first.z, second.z))
+        local, shared = parts.loss.of_batch(first.z, second.z), aggregated
+        if hyperparameters.means_follow:
+            # The place of the target network holds the broadcast model.
+            pair = model.apply_pair(target, batch.x1, batch.x2, training=True)
+            before = parts.loss.of_batch(*(outputs.z for outputs in pair))
+            shared = with_means_moved(parts.loss, aggregated, before, local)
+        value = _loss_with(parts, shared, local)
         losses = tf.fill(tf.shape(first.z)[:1], value)
         return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
 
@@ -119,7 +125,8 @@ def _many_steps(
         batch_size=hyperparameters.batch_size,
         seed=parts.task.seed,
     )
-    trained = training.many_steps(weights, Weights((), ()), round_number, examples)
+    broadcast = weights if hyperparameters.means_follow else Weights((), ())
+    trained = training.many_steps(weights, broadcast, round_number, examples)
     return trained.means.delta, trained.samples
 
 

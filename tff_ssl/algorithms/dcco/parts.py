@@ -28,6 +28,8 @@ class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHy
       micro_batch_size: Number of examples that a client processes at a time in a round of one step.
         It affects memory and speed, but not the result.
       local_steps: Number of steps of each client in a round; more than one is beyond the paper.
+      means_follow: Whether the means of the aggregated statistics follow the client's model in its
+        local steps.
       batch_size: Number of examples of a local step; 0 for all examples of the client.
       client_weighting: Weights w_k of the clients in both means, by `examples` (N_k) or `uniform`.
         Uniform weights bound the influence of a client as differential privacy needs, but a round
@@ -37,6 +39,7 @@ class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHy
     client_learning_rate: float = 1.0
     micro_batch_size: int = 32
     local_steps: int = 1
+    means_follow: bool = True
     batch_size: int = 0
     client_weighting: str = "examples"
 

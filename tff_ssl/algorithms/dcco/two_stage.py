@@ -17,10 +17,16 @@ Extensions that section 6 of the paper leaves open:
 
 - VICReg's statistics in place of CCO's, for which the same argument holds;
 - two encoders (`models.two_towers`);
-- several local steps on larger clients. The loss then keeps the statistics of the broadcast model
-  ("stale statistics"), and a step may see a part of a client's examples ("partial gradients");
-  `dcco_drift` measures the effect. With stale statistics the loss is linear in the client's own
-  statistics and has no bound, so that learning rates must be small;
+- several local steps on larger clients (`local_steps`). The second moments of the loss are then
+  those of the broadcast model, and a step may see a part of a client's examples ("partial
+  gradients"). The means follow the client's model (`means_follow`): at its step t, client k uses
+
+    mu_A + <F(theta_t)>_k - <F(theta_0)>_k
+
+  on the examples and views of the step, and likewise for G, with the second moments about the means
+  held. This takes one more forward pass. With means that are held as well ("stale statistics"), the
+  loss pushes a common move of the encodings further away, and diverges at larger learning rates
+  (see `one_stage`). `launch.drift` measures both;
 - one communication in each round (`one_stage`).
 
 The paper says nothing of clients that drop out. A client that drops out before it has sent its

@@ -1,0 +1,287 @@
+"""DCCO with one communication: its moving average and its rounds, against direct calculations."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.algorithms.dcco import one_stage
+from tff_ssl.algorithms.dcco.parts import build_parts
+from tff_ssl.losses import cco
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.objectives.statistics import STATISTICS_LOSSES
+from tff_ssl.templates.task import Task
+from tff_ssl.views import augmentation
+
+N = 12  # Number of images.
+SHAPE = (8, 8, 3)
+MODEL = DualEncoder("tiny", SHAPE, projector=(64, 16))
+IMAGES = np.random.default_rng(0).integers(0, 256, (N, *SHAPE), np.uint8)
+ELEMENT_TYPE = tff.types.to_type(
+    collections.OrderedDict(client=np.int64, example_id=np.int64, image=(np.uint8, SHAPE))
+)
+CLIENTS = (np.arange(5), np.arange(5, N))
+SGD = tff.learning.optimizers.build_sgdm(learning_rate=1.0)
+
+
+def augmented(images, example_ids, round_number):
+    return augmentation.two_views("affine", images, example_ids, seed=7, round_number=round_number)
+
+
+def task(objective="cco"):
+    return Task(MODEL, augmented, ELEMENT_TYPE, rounds=10, objective=objective)
+
+
+@pytest.mark.parametrize("drift", [1.0, 3.0, 20.0])
+@pytest.mark.parametrize("objective", ["cco", "vicreg"])
+def test_a_drift_of_the_means_does_not_enter_the_second_moments(worker, objective, drift):
+    """Independent F and G, whose common mean moves by `drift` deviations in each round."""
+    loss, rng = STATISTICS_LOSSES[objective], np.random.default_rng(1)
+    hyperparameters = one_stage.DCCOOneStageHyperparameters(
+        variant="stale_statistics", statistics_momentum=0.8
+    )
+    parts = build_parts(task(objective), hyperparameters, None, None, None, tff.federated_sum)
+    initial_earlier = one_stage.build_initial_earlier(parts)
+    moving_average = one_stage.build_moving_average(parts, initial_earlier.type_signature.result)
+    earlier = initial_earlier()
+    rounds = []
+    for r in range(10):
+        f, g = rng.normal(size=(2, 2000, 16))
+        rounds.append((f + drift * r, g + drift * r))
+        cohort = loss.of_batch(*(tf.constant(x, tf.float32) for x in rounds[-1]))
+        earlier = moving_average(np.int64(r), earlier, cohort)
+        assert earlier.round_number == r
+    average = earlier.statistics
+    weights = 0.2 * 0.8 ** np.arange(9, -1.0, -1)
+    weights[0] = 0.8**9
+    mean = sum(w * f.mean(0) for w, (f, _) in zip(weights, rounds, strict=True))
+    np.testing.assert_allclose(average.f, mean, rtol=1e-4)
+    if objective == "cco":
+        correlation = cco.correlation(loss.uncentred(average))
+        assert abs(np.mean(np.diag(correlation))) < 0.02
+        variance = average.f_squared
+    else:
+        variance = np.diag(average.f_f)
+    expected = sum(w * f.var(0) for w, (f, _) in zip(weights, rounds, strict=True))
+    np.testing.assert_allclose(variance, expected, rtol=0.02)
+
+
+@pytest.mark.parametrize("objective", ["cco", "vicreg"])
+def test_centred_statistics_equal_those_of_centred_encodings(objective):
+    loss = STATISTICS_LOSSES[objective]
+    f, g = tf.unstack(tf.random.stateless_normal([2, 30, 4], (1, 2)) + 3.0)
+    statistics = loss.of_batch(f, g)
+    means = (tf.reduce_mean(f, 0), tf.reduce_mean(g, 0))
+    expected = loss.of_batch(f - means[0], g - means[1])._replace(f=means[0], g=means[1])
+    for actual, value in zip(loss.centred(statistics), expected, strict=True):
+        np.testing.assert_allclose(actual, value, atol=1e-5)
+    for actual, value in zip(loss.uncentred(expected), statistics, strict=True):
+        np.testing.assert_allclose(actual, value, rtol=1e-5)
+
+
+def client(k):
+    ids = CLIENTS[k].astype(np.int64)
+    columns = {"client": np.full(len(ids), k, np.int64), "example_id": ids, "image": IMAGES[ids]}
+    return tf.data.Dataset.from_tensor_slices(collections.OrderedDict(columns))
+
+
+def start(built, weights):
+    weights = tff.learning.models.ModelWeights(tuple(np.asarray(w) for w in weights), ())
+    return built.process.set_model_weights(built.process.initialize(), weights)
+
+
+def assert_equal_steps(before, after, gradients, tolerance=2e-6):
+    """Asserts after = before - gradients, with a tolerance relative to the gradients' norm."""
+    scale = float(tf.linalg.global_norm(gradients))
+    for b, a, g in zip(before, after, gradients, strict=True):
+        np.testing.assert_allclose(b - a, g, rtol=0, atol=tolerance * scale)
+
+
+def encode(weights, indices, round_number):
+    x1, x2 = augmented(
+        tf.constant(IMAGES[indices]), tf.constant(indices), tf.constant(round_number, tf.int64)
+    )
+    return tuple(o.z for o in MODEL.apply_pair(Weights(weights, ()), x1, x2, training=True))
+
+
+def centred_loss(objective, f_mean, g_mean, second):
+    """The loss of centred second moments `second` about these means."""
+    loss = STATISTICS_LOSSES[objective]
+    values = iter(second)
+    centred = {name: next(values) for name in loss.zero(2)._fields if name not in ("f", "g")}
+    statistics = type(loss.zero(2))(f=f_mean, g=g_mean, **centred)
+    return loss.terms(loss.uncentred(statistics), one_stage.DCCOOneStageHyperparameters()).loss
+
+
+def second_moments(objective, f, g):
+    """Second moments of encodings about 0, in the order of the statistics."""
+    n = len(f)
+    if objective == "cco":
+        return [tf.reduce_mean(f**2, 0), tf.reduce_mean(g**2, 0), tf.transpose(f) @ g / n]
+    return [tf.transpose(f) @ f / n, tf.transpose(g) @ g / n, tf.reduce_mean(f * g, 0)]
+
+
+def surrogate_gradient(objective, weights, indices, round_number, s, centres, invariance_shift):
+    """The gradient of sum dL/dv <(F - c)^2> + dL/dK <(F - c)(G - c')> + ..., for one client.
+
+    The invariance of VICReg also depends on the means' difference, through an F - G that has no
+    centre; `invariance_shift` is the difference of the means at which its gradient is taken.
+    """
+    with tf.GradientTape() as tape:
+        tape.watch(s["second"])
+        value = centred_loss(objective, s["f"], s["g"], s["second"])
+    slopes = tape.gradient(value, s["second"])
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        f, g = encode(weights, indices, round_number)
+        moments = second_moments(objective, f - centres[0], g - centres[1])
+        surrogate = sum(tf.reduce_sum(a * b) for a, b in zip(slopes, moments, strict=True))
+        if objective == "vicreg":  # 25 / d |mean F - mean G|^2, linear in the means.
+            means = tf.reduce_mean(f, 0) - tf.reduce_mean(g, 0)
+            surrogate += 2 * 25 / 16 * tf.reduce_sum(invariance_shift * means)
+    return tape.gradient(surrogate, weights)
+
+
+def reference_rounds(objective, variant, momentum, weights, rounds, rate):
+    """Weights after each round, computed without TFF and without the project's client work."""
+    weights, before, s, history = list(weights), None, None, []
+    for r in range(rounds):
+        update = [tf.zeros_like(w) for w in weights]
+        for indices in CLIENTS if s else ():
+            at, view_round = (before, r - 1) if variant == "delayed_gradient" else (weights, r)
+            centres = [s["f"], s["g"]]
+            if variant == "paired_mean":
+                moved = [
+                    tf.reduce_mean(a - b, 0)
+                    for a, b in zip(
+                        encode(weights, indices, r), encode(before, indices, r), strict=True
+                    )
+                ]
+                centres = [c + m for c, m in zip(centres, moved, strict=True)]
+            gradient = surrogate_gradient(
+                objective, at, indices, view_round, s, centres, centres[0] - centres[1]
+            )
+            update = [u + len(indices) / N * g for u, g in zip(update, gradient, strict=True)]
+        f, g = encode(weights, np.arange(N), r)
+        f_mean, g_mean = tf.reduce_mean(f, 0), tf.reduce_mean(g, 0)
+        now = {
+            "f": f_mean,
+            "g": g_mean,
+            "second": second_moments(objective, f - f_mean, g - g_mean),
+        }
+        if s:
+            keep = momentum if variant == "stale_statistics" else 0
+            averaged = tf.nest.map_structure(
+                lambda a, b: momentum * a + (1 - momentum) * b, s["second"], now["second"]
+            )
+            means = {k: keep * s[k] + (1 - keep) * now[k] for k in ("f", "g")}
+            now = {**means, "second": averaged}
+        before, s = weights, now
+        weights = [w - rate * u for w, u in zip(weights, update, strict=True)]
+        history.append(weights)
+    return history
+
+
+def build(variant, momentum, objective="cco", rate=0.02):
+    hyperparameters = one_stage.DCCOOneStageHyperparameters(
+        variant=variant,
+        statistics_momentum=momentum,
+        client_learning_rate=rate,
+        micro_batch_size=5,
+    )
+    return one_stage.build_dcco_one_stage(task(objective), hyperparameters, SGD)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["cco", "vicreg"])
+@pytest.mark.parametrize("variant", one_stage.VARIANTS)
+def test_rounds_equal_the_gradient_of_the_surrogate(worker, variant, objective):
+    built = build(variant, 0.5, objective)
+    initial = [tf.constant(w) for w in MODEL.init(0).trainable]
+    expected = reference_rounds(objective, variant, 0.5, initial, 4, 0.02)
+    state = start(built, initial)
+    for a, b in zip(initial, expected[0], strict=True):
+        np.testing.assert_array_equal(a, b)  # Round 0 only gathers statistics.
+    # Unfolded, and folded into one group in which each client has a centre of its own.
+    cohorts = [[client(0), client(1)], [client(1).concatenate(client(0))]]
+    for r, weights in enumerate(expected):
+        outputs = [built.process.next(state, cohort) for cohort in cohorts]
+        before = state.global_model_weights.trainable
+        steps = [b - a for b, a in zip(before, weights, strict=True)]
+        for output in outputs:
+            after = output.state.global_model_weights.trainable
+            if r == 0:
+                assert_equal_steps(before, after, steps)
+            else:
+                assert float(tf.linalg.global_norm(steps)) > 0
+                assert_equal_steps(before, after, steps, tolerance=5e-3)
+        state = outputs[0].state
+
+
+def dcco_gradient(weights, round_number):
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        loss = cco.cco(*encode(weights, np.arange(N), round_number), 20.0).loss
+    return tape.gradient(loss, weights)
+
+
+@pytest.mark.slow
+def test_a_delayed_gradient_equals_dcco_in_the_round_before(worker):
+    built = build("delayed_gradient", 0.0)
+    state = start(built, MODEL.init(0).trainable)
+    earlier = None
+    for r in range(4):
+        before = [tf.constant(w) for w in state.global_model_weights.trainable]
+        state = built.process.next(state, [client(0), client(1)]).state
+        if earlier:
+            expected = [0.02 * g for g in dcco_gradient(earlier, r - 1)]
+            after = state.global_model_weights.trainable
+            assert_equal_steps([w.numpy() for w in before], after, expected, tolerance=1e-4)
+        earlier = before
+
+
+@pytest.mark.slow
+def test_paired_means_have_no_effect_before_the_model_moves(worker):
+    # Round 0 takes no step, so that in round 1 the model is that of the statistics.
+    after = []
+    for variant in ("paired_mean", "stale_statistics"):
+        built = build(variant, 0.5)
+        state = start(built, MODEL.init(0).trainable)
+        for _ in range(2):
+            state = built.process.next(state, [client(0), client(1)]).state
+        after.append(state.global_model_weights.trainable)
+    before = MODEL.init(0).trainable
+    steps = [b.numpy() - a for b, a in zip(before, after[1], strict=True)]
+    assert_equal_steps([w.numpy() for w in before], after[0], steps, tolerance=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["paired_mean", "delayed_gradient"])
+def test_the_model_is_kept_with_its_statistics(worker, variant):
+    """A cohort without any finite client changes neither."""
+    built = build(variant, 0.5)
+    state = start(built, MODEL.init(0).trainable)
+    for _ in range(2):
+        moved = built.process.next(state, [client(0), client(1)]).state
+        earlier = moved.client_work.earlier
+        for kept, model in zip(
+            earlier.weights.trainable, state.global_model_weights.trainable, strict=True
+        ):
+            np.testing.assert_array_equal(kept, model)
+        state = moved
+    nothing = built.process.next(state, [client(0).take(0)])
+    assert nothing.metrics["client_work"]["dropped_clients"] == 1
+    kept = nothing.state.client_work.earlier
+    assert kept.round_number == earlier.round_number == 1
+    for a, b in zip(tf.nest.flatten(kept), tf.nest.flatten(earlier), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"variant": "fresh"}, {"statistics_momentum": 1.0}, {"local_steps": 2}]
+)
+def test_impossible_hyperparameters_are_refused(bad):
+    with pytest.raises(ValueError, match=r"variant|statistics_momentum|one local step"):
+        one_stage.DCCOOneStageHyperparameters(**bad)
