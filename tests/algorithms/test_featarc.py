@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.scalar_network import Scalars
 from tff_ssl.algorithms import featarc, fedbn
 from tff_ssl.models.dual_encoder import Outputs, Weights
 from tff_ssl.objectives import registry
-from tests.scalar_network import Scalars
 
 PLAIN = {
     "client_optimizer": "sgd",
@@ -77,7 +77,8 @@ def test_with_a_cluster_for_each_client_it_equals_local_training(scalars):
     output, expected = run(clustered, data, 4), run(local, data, 4)
     for k, alone in enumerate(expected.client_states):
         assert output.client_metrics[k]["cluster"] == k
-        np.testing.assert_allclose(output.state.model.models[k].trainable[0], alone.own.trainable[0])
+        model = output.state.model.models[k]
+        np.testing.assert_allclose(model.trainable[0], alone.own.trainable[0])
 
 
 def test_a_client_takes_the_model_whose_features_agree_with_its_own(scalars):
@@ -96,8 +97,9 @@ def test_a_client_takes_the_model_whose_features_agree_with_its_own(scalars):
     cosine = (5 * 4 + 1) / np.sqrt((25 + 1) * (16 + 1))
     np.testing.assert_allclose(output.client_metrics[0]["alignment"], -cosine, rtol=1e-5)
     # The mean over the clients that took it, by examples: w of (5 + 4) / 2 and (5 + 8) / 2.
-    np.testing.assert_allclose(output.state.model.models[1].trainable[0], (4.5 + 3 * 6.5) / 4, rtol=1e-6)
-    np.testing.assert_allclose(output.state.model.models[0].trainable[0], (-3 + 1) / 2, rtol=1e-6)
+    first, second = output.state.model.models
+    np.testing.assert_allclose(second.trainable[0], (4.5 + 3 * 6.5) / 4, rtol=1e-6)
+    np.testing.assert_allclose(first.trainable[0], (-3 + 1) / 2, rtol=1e-6)
 
 
 def test_a_cluster_without_a_client_keeps_its_model_whoever_was_sampled(scalars):
@@ -126,7 +128,8 @@ def test_the_alignment_holds_predictions_to_the_models_features(scalars):
     computations, data = build(scalars, lambda_align=100.0, **values)
     state = with_models(computations.process.initialize(), 2.0)
     client = new_state(computations)
-    aligned = computations.process.next(state, [client], data[:1]).state.model.models[0].trainable[0]
+    output = computations.process.next(state, [client], data[:1])
+    aligned = output.state.model.models[0].trainable[0]
     # By hand: the cosine of (w, c) and (2, 1) is (2 w + c) / sqrt(5 (w^2 + c^2)), its derivative is
     # c (2 c - w) / (sqrt(5) (w^2 + c^2)^1.5). c is 1 for p and 2 for p+. D is minus the cosine, and
     # the term has half of each.

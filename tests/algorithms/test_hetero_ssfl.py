@@ -348,7 +348,7 @@ def test_all_clients_contribute_their_last_representations(run, tmp_path):
         losses = [float(row["loss"]) for row in rows]
         assert metrics["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
         assert metrics["samples"] == sum(SIZES[k] for k in cohorts(round_number))
-        # A client receives the factor of 9 columns, the RAD and the number of the round, and sends its own A.
+        # A client receives the factor of 9 columns, the RAD and the round's number, and sends A.
         sent = sum(9 * MODELS[MODEL_OF_CLIENT[k]].projector[-1] * 4 for k in cohorts(round_number))
         assert metrics["bytes"] == sent + 3 * (9 * 9 * 4 + 9 * PIXELS + 8)
     # If clients that are not sampled were left out, the values would differ.

@@ -17,8 +17,8 @@ training.
 
 **What the printed algorithm does.** A client's own model is part of its cluster's mean, but not of
 the others. Its own cluster is therefore nearly always the closest one, and clients stay where they
-were dealt first: four clients of two kinds, dealt 0, 1, 0, 1, stay there for ever. The released code
-shares this. The options `exclude_own=false`, `first_cluster=parity`, `switch_probability=1`,
+were dealt first: four clients of two kinds, dealt 0, 1, 0, 1, stay there for ever. The released
+code shares this. The options `exclude_own=false`, `first_cluster=parity`, `switch_probability=1`,
 `warmup_rounds=0` are the printed algorithm. The defaults find clusters from any start, as long as
 local training takes a client's model further away from the other kind's than averaging brings it
 back:
@@ -31,8 +31,8 @@ back:
 - `switch_probability`: A client that finds another cluster better switches with this probability
   only. If all switched at once, two mixed clusters would exchange their clients for ever.
 - `first_cluster=random`: A client's first cluster is a random function of seed and client.
-- `warmup_rounds`: In these rounds all clients train one model. Clusters part afterwards, from models
-  that already tell clients apart.
+- `warmup_rounds`: In these rounds all clients train one model. Clusters part afterwards, from
+  models that already tell clients apart.
 
 Choices: The server knows the model that each client took, whichever clients were sampled (the
 released code goes by their position in the cohort), and weighs the clients by number of examples. A

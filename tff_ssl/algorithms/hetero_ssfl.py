@@ -13,18 +13,19 @@ A selected client continues to train its own model, of its own architecture, wit
 where the loss is BYOL's or SimSiam's on its own images. It sends its new A_k and nothing else. The
 server keeps the last A_j of every client, so that clients that are not selected count as well. With
 mu = 0 every client trains alone. Clients get a factor F of K-bar, F F^T = K-bar, which has
-min(RAD, d_1 + ... + d_N) columns and is a function of K-bar (`losses.alignment.mixed`): clients learn
-which images all clients together find alike, and nothing of a single client's features.
+min(RAD, d_1 + ... + d_N) columns and is a function of K-bar (`losses.alignment.mixed`): it tells
+which images all clients together find alike, not which features a client has. With two clients, one
+can still subtract one's own kernel.
 
 Choices: The distance is 1 - CKA, and kernels are centred (`losses.alignment`), at the server over
 all of X, which changes nothing in batches that are centred again. Representations that are not
 finite count as constant. The options `normalize_kernels`, `mu_warmup_rounds` and
-`byol_direction=one` are not in the paper's Algorithm 1, the last of them is its printed loss. All clients of an
-architecture start from the same weights; the representations of these weights stand for clients
-that have not taken part yet. A local step compares kernels on a batch of X, whose size
-`rad_batch_size` the paper does not give; all clients of a round see the same batches. X is not
-augmented. In a local step, batch norm uses the batch's statistics and updates its moving averages;
-the representations that are sent come from the model in inference mode.
+`byol_direction=one` are off by default; the first two are not in the paper, the third is the loss
+as it prints it. All clients of an architecture start from the same weights; the representations of
+these weights stand for clients that have not taken part yet. A local step compares kernels on a
+batch of X, whose size `rad_batch_size` the paper does not give; all clients of a round see the same
+batches. X is not augmented. In a local step, batch norm uses the batch's statistics and updates its
+moving averages; the representations that are sent come from the model in inference mode.
 """
 
 import collections

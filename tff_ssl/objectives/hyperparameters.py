@@ -39,7 +39,9 @@ class ObjectiveHyperparameters:
         if min(self.vicreg_weights) < 0:
             raise ValueError(f"VICReg's weights must not be negative; got {self.vicreg_weights}")
         if self.byol_direction not in ("both", "one"):
-            raise ValueError(f"byol_direction must be one of both, one; got {self.byol_direction!r}")
+            raise ValueError(
+                f"byol_direction must be one of both, one; got {self.byol_direction!r}"
+            )
         if not 0 < self.mask_ratio < 1:
             raise ValueError(f"mask_ratio must be between 0 and 1; got {self.mask_ratio}")
 

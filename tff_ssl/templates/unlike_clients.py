@@ -54,7 +54,8 @@ class Architecture(NamedTuple):
     Attributes:
       model: Model of these clients.
       train: (round number int64@SERVER, factor of K-bar float32 [RAD, m]@SERVER, X uint8
-        [RAD, h, w, c]@SERVER, client_states@CLIENTS, client_data@CLIENTS) -> `TrainOutput`; a `tff.Computation`.
+        [RAD, h, w, c]@SERVER, client_states@CLIENTS, client_data@CLIENTS) -> `TrainOutput`; a
+        `tff.Computation`.
       initial_client_state: Seed -> the state of a client that has not taken part yet.
       representations: (client's state, X) -> representations A, float32 [RAD, d].
       client_weights: Client's state -> weights of its model.
