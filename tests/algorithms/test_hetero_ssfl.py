@@ -276,6 +276,24 @@ def test_normalized_kernels_weigh_alike_and_broken_ones_not_at_all(worker):
     np.testing.assert_allclose(factor @ factor.T, (kernels[0] + kernels[2]) / 3, atol=1e-5)
 
 
+def test_byol_in_one_direction_predicts_from_the_first_view_alone(worker):
+    images, losses = pixels()[0], {}
+    x1, x2 = (np.reshape(x, [-1, PIXELS]) for x in two_views(images, None, np.int64(0)))
+    for direction in ("one", "both"):
+        architecture = build(mu=0.0, byol_direction=direction).architectures[0]
+        state = _arrays(architecture.initial_client_state(5))
+        kernel = np.ones((len(RAD), len(RAD)), np.float32)
+        output = architecture.train(0, kernel, RAD, [state], [examples(images)])
+        losses[direction] = output.metrics["loss"]
+    (w, p), target = state.weights.trainable, state.target.trainable[0]
+    forth, back = (
+        2 - 2 * np.sum(normalized((a @ w @ p).T) * normalized((b @ target).T), 0)
+        for a, b in ((x1, x2), (x2, x1))
+    )
+    np.testing.assert_allclose(losses["one"], np.mean(forth), rtol=1e-4)
+    np.testing.assert_allclose(losses["both"], np.mean(forth + back), rtol=1e-4)
+
+
 def test_mu_grows_from_zero_in_its_warmup(worker):
     values = hetero_ssfl.HeteroSSFLHyperparameters(mu=0.5, mu_warmup_rounds=4)
     grown = [float(values.mu_of_round(tf.constant(r, tf.int64))) for r in (0, 1, 3, 4, 50)]
