@@ -243,7 +243,7 @@ def hetero_aggregation(
 
     @tff.tensorflow.computation(mean_kernel.type_signature.parameter)
     def aggregate(paths):
-        return tf.linalg.norm(mean_kernel(paths))  # B itself stays in the worker, as in a round.
+        return tf.linalg.norm(mean_kernel(paths))  # The factor stays in the worker, as in a round.
 
     with local_worker.start(os.cpu_count()):
         yield

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.scalar_network import Scalars
 from tff_ssl.algorithms import featarc, fedbn
-from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.models.dual_encoder import Outputs, Weights
+from tff_ssl.objectives import registry
 
 PLAIN = {
     "client_optimizer": "sgd",
@@ -17,12 +19,19 @@ PLAIN = {
     "local_epochs": 1,
     "batch_size": 0,
 }
+PRINTED = {
+    "exclude_own": False,
+    "first_cluster": "parity",
+    "switch_probability": 1.0,
+    "warmup_rounds": 0,
+}
 A, SIZES = (4, 8, 1), (1, 3, 2)
 
 
 def build(scalars, builder=featarc.build_featarc, values=featarc.FeatARCHyperparameters, **options):
     task, data = scalars
-    computations = builder(task("nt_xent"), values(**{**PLAIN, **options}))
+    printed = PRINTED if values is featarc.FeatARCHyperparameters else {}
+    computations = builder(task("nt_xent"), values(**{**PLAIN, **printed, **options}))
     clients = [data(k, [a] * n) for k, (a, n) in enumerate(zip(A, SIZES, strict=True))]
     return computations, clients
 
@@ -44,12 +53,21 @@ def model_of(w):
     return Weights((np.float32(w), np.float32(0)), (np.float32(0),))
 
 
+def with_models(state, *weights):
+    """The server's state with models of these w, as it would be after round 0."""
+    models = tuple(model_of(w) for w in weights)
+    server = featarc.Clusters(
+        models, np.full(len(weights), 6, np.float32), np.int64(0), np.int64(1)
+    )
+    return state._replace(model=server, round_number=np.int64(1))
+
+
 @pytest.mark.slow
 def test_with_one_cluster_and_no_alignment_it_equals_fedavg(scalars):
     clustered, data = build(scalars, clusters=1, lambda_align=0.0)
     averaged, _ = build(scalars, fedbn.build_fedbn, fedbn.FedBNHyperparameters)
     output, expected = run(clustered, data, 4), run(averaged, data, 4)
-    assert np.array_equal(output.state.model[0].trainable, expected.state.model.trainable)
+    assert np.array_equal(output.state.model.models[0].trainable, expected.state.model.trainable)
 
 
 @pytest.mark.slow
@@ -59,13 +77,14 @@ def test_with_a_cluster_for_each_client_it_equals_local_training(scalars):
     output, expected = run(clustered, data, 4), run(local, data, 4)
     for k, alone in enumerate(expected.client_states):
         assert output.client_metrics[k]["cluster"] == k
-        np.testing.assert_allclose(output.state.model[k].trainable[0], alone.own.trainable[0])
+        model = output.state.model.models[k]
+        np.testing.assert_allclose(model.trainable[0], alone.own.trainable[0])
 
 
 def test_a_client_takes_the_model_whose_features_agree_with_its_own(scalars):
     computations, data = build(scalars, clusters=2, lambda_align=0.0)
     state = computations.process.initialize()
-    state = state._replace(model=(model_of(-3.0), model_of(5.0)))
+    state = with_models(state, -3.0, 5.0)
 
     def client(w):
         return new_state(computations)._replace(
@@ -78,19 +97,20 @@ def test_a_client_takes_the_model_whose_features_agree_with_its_own(scalars):
     cosine = (5 * 4 + 1) / np.sqrt((25 + 1) * (16 + 1))
     np.testing.assert_allclose(output.client_metrics[0]["alignment"], -cosine, rtol=1e-5)
     # The mean over the clients that took it, by examples: w of (5 + 4) / 2 and (5 + 8) / 2.
-    np.testing.assert_allclose(output.state.model[1].trainable[0], (4.5 + 3 * 6.5) / 4, rtol=1e-6)
-    np.testing.assert_allclose(output.state.model[0].trainable[0], (-3 + 1) / 2, rtol=1e-6)
+    first, second = output.state.model.models
+    np.testing.assert_allclose(second.trainable[0], (4.5 + 3 * 6.5) / 4, rtol=1e-6)
+    np.testing.assert_allclose(first.trainable[0], (-3 + 1) / 2, rtol=1e-6)
 
 
 def test_a_cluster_without_a_client_keeps_its_model_whoever_was_sampled(scalars):
     computations, data = build(scalars, clusters=2, lambda_align=0.0)
     state = computations.process.initialize()
-    state = state._replace(model=(model_of(-3.0), model_of(5.0)))
+    state = with_models(state, -3.0, 5.0)
     client = new_state(computations)._replace(rounds=np.int64(2), local=model_of(9.0))
     # The third client alone: its position in the cohort does not determine its cluster.
     output = computations.process.next(state, [client], data[2:])
-    assert output.state.model[0].trainable[0] == -3
-    np.testing.assert_allclose(output.state.model[1].trainable[0], (5 + 1) / 2)
+    assert output.state.model.models[0].trainable[0] == -3
+    np.testing.assert_allclose(output.state.model.models[1].trainable[0], (5 + 1) / 2)
 
 
 def test_at_first_clients_are_dealt_to_the_models(scalars):
@@ -98,7 +118,7 @@ def test_at_first_clients_are_dealt_to_the_models(scalars):
     output = run(computations, data, 1)
     assert [m["cluster"] for m in output.client_metrics] == [0, 1, 0]
     # The same holds for a client whose first round is late, when the models differ.
-    late = output.state._replace(model=(model_of(-3.0), model_of(5.0)))
+    late = with_models(output.state, -3.0, 5.0)
     output = computations.process.next(late, [new_state(computations)] * 2, data[:2])
     assert [m["cluster"] for m in output.client_metrics] == [0, 1]
 
@@ -106,9 +126,10 @@ def test_at_first_clients_are_dealt_to_the_models(scalars):
 def test_the_alignment_holds_predictions_to_the_models_features(scalars):
     values = {"clusters": 1, "local_epochs": 3}
     computations, data = build(scalars, lambda_align=100.0, **values)
-    state = computations.process.initialize()._replace(model=(model_of(2.0),))
+    state = with_models(computations.process.initialize(), 2.0)
     client = new_state(computations)
-    aligned = computations.process.next(state, [client], data[:1]).state.model[0].trainable[0]
+    output = computations.process.next(state, [client], data[:1])
+    aligned = output.state.model.models[0].trainable[0]
     # By hand: the cosine of (w, c) and (2, 1) is (2 w + c) / sqrt(5 (w^2 + c^2)), its derivative is
     # c (2 c - w) / (sqrt(5) (w^2 + c^2)^1.5). c is 1 for p and 2 for p+. D is minus the cosine, and
     # the term has half of each.
@@ -123,17 +144,218 @@ def test_the_evaluated_model_is_the_clusters_with_the_clients_batch_norm(scalars
     computations, data = build(scalars, clusters=2, lambda_align=0.0)
     output = run(computations, data, 1)
     client_model = computations.client_weights(output.state.model, output.client_states[1])
-    assert client_model.trainable[0] == output.state.model[1].trainable[0]
+    assert client_model.trainable[0] == output.state.model.models[1].trainable[0]
     assert client_model.non_trainable[0] == 8
     fresh = computations.client_weights(output.state.model, new_state(computations))
-    assert fresh.trainable[0] == output.state.model[0].trainable[0]
+    assert fresh.trainable[0] == output.state.model.models[0].trainable[0]
 
 
 def test_hyperparameters_are_checked():
     for options, named in (
         ({"clusters": 0}, "clusters"), ({"lambda_align": -1.0}, "lambda_align"),
-        ({"averaging": "none"}, "averaging"),
+        ({"averaging": "none"}, "averaging"), ({"switch_probability": 0.0}, "switch_probability"),
+        ({"warmup_rounds": -1}, "warmup_rounds"), ({"first_cluster": "last"}, "first_cluster"),
+        ({"align_features": "logits"}, "align_features"), ({"align_image": "x"}, "align_image"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=named):
             featarc.FeatARCHyperparameters(**options)
     assert dataclasses.is_dataclass(featarc.FeatARCHyperparameters)
+
+
+# Four clients of two known kinds, whose pixels differ. Their loss pulls w to the pixel; between 0
+# and 1, the angle of the features (w, 1) grows nearly as w does.
+KINDS = (1, 1, 0, 0)
+RIGHT = ([0, 0, 1, 1], [1, 1, 0, 0])
+
+
+@pytest.fixture
+def four(scalars):
+    """(options) -> the computations of four clients of two kinds, and their examples."""
+    task, data = scalars
+
+    def start(**options):
+        values = {**PLAIN, "lambda_align": 0.0, "warmup_rounds": 1, **options}
+        computations = featarc.build_featarc(
+            task("nt_xent"), featarc.FeatARCHyperparameters(**values)
+        )
+        return computations, [data(k, [a] * 2) for k, a in enumerate(KINDS)]
+
+    return start
+
+
+def assigned(computations, clusters):
+    """The states of server and clients after a round in which clients had these clusters."""
+    trained = [(0.5 + a) / 2 for a in KINDS]  # A step of rate 1/2 from the common w = 1/2.
+    members = [[w for w, c in zip(trained, clusters, strict=True) if c == j] for j in (0, 1)]
+    models = tuple(model_of(np.mean(m) if m else 0.5) for m in members)
+    weights = np.array([2 * len(m) for m in members], np.float32)
+    server = computations.process.initialize()._replace(
+        model=featarc.Clusters(models, weights, np.int64(1), np.int64(2)), round_number=np.int64(2)
+    )
+    client = new_state(computations)
+    return server, [
+        client._replace(
+            rounds=np.int64(2), cluster=np.int32(c), last_round=np.int64(1),
+            weight=np.float32(2), local=model_of(w),
+        )
+        for c, w in zip(clusters, trained, strict=True)
+    ]  # fmt: skip
+
+
+def follow(computations, data, server, states, rounds, until=()):
+    """The clusters of the clients in each round, and the metrics of the server.
+
+    It ends after three rounds whose clusters are among `until`.
+    """
+    clusters, metrics = [], []
+    for _ in range(rounds):
+        before = [int(s.cluster) for s in states]
+        output = computations.process.next(server, states, data)
+        server, states = output.state, output.client_states
+        clusters.append([int(m["cluster"]) for m in output.client_metrics])
+        switched = [float(m["switched"]) for m in output.client_metrics]
+        moved = zip(before, clusters[-1], strict=True)
+        assert switched == [float(c >= 0 and c != new) for c, new in moved]
+        metrics.append(output.metrics)
+        np.testing.assert_allclose(metrics[-1]["switched"], np.mean(switched))
+        if len(clusters) >= 3 and all(c in until for c in clusters[-3:]):
+            break
+    return clusters, metrics
+
+
+def test_the_printed_algorithm_keeps_clients_where_they_were_dealt(four):
+    computations, data = four(**PRINTED)
+    server = computations.process.initialize()
+    states = [new_state(computations)] * 4
+    clusters, metrics = follow(computations, data, server, states, 12)
+    assert clusters == [[0, 1, 0, 1]] * 12
+    assert all(m["switched"] == 0 for m in metrics)
+
+
+def test_clusters_of_two_kinds_are_found_from_any_start(four):
+    computations, data = four()
+    for number in range(0, 16, 2):  # The other eight only exchange the names of the clusters.
+        start = [number >> k & 1 for k in range(4)]
+        server, states = assigned(computations, start)
+        clusters, metrics = follow(computations, data, server, states, 25, until=RIGHT)
+        # Once found, clusters stay.
+        assert clusters[-3:] in [[right] * 3 for right in RIGHT], (start, clusters)
+        if start in RIGHT:
+            assert clusters == [start] * 3
+            assert all(m["switched"] == 0 for m in metrics)
+
+
+def test_clients_share_one_model_in_the_warmup_and_then_part_at_random(four):
+    computations, data = four(warmup_rounds=3)
+    server, states = computations.process.initialize(), [new_state(computations)] * 4
+    for _ in range(3):
+        output = computations.process.next(server, states, data)
+        server, states = output.state, output.client_states
+        first, second = server.model.models
+        assert first.trainable[0] == second.trainable[0]
+        # Each round halves the distance to the mean pixel.
+        assert [int(s.cluster) for s in states] == [-1] * 4
+        assert output.metrics["switched"] == 0
+        kept = computations.client_weights(server.model, states[0])
+        assert kept.trainable[0] == first.trainable[0]
+    np.testing.assert_allclose(first.trainable[0], 0.5 * (1 - 0.5**3))
+    # All alignments are equal, so that the draw decides; it is a function of seed and client.
+    parted = [c for c, *_ in (follow(computations, data, server, states, 1)[0] for _ in range(2))]
+    assert parted[0] == parted[1]
+    client = featarc.FeatARCClient(
+        computations_model(), registry.OBJECTIVES["nt_xent"], SeedOnly(3),
+        featarc.FeatARCHyperparameters(lambda_align=0.0, clusters=3),
+    )  # fmt: skip
+    draws = [int(client._first_cluster(tf.constant(k, tf.int64))) for k in range(300)]
+    assert np.all(np.abs(np.bincount(draws, minlength=3) - 100) < 30)
+
+
+class SeedOnly:
+    """A training of which only the seed is read."""
+
+    def __init__(self, seed):
+        self.seed = seed
+
+
+def computations_model():
+    return Scalars("tiny", (1, 1, 1), (2,), (), "batch")
+
+
+def test_the_mean_without_a_client_is_exact():
+    rng = np.random.default_rng(0)
+    contributions = rng.normal(size=(5, 7)).astype(np.float32)
+    weights = rng.integers(1, 300, 5).astype(np.float32)
+    clusters = np.array([0, 1, 0, 0, 2])
+
+    def mean(which):
+        return np.average(contributions[which].astype(float), axis=0, weights=weights[which])
+
+    def as_weights(w):
+        return Weights((tf.constant(w, tf.float32),), ())
+
+    server = featarc.Clusters(
+        tuple(as_weights(mean(clusters == j)) for j in range(3)),
+        tf.constant([weights[clusters == j].sum() for j in range(3)], tf.float32),
+        tf.constant(4, tf.int64),
+        tf.constant(6, tf.int64),
+    )
+
+    def others_of(i, cluster, last_round):
+        state = featarc.ClientState(
+            tf.constant(3, tf.int64), tf.constant(cluster), tf.constant(last_round, tf.int64),
+            tf.constant(weights[i]), as_weights(contributions[i]),
+        )  # fmt: skip
+        return featarc.without_client(server, state)
+
+    for i, cluster in enumerate(clusters):
+        others = others_of(i, int(cluster), 4)
+        for j in range(3):
+            members = (clusters == j) & (np.arange(5) != i)
+            assert bool(others.is_valid[j]) == members.any()
+            if members.any():
+                np.testing.assert_allclose(
+                    others.models[j].trainable[0], mean(members), rtol=1e-4, atol=1e-6
+                )
+        assert bool(others.is_alone) == (i in (1, 4))
+    # A client that did not take part in the round of the means is in none of them.
+    for model, mean_model in zip(others_of(0, 0, 3).models, server.models, strict=True):
+        assert np.array_equal(model.trainable[0], mean_model.trainable[0])
+
+
+class Recorder:
+    """A model that notes the images of its calls."""
+
+    projector, predictor = (2,), ()
+
+    def __init__(self, features):
+        self.features, self.seen = features, None
+
+    def apply(self, weights, images, training):
+        self.seen = np.asarray(images)
+        n = len(self.seen)
+        h, z = tf.ones([n, self.features]), -tf.ones([n, 2])
+        return Outputs(h, z, z, h, ())
+
+
+@pytest.mark.parametrize(("features", "layer"), [(2, "h"), (5, "z")])
+@pytest.mark.parametrize("image", ["clean", "view"])
+def test_the_alignments_target_is_the_encoding_of_the_clean_image_where_widths_allow(
+    monkeypatch, features, layer, image
+):
+    monkeypatch.setattr(featarc, "LocalWeights", lambda model, batch_norm: None)
+    model = Recorder(features)
+    options = featarc.FeatARCHyperparameters(align_image=image)
+    client = featarc.FeatARCClient(model, registry.OBJECTIVES["nt_xent"], SeedOnly(0), options)
+    pixels = np.random.default_rng(0).integers(0, 255, (3, 4, 4, 1), np.uint8)
+    batch = registry.Batch(tf.zeros([3, 4, 4, 1]), None, None, None, images=tf.constant(pixels))
+    evaluated = registry.Evaluated(None, None, (tf.ones([3, 2]), tf.ones([3, 2])), ())
+    term = client._regularizer(Weights((), ()))(batch, evaluated)
+    # The encoding (1, 1) agrees with the predictions, the projection (-1, -1) is opposite.
+    np.testing.assert_allclose(term, np.full(3, -1.0 if layer == "h" else 1.0), rtol=1e-6)
+    np.testing.assert_allclose(
+        model.seen, pixels / 127.5 - 1 if image == "clean" else np.zeros((3, 4, 4, 1)), atol=1e-5
+    )
+    if features != 2:
+        named = dataclasses.replace(options, align_features="encoding")
+        with pytest.raises(ValueError, match="align_features=encoding has 5 features where"):
+            featarc.FeatARCClient(model, registry.OBJECTIVES["nt_xent"], SeedOnly(0), named)

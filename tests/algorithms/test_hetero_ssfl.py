@@ -152,7 +152,7 @@ def stepped(model, state, images, stacked, mu):
 def test_a_local_step_descends_on_the_plain_formula(worker):
     mu = 0.5
     computations = build(mu=mu)
-    stacked = np.random.default_rng(1).normal(size=(len(RAD), 4 * 4 + 3 * 3)).astype(np.float32)
+    stacked = np.random.default_rng(1).normal(size=(len(RAD), len(RAD))).astype(np.float32)
     for number, k in ((0, 3), (1, 2)):
         architecture = computations.architectures[number]
         state = architecture.initial_client_state(5)
@@ -197,7 +197,7 @@ def test_without_mu_it_is_local_training_bit_for_bit(worker, objective):
     states = [_arrays(architecture.initial_client_state(5))] * 2
     others = [_arrays(alone.initial_client_state(5))] * 2
     server = alone.process.initialize()._replace(model=_arrays(alone.initial_model(5)))
-    stacked = np.ones((len(RAD), 25), np.float32)
+    stacked = np.ones((len(RAD), len(RAD)), np.float32)
     for round_number in range(3):
         states = architecture.train(round_number, stacked, RAD, states, data).client_states
         output = alone.process.next(server, others, data)
@@ -229,9 +229,87 @@ def test_the_server_weighs_clients_alike_or_by_examples(worker):
     for weighting, weights in (("uniform", np.full(7, 1 / 7)), ("examples", sizes)):
         values = hetero_ssfl.HeteroSSFLHyperparameters(client_weighting=weighting)
         stacked = hetero_ssfl.build_aggregate(population, values)(sent)
-        assert stacked.shape == (len(RAD), 4 * 4 + 3 * 3)
-        mean = sum(w * a.astype(float) @ a.T for w, a in zip(weights, sent, strict=True))
+        # Where clients send 25 columns of 9 images, 9 columns have the same kernel.
+        assert stacked.shape == (len(RAD), len(RAD))
+        mean = sum(w * centred_kernel(a) for w, a in zip(weights, sent, strict=True))
         np.testing.assert_allclose(stacked @ stacked.T, mean, rtol=1e-4, atol=1e-4)
+        # No client's column is among them, and other features with the same kernels change nothing.
+        columns = np.concatenate([a - a.mean(0) for a in sent], 1)
+        cosines = normalized(columns).T @ normalized(stacked)
+        assert np.max(np.abs(cosines)) < 0.999
+        turned = tuple(
+            (a @ np.linalg.qr(rng.normal(size=(a.shape[1],) * 2))[0]).astype(np.float32)
+            for a in sent
+        )
+        again = hetero_ssfl.build_aggregate(population, values)(turned)
+        np.testing.assert_allclose(again, stacked, rtol=1e-2, atol=2e-3)
+
+
+def normalized(x):
+    return x / np.linalg.norm(x, axis=0)
+
+
+def test_fewer_columns_than_images_are_not_made_more(worker):
+    population = Population(MODELS, (0, 1), (3, 2), len(RAD))
+    values = hetero_ssfl.HeteroSSFLHyperparameters()
+    sent = tuple(
+        np.random.default_rng(d).normal(size=(len(RAD), d)).astype(np.float32) for d in (4, 3)
+    )
+    factor = hetero_ssfl.build_aggregate(population, values)(sent)
+    assert factor.shape == (len(RAD), 4 + 3)
+    mean = (centred_kernel(sent[0]) + centred_kernel(sent[1])) / 2
+    np.testing.assert_allclose(factor @ factor.T, mean, rtol=1e-5, atol=1e-5)
+
+
+def test_normalized_kernels_weigh_alike_and_broken_ones_not_at_all(worker):
+    population = Population(MODELS, (0, 1, 1), (3, 2, 2), len(RAD))
+    values = hetero_ssfl.HeteroSSFLHyperparameters(normalize_kernels=True)
+    rng = np.random.default_rng(0)
+    sent = [rng.normal(size=(len(RAD), d)).astype(np.float32) for d in (4, 3, 3)]
+    sent[0] *= 100
+    kernels = [centred_kernel(a) for a in sent]
+    kernels = [k / np.linalg.norm(k) for k in kernels]
+    factor = hetero_ssfl.build_aggregate(population, values)(tuple(sent))
+    np.testing.assert_allclose(factor @ factor.T, sum(kernels) / 3, atol=1e-5)
+    sent[1][2, 1] = np.inf
+    factor = hetero_ssfl.build_aggregate(population, values)(tuple(sent))
+    np.testing.assert_allclose(factor @ factor.T, (kernels[0] + kernels[2]) / 3, atol=1e-5)
+
+
+def test_byol_in_one_direction_predicts_from_the_first_view_alone(worker):
+    images, losses = pixels()[0], {}
+    x1, x2 = (np.reshape(x, [-1, PIXELS]) for x in two_views(images, None, np.int64(0)))
+    for direction in ("one", "both"):
+        architecture = build(mu=0.0, byol_direction=direction).architectures[0]
+        state = _arrays(architecture.initial_client_state(5))
+        kernel = np.ones((len(RAD), len(RAD)), np.float32)
+        output = architecture.train(0, kernel, RAD, [state], [examples(images)])
+        losses[direction] = output.metrics["loss"]
+    (w, p), target = state.weights.trainable, state.target.trainable[0]
+    forth, back = (
+        2 - 2 * np.sum(normalized((a @ w @ p).T) * normalized((b @ target).T), 0)
+        for a, b in ((x1, x2), (x2, x1))
+    )
+    np.testing.assert_allclose(losses["one"], np.mean(forth), rtol=1e-4)
+    np.testing.assert_allclose(losses["both"], np.mean(forth + back), rtol=1e-4)
+
+
+def test_mu_grows_from_zero_in_its_warmup(worker):
+    values = hetero_ssfl.HeteroSSFLHyperparameters(mu=0.5, mu_warmup_rounds=4)
+    grown = [float(values.mu_of_round(tf.constant(r, tf.int64))) for r in (0, 1, 3, 4, 50)]
+    assert grown == [0, 0.125, 0.375, 0.5, 0.5]
+    constant = hetero_ssfl.HeteroSSFLHyperparameters(mu=0.5)
+    assert float(constant.mu_of_round(tf.constant(0, tf.int64))) == 0.5
+    # Half of the warm-up has half of mu, in training as well.
+    kernel = np.random.default_rng(1).normal(size=(len(RAD), len(RAD))).astype(np.float32)
+    models = []
+    for options in ({"mu": 0.5, "mu_warmup_rounds": 2}, {"mu": 0.25}):
+        architecture = build(**options).architectures[0]
+        state = _arrays(architecture.initial_client_state(5))
+        output = architecture.train(1, kernel, RAD, [state], [examples(pixels()[0])])
+        models.append(output.client_states[0].weights.trainable)
+    for one, other in zip(*models, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
 @pytest.fixture
@@ -288,9 +366,9 @@ def test_all_clients_contribute_their_last_representations(run, tmp_path):
         losses = [float(row["loss"]) for row in rows]
         assert metrics["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
         assert metrics["samples"] == sum(SIZES[k] for k in cohorts(round_number))
-        # A client receives B, the RAD and the number of the round, and sends its own A.
+        # A client receives the factor of 9 columns, the RAD and the round's number, and sends A.
         sent = sum(9 * MODELS[MODEL_OF_CLIENT[k]].projector[-1] * 4 for k in cohorts(round_number))
-        assert metrics["bytes"] == sent + 3 * (9 * 25 * 4 + 9 * PIXELS + 8)
+        assert metrics["bytes"] == sent + 3 * (9 * 9 * 4 + 9 * PIXELS + 8)
     # If clients that are not sampled were left out, the values would differ.
     assert max(differences) > 0.01
 
@@ -355,7 +433,7 @@ def test_a_client_whose_training_diverges_keeps_its_state_and_what_it_sent(worke
     state = _arrays(architecture.initial_client_state(5))
     good, _, _, bad, *_ = pixels()
     bad = np.where(np.arange(len(bad))[:, None, None, None] == 1, np.uint8(BROKEN), bad)
-    stacked = np.random.default_rng(1).normal(size=(len(RAD), 25)).astype(np.float32)
+    stacked = np.random.default_rng(1).normal(size=(len(RAD), len(RAD))).astype(np.float32)
     output = architecture.train(0, stacked, RAD, [state, state], [examples(bad), examples(good)])
     kept, moved = output.client_states
     assert (kept.rounds, moved.rounds) == (0, 1)
@@ -424,6 +502,8 @@ def test_batch_norms_averages_follow_the_rad_too(worker):
     ("options", "named"),
     [
         ({"mu": -1.0}, "mu"),
+        ({"mu_warmup_rounds": -1}, "mu_warmup_rounds"),
+        ({"byol_direction": "back"}, "byol_direction"),
         ({"rad_batch_size": 1}, "rad_batch_size"),
         ({"representation": "logits"}, "representation"),
         ({"client_weighting": "size"}, "client_weighting"),

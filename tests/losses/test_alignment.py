@@ -143,3 +143,58 @@ def test_bad_arguments_are_refused():
 
     with pytest.raises(ValueError, match=r"need a known shape \[n, d\]"):
         unknown(a)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(2, 40),
+    widths=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    seed=st.integers(0, 1000),
+    scale=st.sampled_from([1e-12, 1.0, 1e12]),
+    rank=st.sampled_from([0, 1, 2, 100]),
+)
+def test_the_mixed_factor_has_the_kernel_and_is_no_larger(n, widths, seed, scale, rank):
+    rng = np.random.default_rng(seed)
+    columns = sum(widths)
+    b = rng.normal(size=(n, min(rank, n))) @ rng.normal(size=(min(rank, n), columns))
+    b = (scale * b).astype(np.float32)
+    factor = alignment.mixed(tf.constant(b)).numpy().astype(float)
+    assert factor.shape == (n, min(n, columns))
+    kernel = b.astype(float) @ b.T.astype(float)
+    error = np.linalg.norm(factor @ factor.T - kernel)
+    bound = (n + 16) * 2**-24 if columns >= n else 1e-6
+    assert error <= (bound + 1e-6) * np.linalg.norm(kernel)
+
+
+@pytest.mark.parametrize("columns", [6, 20])
+def test_the_mixed_factor_is_a_function_of_the_kernel(columns):
+    rng = np.random.default_rng(0)
+    b = rng.normal(size=(12, columns)).astype(np.float32)
+    turned = (b @ np.linalg.qr(rng.normal(size=(columns, columns)))[0]).astype(np.float32)
+    factor = alignment.mixed(tf.constant(b)).numpy()
+    np.testing.assert_allclose(alignment.mixed(tf.constant(turned)), factor, atol=1e-4)
+    if columns < 12:  # The thin U S, with the largest entry of a column above zero.
+        u, s, _ = np.linalg.svd(b.astype(float), full_matrices=False)
+        signs = np.sign(np.take_along_axis(u, np.abs(u).argmax(0)[None], 0))
+        np.testing.assert_allclose(factor, u * s * signs, atol=1e-5)
+    else:
+        np.testing.assert_allclose(factor, np.linalg.cholesky(b.astype(float) @ b.T), atol=1e-4)
+
+
+@pytest.mark.parametrize("outlier", [1.0, 1e6])
+def test_blocks_of_a_kernel_of_rank_1_have_a_finite_factor(outlier):
+    b = np.ones((1500, 1600), np.float32)
+    b[7] *= outlier
+    factor = alignment.mixed(tf.constant(b)).numpy().astype(float)
+    kernel = b.astype(float) @ b.T.astype(float)
+    assert np.linalg.norm(factor @ factor.T - kernel) <= 1e-4 * np.linalg.norm(kernel)
+
+
+def test_a_normalized_kernel_has_norm_1():
+    (a,) = representations(20, [4], 0)
+    for centred in (True, False):
+        unit = alignment.of_unit_kernel(tf.constant(300 * a), centred).numpy()
+        x = a - a.mean(0) if centred else a
+        kernel = x @ x.T
+        np.testing.assert_allclose(unit @ unit.T, kernel / np.linalg.norm(kernel), atol=1e-5)
+    np.testing.assert_array_equal(alignment.of_unit_kernel(tf.ones([5, 2])), np.zeros((5, 2)))

@@ -20,6 +20,16 @@ def test_values():
     np.testing.assert_allclose(cosine.simsiam(P1, P2, Z1, Z2), -(forth + back) / 2, rtol=1e-5)
 
 
+def test_byol_in_both_directions_is_the_sum_of_two():
+    forth, back = cosine.byol_one_direction(P1, Z2), cosine.byol_one_direction(P2, Z1)
+    np.testing.assert_allclose(forth, 2 - 2 * numpy_cosine(P1.numpy(), Z2.numpy()), rtol=1e-5)
+    np.testing.assert_allclose(cosine.byol(P1, P2, Z1, Z2), forth + back, rtol=1e-5)
+    with tf.GradientTape() as tape:
+        tape.watch(Z2)
+        value = cosine.byol_one_direction(P1, Z2)
+    assert tape.gradient(value, Z2) is None
+
+
 def test_byol_is_the_squared_distance_of_unit_vectors():
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (P1, P2, Z1, Z2)]
     expected = np.sum((unit[0] - unit[3]) ** 2, 1) + np.sum((unit[1] - unit[2]) ** 2, 1)

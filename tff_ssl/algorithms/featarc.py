@@ -15,13 +15,35 @@ The server averages each model over the clients that took it.
 With C = 1 and lambda = 0 this is FedAvg. With C = K and one client for each model it is local
 training.
 
+**What the printed algorithm does.** A client's own model is part of its cluster's mean, but not of
+the others. Its own cluster is therefore nearly always the closest one, and clients stay where they
+were dealt first: four clients of two kinds, dealt 0, 1, 0, 1, stay there for ever. The released
+code shares this. The options `exclude_own=false`, `first_cluster=parity`, `switch_probability=1`,
+`warmup_rounds=0` are the printed algorithm. The defaults find clusters from any start, as long as
+local training takes a client's model further away from the other kind's than averaging brings it
+back:
+
+- `exclude_own`: A_ij compares with the mean of cluster j *without* client i. The server broadcasts
+  the total weight W_j of each mean and the round in which the means were formed; the client keeps
+  its model theta~ and weight w of that round, and computes (W_j theta_j - w theta~) / (W_j - w). A
+  client that is alone in its cluster stays. A cluster that nobody took in that round has no mean to
+  compare with; a client goes there with probability 1/4, and founds it with its own last model.
+- `switch_probability`: A client that finds another cluster better switches with this probability
+  only. If all switched at once, two mixed clusters would exchange their clients for ever.
+- `first_cluster=random`: A client's first cluster is a random function of seed and client.
+- `warmup_rounds`: In these rounds all clients train one model. Clusters part afterwards, from
+  models that already tell clients apart.
+
 Choices: The server knows the model that each client took, whichever clients were sampled (the
 released code goes by their position in the cohort), and weighs the clients by number of examples. A
 model that no client took stays as it is. All C models start equal: with different random weights, a
-client would stay for ever with the model that it took first. Client i takes model i mod C in its
-first round, when it has no model of its own yet, and wherever its A_ij are equal. x is the first
-view, x+ the second. f is the network with its projector, as in the loss. Batch norm stays local as
-in `fedbn`.
+client would stay for ever with the model that it took first. Where its A_ij are equal, a client
+stays in its cluster. x is the first view, x+ the second. In A_ij, f is the network with its
+projector. In the alignment term, z_g is the backbone's encoding of the image without augmentation,
+as in Algorithm 2 and the released code, if it is as wide as the predictions, and otherwise the
+projector's output for that image (`align_features`, `align_image`). Subtracting a client's share is
+exact for the plain weighted mean, not for robust or compressed aggregators. Batch norm stays local
+as in `fedbn`.
 """
 
 import dataclasses
@@ -33,7 +55,8 @@ import tensorflow_federated as tff
 from tff_ssl.algorithms.fedbn import FedBNHyperparameters
 from tff_ssl.losses import cosine
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.objectives.registry import OBJECTIVES, Objective
+from tff_ssl.objectives.registry import OBJECTIVES, Batch, Objective
+from tff_ssl.templates.client_hyperparameters import check_choice
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, previous_if_empty
 from tff_ssl.templates.local_training import LocalTraining, Regularizer, build_local_training
 from tff_ssl.templates.micro_batches import read_all
@@ -45,6 +68,10 @@ from tff_ssl.views import augmentation
 # Alignments that differ by less count as equal: two results of the same model differ by rounding.
 _TIE = 1e-6
 _IMAGES_AT_ONCE = 64
+_SALT = 6  # Separates the draws of clusters from the draws of clients' batches.
+_FOUNDING = 0.25  # Probability with which a client goes to a cluster that nobody took.
+_NO_MEAN = 10.0  # Alignment with a mean of no clients; larger than any alignment, which is below 1.
+_ROUNDING = 1e-5  # Share of a total weight below which a remainder counts as no weight.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +81,26 @@ class FeatARCHyperparameters(FedBNHyperparameters):
     Attributes:
       clusters: Number of clusters C; 1 for alignment only.
       lambda_align: Weight lambda of the alignment; 0 for clustering only.
+      exclude_own: Whether a client compares its model with the means of the clusters without
+        itself; false in the paper.
+      first_cluster: A client's first cluster, `random` by seed and client, or by `parity`: the
+        client's number modulo C, as in the released code.
+      switch_probability: Probability with which a client takes another cluster than before if it
+        is better; 1 in the paper.
+      warmup_rounds: Number of first rounds in which all clients train one model; 0 in the paper.
+      align_features: Layer of z_g: `encoding`, `projection`, or `auto` for the encoding where it is
+        as wide as the predictions, and the projection elsewhere.
+      align_image: Image of z_g, the `clean` image or the first `view`.
     """
 
     clusters: int = 2
     lambda_align: float = 1.0
+    exclude_own: bool = True
+    first_cluster: str = "random"
+    switch_probability: float = 0.5
+    warmup_rounds: int = 2
+    align_features: str = "auto"
+    align_image: str = "clean"
 
     def __post_init__(self):
         super().__post_init__()
@@ -67,6 +110,30 @@ class FeatARCHyperparameters(FedBNHyperparameters):
             raise ValueError(f"lambda_align must not be negative; got {self.lambda_align}")
         if self.averaging != "all":
             raise ValueError("averaging=none is for fedbn; here a cluster per client does the same")
+        if not 0 < self.switch_probability <= 1:
+            raise ValueError(f"switch_probability must be in (0, 1]; got {self.switch_probability}")
+        if self.warmup_rounds < 0:
+            raise ValueError(f"warmup_rounds must not be negative; got {self.warmup_rounds}")
+        check_choice("first_cluster", self.first_cluster, ("random", "parity"))
+        check_choice("align_features", self.align_features, ("auto", "encoding", "projection"))
+        check_choice("align_image", self.align_image, ("clean", "view"))
+
+
+class Clusters(NamedTuple):
+    """The server's model.
+
+    Attributes:
+      models: Models theta_j, a tuple of C `Weights`.
+      weights: Total weight W_j of the clients in each mean of the round `formed`, float32 [C]; 0
+        where no client took the model in that round.
+      formed: Last round in which a client contributed, int64; -1 before the first round.
+      round: Number of the next round, int64.
+    """
+
+    models: Any
+    weights: Any
+    formed: Any
+    round: Any
 
 
 class ClientState(NamedTuple):
@@ -74,13 +141,62 @@ class ClientState(NamedTuple):
 
     Attributes:
       rounds: Number of rounds that the client took part in, int64.
-      cluster: Index of the model that it took last, int32; -1 before its first round.
-      local: Weights of its model after its last round.
+      cluster: Index of the model that it took last, int32; -1 before it took one, also in the
+        warm-up, in which it contributes to all means.
+      last_round: Round in which it last took part, int64; -1 before its first round.
+      weight: Weight of its contribution in that round, float32.
+      local: Weights of its model after that round, which are its contribution.
     """
 
     rounds: Any
     cluster: Any
+    last_round: Any
+    weight: Any
     local: Any
+
+
+class _Others(NamedTuple):
+    """The clusters as a client compares itself with them.
+
+    Attributes:
+      models: Candidates, C `Weights`: means without the client, or the server's models.
+      is_valid: Whether there is such a mean, bool [C].
+      is_alone: Whether the client is the only one of its cluster, bool.
+    """
+
+    models: list[Weights]
+    is_valid: tf.Tensor
+    is_alone: tf.Tensor
+
+
+def without_client(server: Clusters, state: ClientState) -> _Others:
+    """The mean of each cluster without the client: (W_j theta_j - w theta~) / (W_j - w).
+
+    Where the client is not in a mean, this is theta_j itself.
+
+    Args:
+      server: Models of the server and total weights of their means.
+      state: State of the client, with its contribution theta~ and its weight w.
+    """
+    clusters = len(server.models)
+    was_there = tf.equal(state.last_round, server.formed) & (state.rounds > 0)
+    is_member = was_there & (tf.equal(tf.range(clusters), state.cluster) | (state.cluster < 0))
+    own = tf.where(is_member, state.weight, 0.0)
+    others = server.weights - own
+    is_valid = others > _ROUNDING * server.weights
+    # In a mean of which the client is no part, own is 0 and the factors are exactly 1 and 0.
+    factors = own / tf.where(is_valid, others, 1.0)
+
+    def mean(j, shared, kept):
+        return tf.where(is_member[j] & is_valid[j], shared + factors[j] * (shared - kept), shared)
+
+    models = [
+        tf.nest.map_structure(
+            lambda shared, kept, j=j: mean(j, shared, kept), Weights(*model), Weights(*state.local)
+        )
+        for j, model in enumerate(server.models)
+    ]
+    return _Others(models, is_valid, tf.reduce_any(is_member & ~is_valid) & (state.cluster >= 0))
 
 
 def _best(alignments: tf.Tensor, default: tf.Tensor) -> tf.Tensor:
@@ -89,9 +205,47 @@ def _best(alignments: tf.Tensor, default: tf.Tensor) -> tf.Tensor:
     return tf.where(equal, default, tf.argmin(alignments, output_type=tf.int32))
 
 
+def _aligns_encoding(
+    model: DualEncoder, objective: Objective, options: FeatARCHyperparameters
+) -> bool:
+    """Whether z_g is the backbone's encoding rather than the projection.
+
+    Raises:
+      ValueError: If the layer that `align_features` names is not as wide as the predictions.
+    """
+    projection = model.projector[-1] if model.projector else model.features
+    prediction = model.predictor[-1] if model.predictor else projection
+    if objective.supervised:
+        prediction = projection = model.features
+    widths = {"encoding": model.features, "projection": projection}
+    layer = options.align_features
+    if layer == "auto":
+        layer = "encoding" if model.features == prediction else "projection"
+    if options.lambda_align and widths[layer] != prediction:
+        raise ValueError(
+            f"align_features={layer} has {widths[layer]} features where predictions have "
+            f"{prediction}; they must be equal"
+        )
+    return layer == "encoding" or objective.supervised
+
+
 def _chosen(candidates: list[Weights], index: tf.Tensor) -> Weights:
     """The candidate with an index, int32."""
     return tf.nest.map_structure(lambda *options: tf.gather(tf.stack(options), index), *candidates)
+
+
+class _Taken(NamedTuple):
+    """The model that a client takes.
+
+    Attributes:
+      cluster: Index of the cluster, int32.
+      start: Weights of the model, with the client's own batch norms.
+      alignment: Alignment of the cluster with the client's own model, float32.
+    """
+
+    cluster: Any
+    start: Any
+    alignment: Any
 
 
 class FeatARCClient:
@@ -115,10 +269,18 @@ class FeatARCClient:
         self._model, self._objective, self._training = model, objective, training
         self._options = options
         self.local_weights = LocalWeights(model, batch_norm=options.batch_norm == "local")
+        self._aligns_encoding = _aligns_encoding(model, objective, options)
 
     def initial_state(self, seed: int) -> ClientState:
         """The state of a client that has not taken part yet."""
-        return ClientState(tf.constant(0, tf.int64), tf.constant(-1), self._model.init(seed))
+        never = tf.constant(-1, tf.int64)
+        return ClientState(
+            tf.constant(0, tf.int64),
+            tf.constant(-1),
+            never,
+            tf.constant(0.0),
+            self._model.init(seed),
+        )
 
     def _features(self, weights: Weights, images: tf.Tensor) -> tf.Tensor:
         """Features f of images without augmentation, float32 [n, d]; h if supervised, else z."""
@@ -149,28 +311,85 @@ class FeatARCClient:
         )
         return sums / tf.cast(n, tf.float32)
 
-    def _take_model(
-        self, server: tuple[Weights, ...], state: ClientState, data: Any
-    ) -> tuple[tf.Tensor, Weights, tf.Tensor]:
-        """The client's cluster, the cluster's model, and its alignment with the client's model."""
+    def _draws(self, client: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """Two random numbers in [0, 1) of a client for a number such as the round, float32 [2]."""
+        key = tf.constant([self._training.seed, _SALT], tf.int64)
+        for value in (client, number):
+            key = tf.random.experimental.stateless_fold_in(key, tf.cast(value, tf.int64))
+        return tf.random.stateless_uniform([2], key)
+
+    def _first_cluster(self, client: tf.Tensor) -> tf.Tensor:
+        """The cluster that a client takes if it has no reason to prefer one, int32."""
+        clusters = self._options.clusters
+        if self._options.first_cluster == "parity":
+            return tf.cast(client % clusters, tf.int32)
+        draw = self._draws(client, tf.constant(-1, tf.int64))[0]
+        return tf.minimum(tf.cast(draw * clusters, tf.int32), clusters - 1)
+
+    def _take_model(self, server: Clusters, state: ClientState, data: Any) -> _Taken:
+        """Chooses the client's cluster for this round."""
+        options, client = self._options, data["client"][0]
         is_new = tf.equal(state.rounds, 0)
         local = tf.nest.map_structure(
-            lambda shared, kept: tf.where(is_new, shared, kept), server[0], Weights(*state.local)
+            lambda shared, kept: tf.where(is_new, shared, kept),
+            Weights(*server.models[0]),
+            Weights(*state.local),
         )
         # A client keeps its own batch norms, whichever model it takes.
         norms = self.local_weights.select(local)
-        candidates = [self.local_weights.restore(shared, norms) for shared in server]
-        alignments = self._alignments(candidates, local, data["image"])
-        first = tf.cast(data["client"][0] % self._options.clusters, tf.int32)
-        cluster = tf.where(is_new, first, _best(alignments, first))
-        return cluster, _chosen(candidates, cluster), tf.gather(alignments, cluster)
+
+        def own_norms(models):
+            return [self.local_weights.restore(shared, norms) for shared in models]
+
+        default = tf.where(state.cluster < 0, self._first_cluster(client), state.cluster)
+        draws = self._draws(client, server.round)
+        if options.exclude_own:
+            others = without_client(server, state)
+            alignments = self._alignments(own_norms(others.models), local, data["image"])
+            compared = tf.where(others.is_valid, alignments, _NO_MEAN)
+            best = tf.where(others.is_alone, default, _best(compared, default))
+            is_empty = tf.equal(server.weights, 0.0)
+            may_found = tf.reduce_any(is_empty) & (state.cluster >= 0) & ~others.is_alone
+            founds = may_found & (draws[0] < _FOUNDING)
+        else:
+            alignments = self._alignments(own_norms(server.models), local, data["image"])
+            best = _best(alignments, default)
+            is_empty, founds = tf.zeros([options.clusters], tf.bool), tf.constant(False)
+        switches = (state.cluster < 0) | (draws[1] < options.switch_probability)
+        cluster = tf.where(is_new | ~switches, default, best)
+        cluster = tf.where(founds, tf.argmax(is_empty, output_type=tf.int32), cluster)
+        start = tf.nest.map_structure(
+            lambda kept, shared: tf.where(founds, kept, shared),
+            local,
+            _chosen(own_norms(server.models), cluster),
+        )
+        return _Taken(cluster, start, tf.gather(alignments, cluster))
+
+    def _in_warmup(self, server: Clusters, taken: _Taken) -> tuple[_Taken, tf.Tensor]:
+        """The model that is taken, the only one in the warm-up, and the client's share of means.
+
+        Returns:
+          The cluster (-1 in the warm-up) with its model, and 1 for each mean to which the client
+          contributes, float32 [C].
+        """
+        is_warmup = server.round < self._options.warmup_rounds
+        membership = tf.where(is_warmup, 1.0, tf.one_hot(taken.cluster, self._options.clusters))
+        return taken._replace(cluster=tf.where(is_warmup, -1, taken.cluster)), membership
+
+    def _target_features(self, start: Weights, batch: Batch) -> tf.Tensor:
+        """z_g, the features of the images in the model as it was taken, float32 [n, d]."""
+        x = batch.x1
+        if self._options.align_image == "clean":
+            x = augmentation.to_float(batch.images, output_size=x.shape[1])
+        outputs = self._model.apply(start, x, training=False)
+        return outputs.h if self._aligns_encoding else outputs.z
 
     def _regularizer(self, start: Weights) -> Regularizer | None:
         """lambda times the alignment of predictions with features of the model as it was taken."""
         weight = self._options.lambda_align
 
         def regularizer(batch, evaluated):
-            z_g = self._model.apply(start, batch.x1, training=False).z
+            z_g = self._target_features(start, batch)
             first, second = (cosine.cosine(p, z_g) for p in evaluated.predictions)
             return -weight * (first + second) / 2
 
@@ -178,7 +397,7 @@ class FeatARCClient:
 
     def work(
         self,
-        server: tuple[Weights, ...],
+        server: Clusters,
         round_number: tf.Tensor,
         state: ClientState,
         examples: tf.data.Dataset,
@@ -186,29 +405,58 @@ class FeatARCClient:
         """Takes a model, trains it with the alignment, and sends it to its cluster's mean."""
         data = read_all(examples)
         samples = tf.shape(data["example_id"])[0]
-        cluster, start, alignment = self._take_model(server, state, data)
+        taken, membership = self._in_warmup(server, self._take_model(server, state, data))
+        cluster, start, alignment = taken
         target = Weights((), ())
         if self._objective.target:
             target = self._model.target_model.part_of(start)
         trained = self._training.train(start, target, round_number, data, self._regularizer(start))
         weight = self._training.client_weight(samples)
-        membership = tf.one_hot(cluster, self._options.clusters)
+        switched = (state.cluster >= 0) & tf.not_equal(cluster, state.cluster)
         return output_if_finite(
             # The client contributes to the mean of its cluster; in the others its weight is zero.
             [(trained.weights, membership[j] * weight) for j in range(self._options.clusters)],
-            ClientState(state.rounds + 1, cluster, trained.weights),
+            ClientState(state.rounds + 1, cluster, server.round, weight, trained.weights),
             state,
             trained,
             samples,
-            {"cluster": tf.cast(cluster, tf.float32), "alignment": alignment},
+            {
+                "cluster": tf.cast(cluster, tf.float32),
+                "alignment": alignment,
+                "switched": tf.cast(switched, tf.float32),
+            },
         )
 
-    def evaluated_weights(self, server: tuple[Weights, ...], state: ClientState) -> Weights:
+    def evaluated_weights(self, server: Clusters, state: ClientState) -> Weights:
         """The model of the client's cluster with its own batch norms, as evaluated in the paper."""
         if int(state.rounds) == 0:
-            return server[0]
+            return server.models[0]
         norms = self.local_weights.select(Weights(*state.local))
-        return self.local_weights.restore(server[int(state.cluster)], norms)
+        # In the warm-up, in which clients have no cluster yet, all models are equal.
+        return self.local_weights.restore(server.models[max(int(state.cluster), 0)], norms)
+
+
+def update_clusters(
+    server: Clusters, means: tuple[Any, ...], weights: tuple[tf.Tensor, ...]
+) -> Clusters:
+    """The server's new models; a model that no client took stays as it is.
+
+    Args:
+      server: Models of the server.
+      means: Mean of the models of each cluster's clients; NaN where there is none.
+      weights: Total weight of each cluster's clients, float32.
+    """
+    total = tf.stack(weights)
+    is_formed = tf.reduce_sum(total) > 0
+    return Clusters(
+        tuple(
+            previous_if_empty(Weights(*old), Weights(*mean))
+            for old, mean in zip(server.models, means, strict=True)
+        ),
+        tf.where(is_formed, total, server.weights),
+        tf.where(is_formed, server.round, server.formed),
+        server.round + 1,
+    )
 
 
 def build_featarc(
@@ -230,21 +478,25 @@ def build_featarc(
     )
     client = FeatARCClient(model, objective, training, hyperparameters)
 
-    def initial_model(seed: int) -> tuple[Weights, ...]:
-        return tuple(model.init(seed) for _ in range(hyperparameters.clusters))
-
-    def server_update(server, means):
-        return tuple(previous_if_empty(old, mean) for old, mean in zip(server, means, strict=True))
+    def initial_model(seed: int) -> Clusters:
+        clusters = hyperparameters.clusters
+        return Clusters(
+            tuple(model.init(seed) for _ in range(clusters)),
+            tf.zeros([clusters]),
+            tf.constant(-1, tf.int64),
+            tf.constant(0, tf.int64),
+        )
 
     return build_stateful_clients(
         initial_model=initial_model,
         initial_client_state=client.initial_state,
         client_work=client.work,
-        server_update=server_update,
+        server_update=update_clusters,
         element_type=task.element_type,
-        global_weights=lambda server: server[0],
+        global_weights=lambda server: server.models[0],
         client_weights=client.evaluated_weights,
         local_weights=lambda state: Weights(*state.local),
         sent_models=1,
+        sums_weights=True,
         aggregator=aggregator,
     )

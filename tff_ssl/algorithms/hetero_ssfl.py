@@ -12,15 +12,20 @@ A selected client continues to train its own model, of its own architecture, wit
 
 where the loss is BYOL's or SimSiam's on its own images. It sends its new A_k and nothing else. The
 server keeps the last A_j of every client, so that clients that are not selected count as well. With
-mu = 0 every client trains alone. `losses.alignment` computes the second term without forming K-bar:
-clients get B = [sqrt(w_1) A_1, ..., sqrt(w_N) A_N] with B B^T = K-bar.
+mu = 0 every client trains alone. Clients get a factor F of K-bar, F F^T = K-bar, which has
+min(RAD, d_1 + ... + d_N) columns and is a function of K-bar (`losses.alignment.mixed`): it tells
+which images all clients together find alike, not which features a client has. With two clients, one
+can still subtract one's own kernel.
 
-Choices: The distance is 1 - CKA, and kernels are centred (`losses.alignment`). All clients of an
-architecture start from the same weights; the representations of these weights stand for clients
-that have not taken part yet. A local step compares kernels on a batch of X, whose size
-`rad_batch_size` the paper does not give; all clients of a round see the same batches. X is not
-augmented. In a local step, batch norm uses the batch's statistics and updates its moving averages;
-the representations that are sent come from the model in inference mode.
+Choices: The distance is 1 - CKA, and kernels are centred (`losses.alignment`), at the server over
+all of X, which changes nothing in batches that are centred again. Representations that are not
+finite count as constant. The options `normalize_kernels`, `mu_warmup_rounds` and
+`byol_direction=one` are off by default; the first two are not in the paper, the third is the loss
+as it prints it. All clients of an architecture start from the same weights; the representations of
+these weights stand for clients that have not taken part yet. A local step compares kernels on a
+batch of X, whose size `rad_batch_size` the paper does not give; all clients of a round see the same
+batches. X is not augmented. In a local step, batch norm uses the batch's statistics and updates its
+moving averages; the representations that are sent come from the model in inference mode.
 """
 
 import collections
@@ -62,6 +67,10 @@ class HeteroSSFLHyperparameters(ClientHyperparameters):
       representation: Representation Phi: the model's `prediction` (the paper), `projection` or
         `encoding`.
       centred: Whether kernels are centred.
+      normalize_kernels: Whether each client's kernel is divided by its Frobenius norm before K-bar
+        is formed. Otherwise the architecture with the largest representations dominates.
+      mu_warmup_rounds: Number of rounds in which mu grows linearly from 0, since at first K-bar is
+        of networks without training; 0 for mu from the start.
     """
 
     client_learning_rate: float = 0.032
@@ -72,16 +81,26 @@ class HeteroSSFLHyperparameters(ClientHyperparameters):
     rad_batch_size: int = 200
     representation: str = "prediction"
     centred: bool = True
+    normalize_kernels: bool = False
+    mu_warmup_rounds: int = 0
 
     def __post_init__(self):
         super().__post_init__()
         check_choice("representation", self.representation, tuple(_LAYERS))
         if self.mu < 0:
             raise ValueError(f"mu must not be negative; got {self.mu}")
+        if self.mu_warmup_rounds < 0:
+            raise ValueError(f"mu_warmup_rounds must not be negative; got {self.mu_warmup_rounds}")
         if self.rad_batch_size < 0 or self.rad_batch_size == 1:
             raise ValueError(
                 f"rad_batch_size must be at least 2, or 0 for all; got {self.rad_batch_size}"
             )
+
+    def mu_of_round(self, round_number: tf.Tensor) -> tf.Tensor:
+        """Weight mu of the distance in a round, float32."""
+        passed = tf.cast(round_number, tf.float32) / max(self.mu_warmup_rounds, 1)
+        share = tf.minimum(passed, 1.0) if self.mu_warmup_rounds else 1.0
+        return tf.constant(self.mu, tf.float32) * share
 
 
 class ClientState(NamedTuple):
@@ -142,6 +161,14 @@ class RADEncoder(NamedTuple):
         return tf.ensure_shape(rows, [self.rad_size, self.width])
 
 
+def _prepared(a: tf.Tensor, hyperparameters: HeteroSSFLHyperparameters) -> tf.Tensor:
+    """A client's representations as they enter K-bar, float32 [RAD, d]."""
+    a = tf.where(tf.reduce_all(tf.math.is_finite(a)), a, 0.0)
+    if hyperparameters.normalize_kernels:
+        return alignment.of_unit_kernel(a, hyperparameters.centred)
+    return a - tf.reduce_mean(a, 0) if hyperparameters.centred else a
+
+
 def build_aggregate(
     population: Population, hyperparameters: HeteroSSFLHyperparameters
 ) -> tff.Computation:
@@ -159,7 +186,8 @@ def build_aggregate(
         tuple(tff.types.TensorType(np.float32, (population.rad_size, d)) for d in widths)
     )
     def aggregate(representations):
-        return alignment.stack(list(representations), weights)
+        prepared = [_prepared(a, hyperparameters) for a in representations]
+        return alignment.mixed(alignment.stack(prepared, weights))
 
     return aggregate
 
@@ -187,12 +215,13 @@ def _alignment_term(
 ) -> Term | None:
     """Builds the distance that Eq. 2 adds to the loss; None if mu is 0."""
     hyperparameters = encoder.hyperparameters
+    mu = hyperparameters.mu_of_round(round_number)
 
     def term(weights: Weights, step: tf.Tensor):
         chosen = _batch_of_rad(encoder, seed, round_number, step)
         a, non_trainable = encoder.represent(weights, tf.gather(rad, chosen), training=True)
         rows = tf.gather(mean_kernel, chosen)
-        distance = alignment.proximal_term(a, rows, hyperparameters.mu, hyperparameters.centred)
+        distance = alignment.proximal_term(a, rows, mu, hyperparameters.centred)
         return distance, non_trainable
 
     return term if hyperparameters.mu else None

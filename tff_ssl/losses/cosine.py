@@ -25,6 +25,22 @@ def byol(p1: tf.Tensor, p2: tf.Tensor, target_z1: tf.Tensor, target_z2: tf.Tenso
     return 4 - 2 * cosine(p1, target_z2) - 2 * cosine(p2, target_z1)
 
 
+def byol_one_direction(p1: tf.Tensor, target_z2: tf.Tensor) -> tf.Tensor:
+    """BYOL's loss of each example in one direction (Eq. 2), in [0, 4].
+
+    FedU (Eq. 1) and Hetero-SSFL (section 3.2) print this loss.
+
+    Args:
+      p1: Online network's predictions from the first views, float32 [n, d].
+      target_z2: Target network's projections of the second views, float32 [n, d]; no gradient flows
+        into them.
+
+    Returns:
+      float32 [n]: 2 - 2 cos(p1, target_z2).
+    """
+    return 2 - 2 * cosine(p1, tf.stop_gradient(target_z2))
+
+
 def simsiam(p1: tf.Tensor, p2: tf.Tensor, z1: tf.Tensor, z2: tf.Tensor) -> tf.Tensor:
     """SimSiam's loss of each example (Eq. 4), in [-1, 1].
 

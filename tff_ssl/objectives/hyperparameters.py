@@ -16,6 +16,9 @@ class ObjectiveHyperparameters:
       variance_weight: Weight mu of `vicreg`.
       covariance_weight: Weight nu of `vicreg`.
       mask_ratio: Fraction of the patches that `mae` hides from the encoder.
+      byol_direction: Direction of `byol`'s predictions: `both` for the symmetric loss of BYOL's
+        paper; `one` for the prediction of the second view's target from the first view alone, as
+        FedU and Hetero-SSFL print the loss.
       normalize_patches: Whether the targets of `mae` are patches with mean 0 and deviation 1.
     """
 
@@ -26,6 +29,7 @@ class ObjectiveHyperparameters:
     covariance_weight: float = 1.0
     mask_ratio: float = 0.75
     normalize_patches: bool = True
+    byol_direction: str = "both"
 
     def __post_init__(self):
         if self.lambda_ < 0:
@@ -34,6 +38,10 @@ class ObjectiveHyperparameters:
             raise ValueError(f"temperature must be positive; got {self.temperature}")
         if min(self.vicreg_weights) < 0:
             raise ValueError(f"VICReg's weights must not be negative; got {self.vicreg_weights}")
+        if self.byol_direction not in ("both", "one"):
+            raise ValueError(
+                f"byol_direction must be one of both, one; got {self.byol_direction!r}"
+            )
         if not 0 < self.mask_ratio < 1:
             raise ValueError(f"mask_ratio must be between 0 and 1; got {self.mask_ratio}")
 

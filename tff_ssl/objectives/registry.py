@@ -31,6 +31,7 @@ class Batch(NamedTuple):
         determine the masks of `mae`.
       pass_number: Number of the pass over the examples, int64 scalar.
       seed: Seed of the masks.
+      images: Images of the examples without augmentation, uint8 [n, h, w, c].
     """
 
     x1: tf.Tensor
@@ -40,6 +41,7 @@ class Batch(NamedTuple):
     example_ids: tf.Tensor | None = None
     pass_number: tf.Tensor | None = None
     seed: int = 0
+    images: tf.Tensor | None = None
 
 
 class Evaluated(NamedTuple):
@@ -119,7 +121,10 @@ def _byol(model, weights, target, batch, hyperparameters):
     first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
     # In training mode as in the paper: with batch norm, the target uses the batch's statistics.
     target1, target2 = model.target_model.apply_pair(target, batch.x1, batch.x2, training=True)
-    losses = cosine.byol(first.p, second.p, target1.z, target2.z)
+    if hyperparameters.byol_direction == "one":
+        losses = cosine.byol_one_direction(first.p, target2.z)
+    else:
+        losses = cosine.byol(first.p, second.p, target1.z, target2.z)
     return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
 
 

@@ -85,7 +85,7 @@ class SlicedUnlikeClients:
 
         Args:
           round_number: Number of the round, from 0.
-          kernel: Factor B of the mean kernel, float32.
+          kernel: Factor of the mean kernel, float32.
           rad: Images X of the server, uint8.
           members: Clients that take part, grouped by architecture.
         """

@@ -272,7 +272,8 @@ def mean_kernel_of_files(
       sent: Files of each client's representations.
 
     Returns:
-      A `tff.tensorflow.computation`: (path of each client's last representations) -> B.
+      A `tff.tensorflow.computation`: (path of each client's last
+      representations) -> the factor of K-bar that clients receive.
     """
 
     @tff.tensorflow.computation((np.str_,) * len(sent))
@@ -288,7 +289,7 @@ def mean_kernel_of_files(
 
 
 def _writer(mean_kernel: tff.Computation) -> tff.Computation:
-    """(path, argument of `mean_kernel`) -> bytes written; writes B to the path, serialized."""
+    """(path, argument of `mean_kernel`) -> bytes written; writes the factor to the path."""
 
     @tff.tensorflow.computation(np.str_, mean_kernel.type_signature.parameter)
     def write(path, kept):

@@ -286,7 +286,7 @@ class LocalTraining:
         x1, x2 = self.two_views(batch["image"], batch["example_id"], pass_number)
         labels = batch["label"] if self.objective.supervised else None
         ids = batch["example_id"]
-        return Batch(x1, x2, _clients(batch), labels, ids, pass_number, self.seed)
+        return Batch(x1, x2, _clients(batch), labels, ids, pass_number, self.seed, batch["image"])
 
     def _evaluate(self, weights: Any, target: Any, batch: Batch) -> Evaluated:
         return self.objective.evaluate(self.model, weights, target, batch, self.hyperparameters)

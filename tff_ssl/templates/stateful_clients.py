@@ -213,6 +213,7 @@ def _compose_process(
     work: tff.Computation,
     aggregators: Sequence[tff.templates.AggregationProcess],
     update_model: tff.Computation,
+    sums_weights: bool,
 ) -> tff.templates.IterativeProcess:
     """The process whose `next` is described in the module."""
 
@@ -248,9 +249,11 @@ def _compose_process(
             )
             for i, aggregator in enumerate(aggregators)
         ]
-        new_model = tff.federated_map(
-            update_model, (server.model, tff.federated_zip(tuple(m.result for m in means)))
-        )
+        arguments = [server.model, tff.federated_zip(tuple(m.result for m in means))]
+        if sums_weights:
+            weights = tuple(tff.federated_sum(u.update_weight) for u in output.updates)
+            arguments.append(tff.federated_zip(weights))
+        new_model = tff.federated_map(update_model, tuple(arguments))
         state = tff.federated_zip(
             ServerState(
                 tff.federated_map(next_round_number, server.round_number),
@@ -268,13 +271,14 @@ def build_stateful_clients(
     initial_model: Callable[[int], Any],
     initial_client_state: Callable[[int], Any],
     client_work: Callable[[Any, tf.Tensor, Any, tf.data.Dataset], ClientOutput],
-    server_update: Callable[[Any, tuple[Any, ...]], Any],
+    server_update: Callable[..., Any],
     element_type: tff.Type,
     global_weights: Callable[[Any], Weights] | None,
     client_weights: Callable[[Any, Any], Weights],
     local_weights: Callable[[Any], Weights] | None = None,
     sent_models: int = 1,
     communicates: bool = True,
+    sums_weights: bool = False,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
     """Composes an algorithm from TensorFlow functions.
@@ -286,6 +290,7 @@ def build_stateful_clients(
         `ClientOutput`; all shapes are fixed.
       server_update: (server's model, means of the updates) -> the server's new model. A mean
         without weight is NaN, which the function must handle (`client_output.previous_if_empty`).
+        With `sums_weights`, the third argument is the clients' total weight in each mean, float32.
       element_type: Type of a client's example.
       global_weights: Attribute of `StatefulClients`.
       client_weights: Attribute of `StatefulClients`.
@@ -293,6 +298,7 @@ def build_stateful_clients(
       sent_models: Number of the updates that a client really sends. Where a client contributes to
         one of several means, each mean is a sum over all clients, in which the weights of the
         others are zero.
+      sums_weights: Whether `server_update` gets the total weight of each mean.
       communicates: False where clients receive nothing after their first round, and send nothing.
       aggregator: Aggregator of each mean; `MeanFactory` by default.
     """
@@ -310,12 +316,22 @@ def build_stateful_clients(
     factory = aggregator or tff.aggregators.MeanFactory()
     aggregators = [factory.create(update.update, update.update_weight) for update in updates]
 
-    @tff.tensorflow.computation(model_type, tuple(update.update for update in updates))
-    def update_model(model, means):
-        return server_update(model, means)
+    means_type = tuple(update.update for update in updates)
+    if sums_weights:
+        weights_type = tuple(update.update_weight for update in updates)
+
+        @tff.tensorflow.computation(model_type, means_type, weights_type)
+        def update_model(model, means, weights):
+            return server_update(model, means, weights)
+
+    else:
+
+        @tff.tensorflow.computation(model_type, means_type)
+        def update_model(model, means):
+            return server_update(model, means)
 
     return StatefulClients(
-        _compose_process(initial_model, work, aggregators, update_model),
+        _compose_process(initial_model, work, aggregators, update_model, sums_weights),
         initial_model,
         initial_client_state,
         global_weights,

@@ -53,8 +53,9 @@ class Architecture(NamedTuple):
 
     Attributes:
       model: Model of these clients.
-      train: (round number int64@SERVER, B float32 [RAD, D]@SERVER, X uint8 [RAD, h, w, c]@SERVER,
-        client_states@CLIENTS, client_data@CLIENTS) -> `TrainOutput`; a `tff.Computation`.
+      train: (round number int64@SERVER, factor of K-bar float32 [RAD, m]@SERVER, X uint8
+        [RAD, h, w, c]@SERVER, client_states@CLIENTS, client_data@CLIENTS) -> `TrainOutput`; a
+        `tff.Computation`.
       initial_client_state: Seed -> the state of a client that has not taken part yet.
       representations: (client's state, X) -> representations A, float32 [RAD, d].
       client_weights: Client's state -> weights of its model.
@@ -78,8 +79,8 @@ class UnlikeClients(FederatedAlgorithm):
     Attributes:
       architectures: Computations of each architecture.
       model_of_client: Index into `architectures` of each client, int64 [N].
-      aggregate: (A_1, ..., A_N) -> B, float32 [RAD, D]; a `tff.tensorflow.computation` for the
-        server.
+      aggregate: (A_1, ..., A_N) -> a factor of K-bar, float32 [RAD, m], which all clients receive;
+        a `tff.tensorflow.computation` for the server.
     """
 
     kind: ClassVar[str] = "unlike_clients"
