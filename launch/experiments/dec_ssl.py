@@ -236,7 +236,9 @@ def figure5(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             names.append(f"{name}_{split.lower().replace('-', '')}")
             preset = _flags(scale, dataset, epochs, rounds)
             if row in _OTHER_METHODS:
-                preset = (f"--flagfile=launch/presets/fedu/{scale}/fedu.flags", *preset[1:])
+                # FedU's threshold is no hyperparameter of FedEMA.
+                file = "fedu" if name == "fedu" else "clients"
+                preset = (f"--flagfile=launch/presets/fedu/{scale}/{file}.flags", *preset[1:])
             cells.append(
                 Cell(names[-1], "pretrain", (
                     *preset, *_PARTITIONS["labels"], f"--alpha={alpha}",

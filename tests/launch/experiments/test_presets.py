@@ -1,5 +1,6 @@
 """Presets and experiments: the names in them exist, and their values are the papers'."""
 
+import dataclasses
 import math
 
 import pytest
@@ -80,10 +81,10 @@ def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name,
 def test_the_papers_claims_hold_in_the_papers_tables(name, scale):
     def published(figure, percent):
         if isinstance(figure, str):  # "failed"
-            return Value(math.nan, 0.0, 0, 1)
+            return Value(math.nan, 0.0, 0, 3)
         if figure is None:
             return Value(math.nan, 0.0, 0, 0)
-        return Value(figure / 100 if percent else figure, 0.0, 1, 0)
+        return Value(figure / 100 if percent else figure, 0.0, 3, 0)  # Without a deviation.
 
     experiment = catalog.EXPERIMENTS[name][0](scale, None, None)
     tables = {table.title: table for table in experiment.tables}
@@ -96,7 +97,9 @@ def test_the_papers_claims_hold_in_the_papers_tables(name, scale):
             for i, column in enumerate(table.columns):
                 figure = figures[i if len(figures) > 1 else 0]
                 values[row, column] = published(figure, table.percent)
-        verdicts[claim.table, claim.text] = check(claim, values)
+        # The papers publish no figures of an untrained encoder.
+        published_table = dataclasses.replace(table, selectors={})
+        verdicts[claim.table, claim.text] = check(claim, published_table, values)
     wrong = [claim for claim, verdict in verdicts.items() if verdict == "does not hold"]
     assert not wrong
     if name in ("dcco_table1", "dcco_table2", "fedu_table1", "hetero_table1", "denav_table4"):
