@@ -63,6 +63,7 @@ from tff_ssl.algorithms.dcco.parts import (
     DCCOParts,
     build_parts,
     build_round_metrics,
+    with_client_work,
 )
 from tff_ssl.losses import segments as segments_lib
 from tff_ssl.objectives.statistics import combined_statistics
@@ -379,22 +380,16 @@ def _keep_weights(
     )
     def next_round(state, client_data):
         output = process.next(state, client_data)
-        after, work = output.state, output.state.client_work
+        work = output.state.client_work
         earlier = tff.federated_map(
             with_weights,
             (state.client_work.round_number, work.earlier, state.global_model_weights),
         )
-        new_state = tff.learning.templates.LearningAlgorithmState(
-            after.global_model_weights,
-            after.distributor,
-            tff.federated_zip(
-                ClientWorkState(work.round_number, work.statistics_aggregator, earlier)
-            ),
-            after.aggregator,
-            after.finalizer,
+        client_work = tff.federated_zip(
+            ClientWorkState(work.round_number, work.statistics_aggregator, earlier)
         )
         return tff.learning.templates.LearningProcessOutput(
-            tff.federated_zip(new_state), output.metrics
+            with_client_work(output.state, client_work), output.metrics
         )
 
     return tff.learning.templates.LearningProcess(

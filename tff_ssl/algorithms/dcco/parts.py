@@ -174,6 +174,24 @@ def build_parts(
     )
 
 
+def with_client_work(state: tff.Value, client_work: tff.Value) -> tff.Value:
+    """The server's `LearningAlgorithmState` with another state of the client work.
+
+    Args:
+      state: The state at the server; for use in a `tff.federated_computation`.
+      client_work: The client work's new state at the server.
+    """
+    return tff.federated_zip(
+        tff.learning.templates.LearningAlgorithmState(
+            state.global_model_weights,
+            state.distributor,
+            client_work,
+            state.aggregator,
+            state.finalizer,
+        )
+    )
+
+
 def loss_and_spread(parts: DCCOParts, statistics: Any) -> collections.OrderedDict[str, Any]:
     """Loss, its terms and the standard deviation of encodings, from aggregated statistics."""
     terms = parts.loss.terms(statistics, parts.hyperparameters)._asdict()

@@ -63,6 +63,7 @@ from tff_ssl.algorithms.dcco.parts import (
     build_parts,
     build_round_metrics,
     loss_and_spread,
+    with_client_work,
 )
 from tff_ssl.templates.round_number import next_round_number
 from tff_ssl.templates.stateless_clients import StatelessClients
@@ -183,15 +184,8 @@ def build_statistics_round(
     def next_statistics(state, client_data):
         weights = tff.federated_broadcast(state.global_model_weights)
         client_work = aggregate_statistics(state.client_work, weights, client_data)
-        new_state = tff.learning.templates.LearningAlgorithmState(
-            state.global_model_weights,
-            state.distributor,
-            client_work,
-            state.aggregator,
-            state.finalizer,
-        )
         return tff.learning.templates.LearningProcessOutput(
-            tff.federated_zip(new_state),
+            with_client_work(state, client_work),
             tff.federated_map(metrics_of_statistics, client_work.statistics),
         )
 
