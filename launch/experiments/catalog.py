@@ -8,6 +8,7 @@ from launch.experiments import (
     dcco_table2,
     dec_ssl,
     denav,
+    digits_defaults,
     fedu,
     hetero_ssfl,
     production,
@@ -27,4 +28,5 @@ EXPERIMENTS: dict[str, tuple[Build, str]] = {
     **denav.EXPERIMENTS,
     **hetero_ssfl.EXPERIMENTS,
     **production.EXPERIMENTS,
+    **digits_defaults.EXPERIMENTS,
 }
