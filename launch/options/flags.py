@@ -254,6 +254,13 @@ def define_training_flags(rounds: int, unit: str) -> None:
         f"Number of {unit} between two evaluations by the kNN monitor; 0 for none.",
         lower_bound=0,
     )
+    flags.DEFINE_enum(
+        "encoder_round",
+        "last",
+        ["last", "best"],
+        "Evaluation whose encoder is exported and probed: that of the last one, or of the one with "
+        "the best kNN accuracy on training images (see --eval_every).",
+    )
     flags.DEFINE_boolean("resume", False, "Continue the run in --output_dir.")
     flags.DEFINE_boolean("list", False, "Print what can be chosen, and end.")
 

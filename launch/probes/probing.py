@@ -160,11 +160,15 @@ def cases_of(split: Split, args: flags.FlagValues) -> cases.Cases:
 
 
 def check_labels(dataset: ImageDataset, args: flags.FlagValues) -> None:
-    """Checks before the training that the probes after it have enough labels.
+    """Checks before the training that the monitor and the probes have enough labels.
 
     Raises:
       ConfigurationError: If the data set has fewer labels than the flags ask for.
     """
+    if args.encoder_round == "best" and (not args.eval_every or max(dataset.train.labels) < 0):
+        raise ConfigurationError(
+            "--encoder_round=best needs a positive --eval_every and labelled training images"
+        )
     counts = parse_label_counts(args)
     parse_baselines(args)
     if len(dataset.test) and np.any(dataset.train.labels >= 0):

@@ -12,6 +12,7 @@ from datasets.image_dataset import ImageDataset
 from launch.options import model as model_options
 from launch.outputs import plots, run_folder
 from launch.probes import probing
+from launch.runs.best_encoder import BestEncoder
 from tff_ssl.deployment import saved_model
 from tff_ssl.evaluation import frozen
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
@@ -45,15 +46,20 @@ def train_and_probe(
       client_models: Model of each client if clients have different architectures; else None.
     """
     encode = saved_model.encoder_function(model, model_options.view_size(dataset, args))
+    monitor, best = probing.build_monitor(dataset, encode, simulation.encoder_weights), None
+    if args.encoder_round == "best":
+        best = BestEncoder(folder / "best_encoder.npz", monitor, simulation.encoder_weights)
     loop = TrainingLoop(
         output_dir=folder,
         rounds=args.rounds,
         checkpoint_every=args.checkpoint_every,
         monitor_every=args.eval_every,
-        monitor=probing.build_monitor(dataset, encode, simulation.encoder_weights),
+        monitor=best.monitor if best else monitor,
     )
     state = loop.run(simulation, args.seed)
     weights = simulation.encoder_weights(state)
+    if best:
+        weights = best.weights(weights)
     _export(folder, dataset, model, weights, args)
     rank = probing.rank_of(dataset, functools.partial(encode, weights))
     untrained = probing.rank_of(dataset, functools.partial(encode, model.init(args.seed)))
@@ -69,6 +75,8 @@ def train_and_probe(
         encoders = [client_model.encoder for client_model in client_models]
         results = results + probing.over_architectures(client_results, encoders)
     run_folder.write_json(folder / "result.json", [result | fields for result in results])
+    if best:
+        best.delete()
     plots.draw_curves(folder / "metrics.csv", folder / "curves.png")
     print()
     print(probing.format_results(results) if results else "no labels, no probe")

@@ -12,10 +12,12 @@ from tff_ssl.aggregation import aggregators
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.losses import cco
+from tff_ssl.losses.means import Means
 from tff_ssl.templates import message_sizes
 
 D = 20
 STATISTICS = tff.tensorflow.computation(lambda: cco.zero_statistics(D)).type_signature.result
+ORIGIN = Means(0.0, 0.0)
 WEIGHT = tff.types.TensorType(np.float32)
 
 
@@ -25,7 +27,9 @@ def statistics_of_clients(count, seed=0):
     for _ in range(count):
         f = rng.normal(size=(8, D)).astype(np.float32)
         g = (f + rng.normal(size=(8, D))).astype(np.float32)
-        clients.append(cco.EncodingStatistics(*map(np.asarray, cco.encoding_statistics(f, g))))
+        clients.append(
+            cco.EncodingStatistics(*map(np.asarray, cco.encoding_statistics(f, g, ORIGIN)))
+        )
     return clients
 
 
@@ -121,7 +125,8 @@ def test_the_symmetric_half_has_the_gradient_of_pairs_in_both_orders():
     symmetric = s._replace(f_g=(s.f_g + s.f_g.T) / 2)
 
     def loss(matrix):
-        return cco.cco_from_statistics(cco.EncodingStatistics(*s[:4], matrix), 3.0).loss
+        centred = cco.centred(cco.EncodingStatistics(*s[:4], matrix), ORIGIN)
+        return cco.cco_from_statistics(centred, 3.0).loss
 
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(f_g)

@@ -11,6 +11,7 @@ from tff_ssl.algorithms import fedavg, fedprox
 from tff_ssl.losses import cco, cosine, segments, vicreg
 from tff_ssl.losses.nt_xent import nt_xent
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 
@@ -98,7 +99,8 @@ def client_loss(objective, weights, target, indices, round_number):
     if objective == "cco":
         return cco.cco(one.z, two.z, 20.0).loss
     if objective == "vicreg":
-        return vicreg.vicreg_from_statistics(vicreg.encoding_statistics(one.z, two.z)).loss
+        statistics = statistics_of_batch(STATISTICS_LOSSES["vicreg"], one.z, two.z)
+        return vicreg.vicreg_from_statistics(statistics).loss
     if objective == "nt_xent":
         return tf.reduce_mean(nt_xent(one.z, two.z, segments.one(len(indices)), 0.1))
     if objective == "simsiam":

@@ -55,6 +55,7 @@ HETERO = [*preset("digits/hetero_ssfl"), "--algorithm=hetero_ssfl"]
         ("encoder", ["--encoder=vgg"]),
         ("labels_per_class", ["--labels_per_class=0"]),
         ("labels_per_class", ["--labels_per_class=1000"]),
+        ("--eval_every", ["--encoder_round=best", "--eval_every=0"]),
         ("nosuchflag", ["--nosuchflag=1"]),
         ("argument", ["surplus"]),
         ("skip_small_clients", ["--algorithm=fedavg", "--objective=nt_xent"]),

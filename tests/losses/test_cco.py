@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tff_ssl.losses import cco, segments
-from tff_ssl.objectives.statistics import combined_statistics
+from tff_ssl.losses.means import Means
+from tff_ssl.objectives.statistics import (
+    STATISTICS_LOSSES,
+    combined_statistics,
+    statistics_of_batch,
+)
+
+CCO = STATISTICS_LOSSES["cco"]
+ORIGIN = Means(0.0, 0.0)
 
 
 def numpy_cco(f, g, lambda_):
@@ -79,44 +87,112 @@ def test_paper_normalization_at_1024_dimensions_is_barlow_twins_with_0_0196():
 
 def test_statistics_of_a_union_are_the_weighted_mean():
     f, g = pairs(20)
-    whole = cco.encoding_statistics(f, g)
+    reference = Means(f[0], g[1])
+    whole = cco.encoding_statistics(f, g, reference)
     parts = [
-        (3, cco.encoding_statistics(f[:3], g[:3])),
-        (17, cco.encoding_statistics(f[3:], g[3:])),
+        (3, cco.encoding_statistics(f[:3], g[:3], reference)),
+        (17, cco.encoding_statistics(f[3:], g[3:], reference)),
     ]
     for i, expected in enumerate(whole):
         mean = sum(n / 20 * statistics[i] for n, statistics in parts)
         np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_centred_statistics_are_those_of_numpy_for_any_reference():
+    f, g = pairs(30)
+    covariance = np.cov(f.T, g.T, bias=True)
+    for reference in (ORIGIN, Means(f[0], g[1])):
+        centred = cco.centred(cco.encoding_statistics(f, g, reference), reference)
+        expected = (f.mean(0), f.var(0), g.mean(0), g.var(0), covariance[:6, 6:])
+        for actual, value in zip(centred, expected, strict=True):
+            np.testing.assert_allclose(actual, value, rtol=1e-4, atol=1e-5)
+
+
+def numpy_gradient(f, g, lambda_):
+    """Gradient of Eq. 1 with respect to F and G in float64; `VARIANCE_EPSILON` is left out."""
+    n, d = f.shape
+    f, g = f - f.mean(0), g - g.mean(0)
+    f_std, g_std = f.std(0), g.std(0)
+    f, g = f / f_std, g / g_std
+    c = f.T @ g / n
+    slope = 2 * lambda_ * c / (d - 1)
+    slope[np.diag_indices(d)] = -2 * (1 - np.diag(c))
+    by_f = (g @ slope.T - f * np.sum(slope * c, 1)) / f_std / n
+    by_g = (f @ slope - g * np.sum(slope * c, 0)) / g_std / n
+    return by_f, by_g
+
+
+@pytest.mark.parametrize("offset", [10.0, 100.0, 1000.0])
+def test_a_large_mean_costs_no_digits(offset):
+    """Two clients, whose reference is off by a tenth of a deviation, as an earlier mean may be."""
+    f, g = (x + np.float32(offset) for x in pairs(40))
+    exact = f.astype(float), g.astype(float)
+    expected = numpy_cco(*exact, 20.0)
+    gradients = numpy_gradient(*exact, 20.0)
+    size = np.linalg.norm(gradients)
+    reference = Means(*(np.float32(x.mean(0) + 0.1 * x.std(0)) for x in exact))
+    parts = [slice(0, 15), slice(15, 40)]
+    local = [CCO.of_batch(f[part], g[part], reference) for part in parts]
+    mean = tf.nest.map_structure(lambda a, b: (15 * a + 25 * b) / 40, *local)
+    aggregated = CCO.centred(mean, reference)
+    for part in parts:
+        encodings = [tf.constant(f[part]), tf.constant(g[part])]
+        with tf.GradientTape() as tape:
+            tape.watch(encodings)
+            combined = combined_statistics(CCO, *encodings, aggregated)
+            loss = cco.cco_from_statistics(combined, 20.0).loss
+        assert float(loss) == pytest.approx(expected, rel=2e-5)
+        for actual, whole in zip(tape.gradient(loss, encodings), gradients, strict=True):
+            # The loss of the client's mean has the gradient of the union's, times 40 over n_k.
+            share = len(encodings[0]) / 40
+            np.testing.assert_allclose(share * actual, whole[part], rtol=0, atol=2e-5 * size)
+    encodings = [tf.constant(f), tf.constant(g)]
+    with tf.GradientTape() as tape:
+        tape.watch(encodings)
+        loss = cco.cco(*encodings, 20.0).loss
+    assert float(loss) == pytest.approx(expected, rel=2e-5)
+    for actual, whole in zip(tape.gradient(loss, encodings), gradients, strict=True):
+        np.testing.assert_allclose(actual, whole, rtol=0, atol=2e-5 * size)
+    within = cco.cco_within_clients(*encodings, segments.one(40), 20.0).loss
+    assert float(within[0]) == pytest.approx(expected, rel=2e-5)
+
+
 def test_combined_statistics_have_aggregated_values_and_local_gradients():
     f, g = (tf.constant(x) for x in pairs(8))
-    aggregated = cco.encoding_statistics(*pairs(30, seed=1))
+    aggregated = statistics_of_batch(CCO, *pairs(30, seed=1))
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(f)
-        local = cco.encoding_statistics(f, g)
-        combined = combined_statistics(local, aggregated)
-        local_sum = tf.reduce_sum(local.f_g) + tf.reduce_sum(local.f_squared)
+        combined = combined_statistics(CCO, f, g, aggregated)
         combined_sum = tf.reduce_sum(combined.f_g) + tf.reduce_sum(combined.f_squared)
+        about = [f - aggregated.f, g - aggregated.g]
+        products = tf.transpose(about[0]) @ about[1]
+        local_sum = (tf.reduce_sum(products) + tf.reduce_sum(tf.square(about[0]))) / 8
     for value, expected in zip(combined, aggregated, strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(tape.gradient(combined_sum, f), tape.gradient(local_sum, f))
+    np.testing.assert_allclose(
+        tape.gradient(combined_sum, f), tape.gradient(local_sum, f), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_gradient_with_earlier_statistics_equals_the_closed_form():
     """The on-diagonal gradient after a shift of all encodings by `moved`; 0 without a shift."""
     f, g = pairs(n=64, d=1)
-    earlier = cco.encoding_statistics(tf.constant(f), tf.constant(g))
+    earlier = statistics_of_batch(CCO, tf.constant(f), tf.constant(g))
     c = cco.correlation(earlier).numpy().item()
     for moved in (0.0, 0.3):
         shifted = [tf.constant(f + np.float32(moved)), tf.constant(g + np.float32(moved))]
-        with tf.GradientTape() as tape:
-            tape.watch(shifted)
-            statistics = combined_statistics(cco.encoding_statistics(*shifted), earlier)
-            loss = tf.reduce_sum(tf.square(1 - cco.correlation(statistics)))
-        gradient, _ = tape.gradient(loss, shifted)
-        expected = -2 * (1 - c) * (moved / np.sqrt(f.var() * g.var()) - c * moved / f.var())
-        np.testing.assert_allclose(tf.reduce_sum(gradient), expected, rtol=1e-3, atol=1e-5)
+        centre = Means(earlier.f + moved, earlier.g + moved)
+        for follows in (False, True):
+            with tf.GradientTape() as tape:
+                tape.watch(shifted)
+                statistics = combined_statistics(
+                    CCO, *shifted, earlier, centre if follows else None
+                )
+                loss = tf.reduce_sum(tf.square(1 - cco.correlation(statistics)))
+            gradient, _ = tape.gradient(loss, shifted)
+            error = 0.0 if follows else moved
+            expected = -2 * (1 - c) * (error / np.sqrt(f.var() * g.var()) - c * error / f.var())
+            np.testing.assert_allclose(tf.reduce_sum(gradient), expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("n", [1, 5])
@@ -131,9 +207,9 @@ def test_encodings_that_do_not_vary_give_finite_values_and_gradients(n):
 
 def test_encoding_std_equals_numpy_and_sees_collapse():
     f, g = pairs(200)
-    statistics = cco.encoding_statistics(f, g)
+    statistics = statistics_of_batch(CCO, f, g)
     assert float(cco.encoding_std(statistics)) == pytest.approx(f.std(0).mean(), rel=1e-4)
-    collapsed = cco.encoding_statistics(tf.ones([9, 4]), tf.ones([9, 4]))
+    collapsed = statistics_of_batch(CCO, tf.ones([9, 4]), tf.ones([9, 4]))
     assert float(cco.encoding_std(collapsed)) == pytest.approx(0.0, abs=1e-4)
 
 

@@ -7,6 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tff_ssl.losses import segments, vicreg
+from tff_ssl.losses.means import Means
+from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
+
+
+def statistics(f, g):
+    return statistics_of_batch(STATISTICS_LOSSES["vicreg"], f, g)
 
 
 def numpy_vicreg(f, g, weights=(25.0, 25.0, 1.0)):
@@ -31,7 +37,7 @@ def pairs(n, d, seed, scale=0.7):
 @given(n=st.integers(2, 30), d=st.integers(2, 9), seed=st.integers(0, 1000))
 def test_equals_numpy(n, d, seed):
     f, g = pairs(n, d, seed)
-    actual = vicreg.vicreg_from_statistics(vicreg.encoding_statistics(f, g))
+    actual = vicreg.vicreg_from_statistics(statistics(f, g))
     expected = numpy_vicreg(f.astype(float), g.astype(float))
     assert float(actual.loss) == pytest.approx(expected, rel=1e-3)
 
@@ -48,11 +54,19 @@ def test_within_clients_equals_each_client_alone(sizes, seed):
         assert float(actual.loss[k]) == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize("offset", [10.0, 100.0, 1000.0])
+def test_a_large_mean_costs_no_digits(offset):
+    f, g = (x + np.float32(offset) for x in pairs(30, 6, 0))
+    expected = numpy_vicreg(f.astype(float), g.astype(float))
+    loss = vicreg.vicreg_from_statistics(statistics(f, g)).loss
+    assert float(loss) == pytest.approx(expected, rel=2e-5)
+
+
 def test_gradient_equals_finite_differences():
     f, g = (tf.constant(x) for x in pairs(12, 4, 0, scale=0.4))
 
     def loss(f, g):
-        return vicreg.vicreg_from_statistics(vicreg.encoding_statistics(f, g)).loss
+        return vicreg.vicreg_from_statistics(statistics(f, g)).loss
 
     with tf.GradientTape() as tape:
         tape.watch([f, g])
@@ -71,16 +85,17 @@ def test_gradient_equals_finite_differences():
 
 def test_statistics_of_a_union_are_weighted_means():
     f, g = pairs(10, 3, 1)
-    parts = [vicreg.encoding_statistics(f[a:b], g[a:b]) for a, b in ((0, 3), (3, 10))]
-    whole = vicreg.encoding_statistics(f, g)
+    reference = Means(f[0], g[1])
+    parts = [vicreg.encoding_statistics(f[a:b], g[a:b], reference) for a, b in ((0, 3), (3, 10))]
+    whole = vicreg.encoding_statistics(f, g, reference)
     for a, b, w in zip(*parts, whole, strict=True):
         np.testing.assert_allclose(0.3 * a + 0.7 * b, w, rtol=1e-4, atol=1e-5)
 
 
 def test_equal_uncorrelated_encodings_of_std_1_have_loss_0():
     f = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]], np.float32)
-    terms = vicreg.vicreg_from_statistics(vicreg.encoding_statistics(f, f))
+    terms = vicreg.vicreg_from_statistics(statistics(f, f))
     assert float(terms.loss) == pytest.approx(0.0, abs=1e-5)
-    collapsed = vicreg.vicreg_from_statistics(vicreg.encoding_statistics(0 * f, 0 * f))
+    collapsed = vicreg.vicreg_from_statistics(statistics(0 * f, 0 * f))
     assert float(collapsed.loss) == pytest.approx(25 * 2 * (1 - 0.01), rel=1e-4)
-    assert float(vicreg.encoding_std(vicreg.encoding_statistics(2 * f, f))) == pytest.approx(2)
+    assert float(vicreg.encoding_std(statistics(2 * f, f))) == pytest.approx(2)

@@ -72,6 +72,45 @@ def test_grids(folder):
                                                 ["Centralized", "52.6", ""]]  # fmt: skip
 
 
+def write_summary(run, curve, **flags):
+    (run / "done.json").write_text(json.dumps({"knn": curve, "flags": flags}))
+
+
+def test_the_better_of_two_rates_is_chosen_on_training_images(tmp_path):
+    """By the mean over seeds of the evaluated encoders, and not by test accuracy."""
+    for seed, last in enumerate((0.30, 0.40)):
+        high = write_run(tmp_path, "high", seed, 0.6)
+        low = write_run(tmp_path, "low", seed, 0.5)
+        best_of_high = write_run(tmp_path, "best_of_high", seed, 0.7)
+        write_summary(high, [[50, 0.9], [100, last]])
+        write_summary(low, [[50, 0.3], [100, last + 0.05]])
+        write_summary(best_of_high, [[50, 0.9], [100, last]], encoder_round="best")
+    diverged = tmp_path / "diverged" / "seed0"
+    diverged.mkdir(parents=True)
+    (diverged / measured.FAILED).write_text("{}")
+    choices = {
+        "last": ("high", "low"),
+        "best": ("low", "best_of_high"),
+        "failed": ("diverged", "low"),
+        "not done": ("low", "never_run"),
+    }
+    rows = {name: (name,) for name in choices}
+    table = Table("T", LINEAR, ("all",), rows, {})
+    cells = ("high", "low", "best_of_high", "diverged", "never_run")
+    experiment = Experiment(
+        "e", "E", tuple(Cell(cell, "pretrain", ()) for cell in cells), (table,), (), choices=choices
+    )
+    chosen = {"last": "low", "best": "best_of_high", "failed": "low"}
+    assert report.choose_cells(tmp_path, experiment) == chosen
+    means = {
+        row: value.mean for (row, _), value in report.read_values(tmp_path, experiment)["T"].items()
+    }
+    assert [means[row] for row in ("last", "best", "failed")] == pytest.approx([0.5, 0.7, 0.5])
+    assert math.isnan(means["not done"])
+    markdown, _ = report.write(tmp_path, experiment, {})
+    assert "| last | high 35.0, low 40.0 | low |" in markdown.read_text()
+
+
 def value(mean, std=0.01, seeds=3, failed=0):
     return measured.Value(mean, std, seeds, failed)
 

@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 
 from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.objectives.statistics import STATISTICS_LOSSES
+from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
 from tff_ssl.templates.task import Task
 
 
@@ -99,7 +99,8 @@ def _centralized_delta(task, weights, clients, hyperparameters) -> list[tf.Tenso
         with tf.GradientTape() as tape:
             tape.watch(current)
             first, second = task.model.apply_pair(Weights(current, ()), *views, training=True)
-            value = loss.terms(loss.of_batch(first.z, second.z), hyperparameters).loss
+            statistics = statistics_of_batch(loss, first.z, second.z)
+            value = loss.terms(statistics, hyperparameters).loss
         return tape.gradient(value, current)
 
     current = tuple(tf.convert_to_tensor(w) for w in weights)

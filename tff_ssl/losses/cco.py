@@ -2,13 +2,23 @@
 
 The loss depends on a batch only through five averages, the encoding statistics. Averages over the
 union of several batches are weighted means of the batches' averages; DCCO builds on this property.
+
+The paper takes second moments about the origin, and variances as <F^2> - <F>^2. Where a mean is
+large compared with the deviation, this difference of large numbers loses the digits of float32. The
+statistics here are taken about a reference r that all batches share, which gives the same variances
+
+  <(F - r)^2> - <F - r>^2 = <F^2> - <F>^2
+
+and covariances for any r, with rounding errors that grow with (<F> - r)^2 in place of <F>^2.
 """
 
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from tff_ssl.losses import means
 from tff_ssl.losses import segments as segments_lib
+from tff_ssl.losses.means import Means
 from tff_ssl.losses.segments import Segments
 
 # Added to each variance before its square root: encodings that do not vary (a collapsed unit, a
@@ -20,6 +30,9 @@ _PLAUSIBLE_SHARE = 0.1
 
 class EncodingStatistics(NamedTuple):
     """Averages over the examples of a batch, float32 (the paper's <F>, <F^2>, <G>, <G^2>, <F G>).
+
+    F and G are encodings minus a reference. `centred` gives the same structure another content: the
+    means of the encodings themselves, their variances, and the covariances of F with G.
 
     Attributes:
       f: Mean of F_i, [d].
@@ -53,9 +66,10 @@ def zero_statistics(d: int) -> EncodingStatistics:
     return EncodingStatistics(vector, vector, vector, vector, tf.zeros([d, d]))
 
 
-def encoding_statistics(f: tf.Tensor, g: tf.Tensor) -> EncodingStatistics:
-    """Statistics of a batch of paired encodings, each float32 [n, d] with n >= 1."""
+def encoding_statistics(f: tf.Tensor, g: tf.Tensor, reference: Means) -> EncodingStatistics:
+    """Statistics of paired encodings, each float32 [n, d] with n >= 1, about a reference."""
     count = tf.cast(tf.shape(f)[0], f.dtype)
+    f, g = f - reference.f, g - reference.g
     return EncodingStatistics(
         f=tf.reduce_mean(f, 0),
         f_squared=tf.reduce_mean(tf.square(f), 0),
@@ -65,41 +79,28 @@ def encoding_statistics(f: tf.Tensor, g: tf.Tensor) -> EncodingStatistics:
     )
 
 
-def moved_encoding_statistics(
-    f: tf.Tensor, g: tf.Tensor, f_shift: tf.Tensor, g_shift: tf.Tensor
-) -> EncodingStatistics:
-    """Statistics of encodings whose shifts are taken back; see `StatisticsLoss.of_moved_batch`."""
-    return encoding_statistics(f - f_shift, g - g_shift)
-
-
-def centred(statistics: EncodingStatistics) -> EncodingStatistics:
-    """The same statistics with second moments about the means: variances and covariances."""
+def centred(statistics: EncodingStatistics, reference: Means) -> EncodingStatistics:
+    """Means of the encodings, variances and covariances, from statistics about a reference."""
     f, f_squared, g, g_squared, f_g = statistics
     return EncodingStatistics(
-        f, f_squared - tf.square(f), g, g_squared - tf.square(g), f_g - tf.tensordot(f, g, axes=0)
+        f=reference.f + f,
+        f_squared=f_squared - tf.square(f),
+        g=reference.g + g,
+        g_squared=g_squared - tf.square(g),
+        f_g=f_g - f[:, tf.newaxis] * g[tf.newaxis, :],
     )
 
 
-def uncentred(centred_statistics: EncodingStatistics) -> EncodingStatistics:
-    """The inverse of `centred`."""
-    f, f_variance, g, g_variance, covariance = centred_statistics
-    return EncodingStatistics(
-        f, f_variance + tf.square(f), g, g_variance + tf.square(g),
-        covariance + tf.tensordot(f, g, axes=0),
-    )  # fmt: skip
-
-
-def correlation(statistics: EncodingStatistics) -> tf.Tensor:
-    """Correlation C_ij of F_i with G_j (Eq. 2), float32 [d, d]."""
-    f, f_squared, g, g_squared, f_g = statistics
-    f_scale = tf.math.rsqrt(tf.nn.relu(f_squared - tf.square(f)) + VARIANCE_EPSILON)
-    g_scale = tf.math.rsqrt(tf.nn.relu(g_squared - tf.square(g)) + VARIANCE_EPSILON)
-    covariance = f_g - f[:, tf.newaxis] * g[tf.newaxis, :]
+def correlation(centred_statistics: EncodingStatistics) -> tf.Tensor:
+    """Correlation C_ij of F_i with G_j (Eq. 2) from the result of `centred`, float32 [d, d]."""
+    _, f_variance, _, g_variance, covariance = centred_statistics
+    f_scale = tf.math.rsqrt(tf.nn.relu(f_variance) + VARIANCE_EPSILON)
+    g_scale = tf.math.rsqrt(tf.nn.relu(g_variance) + VARIANCE_EPSILON)
     return covariance * f_scale[:, tf.newaxis] * g_scale[tf.newaxis, :]
 
 
 def plausible(statistics: EncodingStatistics) -> EncodingStatistics:
-    """Replaces noisy statistics by the nearest ones that encodings could have.
+    """Replaces noisy statistics about a reference by the nearest ones that encodings could have.
 
     Noise can make a variance negative or nearly zero, and a correlation then exceeds 1 by orders of
     magnitude. Variances below `_PLAUSIBLE_SHARE` of their mean size over the dimensions are raised
@@ -123,20 +124,20 @@ def plausible(statistics: EncodingStatistics) -> EncodingStatistics:
     )
 
 
-def cco_from_statistics(statistics: EncodingStatistics, lambda_: float) -> CCOTerms:
+def cco_from_statistics(centred_statistics: EncodingStatistics, lambda_: float) -> CCOTerms:
     """The loss of Eq. 1 from statistics.
 
     Args:
-      statistics: Encoding statistics with d >= 2.
+      centred_statistics: Means, variances and covariances (see `centred`), with d >= 2.
       lambda_: Weight of the redundancy term; 20 in the paper.
 
     Raises:
       ValueError: If encodings have fewer than two dimensions.
     """
-    d = statistics.f.shape[0]
+    d = centred_statistics.f.shape[0]
     if d < 2:
         raise ValueError(f"CCO needs encodings of at least 2 dimensions, got {d}")
-    c = correlation(statistics)
+    c = correlation(centred_statistics)
     diagonal = tf.linalg.diag_part(c)
     on_diagonal = tf.reduce_sum(tf.square(1.0 - diagonal))
     # Zeroing the diagonal, not subtracting its sum, keeps a small sum of squares exact.
@@ -147,7 +148,9 @@ def cco_from_statistics(statistics: EncodingStatistics, lambda_: float) -> CCOTe
 
 def cco(f: tf.Tensor, g: tf.Tensor, lambda_: float) -> CCOTerms:
     """The loss of Eq. 1 for one batch of paired encodings, each float32 [n, d]."""
-    return cco_from_statistics(encoding_statistics(f, g), lambda_)
+    reference = means.of_batch(f, g)
+    statistics = centred(encoding_statistics(f, g, reference), reference)
+    return cco_from_statistics(statistics, lambda_)
 
 
 def cco_within_clients(f: tf.Tensor, g: tf.Tensor, segments: Segments, lambda_: float) -> CCOTerms:
@@ -176,7 +179,6 @@ def cco_within_clients(f: tf.Tensor, g: tf.Tensor, segments: Segments, lambda_: 
     return CCOTerms(on_diagonal + lambda_ * off_diagonal, on_diagonal, off_diagonal)
 
 
-def encoding_std(statistics: EncodingStatistics) -> tf.Tensor:
+def encoding_std(centred_statistics: EncodingStatistics) -> tf.Tensor:
     """Mean over dimensions of the standard deviation of F; near 0 when encodings collapse."""
-    variance = statistics.f_squared - tf.square(statistics.f)
-    return tf.reduce_mean(tf.sqrt(tf.nn.relu(variance)))
+    return tf.reduce_mean(tf.sqrt(tf.nn.relu(centred_statistics.f_squared)))

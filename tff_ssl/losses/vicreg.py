@@ -3,7 +3,8 @@
 The invariance term is the mean over dimensions of squared differences, as in the paper's
 pseudo-code. Variances and covariances divide by n where the paper divides by n - 1. The loss then
 depends on a batch only through averages, and the averages of a union are weighted means of its
-parts' averages; DCCO needs this property of a loss.
+parts' averages; DCCO needs this property of a loss. Second moments are taken about a reference, as
+in `losses.cco`.
 """
 
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tff_ssl.losses import segments as segments_lib
+from tff_ssl.losses.means import Means
 from tff_ssl.losses.segments import Segments
 
 # Added to a variance before its square root (the paper's epsilon).
@@ -21,19 +23,23 @@ _TARGET_STD = 1.0  # The paper's gamma.
 class VICRegStatistics(NamedTuple):
     """Averages over the examples of a batch, float32.
 
+    F and G are encodings minus a reference. `centred` gives the same structure another content: the
+    means of the encodings themselves, and their covariances.
+
     Attributes:
       f: Mean of F_i, [d].
       g: Mean of G_i, [d].
       f_f: Mean of F_i F_j, [d, d].
       g_g: Mean of G_i G_j, [d, d].
-      f_g: Mean of F_i G_i, [d].
+      difference_squared: Mean of the squared difference of the two encodings, [d]; no reference
+        enters it.
     """
 
     f: tf.Tensor
     g: tf.Tensor
     f_f: tf.Tensor
     g_g: tf.Tensor
-    f_g: tf.Tensor
+    difference_squared: tf.Tensor
 
 
 class VICRegTerms(NamedTuple):
@@ -62,56 +68,40 @@ def zero_statistics(d: int) -> VICRegStatistics:
     return VICRegStatistics(vector, vector, matrix, matrix, vector)
 
 
-def encoding_statistics(f: tf.Tensor, g: tf.Tensor) -> VICRegStatistics:
-    """Statistics of a batch of paired encodings, each float32 [n, d] with n >= 1."""
+def encoding_statistics(f: tf.Tensor, g: tf.Tensor, reference: Means) -> VICRegStatistics:
+    """Statistics of paired encodings, each float32 [n, d] with n >= 1, about a reference."""
     count = tf.cast(tf.shape(f)[0], f.dtype)
+    difference_squared = tf.reduce_mean(tf.square(f - g), 0)
+    f, g = f - reference.f, g - reference.g
     return VICRegStatistics(
         f=tf.reduce_mean(f, 0),
         g=tf.reduce_mean(g, 0),
         f_f=tf.matmul(f, f, transpose_a=True) / count,
         g_g=tf.matmul(g, g, transpose_a=True) / count,
-        f_g=tf.reduce_mean(f * g, 0),
+        difference_squared=difference_squared,
     )
 
 
-def moved_encoding_statistics(
-    f: tf.Tensor, g: tf.Tensor, f_shift: tf.Tensor, g_shift: tf.Tensor
-) -> VICRegStatistics:
-    """Statistics of encodings whose shifts are taken back; see `StatisticsLoss.of_moved_batch`.
-
-    The invariance compares F with G and has no centre, so that its gradient must not depend on the
-    shifts. The traces of `f_f` and `g_g` bring in -shift * F and -shift * G; so must `f_g`.
-    """
-    taken_back = encoding_statistics(f - f_shift, g - g_shift)
-    return taken_back._replace(f_g=tf.reduce_mean(f * g - f_shift * f - g_shift * g, 0))
-
-
-def centred(statistics: VICRegStatistics) -> VICRegStatistics:
-    """The same statistics with second moments about the means: variances and covariances."""
-    f, g, f_f, g_g, f_g = statistics
+def centred(statistics: VICRegStatistics, reference: Means) -> VICRegStatistics:
+    """Means of the encodings and covariances, from statistics about a reference."""
+    f, g, f_f, g_g, difference_squared = statistics
     return VICRegStatistics(
-        f, g, f_f - tf.tensordot(f, f, axes=0), g_g - tf.tensordot(g, g, axes=0), f_g - f * g
-    )
-
-
-def uncentred(centred_statistics: VICRegStatistics) -> VICRegStatistics:
-    """The inverse of `centred`."""
-    f, g, f_f, g_g, f_g = centred_statistics
-    return VICRegStatistics(
-        f, g, f_f + tf.tensordot(f, f, axes=0), g_g + tf.tensordot(g, g, axes=0), f_g + f * g
+        f=reference.f + f,
+        g=reference.g + g,
+        f_f=f_f - f[:, tf.newaxis] * f[tf.newaxis, :],
+        g_g=g_g - g[:, tf.newaxis] * g[tf.newaxis, :],
+        difference_squared=difference_squared,
     )
 
 
 def vicreg_from_statistics(
-    statistics: VICRegStatistics, weights: VICRegWeights = DEFAULT_WEIGHTS
+    centred_statistics: VICRegStatistics, weights: VICRegWeights = DEFAULT_WEIGHTS
 ) -> VICRegTerms:
-    """The loss of Eq. 6 from statistics."""
-    f, g, f_f, g_g, f_g = statistics
-    d = f.shape[0]
-    invariance = (tf.linalg.trace(f_f) + tf.linalg.trace(g_g) - 2 * tf.reduce_sum(f_g)) / d
+    """The loss of Eq. 6 from means and covariances (see `centred`)."""
+    d = centred_statistics.f.shape[0]
+    invariance = tf.reduce_mean(centred_statistics.difference_squared)
     variance, covariance = tf.constant(0.0), tf.constant(0.0)
-    for mean, second_moment in ((f, f_f), (g, g_g)):
-        c = second_moment - mean[:, tf.newaxis] * mean[tf.newaxis, :]
+    for c in (centred_statistics.f_f, centred_statistics.g_g):
         diagonal = tf.linalg.diag_part(c)
         variance += tf.reduce_mean(_hinge(diagonal))
         covariance += tf.reduce_sum(tf.square(tf.linalg.set_diag(c, tf.zeros_like(diagonal)))) / d
@@ -144,9 +134,9 @@ def vicreg_within_clients(
     return _add_terms(invariance, variance, covariance, weights)
 
 
-def encoding_std(statistics: VICRegStatistics) -> tf.Tensor:
+def encoding_std(centred_statistics: VICRegStatistics) -> tf.Tensor:
     """Mean over dimensions of the standard deviation of F; near 0 when encodings collapse."""
-    variance = tf.linalg.diag_part(statistics.f_f) - tf.square(statistics.f)
+    variance = tf.linalg.diag_part(centred_statistics.f_f)
     return tf.reduce_mean(tf.sqrt(tf.nn.relu(variance)))
 
 

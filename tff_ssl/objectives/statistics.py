@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tff_ssl.losses import cco, vicreg
+from tff_ssl.losses import cco, means, vicreg
+from tff_ssl.losses.means import Means
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 
 
@@ -14,24 +15,21 @@ class StatisticsLoss(NamedTuple):
 
     Attributes:
       zero: Dimension d -> statistics of zero, a NamedTuple of float32 tensors.
-      of_batch: (f, g), encodings of two views, float32 [n, d] each -> their statistics, which are
-        averages over n.
-      of_moved_batch: (f, g, f_shift, g_shift), float32 [n, d] each -> statistics whose gradients
-        matter and whose values do not. Combined with aggregated statistics S, they give the loss
-        the gradient that `of_batch` gives it where the means of S are moved by the shifts. The
-        shifts may differ between examples.
-      centred: Statistics -> the same with second moments about the means `f` and `g`.
-      uncentred: Inverse of `centred`.
-      terms: (statistics, hyperparameters) -> a NamedTuple of float32 scalars, `loss` among them.
-      encoding_std: Statistics -> mean over the dimensions of the standard deviation of F, float32.
-      plausible: Statistics to which noise was added -> similar statistics that encodings can have.
+      of_batch: (f, g, reference), encodings of two views, float32 [n, d] each, and `Means` -> their
+        statistics about the reference, which are averages over n.
+      centred: (statistics about a reference, the reference) -> centred statistics: the same
+        structure with the means of the encodings in `f` and `g`, and second moments about them.
+      terms: (centred statistics, hyperparameters) -> a NamedTuple of float32 scalars, `loss` among
+        them; it does not depend on `f` and `g`.
+      encoding_std: Centred statistics -> mean over the dimensions of the standard deviation of F,
+        float32.
+      plausible: Statistics about a reference to which noise was added -> similar statistics that
+        encodings can have.
     """
 
     zero: Callable[[int], Any]
-    of_batch: Callable[[tf.Tensor, tf.Tensor], Any]
-    of_moved_batch: Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], Any]
-    centred: Callable[[Any], Any]
-    uncentred: Callable[[Any], Any]
+    of_batch: Callable[[tf.Tensor, tf.Tensor, Means], Any]
+    centred: Callable[[Any, Means], Any]
     terms: Callable[[Any, ObjectiveHyperparameters], Any]
     encoding_std: Callable[[Any], tf.Tensor]
     plausible: Callable[[Any], Any]
@@ -41,9 +39,7 @@ STATISTICS_LOSSES = {
     "cco": StatisticsLoss(
         cco.zero_statistics,
         cco.encoding_statistics,
-        cco.moved_encoding_statistics,
         cco.centred,
-        cco.uncentred,
         lambda statistics, h: cco.cco_from_statistics(statistics, h.lambda_),
         cco.encoding_std,
         cco.plausible,
@@ -51,9 +47,7 @@ STATISTICS_LOSSES = {
     "vicreg": StatisticsLoss(
         vicreg.zero_statistics,
         vicreg.encoding_statistics,
-        vicreg.moved_encoding_statistics,
         vicreg.centred,
-        vicreg.uncentred,
         lambda statistics, h: vicreg.vicreg_from_statistics(statistics, h.vicreg_weights),
         vicreg.encoding_std,
         # Noise needs no correction: nothing is divided by a variance, and its root is guarded.
@@ -62,17 +56,34 @@ STATISTICS_LOSSES = {
 }
 
 
-def combined_statistics(local: Any, aggregated: Any) -> Any:
-    """DCCO's <.>_C = <.>_k + sg(<.>_A - <.>_k): aggregated values, local gradients."""
-    return tf.nest.map_structure(lambda k, a: k + tf.stop_gradient(a - k), local, aggregated)
+def statistics_of_batch(loss: StatisticsLoss, f: tf.Tensor, g: tf.Tensor) -> Any:
+    """Centred statistics of one batch by itself, encodings float32 [n, d] each."""
+    reference = means.of_batch(f, g)
+    return loss.centred(loss.of_batch(f, g, reference), reference)
 
 
-def with_means_moved(loss: StatisticsLoss, statistics: Any, before: Any, after: Any) -> Any:
-    """Statistics whose means move from those of `before` to those of `after`, without a gradient.
+def combined_statistics(
+    loss: StatisticsLoss, f: tf.Tensor, g: tf.Tensor, aggregated: Any, centre: Means | None = None
+) -> Any:
+    """DCCO's <.>_C = <.>_k + sg(<.>_A - <.>_k): aggregated values, local gradients.
 
-    The second moments about the means stay. All arguments but the loss are statistics with second
-    moments about the origin, and so is the result.
+    The derivative of the aggregated variance <F^2>_A - <F>_A^2 through the values of client k is
+
+      2 <F dF>_k - 2 <F>_A <dF>_k = 2 <(F - <F>_A) dF>_k,
+
+    that of the client's second moment about the aggregated mean; likewise for covariances. So the
+    client's statistics are taken about the aggregated means, and centred ones result.
+
+    Args:
+      loss: The loss.
+      f: Encodings of the client's first views, float32 [n, d].
+      g: Encodings of its second views, float32 [n, d].
+      aggregated: Centred statistics <.>_A.
+      centre: Means in place of those of `aggregated`, if the model has moved since.
+
+    Returns:
+      Centred statistics, for `StatisticsLoss.terms`.
     """
-    centred = loss.centred(statistics)
-    f, g = centred.f + after.f - before.f, centred.g + after.g - before.g
-    return tf.nest.map_structure(tf.stop_gradient, loss.uncentred(centred._replace(f=f, g=g)))
+    centre = centre or Means(aggregated.f, aggregated.g)
+    local = loss.of_batch(f, g, Means(*map(tf.stop_gradient, centre)))
+    return tf.nest.map_structure(lambda k, a: k + tf.stop_gradient(a - k), local, aggregated)

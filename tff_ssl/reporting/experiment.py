@@ -36,8 +36,8 @@ class Table:
       title: Heading of the table.
       selector: Result of a cell that the table shows.
       columns: Headings of the columns.
-      rows: Names of the cells by row name, in the order of the columns; None where the paper has
-        none. A row of one cell holds for all columns.
+      rows: Names of the cells, or of choices of the experiment, by row name, in the order of the
+        columns; None where the paper has none. A row of one cell holds for all columns.
       published: The paper's figures by row name, in the same order, in percent if `percent`; None
         where it has none, or a word such as "failed".
       selectors: Selectors of rows that show another result than `selector`, by row name.
@@ -91,6 +91,8 @@ class Experiment:
       partitions: Partitions of which the report shows a picture: the name of each, and the name of
         a cell with this partition.
       against: Pairs of titles of tables (cost, gain) that are drawn against each other.
+      choices: Names of cells by the name of a choice between them: of one setting at several
+        learning rates, the tables show the cell with the best kNN accuracy on training images.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Experiment:
     notes: tuple[str, ...] = ()
     partitions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     against: tuple[tuple[str, str], ...] = ()
+    choices: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 
 def check(claim: Claim, table: Table, values: TableValues) -> str:

@@ -115,6 +115,30 @@ def summarize_training(run: pathlib.Path) -> dict[str, Any]:
     return {"training_minutes": sum(seconds) / 60, "knn": knn}
 
 
+def training_accuracy(runs: Sequence[pathlib.Path]) -> float:
+    """The kNN accuracy on training images of a cell's evaluated encoders, the mean over seeds.
+
+    An encoder is that of the last evaluation of the run, or of the best with `--encoder_round=best`
+    (see `launch.pretrain`). A training that diverged counts as 0.
+
+    Args:
+      runs: Folders of the cell's runs, one per seed.
+
+    Returns:
+      The accuracy, in [0, 1]; NaN if no run has one.
+    """
+    accuracies = []
+    for run in runs:
+        summary = read_summary(run)
+        curve = [accuracy for _, accuracy in summary.get("knn", [])]
+        if (run / FAILED).exists():
+            accuracies.append(0.0)
+        elif curve:
+            best = summary.get("flags", {}).get("encoder_round") == "best"
+            accuracies.append(max(curve) if best else curve[-1])
+    return float(np.mean(accuracies)) if accuracies else math.nan
+
+
 def select(runs: Sequence[pathlib.Path], selector: Selector) -> Value:
     """Reads the selected figure of one cell.
 

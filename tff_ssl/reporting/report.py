@@ -20,17 +20,54 @@ def list_runs(folder: pathlib.Path, cell: str) -> list[pathlib.Path]:
     return sorted((folder / cell).glob("seed*"))
 
 
-def read_table_values(folder: pathlib.Path, table: Table) -> dict[tuple[str, str], Value]:
+def choose_cells(folder: pathlib.Path, experiment: Experiment) -> dict[str, str]:
+    """Returns the chosen cell of each choice that has one (see `Experiment.choices`).
+
+    A choice has none as long as one of its cells has no run: its figures would be of that cell
+    which happens to be run first.
+    """
+    chosen = {}
+    for choice, cells in experiment.choices.items():
+        accuracies = _training_accuracies(folder, cells)
+        if not any(map(math.isnan, accuracies.values())):
+            chosen[choice] = max(accuracies, key=accuracies.__getitem__)
+    return chosen
+
+
+def _training_accuracies(folder: pathlib.Path, cells: Sequence[str]) -> dict[str, float]:
+    """Reads the kNN accuracy of each cell on training images."""
+    return {cell: measured.training_accuracy(list_runs(folder, cell)) for cell in cells}
+
+
+def choice_grid(folder: pathlib.Path, experiment: Experiment) -> Grid:
+    """Formats the choices that have been made: the cells' accuracies, and the chosen one."""
+    grid = [["choice", "kNN accuracy on training images (%)", "chosen"]]
+    for choice, cell in choose_cells(folder, experiment).items():
+        accuracies = _training_accuracies(folder, experiment.choices[choice])
+        shown = (f"{name} {100 * accuracy:.1f}" for name, accuracy in accuracies.items())
+        grid.append([choice, ", ".join(shown), cell])
+    return grid
+
+
+def read_table_values(
+    folder: pathlib.Path, table: Table, chosen: Mapping[str, str] | None = None
+) -> dict[tuple[str, str], Value]:
     """Reads the figures of a table, (row, column) -> figure.
 
     A row of one cell has its figure in every column.
+
+    Args:
+      folder: Folder of the experiment.
+      table: The table.
+      chosen: Result of `choose_cells`.
     """
+    chosen = chosen or {}
     values = {}
     for row, cells in table.rows.items():
         selector = table.selectors.get(row, table.selector)
         for i, column in enumerate(table.columns):
             cell = cells[i if len(cells) > 1 else 0]
-            runs = list_runs(folder, cell) if cell else []
+            runs = list_runs(folder, chosen.get(cell, cell)) if cell else []
             values[row, column] = measured.select(runs, selector)
     return values
 
@@ -108,7 +145,8 @@ def _read_training(run: pathlib.Path) -> Mapping[str, Any]:
 
 def read_values(folder: pathlib.Path, experiment: Experiment) -> AllValues:
     """Reads the figures of all tables, by the tables' titles."""
-    return {table.title: read_table_values(folder, table) for table in experiment.tables}
+    chosen = choose_cells(folder, experiment)
+    return {table.title: read_table_values(folder, table, chosen) for table in experiment.tables}
 
 
 def claim_rows(experiment: Experiment, values: AllValues) -> list[tuple[str, str, str]]:
@@ -144,6 +182,10 @@ def write(
         document.add_paragraph(note)
     for number, table in enumerate(experiment.tables, 1):
         _add_table(document, table, values[table.title], folder / f"table_{number}.png")
+    choices = choice_grid(folder, experiment)
+    if len(choices) > 1:
+        document.add_heading("Choices on training images")
+        document.add_grid(choices, "choices")
     document.add_heading("Claims, in the measured tables")
     document.add_claims(claim_rows(experiment, values))
     for caption, path in shown_pictures.items():

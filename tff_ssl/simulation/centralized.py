@@ -19,7 +19,7 @@ from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 from tff_ssl.objectives.registry import OBJECTIVES, Batch, moved_target
-from tff_ssl.objectives.statistics import STATISTICS_LOSSES
+from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
 from tff_ssl.simulation.training_loop import Simulation
 from tff_ssl.views.augmentation import TwoViews
 
@@ -200,7 +200,7 @@ def _by_statistics(objective, model, state, batch, hyperparameters):
     """Metrics of a loss that depends on statistics, from the statistics of the whole batch."""
     loss = STATISTICS_LOSSES[objective]
     first, second = model.apply_pair(state.weights, batch.x1, batch.x2, training=True)
-    statistics = loss.of_batch(first.z, second.z)
+    statistics = statistics_of_batch(loss, first.z, second.z)
     terms = loss.terms(statistics, hyperparameters)
     metrics = {**terms._asdict(), "encoding_std": loss.encoding_std(statistics)}
     return metrics, second.non_trainable

@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 from tff_ssl.algorithms.dcco import one_stage
 from tff_ssl.algorithms.dcco.parts import build_parts
 from tff_ssl.losses import cco
+from tff_ssl.losses.means import Means
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES
 from tff_ssl.templates.task import Task
@@ -50,7 +51,9 @@ def test_a_drift_of_the_means_does_not_enter_the_second_moments(worker, objectiv
     for r in range(10):
         f, g = rng.normal(size=(2, 2000, 16))
         rounds.append((f + drift * r, g + drift * r))
-        cohort = loss.of_batch(*(tf.constant(x, tf.float32) for x in rounds[-1]))
+        f, g = (tf.constant(x, tf.float32) for x in rounds[-1])
+        # The reference of the cohort's statistics, as in the round.
+        cohort = loss.centred(loss.of_batch(f, g, earlier.means), earlier.means)
         earlier = moving_average(np.int64(r), earlier, cohort)
         assert earlier.round_number == r
     average = earlier.statistics
@@ -59,7 +62,7 @@ def test_a_drift_of_the_means_does_not_enter_the_second_moments(worker, objectiv
     mean = sum(w * f.mean(0) for w, (f, _) in zip(weights, rounds, strict=True))
     np.testing.assert_allclose(average.f, mean, rtol=1e-4)
     if objective == "cco":
-        correlation = cco.correlation(loss.uncentred(average))
+        correlation = cco.correlation(average)
         assert abs(np.mean(np.diag(correlation))) < 0.02
         variance = average.f_squared
     else:
@@ -72,13 +75,12 @@ def test_a_drift_of_the_means_does_not_enter_the_second_moments(worker, objectiv
 def test_centred_statistics_equal_those_of_centred_encodings(objective):
     loss = STATISTICS_LOSSES[objective]
     f, g = tf.unstack(tf.random.stateless_normal([2, 30, 4], (1, 2)) + 3.0)
-    statistics = loss.of_batch(f, g)
-    means = (tf.reduce_mean(f, 0), tf.reduce_mean(g, 0))
-    expected = loss.of_batch(f - means[0], g - means[1])._replace(f=means[0], g=means[1])
-    for actual, value in zip(loss.centred(statistics), expected, strict=True):
-        np.testing.assert_allclose(actual, value, atol=1e-5)
-    for actual, value in zip(loss.uncentred(expected), statistics, strict=True):
-        np.testing.assert_allclose(actual, value, rtol=1e-5)
+    means = Means(tf.reduce_mean(f, 0), tf.reduce_mean(g, 0))
+    expected = loss.of_batch(f, g, means)._replace(f=means.f, g=means.g)
+    for reference in (Means(0.0, 0.0), Means(f[0], g[1])):
+        statistics = loss.of_batch(f, g, reference)
+        for actual, value in zip(loss.centred(statistics, reference), expected, strict=True):
+            np.testing.assert_allclose(actual, value, atol=1e-5)
 
 
 def client(k):
@@ -112,22 +114,22 @@ def centred_loss(objective, f_mean, g_mean, second):
     values = iter(second)
     centred = {name: next(values) for name in loss.zero(2)._fields if name not in ("f", "g")}
     statistics = type(loss.zero(2))(f=f_mean, g=g_mean, **centred)
-    return loss.terms(loss.uncentred(statistics), one_stage.DCCOOneStageHyperparameters()).loss
+    return loss.terms(statistics, one_stage.DCCOOneStageHyperparameters()).loss
 
 
-def second_moments(objective, f, g):
-    """Second moments of encodings about 0, in the order of the statistics."""
-    n = len(f)
+def second_moments(objective, f, g, centres):
+    """Second moments of encodings about the centres, in the order of the statistics."""
+    n, difference_squared = len(f), tf.reduce_mean((f - g) ** 2, 0)
+    f, g = f - centres[0], g - centres[1]
     if objective == "cco":
         return [tf.reduce_mean(f**2, 0), tf.reduce_mean(g**2, 0), tf.transpose(f) @ g / n]
-    return [tf.transpose(f) @ f / n, tf.transpose(g) @ g / n, tf.reduce_mean(f * g, 0)]
+    return [tf.transpose(f) @ f / n, tf.transpose(g) @ g / n, difference_squared]
 
 
-def surrogate_gradient(objective, weights, indices, round_number, s, centres, invariance_shift):
+def surrogate_gradient(objective, weights, indices, round_number, s, centres):
     """The gradient of sum dL/dv <(F - c)^2> + dL/dK <(F - c)(G - c')> + ..., for one client.
 
-    The invariance of VICReg also depends on the means' difference, through an F - G that has no
-    centre; `invariance_shift` is the difference of the means at which its gradient is taken.
+    The invariance of VICReg is a mean of (F - G)^2, which has no centre.
     """
     with tf.GradientTape() as tape:
         tape.watch(s["second"])
@@ -136,11 +138,8 @@ def surrogate_gradient(objective, weights, indices, round_number, s, centres, in
     with tf.GradientTape() as tape:
         tape.watch(weights)
         f, g = encode(weights, indices, round_number)
-        moments = second_moments(objective, f - centres[0], g - centres[1])
+        moments = second_moments(objective, f, g, centres)
         surrogate = sum(tf.reduce_sum(a * b) for a, b in zip(slopes, moments, strict=True))
-        if objective == "vicreg":  # 25 / d |mean F - mean G|^2, linear in the means.
-            means = tf.reduce_mean(f, 0) - tf.reduce_mean(g, 0)
-            surrogate += 2 * 25 / 16 * tf.reduce_sum(invariance_shift * means)
     return tape.gradient(surrogate, weights)
 
 
@@ -160,16 +159,14 @@ def reference_rounds(objective, variant, momentum, weights, rounds, rate):
                     )
                 ]
                 centres = [c + m for c, m in zip(centres, moved, strict=True)]
-            gradient = surrogate_gradient(
-                objective, at, indices, view_round, s, centres, centres[0] - centres[1]
-            )
+            gradient = surrogate_gradient(objective, at, indices, view_round, s, centres)
             update = [u + len(indices) / N * g for u, g in zip(update, gradient, strict=True)]
         f, g = encode(weights, np.arange(N), r)
         f_mean, g_mean = tf.reduce_mean(f, 0), tf.reduce_mean(g, 0)
         now = {
             "f": f_mean,
             "g": g_mean,
-            "second": second_moments(objective, f - f_mean, g - g_mean),
+            "second": second_moments(objective, f, g, (f_mean, g_mean)),
         }
         if s:
             keep = momentum if variant == "stale_statistics" else 0
@@ -240,6 +237,25 @@ def test_a_delayed_gradient_equals_dcco_in_the_round_before(worker):
             after = state.global_model_weights.trainable
             assert_equal_steps([w.numpy() for w in before], after, expected, tolerance=1e-4)
         earlier = before
+
+
+@pytest.mark.parametrize("objective", ["cco", "vicreg"])
+def test_a_large_mean_costs_no_digits_after_the_first_round(worker, objective):
+    """All encodings have 1000 added, on which the loss does not depend."""
+
+    class WithOffset(DualEncoder):
+        def apply_pair(self, *args, **kwargs):
+            pair = super().apply_pair(*args, **kwargs)
+            return tuple(outputs._replace(z=outputs.z + 1000) for outputs in pair)
+
+    losses = []
+    for model in (MODEL, WithOffset(MODEL.encoder, SHAPE, projector=MODEL.projector)):
+        moved_task = task(objective)._replace(model=model)
+        built = one_stage.build_dcco_one_stage(moved_task, server_optimizer=SGD)
+        first = built.process.next(start(built, MODEL.init(0).trainable), [client(0)])
+        second = built.process.next(first.state, [client(0), client(1)])  # At the same weights.
+        losses.append(second.metrics["client_work"]["loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
 @pytest.mark.slow

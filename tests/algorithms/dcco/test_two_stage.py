@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.losses import cco, vicreg
+from tff_ssl.losses.means import Means
 from tff_ssl.models import two_towers
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
 from tff_ssl.templates.local_training import _shuffled as shuffled
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
@@ -120,6 +122,45 @@ def test_later_rounds_see_other_views(worker, computations):
     loss_of_round_0, _ = centralized_gradient(weights, np.arange(N), round_number=0)
     assert second.metrics["client_work"]["loss"] == pytest.approx(float(loss_of_round_1), rel=1e-4)
     assert abs(float(loss_of_round_1 - loss_of_round_0)) > 1e-2
+
+
+class WithOffset(DualEncoder):
+    """An encoder whose encodings have 1000 added, on which the loss does not depend."""
+
+    def apply_pair(self, *args, **kwargs):
+        pair = super().apply_pair(*args, **kwargs)
+        return tuple(outputs._replace(z=outputs.z + 1000) for outputs in pair)
+
+
+@pytest.mark.parametrize("objective", ["cco", "vicreg"])
+def test_a_large_mean_costs_no_digits_after_the_first_round(worker, objective):
+    """With the reference of a first cohort, a round equals the step without the offset."""
+    model = WithOffset(MODEL.encoder, SHAPE, projector=MODEL.projector)
+    built = build(model=model, objective=objective)
+    state = initial_state(built.process)
+    state = built.stages["statistics"].next(state, [client(np.arange(3, 9))]).state
+    np.testing.assert_allclose(state.client_work.statistics.f, 1000, rtol=0.02)
+    output = built.process.next(state, [client(np.arange(5)), client(np.arange(5, N))])
+    before = state.global_model_weights.trainable
+    loss, gradients = step_of(MODEL, objective, before, np.arange(N), np.int64(0))
+    assert output.metrics["client_work"]["loss"] == pytest.approx(float(loss), rel=1e-3)
+    after = output.state.global_model_weights.trainable
+    assert_equal_steps(before, after, gradients, tolerance=2e-3)
+
+
+@pytest.mark.slow
+def test_a_cohort_without_finite_clients_leaves_no_reference_that_is_not_finite(worker):
+    def spoiled_once(images, example_ids, round_number):
+        bad = tf.where(tf.equal(round_number, 0), np.float32(np.nan), np.float32(1))
+        return tuple(bad * x for x in augmented(images, example_ids, round_number))
+
+    process = build(two_views=spoiled_once).process
+    state = process.next(initial_state(process), [client([0, 1]), client([2])]).state
+    assert np.all(np.isnan(state.client_work.statistics.f))
+    before = state.global_model_weights.trainable
+    after = process.next(state, [client(np.arange(N))]).state.global_model_weights.trainable
+    _, gradients = centralized_gradient(before, np.arange(N), round_number=1)
+    assert_equal_steps(before, after, gradients)
 
 
 def test_local_statistics_alone_would_not_be_enough(worker, computations):
@@ -275,7 +316,8 @@ def step_of(model, objective, weights, indices, round_number=0):
         tape.watch(weights.trainable)
         f, g = (o.z for o in model.apply_pair(weights, x1, x2, training=True))
         if objective == "vicreg":
-            loss = vicreg.vicreg_from_statistics(vicreg.encoding_statistics(f, g)).loss
+            statistics = statistics_of_batch(STATISTICS_LOSSES["vicreg"], f, g)
+            loss = vicreg.vicreg_from_statistics(statistics).loss
         else:
             loss = cco.cco(f, g, 20.0).loss
     return loss, tape.gradient(loss, weights.trainable)
@@ -328,7 +370,7 @@ def test_local_steps_use_the_statistics_of_the_broadcast_model(
             tf.constant(IMAGES[indices]), tf.constant(indices, tf.int64), tf.constant(view_round)
         )
         pair = MODEL.apply_pair(Weights(tuple(weights), ()), x1, x2, training=True)
-        return cco.encoding_statistics(*(o.z for o in pair))
+        return cco.encoding_statistics(*(o.z for o in pair), Means(0.0, 0.0))
 
     aggregated = statistics(initial, np.arange(N), np.int64(0))
     deltas = []
@@ -357,7 +399,9 @@ def test_local_steps_use_the_statistics_of_the_broadcast_model(
                 tape.watch(weights)
                 local = statistics(weights, batch, number)
                 combined = [k + tf.stop_gradient(a - k) for k, a in zip(local, held, strict=True)]
-                loss = cco.cco_from_statistics(cco.EncodingStatistics(*combined), 20.0).loss
+                # DCCO as the paper has it, with second moments about the origin.
+                centred = cco.centred(cco.EncodingStatistics(*combined), Means(0.0, 0.0))
+                loss = cco.cco_from_statistics(centred, 20.0).loss
             gradients = tape.gradient(loss, weights)
             weights = [w - 0.02 * g for w, g in zip(weights, gradients, strict=True)]
         deltas.append([len(part) / N * (a - b) for a, b in zip(initial, weights, strict=True)])

@@ -168,11 +168,11 @@ _PAPERS = [
     }),
     ("dcco_table1", "contrastive_fedavg_iid_16", {
         "projector": "256,256,128", "hparam.temperature": "0.1", "clients_per_round": "32",
-        "samples_per_client": "16", "rounds": "100000", **_ADAM,
+        "samples_per_client": "16", "rounds": "100000", "encoder_round": "best", **_ADAM,
     }),
     ("dcco_table1", "cco_fedavg_rate_0.001_iid_8", {
         "projector": "1024,1024,1024", "clients_per_round": "64",
-        "hparam.server_learning_rate": "0.001",
+        "hparam.server_learning_rate": "0.001", "encoder_round": "best",
     }),
     ("dcco_table1", "centralized", {
         "batch_size": "512", "rounds": "97000", "hparam.optimizer": "adam",

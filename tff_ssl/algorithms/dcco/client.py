@@ -8,9 +8,11 @@ import tensorflow_federated as tff
 
 from tff_ssl import optimizers
 from tff_ssl.algorithms.dcco.parts import DCCOParts
+from tff_ssl.losses import means
+from tff_ssl.losses.means import Means
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
-from tff_ssl.objectives.statistics import combined_statistics, with_means_moved
+from tff_ssl.objectives.statistics import combined_statistics
 from tff_ssl.templates import local_training, non_finite
 from tff_ssl.templates.micro_batches import mean_over_examples
 
@@ -19,7 +21,7 @@ class LocalStatistics(NamedTuple):
     """The values that a client sends in the first stage.
 
     Attributes:
-      statistics: Encoding statistics of its examples.
+      statistics: Encoding statistics of its examples, about the reference of the round.
       weight: Weight w_k, or 0 where the statistics are not finite; float32.
     """
 
@@ -42,32 +44,45 @@ class LocalUpdate(NamedTuple):
     dropped: Any
 
 
-def _statistics_of(parts: DCCOParts, weights: Any, view_round: tf.Tensor, batch: Any) -> Any:
-    """Encoding statistics of a batch of examples."""
+def encode(
+    parts: DCCOParts, weights: Any, view_round: tf.Tensor, batch: Any
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Encodings of the two views of a batch in a round, float32 [n, d] each."""
     x1, x2 = parts.task.two_views(batch["image"], batch["example_id"], view_round)
     first, second = parts.task.model.apply_pair(weights, x1, x2, training=True)
-    return parts.loss.of_batch(first.z, second.z)
+    return first.z, second.z
 
 
-def _loss_with(parts: DCCOParts, aggregated: Any, local: Any) -> tf.Tensor:
-    """The loss of the aggregated statistics, with gradients through the local ones only."""
-    combined = combined_statistics(local, aggregated)
+def loss_with(
+    parts: DCCOParts, aggregated: Any, f: tf.Tensor, g: tf.Tensor, centre: Means | None = None
+) -> tf.Tensor:
+    """The loss of aggregated statistics, with gradients through local encodings only.
+
+    Arguments are those of `objectives.statistics.combined_statistics`.
+    """
+    combined = combined_statistics(parts.loss, f, g, aggregated, centre)
     return parts.loss.terms(combined, parts.hyperparameters).loss
 
 
 def build_local_statistics(parts: DCCOParts) -> tff.Computation:
-    """Builds stage 1: (weights, round number, examples) -> `LocalStatistics`."""
+    """Builds stage 1: (weights, round number, reference, examples) -> `LocalStatistics`."""
     hyperparameters = parts.hyperparameters
     d = parts.task.model.projector[-1]
 
-    @tff.tensorflow.computation(parts.weights_type, np.int64, parts.examples_type)
+    @tff.tensorflow.computation(
+        parts.weights_type, np.int64, parts.reference_type, parts.examples_type
+    )
     @tf.function(autograph=False)
-    def local_statistics(weights, round_number, examples):
+    def local_statistics(weights, round_number, reference, examples):
         # The views of the first local step: both stages must see the same views.
         view_round = round_number * hyperparameters.local_steps
+
+        def statistics_of(batch):
+            return parts.loss.of_batch(*encode(parts, weights, view_round, batch), reference)
+
         mean, samples = mean_over_examples(
             examples,
-            lambda batch: _statistics_of(parts, weights, view_round, batch),
+            statistics_of,
             parts.loss.zero(d),
             hyperparameters.micro_batch_size,
         )
@@ -86,8 +101,7 @@ def _one_step(
     def gradient(batch):
         with tf.GradientTape() as tape:
             tape.watch(weights.trainable)
-            local = _statistics_of(parts, weights, round_number, batch)
-            value = _loss_with(parts, aggregated, local)
+            value = loss_with(parts, aggregated, *encode(parts, weights, round_number, batch))
         return tape.gradient(value, weights.trainable)
 
     zeros = tf.nest.map_structure(tf.zeros_like, weights.trainable)
@@ -105,13 +119,13 @@ def _many_steps(
 
     def evaluate(model, weights, target, batch, hyperparameters):
         first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
-        local, shared = parts.loss.of_batch(first.z, second.z), aggregated
+        centre = Means(aggregated.f, aggregated.g)
         if hyperparameters.means_follow:
             # The place of the target network holds the broadcast model.
-            pair = model.apply_pair(target, batch.x1, batch.x2, training=True)
-            before = parts.loss.of_batch(*(outputs.z for outputs in pair))
-            shared = with_means_moved(parts.loss, aggregated, before, local)
-        value = _loss_with(parts, shared, local)
+            before = model.apply_pair(target, batch.x1, batch.x2, training=True)
+            moves = means.of_batch(first.z - before[0].z, second.z - before[1].z)
+            centre = Means(centre.f + moves.f, centre.g + moves.g)
+        value = loss_with(parts, aggregated, first.z, second.z, centre)
         losses = tf.fill(tf.shape(first.z)[:1], value)
         return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
 

@@ -30,8 +30,8 @@ and encodes the same views of its images with both models:
 The pairing takes the difference between images out of delta_k, and its mean over the clients is the
 move of the cohort's mean. The mean over clients of F - c_k is then <F(theta_(r-1))>_A - mu, the
 difference between two cohorts at the same model, which does not accumulate. Where the model has not
-moved, delta_k = 0 and the step is that of `stale_statistics`. With encodings F - sg(delta_k) in
-place of F, the centre is mu for all clients; so clients with centres of their own can be folded.
+moved, delta_k = 0 and the step is that of `stale_statistics`. The centre enters example by example,
+so that clients with centres of their own can be folded.
 
 `delayed_gradient`: weights and statistics belong together, a round late. The client computes the
 gradient at theta_(r-1) on the views of round r-1 with S of round r-1, and the statistics that it
@@ -42,7 +42,8 @@ The server averages over rounds with momentum m: S_r = m S_(r-1) + (1 - m) <.>_A
 averaged about the means. Averages of second moments about the origin would count the drift of the
 means from round to round as variance, and a drift that F and G share as correlation. The means are
 averaged by themselves in `stale_statistics`; the other variants take those of the last round, which
-belong to theta_(r-1).
+belong to theta_(r-1). The clients send their statistics about mu, which all of them have, so that
+float32 keeps its digits where the mean is large (see `losses.cco`); in round 0, mu is the origin.
 
 A client of `paired_mean` and `delayed_gradient` receives the weights of two models, and sends as
 much as in `stale_statistics`. DCCO's client receives the model twice if it keeps nothing between
@@ -58,15 +59,17 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.algorithms.dcco.client import encode, loss_with
 from tff_ssl.algorithms.dcco.parts import (
     DCCOHyperparameters,
     DCCOParts,
+    build_centre,
     build_parts,
     build_round_metrics,
     with_client_work,
 )
 from tff_ssl.losses import segments as segments_lib
-from tff_ssl.objectives.statistics import combined_statistics
+from tff_ssl.losses.means import Means
 from tff_ssl.templates import non_finite
 from tff_ssl.templates.client_hyperparameters import check_choice
 from tff_ssl.templates.micro_batches import mean_over_batch, read_all
@@ -112,13 +115,18 @@ class Earlier(NamedTuple):
 
     Attributes:
       round_number: Number of the last round that gave statistics, int64; -1 before there is one.
-      statistics: Statistics S, with second moments about the means.
+      statistics: Centred statistics S.
       weights: Weights of the model in round `round_number`; () in `stale_statistics`.
     """
 
     round_number: Any
     statistics: Any
     weights: Any
+
+    @property
+    def means(self) -> Means:
+        """The means mu of F and of G, the reference of the statistics of the next round."""
+        return Means(self.statistics.f, self.statistics.g)
 
 
 class ClientWorkState(NamedTuple):
@@ -140,7 +148,7 @@ class LocalRound(NamedTuple):
 
     Attributes:
       result: `tff.learning.templates.ClientResult` with the model delta and w_k.
-      statistics: Encoding statistics of its examples.
+      statistics: Encoding statistics of its examples, about the earlier means.
       samples: Number of examples N_k, int64.
       dropped: 1 where delta or statistics are not finite, so that both weigh 0; else 0; int64.
     """
@@ -167,15 +175,6 @@ def build_initial_earlier(parts: DCCOParts) -> tff.Computation:
     return initial_earlier
 
 
-def _encode(
-    parts: DCCOParts, weights: Any, round_number: tf.Tensor, batch: Any
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Encodings of the two views of a batch in a round, float32 [n, d] each."""
-    x1, x2 = parts.task.two_views(batch["image"], batch["example_id"], round_number)
-    first, second = parts.task.model.apply_pair(weights, x1, x2, training=True)
-    return first.z, second.z
-
-
 def _mean_moves(
     parts: DCCOParts, weights: Any, round_number: tf.Tensor, earlier: Earlier, examples: Any
 ) -> tf.Tensor:
@@ -187,8 +186,8 @@ def _mean_moves(
     d = parts.task.model.projector[-1]
 
     def moves(batch):
-        now = tf.stack(_encode(parts, weights, round_number, batch), 1)
-        before = tf.stack(_encode(parts, earlier.weights, round_number, batch), 1)
+        now = tf.stack(encode(parts, weights, round_number, batch), 1)
+        before = tf.stack(encode(parts, earlier.weights, round_number, batch), 1)
         count = tf.shape(clients.sizes)[0]
         total = tf.math.unsorted_segment_sum(now - before, batch["segment"], count)
         return total / tf.cast(tf.shape(now)[0], tf.float32)
@@ -210,9 +209,10 @@ def _stale_statistics(parts: DCCOParts, weights, round_number, earlier: Earlier,
     def statistics_and_gradient(batch):
         with tf.GradientTape() as tape:
             tape.watch(weights.trainable)
-            local = parts.loss.of_batch(*_encode(parts, weights, round_number, batch))
-            value = _loss_at(parts, earlier, local)
-        return local, tape.gradient(value, weights.trainable)
+            encodings = encode(parts, weights, round_number, batch)
+            value = loss_with(parts, earlier.statistics, *encodings)
+        statistics = parts.loss.of_batch(*encodings, earlier.means)
+        return statistics, tape.gradient(value, weights.trainable)
 
     return examples, statistics_and_gradient
 
@@ -224,10 +224,12 @@ def _paired_mean(parts: DCCOParts, weights, round_number, earlier: Earlier, exam
     def statistics_and_gradient(batch):
         with tf.GradientTape() as tape:
             tape.watch(weights.trainable)
-            f, g = _encode(parts, weights, round_number, batch)
-            shifts = tf.unstack(tf.stop_gradient(batch["moves"]), 2, axis=1)
-            value = _loss_at(parts, earlier, parts.loss.of_moved_batch(f, g, *shifts))
-        return parts.loss.of_batch(f, g), tape.gradient(value, weights.trainable)
+            encodings = encode(parts, weights, round_number, batch)
+            moves = tf.unstack(batch["moves"], 2, axis=1)
+            centre = Means(*(a + b for a, b in zip(earlier.means, moves, strict=True)))
+            value = loss_with(parts, earlier.statistics, *encodings, centre)
+        statistics = parts.loss.of_batch(*encodings, earlier.means)
+        return statistics, tape.gradient(value, weights.trainable)
 
     return collections.OrderedDict(examples, moves=moves), statistics_and_gradient
 
@@ -240,18 +242,13 @@ def _delayed_gradient(parts: DCCOParts, weights, round_number, earlier: Earlier,
     def statistics_and_gradient(batch):
         with tf.GradientTape() as tape:
             tape.watch(earlier.weights.trainable)
-            local = parts.loss.of_batch(*_encode(parts, earlier.weights, earlier_round, batch))
-            value = _loss_at(parts, earlier, local)
-        current = parts.loss.of_batch(*_encode(parts, weights, round_number, batch))
-        return current, tape.gradient(value, earlier.weights.trainable)
+            encodings = encode(parts, earlier.weights, earlier_round, batch)
+            value = loss_with(parts, earlier.statistics, *encodings)
+        current = encode(parts, weights, round_number, batch)
+        statistics = parts.loss.of_batch(*current, earlier.means)
+        return statistics, tape.gradient(value, earlier.weights.trainable)
 
     return examples, statistics_and_gradient
-
-
-def _loss_at(parts: DCCOParts, earlier: Earlier, local: Any) -> tf.Tensor:
-    """The loss of the earlier statistics, with gradients through the local ones."""
-    combined = combined_statistics(local, parts.loss.uncentred(earlier.statistics))
-    return parts.loss.terms(combined, parts.hyperparameters).loss
 
 
 _CLIENT_WORK: dict[str, Callable[..., tuple[Any, Callable[[Any], Any]]]] = {
@@ -294,15 +291,13 @@ def build_local_round(parts: DCCOParts, earlier_type: tff.Type) -> tff.Computati
 def build_moving_average(parts: DCCOParts, earlier_type: tff.Type) -> tff.Computation:
     """Builds the server's moving average: (round number, earlier, cohort's statistics) -> earlier.
 
-    The earlier statistics have second moments about the means; the cohort's have them about the
-    origin. The weights of the result are still the earlier ones.
+    The cohort's statistics are centred too. The weights of the result are still the earlier ones.
     """
     hyperparameters: Any = parts.hyperparameters
 
     @tff.tensorflow.computation(np.int64, earlier_type, parts.statistics_type)
-    def moving_average(round_number, earlier, cohort):
+    def moving_average(round_number, earlier, current):
         m = tf.where(earlier.round_number < 0, 0.0, hyperparameters.statistics_momentum)
-        current = parts.loss.centred(cohort)
         moved = tf.nest.map_structure(lambda a, b: m * a + (1 - m) * b, earlier.statistics, current)
         if hyperparameters.pairs_models:
             moved = moved._replace(f=current.f, g=current.g)
@@ -324,6 +319,11 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
     local_round = build_local_round(parts, earlier_type)
     moving_average = build_moving_average(parts, earlier_type)
     round_metrics = build_round_metrics(parts)
+    centre = build_centre(parts)
+
+    @tff.tensorflow.computation(earlier_type)
+    def reference_of(earlier):
+        return earlier.means
 
     @tff.federated_computation
     def initialize():
@@ -343,19 +343,21 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
     def next_work(state, weights, client_data):
         shared = tff.federated_broadcast((state.round_number, state.earlier))
         local = tff.federated_map(local_round, (weights, shared[0], shared[1], client_data))
-        current = parts.statistics_mean.next(
+        mean = parts.statistics_mean.next(
             state.statistics_aggregator, local.statistics, local.result.update_weight
         )
+        reference = tff.federated_map(reference_of, state.earlier)
+        statistics = tff.federated_map(centre, (mean.result, reference))
         counts = (parts.metric_sum(local.samples), parts.metric_sum(local.dropped))
         new_state = ClientWorkState(
             tff.federated_map(next_round_number, state.round_number),
-            current.state,
-            tff.federated_map(moving_average, (state.round_number, state.earlier, current.result)),
+            mean.state,
+            tff.federated_map(moving_average, (state.round_number, state.earlier, statistics)),
         )
         return tff.templates.MeasuredProcessOutput(
             tff.federated_zip(new_state),
             local.result,
-            tff.federated_map(round_metrics, (current.result, *counts)),
+            tff.federated_map(round_metrics, (statistics, *counts)),
         )
 
     return initialize, next_work

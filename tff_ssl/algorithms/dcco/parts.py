@@ -10,6 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
+from tff_ssl.losses.means import Means
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, StatisticsLoss
 from tff_ssl.templates import non_finite
@@ -112,6 +113,12 @@ class DCCOParts:
         return self.no_statistics.type_signature.result
 
     @property
+    def reference_type(self) -> tff.types.StructWithPythonType:
+        """Type of the `Means` about which the clients take their statistics."""
+        vector = tff.types.TensorType(np.float32, [self.task.model.projector[-1]])
+        return tff.types.StructWithPythonType([("f", vector), ("g", vector)], Means)
+
+    @property
     def examples_type(self) -> tff.types.SequenceType:
         """Type of a client's examples."""
         return tff.types.SequenceType(self.task.element_type)
@@ -192,14 +199,24 @@ def with_client_work(state: tff.Value, client_work: tff.Value) -> tff.Value:
     )
 
 
+def build_centre(parts: DCCOParts) -> tff.Computation:
+    """Builds (cohort's statistics about a reference, the reference) -> centred statistics."""
+
+    @tff.tensorflow.computation(parts.statistics_type, parts.reference_type)
+    def centre(statistics, reference):
+        return parts.loss.centred(statistics, reference)
+
+    return centre
+
+
 def loss_and_spread(parts: DCCOParts, statistics: Any) -> collections.OrderedDict[str, Any]:
-    """Loss, its terms and the standard deviation of encodings, from aggregated statistics."""
+    """Loss, its terms and the standard deviation of encodings, from centred statistics."""
     terms = parts.loss.terms(statistics, parts.hyperparameters)._asdict()
     return collections.OrderedDict(**terms, encoding_std=parts.loss.encoding_std(statistics))
 
 
 def build_round_metrics(parts: DCCOParts) -> tff.Computation:
-    """Builds (statistics, number of samples, number of dropped clients) -> metrics of the round."""
+    """Builds (centred statistics, number of samples, of dropped clients) -> metrics of a round."""
 
     @tff.tensorflow.computation(parts.statistics_type, np.int64, np.int64)
     def round_metrics(statistics, samples, dropped):

@@ -13,6 +13,13 @@ One round equals one centralized step on the union of the clients' examples (App
 clients may be folded into groups, and a client may work in micro-batches: once the aggregated
 statistics are fixed, the gradient is a sum over examples (Eq. 9).
 
+The statistics are taken about a reference that all clients share (see `losses.cco`): the means of
+the last cohort, which the server keeps and broadcasts with the model, 2 d numbers. In the first
+round it is the origin, since there are no means yet. The server adds the reference to the means and
+centres the second moments, and broadcasts the result for the second stage. All this is equivalent
+to the paper's statistics, for any reference, and keeps the digits of float32 where the encodings'
+mean is large. Where aggregation is private, the reference is a function of released statistics.
+
 Extensions that section 6 of the paper leaves open:
 
 - VICReg's statistics in place of CCO's, for which the same argument holds;
@@ -43,8 +50,8 @@ statistics over S would take one more communication. Therefore a client scales i
 the mean weight of the first stage, and deltas have equal weights. A client whose statistics or
 delta are not finite, or that has no examples, counts as one that dropped out before it sent them.
 
-Deviations: `losses.cco.VARIANCE_EPSILON` keeps a variance of zero from giving NaN. Batch norm is
-refused, since it would need one more communication for each layer (section 3.2).
+Deviations: the reference; `losses.cco.VARIANCE_EPSILON` keeps a variance of zero from giving NaN.
+Batch norm is refused, since it would need one more communication for each layer (section 3.2).
 """
 
 import collections
@@ -60,11 +67,13 @@ from tff_ssl.algorithms.dcco import client
 from tff_ssl.algorithms.dcco.parts import (
     DCCOHyperparameters,
     DCCOParts,
+    build_centre,
     build_parts,
     build_round_metrics,
     loss_and_spread,
     with_client_work,
 )
+from tff_ssl.losses.means import Means
 from tff_ssl.templates.round_number import next_round_number
 from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
@@ -76,7 +85,7 @@ class ClientWorkState(NamedTuple):
     Attributes:
       round_number: Number of the next round, int64; the views depend on it.
       statistics_aggregator: State of the statistics' aggregator.
-      statistics: Encoding statistics <.>_A of the last cohort.
+      statistics: Centred encoding statistics <.>_A of the last cohort.
       mean_weight: Mean weight w_k of the clients that contributed to these statistics, float32.
     """
 
@@ -115,6 +124,20 @@ def build_initialize(parts: DCCOParts) -> tff.Computation:
     return initialize
 
 
+def build_reference(parts: DCCOParts) -> tff.Computation:
+    """Builds (centred statistics of the last cohort) -> reference of the next cohort's statistics.
+
+    A mean that is not finite, of a cohort without any finite client, is replaced by 0.
+    """
+
+    @tff.tensorflow.computation(parts.statistics_type)
+    def reference(statistics):
+        last = Means(statistics.f, statistics.g)
+        return Means(*(tf.where(tf.math.is_finite(mean), mean, 0.0) for mean in last))
+
+    return reference
+
+
 def build_aggregate_statistics(parts: DCCOParts) -> Callable[..., tff.Value]:
     """Builds stage 1 (Eq. 3): (state, weights, examples) -> state with the cohort's statistics.
 
@@ -122,10 +145,12 @@ def build_aggregate_statistics(parts: DCCOParts) -> Callable[..., tff.Value]:
       A function of federated values, for use in a `tff.federated_computation`.
     """
     local_statistics = client.build_local_statistics(parts)
+    reference_after, centre = build_reference(parts), build_centre(parts)
 
     def aggregate_statistics(state, weights, client_data):
-        round_number = tff.federated_broadcast(state.round_number)
-        local = tff.federated_map(local_statistics, (weights, round_number, client_data))
+        reference = tff.federated_map(reference_after, state.statistics)
+        shared = tff.federated_broadcast((state.round_number, reference))
+        local = tff.federated_map(local_statistics, (weights, *shared, client_data))
         mean = parts.statistics_mean.next(
             state.statistics_aggregator, local.statistics, local.weight
         )
@@ -134,8 +159,9 @@ def build_aggregate_statistics(parts: DCCOParts) -> Callable[..., tff.Value]:
             counts = tff.federated_map(_counts, local.weight)
             sums = (parts.metric_sum(counts.samples), parts.metric_sum(counts.clients))
             mean_weight = tff.federated_map(_ratio, sums)
+        statistics = tff.federated_map(centre, (mean.result, reference))
         return tff.federated_zip(
-            ClientWorkState(state.round_number, mean.state, mean.result, mean_weight)
+            ClientWorkState(state.round_number, mean.state, statistics, mean_weight)
         )
 
     return aggregate_statistics
@@ -249,7 +275,13 @@ def build_dcco(
         task.model,
         process,
         parts.initial_weights,
-        downloads=(parts.weights_type, integer, parts.statistics_type, scalar),
+        downloads=(
+            parts.weights_type,
+            integer,
+            parts.reference_type,
+            parts.statistics_type,
+            scalar,
+        ),
         uploads=(parts.statistics_type, parts.weights_type.trainable),
         stages={
             "statistics": build_statistics_round(parts, process, aggregate_statistics),
