@@ -72,8 +72,8 @@ _ONLY_FOR = {
 }  # fmt: skip
 # Flags that are taken from the run.
 _RUN_FLAGS = (
-    "dataset", "data_dir", "image_size", "encoder", "projector", "towers", "norm", "view_size",
-    "seed", "probe", "per_case", "baselines",
+    "dataset", "data_dir", "image_size", "encoder", "projector", "towers", "norm",
+    "projector_output_batch_norm", "view_size", "seed", "probe", "per_case", "baselines",
 )  # fmt: skip
 
 

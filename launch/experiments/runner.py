@@ -1,6 +1,7 @@
 """Runs the cells of an experiment, each in a process of its own, and several at once on demand."""
 
 import concurrent.futures
+import dataclasses
 import os
 import pathlib
 import queue
@@ -178,14 +179,38 @@ def _check_flags(run: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
     for path in (run / "done.json", *([] if retry_failed else [run / measured.FAILED])):
         then = measured.read_json(path).get("flags", now) if path.exists() else now
         if then != now:
-            differ = sorted(
-                name for name in then.keys() | now.keys() if then.get(name) != now.get(name)
-            )
-            changes = (f"{n}: {then.get(n)}, now {now.get(n)}" for n in differ)
             raise ConfigurationError(
                 f"{run} was run with other flags than {cell.name} has now "
-                f"({'; '.join(changes)}): delete it, or name another --output_dir"
+                f"({_changes(then, now)}): delete it, or name another --output_dir"
             )
+
+
+def _changes(then: dict[str, str], now: dict[str, str]) -> str:
+    """The flags that differ, such as `rounds: 100, now 200`; empty if none does."""
+    differ = sorted(name for name in then.keys() | now.keys() if then.get(name) != now.get(name))
+    return "; ".join(f"{name}: {then.get(name)}, now {now.get(name)}" for name in differ)
+
+
+def _notes_on_changed_flags(experiment: Experiment, folder: pathlib.Path) -> list[str]:
+    """Notes for a report on runs that ended with other flags than their cells have now."""
+    cells: dict[str, list[str]] = {}
+    for cell in experiment.cells:
+        now = effective_flags(cell.flags)
+        paths = [
+            run / name
+            for run in report.list_runs(folder, cell.name)
+            for name in ("done.json", measured.FAILED)
+        ]
+        changed = {
+            _changes(measured.read_json(path).get("flags", now), now)
+            for path in paths if path.exists()
+        }  # fmt: skip
+        for changes in sorted(changed - {""}):
+            cells.setdefault(changes, []).append(cell.name)
+    return [
+        f"Measured with other flags than the experiment has now ({changes}): {', '.join(names)}."
+        for changes, names in cells.items()
+    ]
 
 
 def effective_flags(given: Sequence[str]) -> dict[str, str]:
@@ -331,8 +356,11 @@ def _write_report(
         f"Partition {name}": folder / "partitions" / name / "partition.png"
         for name in experiment.partitions
     }
+    notes = (*experiment.notes, *_notes_on_changed_flags(experiment, folder))
     return report.write(
-        folder, experiment, {name: path for name, path in pictures.items() if path.exists()}
+        folder,
+        dataclasses.replace(experiment, notes=notes),
+        {name: path for name, path in pictures.items() if path.exists()},
     )
 
 

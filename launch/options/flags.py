@@ -180,6 +180,12 @@ def define_model_flags() -> None:
         "Normalization of the ResNets: group norm (with weight standardization) or batch norm. "
         "Vision transformers always have layer norm.",
     )
+    flags.DEFINE_boolean(
+        "projector_output_batch_norm",
+        False,
+        "Put a batch norm without scale and offset on the projector's output, whatever --norm is. "
+        "It keeps BYOL and SimSiam from collapsing to the same projection of all images.",
+    )
     flags.DEFINE_string(
         "views",
         None,

@@ -82,12 +82,14 @@ def build_model(
             norm=args.norm,
             classes=classes,
             decoder=needs.decoder,
+            projector_output_batch_norm=args.projector_output_batch_norm
+            and not (needs.supervised or needs.decoder),
         )
         return model if args.towers == "one" else TwoTowers(model, args.towers)
     except ValueError as error:
         raise ConfigurationError(
-            f"--encoder{'s' if encoder else ''}, --projector, --predictor, --towers, --norm or "
-            f"--view_size: {error}"
+            f"--encoder{'s' if encoder else ''}, --projector, --predictor, --towers, --norm, "
+            f"--projector_output_batch_norm or --view_size: {error}"
         ) from error
 
 
@@ -97,11 +99,12 @@ def norm_warning(objective: str, args: flags.FlagValues) -> str:
     Nothing in a network with group norm compares images, so that a constant projection, which these
     losses do not punish, is easily reached (DCCO, Appendix C).
     """
-    if not OBJECTIVES[objective].predictor or args.norm != "group":
+    has_batch_norm = args.norm == "batch" or args.projector_output_batch_norm
+    if not OBJECTIVES[objective].predictor or has_batch_norm:
         return ""
     return (
         f"warning: {objective} with group norm usually collapses to nearly the same projection of "
-        "all images; --norm=batch usually helps\n"
+        "all images; --norm=batch or --projector_output_batch_norm usually helps\n"
     )
 
 

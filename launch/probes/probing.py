@@ -90,8 +90,9 @@ def rank_lines(rank: float, untrained: float) -> list[str]:
     if rank < _COLLAPSE * untrained:
         lines.append(
             "warning: the encodings have collapsed, to less than a tenth of the untrained "
-            "encoder's effective rank; what usually helps: batch norm on the projector's output or "
-            "in the network (--norm=batch), a smaller learning rate, smaller views (--view_size)"
+            "encoder's effective rank; what usually helps: batch norm on the projector's output "
+            "(--projector_output_batch_norm) or in the network (--norm=batch), a smaller learning "
+            "rate, smaller views (--view_size)"
         )
     return lines
 

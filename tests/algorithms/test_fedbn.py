@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tff_ssl.algorithms import fedbn
-from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.templates.weight_groups import LocalWeights
 
 PLAIN = {
@@ -111,6 +111,15 @@ def test_fedprox_pulls_to_the_model_that_training_started_from(scalars):
     output = run(computations, data[:1], 1, new_states(computations, 1))
     # w = 2, then 2 - 0.5 (2 - 4 + 1.0 * (2 - 0)).
     np.testing.assert_allclose(output.state.model.trainable[0], 2.0)
+
+
+def test_the_moving_averages_of_the_projectors_output_stay_local():
+    model = DualEncoder("tiny", (8, 8, 3), (64, 16), projector_output_batch_norm=True)
+    weights = model.init(0)
+    kept = LocalWeights(model, batch_norm=True).select(weights)
+    assert kept.trainable == ()
+    assert [value.shape for value in kept.non_trainable] == [(16,), (16,)]
+    assert LocalWeights(model).select(weights) == Weights((), ())
 
 
 @pytest.mark.parametrize("everything", [False, True])

@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms import registry
+from tff_ssl.algorithms import fedu, registry
 from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.deployment import lowering
+from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.simulation import state_files
 from tff_ssl.templates import message_sizes
 
@@ -159,6 +160,23 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
     # Each form exists for some round of the algorithm, so that any stack can run it.
     assert converted == lowering.FORMS.keys()
     assert_declared_bytes(name, small_algorithm(name).computations)
+
+
+@pytest.mark.slow
+def test_a_round_with_batch_norm_on_the_projectors_output_is_lowered(
+    worker, small_algorithm, tmp_path
+):
+    model = DualEncoder("tiny", (2, 2, 3), (8, 4), (8, 4), projector_output_batch_norm=True)
+    small = small_algorithm("fedu")
+    computations = fedu.build_fedu(small.task._replace(model=model))
+    rounds = cases(small._replace(computations=computations), tmp_path)
+    arguments = next(case for name, _, case in rounds if name != "round_with_stored_states")
+    expected = computations.process.next(*arguments)
+    before, after = arguments[0].model.non_trainable, expected.state.model.non_trainable
+    assert len(before) == 2
+    assert all(np.any(np.asarray(a) != np.asarray(b)) for a, b in zip(before, after, strict=True))
+    form = lowering.lower(computations.process.next).forms["mergeable"]
+    assert_same_bits(run_mergeable(form, *arguments), expected)
 
 
 def assert_declared_bytes(name, computations):

@@ -51,6 +51,7 @@ HETERO = [*preset("digits/hetero_ssfl"), "--algorithm=hetero_ssfl"]
         ("views", ["--views=nosuch"]),
         ("projector", ["--projector=12,x"]),
         ("norm", ["--norm=batch"]),
+        ("projector_output_batch_norm", ["--projector_output_batch_norm"]),
         ("fold", ["--fold=99"]),
         ("encoder", ["--encoder=vgg"]),
         ("labels_per_class", ["--labels_per_class=0"]),

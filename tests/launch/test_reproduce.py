@@ -186,6 +186,8 @@ def test_runs_with_other_flags_are_rejected(scripts, tmp_path, failed):
     # The report of finished runs can still be written, and a failed run can be repeated.
     report_only = types.SimpleNamespace(**{**vars(ARGS), "report_only": True})
     runner.run(experiment, cells, output, report_only)
+    note = "Measured with other flags than the experiment has now (rounds: 100, now 200): good."
+    assert note in (output / "report.md").read_text()
     if failed:
         failures.clear()
         retry = types.SimpleNamespace(**{**vars(ARGS), "retry_failed": True})

@@ -218,9 +218,9 @@ def test_a_stopped_run_saves_a_checkpoint_and_prints_it(tmp_path, signal_number)
 
 
 STATEFUL_CLIENTS = [
-    "--algorithm=fedbn", "--norm=batch", "--encoder=tiny", "--hparam=keep_local=true",
-    "--data_fraction=0.2", "--rounds=5", "--checkpoint_every=2", "--eval_every=0",
-    "--personalized_clients=2", "--baselines=", "--label_draws=1",
+    "--algorithm=fedbn", "--norm=batch", "--projector_output_batch_norm", "--encoder=tiny",
+    "--hparam=keep_local=true", "--data_fraction=0.2", "--rounds=5", "--checkpoint_every=2",
+    "--eval_every=0", "--personalized_clients=2", "--baselines=", "--label_draws=1",
 ]  # fmt: skip
 
 

@@ -69,6 +69,43 @@ def test_batch_norm_average_equals_numpy():
     np.testing.assert_allclose(updated["stem/moving_variance"], expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_batch_norm_on_the_projectors_output_equals_numpy(norm):
+    options = {"projector": (16, 8), "predictor": (8, 8), "norm": norm}
+    plain = DualEncoder("tiny", SHAPE, **options)
+    model = DualEncoder("tiny", SHAPE, **options, projector_output_batch_norm=True)
+    assert model.has_batch_norm
+    assert plain.has_batch_norm == (norm == "batch")
+    added = [spec for spec in model.specs if spec not in plain.specs]
+    names = ["moving_mean", "moving_variance"]
+    assert [spec.name for spec in added] == [f"projector/layer1/{name}" for name in names]
+    # No scale and no offset is trained, and batch norm stays local where the algorithm says so.
+    assert all(spec.batch_norm and not spec.trainable for spec in added)
+    target = plain.target_model
+    weights, x = model.target_model.init(3), images()
+    without = target.part_of(weights)  # The moving averages of the output come last.
+    z = target.apply(without, x, training=True).z.numpy()
+    trained = model.target_model.apply(weights, x, training=True)
+    np.testing.assert_allclose(
+        trained.z, (z - z.mean(0)) / np.sqrt(z.var(0) + 1e-5), rtol=1e-3, atol=1e-3
+    )
+    mean, variance = trained.non_trainable[-2:]
+    np.testing.assert_allclose(mean, 0.1 * z.mean(0), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(variance, 0.9 + 0.1 * z.var(0), rtol=1e-3)
+    at_rest = target.apply(without, x, training=False).z.numpy()
+    np.testing.assert_allclose(
+        model.target_model.apply(weights, x, training=False).z, at_rest / np.sqrt(1 + 1e-5),
+        rtol=1e-4,
+    )  # fmt: skip
+
+
+def test_without_heads_the_output_has_no_batch_norm():
+    model = DualEncoder("tiny", SHAPE, projector=(16, 8), projector_output_batch_norm=True)
+    encoder, weights = model.without_heads(model.init(0))
+    assert not encoder.has_batch_norm
+    assert weights.non_trainable == ()
+
+
 def test_without_heads_gives_the_same_h():
     model = DualEncoder("small", SHAPE, projector=(16, 8), predictor=(8, 8), norm="batch")
     weights = model.init(1)
@@ -101,6 +138,7 @@ def test_weights_of_another_model_are_refused():
         ({"norm": "layer"}, "norm must be group or batch"),
         ({"projector": (12, 8)}, "multiples of 8"),
         ({"projector": (0,)}, "at least 1"),
+        ({"projector_output_batch_norm": True}, "needs a projector"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

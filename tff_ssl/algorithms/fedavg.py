@@ -279,8 +279,11 @@ def build_fedavg(
       ValueError: If the model lacks a head that the objective needs, or has batch norm.
     """
     hyperparameters = hyperparameters or FedAvgHyperparameters()
-    if task.model.norm != "group":
-        raise ValueError("fedavg needs --norm=group: clients without memory have no batch norm")
+    if task.model.has_batch_norm:
+        raise ValueError(
+            "fedavg needs --norm=group and --noprojector_output_batch_norm: clients without memory "
+            "have no batch norm"
+        )
     has_target = OBJECTIVES[task.objective].target
     on_client = has_target and hyperparameters.target == "local"
     target_network = TargetNetwork(task.model, has_target and not on_client, on_client)

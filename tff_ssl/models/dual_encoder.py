@@ -64,6 +64,8 @@ class DualEncoder:
       classes: Number of outputs of a linear classifier on h; 0 for none.
       decoder: Whether the model has a masked autoencoder's decoder; it then has no other head.
       depth: Number of blocks of a vision transformer's encoder; 0 for the number in `vit.VITS`.
+      projector_output_batch_norm: Whether the projector's output z has a batch norm, without scale
+        and offset, whatever the other norms are (`heads.mlp`).
 
     Raises:
       ValueError: If a field has a value that the model cannot be built with.
@@ -77,6 +79,7 @@ class DualEncoder:
     classes: int = 0
     decoder: bool = False
     depth: int = 0
+    projector_output_batch_norm: bool = False
 
     def __post_init__(self):
         if self.encoder not in ENCODERS:
@@ -85,6 +88,8 @@ class DualEncoder:
             raise ValueError(f"norm must be group or batch; got {self.norm!r}")
         if any(width < 1 for width in (*self.projector, *self.predictor)):
             raise ValueError("projector and predictor widths must be at least 1")
+        if self.projector_output_batch_norm and not self.projector:
+            raise ValueError("batch norm on the projector's output needs a projector")
         self._check_transformer()
         groups = self._spec.groups
         hidden = (*self.projector[:-1], *self.predictor[:-1])
@@ -109,6 +114,11 @@ class DualEncoder:
             )
         if self.decoder and (self.projector or self.predictor or self.classes):
             raise ValueError("a model with a decoder has no projector, predictor or classifier")
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether the network is built with batch norm, in its layers or on z."""
+        return self.norm == "batch" or self.projector_output_batch_norm
 
     @functools.cached_property
     def specs(self) -> tuple[layers.ParameterSpec, ...]:
@@ -198,7 +208,10 @@ class DualEncoder:
 
     def without_heads(self, weights: Any) -> tuple["DualEncoder", Weights]:
         """The encoder alone, whose z, p and logits are h, and its weights."""
-        encoder = dataclasses.replace(self, projector=(), predictor=(), classes=0, decoder=False)
+        encoder = dataclasses.replace(
+            self, projector=(), predictor=(), classes=0, decoder=False,
+            projector_output_batch_norm=False,
+        )  # fmt: skip
         return encoder, encoder.part_of(weights)
 
     def part_of(self, weights: Any) -> Weights:
@@ -229,7 +242,11 @@ class DualEncoder:
     def _forward(self, parameters, images):
         """h, z, p and logits of a batch of images."""
         h = _encode(parameters, images, self._spec)
-        z = heads.mlp(parameters, "projector", h, self.projector) if self.projector else h
+        z = h
+        if self.projector:
+            z = heads.mlp(
+                parameters, "projector", h, self.projector, self.projector_output_batch_norm
+            )
         p = heads.mlp(parameters, "predictor", z, self.predictor) if self.predictor else z
         logits = heads.classifier(parameters, h, self.classes) if self.classes else h
         return h, z, p, logits

@@ -7,7 +7,13 @@ import tensorflow as tf
 from tff_ssl.models import layers
 
 
-def mlp(parameters: layers.Parameters, name: str, x: tf.Tensor, widths: Sequence[int]) -> tf.Tensor:
+def mlp(
+    parameters: layers.Parameters,
+    name: str,
+    x: tf.Tensor,
+    widths: Sequence[int],
+    output_batch_norm: bool = False,
+) -> tf.Tensor:
     """Fully connected layers, [b, n] -> [b, widths[-1]].
 
     Each layer but the last has a norm and a ReLU (DCCO, section 4.2: weight standardization and
@@ -20,12 +26,18 @@ def mlp(parameters: layers.Parameters, name: str, x: tf.Tensor, widths: Sequence
       name: Prefix of the names of the weights.
       x: Inputs, float32 [b, n].
       widths: Widths of the layers, at least one.
+      output_batch_norm: Whether the output of the last layer has a batch norm. It has neither scale
+        nor offset, as in the code of SimSiam (Chen & He 2021, section 4.4: batch norm on the
+        projection's output): a layer that follows cancels them where it has a norm itself, so that
+        the gradient of an offset would again be rounding noise.
     """
     for index, width in enumerate(widths[:-1]):
         layer = f"{name}/layer{index}"
         x = layers.dense(parameters, layer, x, width, standardize=parameters.norm == "group")
         x = tf.nn.relu(layers.norm(parameters, layer, x))
-    return layers.dense(parameters, f"{name}/layer{len(widths) - 1}", x, widths[-1])
+    last = f"{name}/layer{len(widths) - 1}"
+    x = layers.dense(parameters, last, x, widths[-1])
+    return layers.batch_norm(parameters, last, x) if output_batch_norm else x
 
 
 def classifier(parameters: layers.Parameters, h: tf.Tensor, classes: int) -> tf.Tensor:

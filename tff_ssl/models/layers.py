@@ -143,7 +143,7 @@ def norm(parameters: Parameters, name: str, x: tf.Tensor) -> tf.Tensor:
     offset = parameters.get(f"{name}/offset", (channels,), "zeros", batch_norm=is_batch_norm)
     if parameters.norm == "group":
         return group_norm(x, scale, offset, parameters.groups)
-    return _batch_norm(parameters, name, x, scale, offset)
+    return batch_norm(parameters, name, x, scale, offset)
 
 
 def group_norm(x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, groups: int) -> tf.Tensor:
@@ -174,8 +174,25 @@ def group_norm(x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, groups: int) -
     return x * tf.reshape(multiplier, shape) + tf.reshape(addend, shape)
 
 
-def _batch_norm(parameters, name, x, scale, offset):
-    """Batch norm (Ioffe & Szegedy 2015) with moving averages as non-trainable weights."""
+def batch_norm(
+    parameters: Parameters,
+    name: str,
+    x: tf.Tensor,
+    scale: tf.Tensor | None = None,
+    offset: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Batch norm (Ioffe & Szegedy 2015) with moving averages as non-trainable weights.
+
+    Args:
+      parameters: Weights of the network.
+      name: Prefix of the names of the moving averages.
+      x: Inputs, float32 [b, ..., channels].
+      scale: Scale of each channel, float32 [channels]; None for no scale.
+      offset: Offset of each channel, float32 [channels]; None for no offset.
+
+    Returns:
+      Normalized inputs, of the same shape as `x`.
+    """
     shape = (x.shape[-1],)
     moving_mean = parameters.get(f"{name}/moving_mean", shape, "zeros", False, True)
     moving_variance = parameters.get(f"{name}/moving_variance", shape, "ones", False, True)

@@ -86,8 +86,8 @@ class TwoTowers:
         return False
 
     @property
-    def norm(self) -> str:
-        return self.tower.norm
+    def has_batch_norm(self) -> bool:
+        return self.tower.has_batch_norm
 
     @property
     def features(self) -> int:

@@ -8,6 +8,7 @@ from absl import flags
 
 from launch.experiments import catalog, dcco, dcco_table2, production
 from launch.experiments.runner import effective_flags
+from tff_ssl.algorithms.fedu import FedUHyperparameters
 from tff_ssl.reporting.experiment import check
 from tff_ssl.reporting.measured import Value
 
@@ -250,6 +251,22 @@ def test_the_papers_finetuning_and_clients_too_small():
     cells = {cell.name: cell for cell in fedu_on_100.cells}
     assert effective_flags(cells["fedu_iid"].flags)["hparam.mu"] == "0.6"
     assert "hparam.divergence" not in effective_flags(cells["fedsimclr_iid"].flags)
+
+
+@pytest.mark.parametrize(
+    ("scale", "momentum", "rounds"), [("cpu", 0.88, 200), ("paper", 0.99, 800)]
+)
+def test_a_round_of_fedus_table4_replaces_the_papers_share_of_the_target(scale, momentum, rounds):
+    cells = catalog.EXPERIMENTS["fedu_table4"][0](scale, None, None).cells
+    for flags_of_cell in (effective_flags(cell.flags) for cell in cells):
+        images = 50_000 * float(flags_of_cell.get("data_fraction", 1))
+        images_of_client = images / int(flags_of_cell["num_clients"])
+        epochs = int(flags_of_cell["hparam.local_epochs"])
+        steps = epochs * (images_of_client // int(flags_of_cell["hparam.batch_size"]))
+        m = float(flags_of_cell.get("hparam.target_momentum", FedUHyperparameters.target_momentum))
+        assert m == momentum
+        assert 1 - m**steps == pytest.approx(0.54, abs=0.01)
+        assert int(flags_of_cell["rounds"]) == rounds
 
 
 def test_fedus_preset_at_the_papers_scale_is_that_of_its_experiment():

@@ -52,12 +52,14 @@ def test_other_objectives_have_the_preset_of_the_centralized_baseline(objective)
 
 
 @pytest.mark.parametrize(
-    ("objective", "norm", "warns"),
-    [("byol", "group", True), ("simsiam", "group", True), ("byol", "batch", False),
-     ("cco", "group", False)],
+    ("objective", "norm", "on_output", "warns"),
+    [("byol", "group", False, True), ("simsiam", "group", False, True),
+     ("byol", "batch", False, False), ("byol", "group", True, False),
+     ("cco", "group", False, False)],
 )  # fmt: skip
-def test_group_norm_warns_with_byol_and_simsiam(objective, norm, warns):
-    warning = model.norm_warning(objective, types.SimpleNamespace(norm=norm))
+def test_group_norm_warns_with_byol_and_simsiam(objective, norm, on_output, warns):
+    args = types.SimpleNamespace(norm=norm, projector_output_batch_norm=on_output)
+    warning = model.norm_warning(objective, args)
     assert warning.count("\n") == warns
     assert (f"warning: {objective} with group norm" in warning) == warns
 

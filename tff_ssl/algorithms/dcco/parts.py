@@ -72,8 +72,11 @@ def check_task(task: Task) -> None:
     model = task.model
     if task.objective not in STATISTICS_LOSSES:
         raise ValueError(f"dcco trains with {' or '.join(STATISTICS_LOSSES)}; got {task.objective}")
-    if model.norm != "group":
-        raise ValueError("dcco needs --norm=group: batch norm would mix the clients' statistics")
+    if model.has_batch_norm:
+        raise ValueError(
+            "dcco needs --norm=group and --noprojector_output_batch_norm: batch norm would mix the "
+            "clients' statistics"
+        )
     if not model.projector or model.projector[-1] < 2:
         raise ValueError("dcco needs a --projector with at least 2 outputs")
 
