@@ -11,6 +11,7 @@ from tff_ssl.reporting.experiment import Cell, Experiment, Table, check
 from tff_ssl.reporting.measured import TableValues, Value
 
 _NONE = "-"
+_SMALL_COUNT = 10  # Mean counts below it are shown with a decimal.
 
 AllValues = Mapping[str, TableValues]  # title of a table -> its figures
 
@@ -72,8 +73,9 @@ def _format_value(value: Value, percent: bool, seeds: int) -> str:
         note += f" ({value.seeds + value.failed} of {seeds} seeds)"
     if not percent:
         # Most counts are the same for all seeds.
-        deviation = f" ± {value.std:,.0f}" if value.std else ""
-        return f"{value.mean:,.0f}{deviation}{note}"
+        decimals = 1 if abs(value.mean) < _SMALL_COUNT and value.mean % 1 else 0
+        deviation = f" ± {value.std:,.{decimals}f}" if value.std else ""
+        return f"{value.mean:,.{decimals}f}{deviation}{note}"
     deviation = f" ± {100 * value.std:.1f}" if value.seeds > 1 else ""
     return f"{100 * value.mean:.1f}{deviation}{note}"
 
