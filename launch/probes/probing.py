@@ -245,7 +245,8 @@ def linear_probes(
       args: The flags.
 
     Returns:
-      A result for each count; none if the data set has no labels or no test images.
+      A result for each count, and with `--also_logistic` further ones of logistic regression;
+      none if the data set has no labels or no test images.
 
     Raises:
       ConfigurationError: If the data set has too few labels.
@@ -269,6 +270,9 @@ def linear_probes(
         )
         for name, extract in kinds.items()
     }
+    protocols = {"linear": args.probe}
+    if args.also_logistic and args.probe != "logistic":
+        protocols["linear_logistic"] = "logistic"
     try:
         return [
             linear_probe.few_label_comparison(
@@ -278,9 +282,11 @@ def linear_probes(
                 dataset=dataset.name,
                 seed=args.seed,
                 drawn=[np.searchsorted(needed, chosen) for chosen in draws],
-                method=args.probe,
+                method=method,
                 labels_per_class=count.get("labels_per_class"),
             )
+            | {"protocol": protocol}
+            for protocol, method in protocols.items()
             for count, draws in zip(counts, drawn, strict=True)
         ]
     except ValueError as error:

@@ -1,14 +1,16 @@
 """`report.md` and `report.html` of an experiment, made from its result files."""
 
+import dataclasses
 import math
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_ssl.reporting import measured, pictures
 from tff_ssl.reporting.document import Document, Grid, replace_file
 from tff_ssl.reporting.experiment import Cell, Experiment, Table, check
-from tff_ssl.reporting.measured import TableValues, Value
+from tff_ssl.reporting.measured import Selector, TableValues, Value
 
 _NONE = "-"
 _SMALL_COUNT = 10  # Mean counts below it are shown with a decimal.
@@ -49,6 +51,33 @@ def measured_grid(table: Table, values: TableValues) -> Grid:
                 texts[i] = _NONE
         grid.append([row, *(_keep_first(texts) if len(cells) == 1 else texts)])
     return grid
+
+
+def logistic_table(table: Table) -> Table:
+    """The table with logistic regression's figures in place of another linear probe's.
+
+    Figures without such a probe, and those of runs that did not have `--also_logistic`, are not
+    measured in it.
+    """
+
+    def beside(selector: Selector) -> Selector:
+        protocol = re.sub(r"^(linear|transfer)(?!_logistic)", r"\1_logistic", selector.protocol)
+        other = "" if protocol == selector.protocol else protocol
+        return selector._replace(protocol=other)
+
+    return dataclasses.replace(
+        table,
+        selector=beside(table.selector),
+        selectors={row: beside(selector) for row, selector in table.selectors.items()},
+    )
+
+
+def logistic_grid(folder: pathlib.Path, table: Table) -> Grid:
+    """Formats the figures of `logistic_table`, as far as they were measured; else only a header."""
+    beside = logistic_table(table)
+    grid = measured_grid(beside, read_table_values(folder, beside))
+    grid[0][0] = table.with_unit("by logistic regression")
+    return [grid[0], *(row for row in grid[1:] if set(row[1:]) - {_NONE, "not run", "failed", ""})]
 
 
 def published_grid(table: Table) -> Grid:
@@ -145,7 +174,8 @@ def write(
     for note in (*_progress_notes(folder, experiment), *experiment.notes):
         document.add_paragraph(note)
     for number, table in enumerate(experiment.tables, 1):
-        _add_table(document, table, values[table.title], folder / f"table_{number}.png")
+        beside = logistic_grid(folder, table)
+        _add_table(document, table, values[table.title], beside, folder / f"table_{number}.png")
     document.add_heading("Claims, in the measured tables")
     document.add_claims(claim_rows(experiment, values))
     for caption, path in shown_pictures.items():
@@ -157,12 +187,13 @@ def write(
 
 
 def _add_table(
-    document: Document, table: Table, values: TableValues, picture_path: pathlib.Path
+    document: Document, table: Table, values: TableValues, beside: Grid, picture_path: pathlib.Path
 ) -> None:
-    """Adds the measured and the published figures of a table, and their picture."""
+    """Adds the figures of a table: measured, by logistic regression, published; and a picture."""
     document.add_heading(table.title)
     for html_class, grid in (
         ("measured", measured_grid(table, values)),
+        ("measured", beside),
         ("published", published_grid(table)),
     ):
         if len(grid) > 1:
