@@ -211,15 +211,18 @@ def _announce(
       folder: Folder of the results.
       args: The flags.
     """
+    from launch.options import hyperparameters
     from launch.options import model as model_options
+    from tff_ssl.objectives.registry import unused_hyperparameters
 
     policy = model_options.view_policy(dataset, args, args.objective)
+    shown = hyperparameters.describe(values, unused_hyperparameters(args.objective))
     print(
         f"centralized {args.objective} on {dataset.name}: {num_images} images, "
         f"{args.rounds} steps of {batch_size} ({args.batches})\n"
         f"model: {args.encoder} encoder and heads, {model.parameter_count:,} parameters, "
         f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
-        f"{values}\n{model_options.norm_warning(args.objective, args)}results go to {folder}/",
+        f"{shown}\n{model_options.norm_warning(args.objective, args)}results go to {folder}/",
         flush=True,
     )
 

@@ -73,7 +73,8 @@ _ONLY_FOR = {
 # Flags that are taken from the run.
 _RUN_FLAGS = (
     "dataset", "data_dir", "image_size", "encoder", "projector", "towers", "norm",
-    "projector_output_batch_norm", "view_size", "seed", "probe", "per_case", "baselines",
+    "projector_output_batch_norm", "view_size", "seed", "probe", "also_logistic", "per_case",
+    "baselines",
 )  # fmt: skip
 
 
@@ -187,7 +188,10 @@ def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
     results = probing.probe(dataset, encoder, untrained, baselines, args)
     if not results:
         raise ConfigurationError(f"--dataset={args.dataset} has no labels or no test images")
-    return [result | {"protocol": args.protocol} for result in results]
+    return [
+        result | {"protocol": result["protocol"].replace("linear", args.protocol)}
+        for result in results
+    ]
 
 
 def _check_architecture(network, encoder, baselines: list[str], args: flags.FlagValues) -> None:

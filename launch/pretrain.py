@@ -80,8 +80,8 @@ flags.DEFINE_integer(
 flags.DEFINE_integer(
     "personalized_clients",
     0,
-    "Number of clients, counted from the first one, whose own models are also evaluated, for "
-    "algorithms whose clients have models of their own.",
+    "Number of clients whose own models are also evaluated, for algorithms whose clients have "
+    "models of their own: the first clients that have trained or, without a server, the first.",
     lower_bound=0,
 )
 flags.adopt_module_key_flags(launch.options.flags)

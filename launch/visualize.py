@@ -134,6 +134,7 @@ def _folders(args: flags.FlagValues) -> dict[str, pathlib.Path]:
 
 def _folders_of_run(run: pathlib.Path) -> dict[str, pathlib.Path]:
     """Name -> folder of the run's encoder and of its clients' encoders."""
+    from launch.outputs import run_folder
     from tff_ssl.errors import ConfigurationError
 
     clients = sorted(int(path.name) for path in run.glob("clients/*") if path.name.isdecimal())
@@ -142,7 +143,7 @@ def _folders_of_run(run: pathlib.Path) -> dict[str, pathlib.Path]:
             f"--run={run} has no encoders in clients/, which `pretrain --personalized_clients=N` "
             "writes; --encoders names others"
         )
-    folders = {"global": run}
+    folders = {run_folder.name_of_model(run): run}
     for client in clients:
         # The paper's local model is the one after local training, before it is averaged.
         local = run / "clients" / str(client) / "local"

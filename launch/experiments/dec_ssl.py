@@ -88,7 +88,8 @@ def _evaluations(objective: str, scale: str) -> tuple[tuple[str, ...], ...]:
     A supervised run ends with the result of its classifier, so that its encoder is probed here; the
     other runs probe theirs.
     """
-    probe = ("--protocol=linear", f"--labels={_LABELS[scale]}", "--label_draws=1")
+    draws = {"paper": 1, "cpu": 5}[scale]  # All labels can be drawn in one way only.
+    probe = ("--protocol=linear", f"--labels={_LABELS[scale]}", f"--label_draws={draws}")
     return (probe,) if objective == "supervised" else ()
 
 

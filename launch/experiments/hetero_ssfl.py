@@ -41,6 +41,13 @@ _POPULATIONS = {
     "5 (5)": ((5, 5), "0.051"), "20 (5)": ((20, 5), "0.204"), "100 (10)": ((100, 10), "0.51"),
 }  # fmt: skip
 _PERSONALIZED = Selector("linear_personalized")
+_TRAINED_ROUNDS = Selector("linear_personalized", metric="trained_rounds")
+# Rows of the untrained encoders: those of Hetero-SSFL's clients, and the larger one of the others.
+_UNTRAINED_CLIENTS, _UNTRAINED_LARGER = "untrained, clients' own", "untrained, the larger"
+_UNTRAINED = {
+    _UNTRAINED_CLIENTS: Selector("linear_personalized", baseline="random_encoder"),
+    _UNTRAINED_LARGER: Selector("linear", baseline="random_encoder"),
+}
 
 
 def _flags(scale: str, dataset: str, rounds: int | None, preset: str) -> tuple[str, ...]:
@@ -79,12 +86,15 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         SSFL: ("hetero_ssfl",),
         SUPERVISED: ("supervised",),
         CENTRAL: ("central",),
+        _UNTRAINED_CLIENTS: ("hetero_ssfl",),
+        _UNTRAINED_LARGER: ("fedbyol",),
     }
     title, column = f"Table 1: linear probe on {dataset}", "accuracy"
     table = Table(
         title, Selector("linear"), (column,), rows,
         {row: (figure,) for row, figure in _TABLE1.get(dataset, {}).items()},
-        {LOCAL: _PERSONALIZED, SSFL: _PERSONALIZED, SUPERVISED: Selector("supervised")},
+        {LOCAL: _PERSONALIZED, SSFL: _PERSONALIZED, SUPERVISED: Selector("supervised"),
+         **_UNTRAINED},
     )  # fmt: skip
     claims = [
         Claim(f"{SSFL} is above {other}", title, _above(SSFL, other, column))
@@ -131,7 +141,14 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         rows[row] = tuple(names)
     columns = tuple(_POPULATIONS)
     title = f"Table 3: clients (in a round), linear probe on {dataset}"
-    table = Table(title, Selector("linear"), columns, rows, _TABLE3, {SSFL: _PERSONALIZED})
+    shown = {**rows, _UNTRAINED_CLIENTS: rows[SSFL], _UNTRAINED_LARGER: rows["FedU"]}
+    table = Table(
+        title, Selector("linear"), columns, shown, _TABLE3, {SSFL: _PERSONALIZED, **_UNTRAINED}
+    )
+    trained = Table(
+        "Rounds in which an evaluated client trained, mean", _TRAINED_ROUNDS, columns,
+        {SSFL: rows[SSFL]}, {}, percent=False,
+    )  # fmt: skip
 
     def falls(row: str):
         return lambda v: v(row, columns[0]) > v(row, columns[1]) > v(row, columns[2])
@@ -144,11 +161,12 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     claims += [Claim(f"{row} falls with the number of clients", title, falls(row)) for row in rows]
     return Experiment(
         "hetero_table3", f"Hetero-SSFL, Table 3, on {dataset} at {scale} scale", tuple(cells),
-        (table,), tuple(claims),
+        (table, trained), tuple(claims),
         (
             "Published for CIFAR-100. With more clients than classes, some share a class. "
-            f"{SSFL}: mean over the own models of the first five clients, to whom architectures "
-            "and classes were dealt at random.",
+            f"{SSFL}: mean over the own models of the first five clients that trained, to whom "
+            "architectures and classes were dealt at random. With more clients, each trains in "
+            "fewer of the rounds; the second table shows in how many.",
         ),
         {column: str(name) for column, name in zip(columns, rows[SSFL], strict=True)},
     )  # fmt: skip
@@ -168,14 +186,22 @@ def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         f"{smaller} ({substitution}ResNet-18)": (smaller, _TABLE4[0]),
         f"{larger} ({substitution}ResNet-34)": (larger, _TABLE4[1]),
     }
+    untrained = {
+        _UNTRAINED_CLIENTS: _UNTRAINED[_UNTRAINED_CLIENTS],
+        **{
+            f"untrained {encoder}": Selector(
+                f"linear_personalized_{encoder}", baseline="random_encoder"
+            )
+            for encoder in (smaller, larger)
+        },
+    }
     table = Table(
-        title, _PERSONALIZED, columns, dict.fromkeys((*rows, all_clients), names),
+        title, _PERSONALIZED, columns, dict.fromkeys((*rows, all_clients, *untrained), names),
         {row: published for row, (_, published) in rows.items()},
-        {row: Selector(f"linear_personalized_{encoder}") for row, (encoder, _) in rows.items()},
-    )  # fmt: skip
-    untrained = Table(
-        "Untrained encoder of the first client", Selector("linear", baseline="random_encoder"),
-        ("accuracy",), {"untrained": ("local",)}, {},
+        {
+            **{row: Selector(f"linear_personalized_{name}") for row, (name, _) in rows.items()},
+            **untrained,
+        },
     )  # fmt: skip
     low, high = rows
 
@@ -199,7 +225,7 @@ def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     )  # fmt: skip
     return Experiment(
         "hetero_table4", f"Hetero-SSFL, Table 4, on {dataset} at {scale} scale", cells,
-        (table, untrained), tuple(claims),
+        (table,), tuple(claims),
         (
             "The paper names no data set for this table. Two ResNet-18 and three ResNet-34 have a "
             "mean of 90.4, which is Table 1's figure for CIFAR-10 (90.3).",

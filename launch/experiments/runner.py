@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -21,6 +21,9 @@ from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import measured, report
 from tff_ssl.reporting.experiment import Cell, Experiment
 
+# Flags that change how precisely a run's figures are measured, and not what they measure: runs with
+# other values count as done.
+_PRECISION_FLAGS = ("label_draws", "also_logistic")
 _ROOT = pathlib.Path(__file__).parent.parent.parent
 # The scripts that are running, which are interrupted when this process ends.
 _running: set[subprocess.Popen] = set()
@@ -175,9 +178,10 @@ def _check_flags(run: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
     Raises:
       ConfigurationError: If the run ended, or diverged, with other flags.
     """
-    now = effective_flags(cell.flags)
+    now = _compared_flags(effective_flags(cell.flags))
     for path in (run / "done.json", *([] if retry_failed else [run / measured.FAILED])):
         then = measured.read_json(path).get("flags", now) if path.exists() else now
+        then = _compared_flags(then)
         if then != now:
             raise ConfigurationError(
                 f"{run} was run with other flags than {cell.name} has now "
@@ -195,14 +199,14 @@ def _notes_on_changed_flags(experiment: Experiment, folder: pathlib.Path) -> lis
     """Notes for a report on runs that ended with other flags than their cells have now."""
     cells: dict[str, list[str]] = {}
     for cell in experiment.cells:
-        now = effective_flags(cell.flags)
+        now = _compared_flags(effective_flags(cell.flags))
         paths = [
             run / name
             for run in report.list_runs(folder, cell.name)
             for name in ("done.json", measured.FAILED)
         ]
         changed = {
-            _changes(measured.read_json(path).get("flags", now), now)
+            _changes(_compared_flags(measured.read_json(path).get("flags", now)), now)
             for path in paths if path.exists()
         }  # fmt: skip
         for changes in sorted(changed - {""}):
@@ -211,6 +215,19 @@ def _notes_on_changed_flags(experiment: Experiment, folder: pathlib.Path) -> lis
         f"Measured with other flags than the experiment has now ({changes}): {', '.join(names)}."
         for changes, names in cells.items()
     ]
+
+
+def _compared_flags(values: Mapping[str, str]) -> dict[str, str]:
+    """The flags without `_PRECISION_FLAGS`."""
+    return {name: value for name, value in values.items() if name not in _PRECISION_FLAGS}
+
+
+def _is_evaluated(evaluation: Sequence[str], done: Mapping[str, Any]) -> bool:
+    """Whether a summary has an evaluation with these flags, apart from `_PRECISION_FLAGS`."""
+    compared = _compared_flags(effective_flags(evaluation))
+    return any(
+        _compared_flags(effective_flags(other)) == compared for other in done.get("evaluations", [])
+    )
 
 
 def effective_flags(given: Sequence[str]) -> dict[str, str]:
@@ -234,7 +251,7 @@ def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) ->
         return not retry_failed
     done = measured.read_summary(run)
     # The experiment may have more evaluations than when the run ended.
-    return bool(done) and all(list(e) in done.get("evaluations", []) for e in cell.evaluations)
+    return bool(done) and all(_is_evaluated(e, done) for e in cell.evaluations)
 
 
 def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValues) -> str:
@@ -267,7 +284,7 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
             )
             return f"failed: {failure}"
     for evaluation in cell.evaluations:
-        if list(evaluation) in before["evaluations"]:
+        if _is_evaluated(evaluation, before):
             continue
         arguments = ["evaluate", f"--run={output}", *data, *evaluation]
         failure = _run_script(arguments, output / "log.txt")
@@ -370,7 +387,8 @@ def _print_tables(experiment: Experiment, folder: pathlib.Path) -> None:
     for table in experiment.tables:
         print(f"\n{table.title}")
         measured_figures = report.measured_grid(table, values[table.title])
-        grids = [measured_figures, report.published_grid(table)]
+        beside = report.logistic_grid(folder, table)
+        grids = [measured_figures, beside, report.published_grid(table)]
         shown = [grid for grid in grids if len(grid) > 1]
         columns = list(zip(*(row for grid in shown for row in grid), strict=True))
         first, *others = [max(map(len, cells)) for cells in columns]

@@ -71,11 +71,12 @@ def build(
     means: Mapping[str, Any],
     population: Population | None = None,
     participation: float = 1.0,
+    evaluated_client: int = 0,
 ) -> tuple[Model, FederatedAlgorithm]:
     """Builds the model, and the algorithm's computations for it.
 
-    If clients have different architectures, the model is that of the first client, and `--encoder`
-    is set to its encoder, so that `evaluate` can build the model again.
+    If clients have different architectures, the model is that of the client which stands for the
+    run, and `--encoder` is set to its encoder, so that `evaluate` can build the model again.
 
     Args:
       args: The flags.
@@ -85,12 +86,13 @@ def build(
       means: Arguments for the algorithm's `build`, see `aggregation.Aggregation.arguments`.
       population: Clients and their models if these have different architectures; else None.
       participation: Fraction of the clients that are expected to take part in a round.
+      evaluated_client: Client whose model stands for the run where there is no global one.
 
     Raises:
       ConfigurationError: If the algorithm cannot be built with these flags.
     """
     if population:
-        args.encoder = population.models[population.model_of_client[0]].encoder
+        args.encoder = population.models[population.model_of_client[evaluated_client]].encoder
     model = model_options.build_model(dataset, args, args.objective)
     spec = client_store.element_spec(
         dataset.train.images.shape[1:], with_labels=OBJECTIVES[args.objective].supervised

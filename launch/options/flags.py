@@ -408,7 +408,13 @@ def define_probe_flags() -> None:
     flags.DEFINE_enum(
         "probe",
         "logistic",
-        ["logistic", "lars"],
+        ["logistic", "lars", "adam"],
         "logistic: logistic regression; lars: the DCCO paper's linear classifier, trained with "
-        "LARS.",
+        "LARS; adam: Hetero-SSFL's, trained with 100 epochs of Adam.",
+    )
+    flags.DEFINE_boolean(
+        "also_logistic",
+        False,
+        "Beside another --probe, also fit logistic regression on the same labels; its results have "
+        "the protocol linear_logistic.",
     )

@@ -1,8 +1,8 @@
-"""Parses hyperparameters of the form `name=value`; their defaults stand in the dataclasses."""
+"""Parses and prints hyperparameters; their defaults stand in the dataclasses."""
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tff_ssl.errors import ConfigurationError
@@ -33,6 +33,18 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
         return cls(**values)
     except ValueError as error:
         raise ConfigurationError(f"--hparam: {error}") from error
+
+
+def describe(values: Any, unused: Collection[str]) -> str:
+    """The hyperparameters of a run as one line, `Name(field=value, ...)`.
+
+    Args:
+      values: An instance of a hyperparameter dataclass.
+      unused: Names of fields that are left out, because the run's objective does not use them.
+    """
+    fields = [field.name for field in dataclasses.fields(values) if field.name not in unused]
+    shown = (f"{name.rstrip('_')}={getattr(values, name)!r}" for name in fields)
+    return f"{type(values).__name__}({', '.join(shown)})"
 
 
 def _parse_value(field: dataclasses.Field, text: str, assignment: str) -> Any:

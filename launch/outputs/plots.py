@@ -12,6 +12,7 @@ _PANELS = (
     ("loss", {"loss": ""}),
     ("spread of the encodings", {"encoding_std": ""}),
     ("effective rank of the encodings", {"effective_rank": ""}),
+    ("CKA with the mean kernel", {"cka": ""}),
     ("kNN on training images", {"knn_accuracy": "accuracy", "knn_balanced_accuracy": "balanced"}),
 )
 _STYLES = ({"color": "#1f5f99"}, {"color": "#b35c00", "linestyle": "--"})
@@ -25,11 +26,19 @@ def save(figure: Figure, path: pathlib.Path) -> None:
 
 
 def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
-    """Draws loss, spread and rank of the encodings, and kNN monitor over rounds; writes a PNG."""
+    """Draws the curves that a run has logged over rounds, a panel each; writes a PNG.
+
+    They are the loss, the spread and the rank of the encodings, Hetero-SSFL's similarity to the
+    mean kernel, and the kNN monitor. What was not logged, such as the monitor's curves with
+    `--eval_every=0`, has no panel.
+    """
     with open(metrics_csv, newline="") as file:
         rows = list(csv.DictReader(file))
-    figure = Figure(figsize=(14, 3), layout="constrained")
-    for axes, (title, columns) in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
+    logged = {name for row in rows for name, value in row.items() if value}
+    panels = [panel for panel in _PANELS if logged & panel[1].keys()] or _PANELS[:1]
+    figure = Figure(figsize=(3.5 * len(panels), 3), layout="constrained")
+    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (title, columns) in zip(all_axes, panels, strict=True):
         for (column, label), style in zip(columns.items(), _STYLES, strict=False):
             points = [(int(row["round"]), float(row[column])) for row in rows if row.get(column)]
             if points:

@@ -166,6 +166,13 @@ def run_of(folder: pathlib.Path) -> pathlib.Path:
     return folder.parent.parent if folder.parent.name == "clients" else folder
 
 
+def name_of_model(run: pathlib.Path) -> str:
+    """`global`; or `evaluated`, where the model that stands for the run is that of a client."""
+    path = run / "result.json"
+    results = json.loads(path.read_text()) if path.exists() else []
+    return "evaluated" if any("client" in result for result in results) else "global"
+
+
 def _check_same(folder: pathlib.Path, config: dict[str, Any]) -> None:
     """Checks that the run in the folder has these settings."""
     before = read_flags(folder)

@@ -203,7 +203,7 @@ def _pixel_scores(
 ) -> dict[str, float]:
     """Scores of a linear probe on raw pixels."""
     kinds = {linear_probe.ENCODER: features.raw_pixels}
-    [probed] = probing.linear_probes(dataset, kinds, [count], args)
+    probed, *_ = probing.linear_probes(dataset, kinds, [count], args)
     names = [name for score in _SCORES for name in (score, f"{score}_std")]
     return {name: probed[name] for name in names}
 

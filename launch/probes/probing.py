@@ -250,7 +250,8 @@ def linear_probes(
       args: The flags.
 
     Returns:
-      A result for each count; none if the data set has no labels or no test images.
+      A result for each count, and with `--also_logistic` further ones of logistic regression;
+      none if the data set has no labels or no test images.
 
     Raises:
       ConfigurationError: If the data set has too few labels.
@@ -274,6 +275,9 @@ def linear_probes(
         )
         for name, extract in kinds.items()
     }
+    protocols = {"linear": args.probe}
+    if args.also_logistic and args.probe != "logistic":
+        protocols["linear_logistic"] = "logistic"
     try:
         return [
             linear_probe.few_label_comparison(
@@ -283,9 +287,11 @@ def linear_probes(
                 dataset=dataset.name,
                 seed=args.seed,
                 drawn=[np.searchsorted(needed, chosen) for chosen in draws],
-                method=args.probe,
+                method=method,
                 labels_per_class=count.get("labels_per_class"),
             )
+            | {"protocol": protocol}
+            for protocol, method in protocols.items()
             for count, draws in zip(counts, drawn, strict=True)
         ]
     except ValueError as error:
@@ -378,53 +384,76 @@ def classifier_results(
     ]
 
 
-def over_clients(results: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def over_clients(
+    results: Sequence[list[dict[str, Any]]], clients: Sequence[int], trained_rounds: Sequence[int]
+) -> list[dict[str, Any]]:
     """Mean and deviation over clients of the scores of their personalized models.
 
     Args:
       results: Results of each client, with the same entries in the same order.
+      clients: Indices of the clients.
+      trained_rounds: Number of rounds in which each of them trained.
 
     Returns:
-      The entries with the protocol `..._personalized` and the accuracy of each client.
+      The entries with the protocol `..._personalized`, the clients, their accuracies and their
+      rounds of training, and baselines that are means over the clients' own untrained models.
     """
     entries = []
     for client_entries in zip(*results, strict=True):
-        scores = [
-            labels.Scores(*(entry[name] for name in labels.Scores._fields))
-            for entry in client_entries
-        ]
-        first = client_entries[0]
+        first = {key: value for key, value in client_entries[0].items() if key != "client"}
+        baselines = [entry["baselines"] for entry in client_entries]
         entries.append(
             first
-            | linear_probe.summarize(scores)
+            | _mean_scores(client_entries)
             | {
                 "protocol": f"{first['protocol']}_personalized",
-                "clients_evaluated": len(scores),
-                "accuracy_of_clients": [score.accuracy for score in scores],
-                "baselines": {},
+                "clients_evaluated": len(clients),
+                "evaluated_clients": list(clients),
+                "accuracy_of_clients": [entry["accuracy"] for entry in client_entries],
+                "trained_rounds": sum(trained_rounds) / len(trained_rounds),
+                "trained_rounds_of_clients": list(trained_rounds),
+                "baselines": {
+                    name: _mean_scores([baseline[name] for baseline in baselines])
+                    for name in baselines[0]
+                },
             }
         )
     return entries
 
 
+def _mean_scores(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean and deviation of the scores of several entries."""
+    fields = labels.Scores._fields
+    return linear_probe.summarize([labels.Scores(*(e[name] for name in fields)) for e in entries])
+
+
 def over_architectures(
-    results: Sequence[list[dict[str, Any]]], encoders: Sequence[str]
+    results: Sequence[list[dict[str, Any]]],
+    clients: Sequence[int],
+    trained_rounds: Sequence[int],
+    encoders: Sequence[str],
 ) -> list[dict[str, Any]]:
     """`over_clients` of the clients of each encoder separately.
 
     Args:
-      results: Results of the first clients, which were evaluated.
-      encoders: Name of each client's encoder.
+      results: Results of each client.
+      clients: Indices of the clients.
+      trained_rounds: Number of rounds in which each of them trained.
+      encoders: Name of each one's encoder.
 
     Returns:
       The entries with the protocol `..._personalized_<encoder>`.
     """
     entries = []
-    for encoder in dict.fromkeys(encoders[: len(results)]):
-        same_encoder = [r for r, name in zip(results, encoders, strict=False) if name == encoder]
+    for encoder in dict.fromkeys(encoders):
+        same = [i for i, name in enumerate(encoders) if name == encoder]
+        of_encoder = over_clients(
+            [results[i] for i in same], [clients[i] for i in same],
+            [trained_rounds[i] for i in same],
+        )  # fmt: skip
         entries += [
             entry | {"protocol": f"{entry['protocol']}_{encoder}", "encoder": encoder}
-            for entry in over_clients(same_encoder)
+            for entry in of_encoder
         ]
     return entries
 
@@ -437,13 +466,29 @@ def format_results(results: list[dict[str, Any]]) -> str:
     return "\n\n".join(_table(part) for part in parts.values())
 
 
+def _models_line(result: Mapping[str, Any]) -> str:
+    """A line on the clients whose models were evaluated; empty for a global model."""
+    if "client" in result:
+        return (
+            f"the model of client {result['client']}, which trained in "
+            f"{result['trained_rounds']} rounds"
+        )
+    if "evaluated_clients" in result:
+        pairs = zip(result["evaluated_clients"], result["trained_rounds_of_clients"], strict=True)
+        return "mean over clients (rounds of training): " + ", ".join(
+            f"{client} ({rounds})" for client, rounds in pairs
+        )
+    return ""
+
+
 def _table(results: list[dict[str, Any]]) -> str:
     """The table of a protocol's results: a row for each number of labels."""
     title = f"{results[0]['protocol']}, test accuracy"
     columns = {"encoder": None, "untrained": "random_encoder", "raw pixels": "raw_pixels"}
     shown = [name for name, key in columns.items() if not key or key in results[0]["baselines"]]
     width = max(30, len(title) + 2)
-    lines = [f"{title:{width}}" + "".join(f"{name:>16}" for name in shown)]
+    lines = [_models_line(results[0])] if _models_line(results[0]) else []
+    lines.append(f"{title:{width}}" + "".join(f"{name:>16}" for name in shown))
     for result in results:
         per_class = result["labels_per_class"]
         name = f"{per_class} per class" if per_class else f"{result['labels']} labels"

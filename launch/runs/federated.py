@@ -12,7 +12,7 @@ from datasets import client_store
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
-from launch.options import data, network, unlike_clients
+from launch.options import data, hyperparameters, network, unlike_clients
 from launch.options import model as model_options
 from launch.options.aggregation import Aggregation, choose_aggregation
 from launch.options.participation import build_participation
@@ -22,10 +22,11 @@ from launch.runs import training
 from tff_ssl.algorithms.registry import Algorithm
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.two_towers import Model
-from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
 from tff_ssl.runtime import local_worker, ray_cluster, ray_nodes
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.simulation import cohort
+from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.training_loop import Simulation
 from tff_ssl.templates.federated_algorithm import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.templates.task import Population
@@ -63,7 +64,7 @@ def pretrain(args: flags.FlagValues) -> None:
     setting, aggregation = _build_setting(entry, values, clients, args)
     model, algorithm = algorithm_options.build(
         args, entry, values, dataset, aggregation.arguments, clients.population,
-        _participation(setting),
+        _participation(setting), setting.evaluated_client,
     )  # fmt: skip
     _check_client_models(entry, algorithm, values, len(clients.indices), args)
     run = algorithm.plan_run(setting)
@@ -73,13 +74,17 @@ def pretrain(args: flags.FlagValues) -> None:
     # The flags have been checked completely. From here on, files are written.
     folder = data.default_output_dir("pretrain", args)
     run_folder.open_run(folder, run_folder.settings("pretrain", args), args.resume)
+    client_models = training.ClientModels(
+        len(clients.indices), run.client_models, run.evaluated_client,
+        run.untrained_clients_have_models,
+    )  # fmt: skip
     _announce(clients, model, values, [run.describe(), *aggregation.summary], folder, args)
     pictures = run.draw(folder, args.algorithm)
     with _simulate(algorithm, run, clients, folder, args) as simulation:
         fields = _result_fields(clients, args) | run.result_fields() | aggregation.result
         training.train_and_probe(
             simulation, model, dataset, folder, args, fields, run.summary(), pictures,
-            run.client_models,
+            client_models,
         )  # fmt: skip
 
 
@@ -142,9 +147,24 @@ def _build_setting(
         cohort.fold(participation.cohorts(0), groups)
     setting = RunSetting(
         sizes, args.rounds, participation, graph, clients.server_images, groups,
-        aggregation.epsilon,
+        aggregation.epsilon, _choose_evaluated_client(clients, participation, args.rounds),
     )  # fmt: skip
     return setting, aggregation
+
+
+def _choose_evaluated_client(
+    clients: _Clients, participation: Participation | None, rounds: int
+) -> int:
+    """The client whose model stands for the run where there is no global model.
+
+    It is the one that is invited most often, of those with the largest model.
+    """
+    candidates = list(range(len(clients.indices)))
+    if clients.population:
+        models = [clients.population.models[m] for m in clients.population.model_of_client]
+        largest = max(model.parameter_count for model in models)
+        candidates = [k for k in candidates if models[k].parameter_count == largest]
+    return participation.most_frequent(rounds, candidates) if participation else 0
 
 
 def _participation(setting: RunSetting) -> float:
@@ -269,6 +289,7 @@ def _announce(
     if clients.population:
         models = unlike_clients.describe(clients.population)
     rounds = "\n".join(lines)
+    shown = hyperparameters.describe(values, unused_hyperparameters(args.objective))
     print(
         f"{args.algorithm} with {args.objective} on {clients.dataset.name}: {len(images)} images "
         f"of {'x'.join(map(str, images.shape[1:]))} in {len(sizes)} clients of "
@@ -277,7 +298,7 @@ def _announce(
         f"model: {models}, "
         f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
         f"{rounds}\n"
-        f"{values}\n"
+        f"{shown}\n"
         f"{model_options.norm_warning(args.objective, args)}"
         f"results go to {folder}/",
         flush=True,

@@ -5,6 +5,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from absl import flags
 
@@ -17,7 +19,26 @@ from tff_ssl.deployment import saved_model
 from tff_ssl.evaluation import frozen
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.models.two_towers import Model
+from tff_ssl.simulation import metrics_log
 from tff_ssl.simulation.training_loop import Simulation, TrainingLoop
+
+
+class ClientModels(NamedTuple):
+    """The clients' own models of a run, as far as they are evaluated.
+
+    Attributes:
+      num_clients: Number of clients.
+      models: Model of each client if clients have different architectures; else None.
+      evaluated: Client whose model stands for the run; None where it is not that of a certain
+        client.
+      untrained_have_models: Whether clients that never trained get a model from others; otherwise
+        their models are not evaluated.
+    """
+
+    num_clients: int
+    models: Sequence[DualEncoder] | None = None
+    evaluated: int | None = None
+    untrained_have_models: bool = False
 
 
 def train_and_probe(
@@ -29,7 +50,7 @@ def train_and_probe(
     fields: dict[str, Any],
     closing: str = "",
     pictures: Sequence[str] = (),
-    client_models: Sequence[DualEncoder] | None = None,
+    client_models: ClientModels | None = None,
 ) -> None:
     """Trains to the last round, writes the encoder and `result.json`, and prints the results.
 
@@ -43,7 +64,7 @@ def train_and_probe(
         that the model is trained on.
       closing: Text that is printed after the results; empty for none.
       pictures: Names of the pictures that have been drawn already.
-      client_models: Model of each client if clients have different architectures; else None.
+      client_models: The clients' own models; None for a run without clients.
     """
     encode = saved_model.encoder_function(model, model_options.view_size(dataset, args))
     monitor, best = probing.build_monitor(dataset, encode, simulation.encoder_weights), None
@@ -64,23 +85,30 @@ def train_and_probe(
     rank = probing.rank_of(dataset, functools.partial(encode, weights))
     untrained = probing.rank_of(dataset, functools.partial(encode, model.init(args.seed)))
     fields = fields | {"effective_rank": rank, "effective_rank_untrained": untrained}
+    client_models = client_models or ClientModels(0)
+    trained_rounds = metrics_log.trained_rounds(
+        folder / "client_metrics.csv", client_models.num_clients
+    )
     print("evaluating the model", flush=True)
     evaluation = _Evaluation(dataset, fields["train_images"], args)
     results = evaluation.results(model, encode, weights, probing.parse_baselines(args))
+    if client_models.evaluated is not None:
+        client = client_models.evaluated
+        note = {"client": client, "trained_rounds": int(trained_rounds[client])}
+        results = [result | note for result in results]
+    chosen, skipped = _choose_clients(client_models, trained_rounds, args)
     client_results = _evaluate_clients(
-        simulation, state, client_models or model, (weights, results), evaluation, folder
-    )
-    results = results + probing.over_clients(client_results)
-    if client_models:
-        encoders = [client_model.encoder for client_model in client_models]
-        results = results + probing.over_architectures(client_results, encoders)
+        simulation, state, chosen, client_models.models or model, (model, weights, results),
+        evaluation, folder,
+    )  # fmt: skip
+    results = results + _over_clients(client_results, chosen, trained_rounds, client_models.models)
     run_folder.write_json(folder / "result.json", [result | fields for result in results])
     if best:
         best.delete()
     plots.draw_curves(folder / "metrics.csv", folder / "curves.png")
     print()
     print(probing.format_results(results) if results else "no labels, no probe")
-    print("\n" + "\n".join(probing.rank_lines(rank, untrained)))
+    print("\n" + "\n".join([*skipped, *probing.rank_lines(rank, untrained)]))
     if closing:
         print(f"\n{closing}")
     clients = "clients/ (their encoders), " if client_results else ""
@@ -88,6 +116,33 @@ def train_and_probe(
         f"\nwritten to {folder}/: encoder/ (SavedModel), {clients}result.json, metrics.csv, "
         f"{', '.join(['curves.png', *pictures])}, tensorboard/, checkpoints/, config.json"
     )
+
+
+def _choose_clients(
+    client_models: ClientModels, trained_rounds: npt.NDArray[np.int64], args: flags.FlagValues
+) -> tuple[list[int], list[str]]:
+    """Chooses the first `--personalized_clients` clients, without those that never trained.
+
+    Args:
+      client_models: The clients' own models.
+      trained_rounds: Number of rounds in which each client trained, int64 [clients].
+      args: The flags.
+
+    Returns:
+      Indices of the clients; and a line on clients that are left out, if there are any.
+    """
+    wanted = getattr(args, "personalized_clients", 0)
+    if client_models.untrained_have_models:
+        return list(range(wanted)), []
+    chosen = np.flatnonzero(trained_rounds)[:wanted].tolist()
+    passed = range(chosen[-1] if len(chosen) == wanted and chosen else client_models.num_clients)
+    skipped = [client for client in passed if trained_rounds[client] == 0] if wanted else []
+    if not skipped:
+        return chosen, []
+    return chosen, [
+        f"{len(skipped)} clients never trained, and their models are not evaluated: "
+        f"{', '.join(map(str, skipped))} (--personalized_clients={wanted})"
+    ]
 
 
 class _Evaluation(NamedTuple):
@@ -133,31 +188,34 @@ class _Evaluation(NamedTuple):
 def _evaluate_clients(
     simulation: Simulation,
     state: Any,
+    clients: Sequence[int],
     models: Model | Sequence[DualEncoder],
-    global_model: tuple[Weights, list[dict[str, Any]]],
+    evaluated: tuple[Model, Weights, list[dict[str, Any]]],
     evaluation: _Evaluation,
     folder: pathlib.Path,
 ) -> list[list[dict[str, Any]]]:
-    """Writes the models of the personalized clients to `clients/`, and evaluates them.
+    """Writes clients' own models to `clients/`, and evaluates them.
 
     If the run keeps the models after local training, they are written to `clients/K/local/`.
 
     Args:
       simulation: Simulation of the run.
       state: State after the last round.
+      clients: Indices of the clients.
       models: Model of all clients, or a sequence with the model of each client.
-      global_model: Weights and results of the global model; a client's model that equals it is not
-        evaluated again.
+      evaluated: Model, weights and results that stand for the run; a client's model that equals it
+        is not evaluated again.
       evaluation: The evaluation at the end of the run.
       folder: Folder of the run.
 
     Returns:
-      Entries of `result.json` for each personalized client.
+      Entries of `result.json` for each client, with the baselines of its own model.
     """
     dataset, _, args = evaluation
     encoders: dict[Model, Any] = {}
+    baselines = {evaluated[0]: evaluated[2]}  # Results that hold the baselines, by model.
     results = []
-    for client in range(getattr(args, "personalized_clients", 0)):
+    for client in clients:
         model = models[client] if isinstance(models, Sequence) else models
         if model not in encoders:
             size = model_options.view_size(dataset, args)
@@ -168,13 +226,43 @@ def _evaluate_clients(
         local = simulation.local_weights(state, client)
         if local is not None:
             _export(client_folder / "local", dataset, model, local, args)
-        if frozen.equal(weights, global_model[0]):
-            print(f"the model of client {client} is the global one", flush=True)
-            results.append(global_model[1])
+        if frozen.equal(weights, evaluated[1]):
+            print(f"the model of client {client} is the one that stands for the run", flush=True)
+            results.append(evaluated[2])
             continue
         print(f"evaluating the model of client {client}", flush=True)
-        results.append(evaluation.results(model, encoders[model], weights, []))
+        names = [] if model in baselines else probing.parse_baselines(args)
+        entries = evaluation.results(model, encoders[model], weights, names)
+        with_baselines = baselines.setdefault(model, entries)
+        results.append(
+            [
+                entry | {"baselines": other["baselines"]}
+                for entry, other in zip(entries, with_baselines, strict=True)
+            ]
+        )
     return results
+
+
+def _over_clients(
+    results: Sequence[list[dict[str, Any]]],
+    clients: Sequence[int],
+    trained_rounds: npt.NDArray[np.int64],
+    models: Sequence[DualEncoder] | None,
+) -> list[dict[str, Any]]:
+    """Entries of `result.json` over the clients that were evaluated, and over each architecture.
+
+    Args:
+      results: Entries of each of these clients.
+      clients: Indices of the clients.
+      trained_rounds: Number of rounds in which each client of the run trained.
+      models: Model of each client of the run if clients have different architectures; else None.
+    """
+    rounds = [int(trained_rounds[client]) for client in clients]
+    entries = probing.over_clients(results, clients, rounds)
+    if models:
+        encoders = [models[client].encoder for client in clients]
+        entries += probing.over_architectures(results, clients, rounds, encoders)
+    return entries
 
 
 def _export(

@@ -177,6 +177,34 @@ def test_a_local_step_descends_on_the_plain_formula(worker):
         np.testing.assert_allclose(output.client_metrics[0]["cka"], cka, rtol=1e-4)
 
 
+def test_the_contrastive_loss_aligns_projections(worker):
+    """Without a predictor, A is the projection z; the loss is that of SimCLR with temperature 1."""
+    models = tuple(dataclasses.replace(model, predictor=()) for model in MODELS)
+    population = Population(models, MODEL_OF_CLIENT, SIZES, len(RAD))
+    computations = build("nt_xent", population, mu=0.5, temperature=1.0)
+    stacked = np.random.default_rng(1).normal(size=(len(RAD), len(RAD))).astype(np.float32)
+    architecture = computations.architectures[1]
+    state = architecture.initial_client_state(5)
+    images = pixels()[2]
+    (w,) = (tf.Variable(t) for t in state.weights.trainable)
+    with tf.GradientTape() as tape:
+        views = [tf.reshape(x, [-1, PIXELS]) for x in two_views(images, None, np.int64(0))]
+        z = tf.nn.l2_normalize(tf.concat(views, 0) @ w, 1)
+        similar = tf.exp(z @ tf.transpose(z)) * (1 - tf.eye(2 * len(images)))
+        positive = tf.linalg.diag_part(tf.roll(similar, len(images), 1))
+        loss = -tf.reduce_mean(tf.math.log(positive / tf.reduce_sum(similar, 1)))
+        a, b = (x - tf.reduce_mean(x, 0) for x in (rad_inputs() @ w, stacked))
+        k, mean = a @ tf.transpose(a), b @ tf.transpose(b)
+        loss += 0.5 * (1 - tf.reduce_sum(k * mean) / (tf.norm(k) * tf.norm(mean)))
+    expected = w - 0.5 * tape.gradient(loss, w)
+    output = architecture.train(0, stacked, RAD, [_arrays(state)], [examples(images)])
+    (after,), (sent,) = output.client_states, output.representations
+    np.testing.assert_allclose(after.weights.trainable[0], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(output.metrics["loss"], loss, rtol=1e-4)
+    np.testing.assert_allclose(sent, rad_inputs() @ expected, rtol=1e-3, atol=1e-4)
+    assert after.target.trainable == ()
+
+
 def _arrays(state):
     return tf.nest.map_structure(np.asarray, state)
 

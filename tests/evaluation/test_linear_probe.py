@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from tff_ssl.evaluation import adam_probe, lars_probe, linear_probe, logistic_probe
 from tff_ssl.evaluation import labels as labelling
-from tff_ssl.evaluation import lars_probe, linear_probe, logistic_probe
 from tff_ssl.evaluation.linear_probe import FeatureSet
 
 RNG = np.random.default_rng(0)
@@ -60,7 +60,7 @@ def test_the_result_has_the_fields_of_result_json():
     assert (result["labels"], result["labels_per_class"], result["draws"]) == (8, 2, 4)
 
 
-@pytest.mark.parametrize("method", ["logistic", "lars"])
+@pytest.mark.parametrize("method", ["logistic", "lars", "adam"])
 def test_equals_single_probes_on_the_same_draws(method):
     drawn = draw(3, per_class=2)
     result = compare(drawn, method=method)
@@ -71,6 +71,10 @@ def test_equals_single_probes_on_the_same_draws(method):
             data = (train[indices], TRAIN_LABELS[indices], test, TEST_LABELS)
             if method == "logistic":
                 scores.append(logistic_probe.logistic_probe(*data, reference_features=train))
+            elif method == "adam":
+                scores.append(
+                    adam_probe.adam_probe(*data, seed=[3, i, 1], reference_features=train)
+                )
             else:
                 scores.append(
                     lars_probe.lars_probe(

@@ -3,6 +3,9 @@
 import dataclasses
 import json
 import os
+import pathlib
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,13 +15,15 @@ import types
 
 import pytest
 
-from launch.experiments import runner
+from launch.experiments import catalog, runner
 from launch.options import app
 from launch.outputs import run_folder
 from tests.launch.mistakes import messages
 from tff_ssl.errors import ConfigurationError, TrainingError
+from tff_ssl.reporting import report
 from tff_ssl.reporting.experiment import Cell, Experiment
 
+MEASURED = pathlib.Path(__file__).parents[2] / "measured"
 TABLE1 = {"experiment": "dcco_table1", "scale": "cpu", "dataset": None, "rounds": None}
 
 
@@ -163,6 +168,44 @@ def test_a_new_evaluation_of_a_cell_uses_the_finished_runs(scripts, tmp_path):
     for seed in ("seed0", "seed1"):
         summary = json.loads((tmp_path / "good" / seed / "done.json").read_text())
         assert (summary["knn"], summary["training_minutes"]) == ([[1, 0.5]], 0.5)
+
+
+def test_runs_with_another_number_of_draws_count_as_done(scripts, tmp_path):
+    """These flags change the precision of a figure; results in `measured/` stay usable."""
+    calls, _ = scripts
+    good, bad = EXPERIMENT.cells
+    probe = ("--protocol=linear", "--labels=500")
+
+    def with_draws(draws):
+        cell = dataclasses.replace(
+            good,
+            flags=(*good.flags, f"--label_draws={draws}", *(["--also_logistic"] * (draws > 1))),
+            evaluations=(*good.evaluations, (*probe, f"--label_draws={draws}")),
+        )
+        return dataclasses.replace(EXPERIMENT, cells=(cell, bad))
+
+    runner.run(with_draws(1), with_draws(1).cells, tmp_path, ARGS)
+    num_calls = len(calls)
+    runner.run(with_draws(5), with_draws(5).cells, tmp_path, ARGS)
+    assert len(calls) == num_calls
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in MEASURED.iterdir()))
+def test_every_measured_report_can_be_written_again(name, tmp_path):
+    folder = tmp_path / name
+    shutil.copytree(MEASURED / name, folder)
+    identity = json.loads((folder / "experiment.json").read_text())
+    before = (folder / "report.md").read_text()
+    builder, _ = catalog.EXPERIMENTS[identity["experiment"]]
+    experiment = builder(identity["scale"], identity["dataset"], identity["rounds"])
+    report.write(folder, experiment, {})
+    tables = re.compile(r"^\|.*\d+\.\d.*\|$", re.MULTILINE)  # Rows with a figure.
+    figures = {
+        f for row in tables.findall(before) for f in re.findall(r"\d+\.\d(?: ± [\d.]+)?", row)
+    }
+    after = (folder / "report.md").read_text()
+    assert figures
+    assert [figure for figure in figures if figure not in after] == []
 
 
 @pytest.mark.parametrize("failed", [False, True])

@@ -1,5 +1,6 @@
 """Tables, claims and reports, from result files written by hand."""
 
+import dataclasses
 import json
 import math
 
@@ -310,3 +311,46 @@ def test_counts_have_no_unit_and_data_sets_are_distinguished(tmp_path):
     assert report.published_grid(table)[1] == ["Gossip", "14,850"]
     other = selector._replace(dataset="cifar100")
     assert math.isnan(measured.select(report.list_runs(tmp_path, "gossip"), other).mean)
+
+
+def test_logistic_regression_has_a_table_of_its_own_where_it_was_measured(tmp_path):
+    for seed, accuracy in enumerate((0.5, 0.52, 0.54)):
+        run = write_run(tmp_path, "dcco_1", seed, accuracy)
+        entries = json.loads((run / "result.json").read_text())
+        entries += [e | {"protocol": "linear_logistic", "accuracy": e["accuracy"] + 0.1}
+                    for e in entries]  # fmt: skip
+        (run / "result.json").write_text(json.dumps(entries))
+    write_run(tmp_path, "dcco_4", 0, 0.3)
+    rows = TABLE.rows | {"kNN": ("dcco_1", "dcco_4"), "Untrained": ("dcco_1",)}
+    selectors = {"kNN": Selector("knn"), "Untrained": LINEAR._replace(baseline="random_encoder")}
+    table = dataclasses.replace(TABLE, rows=rows, selectors=selectors)
+    assert report.logistic_grid(tmp_path, table) == [
+        ["by logistic regression (%)", "one", "four"],
+        ["DCCO", "62.0 ± 2.0", "not run"],
+        ["Untrained", "26.0 ± 1.0", ""],
+    ]
+    # Figures of other probes are not repeated, and a table without any is left out.
+    personalized = table.selector._replace(protocol="linear_personalized_tiny")
+    beside = report.logistic_table(dataclasses.replace(table, selector=personalized))
+    assert beside.selector.protocol == "linear_logistic_personalized_tiny"
+    assert beside.selectors["kNN"].protocol == ""
+    experiment = Experiment("e", "Title", (Cell("dcco_1", "pretrain", ()),), (table,), ())
+    markdown, _ = report.write(tmp_path, experiment, {})
+    assert markdown.read_text().count("by logistic regression") == 1
+    (tmp_path / "dcco_1" / "seed0" / "result.json").unlink()
+    for seed in (1, 2):
+        write_run(tmp_path, "dcco_1", seed, 0.5)
+    assert "by logistic" not in report.write(tmp_path, experiment, {})[0].read_text()
+
+
+def test_small_mean_counts_have_a_decimal(tmp_path):
+    for seed, rounds in enumerate((1.2, 1.6)):
+        write_run(tmp_path, "some", seed, 0.5, rounds=rounds)
+        write_run(tmp_path, "all", seed, 0.5, rounds=10)
+        write_run(tmp_path, "bytes", seed, 0.5, rounds=1234.5)
+    table = Table(
+        "Rounds", LINEAR._replace(metric="rounds"), ("rounds",),
+        {name: (name,) for name in ("some", "all", "bytes")}, {}, percent=False,
+    )  # fmt: skip
+    grid = report.measured_grid(table, report.read_table_values(tmp_path, table))
+    assert [row[1] for row in grid[1:]] == ["1.4 ± 0.3", "10", "1,234"]

@@ -10,12 +10,13 @@ A selected client continues to train its own model, of its own architecture, wit
 
   loss(W_k) + mu * (1 - CKA(K_k, K-bar(t-1))),
 
-where the loss is BYOL's or SimSiam's on its own images. It sends its new A_k and nothing else. The
-server keeps the last A_j of every client, so that clients that are not selected count as well. With
-mu = 0 every client trains alone. Clients get a factor F of K-bar, F F^T = K-bar, which has
-min(RAD, d_1 + ... + d_N) columns and is a function of K-bar (`losses.alignment.mixed`): it tells
-which images all clients together find alike, not which features a client has. With two clients, one
-can still subtract one's own kernel.
+where the loss is BYOL's or SimSiam's on its own images. (The framework takes any loss without
+labels; the contrastive one is here too. It has no predictor, so that Phi is the projection.) The
+client sends its new A_k and nothing else. The server keeps the last A_j of every client, so that
+clients that are not selected count as well. With mu = 0 every client trains alone. Clients get a
+factor F of K-bar, F F^T = K-bar, which has min(RAD, d_1 + ... + d_N) columns and is a function of
+K-bar (`losses.alignment.mixed`): it tells which images all clients together find alike, not which
+features a client has. With two clients, one can still subtract one's own kernel.
 
 Choices: The distance is 1 - CKA, and kernels are centred (`losses.alignment`), at the server over
 all of X, which changes nothing in batches that are centred again. Representations that are not

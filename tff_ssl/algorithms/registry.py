@@ -184,7 +184,7 @@ ALGORITHMS = {
         UnlikeClients,
         hetero_ssfl.HeteroSSFLHyperparameters,
         hetero_ssfl.build_hetero_ssfl,
-        objectives=("byol", "simsiam"),
+        objectives=("byol", "simsiam", "nt_xent"),
     ),
 }
 

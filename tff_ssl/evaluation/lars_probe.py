@@ -5,9 +5,7 @@ Vemulapalli et al., "Federated Training of Dual Encoding Models on Small Non-IID
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +15,7 @@ from tff_ssl import optimizers
 from tff_ssl.evaluation import labels as labelling
 from tff_ssl.evaluation import scaling
 from tff_ssl.evaluation.batches import permuted_batches
+from tff_ssl.evaluation.classifier_training import Classifier, build_trainer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +41,13 @@ class LarsProbeConfig:
     momentum: float = 0.9
     trust_coefficient: float = 0.001
     initial_stddev: float = 0.01
+
+    def build_optimizer(self) -> tff.learning.optimizers.Optimizer:
+        lars = optimizers.build_lars(
+            self.learning_rate, self.momentum, trust_coefficient=self.trust_coefficient
+        )
+        schedule = optimizers.cosine_decay(self.learning_rate, self.steps)
+        return tff.learning.optimizers.schedule_learning_rate(lars, schedule)
 
 
 LARS_PROBES = {
@@ -110,66 +116,15 @@ def lars_probe(
     initial = _draw_initial_classifier(rng, size, len(classes), config)
     examples = permuted_batches(np.arange(len(targets)), config.steps, config.batch_size, rng)
     example_variants = rng.integers(len(variants), size=examples.shape, dtype=np.int32)
-    train = _build_trainer(config, size, len(classes))
+    train = build_trainer(config, size, len(classes))
     trained = train(
         initial, np.stack(variants), targets, examples.astype(np.int32), example_variants
     )
-    logits = sets.test_features @ trained.kernel.numpy() + trained.bias.numpy()
-    return labelling.score(classes[logits.argmax(axis=1)], sets.test_labels)
-
-
-class _Classifier(NamedTuple):
-    kernel: tf.Tensor  # float32 [d, classes]
-    bias: tf.Tensor  # float32 [classes]
+    return labelling.score(classes[trained.predict(sets.test_features)], sets.test_labels)
 
 
 def _draw_initial_classifier(
     rng: np.random.Generator, size: int, num_classes: int, config: LarsProbeConfig
-) -> _Classifier:
+) -> Classifier:
     kernel = rng.normal(0.0, config.initial_stddev, (size, num_classes))
-    return _Classifier(tf.constant(kernel, tf.float32), tf.zeros(num_classes))
-
-
-@functools.lru_cache(maxsize=16)
-def _build_trainer(
-    config: LarsProbeConfig, size: int, num_classes: int
-) -> Callable[..., _Classifier]:
-    """Builds one graph of all steps, for any number of examples.
-
-    Returns:
-      A function from the initial classifier, the features (float32 [variants, n, size]), the class
-      indices (int64 [n]), the examples of each step and the variant of each of them (both int32
-      [steps, batch]) to the trained classifier.
-    """
-    lars = optimizers.build_lars(
-        config.learning_rate, config.momentum, trust_coefficient=config.trust_coefficient
-    )
-    schedule = optimizers.cosine_decay(config.learning_rate, config.steps)
-    optimizer = tff.learning.optimizers.schedule_learning_rate(lars, schedule)
-    weights_spec = _Classifier(tf.TensorSpec([size, num_classes]), tf.TensorSpec([num_classes]))
-    batch_spec = tf.TensorSpec([config.steps, None], tf.int32)
-
-    @tf.function(
-        input_signature=[
-            weights_spec,
-            tf.TensorSpec([None, None, size]),
-            tf.TensorSpec([None], tf.int64),
-            batch_spec,
-            batch_spec,
-        ]
-    )
-    def train(classifier, features, targets, examples, variants):
-        state = optimizer.initialize(weights_spec)
-        for step in tf.range(config.steps):
-            x = tf.gather_nd(features, tf.stack([variants[step], examples[step]], axis=1))
-            y = tf.gather(targets, examples[step])
-            with tf.GradientTape() as tape:
-                tape.watch(classifier)
-                logits = x @ classifier.kernel + classifier.bias  # [batch, num_classes]
-                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
-                loss = tf.reduce_mean(losses)
-            gradients = tape.gradient(loss, classifier)
-            state, classifier = optimizer.next(state, classifier, gradients)
-        return classifier
-
-    return train
+    return Classifier(tf.constant(kernel, tf.float32), tf.zeros(num_classes))

@@ -10,9 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from tff_ssl.evaluation import adam_probe, lars_probe, logistic_probe
 from tff_ssl.evaluation import labels as labelling
-from tff_ssl.evaluation import lars_probe, logistic_probe
 
+METHODS = ("logistic", "lars", "adam")
 ENCODER = "encoder"  # The feature set that a comparison is about; all others are baselines.
 
 
@@ -40,7 +41,7 @@ def few_label_comparison(
     drawn: Sequence[np.ndarray],
     seed: int,
     labels_per_class: int | None = None,
-    method: Literal["logistic", "lars"] = "logistic",
+    method: Literal["logistic", "lars", "adam"] = "logistic",
 ) -> dict[str, Any]:
     """Probes every feature set on the same draws of labels.
 
@@ -54,10 +55,10 @@ def few_label_comparison(
       dataset: Name of the data set, for the result.
       drawn: Training examples whose labels are used, integers [labels] for each draw
         (`labels.draw_labels`).
-      seed: Seed of the `lars` probe, which draw i uses as (seed, i, 1).
+      seed: Seed of the `lars` and `adam` probes, which draw i uses as (seed, i, 1).
       labels_per_class: Number of labels drawn of each class, for the result; None where the draws
         are of a total number.
-      method: `logistic` (quick) or `lars` (the DCCO paper's probe).
+      method: `logistic` (quick), `lars` (the DCCO paper's probe) or `adam` (Hetero-SSFL's).
 
     Returns:
       An entry of `result.json`: `protocol`, `method`, `dataset`, `labels` (of all classes),
@@ -72,8 +73,8 @@ def few_label_comparison(
         raise ValueError(f"feature_sets needs {ENCODER!r}, found {sorted(feature_sets)}.")
     if len(drawn) < 1:
         raise ValueError(f"draws must be at least 1, found {len(drawn)}.")
-    if method not in ("logistic", "lars"):
-        raise ValueError(f"method must be logistic or lars, found {method!r}.")
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, found {method!r}.")
     train_labels = np.asarray(train_labels)
     summaries = {}
     for name, features in feature_sets.items():
@@ -114,6 +115,9 @@ def _probe(
     test = (features.test, test_labels)
     if method == "logistic":
         return logistic_probe.logistic_probe(*train, *test, reference_features=features.train)
+    if method == "adam":
+        reference = features.train
+        return adam_probe.adam_probe(*train, *test, seed=seed, reference_features=reference)
     flipped = features.flipped_train
     return lars_probe.lars_probe(
         *train,

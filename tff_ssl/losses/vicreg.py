@@ -1,10 +1,12 @@
 """VICReg (Bardes, Ponce & LeCun 2022): variance, invariance and covariance.
 
 The invariance term is the mean over dimensions of squared differences, as in the paper's
-pseudo-code. Variances and covariances divide by n where the paper divides by n - 1. The loss then
-depends on a batch only through averages, and the averages of a union are weighted means of its
-parts' averages; DCCO needs this property of a loss. Second moments are taken about a reference, as
-in `losses.cco`.
+pseudo-code. Variances and covariances divide by n where the paper and the released code divide by
+n - 1. The loss then depends on a batch only through averages, and the averages of a union are
+weighted means of its parts' averages; DCCO needs this property of a loss. Second moments are taken
+about a reference, as in `losses.cco`. The variance term is the sum over the two views, as in Eq. 6;
+the released code halves it, so that its weight of 25 (`std_coeff`) is a `variance_weight` of 12.5
+here.
 """
 
 from typing import NamedTuple

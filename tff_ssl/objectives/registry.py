@@ -77,6 +77,7 @@ class Objective:
       target: Whether there is a target network.
       supervised: Whether labels are needed, and a classifier instead of heads.
       decoder: Whether the model needs a decoder instead of heads.
+      hyperparameters: Names of the hyperparameters that no other objective uses.
     """
 
     summary: str
@@ -87,6 +88,7 @@ class Objective:
     target: bool = False
     supervised: bool = False
     decoder: bool = False
+    hyperparameters: tuple[str, ...] = ()
 
 
 def _on_projections(
@@ -163,25 +165,36 @@ OBJECTIVES = {
         _on_projections(_cco),
         min_samples=2,
         stable_samples=8,  # The paper's Table 1: with 4 samples a client, training failed.
+        hyperparameters=("lambda_",),
     ),
     "vicreg": Objective(
         "variance, invariance, covariance", _on_projections(_vicreg), min_samples=2,
         stable_samples=2,
+        hyperparameters=("invariance_weight", "variance_weight", "covariance_weight"),
     ),
     "nt_xent": Objective(
-        "contrastive, as in SimCLR", _on_projections(_nt_xent), min_samples=2, stable_samples=2
+        "contrastive, as in SimCLR", _on_projections(_nt_xent), min_samples=2, stable_samples=2,
+        hyperparameters=("temperature",),
     ),
     "byol": Objective(
-        "prediction of a moving average's projections", _byol, predictor=True, target=True
+        "prediction of a moving average's projections", _byol, predictor=True, target=True,
+        hyperparameters=("byol_direction", "target_momentum"),
     ),
     "simsiam": Objective("prediction with stop-gradient", _simsiam, predictor=True),
     "supervised": Objective(
         "cross-entropy of a linear classifier; needs labels", _supervised, supervised=True
     ),
     "mae": Objective(
-        "masked autoencoder: prediction of hidden patches; needs a ViT encoder", _mae, decoder=True
+        "masked autoencoder: prediction of hidden patches; needs a ViT encoder", _mae,
+        decoder=True, hyperparameters=("mask_ratio", "normalize_patches"),
     ),
 }  # fmt: skip
+
+
+def unused_hyperparameters(objective: str) -> frozenset[str]:
+    """Names of the hyperparameters that only other objectives use."""
+    names = {name for entry in OBJECTIVES.values() for name in entry.hyperparameters}
+    return frozenset(names - set(OBJECTIVES[objective].hyperparameters))
 
 
 def moved_target(target: Any, online: Any, momentum: float) -> tuple[tf.Tensor, ...]:

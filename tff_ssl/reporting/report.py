@@ -1,16 +1,19 @@
 """`report.md` and `report.html` of an experiment, made from its result files."""
 
+import dataclasses
 import math
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_ssl.reporting import measured, pictures
 from tff_ssl.reporting.document import Document, Grid, replace_file
 from tff_ssl.reporting.experiment import Cell, Experiment, Table, check
-from tff_ssl.reporting.measured import TableValues, Value
+from tff_ssl.reporting.measured import Selector, TableValues, Value
 
 _NONE = "-"
+_SMALL_COUNT = 10  # Mean counts below it are shown with a decimal.
 
 AllValues = Mapping[str, TableValues]  # title of a table -> its figures
 
@@ -87,6 +90,33 @@ def measured_grid(table: Table, values: TableValues) -> Grid:
     return grid
 
 
+def logistic_table(table: Table) -> Table:
+    """The table with logistic regression's figures in place of another linear probe's.
+
+    Figures without such a probe, and those of runs that did not have `--also_logistic`, are not
+    measured in it.
+    """
+
+    def beside(selector: Selector) -> Selector:
+        protocol = re.sub(r"^(linear|transfer)(?!_logistic)", r"\1_logistic", selector.protocol)
+        other = "" if protocol == selector.protocol else protocol
+        return selector._replace(protocol=other)
+
+    return dataclasses.replace(
+        table,
+        selector=beside(table.selector),
+        selectors={row: beside(selector) for row, selector in table.selectors.items()},
+    )
+
+
+def logistic_grid(folder: pathlib.Path, table: Table) -> Grid:
+    """Formats the figures of `logistic_table`, as far as they were measured; else only a header."""
+    beside = logistic_table(table)
+    grid = measured_grid(beside, read_table_values(folder, beside))
+    grid[0][0] = table.with_unit("by logistic regression")
+    return [grid[0], *(row for row in grid[1:] if set(row[1:]) - {_NONE, "not run", "failed", ""})]
+
+
 def published_grid(table: Table) -> Grid:
     """Formats the figures of the paper's table."""
     grid = [[table.with_unit("published"), *table.columns]]
@@ -109,8 +139,9 @@ def _format_value(value: Value, percent: bool, seeds: int) -> str:
         note += f" ({value.seeds + value.failed} of {seeds} seeds)"
     if not percent:
         # Most counts are the same for all seeds.
-        deviation = f" ± {value.std:,.0f}" if value.std else ""
-        return f"{value.mean:,.0f}{deviation}{note}"
+        decimals = 1 if abs(value.mean) < _SMALL_COUNT and value.mean % 1 else 0
+        deviation = f" ± {value.std:,.{decimals}f}" if value.std else ""
+        return f"{value.mean:,.{decimals}f}{deviation}{note}"
     deviation = f" ± {100 * value.std:.1f}" if value.seeds > 1 else ""
     return f"{100 * value.mean:.1f}{deviation}{note}"
 
@@ -181,7 +212,8 @@ def write(
     for note in (*_progress_notes(folder, experiment), *experiment.notes):
         document.add_paragraph(note)
     for number, table in enumerate(experiment.tables, 1):
-        _add_table(document, table, values[table.title], folder / f"table_{number}.png")
+        beside = logistic_grid(folder, table)
+        _add_table(document, table, values[table.title], beside, folder / f"table_{number}.png")
     choices = choice_grid(folder, experiment)
     if len(choices) > 1:
         document.add_heading("Choices on training images")
@@ -197,12 +229,13 @@ def write(
 
 
 def _add_table(
-    document: Document, table: Table, values: TableValues, picture_path: pathlib.Path
+    document: Document, table: Table, values: TableValues, beside: Grid, picture_path: pathlib.Path
 ) -> None:
-    """Adds the measured and the published figures of a table, and their picture."""
+    """Adds the figures of a table: measured, by logistic regression, published; and a picture."""
     document.add_heading(table.title)
     for html_class, grid in (
         ("measured", measured_grid(table, values)),
+        ("measured", beside),
         ("published", published_grid(table)),
     ):
         if len(grid) > 1:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tff_ssl.simulation.cohort import Cohort
 
@@ -49,6 +50,25 @@ class ClientLog:
                 writer.writerow(
                     [round_number + 1, client, *(np.asarray(v).item() for v in values.values())]
                 )
+
+
+def trained_rounds(path: pathlib.Path, num_clients: int) -> npt.NDArray[np.int64]:
+    """Counts the rounds in which each client trained, int64 [num_clients].
+
+    A round counts once, also where a client trained several models in it. It does not count where
+    the client's result was dropped because it was not finite.
+
+    Args:
+      path: A `client_metrics.csv`; it is missing if no client ever took part.
+      num_clients: Size of the population.
+    """
+    counts = np.zeros(num_clients, np.int64)
+    if path.exists():
+        with open(path, newline="") as file:
+            rows = [row for row in csv.DictReader(file) if int(row["dropped"]) == 0]
+        for client in (client for _, client in {(row["round"], row["client"]) for row in rows}):
+            counts[int(client)] += 1
+    return counts
 
 
 def flatten_metrics(metrics: Any) -> dict[str, float]:

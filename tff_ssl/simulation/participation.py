@@ -1,7 +1,9 @@
 """Participation of clients in the rounds of a run with a server."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from tff_ssl.simulation.cohort import Cohort
 from tff_ssl.simulation.dropouts import Dropouts
@@ -33,3 +35,16 @@ class Participation(NamedTuple):
             f"{about}{self.invited} clients, of which about {self.clients_per_round} finish "
             f"(dropout {self.dropouts.dropout:g})"
         )
+
+    def most_frequent(self, rounds: int, clients: Sequence[int]) -> int:
+        """The client that is invited most often; of several, the first.
+
+        Args:
+          rounds: Number of rounds of the run.
+          clients: Indices of the clients to choose from; at least one.
+        """
+        counts = np.zeros(max(clients) + 1, np.int64)
+        for number in range(rounds):
+            invited = self.cohorts(number)
+            np.add.at(counts, invited[invited < len(counts)], 1)
+        return max(clients, key=lambda client: (counts[client], -client))

@@ -41,6 +41,7 @@ class StatefulClientsSimulation(Simulation):
         bytes_per_client: int = 0,
         *,
         sliced: Any = None,
+        evaluated_client: int = 0,
     ):
         """Joins the algorithm with the clients' data.
 
@@ -53,7 +54,9 @@ class StatefulClientsSimulation(Simulation):
           folder: Folder of the run: `client_states/` and `client_metrics.csv` are written there.
           bytes_per_client: Bytes that a client receives and sends in a round.
           sliced: A `sliced_rounds.SlicedStatefulClients` if rounds are cut into slices; else None.
+          evaluated_client: Client whose model stands for the run where there is no global one.
         """
+        self._evaluated_client = evaluated_client
         self._participation = participation
         self._dropouts = participation.dropouts
         self._algorithm = algorithm
@@ -147,8 +150,8 @@ class StatefulClientsSimulation(Simulation):
         model = state.server.model
         if client_id is None and self._algorithm.global_weights is not None:
             return self._algorithm.global_weights(model)
-        # Clients that train alone have no global model; the first client's model is used instead.
-        client = int(client_id or 0)
+        # Clients that train alone have no global model; that of one of them is used instead.
+        client = self._evaluated_client if client_id is None else int(client_id)
         client_state = self._states.load(client, int(state.versions[client]))
         return self._algorithm.client_weights(model, client_state)
 

@@ -75,6 +75,7 @@ class UnlikeClientsSimulation(Simulation):
         folder: pathlib.Path,
         bytes_of_clients: Sequence[int],
         sliced: Any = None,
+        evaluated_client: int = 0,
     ):
         """Joins the algorithm with the clients' data.
 
@@ -89,8 +90,10 @@ class UnlikeClientsSimulation(Simulation):
           bytes_of_clients: Bytes that each client receives and sends in a round.
           sliced: A `sliced_training.SlicedUnlikeClients` if local training is cut into slices; else
             None.
+          evaluated_client: Client whose model stands for the run.
         """
         self._sliced = sliced
+        self._evaluated_client = evaluated_client
         self._algorithm = algorithm
         self._group_data = group_data
         self._cohorts = cohorts
@@ -243,8 +246,8 @@ class UnlikeClientsSimulation(Simulation):
         return self._sliced(round_number, kernel, self._rad, groups)
 
     def encoder_weights(self, state: UnlikeClientsState, client_id: str | None = None) -> Weights:
-        """Weights of a client's model; the run is evaluated with that of the first client."""
-        client = int(client_id or 0)
+        """Weights of a client's model; by default of the client that stands for the run."""
+        client = self._evaluated_client if client_id is None else int(client_id)
         number = int(self._algorithm.model_of_client[client])
         client_state = self._states[number].load(client, int(state.versions[client]))
         return self._algorithm.architectures[number].client_weights(client_state)

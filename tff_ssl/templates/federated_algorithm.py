@@ -62,6 +62,7 @@ class RunSetting(NamedTuple):
         where the algorithm uses none.
       groups: Number of groups into which a cohort is folded; 0 for no folding.
       epsilon: Number of rounds -> their privacy loss epsilon; None without differential privacy.
+      evaluated_client: Client whose model stands for the run where a server has no global model.
     """
 
     client_sizes: Sequence[int]
@@ -71,6 +72,7 @@ class RunSetting(NamedTuple):
     server_images: npt.NDArray[np.uint8] | None = None
     groups: int = 0
     epsilon: Callable[[int], float] | None = None
+    evaluated_client: int = 0
 
 
 class PlannedRun(Protocol):
@@ -84,6 +86,16 @@ class PlannedRun(Protocol):
     def client_models(self) -> Sequence[DualEncoder] | None:
         """Each client's model where clients have different architectures; else None."""
         return None
+
+    @property
+    def evaluated_client(self) -> int | None:
+        """Client whose model stands for the run; None where it is not that of a certain client."""
+        return None
+
+    @property
+    def untrained_clients_have_models(self) -> bool:
+        """Whether clients that never trained get a model from others, which can be evaluated."""
+        return True
 
     def describe(self) -> str:
         """Rounds, clients and bytes sent, for the announcement of a run."""

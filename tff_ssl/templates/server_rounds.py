@@ -26,6 +26,10 @@ class ServerRounds:
         return self.setting.participation
 
     @property
+    def untrained_clients_have_models(self) -> bool:
+        return False
+
+    @property
     def clients_at_once(self) -> int:
         return self.setting.groups or self.participation.clients_per_round
 

@@ -130,6 +130,10 @@ class StatefulClientsRun(ServerRounds, PlannedRun):
         super().__init__(setting, algorithm.client_bytes())
         self._algorithm = algorithm
 
+    @property
+    def evaluated_client(self) -> int | None:
+        return None if self._algorithm.global_weights else self.setting.evaluated_client
+
     def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedStatefulClients:
         return SlicedStatefulClients(self._algorithm.process.next, group_data, slicing)
 
@@ -144,6 +148,7 @@ class StatefulClientsRun(ServerRounds, PlannedRun):
             folder,
             sum(self.client_bytes),
             sliced=sliced,
+            evaluated_client=self.setting.evaluated_client,
         )
 
 

@@ -131,6 +131,10 @@ class UnlikeClientsRun(ServerRounds, PlannedRun):
     def client_models(self) -> list[DualEncoder]:
         return [self._algorithm.architectures[m].model for m in self._algorithm.model_of_client]
 
+    @property
+    def evaluated_client(self) -> int:
+        return self.setting.evaluated_client
+
     def result_fields(self) -> dict[str, Any]:
         return super().result_fields() | {
             "rad_size": len(self._server_images),
@@ -154,4 +158,5 @@ class UnlikeClientsRun(ServerRounds, PlannedRun):
             folder,
             [sent_bytes[m] for m in self._algorithm.model_of_client],
             sliced,
+            self.evaluated_client,
         )

@@ -5,7 +5,11 @@ import dataclasses
 import pytest
 
 from launch.options import hyperparameters
+from tff_ssl.algorithms.dcco.parts import DCCOHyperparameters
+from tff_ssl.algorithms.hetero_ssfl import HeteroSSFLHyperparameters
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
+from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,3 +49,26 @@ def test_the_last_value_counts_and_other_fields_keep_their_defaults():
 def test_the_error_names_the_mistake(assignment, named):
     with pytest.raises(ConfigurationError, match=f"--hparam.*{named}"):
         hyperparameters.parse(Example, [assignment])
+
+
+def test_the_line_of_a_run_leaves_out_what_other_objectives_use():
+    line = hyperparameters.describe(
+        HeteroSSFLHyperparameters(mu=0.25), unused_hyperparameters("byol")
+    )
+    assert line.startswith("HeteroSSFLHyperparameters(byol_direction='both', ")
+    assert "target_momentum=0.99" in line
+    assert "mu=0.25" in line
+    for other in ("lambda", "temperature", "invariance_weight", "mask_ratio"):
+        assert f"{other}=" not in line
+    line = hyperparameters.describe(DCCOHyperparameters(), unused_hyperparameters("cco"))
+    assert " lambda=20.0, " in line
+    assert "byol_direction" not in line
+    assert "vari" not in line
+    assert "target_momentum" not in line
+
+
+def test_every_hyperparameter_of_a_loss_belongs_to_an_objective():
+    fields = {field.name for field in dataclasses.fields(ObjectiveHyperparameters)}
+    named = [name for objective in OBJECTIVES.values() for name in objective.hyperparameters]
+    assert len(named) == len(set(named))
+    assert set(named) == fields | {"target_momentum"}

@@ -1,5 +1,6 @@
 """Clients of different architectures: their encoders, the server's images, a run of two rounds."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -94,16 +95,39 @@ def test_a_run_evaluates_its_clients_by_architecture(project_root, tmp_path):
         "linear", "linear_personalized", "linear_personalized_tiny",
         "linear_personalized_vit_micro",
     }  # fmt: skip
-    accuracies = entries["linear_personalized"]["accuracy_of_clients"]
+    over_clients = entries["linear_personalized"]
+    evaluated, accuracies = over_clients["evaluated_clients"], over_clients["accuracy_of_clients"]
+    with open(tmp_path / "run" / "client_metrics.csv", newline="") as file:
+        cohorts = [int(row["client"]) for row in csv.DictReader(file)]
+    # The run has two rounds of three of the five clients: the first three that trained count.
+    assert evaluated == sorted(set(cohorts))[:3]
+    rounds = [cohorts.count(client) for client in evaluated]
+    assert over_clients["trained_rounds_of_clients"] == rounds
+    assert over_clients["trained_rounds"] == pytest.approx(np.mean(rounds))
+    untrained = {}
     for encoder in ("tiny", "vit_micro"):
         entry = entries[f"linear_personalized_{encoder}"]
-        expected = [a for a, e in zip(accuracies, encoders, strict=False) if e == encoder]
+        expected = [a for a, k in zip(accuracies, evaluated, strict=True) if encoders[k] == encoder]
         assert entry["accuracy_of_clients"] == expected
         assert entry["accuracy"] == pytest.approx(np.mean(expected))
-    assert accuracies[0] == entries["linear"]["accuracy"]
+        untrained[encoder] = entry["baselines"]["random_encoder"]["accuracy"]
+    assert untrained["tiny"] != untrained["vit_micro"]
+    # The mean over clients has the mean of their own untrained encoders beside it.
+    assert over_clients["baselines"]["random_encoder"]["accuracy"] == pytest.approx(
+        np.mean([untrained[encoders[k]] for k in evaluated])
+    )
+    # The client with the larger model that took part most often stands for the run.
+    client = entries["linear"]["client"]
+    assert encoders[client] == "vit_micro"
+    larger = [cohorts.count(k) for k in range(5) if encoders[k] == "vit_micro"]
+    assert entries["linear"]["trained_rounds"] == cohorts.count(client) == max(larger)
+    assert f"the model of client {client}, which trained in" in result.stdout
+    assert "the global one" not in result.stdout
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["flags"]["encoder"] == "vit_micro"
+    baseline = entries["linear"]["baselines"]["random_encoder"]["accuracy"]
+    assert baseline == untrained["vit_micro"]
     features = {"tiny": 64, "vit_micro": 64}
-    for k in range(3):
+    for k in evaluated:
         encoder = saved_model.load_encoder(tmp_path / "run" / "clients" / str(k) / "encoder")
         assert encoder(np.zeros((2, 8, 8, 1), np.uint8)).shape == (2, features[encoders[k]])
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["flags"]["encoder"] == encoders[0]

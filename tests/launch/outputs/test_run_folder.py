@@ -1,5 +1,6 @@
 """The folder of a run: its lock, the check of its settings, and errors if it cannot be written."""
 
+import json
 import subprocess
 import sys
 
@@ -42,3 +43,13 @@ def test_the_error_for_a_folder_that_cannot_be_created_names_it(tmp_path):
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(ConfigurationError, match=f"--output_dir={folder} cannot be written"):
             run_folder.make(folder)
+
+
+def test_a_run_without_a_global_model_has_no_model_of_that_name(tmp_path):
+    assert run_folder.name_of_model(tmp_path) == "global"
+    for results, name in (
+        ([{"protocol": "linear"}, {"protocol": "linear_personalized"}], "global"),
+        ([{"protocol": "linear", "client": 3}], "evaluated"),
+    ):
+        (tmp_path / "result.json").write_text(json.dumps(results))
+        assert run_folder.name_of_model(tmp_path) == name

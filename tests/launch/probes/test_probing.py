@@ -1,5 +1,7 @@
 """`launch.probes.probing`: the monitor, and encodings that are not finite."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +9,7 @@ import tensorflow as tf
 from datasets.image_dataset import ImageDataset, Split
 from launch.probes import probing
 from tff_ssl.errors import TrainingError
+from tff_ssl.evaluation import features
 
 
 def test_encodings_that_are_not_finite_are_a_diverged_training():
@@ -83,3 +86,31 @@ def test_a_collapsed_run_warns_in_one_line():
     assert "collapsed" in warning
     assert "batch norm" in warning
     assert "\n" not in warning
+
+
+@pytest.mark.parametrize("also_logistic", [False, True])
+def test_logistic_regression_beside_another_probe_is_on_the_same_labels(also_logistic):
+    rng = np.random.default_rng(0)
+    classes = np.arange(120, dtype=np.int32) % 3
+    images = rng.integers(0, 60, (120, 2, 2, 1)).astype(np.uint8)
+    images[:, 0, 0, 0] += (60 * classes).astype(np.uint8)
+    train, test = (
+        Split(images[part], classes[part], np.arange(60, dtype=np.int64))
+        for part in (slice(60), slice(60, None))
+    )
+    dataset = ImageDataset("toy", train, test, ("a", "b", "c"))
+    args = types.SimpleNamespace(
+        seed=0, label_draws=2, probe="adam", also_logistic=also_logistic, per_case=False,
+        dataset="toy",
+    )  # fmt: skip
+    kinds = {"encoder": features.raw_pixels}
+    counts = [{"labels_per_class": 2}, {"labels_per_class": 10}]
+    results = probing.linear_probes(dataset, kinds, counts, args)
+    expected = [("linear", "adam", 2), ("linear", "adam", 10)]
+    if also_logistic:
+        expected += [("linear_logistic", "logistic", 2), ("linear_logistic", "logistic", 10)]
+        args.probe = "logistic"
+        alone = probing.linear_probes(dataset, kinds, counts, args)
+        assert [r["protocol"] for r in alone] == ["linear", "linear"]
+        assert [r | {"protocol": "linear_logistic"} for r in alone] == results[2:]
+    assert [(r["protocol"], r["method"], r["labels_per_class"]) for r in results] == expected

@@ -1,0 +1,69 @@
+"""Which clients' own models are evaluated at the end of a run."""
+
+import types
+
+import numpy as np
+import pytest
+
+from launch.probes import probing
+from launch.runs import training
+
+
+def choose(trained_rounds, wanted, untrained_have_models=False):
+    client_models = training.ClientModels(
+        len(trained_rounds), untrained_have_models=untrained_have_models
+    )
+    args = types.SimpleNamespace(personalized_clients=wanted)
+    return training._choose_clients(client_models, np.array(trained_rounds), args)
+
+
+def test_clients_that_never_trained_are_left_out_and_named():
+    assert choose([2, 1, 3], 2) == ([0, 1], [])
+    chosen, (line,) = choose([0, 1, 0, 2, 0], 2)
+    assert chosen == [1, 3]
+    assert line.startswith("2 clients never trained, and their models are not evaluated: 0, 2 (")
+    chosen, (line,) = choose([0, 1, 0], 2)
+    assert chosen == [1]
+    assert ": 0, 2 (--personalized_clients=2)" in line
+    assert choose([0, 0], 0) == ([], [])
+    # Without a server, a client's model is averaged with its neighbours'.
+    assert choose([0, 1], 2, untrained_have_models=True) == ([0, 1], [])
+
+
+def entry(accuracy, baseline):
+    scores = {"accuracy": accuracy, "balanced_accuracy": accuracy}
+    stds = {"accuracy_std": 0.0, "balanced_accuracy_std": 0.0}
+    return {
+        "protocol": "linear", "labels": 10, "labels_per_class": 1, **scores, **stds,
+        "baselines": {
+            "random_encoder": {"accuracy": baseline, "balanced_accuracy": baseline, **stds}
+        },
+    }  # fmt: skip
+
+
+def test_the_mean_over_clients_has_their_untrained_encoders_and_rounds():
+    results = [[entry(0.6, 0.3)], [entry(0.8, 0.5)], [entry(0.4, 0.3)]]
+    (mean,) = probing.over_clients(results, [1, 4, 6], [2, 5, 1])
+    assert mean["accuracy"] == pytest.approx(0.6)
+    assert mean["baselines"]["random_encoder"]["accuracy"] == pytest.approx(1.1 / 3)
+    assert mean["clients_evaluated"] == 3
+    assert mean["evaluated_clients"] == [1, 4, 6]
+    assert mean["trained_rounds_of_clients"] == [2, 5, 1]
+    assert mean["trained_rounds"] == pytest.approx(8 / 3)
+    small, tiny = probing.over_architectures(
+        results, [1, 4, 6], [2, 5, 1], ["small", "tiny", "small"]
+    )
+    assert small["evaluated_clients"] == [1, 6]
+    assert tiny["evaluated_clients"] == [4]
+    assert small["baselines"]["random_encoder"]["accuracy"] == pytest.approx(0.3)
+    assert small["protocol"] == "linear_personalized_small"
+    text = probing.format_results([mean])
+    assert "mean over clients (rounds of training): 1 (2), 4 (5), 6 (1)" in text
+    assert "0.367 ± 0.115" in text
+
+
+def test_the_table_names_the_client_whose_model_stands_for_the_run():
+    text = probing.format_results([entry(0.6, 0.3) | {"client": 2, "trained_rounds": 7}])
+    first, *_ = text.splitlines()
+    assert first == "the model of client 2, which trained in 7 rounds"
+    assert probing.format_results([entry(0.6, 0.3)]).startswith("linear, test accuracy")

@@ -1,0 +1,86 @@
+"""The linear probe of the Hetero-SSFL paper: softmax regression on frozen features by Adam.
+
+Makhija, Ho & Ghosh, "Federated Self-supervised Learning for Heterogeneous Clients", 2022, section
+5.1: 100 epochs of Adam at a rate of 0.003 with batches of 512, on the frozen encoder. The paper's
+"linear fully connected layer with 1000 neurons" is taken to be a layer with an output per class.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import optimizers
+from tff_ssl.evaluation import labels as labelling
+from tff_ssl.evaluation import scaling
+from tff_ssl.evaluation.batches import permuted_batches
+from tff_ssl.evaluation.classifier_training import Classifier, build_trainer
+
+
+@dataclasses.dataclass(frozen=True)
+class AdamProbeConfig:
+    """Settings of the training, with the paper's values.
+
+    Attributes:
+      epochs: Number of passes over the labelled examples.
+      batch_size: Number of examples per step; all of them, if there are fewer.
+      learning_rate: Learning rate, which is constant.
+    """
+
+    epochs: int = 100
+    batch_size: int = 512
+    learning_rate: float = 0.003
+
+    def build_optimizer(self) -> tff.learning.optimizers.Optimizer:
+        return optimizers.build_optimizer("adam", self.learning_rate, 0.9, 0.0)
+
+
+def adam_probe(
+    train_features: np.ndarray,
+    train_labels: np.ndarray,
+    test_features: np.ndarray,
+    test_labels: np.ndarray,
+    *,
+    seed: int | Sequence[int],
+    reference_features: np.ndarray | None = None,
+    config: AdamProbeConfig | None = None,
+) -> labelling.Scores:
+    """Scores the paper's linear classifier after its last step; no step is selected on test data.
+
+    The features are scaled as `scaling.fit_scaler` says; the paper does not mention scaling. The
+    weights start at zero, where the paper says nothing: the problem is convex.
+
+    Args:
+      train_features: Training features, [n, d], finite.
+      train_labels: Class labels, integers [n] of at least two classes; examples labelled -1
+        (unknown) are ignored.
+      test_features: Test features, [m, d], finite.
+      test_labels: Class labels, integers [m]; examples labelled -1 are ignored.
+      seed: Seed of the order of the examples.
+      reference_features: Features of training images with or without labels, [r, d], on which the
+        scaling is fitted; None for the labelled training features.
+      config: Settings of the training; None for the paper's.
+
+    Returns:
+      Accuracy and balanced accuracy on the test examples.
+
+    Raises:
+      ValueError: Shapes do not fit, features are not finite, or there is one class only.
+    """
+    sets = scaling.prepare(
+        train_features, train_labels, test_features, test_labels, reference_features
+    )
+    config = config or AdamProbeConfig()
+    classes, targets = np.unique(sets.train_labels, return_inverse=True)
+    count, size = sets.train_features.shape
+    steps = -(-config.epochs * count // min(config.batch_size, count))
+    rng = np.random.default_rng(seed)
+    examples = permuted_batches(np.arange(count), steps, config.batch_size, rng).astype(np.int32)
+    initial = Classifier(tf.zeros([size, len(classes)]), tf.zeros(len(classes)))
+    train = build_trainer(config, size, len(classes))
+    trained = train(
+        initial, sets.train_features[np.newaxis], targets, examples, np.zeros_like(examples)
+    )
+    return labelling.score(classes[trained.predict(sets.test_features)], sets.test_labels)
