@@ -91,6 +91,8 @@ class Experiment:
       partitions: Partitions of which the report shows a picture: the name of each, and the name of
         a cell with this partition.
       against: Pairs of titles of tables (cost, gain) that are drawn against each other.
+      costs: Columns of `metrics.csv`, by the label of an axis, against whose sums over the rounds
+        the learning curves are drawn, too.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Experiment:
     notes: tuple[str, ...] = ()
     partitions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     against: tuple[tuple[str, str], ...] = ()
+    costs: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def check(claim: Claim, table: Table, values: TableValues) -> str:
