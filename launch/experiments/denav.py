@@ -25,6 +25,13 @@ _FINETUNE = {
     "cpu": ("--finetune_steps=150", "--finetune_batch_size=128", "--finetune_learning_rate=0.001"),
 }  # fmt: skip
 _DEPTH = 5  # Blocks of the downstream model (Table 6).
+_MONITORED = 10  # Number of times that a training is monitored, if it has as many rounds.
+# Axes of the learning curves. A round of DeNAV is the training of one client, and one of gossip
+# learning that of all clients, so that rounds cannot be compared.
+_COSTS = {
+    "simulated time (examples x epochs of a slow client)": "simulated_time",
+    "samples (images of the clients that train x epochs)": "examples_trained",
+}
 
 DENAV, RANDOM, GOSSIP, ALL_REDUCE = "DeNAV", "Random route", "Gossip learning", "All-reduce"
 # Table 3: (method, epochs) -> CIFAR-10 and CIFAR-100 in percent, communications.
@@ -77,6 +84,7 @@ def _cell(
             f"--flagfile=launch/presets/denav/{scale}/denav.flags",
             *((f"--dataset={dataset}",) if dataset else ()),
             f"--rounds={rounds}",
+            f"--eval_every={max(1, rounds // _MONITORED)}",
             *flags,
         ),
         tuple(
@@ -186,6 +194,9 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
                 published[f"{method}, {paper_epochs} epochs"] = _TABLE3[method, paper_epochs]
         claims += _table3_claims(scale, names, epochs)
     counts = {row: (figures[2],) for row, figures in published.items()}
+    travelling = {
+        row: cell for row, cell in rows.items() if row.partition(",")[0] in (DENAV, RANDOM)
+    }
     return Experiment(
         "denav_table3", f"DeNAV, Table 3, at {scale} scale", tuple(cells),
         (
@@ -195,6 +206,8 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
                     {row: cell for row, cell in rows.items() if not row.startswith(ALL_REDUCE)},
                     counts),
             _counts("Bytes sent", "communication_bytes", rows, {}),
+            _counts("Clients that trained the model", "visited_clients", travelling, {}),
+            _counts("Steps after which the model stayed", "moves_to_same_client", travelling, {}),
             _scratch(scale, cells[0].name),
         ),
         tuple(claims),
@@ -206,6 +219,7 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         ),
         {"clients": cells[0].name},
         tuple(("Communications", f"Table 3: fine-tuned on {name}") for name in _DOWNSTREAM[scale]),
+        _COSTS,
     )  # fmt: skip
 
 
@@ -290,6 +304,7 @@ def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             "computing rank: it does not depend on the machine.",
         ),
         {"clients": "denav"},
+        costs=_COSTS,
     )  # fmt: skip
 
 
@@ -321,6 +336,7 @@ def table5(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         (*tables, _scratch(scale, "staleness")), claims,
         (_NOTE, f"{_MODELS} models in parallel. The paper has no figures without aggregation."),
         {"clients": "staleness"},
+        costs=_COSTS,
     )  # fmt: skip
 
 

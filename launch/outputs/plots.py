@@ -3,6 +3,8 @@
 import csv
 import os
 import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,6 +17,13 @@ _PANELS = (
     ("CKA with the mean kernel", {"cka": ""}),
     ("kNN on training images", {"knn_accuracy": "accuracy", "knn_balanced_accuracy": "balanced"}),
 )
+_KNN = _PANELS[-1]
+# Columns of metrics.csv with costs of a round, by the label of an axis: the kNN monitor is also
+# drawn against their sums, where a run has them.
+_COSTS = {
+    "simulated time": "simulated_time",
+    "samples (images x epochs)": "examples_trained",
+}
 _STYLES = ({"color": "#1f5f99"}, {"color": "#b35c00", "linestyle": "--"})
 
 
@@ -30,24 +39,44 @@ def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
 
     They are the loss, the spread and the rank of the encodings, Hetero-SSFL's similarity to the
     mean kernel, and the kNN monitor. What was not logged, such as the monitor's curves with
-    `--eval_every=0`, has no panel.
+    `--eval_every=0`, has no panel. The kNN monitor of a network without a server is drawn against
+    simulated time and samples, too.
     """
     with open(metrics_csv, newline="") as file:
         rows = list(csv.DictReader(file))
     logged = {name for row in rows for name, value in row.items() if value}
-    panels = [panel for panel in _PANELS if logged & panel[1].keys()] or _PANELS[:1]
+    shown = [panel for panel in _PANELS if logged & panel[1].keys()] or _PANELS[:1]
+    rounds = [float(row["round"]) for row in rows]
+    panels = [(*panel, "round", rounds) for panel in shown]
+    for label, cost in _COSTS.items():
+        if cost in logged and _KNN in shown:
+            spent = np.cumsum([float(row[cost]) for row in rows])
+            panels.append((*_KNN, label, spent.tolist()))
     figure = Figure(figsize=(3.5 * len(panels), 3), layout="constrained")
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, (title, columns) in zip(all_axes, panels, strict=True):
-        for (column, label), style in zip(columns.items(), _STYLES, strict=False):
-            points = [(int(row["round"]), float(row[column])) for row in rows if row.get(column)]
-            if points:
-                rounds, values = np.array(points).T
-                marker = "." if len(points) < 40 else None
-                axes.plot(rounds, values, marker=marker, label=label, **style)
-        if len(axes.lines) > 1:
-            axes.legend(fontsize=8)
-        axes.set_title(title, fontsize=10)
-        axes.set_xlabel("round")
-        axes.grid(alpha=0.3)
+    for axes, panel in zip(all_axes, panels, strict=True):
+        _draw_panel(axes, rows, *panel)
     save(figure, path)
+
+
+def _draw_panel(
+    axes: Any,
+    rows: Sequence[Mapping[str, str]],
+    title: str,
+    columns: Mapping[str, str],
+    x_label: str,
+    x: Sequence[float],
+) -> None:
+    """Draws columns of `rows`, by their labels, against `x`, which has a number for each row."""
+    for (column, label), style in zip(columns.items(), _STYLES, strict=False):
+        points = [
+            (at, float(row[column])) for at, row in zip(x, rows, strict=True) if row.get(column)
+        ]
+        if points:
+            marker = "." if len(points) < 40 else None
+            axes.plot(*np.array(points).T, marker=marker, label=label, **style)
+    if len(axes.lines) > 1:
+        axes.legend(fontsize=8)
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(x_label)
+    axes.grid(alpha=0.3)

@@ -68,6 +68,14 @@ def plain(mixings, number, unmixed=()):
     return values
 
 
+@pytest.mark.parametrize(
+    ("passes", "expected"), [({"local_epochs": 4}, 12), ({"local_steps": 2}, 6)]
+)
+def test_the_examples_of_a_round_count_once_for_each_pass(simulate, passes, expected):
+    ((_, metrics),) = simulate(nx.path_graph(3), 1, models, **passes)
+    assert (metrics["samples"], metrics["examples_trained"]) == (3, expected)
+
+
 def test_a_round_on_a_path_by_hand(simulate):
     # After training: 5, 10, 20. Means over the neighbours: 15 / 2, 35 / 3, 30 / 2.
     ((after, metrics),) = simulate(nx.path_graph(3), 1, models, mixing="neighbours")

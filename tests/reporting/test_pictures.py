@@ -58,6 +58,21 @@ def test_too_few_figures_make_no_picture():
     assert pictures.draw_curves({"a": [(1, 0.5)], "b": []}) is None
 
 
+def test_curves_against_costs_have_a_panel_for_each_cost_and_a_band_over_seeds():
+    seed = {"accuracy": [0.4, 0.6], "time": [10.0, 20.0], "samples": [3.0, 9.0]}
+    faster = {**seed, "time": [0.1, 0.2]}
+    costs = {"simulated time": "time", "samples": "samples"}
+    narrow = pictures.draw_curves_against({"a": [seed], "b": [faster]}, {"samples": "samples"})
+    wide = pictures.draw_curves_against({"a": [seed], "b": [faster]}, costs)
+    assert pixels(wide).shape[1] > pixels(narrow).shape[1] + 300
+    assert has_color(wide, FIRST)
+    assert has_color(wide, SECOND)
+    spread = {**seed, "accuracy": [0.5, 0.9]}
+    assert pictures.draw_curves_against({"a": [seed, spread], "b": [faster]}, costs) != wide
+    assert pictures.draw_curves_against({"a": [seed], "b": []}, costs) is None
+    assert pictures.draw_curves_against({}, {}) is None
+
+
 def test_cost_against_gain_and_curves():
     some = table(("bytes",), {})
     assert has_color(pictures.draw_against(some, values(some), some, values(some)), SECOND)

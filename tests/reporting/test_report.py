@@ -269,6 +269,26 @@ def test_the_report_is_complete_and_small(folder):
     assert not [path for path in folder.iterdir() if path.name.endswith(".new")]
 
 
+def test_learning_curves_are_drawn_against_the_sums_of_costs(folder, monkeypatch):
+    header = "round,simulated_time,examples_trained,seconds,knn_accuracy\n"
+    rows = "1,5.0,70,1,\n2,3.0,30,1,0.4\n3,1.0,10,1,\n4,2.0,20,1,0.6\n"
+    for cell, seed, text in (
+        ("dcco_1", 0, rows), ("dcco_1", 1, rows.rsplit("4,", 1)[0]), ("dcco_4", 0, rows)
+    ):  # fmt: skip
+        (folder / cell / f"seed{seed}" / "metrics.csv").write_text(header + text)
+    drawn = []
+    monkeypatch.setattr(report.pictures, "draw_curves_against", lambda *a: drawn.append(a))
+    cells = tuple(Cell(name, "pretrain", ()) for name in ("dcco_1", "dcco_4"))
+    costs = {"time": "simulated_time", "samples": "examples_trained"}
+    experiment = Experiment("x", "X", cells, (TABLE,), (), costs=costs)
+    report.write(folder, experiment, {})
+    curve = {"accuracy": [0.4, 0.6], "simulated_time": [8, 11], "examples_trained": [100, 130]}
+    # The second seed goes on: it has fewer points, and is left out until it ends.
+    assert drawn == [({"dcco_1": [curve], "dcco_4": [curve]}, costs)]
+    report.write(folder, Experiment("x", "X", cells, (TABLE,), ()), {})
+    assert drawn[1] == ({}, {})
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

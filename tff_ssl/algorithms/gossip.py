@@ -155,7 +155,8 @@ class GossipSchedule:
 
     def _time(self, client: int) -> float:
         """Simulated time of a client's local training; the others wait for the slowest client."""
-        work = self._network.volumes[client] * self._hyperparameters.local_epochs
+        volume = self._network.volumes[client]
+        work = volume * self._hyperparameters.passes(volume)
         highest = self._hyperparameters.computing_ranks
         return simulated_time.training_time(work, self.ranks[client], highest)
 

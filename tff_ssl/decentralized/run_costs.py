@@ -1,5 +1,7 @@
 """Costs of a run without a server, as text and as fields of its results."""
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from tff_ssl.decentralized.schedule import ClientNetwork, Schedule, total_costs
@@ -8,7 +10,7 @@ from tff_ssl.decentralized.schedule import ClientNetwork, Schedule, total_costs
 def run_costs(
     network: ClientNetwork, schedule: Schedule, rounds: int, local_epochs: int | None
 ) -> dict[str, Any]:
-    """Models and messages that a run sends, its local epochs and its simulated time.
+    """Models and messages that a run sends, its local epochs, simulated time and routes.
 
     Args:
       network: Network of the clients.
@@ -34,6 +36,28 @@ def run_costs(
         "communications_as_published": published,
         "local_epochs_in_all": epochs,
         "simulated_time": time,
+        **route_counts(schedule.routes),
+    }
+
+
+def route_counts(routes: Sequence[Sequence[int]]) -> dict[str, int | None]:
+    """How the models travel.
+
+    Args:
+      routes: Clients that train each travelling model, in order; empty where no model travels.
+
+    Returns:
+      `visited_clients`, the number of clients that train any model; `moves`, the number of steps
+      that follow another one of the same model; and `moves_to_same_client`, the number of these in
+      which the model stays where it is. All are None where no model travels.
+    """
+    if not routes:
+        return dict.fromkeys(("visited_clients", "moves", "moves_to_same_client"))
+    hops = [hop for route in routes for hop in itertools.pairwise(route)]
+    return {
+        "visited_clients": len(set(itertools.chain.from_iterable(routes))),
+        "moves": len(hops),
+        "moves_to_same_client": sum(a == b for a, b in hops),
     }
 
 
@@ -53,6 +77,7 @@ def describe(network: ClientNetwork, costs: dict[str, Any], rounds: int) -> str:
 def table(costs: dict[str, Any]) -> str:
     """A table of the costs, including `parameters` and `gflops` of the model."""
     published, epochs = costs["communications_as_published"], costs["local_epochs_in_all"]
+    moves, stays = costs["moves"], costs["moves_to_same_client"]
     rows = {
         "communications": f"{costs['communications']:,}",
         "as DeNAV's Table 3 counts": None if published is None else f"{published:,.0f}",
@@ -61,6 +86,8 @@ def table(costs: dict[str, Any]) -> str:
         f"({costs['navigator_message_bytes'] / 1e3:,.1f} kB)",
         "local epochs in all": None if epochs is None else f"{epochs:,}",
         "simulated time": f"{costs['simulated_time']:,.0f} (examples x epochs of a slow client)",
+        "clients with a model": costs["visited_clients"],
+        "steps on the same client": f"{stays:,} of {moves:,}" if moves else None,
         "parameters": f"{costs['parameters']:,}",
         "GFLOPs an image": None if costs["gflops"] is None else f"{costs['gflops']:.4g}",
     }

@@ -93,6 +93,8 @@ class Experiment:
       against: Pairs of titles of tables (cost, gain) that are drawn against each other.
       choices: Names of cells by the name of a choice between them: of one setting at several
         learning rates, the tables show the cell with the best kNN accuracy on training images.
+      costs: Columns of `metrics.csv`, by the label of an axis, against whose sums over the rounds
+        the learning curves are drawn, too.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Experiment:
     partitions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     against: tuple[tuple[str, str], ...] = ()
     choices: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    costs: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def check(claim: Claim, table: Table, values: TableValues) -> str:

@@ -11,6 +11,8 @@ import numpy as np
 
 from tff_ssl.errors import ConfigurationError
 
+# Columns of metrics.csv with costs of a round: what a network of clients without a server takes.
+COSTS = ("simulated_time", "examples_trained")
 FAILED = "failed.json"  # File in the folder of a run whose training diverged.
 
 
@@ -95,8 +97,9 @@ def summarize_training(run: pathlib.Path) -> dict[str, Any]:
     """Summarizes `metrics.csv` for the report; the file itself is too large to keep for many runs.
 
     Returns:
-      `training_minutes`, and `knn`, the monitor's [round, accuracy] pairs; empty if there is no
-      such file.
+      `training_minutes`; `knn`, the monitor's [round, accuracy] pairs; and for each column of
+      `COSTS` that the file has, a list of its sums over all rounds until each of these pairs. Empty
+      if there is no such file.
 
     Raises:
       ConfigurationError: The file has not the format of a run's metrics.
@@ -110,9 +113,16 @@ def summarize_training(run: pathlib.Path) -> dict[str, Any]:
         seconds = [float(row["seconds"]) for row in rows if row.get("seconds")]
         monitored = [row for row in rows if row.get("knn_accuracy")]
         knn = [[int(row["round"]), float(row["knn_accuracy"])] for row in monitored]
+        costs = {
+            name: [
+                sum(float(row[name]) for row in rows[: int(last["round"])]) for last in monitored
+            ]
+            for name in COSTS
+            if monitored and name in rows[0]
+        }
     except (ValueError, KeyError, csv.Error) as error:
         raise ConfigurationError(f"{path} cannot be read ({error})") from error
-    return {"training_minutes": sum(seconds) / 60, "knn": knn}
+    return {"training_minutes": sum(seconds) / 60, "knn": knn, **costs}
 
 
 def training_accuracy(runs: Sequence[pathlib.Path]) -> float:

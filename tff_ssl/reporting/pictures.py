@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from tff_ssl.reporting.experiment import Table
@@ -38,6 +39,48 @@ def draw_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> bytes | No
     axes.set_xlabel("round or step")
     axes.set_ylabel("kNN accuracy (training images)")
     axes.legend(fontsize=8, ncols=2, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return _png(figure)
+
+
+def draw_curves_against(
+    curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], costs: Mapping[str, str]
+) -> bytes | None:
+    """Draws the kNN accuracy on training images against costs, a panel for each cost.
+
+    A line is the mean over seeds at each monitored round, of the accuracy and of the cost; the band
+    around it is the deviation of the accuracy.
+
+    Args:
+      curves: Lines by name. A line has a mapping for each seed, from `accuracy` and from the names
+        of the costs to the values at the monitored rounds, which are the same for all seeds.
+      costs: Names of the costs by the label of their axis.
+
+    Returns:
+      A PNG; None if fewer than two lines have points.
+    """
+    if sum(map(bool, curves.values())) < 2:
+        return None
+    figure = Figure(figsize=(3 + 4.5 * len(costs), 4.5), layout="constrained")
+    all_axes = figure.subplots(1, len(costs), sharey=True, squeeze=False)[0]
+    for axes, (label, name) in zip(all_axes, costs.items(), strict=True):
+        for number, (line, seeds) in enumerate(curves.items()):
+            if not seeds:
+                continue
+            cost = np.mean([seed[name] for seed in seeds], axis=0)
+            accuracies = np.array([seed["accuracy"] for seed in seeds])
+            mean, style = accuracies.mean(axis=0), _line_style(number)
+            axes.plot(cost, mean, marker=".", label=line, **style)
+            if len(seeds) > 1:
+                deviation = accuracies.std(axis=0, ddof=1)
+                axes.fill_between(
+                    cost, mean - deviation, mean + deviation, color=style["color"], alpha=0.15
+                )
+        # Clients that train one after the other need much more time than clients that train at
+        # the same time.
+        axes.set_xscale("log")
+        axes.set_xlabel(label)
+    all_axes[0].set_ylabel("kNN accuracy (training images)")
+    all_axes[-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _png(figure)
 
 

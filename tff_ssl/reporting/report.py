@@ -257,6 +257,9 @@ def _write_pictures(
         for cost, gain in experiment.against
     }
     drawn["Learning curves (first seed)"] = pictures.draw_curves(_read_curves(folder, experiment))
+    drawn["Learning curves against costs"] = pictures.draw_curves_against(
+        _read_costs(folder, experiment), experiment.costs
+    )
     return {
         caption: replace_file(folder / f"picture_{number}.png", picture)
         for number, (caption, picture) in enumerate(drawn.items(), 1)
@@ -276,6 +279,26 @@ def _read_curves(
         ]
         for cell in experiment.cells
     }
+
+
+def _read_costs(
+    folder: pathlib.Path, experiment: Experiment
+) -> dict[str, list[dict[str, list[float]]]]:
+    """Reads each cell's kNN accuracy and costs at the monitored rounds, for its longest runs."""
+    curves = {}
+    for cell in experiment.cells if experiment.costs else ():
+        summaries = [_read_training(run) for run in list_runs(folder, cell.name)]
+        points = [len(summary.get("knn", ())) for summary in summaries]
+        curves[cell.name] = [
+            {
+                "accuracy": [accuracy for _, accuracy in summary["knn"]],
+                **{name: summary[name] for name in experiment.costs.values()},
+            }
+            for summary, count in zip(summaries, points, strict=True)
+            # A run that goes on has fewer points; an old summary has no costs.
+            if count == max(points) and set(experiment.costs.values()) <= summary.keys()
+        ]
+    return curves
 
 
 def _progress_notes(folder: pathlib.Path, experiment: Experiment) -> list[str]:

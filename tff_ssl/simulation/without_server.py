@@ -118,6 +118,9 @@ class ServerlessSimulation(Simulation):
                 rows = self._run_training(operation, versions, version, round_number)
                 self._log.write(round_number, np.array(operation.clients, np.int64), rows)
                 metrics = _over_clients(rows)
+                passes = self._algorithm.hyperparameters.passes
+                sizes = [int(row["samples"]) for row in rows]
+                metrics["examples_trained"] = sum(size * passes(size) for size in sizes)
                 versions = _changed(versions, operation.slots, version)
             else:
                 changed = self._run_averaging(operation, versions, version)

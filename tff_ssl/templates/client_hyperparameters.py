@@ -71,6 +71,16 @@ class ClientHyperparameters(ObjectiveHyperparameters):
         """Weight of the L2 term |w|^2 / 2 of the loss."""
         return 0.0 if self.client_optimizer in _DECOUPLED_DECAY else self.client_weight_decay
 
+    def passes(self, examples: int) -> float:
+        """Number of passes over a client's examples in a round; whole unless `local_steps` is set.
+
+        Args:
+          examples: Number of the client's examples n_k.
+        """
+        if not self.local_steps:
+            return float(self.local_epochs)
+        return self.local_steps / (max(examples // self.batch_size, 1) if self.batch_size else 1)
+
     def build_client_optimizer(self) -> tff.learning.optimizers.Optimizer:
         decay, momentum = self.client_weight_decay - self.l2, self.client_momentum
         if self.client_optimizer not in ("sgd", "lars"):

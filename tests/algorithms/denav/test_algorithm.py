@@ -89,6 +89,9 @@ def test_a_model_is_trained_where_it_goes_and_every_client_keeps_its_copy(
     # (5 - 20)^2 / 2 twice, for w and b, at the beginning of step 2.
     assert measured[1]["loss"] == pytest.approx(225)
     assert [metrics["transmissions"] for metrics in measured] == [0, 1, 1, 1]
+    assert [metrics["examples_trained"] for metrics in measured] == [
+        SIZES[client] for client in planned.routes[0]
+    ]
     client_models = [simulation.encoder_weights(last, str(k)).trainable[0] for k in range(3)]
     assert client_models == [5.0, 23.125, 26.25]
     assert simulation.encoder_weights(last).non_trainable[0] == 20  # The last client's own mean.
@@ -194,6 +197,14 @@ def test_simulated_times_of_parallel_models_against_a_plain_sum():
         meetings += len({route[r] for route in planned.routes}) < 3
         assert planned.round(r).time == pytest.approx(busy.max())
     assert meetings > 5
+
+
+def test_the_simulated_time_of_local_steps_is_that_of_their_examples():
+    # Three batches of 4: three passes over 4 examples, and three fifths of a pass over 20.
+    pair = nx.freeze(nx.path_graph(2))
+    planned = plan(pair, (4, 20), 4, computing_ranks=1, local_steps=3, batch_size=4)
+    assert {0, 1} <= set(planned.routes[0])
+    assert {planned.round(r).time for r in range(4)} == {12.0}
 
 
 def test_rows_of_weights_are_means_over_copies():

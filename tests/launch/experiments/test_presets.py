@@ -10,7 +10,7 @@ from launch.experiments import catalog, dcco, dcco_table2, production
 from launch.experiments.runner import effective_flags
 from tff_ssl.algorithms.fedu import FedUHyperparameters
 from tff_ssl.reporting.experiment import check
-from tff_ssl.reporting.measured import Value
+from tff_ssl.reporting.measured import COSTS, Value
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +72,7 @@ def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name,
     titles = {table.title for table in experiment.tables}
     assert {claim.table for claim in experiment.claims} <= titles
     assert {title for pair in experiment.against for title in pair} <= titles
+    assert set(experiment.costs.values()) <= set(COSTS)
     used = {flag for cell in experiment.cells for flag in cell.flags if "flagfile" in flag}
     for flag in used:
         assert (project_root / flag.partition("=")[2]).exists()

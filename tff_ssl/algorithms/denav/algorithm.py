@@ -118,7 +118,8 @@ class DeNAVSchedule:
         self.ranks = simulated_time.draw_ranks(self._clients, highest, network.seed)
 
         def time(client: int) -> float:
-            work = network.volumes[client] * hyperparameters.local_epochs
+            volume = network.volumes[client]
+            work = volume * hyperparameters.passes(volume)
             return simulated_time.training_time(work, self.ranks[client], highest)
 
         self._steps_of_models = [
