@@ -147,8 +147,14 @@ def test_uniform_weights_make_a_client_of_many_examples_count_once(worker, small
     values = two_stage.DCCOHyperparameters(client_weighting="uniform", server_optimizer="sgd")
     process = two_stage.build_dcco(task, values).process
     state = process.initialize()
-    together = process.next(state, clients).state.client_work.statistics
-    alone = [process.next(state, [client]).state.client_work.statistics for client in clients]
+
+    def moments_about_the_origin(cohort):
+        s = process.next(state, cohort).state.client_work.statistics
+        covariance = s.f_g + np.outer(s.f, s.g)
+        return s.f, s.f_squared + s.f**2, s.g, s.g_squared + s.g**2, covariance
+
+    together = moments_about_the_origin(clients)
+    alone = [moments_about_the_origin([client]) for client in clients]
     for mean, *own in zip(together, *alone, strict=True):
         np.testing.assert_allclose(mean, np.mean(own, 0), rtol=1e-5, atol=1e-6)
 

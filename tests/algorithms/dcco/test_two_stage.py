@@ -353,10 +353,12 @@ def test_the_theorem_holds_for_vicreg_and_for_two_encoders(worker, objective, to
 def test_local_steps_use_the_statistics_of_the_broadcast_model(
     worker, steps, batch_size, means_follow
 ):
+    # With held means, steps at a larger rate diverge, and magnify rounding errors.
+    rate = 0.02 if means_follow else 1e-4
     values = {
         "local_steps": steps,
         "batch_size": batch_size,
-        "client_learning_rate": 0.02,
+        "client_learning_rate": rate,
         "means_follow": means_follow,
     }
     built = build(hyperparameters=values)
@@ -403,7 +405,7 @@ def test_local_steps_use_the_statistics_of_the_broadcast_model(
                 centred = cco.centred(cco.EncodingStatistics(*combined), Means(0.0, 0.0))
                 loss = cco.cco_from_statistics(centred, 20.0).loss
             gradients = tape.gradient(loss, weights)
-            weights = [w - 0.02 * g for w, g in zip(weights, gradients, strict=True)]
+            weights = [w - rate * g for w, g in zip(weights, gradients, strict=True)]
         deltas.append([len(part) / N * (a - b) for a, b in zip(initial, weights, strict=True)])
     expected = [a + b for a, b in zip(*deltas, strict=True)]
     scale = float(tf.linalg.global_norm(expected))

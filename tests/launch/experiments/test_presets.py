@@ -42,7 +42,10 @@ def test_cells_measure_the_results_of_their_tables(name, scale):
         probes = set()  # The labels of the linear probes, which all rows of a table share.
         for row, names in table.rows.items():
             selector = table.selectors.get(row, table.selector)
-            for cell in (cells[name] for name in names if name):
+            names = [
+                cell for name in names if name for cell in experiment.choices.get(name, (name,))
+            ]
+            for cell in (cells[name] for name in names):
                 trained = effective_flags(cell.flags)
                 evaluated = [effective_flags(flags) for flags in cell.evaluations]
                 protocol = selector.protocol
@@ -65,10 +68,11 @@ def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name,
     for table in experiment.tables:
         for row, cells in table.rows.items():
             assert len(cells) in (1, len(table.columns))
-            assert set(cells) <= {*names, None}
+            assert set(cells) <= {*names, *experiment.choices, None}
             assert row not in table.published or len(table.published[row]) in (
                 1, len(table.columns),
             )  # fmt: skip
+    assert {cell for choice in experiment.choices.values() for cell in choice} <= set(names)
     titles = {table.title for table in experiment.tables}
     assert {claim.table for claim in experiment.claims} <= titles
     assert {title for pair in experiment.against for title in pair} <= titles
