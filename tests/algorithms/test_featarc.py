@@ -1,15 +1,20 @@
 """FeatARC's clustering and alignment on a network of scalars, and its two limits."""
 
+import collections
 import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
+from datasets import catalog, shift
 from tests.scalar_network import Scalars
 from tff_ssl.algorithms import featarc, fedbn
-from tff_ssl.models.dual_encoder import Outputs, Weights
+from tff_ssl.models.dual_encoder import DualEncoder, Outputs, Weights
 from tff_ssl.objectives import registry
+from tff_ssl.templates.task import Task
+from tff_ssl.views import augmentation
 
 PLAIN = {
     "client_optimizer": "sgd",
@@ -245,29 +250,83 @@ def test_clusters_of_two_kinds_are_found_from_any_start(four):
             assert all(m["switched"] == 0 for m in metrics)
 
 
-def test_clients_share_one_model_in_the_warmup_and_then_part_at_random(four):
-    computations, data = four(warmup_rounds=3)
-    server, states = computations.process.initialize(), [new_state(computations)] * 4
-    for _ in range(3):
+@pytest.mark.parametrize("start", [(0, 1, 0, 1), (0, 0, 0, 1), (1, 1, 1, 1)])
+def test_clients_train_one_model_in_the_warmup_and_are_divided_by_it(four, start):
+    computations, data = four(warmup_rounds=30)
+    server = computations.process.initialize()
+    states = [new_state(computations)._replace(cluster=np.int32(c)) for c in start]
+    common, clusters = 0.0, []
+    while len(clusters) < 30 and clusters[-3:] not in [[right] * 3 for right in RIGHT]:
         output = computations.process.next(server, states, data)
         server, states = output.state, output.client_states
-        first, second = server.model.models
-        assert first.trainable[0] == second.trainable[0]
-        # Each round halves the distance to the mean pixel.
-        assert [int(s.cluster) for s in states] == [-1] * 4
-        assert output.metrics["switched"] == 0
-        kept = computations.client_weights(server.model, states[0])
-        assert kept.trainable[0] == first.trainable[0]
-    np.testing.assert_allclose(first.trainable[0], 0.5 * (1 - 0.5**3))
-    # All alignments are equal, so that the draw decides; it is a function of seed and client.
-    parted = [c for c, *_ in (follow(computations, data, server, states, 1)[0] for _ in range(2))]
-    assert parted[0] == parted[1]
+        # All start from the common w, and a step halves the distance to their pixel.
+        for a, state in zip(KINDS, states, strict=True):
+            np.testing.assert_allclose(state.local.trainable[0], (common + a) / 2, rtol=1e-5)
+        common = (common + np.mean(KINDS)) / 2
+        clusters.append([int(s.cluster) for s in states])
+        for j, model in enumerate(server.model.models):
+            members = [
+                s.local.trainable[0] for s, c in zip(states, clusters[-1], strict=True) if c == j
+            ]
+            if members:
+                np.testing.assert_allclose(model.trainable[0], np.mean(members), rtol=1e-5)
+    assert clusters[0] == list(start)
+    assert clusters[-1] in RIGHT, clusters  # Once found, clusters stay.
+    kept = computations.client_weights(server.model, states[0])
+    assert kept.trainable[0] == server.model.models[clusters[-1][0]].trainable[0]
+
+
+def test_the_first_cluster_is_a_function_of_seed_and_client(four):
+    computations, data = four()
+    server, states = computations.process.initialize(), [new_state(computations)] * 4
+    first = [follow(computations, data, server, states, 1)[0] for _ in range(2)]
+    assert first[0] == first[1]
     client = featarc.FeatARCClient(
         computations_model(), registry.OBJECTIVES["nt_xent"], SeedOnly(3),
         featarc.FeatARCHyperparameters(lambda_align=0.0, clusters=3),
     )  # fmt: skip
     draws = [int(client._first_cluster(tf.constant(k, tf.int64))) for k in range(300)]
     assert np.all(np.abs(np.bincount(draws, minlength=3) - 100) < 30)
+
+
+def turned_digits(count=6, images=150):
+    """Clients of as many digits each, of which every second one sees them turned by 180 degrees."""
+    digits = catalog.load("digits").train
+    drawn = np.random.default_rng(0).permutation(len(digits))[: count * images]
+    for k, indices in enumerate(np.split(drawn, count)):
+        yield tf.data.Dataset.from_tensor_slices(
+            collections.OrderedDict(
+                client=np.full(images, k, np.int64),
+                example_id=indices.astype(np.int64),
+                image=shift.rotation(digits.images[indices], k % 2, 2),
+            )
+        )
+
+
+@pytest.mark.slow
+def test_clusters_of_digits_turned_by_180_degrees_are_found_from_any_start(worker):
+    def two_views(images, example_ids, round_number):
+        return augmentation.two_views(
+            "affine", images, example_ids, seed=0, round_number=round_number
+        )
+
+    data = list(turned_digits())
+    task = Task(
+        DualEncoder("tiny", (8, 8, 1), (64,)), two_views,
+        tff.types.tensorflow_to_type(data[0].element_spec), 10, "nt_xent",
+    )  # fmt: skip
+    values = featarc.FeatARCHyperparameters(
+        client_optimizer="adam", client_learning_rate=0.002, temperature=0.2, local_epochs=2,
+        batch_size=50, learning_rate_schedule="constant", lambda_align=0.0,
+    )  # fmt: skip
+    computations = featarc.build_featarc(task, values)
+    right = ([0, 1] * 3, [1, 0] * 3)
+    for start in ([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 0, 1], [1] * 6):
+        server = computations.process.initialize()
+        states = [new_state(computations)._replace(cluster=np.int32(c)) for c in start]
+        clusters, _ = follow(computations, data, server, states, 10, until=right)
+        assert clusters[0] == start
+        assert clusters[-3:] in [[one] * 3 for one in right], (start, clusters)
 
 
 class SeedOnly:

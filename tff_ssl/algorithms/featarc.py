@@ -21,18 +21,23 @@ were dealt first: four clients of two kinds, dealt 0, 1, 0, 1, stay there for ev
 code shares this. The options `exclude_own=false`, `first_cluster=parity`, `switch_probability=1`,
 `warmup_rounds=0` are the printed algorithm. The defaults find clusters from any start, as long as
 local training takes a client's model further away from the other kind's than averaging brings it
-back:
+back. Six clients of the digits, half of which see them turned by 180 degrees, are told apart within
+about five rounds (`tests/algorithms/test_featarc.py`):
 
 - `exclude_own`: A_ij compares with the mean of cluster j *without* client i. The server broadcasts
   the total weight W_j of each mean and the round in which the means were formed; the client keeps
-  its model theta~ and weight w of that round, and computes (W_j theta_j - w theta~) / (W_j - w). A
-  client that is alone in its cluster stays. A cluster that nobody took in that round has no mean to
-  compare with; a client goes there with probability 1/4, and founds it with its own last model.
+  its model theta~ and weight w of that round, and computes (W_j theta_j - w theta~) / (W_j - w).
+  The features of the mean over all other clients, of whichever cluster, are subtracted from both
+  sides of the comparison. Networks that training has moved from a common one share most of their
+  features, and the larger cluster, whose mean has less noise, would else agree best with everybody.
+  A client that is alone in its cluster stays. A cluster that nobody took in that round has no mean
+  to compare with; a client goes there with probability 1/4, and founds it with its own last model.
 - `switch_probability`: A client that finds another cluster better switches with this probability
   only. If all switched at once, two mixed clusters would exchange their clients for ever.
 - `first_cluster=random`: A client's first cluster is a random function of seed and client.
-- `warmup_rounds`: In these rounds all clients train one model. Clusters part afterwards, from
-  models that already tell clients apart.
+- `warmup_rounds`: In these rounds all clients train one model, the mean over all of them, and are
+  divided into clusters by what training has made of it. Clusters part afterwards. Without that, a
+  client resembles the cluster from whose model it started, of whichever kind, and stays there.
 
 Choices: The server knows the model that each client took, whichever clients were sampled (the
 released code goes by their position in the cohort), and weighs the clients by number of examples. A
@@ -47,6 +52,7 @@ as in `fedbn`.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -87,7 +93,8 @@ class FeatARCHyperparameters(FedBNHyperparameters):
         client's number modulo C, as in the released code.
       switch_probability: Probability with which a client takes another cluster than before if it
         is better; 1 in the paper.
-      warmup_rounds: Number of first rounds in which all clients train one model; 0 in the paper.
+      warmup_rounds: Number of first rounds in which the clients of all clusters train one model,
+        the mean over all clients; 0 in the paper.
       align_features: Layer of z_g: `encoding`, `projection`, or `auto` for the encoding where it is
         as wide as the predictions, and the projection elsewhere.
       align_image: Image of z_g, the `clean` image or the first `view`.
@@ -98,7 +105,7 @@ class FeatARCHyperparameters(FedBNHyperparameters):
     exclude_own: bool = True
     first_cluster: str = "random"
     switch_probability: float = 0.5
-    warmup_rounds: int = 2
+    warmup_rounds: int = 5
     align_features: str = "auto"
     align_image: str = "clean"
 
@@ -141,8 +148,8 @@ class ClientState(NamedTuple):
 
     Attributes:
       rounds: Number of rounds that the client took part in, int64.
-      cluster: Index of the model that it took last, int32; -1 before it took one, also in the
-        warm-up, in which it contributes to all means.
+      cluster: Index of the cluster to whose mean it contributed last, int32; -1 before its first
+        round.
       last_round: Round in which it last took part, int64; -1 before its first round.
       weight: Weight of its contribution in that round, float32.
       local: Weights of its model after that round, which are its contribution.
@@ -160,11 +167,13 @@ class _Others(NamedTuple):
 
     Attributes:
       models: Candidates, C `Weights`: means without the client, or the server's models.
+      weights: Total weights of the other clients in each mean, float32 [C].
       is_valid: Whether there is such a mean, bool [C].
       is_alone: Whether the client is the only one of its cluster, bool.
     """
 
     models: list[Weights]
+    weights: tf.Tensor
     is_valid: tf.Tensor
     is_alone: tf.Tensor
 
@@ -180,7 +189,7 @@ def without_client(server: Clusters, state: ClientState) -> _Others:
     """
     clusters = len(server.models)
     was_there = tf.equal(state.last_round, server.formed) & (state.rounds > 0)
-    is_member = was_there & (tf.equal(tf.range(clusters), state.cluster) | (state.cluster < 0))
+    is_member = was_there & tf.equal(tf.range(clusters), state.cluster)
     own = tf.where(is_member, state.weight, 0.0)
     others = server.weights - own
     is_valid = others > _ROUNDING * server.weights
@@ -196,7 +205,25 @@ def without_client(server: Clusters, state: ClientState) -> _Others:
         )
         for j, model in enumerate(server.models)
     ]
-    return _Others(models, is_valid, tf.reduce_any(is_member & ~is_valid) & (state.cluster >= 0))
+    is_alone = tf.reduce_any(is_member & ~is_valid)
+    return _Others(models, tf.where(is_valid, others, 0.0), is_valid, is_alone)
+
+
+def mean_over_clusters(models: Sequence[Weights], weights: tf.Tensor) -> Weights:
+    """The mean over the clients of all clusters: sum_j W_j theta_j / sum_j W_j.
+
+    Args:
+      models: Means theta_j of the clusters.
+      weights: Total weights W_j of the clients in them, float32 [C]. If all are 0, as before the
+        first round, the result is theta_0.
+    """
+    total = tf.reduce_sum(weights)
+    first = tf.one_hot(0, len(models))
+    shares = tf.where(total > 0, tf.math.divide_no_nan(weights, total), first)
+    return tf.nest.map_structure(
+        lambda *values: tf.add_n([shares[j] * value for j, value in enumerate(values)]),
+        *(Weights(*model) for model in models),
+    )
 
 
 def _best(alignments: tf.Tensor, default: tf.Tensor) -> tf.Tensor:
@@ -289,15 +316,29 @@ class FeatARCClient:
         return outputs.h if self._objective.supervised else outputs.z
 
     def _alignments(
-        self, candidates: list[Weights], local: Weights, images: tf.Tensor
+        self,
+        candidates: list[Weights],
+        local: Weights,
+        images: tf.Tensor,
+        centre: Weights | None = None,
     ) -> tf.Tensor:
-        """Alignments A_i of the candidates with the client's own model, float32 [C]."""
+        """Alignments A_i of the candidates with the client's own model, float32 [C].
+
+        Args:
+          candidates: Models of the clusters.
+          local: The client's own model.
+          images: The client's images, uint8 [n, h, w, c].
+          centre: Model whose features are subtracted from those of all others; None for none.
+        """
 
         def add(start, sums):
             batch = images[start : start + _IMAGES_AT_ONCE]
-            local_features = self._features(local, batch)
+            origin = 0.0 if centre is None else self._features(centre, batch)
+            local_features = self._features(local, batch) - origin
             alignments = [
-                -tf.reduce_sum(cosine.cosine(self._features(candidate, batch), local_features))
+                -tf.reduce_sum(
+                    cosine.cosine(self._features(candidate, batch) - origin, local_features)
+                )
                 for candidate in candidates
             ]
             return start + _IMAGES_AT_ONCE, sums + tf.stack(alignments)
@@ -345,18 +386,19 @@ class FeatARCClient:
         draws = self._draws(client, server.round)
         if options.exclude_own:
             others = without_client(server, state)
-            alignments = self._alignments(own_norms(others.models), local, data["image"])
+            (centre,) = own_norms([mean_over_clusters(others.models, others.weights)])
+            alignments = self._alignments(own_norms(others.models), local, data["image"], centre)
             compared = tf.where(others.is_valid, alignments, _NO_MEAN)
             best = tf.where(others.is_alone, default, _best(compared, default))
             is_empty = tf.equal(server.weights, 0.0)
-            may_found = tf.reduce_any(is_empty) & (state.cluster >= 0) & ~others.is_alone
+            may_found = tf.reduce_any(is_empty) & ~is_new & ~others.is_alone
             founds = may_found & (draws[0] < _FOUNDING)
         else:
             alignments = self._alignments(own_norms(server.models), local, data["image"])
             best = _best(alignments, default)
             is_empty, founds = tf.zeros([options.clusters], tf.bool), tf.constant(False)
-        switches = (state.cluster < 0) | (draws[1] < options.switch_probability)
-        cluster = tf.where(is_new | ~switches, default, best)
+        stays = is_new | (draws[1] >= options.switch_probability)
+        cluster = tf.where(stays, default, best)
         cluster = tf.where(founds, tf.argmax(is_empty, output_type=tf.int32), cluster)
         start = tf.nest.map_structure(
             lambda kept, shared: tf.where(founds, kept, shared),
@@ -365,16 +407,16 @@ class FeatARCClient:
         )
         return _Taken(cluster, start, tf.gather(alignments, cluster))
 
-    def _in_warmup(self, server: Clusters, taken: _Taken) -> tuple[_Taken, tf.Tensor]:
-        """The model that is taken, the only one in the warm-up, and the client's share of means.
-
-        Returns:
-          The cluster (-1 in the warm-up) with its model, and 1 for each mean to which the client
-          contributes, float32 [C].
-        """
+    def _start(self, server: Clusters, taken: _Taken) -> Weights:
+        """The model with which training starts: in the warm-up, the mean over all clients."""
         is_warmup = server.round < self._options.warmup_rounds
-        membership = tf.where(is_warmup, 1.0, tf.one_hot(taken.cluster, self._options.clusters))
-        return taken._replace(cluster=tf.where(is_warmup, -1, taken.cluster)), membership
+        norms = self.local_weights.select(taken.start)
+        common = self.local_weights.restore(
+            mean_over_clusters(server.models, server.weights), norms
+        )
+        return tf.nest.map_structure(
+            lambda c, t: tf.where(is_warmup, c, t), common, Weights(*taken.start)
+        )
 
     def _target_features(self, start: Weights, batch: Batch) -> tf.Tensor:
         """z_g, the features of the images in the model as it was taken, float32 [n, d]."""
@@ -405,8 +447,9 @@ class FeatARCClient:
         """Takes a model, trains it with the alignment, and sends it to its cluster's mean."""
         data = read_all(examples)
         samples = tf.shape(data["example_id"])[0]
-        taken, membership = self._in_warmup(server, self._take_model(server, state, data))
-        cluster, start, alignment = taken
+        taken = self._take_model(server, state, data)
+        cluster, alignment, start = taken.cluster, taken.alignment, self._start(server, taken)
+        membership = tf.one_hot(cluster, self._options.clusters)
         target = Weights((), ())
         if self._objective.target:
             target = self._model.target_model.part_of(start)
@@ -432,8 +475,7 @@ class FeatARCClient:
         if int(state.rounds) == 0:
             return server.models[0]
         norms = self.local_weights.select(Weights(*state.local))
-        # In the warm-up, in which clients have no cluster yet, all models are equal.
-        return self.local_weights.restore(server.models[max(int(state.cluster), 0)], norms)
+        return self.local_weights.restore(server.models[int(state.cluster)], norms)
 
 
 def update_clusters(

@@ -12,8 +12,8 @@ options: the encoder that is aggregated and the one that is updated (Table 4), a
 predictor (Figure 5).
 
 The loss of Eq. 1 is one-directional: the online network sees one view, and the target network the
-other. As in BYOL and in the authors' code, the loss here is symmetrized: it is the sum over both
-assignments of the views.
+other. As in BYOL and in the authors' code, the loss here is symmetrized by default: it is the sum
+over both assignments of the views (`byol_direction=both`; `one` is Eq. 1 as printed).
 
 The divergence of Eq. 3 is taken at the end of a client's local training, as the paper's text says,
 over which the encoder has moved from phi to theta:
