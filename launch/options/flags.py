@@ -415,6 +415,6 @@ def define_probe_flags() -> None:
     flags.DEFINE_boolean(
         "also_logistic",
         False,
-        "Beside another --probe, also fit logistic regression on the same labels; its results have "
-        "the protocol linear_logistic.",
+        "Beside another --probe, also fit logistic regression on the same labels, as results of "
+        "their own.",
     )

@@ -30,9 +30,14 @@ class LarsProbeConfig:
       trust_coefficient: Trust coefficient eta of LARS. The paper gives none; 0.001 is that of You
         et al.
       initial_stddev: Standard deviation of the normal initial weights; biases start at zero. The
-        paper gives none. The steps of LARS are proportional to the norm of the weights: from zero
-        weights the first step would be a plain gradient step of rate 2.0 or more, and its length
-        would determine that of all later steps.
+        paper gives none, and the result depends on it: the steps of LARS are proportional to the
+        norm of the weights. (From zero weights the first step would be a plain gradient step of
+        rate 2.0 or more, and its length would determine that of all later steps.) 0.01 was chosen
+        on training images, of which some were held out for the score: with 5000 labels of CIFAR-10
+        and 256 PCA features, 0.003, 0.01, 0.03, 0.1 and 0.3 gave 0.373, 0.373, 0.370, 0.360 and
+        0.344 (logistic regression 0.364); with 64 PCA features 0.362 to 0.364, and 0.360 with
+        0.3. With 500 labels of CIFAR-10 or the digits and 40 to 256 features, 0.01 is within 0.7
+        points of the best; 16 features need 0.1 (0.948; 0.01 gives 0.916).
     """
 
     steps: int
