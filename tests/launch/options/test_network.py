@@ -1,16 +1,24 @@
 """Algorithms without a server on the command line: mistakes, costs, and a run with its files."""
 
 import csv
+import itertools
 import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from absl import flags as absl_flags
 from absl.testing import flagsaver
 
+from datasets import catalog
 from launch import pretrain
+from launch.options import algorithm as algorithm_options
+from launch.options import clients as client_options
+from launch.options import network
 from tests.launch.mistakes import message_of, preset
+from tff_ssl.algorithms.denav.algorithm import DeNAVSchedule
+from tff_ssl.decentralized import run_costs
 from tff_ssl.models.costs import model_costs
 from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import TwoTowers
@@ -40,7 +48,7 @@ DENAV = [*preset("digits/denav"), "--algorithm=denav", "--rounds=4"]
         ("aggregation", [*DENAV, "--hparam=aggregation=best"]),
         ("route", [*DENAV, "--hparam=route=shortest"]),
         ("mixing", [*DENAV, "--algorithm=gossip", "--hparam=mixing=ring"]),
-        ("needs a vision transformer", [*DENAV, "--encoder=small"]),
+        ("needs a vision transformer", [*DENAV, "--objective=mae"]),
         ("towers", [*DENAV, "--objective=nt_xent", "--encoder=tiny", "--towers=views"]),
         ("fedavg has a server", [*DENAV, "--algorithm=fedavg", "--objective=mae"]),
     ],
@@ -51,6 +59,28 @@ def test_a_mistake_gives_one_line_and_no_files(tmp_path, named, flags):
     assert message.startswith("error: ")
     assert named in message
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["denav", "denav_mae"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_navigator_of_the_digits_moves_and_has_a_choice(project_root, monkeypatch, name, seed):
+    monkeypatch.chdir(project_root)  # Presets name other presets from there.
+    with flagsaver.flagsaver():
+        args = absl_flags.FLAGS
+        args(["pretrain", *preset(f"digits/{name}"), "--algorithm=denav", f"--seed={seed}"])
+        _, values = algorithm_options.choose(args)
+        clients = client_options.partition_dataset(catalog.load("digits"), args)
+        built = network.build_network(args, [len(client) for client in clients])
+        schedule = DeNAVSchedule(built, 1000, values, args.rounds)
+        steps, number = args.rounds, args.num_clients
+    counts = run_costs.route_counts(schedule.routes)
+    assert counts["moves_to_same_client"] < 0.1 * steps
+    assert counts["visited_clients"] >= 0.9 * number
+    assert not schedule.warnings
+    # Clients that the scores prefer train the model more often than others.
+    visits = np.bincount(schedule.routes[0], minlength=number)
+    assert visits.max() >= 4
+    assert visits.min() <= 2
 
 
 def test_costs_of_models():
@@ -78,7 +108,8 @@ def run_script(project_root, name, *flags):
 def test_a_run_with_a_departure_counts_messages_and_can_be_fine_tuned(tmp_path, project_root):
     folder = tmp_path / "run"
     result = run_script(
-        project_root, "pretrain", "--algorithm=denav", f"--output_dir={folder}", "--rounds=5",
+        project_root, "pretrain", "--flagfile=launch/presets/digits/denav_mae.flags",
+        f"--output_dir={folder}", "--rounds=5",
         "--hparam=models=2", "--hparam=local_epochs=1", "--hparam=aggregation=average",
         "--leave=3:4", "--checkpoint_every=2", "--eval_every=0", "--label_draws=1",
         "--personalized_clients=1", "--baselines=raw_pixels",
@@ -102,6 +133,11 @@ def test_a_run_with_a_departure_counts_messages_and_can_be_fine_tuned(tmp_path, 
     assert entry["communication_bytes"] == sum(int(row["bytes"]) for row in rounds)
     assert entry["communication_bytes"] > 4 * entry["parameters"] * entry["communications"]
     assert entry["local_epochs_in_all"] == 10
+    routes = [[row["client"] for row in steps if row["model"] == model] for model in "01"]
+    assert entry["visited_clients"] == len({client for route in routes for client in route})
+    assert entry["moves_to_same_client"] == sum(
+        first == second for route in routes for first, second in itertools.pairwise(route)
+    )
     assert entry["communications_as_published"] is None  # The paper has no departures.
     assert f"communications                {entry['communications']}" in result.stdout
     for row in steps:
