@@ -303,8 +303,10 @@ def turned_digits(count=6, images=150):
         )
 
 
-@pytest.mark.slow
-def test_clusters_of_digits_turned_by_180_degrees_are_found_from_any_start(worker):
+@pytest.fixture(scope="module")
+def turned(worker):
+    """FeatARC's computations on digits of which half of the clients see them turned, and these."""
+
     def two_views(images, example_ids, round_number):
         return augmentation.two_views(
             "affine", images, example_ids, seed=0, round_number=round_number
@@ -319,14 +321,21 @@ def test_clusters_of_digits_turned_by_180_degrees_are_found_from_any_start(worke
         client_optimizer="adam", client_learning_rate=0.002, temperature=0.2, local_epochs=2,
         batch_size=50, learning_rate_schedule="constant", lambda_align=0.0,
     )  # fmt: skip
-    computations = featarc.build_featarc(task, values)
+    return featarc.build_featarc(task, values), data
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "start", [[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 0, 1], [1, 1, 1, 1, 1, 1]]
+)
+def test_clusters_of_digits_turned_by_180_degrees_are_found_from_any_start(turned, start):
+    computations, data = turned
+    server = computations.process.initialize()
+    states = [new_state(computations)._replace(cluster=np.int32(c)) for c in start]
     right = ([0, 1] * 3, [1, 0] * 3)
-    for start in ([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 0, 1], [1] * 6):
-        server = computations.process.initialize()
-        states = [new_state(computations)._replace(cluster=np.int32(c)) for c in start]
-        clusters, _ = follow(computations, data, server, states, 10, until=right)
-        assert clusters[0] == start
-        assert clusters[-3:] in [[one] * 3 for one in right], (start, clusters)
+    clusters, _ = follow(computations, data, server, states, 12, until=right)
+    assert clusters[0] == start
+    assert clusters[-3:] in [[one] * 3 for one in right], clusters
 
 
 class SeedOnly:
