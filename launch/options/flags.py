@@ -180,6 +180,7 @@ def define_model_flags() -> None:
         "Normalization of the ResNets: group norm (with weight standardization) or batch norm. "
         "Vision transformers always have layer norm.",
     )
+    define_precision_flag()
     flags.DEFINE_string(
         "views",
         None,
@@ -194,6 +195,18 @@ def define_model_flags() -> None:
         "Height and width of the views that the model sees. Default: the size of the images; 16 "
         "for digits.",
         lower_bound=8,
+    )
+
+
+def define_precision_flag() -> None:
+    """Defines the flag of the type in which training multiplies."""
+    flags.DEFINE_enum(
+        "precision",
+        "float32",
+        ["float32", "bfloat16"],
+        "Type in which training computes the encoder's convolutions and matrix products. bfloat16 "
+        "is faster on CPUs that have instructions for it, and far slower on others. All else, and "
+        "every evaluation, is float32.",
     )
 
 
