@@ -2,7 +2,8 @@
 
 Rounds of one local step (DCCO, and FedAvg with the contrastive loss) are compared with a
 centralized step on as many samples; rounds of several local steps with the same steps in a plain
-loop.
+loop. With --precision=bfloat16 the rounds, and a second centralized step, are in bfloat16; what
+they are compared with is in float32.
 
 Each program runs in a process of its own, so that its memory is measured alone. The programs take
 turns, so that the load of the machine affects all of them alike. Every step includes the reading of
@@ -20,6 +21,7 @@ from launch.benchmarks import flower_process, processes, programs
 from launch.options import app
 
 launch.options.flags.define_common_flags()
+launch.options.flags.define_precision_flag()
 flags.DEFINE_list(
     "splits",
     ["512x1", "128x4", "32x16"],
@@ -125,7 +127,7 @@ def main() -> None:
         flush=True,
     )
     results: dict[str, Any] = {
-        "centralized": None,
+        "centralized": [],
         "rounds": [],
         "local_steps": [],
         "aggregation": None,
@@ -133,8 +135,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tff_ssl_benchmark_") as scratch:
         for algorithm, objective in (("dcco", "cco"), ("fedavg", "nt_xent")):
             if algorithm in parts:
-                step, rounds = _measure_rounds(algorithm, objective, splits, scratch, args)
-                results["centralized"] = results["centralized"] or step
+                steps, rounds = _measure_rounds(algorithm, objective, splits, scratch, args)
+                results["centralized"] += steps
                 results["rounds"] += rounds
         results["local_steps"] = [
             _measure_steps(work, scratch, args) for work in _LOCAL_WORK if work.part in parts
@@ -161,8 +163,11 @@ def _parse_split(text: str) -> tuple[int, int]:
 
 
 def _measure_rounds(algorithm, objective, splits, scratch, args):
-    """The entry of the centralized step, and those of the rounds at each split."""
-    step, rounds = None, []
+    """The entries of the centralized steps, and those of the rounds at each split.
+
+    The ratios of both are against the centralized step in float32 on as many samples.
+    """
+    steps, rounds = [], []
     # A client's own loss needs two samples.
     splits = [s for s in splits if algorithm == "dcco" or s[1] > 1]
     for size in sorted({clients * samples for clients, samples in splits}):
@@ -170,12 +175,19 @@ def _measure_rounds(algorithm, objective, splits, scratch, args):
         children = _start_rounds(algorithm, objective, size, same_size, scratch, args)
         try:
             seconds = processes.time_in_turn(children, args.repetitions)
-            peaks = {name: child.peak_rss_mb() for name, child in children.items()}
-            step = step or {
-                "samples": size,
-                "seconds": statistics.median(seconds["centralized"]),
-                "peak_rss_mb": peaks["centralized"],
-            }
+
+            def measured(name, precision, seconds=seconds, children=children):
+                return {
+                    "precision": precision,
+                    "seconds": statistics.median(seconds[name]),
+                    "ratio": processes.median_ratio(seconds[name], seconds["float32"]),
+                    "peak_rss_mb": children[name].peak_rss_mb(),
+                }
+
+            steps += [
+                {"objective": objective, "samples": size} | measured(precision, precision)
+                for precision in _precisions(args)
+            ]
             for clients, samples in same_size:
                 name = f"{clients}x{samples}"
                 rounds.append(
@@ -183,9 +195,7 @@ def _measure_rounds(algorithm, objective, splits, scratch, args):
                         "algorithm": algorithm,
                         "clients": clients,
                         "samples_per_client": samples,
-                        "seconds": statistics.median(seconds[name]),
-                        "ratio": processes.median_ratio(seconds[name], seconds["centralized"]),
-                        "peak_rss_mb": peaks[name],
+                        **measured(name, args.precision),
                         "first_round_seconds": children[name].first_seconds,
                         **children[name].facts,
                     }
@@ -197,17 +207,24 @@ def _measure_rounds(algorithm, objective, splits, scratch, args):
         finally:
             for child in children.values():
                 child.close()
-    return step, rounds
+    return steps, rounds
+
+
+def _precisions(args) -> list[str]:
+    """The precisions of the centralized steps: float32, and `--precision` if it is another one."""
+    return list(dict.fromkeys(["float32", args.precision]))
 
 
 def _start_rounds(algorithm, objective, size, splits, scratch, args):
-    """Starts the centralized step on `size` samples and the rounds at each split, by name."""
+    """Starts the centralized steps on `size` samples, by precision, and the rounds, by split."""
     settings = _model_settings(args)
     children = {
-        "centralized": processes.Child(
-            programs.centralized_step, size, settings, args.seed, objective
+        precision: processes.Child(
+            programs.centralized_step, size, settings._replace(precision=precision), args.seed,
+            objective,
         )
-    }
+        for precision in _precisions(args)
+    }  # fmt: skip
     for clients, samples in splits:
         children[f"{clients}x{samples}"] = processes.Child(
             programs.federated_round, algorithm, objective, {}, clients, samples, settings,
@@ -225,11 +242,11 @@ def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> di
     }
     settings = _model_settings(args)
     if work.part == "memory":
-        settings = programs.ModelSettings("resnet18", (512, 256), (512, 256))
+        settings = settings._replace(encoder="resnet18", projector=(512, 256), predictor=(512, 256))
     children = {
         "plain": processes.Child(
             programs.plain_local_steps, work.objective, work.clients, work.samples, work.steps,
-            work.batch_size, settings, args.seed,
+            work.batch_size, settings._replace(precision="float32"), args.seed,
         ),
         "round": processes.Child(
             programs.federated_round, work.algorithm, work.objective, hyperparameters, work.clients,
@@ -247,6 +264,7 @@ def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> di
         "clients": work.clients,
         "samples_per_client": work.samples,
         "local_steps": work.steps,
+        "precision": args.precision,
         "plain_seconds": statistics.median(seconds["plain"]),
         "seconds": statistics.median(seconds["round"]),
         "ratio": processes.median_ratio(seconds["round"], seconds["plain"]),
@@ -276,29 +294,33 @@ def _measure_aggregation(scratch: str, args: flags.FlagValues) -> dict[str, Any]
 
 
 def _model_settings(args: flags.FlagValues) -> programs.ModelSettings:
-    return programs.ModelSettings("small", (args.projection,) * 3)
+    return programs.ModelSettings("small", (args.projection,) * 3, precision=args.precision)
+
+
+def _suffix(row: dict[str, Any]) -> str:
+    """The row's precision, where it is not the usual one."""
+    return "" if row["precision"] == "float32" else f", {row['precision']}"
 
 
 def _print(results: dict[str, Any]) -> None:
     from launch.benchmarks import flower
 
     if results["rounds"]:
-        step = results["centralized"]
         print(f"\n{'':36}{'seconds':>10}{'ratio':>8}{'peak MB':>10}{'MB down':>9}{'MB up':>9}")
-        print(
-            f"{'centralized, ' + str(step['samples']):36}{step['seconds']:10.2f}{1:8.2f}"
-            f"{step['peak_rss_mb']:10.0f}"
-        )
+    for row in results["centralized"]:
+        name = f"centralized {row['objective']}, {row['samples']}{_suffix(row)}"
+        print(f"{name:36}{row['seconds']:10.2f}{row['ratio']:8.2f}{row['peak_rss_mb']:10.0f}")
     for row in results["rounds"]:
-        name = f"{row['algorithm']}, {row['clients']} x {row['samples_per_client']}"
+        name = f"{row['algorithm']}, {row['clients']} x {row['samples_per_client']}{_suffix(row)}"
         sent = "".join(f"{row[f'bytes_{way}_per_client'] / 1e6:9.2f}" for way in ("down", "up"))
         print(f"{name:36}{row['seconds']:10.2f}{row['ratio']:8.2f}{row['peak_rss_mb']:10.0f}{sent}")
         if "steady" in row:
             print(f"  {row['steady']}")
     if results["local_steps"]:
-        print(f"\n{'':36}{'seconds':>10}{'ratio':>8}   (against a plain loop)")
+        print(f"\n{'':46}{'seconds':>10}{'ratio':>8}   (against a plain loop in float32)")
     for row in results["local_steps"]:
-        print(f"{row['name']:36}{row['seconds']:10.2f}{row['ratio']:8.2f}")
+        name = row["name"] + _suffix(row)
+        print(f"{name:46}{row['seconds']:10.2f}{row['ratio']:8.2f}")
     if results["aggregation"]:
         row = results["aggregation"]
         name = f"{row['clients']} clients x {row['rad_size']} x {row['width']}"

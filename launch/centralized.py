@@ -222,7 +222,8 @@ def _announce(
         f"{args.rounds} steps of {batch_size} ({args.batches})\n"
         f"model: {args.encoder} encoder and heads, {model.parameter_count:,} parameters, "
         f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
-        f"{shown}\n{model_options.norm_warning(args.objective, args)}results go to {folder}/",
+        f"{shown}\n{model_options.norm_warning(args.objective, args)}"
+        f"{model_options.precision_note(args)}results go to {folder}/",
         flush=True,
     )
 

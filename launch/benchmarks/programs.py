@@ -23,11 +23,13 @@ class ModelSettings(NamedTuple):
       encoder: Name of the encoder.
       projector: Widths of the projector's layers.
       predictor: Widths of the predictor's layers.
+      precision: Type of the encoder's convolutions and matrix products.
     """
 
     encoder: str
     projector: tuple[int, ...]
     predictor: tuple[int, ...] = ()
+    precision: str = "float32"
 
 
 def quiet() -> None:
@@ -53,7 +55,13 @@ def model_and_views(settings: ModelSettings, seed: int):
             "byol_no_blur", images, example_ids, seed=seed, round_number=round_number
         )
 
-    model = DualEncoder(settings.encoder, _IMAGE_SHAPE, settings.projector, settings.predictor)
+    model = DualEncoder(
+        settings.encoder,
+        _IMAGE_SHAPE,
+        settings.projector,
+        settings.predictor,
+        precision=settings.precision,
+    )
     return model, two_views
 
 

@@ -186,6 +186,7 @@ def define_model_flags() -> None:
         "Put a batch norm without scale and offset on the projector's output, whatever --norm is. "
         "It keeps BYOL and SimSiam from collapsing to the same projection of all images.",
     )
+    define_precision_flag()
     flags.DEFINE_string(
         "views",
         None,
@@ -200,6 +201,18 @@ def define_model_flags() -> None:
         "Height and width of the views that the model sees. Default: the size of the images; 16 "
         "for digits.",
         lower_bound=8,
+    )
+
+
+def define_precision_flag() -> None:
+    """Defines the flag of the type in which training multiplies."""
+    flags.DEFINE_enum(
+        "precision",
+        "float32",
+        ["float32", "bfloat16"],
+        "Type in which training computes the encoder's convolutions and matrix products. bfloat16 "
+        "is faster on CPUs that have instructions for it, and far slower on others. All else, and "
+        "every evaluation, is float32.",
     )
 
 

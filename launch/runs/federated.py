@@ -299,7 +299,7 @@ def _announce(
         f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
         f"{rounds}\n"
         f"{shown}\n"
-        f"{model_options.norm_warning(args.objective, args)}"
+        f"{model_options.norm_warning(args.objective, args)}{model_options.precision_note(args)}"
         f"results go to {folder}/",
         flush=True,
     )

@@ -136,6 +136,7 @@ def test_weights_of_another_model_are_refused():
     [
         ({"encoder": "vgg"}, "encoder must be one of tiny, small"),
         ({"norm": "layer"}, "norm must be group or batch"),
+        ({"precision": "float16"}, "precision must be float32 or bfloat16"),
         ({"projector": (12, 8)}, "multiples of 8"),
         ({"projector": (0,)}, "at least 1"),
         ({"projector_output_batch_norm": True}, "needs a projector"),
@@ -144,3 +145,39 @@ def test_weights_of_another_model_are_refused():
 def test_impossible_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         DualEncoder(**{"encoder": "small", "image_shape": SHAPE, **settings})
+
+
+@pytest.mark.parametrize("encoder", ["tiny", "vit_micro"])
+def test_bfloat16_is_for_the_products_of_the_encoder_only(encoder):
+    model = DualEncoder(encoder, SHAPE, projector=(16, 8), precision="bfloat16")
+    weights = model.init(0)
+    apply = tf.function(lambda x: model.apply(weights, x, training=True))
+    graph = apply.get_concrete_function(tf.TensorSpec([2, *SHAPE])).graph
+    narrow = {
+        op.type for op in graph.get_operations() if tf.bfloat16 in [x.dtype for x in op.outputs]
+    }
+    products = {"Conv2D"} if encoder == "tiny" else {"MatMul", "BatchMatMulV2"}
+    assert products <= narrow <= products | {"Cast", "Reshape", "Transpose"}
+    wide = [
+        op
+        for op in graph.get_operations()
+        if op.type == "MatMul" and op.outputs[0].dtype == tf.float32
+    ]
+    assert len(wide) == 2  # The projector's two layers.
+
+
+@pytest.mark.parametrize("encoder", ["tiny", "vit_micro"])
+def test_encodings_in_bfloat16_are_near_those_in_float32(encoder):
+    narrow = DualEncoder(encoder, SHAPE, precision="bfloat16")
+    weights = narrow.init(0)
+    h = narrow.apply(weights, images(), training=True).h
+    exact = DualEncoder(encoder, SHAPE).apply(weights, images(), training=True).h
+    assert h.dtype == tf.float32
+    error = np.abs(h - exact).max() / np.abs(exact).max()
+    assert 0 < error < 0.02
+
+
+def test_the_encoder_without_heads_is_float32():
+    model = DualEncoder("tiny", SHAPE, projector=(16, 8), precision="bfloat16")
+    assert model.target_model.precision == "bfloat16"
+    assert model.without_heads(model.init(0))[0].precision == "float32"

@@ -11,6 +11,7 @@ from tff_ssl.models import heads, layers, resnet, vit
 
 _SPECS: dict[str, resnet.ResNetSpec | vit.ViTSpec] = {**resnet.RESNETS, **vit.VITS}
 ENCODERS = tuple(_SPECS)
+PRECISIONS = ("float32", "bfloat16")
 
 
 class Weights(NamedTuple):
@@ -66,6 +67,9 @@ class DualEncoder:
       depth: Number of blocks of a vision transformer's encoder; 0 for the number in `vit.VITS`.
       projector_output_batch_norm: Whether the projector's output z has a batch norm, without scale
         and offset, whatever the other norms are (`heads.mlp`).
+      precision: Type in which the convolutions and matrix products of encoder and decoder are
+        computed: `float32` or `bfloat16`. The heads, and all that lies between two products, are
+        float32, as is the encoder of `without_heads`, which evaluation and SavedModels use.
 
     Raises:
       ValueError: If a field has a value that the model cannot be built with.
@@ -80,12 +84,15 @@ class DualEncoder:
     decoder: bool = False
     depth: int = 0
     projector_output_batch_norm: bool = False
+    precision: str = "float32"
 
     def __post_init__(self):
         if self.encoder not in ENCODERS:
             raise ValueError(f"encoder must be one of {', '.join(ENCODERS)}; got {self.encoder!r}")
         if self.norm not in ("group", "batch"):
             raise ValueError(f"norm must be group or batch; got {self.norm!r}")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be {' or '.join(PRECISIONS)}; got {self.precision!r}")
         if any(width < 1 for width in (*self.projector, *self.predictor)):
             raise ValueError("projector and predictor widths must be at least 1")
         if self.projector_output_batch_norm and not self.projector:
@@ -207,10 +214,14 @@ class DualEncoder:
         return dataclasses.replace(self, predictor=(), classes=0, decoder=False)
 
     def without_heads(self, weights: Any) -> tuple["DualEncoder", Weights]:
-        """The encoder alone, whose z, p and logits are h, and its weights."""
+        """The encoder alone, in float32, whose z, p and logits are h, and its weights.
+
+        Encodings are float32 whatever the precision of the training, so that they can be computed
+        fast, and alike, on machines without bfloat16 instructions.
+        """
         encoder = dataclasses.replace(
             self, projector=(), predictor=(), classes=0, decoder=False,
-            projector_output_batch_norm=False,
+            projector_output_batch_norm=False, precision="float32",
         )  # fmt: skip
         return encoder, encoder.part_of(weights)
 
@@ -232,7 +243,7 @@ class DualEncoder:
     @property
     def _options(self) -> dict[str, Any]:
         """Keyword arguments of `layers.Parameters` that all networks share."""
-        return {"norm": self.norm, "groups": self._spec.groups}
+        return {"norm": self.norm, "groups": self._spec.groups, "precision": self.precision}
 
     def _values_by_name(self, weights: Any) -> dict[str, tf.Tensor]:
         specs = (*self.trainable_specs, *self.non_trainable_specs)

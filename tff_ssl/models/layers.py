@@ -6,6 +6,7 @@ and to compute with given values. TFF computations can thus carry weights as ten
 variables inside a client's computation doubles the cost of a client call.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -42,6 +43,8 @@ class Parameters:
       training: Whether batch norm uses the batch's statistics (True) or its moving averages.
       norm: Kind of the norm layers, `group` or `batch`.
       groups: Number of groups of group norm.
+      precision: Type in which the encoder's convolutions and matrix products are computed,
+        `float32` or `bfloat16`; their results, the weights and all else are float32.
       updates: New values of the non-trainable weights after a call, by name.
       specs: Specifications of the weights that a call asked for, by name.
     """
@@ -53,13 +56,31 @@ class Parameters:
         training: bool = False,
         norm: str = "group",
         groups: int = 32,
+        precision: str = "float32",
     ):
         self._values = values
         self.training = training
         self.norm = norm
         self.groups = groups
+        self.precision = precision
         self.updates: dict[str, tf.Tensor] = {}
         self.specs: dict[str, ParameterSpec] = {}
+
+    def multiply(
+        self,
+        operation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+        left: tf.Tensor,
+        right: tf.Tensor,
+    ) -> tf.Tensor:
+        """`operation`, a convolution or matrix product of two float32 tensors, in `precision`.
+
+        A CPU with bfloat16 instructions multiplies in bfloat16 and adds in float32. Values between
+        two products stay float32, because norms lose too much in bfloat16.
+        """
+        if self.precision == "float32":
+            return operation(left, right)
+        result = operation(tf.cast(left, tf.bfloat16), tf.cast(right, tf.bfloat16))
+        return tf.cast(result, tf.float32)
 
     def get(
         self,
@@ -124,7 +145,8 @@ def conv(
     kernel = parameters.get(f"{name}/kernel", shape, "he_normal")
     if parameters.norm == "group":
         kernel = standardize_weight(kernel)
-    return tf.nn.conv2d(x, kernel, strides=stride, padding="SAME")
+    convolve = functools.partial(tf.nn.conv2d, strides=stride, padding="SAME")
+    return parameters.multiply(convolve, x, kernel)
 
 
 def dense(
@@ -214,7 +236,7 @@ def linear(parameters: Parameters, name: str, x: tf.Tensor, units: int) -> tf.Te
     kernel = parameters.get(f"{name}/kernel", (x.shape[-1], units), "xavier_uniform")
     bias = parameters.get(f"{name}/bias", (units,), "zeros")
     # One product of two matrices: a batched product would sum the kernel's gradients afterwards.
-    return tf.tensordot(x, kernel, 1) + bias
+    return parameters.multiply(lambda x, kernel: tf.tensordot(x, kernel, 1), x, kernel) + bias
 
 
 def layer_norm(parameters: Parameters, name: str, x: tf.Tensor) -> tf.Tensor:
@@ -238,7 +260,8 @@ def attention(parameters: Parameters, name: str, x: tf.Tensor, heads: int) -> tf
     qkv = linear(parameters, f"{name}/qkv", x, 3 * width)
     qkv = tf.reshape(qkv, [-1, tokens, 3, heads, width // heads])
     q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # [b, heads, tokens, width / heads]
-    scores = tf.linalg.matmul(q, k, transpose_b=True) * (width // heads) ** -0.5
-    mixed = tf.linalg.matmul(tf.nn.softmax(scores), v)
+    compare = functools.partial(tf.linalg.matmul, transpose_b=True)
+    scores = parameters.multiply(compare, q, k) * (width // heads) ** -0.5
+    mixed = parameters.multiply(tf.linalg.matmul, tf.nn.softmax(scores), v)
     mixed = tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), [-1, tokens, width])
     return linear(parameters, f"{name}/out", mixed, width)

@@ -142,10 +142,10 @@ class TwoTowers:
         return self
 
     def without_heads(self, weights: Any) -> tuple["TwoTowers", Weights]:
-        """The encoders alone, and their weights."""
+        """The encoders alone, in float32, and their weights."""
         pairs = zip(self.towers, self._split_weights(weights), strict=True)
         first, second = (tower.without_heads(part)[1] for tower, part in pairs)
-        encoder = dataclasses.replace(self.tower, projector=())
+        encoder = dataclasses.replace(self.tower, projector=(), precision="float32")
         return dataclasses.replace(self, tower=encoder), _join_weights(first, second)
 
     def part_of(self, weights: Any) -> Weights:

@@ -1,6 +1,7 @@
 """DCCO's theorem and its computations, against steps computed without TFF."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -344,6 +345,23 @@ def test_the_theorem_holds_for_vicreg_and_for_two_encoders(worker, objective, to
     loss, gradients = step_of(model, objective, before, np.arange(9), np.int64(0))
     assert_equal_steps(before, output.state.global_model_weights.trainable, gradients)
     assert output.metrics["client_work"]["loss"] == pytest.approx(float(loss), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_the_theorem_holds_in_bfloat16(worker):
+    model = dataclasses.replace(MODEL, precision="bfloat16")
+    built = build(model=model)
+    state = start(built)
+    output = built.process.next(state, [client([0]), client(np.arange(1, 6)), client([6, 7, 8])])
+    before = state.global_model_weights.trainable
+    after = output.state.global_model_weights.trainable
+    loss, gradients = step_of(model, "cco", before, np.arange(9), np.int64(0))
+    # A product's result has 8 bits, and gradients of kernels are rounded once for each micro-batch.
+    assert_equal_steps(before, after, gradients, tolerance=1e-2)
+    assert output.metrics["client_work"]["loss"] == pytest.approx(float(loss), rel=1e-3)
+    _, of_float32 = step_of(MODEL, "cco", before, np.arange(9), np.int64(0))
+    with pytest.raises(AssertionError):
+        assert_equal_steps(before, after, of_float32)
 
 
 @pytest.mark.slow

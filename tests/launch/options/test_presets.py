@@ -64,6 +64,22 @@ def test_group_norm_warns_with_byol_and_simsiam(objective, norm, on_output, warn
     assert (f"warning: {objective} with group norm" in warning) == warns
 
 
+@pytest.mark.parametrize(
+    ("precision", "cpu_flags", "start"),
+    [
+        ("float32", {"avx2", "avx512_bf16"}, "note: this CPU computes in bfloat16"),
+        ("float32", {"avx2"}, ""),
+        ("bfloat16", {"bf16"}, ""),
+        ("bfloat16", {"avx2"}, "warning: this CPU has no instructions for bfloat16"),
+        ("bfloat16", set(), ""),  # Another system than Linux: nothing is known.
+    ],
+)
+def test_the_precision_that_would_be_faster_is_named(precision, cpu_flags, start):
+    note = model.precision_note(types.SimpleNamespace(precision=precision), cpu_flags)
+    assert note.startswith(start)
+    assert note.count("\n") == bool(start)
+
+
 def test_an_unknown_algorithm_has_no_preset():
     assert presets.of_algorithm("nosuch") is None
 
