@@ -67,8 +67,7 @@ def build_model(
     height, width, channels = dataset.train.images.shape[1:]
     size = view_size(dataset, args)
     shape = (size, size, channels) if size else (height, width, channels)
-    projector = _parse_widths("projector", args.projector)
-    predictor = _parse_widths("predictor", args.predictor)
+    projector, predictor = (tuple(map(int, texts)) for texts in (args.projector, args.predictor))
     needs = OBJECTIVES[objective]
     if needs.predictor and not predictor and projector:
         predictor = (projector[0], projector[-1])
@@ -106,13 +105,3 @@ def norm_warning(objective: str, args: flags.FlagValues) -> str:
         f"warning: {objective} with group norm usually collapses to nearly the same projection of "
         "all images; --norm=batch or --projector_output_batch_norm usually helps\n"
     )
-
-
-def _parse_widths(flag: str, texts: list[str]) -> tuple[int, ...]:
-    """The widths of a head's layers; `flag` is named in the error message."""
-    try:
-        return tuple(int(units) for units in texts)
-    except ValueError:
-        raise ConfigurationError(
-            f"--{flag} must be numbers such as 256,256,256; got {','.join(texts)!r}"
-        ) from None
