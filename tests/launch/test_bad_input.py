@@ -37,6 +37,7 @@ HETERO = [*preset("digits/hetero_ssfl"), "--algorithm=hetero_ssfl"]
         ("alpha", ["--partition=dirichlet", "--alpha=-1"]),
         ("cluster_encoder", ["--partition=feature_clusters", "--num_clients=5"]),
         ("data_fraction", ["--data_fraction=0"]),
+        ("data_fraction", ["--data_fraction=1.1"]),
         ("shift", ["--shift=nosuch"]),
         ("shifts", ["--shift=style", "--shifts=6"]),
         ("algorithm", ["--algorithm=nosuch"]),
