@@ -18,7 +18,7 @@ from absl import flags
 
 import launch.options.flags
 from launch.benchmarks import flower_process, processes, programs
-from launch.options import app
+from launch.options import app, numbers
 
 launch.options.flags.define_common_flags()
 launch.options.flags.define_precision_flag()
@@ -157,7 +157,8 @@ def _parse_split(text: str) -> tuple[int, int]:
     from tff_ssl.errors import ConfigurationError
 
     clients, _, samples = text.partition("x")
-    if not (clients.isdecimal() and samples.isdecimal() and int(clients) and int(samples)):
+    numeric = clients.isdecimal() and samples.isdecimal()
+    if not (numeric and 0 < int(clients) * int(samples) <= numbers.LARGEST_INTEGER):
         raise ConfigurationError(f"--splits takes CLIENTSxSAMPLES such as 128x4; got {text!r}")
     return int(clients), int(samples)
 

@@ -15,16 +15,19 @@ from typing import Any
 from absl import flags
 
 import launch.options.flags
-from launch.options import app
+from launch.options import app, numbers
 
 launch.options.flags.define_common_flags()
 launch.options.flags.define_data_flags()
 launch.options.flags.define_model_flags()
 flags.DEFINE_list("local_steps", ["1", "2", "4", "8"], "Numbers of local steps.")
+numbers.bound_list("local_steps", int, 1)
 flags.DEFINE_list(
     "batch_sizes", ["0"], "Numbers of examples of a local step; 0 for all of a client's."
 )
+numbers.bound_list("batch_sizes", int, 0)
 flags.DEFINE_list("learning_rates", ["0.001", "0.01"], "Learning rates of the clients.")
+numbers.bound_list("learning_rates", float, 1e-9, 1e6)
 flags.DEFINE_integer("clients_per_round", 32, "Number of clients in the cohort.", lower_bound=1)
 flags.DEFINE_integer(
     "rounds", 0, "Number of centralized steps before the measurement.", lower_bound=0
@@ -80,15 +83,9 @@ def _numbers(name: str, args: flags.FlagValues, kind: type) -> list[Any]:
     """The numbers of a list flag, each as a `kind`."""
     from tff_ssl.errors import ConfigurationError
 
-    try:
-        numbers = [kind(text) for text in args[name].value]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 0:
-        raise ConfigurationError(
-            f"--{name} takes numbers such as 1,2; got {','.join(args[name].value)!r}"
-        )
-    return numbers
+    if not args[name].value:
+        raise ConfigurationError(f"--{name} is empty: it takes numbers such as 1,2")
+    return [kind(text) for text in args[name].value]
 
 
 def _measure(settings, args: flags.FlagValues):

@@ -16,7 +16,7 @@ from typing import Any
 from absl import flags
 
 import launch.options.flags
-from launch.options import app
+from launch.options import app, numbers
 
 launch.options.flags.define_common_flags()
 launch.options.flags.define_data_flags()
@@ -32,6 +32,7 @@ flags.DEFINE_enum(
 flags.DEFINE_list(
     "label_fractions", ["0.01", "0.1"], "semi_supervised: fractions of the training labels."
 )
+numbers.bound_list("label_fractions", float, 1e-9, 1.0)
 flags.DEFINE_list(
     "finetune_steps",
     [],
@@ -39,6 +40,7 @@ flags.DEFINE_list(
     "images (or on labels that were not drawn). Default: the DCCO paper's, 100 from 1600 labels "
     "on, else 40.",
 )
+numbers.bound_list("finetune_steps", int, 1)
 flags.DEFINE_integer(
     "finetune_batch_size",
     None,
@@ -52,6 +54,7 @@ flags.DEFINE_list(
     "Initial learning rate of fine-tuning (Adam). Of several, the best counts, as with "
     "--finetune_steps. Default: the paper's, 0.005.",
 )
+numbers.bound_list("finetune_learning_rate", float, 1e-9, 1e6)
 flags.DEFINE_integer(
     "depth",
     None,

@@ -16,11 +16,13 @@ from typing import Any
 
 from absl import flags
 
-from launch.options import app
+from launch.options import app, numbers
 
 flags.DEFINE_list("dimensions", ["64", "128", "256", "512", "1024"], "Dimensions d.")
+numbers.bound_list("dimensions", int, 1)
 flags.DEFINE_integer("sources", 3, "Number K of data sources.", lower_bound=2)
 flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of the data, one for each draw.")
+numbers.bound_list("seeds", int, 0)
 flags.DEFINE_integer(
     "features", None, "Number of rows of Dec-SSL's w, at least 2K. Default: 2K.", lower_bound=1
 )
@@ -98,16 +100,13 @@ def _numbers(name: str, args: flags.FlagValues, lowest: int) -> list[int]:
     """The whole numbers of a list flag, ascending and without repetition."""
     from tff_ssl.errors import ConfigurationError
 
-    try:
-        numbers = sorted({int(text) for text in args[name].value})
-    except ValueError:
-        numbers = []
-    if not numbers or numbers[0] < lowest:
+    found = sorted({int(text) for text in args[name].value})
+    if not found or found[0] < lowest:
         raise ConfigurationError(
             f"--{name} takes whole numbers from {lowest}, such as {lowest + 1},{lowest + 2}; got "
             f"{','.join(args[name].value)!r}"
         )
-    return numbers
+    return found
 
 
 def _check(args: flags.FlagValues, dimensions: list[int]) -> None:

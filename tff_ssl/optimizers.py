@@ -252,6 +252,12 @@ def build_scheduled_optimizer(
     return tff.learning.optimizers.schedule_learning_rate(optimizer, schedule)
 
 
+def check_momentum(name: str, value: float) -> None:
+    """Raises ValueError unless the value is a momentum, or a beta_1, in [0, 1)."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be in [0, 1); got {value}")
+
+
 @dataclasses.dataclass(frozen=True)
 class ServerOptimizerHyperparameters:
     """The server's optimizer, with the DCCO paper's values for CIFAR-100 (Appendix B).
@@ -281,6 +287,9 @@ class ServerOptimizerHyperparameters:
             raise ValueError(
                 f"server_learning_rate must be positive; got {self.server_learning_rate}"
             )
+        check_momentum("server_momentum", self.server_momentum)
+        if self.warmup_rounds < 0:
+            raise ValueError(f"warmup_rounds must not be negative; got {self.warmup_rounds}")
         takes_decay = self.server_optimizer in ("adamw", "lars")
         if self.server_weight_decay < 0 or (self.server_weight_decay and not takes_decay):
             raise ValueError(

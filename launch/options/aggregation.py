@@ -21,7 +21,8 @@ _PRIVACY_FLAGS = (
     "dp_adaptive_clipping",
     "dp_delta",
 )
-_COVERAGE = "the model and what clients receive; not the counts and losses of metrics.csv"
+_LARGEST_EPSILON = 1e6  # More is no guarantee, and the search for its noise has no end.
+_COVERAGE = "the model, and what clients receive"
 
 
 class Aggregation(NamedTuple):
@@ -81,7 +82,10 @@ def choose_aggregation(
         summary.append(f"aggregator: {args.aggregator}{_describe_bits(args)}")
     if private:
         means, accountant = _private_means(args, algorithm, values, num_clients, invited)
-        arguments = _private_arguments(means, args)
+        arguments = {
+            f"{name}_aggregator": mean.factory(args.clients_per_round)
+            for name, mean in means.items()
+        }
         epsilon = accountant.epsilon
         summary += differential_privacy.describe(means, accountant, args.rounds, num_clients)
         result["privacy"] = _privacy_fields(means, accountant, args.rounds)
@@ -90,22 +94,13 @@ def choose_aggregation(
             args, algorithm, arguments.get("statistics_aggregator")
         )
         summary.append("half of <F G^T> is sent, the triangle of its symmetric part")
-    folds = folds and args.aggregator == "mean" and not private
-    return Aggregation(arguments, folds, epsilon, summary, result)
-
-
-def _private_arguments(
-    means: Mapping[str, differential_privacy.GaussianMean], args: flags.FlagValues
-) -> dict[str, Any]:
-    """Arguments of `build` for private means."""
-    arguments = {
-        f"{name}_aggregator": mean.factory(args.clients_per_round) for name, mean in means.items()
-    }
-    if "statistics" in means:
+    if private and "statistics" in algorithm.aggregates:
+        # Outside the halving, so that it sees whole matrices.
         arguments["statistics_aggregator"] = differential_privacy.post_processed(
             arguments["statistics_aggregator"], STATISTICS_LOSSES[args.objective].plausible
         )
-    return arguments
+    folds = folds and args.aggregator == "mean" and not private
+    return Aggregation(arguments, folds, epsilon, summary, result)
 
 
 def _privacy_fields(
@@ -125,6 +120,7 @@ def _privacy_fields(
             for key, value in vars(mean).items()
         },
         "covers": _COVERAGE,
+        "does_not_cover": list(differential_privacy.NOT_COVERED),
     }
 
 
@@ -209,6 +205,10 @@ def _check_guarantee(args: flags.FlagValues, values: Any, num_clients: int, invi
                 f"--{flag} must be positive; for clipping without noise, and without a guarantee, "
                 "say --dp_epsilon=inf"
             )
+    if args.dp_epsilon is not None and _LARGEST_EPSILON < args.dp_epsilon < math.inf:
+        raise ConfigurationError(
+            f"--dp_epsilon must be at most {_LARGEST_EPSILON:g}, or inf; got {args.dp_epsilon:g}"
+        )
     if args.aggregator != "mean":
         raise ConfigurationError(
             f"--aggregator={args.aggregator} with differential privacy: its adaptive bounds or its "

@@ -14,7 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import app, flags, logging
 
-from launch.options import presets
+from launch.options import numbers, presets
 
 # Warnings about how TFF implements its quantized and secure sums.
 _IGNORED_WARNINGS = ("can temporarily allocate extra memory", "Object was never used")
@@ -63,7 +63,9 @@ def _parse_flags(argv: Sequence[str]) -> Sequence[str]:
     if renamed:
         sys.exit(f"error: {renamed}")
     try:
-        return flags.FLAGS(argv)
+        rest = flags.FLAGS(argv)
+        numbers.check(flags.FLAGS)
+        return rest
     except (flags.Error, UnicodeDecodeError) as error:
         message = presets.explain(" ".join(str(error).split()), argv)
         print(f"error: {message} (--help lists the flags)", file=sys.stderr)

@@ -3,7 +3,10 @@
 from absl import flags
 
 from datasets import catalog, feature_clusters, partition, shift
+from launch.options import numbers
 from tff_ssl.decentralized import topology
+
+_LARGEST_WIDTH = 2**16
 
 
 def define_common_flags() -> None:
@@ -39,6 +42,8 @@ def define_data_flags() -> None:
         "data_fraction",
         1.0,
         "Fraction of its examples that each client keeps, chosen at random; it keeps at least one.",
+        1e-9,
+        1.0,
     )
     _define_shift_flags()
 
@@ -159,12 +164,14 @@ def define_model_flags() -> None:
         "vit_one_block_micro.",
     )
     flags.DEFINE_list("projector", ["256", "256", "256"], "Widths of the projector's layers.")
+    numbers.bound_list("projector", int, 1, _LARGEST_WIDTH)
     flags.DEFINE_list(
         "predictor",
         [],
         "Widths of the predictor's layers (byol, simsiam). Default: two layers as wide as the "
         "projector's first and last.",
     )
+    numbers.bound_list("predictor", int, 1, _LARGEST_WIDTH)
     flags.DEFINE_enum(
         "towers",
         "one",
@@ -230,6 +237,8 @@ def define_network_flags() -> None:
         "connectivity",
         0.15,
         "erdos_renyi: probability of a link between two clients, 0 to 1 (DeNAV's omega).",
+        0.0,
+        1.0,
     )
     flags.DEFINE_enum(
         "unconnected",
@@ -303,6 +312,8 @@ def define_cohort_flags() -> None:
         "Simulated fraction of clients that do not finish a round: half of them drop out before "
         "and half after their first report. More clients are invited, so that on average "
         "--clients_per_round finish.",
+        0.0,
+        0.999,
     )
     flags.DEFINE_float(
         "max_dropped",
@@ -319,6 +330,8 @@ def define_cohort_flags() -> None:
         "Seconds after which a computation of a round is stopped and repeated without the clients "
         "that take so long. The first computation includes the preparation of the graphs. Default: "
         "no limit.",
+        1e-3,
+        1e7,
     )
 
 
@@ -354,6 +367,7 @@ def _define_privacy_flags() -> None:
         None,
         "Differential privacy: epsilon of all --rounds together. The noise is computed from it; "
         "inf clips without noise, and gives no guarantee.",
+        lower_bound=0.0,
     )
     flags.DEFINE_float(
         "dp_noise_multiplier",
@@ -361,22 +375,30 @@ def _define_privacy_flags() -> None:
         "Differential privacy with a given noise instead of a given epsilon: standard deviation of "
         "the noise on the sum of the clients' model deltas, divided by --dp_clip. Epsilon is "
         "computed from it.",
+        0.0,
+        1e6,
     )
     flags.DEFINE_float(
         "dp_statistics_noise_multiplier",
         None,
         "Standard deviation of the noise on the sum of the clients' encoding statistics, divided "
         "by --dp_statistics_clip. Default: the value of --dp_noise_multiplier.",
+        0.0,
+        1e6,
     )
     flags.DEFINE_float(
         "dp_clip",
         None,
         "Largest L2 norm of a client's model delta; larger model deltas are scaled down to it.",
+        0.0,
+        1e9,
     )
     flags.DEFINE_float(
         "dp_statistics_clip",
         None,
         "Largest L2 norm of a client's encoding statistics; larger ones are scaled down to it.",
+        0.0,
+        1e9,
     )
     flags.DEFINE_boolean(
         "dp_adaptive_clipping",
@@ -389,6 +411,8 @@ def _define_privacy_flags() -> None:
         None,
         "The delta of (epsilon, delta)-differential privacy. Default: the number of clients to the "
         "power of -1.1.",
+        0.0,
+        1.0,
     )
 
 
@@ -400,6 +424,8 @@ def define_probe_flags() -> None:
     flags.DEFINE_list(
         "labels", [], "Total numbers of labels of the linear probes, instead of --labels_per_class."
     )
+    for name in ("labels_per_class", "labels"):
+        numbers.bound_list(name, int, 1)
     flags.DEFINE_integer(
         "label_draws",
         5,

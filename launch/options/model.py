@@ -71,8 +71,7 @@ def build_model(
     height, width, channels = dataset.train.images.shape[1:]
     size = view_size(dataset, args)
     shape = (size, size, channels) if size else (height, width, channels)
-    projector = _parse_widths("projector", args.projector)
-    predictor = _parse_widths("predictor", args.predictor)
+    projector, predictor = (tuple(map(int, texts)) for texts in (args.projector, args.predictor))
     needs = OBJECTIVES[objective]
     if needs.predictor and not predictor and projector:
         predictor = (projector[0], projector[-1])
@@ -143,13 +142,3 @@ def _cpu_flags() -> set[str]:
         return set()
     names = (line.partition(":")[2] for line in lines if line.startswith(("flags", "Features")))
     return set(next(names, "").split())
-
-
-def _parse_widths(flag: str, texts: list[str]) -> tuple[int, ...]:
-    """The widths of a head's layers; `flag` is named in the error message."""
-    try:
-        return tuple(int(units) for units in texts)
-    except ValueError:
-        raise ConfigurationError(
-            f"--{flag} must be numbers such as 256,256,256; got {','.join(texts)!r}"
-        ) from None

@@ -196,6 +196,22 @@ def test_a_folded_group_loses_its_bad_client_only(worker, small_algorithm, store
 
 
 @pytest.mark.slow
+def test_a_cohort_of_any_size_takes_one_local_step(worker, small_algorithm, store, tmp_path):
+    _, computations = build(small_algorithm, "fedavg")
+    faulty = dropouts.Dropouts(dropout=0.01, max_dropped=1.0)
+    cohort = np.array([0, 2, 5])
+    assert len(faulty.reports(0, cohort).last) == 3  # Nobody drops out in this round.
+    # Where clients may drop out, groups without clients keep the number of groups constant.
+    padded = Rounds(computations, store, tmp_path, faulty=faulty)
+    state, metrics = padded(cohort)
+    assert metrics["dropped_clients"] == 0
+    assert_same_state(state, Rounds(computations, store, tmp_path)(cohort)[0])
+    state, metrics = padded(cohort[:0])
+    assert (metrics["clients"], metrics["samples"], metrics["dropped_clients"]) == (0, 0, 0)
+    assert_same_state(state.global_model_weights, padded.initial.global_model_weights)
+
+
+@pytest.mark.slow
 def test_too_many_bad_clients_end_the_run(worker, small_algorithm, store, tmp_path):
     _, computations = build(small_algorithm, "fedavg")
     with pytest.raises(TrainingError, match=r"2 of 3 clients were dropped.*--max_dropped=0.5"):

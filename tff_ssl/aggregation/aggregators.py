@@ -3,14 +3,20 @@
 Each entry is a pair of `tff.aggregators` factories, one for DCCO's encoding statistics and one for
 model deltas. All of them process the contributions of single clients, so clients are not folded
 into groups.
+
+A contribution of zeros with weight zero is that of no client. Such contributions pad cohorts, and
+stand for clients whose values are not finite. They add nothing to sums, and the bounds that adapt
+to the clients' norms leave them out (`_norm_quantile`).
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+import tensorflow_privacy as tfp
 
 from tff_ssl.errors import ConfigurationError
 
@@ -37,15 +43,74 @@ class Means(NamedTuple):
 
 def _robust_statistics(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFactory:
     # Clipping is off: a client's means and second moments no longer fit together once scaled down.
-    return tff.learning.robust_aggregator(clipping=False)
+    return _zeroing(tff.aggregators.MeanFactory())
 
 
 def _robust_update(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFactory:
-    return tff.learning.robust_aggregator()
+    clip = _norm_quantile(1.0, 0.8, 0.2)
+    return _zeroing(tff.aggregators.clipping_factory(clip, tff.aggregators.MeanFactory()))
+
+
+def _zeroing(
+    inner: tff.aggregators.WeightedAggregationFactory,
+) -> tff.aggregators.WeightedAggregationFactory:
+    """Zeroes contributions with entries far above those of most clients.
+
+    The settings are those of `tff.learning.robust_aggregator`, here and in `_robust_update`.
+    """
+    bound = _norm_quantile(10.0, 0.98, math.log(10.0)).map(_affine(2.0, 1.0))
+    return tff.aggregators.zeroing_factory(bound, inner)
 
 
 def _secure(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFactory:
-    return tff.learning.secure_aggregator(zeroing=False, clipping=False)
+    """The settings are those of `tff.learning.secure_aggregator`."""
+    # The records of a quantile are counts of -1/2 to 1.
+    bound = _norm_quantile(50.0, 0.95, 1.0, tff.aggregators.SecureSumFactory(1.0))
+    return tff.aggregators.MeanFactory(
+        tff.aggregators.SecureSumFactory(bound.map(_affine(2.0, 0.0))),
+        tff.aggregators.SecureSumFactory(float(_LARGEST_METRIC), 0.0),
+    )
+
+
+def _norm_quantile(
+    initial: float,
+    quantile: float,
+    learning_rate: float,
+    counts: tff.aggregators.UnweightedAggregationFactory | None = None,
+) -> tff.aggregators.PrivateQuantileEstimationProcess:
+    """A quantile of the norms of contributions, which adapts without noise (Andrew et al. 2021).
+
+    Args:
+      initial: Estimate before the first round.
+      quantile: The quantile, between 0 and 1.
+      learning_rate: Largest change of the estimate's logarithm in a round.
+      counts: Sum of the counts of clients; a plain one by default.
+    """
+    query = _QuantileOfClients(initial, quantile, learning_rate, geometric_update=True)
+    return tff.aggregators.PrivateQuantileEstimationProcess(query, counts)
+
+
+class _QuantileOfClients(tfp.NoPrivacyQuantileEstimatorQuery):
+    """A quantile of positive norms; a norm of zero is that of no client."""
+
+    def preprocess_record(self, params, record):
+        counts = super().preprocess_record(params, record)
+        return tf.nest.map_structure(lambda t: tf.where(record > 0, t, 0.0), counts)
+
+    def get_noised_result(self, sample_state, global_state):
+        estimate, state, event = super().get_noised_result(sample_state, global_state)
+        # Without clients, the share below the estimate is 0 / 0.
+        _, clients = sample_state
+        estimate = tf.where(clients > 0, estimate, global_state.current_estimate)
+        return estimate, state._replace(current_estimate=estimate), event
+
+
+def _affine(factor: float, summand: float) -> tff.Computation:
+    """(x@SERVER) -> factor * x + summand @SERVER."""
+    function = tff.tensorflow.computation(lambda x: factor * x + summand, np.float32)
+    return tff.federated_computation(
+        lambda x: tff.federated_map(function, x), tff.types.FederatedType(np.float32, tff.SERVER)
+    )
 
 
 def _quantized_sum(bits: int) -> tff.aggregators.UnweightedAggregationFactory:

@@ -11,9 +11,13 @@ removed).
 
 The guarantee covers the results of these aggregations: the model's weights, and the statistics that
 clients receive. It assumes a trusted server, which adds the noise, and that `--seed` is secret,
-because the cohorts are drawn from it. The guarantee does not cover the counts and
-client losses among a run's metrics, which are exact sums, nor a monitor that evaluates on training
-images.
+because the cohorts are drawn from it. `NOT_COVERED` lists what else a run writes or shows that
+depends on the clients' data; none of it may be published with the model.
+
+A contribution of weight zero is that of no client. Such contributions pad cohorts, and stand for
+clients whose values are not finite. They add neither to the sum nor to the count of the
+contributions below an adaptive clip. Otherwise a client more or less would change the padding, and
+with it the count by more than the noise on it is calibrated for.
 
 The noise comes from TensorFlow Privacy, which does not seed it. A run with noise therefore cannot
 be repeated bit for bit. This is intended: anyone who knew the seed could subtract the noise.
@@ -26,7 +30,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import dp_accounting
+import tensorflow as tf
 import tensorflow_federated as tff
+import tensorflow_privacy as tfp
 from dp_accounting import rdp
 from scipy import optimize
 
@@ -34,8 +40,29 @@ from tff_ssl.errors import ConfigurationError
 
 # Relative accuracy of the search for a noise multiplier; the result is then rounded up.
 _NOISE_TOLERANCE = 1e-3
-_LARGEST_NOISE = 1e6
 _SMALLEST_EPSILON = 1e-12  # Keeps the logarithm of a vanishing epsilon finite.
+# Bounds of the settings: the deviation of the noise, their product, is far from overflowing.
+LARGEST_CLIP = 1e9
+LARGEST_NOISE = 1e6
+# Larger numbers are scaled down before a contribution is clipped; their squares could overflow.
+_LARGEST_ENTRY = 1e12
+# Deviation of the noise on the count of contributions below an adaptive clip, per expected client
+# (Andrew et al. 2021, section 3).
+_COUNT_NOISE = 0.05
+
+# What a run writes or shows and the guarantee does not cover, although it depends on the clients'
+# data.
+NOT_COVERED = (
+    "numbers of clients, samples, dropped clients and bytes, clients' losses, and times "
+    "in metrics.csv and TensorBoard",
+    "kNN accuracies and effective ranks in metrics.csv and TensorBoard, and an encoder chosen by "
+    "them (--encoder_round=best)",
+    "results of probes and of fine-tuning in result.json, which take labels of training images",
+    "seed, number and sizes of the clients in config.json and in what the run prints",
+    "warnings about clients that failed, and whether the run ended with an error",
+    "the clients' images in clients.sqlite, which a run that was stopped leaves in its folder",
+    "hyperparameters and clips that were chosen by earlier runs on the same clients",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +81,18 @@ class GaussianMean:
     clip: float
     adaptive: bool = False
 
+    def __post_init__(self):
+        if not 0 < self.clip <= LARGEST_CLIP:
+            raise ValueError(f"clip must be positive and at most {LARGEST_CLIP:g}; got {self.clip}")
+        if not 0 <= self.noise_multiplier <= LARGEST_NOISE:
+            raise ValueError(
+                f"noise_multiplier must be from 0 to {LARGEST_NOISE:g}; got {self.noise_multiplier}"
+            )
+
     def factory(self, clients_per_round: float) -> tff.aggregators.WeightedAggregationFactory:
-        """The aggregation: it ignores weights and divides by the expected number of clients.
+        """The aggregation: it divides by the expected number of clients.
+
+        A weight says whether there is a client, and is otherwise ignored.
 
         Args:
           clients_per_round: Expected number of clients, the denominator. A round with fewer clients
@@ -64,26 +101,96 @@ class GaussianMean:
         Raises:
           ConfigurationError: If the clients are too few for adaptive clipping with this noise.
         """
-        dp = tff.aggregators.DifferentiallyPrivateFactory
-        try:
-            inner = (
-                dp.gaussian_adaptive(
-                    float(self.noise_multiplier),
-                    float(clients_per_round),
-                    initial_l2_norm_clip=float(self.clip),
+        query = self._adaptive_sum(clients_per_round) if self.adaptive else self._fixed_sum()
+        mean = tfp.NormalizedQuery(query, denominator=float(clients_per_round))
+        return _PrivateMeanFactory(mean)
+
+    def _fixed_sum(self) -> tfp.SumAggregationDPQuery:
+        clip = float(self.clip)
+        return tfp.GaussianSumQuery(l2_norm_clip=clip, stddev=clip * self.noise_multiplier)
+
+    def _adaptive_sum(self, clients_per_round: float) -> tfp.SumAggregationDPQuery:
+        """The settings are those of `DifferentiallyPrivateFactory.gaussian_adaptive`."""
+        z, count_stddev = float(self.noise_multiplier), 0.0
+        if z:
+            count_stddev = _COUNT_NOISE * clients_per_round
+            if z >= 2 * count_stddev:
+                raise ConfigurationError(
+                    f"--dp_adaptive_clipping: a noise multiplier of {z:.3g} needs more clients "
+                    f"than --clients_per_round={clients_per_round:g}, at least "
+                    f"{math.ceil(10 * z) + 1}"
                 )
-                if self.adaptive
-                else dp.gaussian_fixed(
-                    float(self.noise_multiplier), float(clients_per_round), float(self.clip)
-                )
-            )
-        except ValueError as error:
-            raise ConfigurationError(
-                f"--dp_adaptive_clipping: a noise multiplier of {self.noise_multiplier:.3g} needs "
-                f"more clients than --clients_per_round={clients_per_round:g}, at least "
-                f"{math.ceil(10 * self.noise_multiplier) + 1}"
-            ) from error
-        return tff.aggregators.as_weighted_aggregator(inner)
+            # The count has sensitivity 1/2. Together the two releases cost what one with z costs.
+            z = (z**-2 - (2 * count_stddev) ** -2) ** -0.5
+        return tfp.QuantileAdaptiveClipSumQuery(
+            initial_l2_norm_clip=float(self.clip),
+            noise_multiplier=z,
+            target_unclipped_quantile=0.5,
+            learning_rate=0.2,
+            clipped_count_stddev=count_stddev,
+            expected_num_records=float(clients_per_round),
+            geometric_update=True,
+        )
+
+
+class _PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
+    """The mean of a query over the contributions of clients; a weight of zero is no client."""
+
+    def __init__(self, query: tfp.SumAggregationDPQuery):
+        self._factory = tff.aggregators.DifferentiallyPrivateFactory(_QueryOfClients(query))
+
+    def create(
+        self, value_type: tff.Type, weight_type: tff.Type
+    ) -> tff.templates.AggregationProcess:
+        process = self._factory.create(tff.types.to_type((value_type, weight_type)))
+
+        @tff.federated_computation(
+            process.initialize.type_signature.result,
+            tff.types.FederatedType(value_type, tff.CLIENTS),
+            tff.types.FederatedType(weight_type, tff.CLIENTS),
+        )
+        def next_fn(state, value, weight):
+            return process.next(state, tff.federated_zip((value, weight)))
+
+        return tff.templates.AggregationProcess(process.initialize, next_fn)
+
+
+class _QueryOfClients(tfp.SumAggregationDPQuery):
+    """A query over pairs of a contribution and its weight, in which weight zero is no client."""
+
+    def __init__(self, inner: tfp.SumAggregationDPQuery):
+        self._inner = inner
+
+    def initial_global_state(self):
+        return self._inner.initial_global_state()
+
+    def derive_sample_params(self, global_state):
+        return self._inner.derive_sample_params(global_state)
+
+    def initial_sample_state(self, template):
+        return self._inner.initial_sample_state(template[0])
+
+    def preprocess_record(self, params, record):
+        value, weight = record
+        clipped = self._inner.preprocess_record(params, _without_overflow(value))
+        # Records are sums in the making: zeros are what no client adds to them.
+        return tf.nest.map_structure(lambda t: tf.where(weight > 0, t, tf.zeros_like(t)), clipped)
+
+    def get_noised_result(self, sample_state, global_state):
+        return self._inner.get_noised_result(sample_state, global_state)
+
+    def derive_metrics(self, global_state):
+        return self._inner.derive_metrics(global_state)
+
+
+def _without_overflow(value: Any) -> Any:
+    """The value, scaled down where its L2 norm could overflow float32.
+
+    The norm stays above `LARGEST_CLIP`, so that clipping gives the same result.
+    """
+    largest = tf.reduce_max(tf.stack([tf.reduce_max(tf.abs(t)) for t in tf.nest.flatten(value)]))
+    factor = tf.minimum(1.0, _LARGEST_ENTRY / largest)
+    return tf.nest.map_structure(lambda t: factor * t, value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +259,7 @@ def noise_for(
     low = high = 0.0
     while excess(high) > 0:
         low, high = high, high + math.log(2)
-        if high > math.log(_LARGEST_NOISE):
+        if high > math.log(LARGEST_NOISE):
             raise ConfigurationError(f"--dp_epsilon={epsilon:g} cannot be had at delta {delta:g}")
     while excess(low) <= 0:
         low, high = low - math.log(2), low
@@ -226,4 +333,5 @@ def describe(
         lines.append(
             f"  {name}: clip {mean.clip:g}{adapts}, noise multiplier {mean.noise_multiplier:.3g}"
         )
+    lines.append("  it does not cover " + "; ".join(NOT_COVERED))
     return lines

@@ -58,6 +58,9 @@ class CentralizedHyperparameters(ObjectiveHyperparameters):
             raise ValueError(f"learning_rate must be positive; got {self.learning_rate}")
         if self.weight_decay < 0:
             raise ValueError(f"weight_decay must not be negative; got {self.weight_decay}")
+        optimizers.check_momentum("momentum", self.momentum)
+        if self.warmup_steps < 0:
+            raise ValueError(f"warmup_steps must not be negative; got {self.warmup_steps}")
         if not 0 <= self.target_momentum <= 1:
             raise ValueError(f"target_momentum must be in [0, 1]; got {self.target_momentum}")
 

@@ -57,6 +57,7 @@ class ClientHyperparameters(ObjectiveHyperparameters):
             raise ValueError(
                 f"client_learning_rate must be positive; got {self.client_learning_rate}"
             )
+        optimizers.check_momentum("client_momentum", self.client_momentum)
         if not 0 <= self.target_momentum <= 1:
             raise ValueError(f"target_momentum must be in [0, 1]; got {self.target_momentum}")
         for name, least in (

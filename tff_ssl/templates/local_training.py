@@ -387,8 +387,9 @@ def _starts_of_whole_clients(sizes: tf.Tensor, batch_size: int) -> tf.Tensor:
     """
     sizes = tf.cast(sizes, tf.int32)
     starts = tf.cumsum(sizes, exclusive=True)
-    _, first = tf.unique(starts // batch_size)
-    firsts = tf.math.unsorted_segment_min(starts, first, tf.reduce_max(first, 0) + 1)
+    batches, first = tf.unique(starts // batch_size)
+    # There may be no client at all: the maximum of `first` would then be the smallest integer.
+    firsts = tf.math.unsorted_segment_min(starts, first, tf.size(batches))
     return tf.concat([firsts, [tf.reduce_sum(sizes)]], 0)
 
 

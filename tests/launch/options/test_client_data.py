@@ -64,8 +64,6 @@ def test_clusters_of_an_encoder(parse, tmp_path, in_run_folder):
         (("--cluster_encoder=/nonexistent",), "--cluster_encoder: /nonexistent"),
         (("--cluster_encoder=pixels", "--clusters=99999"), "clusters"),
         (("--cluster_encoder=pixels", "--cluster_partition=skew"), "beta"),
-        (("--cluster_encoder=pixels", "--data_fraction=0"), "data_fraction"),
-        (("--cluster_encoder=pixels", "--data_fraction=1.1"), "data_fraction"),
     ],
 )
 def test_the_error_names_the_flag_in_one_line(parse, flags, word):

@@ -5,11 +5,13 @@ import dataclasses
 import pytest
 
 from launch.options import hyperparameters
+from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.dcco.parts import DCCOHyperparameters
 from tff_ssl.algorithms.hetero_ssfl import HeteroSSFLHyperparameters
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
+from tff_ssl.simulation.centralized import CentralizedHyperparameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +51,21 @@ def test_the_last_value_counts_and_other_fields_keep_their_defaults():
 def test_the_error_names_the_mistake(assignment, named):
     with pytest.raises(ConfigurationError, match=f"--hparam.*{named}"):
         hyperparameters.parse(Example, [assignment])
+
+
+CLASSES = {entry.hyperparameters for entry in registry.ALGORITHMS.values()}
+
+
+@pytest.mark.parametrize(
+    "cls", sorted([*CLASSES, CentralizedHyperparameters], key=lambda cls: cls.__name__)
+)
+def test_every_number_has_bounds(cls):
+    numeric = [f.name for f in dataclasses.fields(cls) if type(f.default) in (int, float)]
+    assert len(numeric) > 4
+    for name in numeric:
+        for text in ("nan", "inf", "-1", "1e38", "1" + 20 * "0", "text"):
+            with pytest.raises(ConfigurationError, match="--hparam"):
+                hyperparameters.parse(cls, [f"{name}={text}"])
 
 
 def test_the_line_of_a_run_leaves_out_what_other_objectives_use():

@@ -1,0 +1,154 @@
+"""Groups without clients pad cohorts, and nothing that is aggregated depends on their number."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.aggregation import aggregators
+from tff_ssl.aggregation import differential_privacy as privacy
+from tff_ssl.algorithms import registry
+from tff_ssl.simulation import cohort
+
+SIZES = range(18)
+D = 17  # Such a square matrix is large enough to be quantized.
+VALUE = tff.types.to_type((np.float32, [D, D]))
+WEIGHT = tff.types.TensorType(np.float32)
+EXPECTED_CLIENTS = 40.0
+
+
+def private(adaptive, clip=1.0):
+    return privacy.GaussianMean(0.0, clip, adaptive).factory(EXPECTED_CLIENTS)
+
+
+FACTORIES = {
+    "mean": lambda: tff.aggregators.MeanFactory(),
+    "symmetric": lambda: aggregators.SymmetricHalf(tff.aggregators.MeanFactory()),
+    "private": lambda: private(adaptive=False),
+    "private adaptive": lambda: private(adaptive=True),
+    "private adaptive symmetric": lambda: aggregators.SymmetricHalf(private(adaptive=True)),
+    **{
+        f"{name} {what}": lambda means=means, what=what: getattr(means, what)(0, 8)
+        for name, means in aggregators.AGGREGATORS.items()
+        for what in ("statistics", "update")
+        if getattr(means, what)
+    },
+}
+
+
+def contributions(clients, total):
+    """Values and weights of some clients, and zeros with weight zero up to a total number."""
+    rng = np.random.default_rng(0)
+    values = list(rng.normal(size=(clients, D, D)).astype(np.float32))
+    weights = list(rng.integers(1, 9, clients).astype(np.float32))
+    nobody = total - clients
+    return (
+        [*values, *[np.zeros([D, D], np.float32)] * nobody],
+        [*weights, *[np.float32(0)] * nobody],
+    )
+
+
+def padded(clients):
+    """The number of groups of a cohort of so many clients."""
+    return len(cohort.fold(np.arange(clients), 0, 8))
+
+
+def leaves(value):
+    """The numbers of a nested value; the states of private means hold names too."""
+    flat = [x for x in tf.nest.flatten(value) if not isinstance(x, bytes)]
+    return [np.asarray(x, np.float64) for x in flat]
+
+
+def assert_same(few, many):
+    """Compares the outputs of cohorts of the sizes in SIZES, with few and with many groups."""
+    for size, one, other in zip(SIZES, few, many, strict=True):
+        for a, b in zip(leaves(one), leaves(other), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=f"{size} clients")
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_no_aggregator_sees_how_many_groups_have_no_client(worker, name):
+    process = FACTORIES[name]().create(VALUE, WEIGHT)
+    state = process.initialize()
+    # The worker prepares a computation anew whenever the number of groups changes.
+    many = [process.next(state, *contributions(size, 24)) for size in SIZES]
+    few = [process.next(state, *contributions(size, padded(size))) for size in SIZES]
+    assert_same(few, many)  # With the states, which hold the bounds of later rounds.
+    if name == "mean":
+        for size in SIZES[1:]:
+            values, weights = contributions(size, size)
+            expected = np.average(values, 0, weights)
+            np.testing.assert_allclose(many[size].result, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("below", [True, False])
+def test_one_client_more_moves_the_private_count_by_half_at_most(worker, below):
+    # The logarithm of the clip moves by 0.2 (1/2 + count / expected clients - 1/2).
+    process = private(adaptive=True, clip=100.0 if below else 1.0).create(VALUE, WEIGHT)
+    state = process.initialize()
+    counts = []
+    for clients in SIZES:
+        output = process.next(state, *contributions(clients, padded(clients)))
+        clip = output.measurements["dp_query_metrics"]["clip"]
+        counts.append(-np.log(clip / (100.0 if below else 1.0)) / 0.2 * EXPECTED_CLIENTS)
+    expected = np.arange(len(SIZES)) * (0.5 if below else -0.5)
+    np.testing.assert_allclose(counts, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_one_client_with_huge_values_is_clipped(worker, adaptive):
+    process = private(adaptive).create(VALUE, WEIGHT)
+    for size in (1e19, 1e20, 3e38):
+        huge = np.full([D, D], -size, np.float32)
+        result = process.next(
+            process.initialize(), [huge, np.zeros([D, D], np.float32)], [np.float32(1)] * 2
+        ).result
+        # Every entry has an equal share of the clip, 1.
+        np.testing.assert_allclose(result, np.full([D, D], -1 / D / EXPECTED_CLIENTS), rtol=1e-5)
+
+
+AGGREGATING = [name for name, entry in registry.ALGORITHMS.items() if entry.aggregates]
+# Each adaptive bound counts clients, so an aggregation that counted groups would show.
+COUNTING = {
+    "robust": aggregators.AGGREGATORS["robust"].update,
+    "private": lambda seed, bits: privacy.GaussianMean(0.0, 1.0, True).factory(EXPECTED_CLIENTS),
+}
+
+
+def build(small_algorithm, name, factory, **options):
+    entry = registry.ALGORITHMS[name]
+    task, _, clients = small_algorithm(name)
+    arguments = {f"{what}_aggregator": factory for what in entry.aggregates}
+    values = entry.hyperparameters(server_optimizer="sgd", **options)
+    return entry.build(task, values, **arguments).process, clients
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregator", COUNTING)
+@pytest.mark.parametrize("name", AGGREGATING)
+def test_no_algorithm_depends_on_how_many_groups_have_no_client(
+    worker, small_algorithm, name, aggregator
+):
+    factory = COUNTING[aggregator](0, 0)
+    process, clients = build(small_algorithm, name, factory, client_weighting="uniform")
+    state, nobody = process.initialize(), clients[0].take(0)
+
+    def after(size, total):
+        some = [clients[k % len(clients)] for k in range(size)]
+        return process.next(state, [*some, *[nobody] * (total - size)]).state
+
+    many = [after(size, 24) for size in SIZES]
+    few = [after(size, padded(size)) for size in SIZES]
+    assert_same(few, many)
+    for a, b in zip(*(leaves(s.global_model_weights) for s in (state, few[0])), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox"])
+def test_one_local_step_of_no_client_is_no_update(worker, small_algorithm, name):
+    process, clients = build(small_algorithm, name, tff.aggregators.MeanFactory())
+    output = process.next(process.initialize(), [clients[0].take(0)])
+    assert output.metrics["client_work"]["samples"] == 0
+    one, other = (s.global_model_weights.trainable for s in (process.initialize(), output.state))
+    for a, b in zip(leaves(one), leaves(other), strict=True):
+        np.testing.assert_array_equal(a, b)

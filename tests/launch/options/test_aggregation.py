@@ -1,0 +1,69 @@
+"""The means that the flags describe."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from absl.testing import flagsaver
+
+from launch import pretrain
+from launch.options import aggregation
+from tff_ssl.aggregation import differential_privacy as privacy
+from tff_ssl.algorithms import registry
+from tff_ssl.losses import cco
+from tff_ssl.losses.means import Means
+
+CLIENTS, D = 4, 5
+PRIVATE = {
+    "sampling": "poisson", "clients_per_round": CLIENTS, "dp_clip": 1e6,
+    "dp_statistics_clip": 1e6, "objective": "cco",
+}  # fmt: skip
+
+
+def choose(**given):
+    """The means of DCCO with these flags."""
+    values = registry.ALGORITHMS["dcco"].hyperparameters(client_weighting="uniform")
+    flags = pretrain.flags.FLAGS
+    with flagsaver.flagsaver(**PRIVATE, **given):
+        flags.mark_as_parsed()
+        entry = registry.ALGORITHMS["dcco"]
+        return aggregation.choose_aggregation(flags, entry, values, 10 * CLIENTS, CLIENTS)
+
+
+def statistics(rng):
+    f = rng.normal(size=(12, D)).astype(np.float32)
+    g = (f + 0.5 * rng.normal(size=(12, D))).astype(np.float32)
+    return cco.EncodingStatistics(*map(np.asarray, cco.encoding_statistics(f, g, Means(0.0, 0.0))))
+
+
+def test_half_of_the_statistics_can_be_private(worker):
+    # An infinite epsilon is no noise, so that the result can be worked out.
+    factory = choose(dp_epsilon=float("inf"), symmetric_statistics=True).arguments[
+        "statistics_aggregator"
+    ]
+    zero = tff.tensorflow.computation(lambda: cco.zero_statistics(D)).type_signature.result
+    process = factory.create(zero, tff.types.TensorType(np.float32))
+    values = [statistics(np.random.default_rng(k)) for k in range(CLIENTS)]
+    found = process.next(process.initialize(), values, [np.float32(1)] * CLIENTS).result
+    expected = [np.mean(parts, 0) for parts in zip(*values, strict=True)]
+    expected[4] = (expected[4] + expected[4].T) / 2
+    for a, b in zip(tf.nest.flatten(found), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_the_result_lists_what_privacy_covers_and_what_it_does_not():
+    chosen = choose(dp_epsilon=8.0)
+    assert "what clients receive" in chosen.result["privacy"]["covers"]
+    listed = chosen.result["privacy"]["does_not_cover"]
+    assert listed == list(privacy.NOT_COVERED)
+    for part in ("kNN", "losses", "seed", "result.json", "clients.sqlite"):
+        assert any(part in entry for entry in listed), part
+    assert any("metrics.csv" in line and "not cover" in line for line in chosen.summary)
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, float("nan"), float("inf"), 1e38])
+def test_a_private_mean_has_a_clip_within_bounds(clip):
+    with pytest.raises(ValueError, match="clip must be"):
+        privacy.GaussianMean(1.0, clip)
+    with pytest.raises(ValueError, match="noise_multiplier must be"):
+        privacy.GaussianMean(clip or float("nan"), 1.0)
