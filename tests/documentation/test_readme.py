@@ -9,7 +9,9 @@ import sys
 
 import pytest
 
+from launch.experiments import digits_defaults
 from tff_ssl.algorithms import registry
+from tff_ssl.reporting import report
 
 GUIDE = "### Taking an algorithm into your federated stack"
 
@@ -67,9 +69,27 @@ def test_one_line_swaps_the_process(blocks, tmp_path, project_root):
 
 def test_the_table_of_algorithms_is_the_registrys(project_root):
     section = (project_root / "README.md").read_text().split("### Algorithms\n")[1]
-    section = section.split("\n### ")[0]
+    section = section.split("\n#### ")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE)
     assert rows == [(name, entry.summary) for name, entry in registry.ALGORITHMS.items()]
+
+
+def test_the_defaults_have_the_figures_that_were_measured(project_root):
+    experiment = digits_defaults.EXPERIMENTS["digits_defaults"][0]("cpu", None, None)
+    section = (project_root / "README.md").read_text().split("#### The default runs\n")[1]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", section.split("\n### ")[0], re.MULTILINE)
+    assert [name for name, _ in rows] == list(registry.ALGORITHMS)
+    values = report.read_values(project_root / "measured" / "digits_defaults-cpu", experiment)
+    for name, cells in rows:
+        expected = []
+        for table in experiment.tables:
+            trained, untrained = (
+                values[table.title][row, table.columns[0]] for row in (name, f"{name}, untrained")
+            )
+            assert trained.seeds == untrained.seeds == 3
+            expected.append(f"{100 * trained.mean:.1f} ± {100 * trained.std:.1f}")
+            expected.append(f"{100 * untrained.mean:.1f}")
+        assert cells == " | ".join(expected)
 
 
 def test_hyperparameters_that_the_readme_names_exist(project_root):

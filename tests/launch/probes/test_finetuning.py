@@ -27,6 +27,7 @@ def arguments(**changes):
         "finetune_steps": ["10", "30"], "finetune_batch_size": None,
         "finetune_learning_rate": ["0.1", "0.2"], "label_draws": 2, "seed": 0, "dataset": "d",
         "baselines": [], "per_case": False, "views": None, "view_size": None, "image_size": None,
+        "also_logistic": False,
     }  # fmt: skip
     return types.SimpleNamespace(**{**values, **changes})
 
