@@ -219,7 +219,7 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         ),
         {"clients": cells[0].name},
         tuple(("Communications", f"Table 3: fine-tuned on {name}") for name in _DOWNSTREAM[scale]),
-        _COSTS,
+        costs=_COSTS,
     )  # fmt: skip
 
 
