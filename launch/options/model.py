@@ -123,7 +123,7 @@ def precision_note(args: flags.FlagValues, cpu_flags: set[str] | None = None) ->
     native = bool(known & _BFLOAT16_INSTRUCTIONS)
     if args.precision == "float32" and native:
         return (
-            "note: this CPU computes in bfloat16; --precision=bfloat16 takes about three quarters "
+            "note: this CPU computes in bfloat16; --precision=bfloat16 takes about four fifths "
             "of the time of a training step\n"
         )
     if args.precision == "bfloat16" and known and not native:
