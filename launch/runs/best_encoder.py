@@ -1,5 +1,6 @@
 """Keeps the encoder of the round with the best kNN accuracy on training images."""
 
+import math
 import os
 import pathlib
 from collections.abc import Callable
@@ -16,8 +17,9 @@ Monitor = Callable[[Any], dict[str, float]]  # State -> metrics by name.
 class BestEncoder:
     """Wraps a run's monitor, and writes the weights to a file where its accuracy is the best yet.
 
-    Of rounds with equal accuracies, the first one counts. A resumed run finds the file again. If
-    the file is from a round that has to be repeated, the same weights come out again.
+    Of rounds with equal accuracies, the first one counts. A resumed run finds the file again, also
+    one that had ended. If the file is from a round that has to be repeated, the same weights come
+    out again.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class BestEncoder:
         """The metrics of the wrapped monitor."""
         metrics = self._monitor(state)
         accuracy = metrics["knn_accuracy"]
-        if not self._path.exists() or accuracy > np.load(self._path)["accuracy"]:
+        if accuracy > self._best_accuracy():
             flat = map(np.asarray, tf.nest.flatten(self._weights_of(state)))
             temporary = self._path.with_name(f"{self._path.name}.new")
             with open(temporary, "wb") as file:
@@ -55,6 +57,9 @@ class BestEncoder:
             flat = [file[f"arr_{i}"] for i in range(len(tf.nest.flatten(like)))]
         return tf.nest.pack_sequence_as(like, flat)
 
-    def delete(self) -> None:
-        """Deletes the file."""
-        self._path.unlink()
+    def _best_accuracy(self) -> float:
+        """The accuracy of the weights in the file; minus infinity if there is none."""
+        if not self._path.exists():
+            return -math.inf
+        with np.load(self._path) as file:
+            return float(file["accuracy"])

@@ -103,8 +103,6 @@ def train_and_probe(
     )  # fmt: skip
     results = results + _over_clients(client_results, chosen, trained_rounds, client_models.models)
     run_folder.write_json(folder / "result.json", [result | fields for result in results])
-    if best:
-        best.delete()
     plots.draw_curves(folder / "metrics.csv", folder / "curves.png")
     print()
     print(probing.format_results(results) if results else "no labels, no probe")

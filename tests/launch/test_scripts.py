@@ -120,17 +120,20 @@ def test_a_run_prints_no_messages_of_libraries(finished):
 
 @pytest.mark.slow
 def test_the_encoder_of_the_best_evaluation_is_kept(tmp_path):
-    result = run(
-        "pretrain", f"--output_dir={tmp_path}/run", *SHORT, "--encoder_round=best",
-        "--eval_every=1", "--hparam=server_learning_rate=0.05",
+    flags = (
+        f"--output_dir={tmp_path}/run", *SHORT, "--encoder_round=best", "--eval_every=1",
+        "--hparam=server_learning_rate=0.05",
     )  # fmt: skip
+    result = run("pretrain", *flags)
     assert result.returncode == 0, result.stderr
     rows = metrics(tmp_path / "run")
     best = max(rows, key=lambda row: float(row["knn_accuracy"]))
     assert best["effective_rank"] != rows[-1]["effective_rank"]
     entry, _ = json.loads((tmp_path / "run" / "result.json").read_text())
     assert entry["effective_rank"] == pytest.approx(float(best["effective_rank"]))
-    assert not (tmp_path / "run" / "best_encoder.npz").exists()
+    again = run("pretrain", *flags, "--resume")  # A run that has ended finds its best encoder.
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "run" / "result.json").read_text())[0] == entry
 
 
 @pytest.mark.slow
