@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from datasets import image_file
 from datasets.errors import DatasetError
 from datasets.image_dataset import NO_LABEL, ImageDataset, Split
 
@@ -198,7 +199,7 @@ def _image_sizes(
         name = os.path.normpath(row.file_name)
         if not row.file_name or os.path.isabs(name) or name.split(os.sep)[0] == os.pardir:
             raise DatasetError("file_name must be a path inside the folder")
-        with Image.open(root / name) as image:
+        with image_file.open_image(root / name) as image:
             if image.mode.startswith(("I", "F")):
                 raise DatasetError(f"{image.mode} pixels; only 8-bit images can be read")
             return image.size
@@ -263,7 +264,7 @@ def _decode(
     index = {row.number: i for i, row in enumerate(rows)}
 
     def decode(row: _Row) -> tuple[int, int]:
-        with Image.open(root / os.path.normpath(row.file_name)) as image:
+        with image_file.open_image(root / os.path.normpath(row.file_name)) as image:
             rgb = image.convert("RGB")
         if rgb.size != size:
             rgb = rgb.resize(size, Image.Resampling.BILINEAR)

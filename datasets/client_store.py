@@ -6,6 +6,7 @@ exist under the same path on every machine that runs a worker.
 """
 
 import collections
+import functools
 import os
 import pathlib
 import sqlite3
@@ -155,7 +156,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         self._path = os.path.abspath(path)
         meta = self._read_meta()
         self._image_shape = (meta["height"], meta["width"], meta["channels"])
-        self._client_ids = [str(k) for k in range(meta["clients"])]
+        self._num_clients = meta["clients"]
         self._with_labels = with_labels
         self._group_dataset_computation: tff.Computation | None = None
 
@@ -182,10 +183,14 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         """Absolute path of the store."""
         return self._path
 
-    @property
+    @functools.cached_property
     def client_ids(self) -> list[str]:
-        """Ids of the clients, `str(k)` for client k, in order."""
-        return self._client_ids
+        """Ids of the clients, `str(k)` for client k, in order.
+
+        The list is made when it is asked for, so that a store opens at once however many clients
+        it has.
+        """
+        return [str(k) for k in range(self._num_clients)]
 
     @property
     def element_type_structure(self) -> "collections.OrderedDict[str, tf.TensorSpec]":
@@ -203,7 +208,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         Raises:
           DatasetError: The client does not exist.
         """
-        return self._client_dataset(self._client_ids[self.group_indices([client_id])[0]])
+        return self._client_dataset(str(self.group_indices([client_id])[0]))
 
     def group_indices(self, client_ids: Sequence[str | int]) -> npt.NDArray[np.int64]:
         """Checks a group of clients on the host, before it goes into a computation.
@@ -223,10 +228,10 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         for client_id in client_ids:
             text = str(client_id)
             canonical = text.isascii() and text.isdecimal() and str(int(text)) == text
-            if not canonical or int(text) >= len(self._client_ids):
+            if not canonical or int(text) >= self._num_clients:
                 raise DatasetError(
                     f"client {client_id!r} is not in {self._path}, which has the clients "
-                    f"0 to {len(self._client_ids) - 1}"
+                    f"0 to {self._num_clients - 1}"
                 )
         indices = np.array([int(client_id) for client_id in client_ids], np.int64)
         if len(np.unique(indices)) < len(indices):

@@ -108,13 +108,14 @@ def summary(
         "examples": int(sizes.sum()),
         "examples_left_out": num_examples - int(sizes.sum()),
         "unlabelled": int(sizes.sum() - counts.sum()),
-        "client_sizes": _spread(sizes),
-        "classes_per_client": _spread((counts > 0).sum(axis=1)),
+        "client_sizes": spread(sizes),
+        "classes_per_client": spread((counts > 0).sum(axis=1)),
         "emd": None if np.isnan(distance) else distance,
     }
 
 
-def _spread(values: npt.NDArray[np.int64]) -> dict[str, float]:
+def spread(values: npt.NDArray[np.int64]) -> dict[str, float]:
+    """Smallest value, median and largest value of an array that is not empty."""
     return {
         "min": int(values.min()),
         "median": float(np.median(values)),

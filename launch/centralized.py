@@ -45,22 +45,33 @@ flags.adopt_module_key_flags(launch.options.flags)
 def main() -> None:
     args = flags.FLAGS
     if args.list:
-        _list()
+        _list(args)
         return
     _train(args)
 
 
-def _list() -> None:
-    """Prints the objectives and the hyperparameters."""
-    import dataclasses
-
-    from tff_ssl.objectives.registry import OBJECTIVES
+def _list(args: flags.FlagValues) -> None:
+    """Prints the objectives, and the hyperparameters of the given or default one."""
+    from launch.options import hyperparameters
+    from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
     from tff_ssl.simulation import centralized
 
+    _check_objective(args)
     for name, objective in OBJECTIVES.items():
         print(f"objective {name}  {objective.summary}")
-    for field in dataclasses.fields(centralized.CentralizedHyperparameters):
-        print(f"hparam {field.name.rstrip('_')}={field.default}")
+    values = hyperparameters.parse(centralized.CentralizedHyperparameters, args.hparam)
+    for line in hyperparameters.listed(values, unused_hyperparameters(args.objective)):
+        print(f"hparam {line}")
+
+
+def _check_objective(args: flags.FlagValues) -> None:
+    """Raises ConfigurationError if the objective is unknown."""
+    from tff_ssl.objectives.registry import OBJECTIVES
+
+    if args.objective not in OBJECTIVES:
+        raise ConfigurationError(
+            f"--objective must be one of {', '.join(OBJECTIVES)}; got {args.objective!r}"
+        )
 
 
 def _train(args: flags.FlagValues) -> None:
@@ -80,7 +91,8 @@ def _train(args: flags.FlagValues) -> None:
     simulation = _build_simulation(dataset, train, batches, model, values, args)
     probing.check_labels(dataset, args)
     folder = data.default_output_dir("centralized", args)
-    run_folder.open_run(folder, run_folder.settings("centralized", args), args.resume)
+    settings = run_folder.settings("centralized", args)
+    run_folder.open_run(folder, settings, run_folder.given(args), args.resume)
     _announce(dataset, len(train), len(batches(0)), model, values, folder, args)
     fields = {
         "algorithm": "centralized",
@@ -103,10 +115,7 @@ def _training_images(dataset, args: flags.FlagValues):
     from tff_ssl.evaluation import labels
     from tff_ssl.objectives.registry import OBJECTIVES
 
-    if args.objective not in OBJECTIVES:
-        raise ConfigurationError(
-            f"--objective must be one of {', '.join(OBJECTIVES)}; got {args.objective!r}"
-        )
+    _check_objective(args)
     if not OBJECTIVES[args.objective].supervised:
         if args.train_labels:
             raise ConfigurationError("--train_labels needs --objective=supervised")
@@ -229,4 +238,4 @@ def _announce(
 
 
 if __name__ == "__main__":
-    app.run(main, digits_preset=presets.of_objective, chosen_by="objective")
+    app.run(main, digits_preset=presets.of_objective, chosen_by="objective", resumes="centralized")

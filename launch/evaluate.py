@@ -22,6 +22,7 @@ launch.options.flags.define_common_flags()
 launch.options.flags.define_data_flags()
 launch.options.flags.define_model_flags()
 launch.options.flags.define_probe_flags()
+launch.options.flags.define_encoder_flags()
 flags.DEFINE_string("run", None, "Folder of a pretraining run, or of a SavedModel encoder.")
 flags.DEFINE_enum(
     "protocol",
@@ -132,7 +133,7 @@ def _evaluate(
     from tff_ssl.evaluation import frozen
     from tff_ssl.models import resnet
 
-    encoder = saved_model.load_encoder(encoder_folder)
+    encoder = saved_model.load_encoder(encoder_folder, args.run_saved_model_graph)
     if args.protocol == "transfer" and args.image_size is None:
         args.image_size = encoder.image_shape[0]
     dataset = data.load_dataset(args)

@@ -57,10 +57,10 @@ def main() -> None:
 def _settings(values: flags.FlagValues) -> dict[str, Any]:
     """The settings that determine the partition, with only the flags that it uses."""
     from datasets import partition
-    from launch.options import clients as clients_options
+    from launch.options import defaults
     from launch.outputs import run_folder
 
-    name = clients_options.partition_name(values)
+    name = defaults.partition(values)
     used = partition.flags_of(name, values.cluster_partition)
     used += ("min_client_size",) if values.min_client_size != 1 else ()
     used += ("data_fraction",) if values.data_fraction != 1 else ()

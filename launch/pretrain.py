@@ -20,7 +20,12 @@ launch.options.flags.define_training_flags(rounds=400, unit="rounds")
 launch.options.flags.define_probe_flags()
 launch.options.flags.define_cohort_flags()
 launch.options.flags.define_aggregation_flags()
-flags.DEFINE_string("algorithm", "dcco", "Name of the algorithm; --list shows all.")
+flags.DEFINE_string(
+    "algorithm",
+    "dcco",
+    "Name of the algorithm; --list shows all, and --list --algorithm=NAME the hyperparameters of "
+    "one.",
+)
 flags.DEFINE_string(
     "objective",
     None,
@@ -89,6 +94,9 @@ flags.adopt_module_key_flags(launch.options.flags)
 
 def main() -> None:
     args = flags.FLAGS
+    if args.list and args["algorithm"].present:
+        print_hyperparameters(args)
+        return
     if args.list:
         print_choices()
         return
@@ -100,6 +108,21 @@ def main() -> None:
 def digits_preset(algorithm: str) -> pathlib.Path | None:
     """The default preset on the digits for a value of `--algorithm`; "" if it is not given."""
     return presets.of_algorithm(algorithm or flags.FLAGS["algorithm"].default)
+
+
+def print_hyperparameters(args: flags.FlagValues) -> None:
+    """Prints an algorithm's hyperparameters, for `--list --algorithm=NAME`."""
+    from launch.options import hyperparameters
+    from tff_ssl.algorithms import registry
+    from tff_ssl.objectives.registry import unused_hyperparameters
+
+    algorithm = registry.find(args.algorithm, args.objective)
+    objective = args.objective or algorithm.objectives[0]
+    print(f"algorithm {args.algorithm}  {algorithm.summary}")
+    print(f"objective {objective}  of {', '.join(algorithm.objectives)}")
+    values = hyperparameters.parse(algorithm.hyperparameters, args.hparam)
+    for line in hyperparameters.listed(values, unused_hyperparameters(objective)):
+        print(f"hparam {args.algorithm} {line}")
 
 
 def print_choices() -> None:
@@ -132,4 +155,4 @@ def print_choices() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, digits_preset=digits_preset)
+    app.run(main, digits_preset=digits_preset, resumes="pretrain")

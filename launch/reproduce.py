@@ -1,8 +1,12 @@
 """Reproduces an experiment of a paper: all trainings and evaluations, and its tables beside the
 published ones.
 
-A reproduction that was stopped continues when it is started again with the same --output_dir. The
-report is rewritten after each run, so that it can be read before the end.
+    python -m launch.reproduce --experiment=NAME --data_dir=...
+    python -m launch.reproduce --output_dir=FOLDER [--report_only]
+
+A reproduction that was stopped continues when it is started again with the same --output_dir, which
+knows its experiment, scale and data set. The report is rewritten after each run, so that it can be
+read before the end.
 """
 
 import fnmatch
@@ -63,6 +67,7 @@ def main() -> None:
         for name, (_, summary) in catalog.EXPERIMENTS.items():
             print(f"experiment {name}  {summary}")
         return
+    _take_over(args)
     _check(args)
     experiment = _build_experiment(args)
     cells = _choose_cells(experiment, args.only)
@@ -71,10 +76,30 @@ def main() -> None:
     runner.run(experiment, cells, folder, args)
 
 
+def _take_over(args: flags.FlagValues) -> None:
+    """Sets the flags that are not given to those of the reproduction in `--output_dir`."""
+    from launch.outputs import run_folder
+    from tff_ssl.reporting import measured
+
+    path = pathlib.Path(args.output_dir or "") / "experiment.json"
+    if not args.output_dir or not path.exists():
+        return
+    before = measured.read_json(path)
+    if args.experiment in (None, before["experiment"]):
+        run_folder.take_over(before, before.keys(), args)
+        runs = (run_folder.read_flags(file.parent) for file in path.parent.glob("*/*/config.json"))
+        run_folder.take_over(next(filter(None, runs), {}), ["data_dir"], args)
+
+
 def _check(args: flags.FlagValues) -> None:
     """Checks `--experiment` and `--jobs`."""
     from launch.experiments import catalog
 
+    if args.experiment is None:
+        raise ConfigurationError(
+            f"--experiment is missing: name one of {', '.join(catalog.EXPERIMENTS)}; or by "
+            "--output_dir the folder of a reproduction, which knows its experiment"
+        )
     if args.experiment not in catalog.EXPERIMENTS:
         raise ConfigurationError(
             f"--experiment must be one of {', '.join(catalog.EXPERIMENTS)}; got {args.experiment!r}"

@@ -46,6 +46,7 @@ def main() -> None:
     from launch.benchmarks import processes
     from launch.outputs import output_folder, run_folder
     from tff_ssl.errors import TrainingError
+    from tff_ssl.runtime import child_process
 
     args = flags.FLAGS
     folder = output_folder.choose(args.output_dir, "soak")
@@ -59,7 +60,7 @@ def main() -> None:
         ]  # fmt: skip
         print(f"{' '.join(command[2:])}\nlog: {folder / 'log.txt'}", flush=True)
         with open(folder / "log.txt", "w") as log:
-            process = subprocess.Popen(
+            process = child_process.start(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
             try:

@@ -1,15 +1,20 @@
-"""Draws the features of two or more encoders, and measures how far apart the encoders are.
+"""Makes the page of a run, puts runs side by side, and measures how far apart encoders are.
 
     python -m launch.visualize --run=RUN
+    python -m launch.visualize --compare=RUN,RUN
     python -m launch.visualize --encoders=global=RUN,own=RUN/clients/0,other=RUN2 --images=train
 
-The method is that of appendix B.3 of "Does Learning from Decentralized Non-IID Unlabeled Data
-Benefit from Self Supervision?": the features of the same images from all encoders are concatenated,
-reduced to 20 dimensions by PCA and to the plane by t-SNE (the paper's UMAP needs numba).
+--run writes `run.html`, the page with which a run of `pretrain` or `centralized` ends, anew into
+the run's folder: with results of later evaluations, or of a run that was stopped. --compare writes
+`compare.html`.
 
-Prints for each pair of encoders d_w (the sum over layers of the l2 norms of their weights'
-difference), the same distance of batch norm's moving averages, and linear CKA and mean cosine of
-their features (after a ReLU the cosine is high for any two encoders; CKA tells them apart). Writes
+--encoders, and --run for a run with clients' own encoders (`--personalized_clients`), compare
+encoders by the method of appendix B.3 of "Does Learning from Decentralized Non-IID Unlabeled Data
+Benefit from Self Supervision?": the features of the same images from all encoders are concatenated,
+reduced to 20 dimensions by PCA and to the plane by t-SNE (the paper's UMAP needs numba). They print
+for each pair of encoders d_w (the sum over layers of the l2 norms of their weights' difference),
+the same distance of batch norm's moving averages, and linear CKA and mean cosine of their features
+(after a ReLU the cosine is high for any two encoders; CKA tells them apart), and write
 `features.png`, `distances.png` (d_w by layer, the first encoder against the others) and
 `visualize.json`.
 """
@@ -24,7 +29,9 @@ import launch.options.flags
 from launch.options import app
 
 launch.options.flags.define_common_flags()
-launch.options.flags.define_image_flags()
+launch.options.flags.define_data_flags()
+launch.options.flags.define_model_flags()
+launch.options.flags.define_encoder_flags()
 flags.DEFINE_list(
     "encoders",
     [],
@@ -35,16 +42,20 @@ flags.DEFINE_list(
 flags.DEFINE_string(
     "run",
     None,
-    "Instead of --encoders: a run, whose encoder and those in its clients/ are compared. A "
-    "client's encoder is the one after its local training where that is kept (fedbn with "
-    "--hparam=keep_local=true, featarc), otherwise its personalized one.",
+    "A run, whose page is written; --output_dir is the run itself unless it is given. If it has "
+    "encoders in its clients/, they are compared with its own. A client's encoder is the one after "
+    "its local training where that is kept (fedbn with --hparam=keep_local=true, featarc), "
+    "otherwise its personalized one.",
 )
-flags.DEFINE_enum("images", "test", ["test", "train"], "Split whose features are shown.")
+flags.DEFINE_list("compare", [], "RUN,RUN,...: runs that are put side by side.")
+flags.DEFINE_enum(
+    "images", "test", ["test", "train"], "Split whose features are shown by --encoders."
+)
 flags.DEFINE_integer(
     "max_images",
     1000,
-    "Largest number of images. Where there are labels, only images with a label are drawn, evenly "
-    "over the classes.",
+    "Largest number of images of --encoders. Where there are labels, only images with a label are "
+    "drawn, evenly over the classes.",
     lower_bound=2,
 )
 flags.adopt_module_key_flags(launch.options.flags)
@@ -72,11 +83,83 @@ class Encoder(NamedTuple):
 
 
 def main() -> None:
+    from tff_ssl.errors import ConfigurationError
+
+    args = flags.FLAGS
+    given = [name for name in ("run", "compare", "encoders") if args[name].value]
+    if len(given) != 1:
+        raise ConfigurationError(
+            "give one of --run=RUN, --compare=RUN,RUN and --encoders=NAME=FOLDER,NAME=FOLDER"
+        )
+    if args.run:
+        _draw_run(pathlib.Path(args.run), args)
+    elif args.compare:
+        _compare_runs([pathlib.Path(text) for text in args.compare], args)
+    else:
+        _compare_encoders(_folders(args), args)
+
+
+def _draw_run(run: pathlib.Path, args: flags.FlagValues) -> None:
+    """Writes the page of a run, and compares its clients' encoders if it has any."""
+    from launch.outputs import run_folder
+    from launch.pages import rebuilding, run_files, run_page
+    from tff_ssl.reporting.page import Picture
+
+    run_files.read(run)
+    output = pathlib.Path(args.output_dir or run)
+    print(f"Writes run.html of {run}/ to {output}/", flush=True)
+    rebuilt = rebuilding.rebuild(run, args)
+    run_folder.make(output)
+    folders, pictures = _folders_of_run(run), []
+    if len(folders) > 1:
+        args.output_dir = str(output)
+        for path in _compare_encoders(folders, args):
+            if path.suffix == ".png":
+                text = path.stem.replace("_", " ")
+                pictures.append(Picture(path.read_bytes(), f"{text} of {', '.join(folders)}"))
+    page = run_page.write(
+        run, output, rebuilt.shown, rebuilt.dataset.class_names, rebuilt.partition, pictures
+    )
+    print(f"wrote {page}")
+
+
+def _compare_runs(runs: list[pathlib.Path], args: flags.FlagValues) -> None:
+    """Writes `compare.html` of two or more runs."""
+    from launch.outputs import output_folder, run_folder
+    from launch.pages import comparison_page, rebuilding, run_files
+    from tff_ssl.errors import ConfigurationError
+
+    if len(runs) < 2:
+        raise ConfigurationError(f"--compare needs two runs or more; got {runs[0]}")
+    for run in runs:
+        run_files.read(run)
+    folders = dict(zip(comparison_page.run_names(runs), runs, strict=True))
+    output = output_folder.choose(args.output_dir, "compare")
+    print(f"Writes compare.html of {', '.join(folders)} to {output}/", flush=True)
+    own = {flag.name: flag.value for flag in run_folder.own_flags(args) if not flag.present}
+    rebuilt = {}
+    for name, run in folders.items():
+        for flag, default in own.items():  # Of the run before.
+            args[flag].value = default
+        rebuilt[name] = rebuilding.rebuild(run, args, draw_seed=0)
+    run_folder.make(output)
+    page = comparison_page.write(
+        folders,
+        output,
+        {name: one.shown for name, one in rebuilt.items()},
+        {name: one.dataset.class_names for name, one in rebuilt.items()},
+        {name: one.partition for name, one in rebuilt.items()},
+    )
+    print(f"wrote {page}")
+
+
+def _compare_encoders(
+    folders: dict[str, pathlib.Path], args: flags.FlagValues
+) -> list[pathlib.Path]:
+    """Compares encoders, prints and writes their distances; returns the paths of the files."""
     from launch.options import data
     from launch.outputs import run_folder
 
-    args = flags.FLAGS
-    folders = _folders(args)
     first = run_folder.run_of(next(iter(folders.values())))
     run_folder.take_over(run_folder.read_flags(first), _RUN_FLAGS, args)
     loaded = _load(folders, args)
@@ -107,16 +190,13 @@ def main() -> None:
     _print_table(pairs)
     for path in written:
         print(f"wrote {path}")
+    return written
 
 
 def _folders(args: flags.FlagValues) -> dict[str, pathlib.Path]:
-    """Name -> folder of each encoder, from `--encoders` or `--run`."""
+    """Name -> folder of each encoder, from `--encoders`."""
     from tff_ssl.errors import ConfigurationError
 
-    if bool(args.run) == bool(args.encoders):
-        raise ConfigurationError("give either --encoders=NAME=FOLDER,NAME=FOLDER or --run=RUN")
-    if args.run:
-        return _folders_of_run(pathlib.Path(args.run))
     folders: dict[str, pathlib.Path] = {}
     for text in args.encoders:
         name, _, folder = (part.strip() for part in text.partition("="))
@@ -135,14 +215,8 @@ def _folders(args: flags.FlagValues) -> dict[str, pathlib.Path]:
 def _folders_of_run(run: pathlib.Path) -> dict[str, pathlib.Path]:
     """Name -> folder of the run's encoder and of its clients' encoders."""
     from launch.outputs import run_folder
-    from tff_ssl.errors import ConfigurationError
 
     clients = sorted(int(path.name) for path in run.glob("clients/*") if path.name.isdecimal())
-    if not clients:
-        raise ConfigurationError(
-            f"--run={run} has no encoders in clients/, which `pretrain --personalized_clients=N` "
-            "writes; --encoders names others"
-        )
     folders = {run_folder.name_of_model(run): run}
     for client in clients:
         # The paper's local model is the one after local training, before it is averaged.
@@ -163,7 +237,9 @@ def _load(folders: dict[str, pathlib.Path], args: flags.FlagValues) -> dict[str,
     loaded = {}
     for name, folder in folders.items():
         try:
-            loaded[name] = saved_model.load_encoder(run_folder.encoder_of(folder))
+            loaded[name] = saved_model.load_encoder(
+                run_folder.encoder_of(folder), args.run_saved_model_graph
+            )
         except ConfigurationError as error:
             flag = "--run" if args.run else "--encoders"
             raise ConfigurationError(f"{flag}: {name}: {error}") from error

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import gc
 import os
 import pathlib
 import sys
@@ -13,9 +14,17 @@ import pytest
 
 
 def pytest_sessionfinish():
-    """Replaces TFF's default context, whose collection at the exit prints errors."""
+    """Keeps the end of the tests free of messages by TFF and JAX.
+
+    TFF's default context, whose collection at the exit prints errors, is replaced. JAX's callback
+    of the garbage collector is removed: pytest-xdist ends its processes by an interrupt, which
+    would reach the callback and be printed as ignored.
+    """
     if "tensorflow_federated" in sys.modules:
         from tff_ssl.runtime import local_worker  # noqa: F401
+    gc.callbacks[:] = [
+        c for c in gc.callbacks if not getattr(c, "__module__", "").startswith("jax")
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -215,6 +215,23 @@ def test_the_servers_weight_decay_and_the_clients_beta_1():
     assert client.get_hparams(client.initialize(tf.TensorSpec([1])))["beta_1"] == 0.9
 
 
+def test_a_constant_server_rate_of_one_sets_the_model_to_the_mean():
+    values = optimizers.ServerOptimizerHyperparameters(
+        server_optimizer="sgd", server_learning_rate=1.0, server_momentum=0.0,
+        server_schedule="constant",
+    )  # fmt: skip
+    server = values.build_server_optimizer(rounds=2)
+    state, weights = server.initialize(tf.TensorSpec([1])), tf.constant([2.0])
+    for step in range(5):  # Also after the last of the rounds, where cosine decay is at 0.
+        mean = tf.constant([float(step)])
+        state, weights = server.next(state, weights, weights - mean)
+        np.testing.assert_array_equal(weights, mean)
+    for options in ({"server_schedule": "nosuch"},
+                    {"server_schedule": "constant", "warmup_rounds": 1}):  # fmt: skip
+        with pytest.raises(ValueError, match="server_schedule"):
+            optimizers.ServerOptimizerHyperparameters(**options)
+
+
 def test_server_optimizer_errors():
     with pytest.raises(ValueError, match="adam, adamw, lars, sgd"):
         optimizers.build_scheduled_optimizer("rmsprob", 0.1, 10)

@@ -1,7 +1,33 @@
-"""Federated and decentralized self-supervised learning of visual representations on TFF."""
+"""Federated and decentralized self-supervised learning of visual representations on TFF.
 
+The names below are the public interface. They are imported when they are first used, so that
+`import tff_ssl` is quick, and `load_encoder` needs plain TensorFlow and not TFF.
+"""
+
+import importlib
 import platform
 import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tff_ssl.algorithms.registry import build_algorithm
+    from tff_ssl.deployment.encoder import Encoder, load_encoder
+    from tff_ssl.errors import ConfigurationError
+    from tff_ssl.models.dual_encoder import DualEncoder
+    from tff_ssl.templates.task import Task
+    from tff_ssl.views.augmentation import two_views
+
+__all__ = [
+    "ConfigurationError",
+    "DualEncoder",
+    "Encoder",
+    "Task",
+    "__version__",
+    "build_algorithm",
+    "load_encoder",
+    "two_views",
+]
+__version__ = "0.3.0"
 
 # Before anything heavy is imported: TFF 0.87 has one wheel, and pip's own words do not say which.
 if not (
@@ -13,3 +39,20 @@ if not (
         "tff_ssl runs on Linux x86-64 with Python 3.10 or 3.11, as TensorFlow Federated 0.87 does; "
         f"this is {sys.platform} {platform.machine()} with Python {platform.python_version()}"
     )
+
+_MODULES = {
+    "ConfigurationError": "errors",
+    "DualEncoder": "models.dual_encoder",
+    "Encoder": "deployment.encoder",
+    "Task": "templates.task",
+    "build_algorithm": "algorithms.registry",
+    "load_encoder": "deployment.encoder",
+    "two_views": "views.augmentation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a name of the public interface when it is first used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'tff_ssl' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tff_ssl.{_MODULES[name]}"), name)

@@ -263,9 +263,11 @@ class ServerOptimizerHyperparameters:
     """The server's optimizer, with the DCCO paper's values for CIFAR-100 (Appendix B).
 
     Attributes:
-      server_optimizer: Name of the optimizer, `adam`, `adamw`, `lars` or `sgd`; its learning rate
-        has cosine decay over the run's rounds.
+      server_optimizer: Name of the optimizer, `adam`, `adamw`, `lars` or `sgd`. `sgd` with rate 1,
+        momentum 0 and the schedule `constant` sets the model to the mean of the clients' models.
       server_learning_rate: Initial learning rate.
+      server_schedule: Schedule of the learning rate over the run's rounds, `cosine` (decay to 0) or
+        `constant`.
       server_momentum: Momentum of `lars` and `sgd`, beta_1 of the others.
       server_weight_decay: Weight decay of `adamw` and `lars`; 0 for the others.
       warmup_rounds: Number of rounds of linear warm-up of the learning rate.
@@ -273,6 +275,7 @@ class ServerOptimizerHyperparameters:
 
     server_optimizer: str = "adam"
     server_learning_rate: float = 5e-3
+    server_schedule: str = "cosine"
     server_momentum: float = 0.9
     server_weight_decay: float = 0.0
     warmup_rounds: int = 0
@@ -290,6 +293,12 @@ class ServerOptimizerHyperparameters:
         check_momentum("server_momentum", self.server_momentum)
         if self.warmup_rounds < 0:
             raise ValueError(f"warmup_rounds must not be negative; got {self.warmup_rounds}")
+        if self.server_schedule not in ("cosine", "constant"):
+            raise ValueError(
+                f"server_schedule must be one of cosine, constant; got {self.server_schedule!r}"
+            )
+        if self.server_schedule == "constant" and self.warmup_rounds:
+            raise ValueError("warmup_rounds are for server_schedule=cosine")
         takes_decay = self.server_optimizer in ("adamw", "lars")
         if self.server_weight_decay < 0 or (self.server_weight_decay and not takes_decay):
             raise ValueError(
@@ -299,6 +308,13 @@ class ServerOptimizerHyperparameters:
 
     def build_server_optimizer(self, rounds: int) -> tff.learning.optimizers.Optimizer:
         """Returns the optimizer for a run of `rounds` rounds."""
+        if self.server_schedule == "constant":
+            return build_optimizer(
+                self.server_optimizer,
+                self.server_learning_rate,
+                self.server_momentum,
+                self.server_weight_decay,
+            )
         return build_scheduled_optimizer(
             self.server_optimizer,
             self.server_learning_rate,

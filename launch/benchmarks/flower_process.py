@@ -14,6 +14,7 @@ import psutil
 
 from launch.benchmarks import processes
 from tff_ssl.errors import ConfigurationError, TrainingError
+from tff_ssl.runtime import child_process
 
 PYTHON = ".venv_flower/bin/python"
 _FOLDER = pathlib.Path(__file__).parent / "flower_side"
@@ -79,7 +80,7 @@ class FlowerProcess:
         }
         self._log = pathlib.Path(settings["temp_dir"] + ".log")
         with self._log.open("w") as log:
-            self._process = subprocess.Popen(
+            self._process = child_process.start(
                 [python, str(_FOLDER / "flower_round.py")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import psutil
 
+from tff_ssl.runtime import child_process, temporary_folder
+
 MEGABYTE = 1e6
 _POLL_SECONDS = 0.02
 
@@ -74,6 +76,11 @@ def _serve(
     pipe: Connection, program: Callable[..., Generator[Any, None, None]], arguments: tuple
 ) -> None:
     """Performs the steps that the parent asks for, until it closes the pipe."""
+    parent = multiprocessing.parent_process()
+    assert parent
+    assert parent.pid
+    child_process.end_with_parent(parent.pid)
+    temporary_folder.use()
     steps = program(*arguments)
     pipe.send(next(steps))
     try:

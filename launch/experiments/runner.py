@@ -20,6 +20,7 @@ from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import measured, report
 from tff_ssl.reporting.experiment import Cell, Experiment
+from tff_ssl.runtime import child_process
 
 # Flags that change how precisely a run's figures are measured, and not what they measure: runs with
 # other values count as done.
@@ -124,13 +125,21 @@ def _run_all(
             pool.shutdown(wait=False, cancel_futures=True)
             if isinstance(error, KeyboardInterrupt):
                 _interrupt()  # The scripts save their states before they end.
-                _print_line("stopped: the same command goes on where it was")
+                _print_line(f"stopped; go on with: {command_to_continue(folder, args)}")
             else:
                 # After a failure, the runs of other cells end first. `wait` would not do, because
                 # it never returns after futures were cancelled.
                 pool.shutdown()
                 _write_report(experiment, folder)
             raise
+
+
+def command_to_continue(folder: pathlib.Path, args: flags.FlagValues) -> str:
+    """The command that goes on with a reproduction, whose folder knows its experiment."""
+    known = ("experiment", "scale", "dataset", "rounds", "data_dir", "output_dir")
+    own = [flag for flag in run_folder.own_flags(args) if flag.present and flag.name not in known]
+    given = " ".join([f"--output_dir={folder}", *(flag.serialize() for flag in own)])
+    return f"python -m launch.reproduce {given}"
 
 
 def _print_line(line: str) -> None:
@@ -324,7 +333,8 @@ def _run_script(arguments: Sequence[str], log: pathlib.Path) -> str | None:
             if _ending.is_set():
                 return "interrupted"
             # The script has a session of its own, so that only `_interrupt` ends it, once.
-            process = subprocess.Popen(
+            # It ends with this process also after SIGKILL, so that a restart can go on at once.
+            process = child_process.start(
                 command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=file,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip

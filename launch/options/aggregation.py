@@ -1,5 +1,6 @@
 """Builds the means of a round from the flags: aggregators and differential privacy."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from absl import flags
 from tff_ssl.aggregation import aggregators, differential_privacy
 from tff_ssl.algorithms.registry import Algorithm
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.objectives.statistics import STATISTICS_LOSSES
+from tff_ssl.objectives.statistics import STATISTICS_LOSSES, plausible_of_each
 
 _PRIVACY_FLAGS = (
     "dp_epsilon",
@@ -97,7 +98,8 @@ def choose_aggregation(
     if private and "statistics" in algorithm.aggregates:
         # Outside the halving, so that it sees whole matrices.
         arguments["statistics_aggregator"] = differential_privacy.post_processed(
-            arguments["statistics_aggregator"], STATISTICS_LOSSES[args.objective].plausible
+            arguments["statistics_aggregator"],
+            functools.partial(plausible_of_each, STATISTICS_LOSSES[args.objective]),
         )
     folds = folds and args.aggregator == "mean" and not private
     return Aggregation(arguments, folds, epsilon, summary, result)

@@ -3,22 +3,27 @@
 import atexit
 import os
 import pathlib
+import resource
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 # Set before TensorFlow is imported, because its messages about CUDA would precede a run's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import app, flags, logging
 
-from launch.options import numbers, presets
+from launch.options import help_text, numbers, presets, resuming
+from tff_ssl import errors
+from tff_ssl.runtime import REQUIRE_PRIVATE_WORKER, temporary_folder
 
 # Warnings about how TFF implements its quantized and secure sums.
 _IGNORED_WARNINGS = ("can temporarily allocate extra memory", "Object was never used")
 _INTERRUPT_DELAY = 0.1  # Seconds before an interrupt that was lost is repeated.
+_ADDRESS_SPACE = 4 * 2**30  # Bytes.
 INTERRUPTED = 130  # Exit code of a program that Ctrl-C ends, as shells give it.
 
 
@@ -26,6 +31,7 @@ def run(
     main: Callable[[], None],
     digits_preset: Callable[[str], pathlib.Path | None] | None = None,
     chosen_by: str = "algorithm",
+    resumes: str | None = None,
 ) -> None:
     """Parses the flags and runs a script; the exit code is 0 only if the script succeeds.
 
@@ -35,14 +41,42 @@ def run(
         on the digits, the default data set. Its flags hold unless they are given on the command
         line. Presets of other data sets are named by `--flagfile`.
       chosen_by: Name of the flag that chooses the default preset.
+      resumes: Name of a script whose runs can be resumed: with `--resume`, flags that are not
+        given have the values of the run.
     """
     atexit.register(_end_quietly)
     argv = list(sys.argv)
-    if digits_preset and _on_digits(argv):
+    before = _run_to_resume(argv, resumes) if resumes else {}
+    if before:
+        argv[1:1] = resuming.given_flags(before)
+    elif digits_preset and _on_digits(argv):
         preset = digits_preset((presets.given(argv, chosen_by) or [""])[-1])
         if preset:
             argv.insert(1, f"--flagfile={preset}")
-    app.run(lambda rest: _guarded(main, rest, argv), argv, flags_parser=_parse_flags)
+    wants_help = help_text.is_wanted(argv)
+    if wants_help:
+        argv = help_text.without_request(argv)
+
+    def script() -> None:
+        if wants_help:
+            print(help_text.text(argv, flags.FLAGS))
+            return
+        _print_presets(argv)
+        main()
+
+    app.run(
+        lambda rest: _guarded(script, rest, argv),
+        argv,
+        flags_parser=lambda argv: _parse_flags(argv, before),
+    )
+
+
+def _run_to_resume(argv: Sequence[str], script: str) -> dict[str, Any]:
+    """The `config.json` of the run that the command line resumes; empty if it resumes none."""
+    try:
+        return resuming.find(argv, script)
+    except errors.ConfigurationError as error:
+        sys.exit(f"error: {error}")
 
 
 def _end_quietly() -> None:
@@ -57,13 +91,20 @@ def _on_digits(argv: Sequence[str]) -> bool:
     return not presets.given(argv, "flagfile") and (not datasets or datasets[-1] == "digits")
 
 
-def _parse_flags(argv: Sequence[str]) -> Sequence[str]:
-    """Parses the command line and returns the arguments that are not flags."""
+def _parse_flags(argv: Sequence[str], before: Mapping[str, Any]) -> Sequence[str]:
+    """Parses the command line and returns the arguments that are not flags.
+
+    Args:
+      argv: The command line.
+      before: The `config.json` of the run that is resumed; empty if none is.
+    """
     renamed = presets.missing(argv)
     if renamed:
         sys.exit(f"error: {renamed}")
     try:
         rest = flags.FLAGS(argv)
+        resuming.check_algorithm(before, flags.FLAGS)
+        resuming.take_over_defaults(before, flags.FLAGS)
         numbers.check(flags.FLAGS)
         return rest
     except (flags.Error, UnicodeDecodeError) as error:
@@ -74,7 +115,7 @@ def _parse_flags(argv: Sequence[str]) -> Sequence[str]:
 
 def _print_presets(argv: Sequence[str]) -> None:
     """Prints the presets in use, unless the script only lists what can be chosen."""
-    files = [presets.shown(pathlib.Path(text)) for text in presets.given(argv, "flagfile")]
+    files = [presets.shown(path) for path in presets.files(argv)]
     if files and not getattr(flags.FLAGS, "list", False):
         print(f"preset: {', '.join(map(str, files))}", flush=True)
 
@@ -98,16 +139,45 @@ def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup sets SIG_IGN.
         signal.signal(signal.SIGHUP, signal.default_int_handler)
-    _print_presets(argv)
+    if getattr(flags.FLAGS, "require_private_worker", False):
+        os.environ[REQUIRE_PRIVATE_WORKER] = "1"
     try:
+        _check_address_space()
+        temporary_folder.use()
         main()
     except KeyboardInterrupt:
+        _print_command_to_go_on()
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # The reader of the output, such as `head`, has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except MemoryError:
+        sys.exit("error: out of memory: smaller images, batches or models, or fewer clients help")
     except _mistakes() as error:
         sys.exit(f"error: {presets.explain(' '.join(str(error).split()), argv)}")
+
+
+def _print_command_to_go_on() -> None:
+    """Prints the command that resumes the run of this process, if it has begun one."""
+    if "launch.outputs.run_folder" in sys.modules:
+        from launch.outputs import run_folder
+
+        for command in run_folder.commands_to_resume():
+            print(f"go on with: {command}", flush=True)
+
+
+def _check_address_space() -> None:
+    """Ends the script if `ulimit -v` is too low for TensorFlow, which would end in an abort.
+
+    Most of what TensorFlow and TFF's worker reserve is never used, so that the limit has to be much
+    higher than the memory that they need.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _ADDRESS_SPACE:
+        sys.exit(
+            f"error: ulimit -v is {limit // 1024}, and TensorFlow needs {_ADDRESS_SPACE // 1024} "
+            "or more: set ulimit -v unlimited"
+        )
 
 
 def _on_lost_exception(lost) -> None:
@@ -130,7 +200,6 @@ def _is_shown(record) -> bool:
 def _mistakes() -> tuple[type[Exception], ...]:
     """Types of exceptions whose message is meant for the user."""
     from datasets.errors import DatasetError
-    from tff_ssl import errors
 
     errors_of_project = (DatasetError, OSError, errors.ConfigurationError, errors.TrainingError,
             errors.WorkerLostError, errors.ClientTimeoutError)  # fmt: skip

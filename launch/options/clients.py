@@ -8,20 +8,13 @@ from absl import flags
 
 from datasets import feature_clusters, partition, shift
 from datasets.image_dataset import ImageDataset, Split
-from launch.options import data
+from launch.options import data, defaults
 from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.registry import OBJECTIVES
 
 PIXELS = "pixels"
 _CLUSTER_STREAM = 0xC1  # Separates the clusters' random stream from that of the partition.
-
-
-def partition_name(args: flags.FlagValues) -> str:
-    """Name of the partition: `--partition`, or `per_case` for a case folder if it is not given."""
-    if args.dataset == "case_folder" and not args["partition"].present:
-        return "per_case"
-    return args.partition
 
 
 def cluster_ids(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray | None:
@@ -36,7 +29,7 @@ def cluster_ids(dataset: ImageDataset, args: flags.FlagValues) -> np.ndarray | N
         another shape.
       DatasetError: If there are more clusters than different features.
     """
-    if partition_name(args) != "feature_clusters":
+    if defaults.partition(args) != "feature_clusters":
         return None
     rng = np.random.default_rng([args.seed, _CLUSTER_STREAM])
     return feature_clusters.cluster(_features(dataset, args), rng, args.clusters)
@@ -85,7 +78,7 @@ def partition_dataset(
     """
     smallest = min_client_size or args.min_client_size
     clients = partition.make(
-        partition_name(args),
+        defaults.partition(args),
         dataset.train,
         args.seed,
         alpha=args.alpha,
@@ -123,7 +116,7 @@ def large_enough(
     small = len(clients) - len(kept)
     if small and not (args.skip_small_clients and kept):
         options = ["leave them out with --skip_small_clients"] if kept else []
-        flags_read = partition.flags_of(partition_name(args), args.cluster_partition)
+        flags_read = partition.flags_of(defaults.partition(args), args.cluster_partition)
         if "balance_sizes" in flags_read or args.random_sizes:
             options.append(f"fill them up with --min_client_size={least}")
         elif "samples_per_client" in flags_read:

@@ -10,11 +10,27 @@ _LARGEST_WIDTH = 2**16
 
 
 def define_common_flags() -> None:
-    """Defines the flags of all scripts: the folder of the results, and the seed."""
+    """Defines the flags of all scripts: the folder of results, the seed, the worker's privacy."""
     flags.DEFINE_string(
         "output_dir", None, "Folder for the results. Default: a new one in results/."
     )
     flags.DEFINE_integer("seed", 0, "Seed of all randomness.", lower_bound=0, upper_bound=2**31 - 1)
+    flags.DEFINE_boolean(
+        "require_private_worker",
+        False,
+        "End with an error where the system forbids TFF's worker a private network, instead of "
+        "letting it listen on a port that others can reach.",
+    )
+
+
+def define_encoder_flags() -> None:
+    """Defines the flag of scripts that read encoders."""
+    flags.DEFINE_boolean(
+        "run_saved_model_graph",
+        False,
+        "Run the graph of a SavedModel that has no weights.npz beside it. A SavedModel is a "
+        "program of whoever wrote it, which can read and write your files.",
+    )
 
 
 def define_image_flags() -> None:

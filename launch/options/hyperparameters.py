@@ -1,7 +1,9 @@
 """Parses and prints hyperparameters; their defaults stand in the dataclasses."""
 
 import dataclasses
+import inspect
 import math
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -38,16 +40,78 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
         raise ConfigurationError(f"--hparam: {error}") from error
 
 
+def changed(values: Any, unused: Collection[str] = ()) -> list[tuple[str, Any, Any]]:
+    """The hyperparameters of a run that differ from their defaults.
+
+    Args:
+      values: An instance of a hyperparameter dataclass.
+      unused: Names of fields that are left out, because the run's objective does not use them.
+
+    Returns:
+      Name, value and default of each, in the order of the dataclass.
+    """
+    return [
+        (field.name.rstrip("_"), getattr(values, field.name), field.default)
+        for field in dataclasses.fields(values)
+        if field.name not in unused and getattr(values, field.name) != field.default
+    ]
+
+
+def listed(values: Any, unused: Collection[str] = ()) -> list[str]:
+    """A line `name=value  description` for each hyperparameter, for `--list`.
+
+    Args:
+      values: An instance of a hyperparameter dataclass.
+      unused: Names of fields that are left out, because the objective does not use them.
+    """
+    lines = []
+    texts = descriptions(type(values))
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        if field.name not in unused:
+            default = "" if value == field.default else f" [default {field.default}]"
+            lines.append(f"{field.name.rstrip('_')}={value}{default}  {texts[field.name]}")
+    return lines
+
+
+def descriptions(cls: type) -> dict[str, str]:
+    """The description of each hyperparameter, with the paper's symbol, from the docstrings.
+
+    Args:
+      cls: A dataclass whose docstring, or that of a class it inherits from, describes each field
+        under `Attributes:`.
+
+    Returns:
+      Name of the field -> its description in one line.
+    """
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        _, _, section = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")
+        section = re.split(r"^\S", section, maxsplit=1, flags=re.MULTILINE)[0]
+        for name, text in re.findall(r"^  (\w+): (.*(?:\n    .*)*)", section, re.MULTILINE):
+            texts[name] = " ".join(text.split())
+    return {field.name: texts[field.name] for field in dataclasses.fields(cls)}
+
+
 def describe(values: Any, unused: Collection[str]) -> str:
-    """The hyperparameters of a run as one line, `Name(field=value, ...)`.
+    """The hyperparameters of a run that differ from their defaults, as a short table.
 
     Args:
       values: An instance of a hyperparameter dataclass.
       unused: Names of fields that are left out, because the run's objective does not use them.
     """
-    fields = [field.name for field in dataclasses.fields(values) if field.name not in unused]
-    shown = (f"{name.rstrip('_')}={getattr(values, name)!r}" for name in fields)
-    return f"{type(values).__name__}({', '.join(shown)})"
+    rows = [(name, str(value), str(default)) for name, value, default in changed(values, unused)]
+    used = [field.name for field in dataclasses.fields(values) if field.name not in unused]
+    if not rows:
+        return f"hyperparameters: all {len(used)} have their defaults (--list shows them)"
+    rows = [("hyperparameter", "value", "default"), *rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        f"{name:{widths[0]}}  {value:>{widths[1]}}  {default:>{widths[2]}}"
+        for name, value, default in rows
+    ]
+    others = len(used) - len(rows) + 1
+    return "\n".join([*lines, f"({others} more have their defaults; --list shows them)"])
 
 
 def _parse_value(field: dataclasses.Field, text: str, assignment: str) -> Any:

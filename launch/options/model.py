@@ -5,6 +5,7 @@ import pathlib
 from absl import flags
 
 from datasets.image_dataset import ImageDataset
+from launch.options import defaults
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import Model, TwoTowers
@@ -15,7 +16,6 @@ from tff_ssl.views.policies import POLICIES
 
 # Names in Linux's list of what a CPU can do, of x86 and ARM.
 _BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
-_DIGITS_VIEW_SIZE = 16  # At 8x8, three stages of a ResNet would see 2x2 pixels.
 
 
 def view_policy(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> str:
@@ -24,12 +24,7 @@ def view_policy(dataset: ImageDataset, args: flags.FlagValues, objective: str) -
     Raises:
       ConfigurationError: If there is no policy of that name.
     """
-    default = {"digits": "affine", "case_folder": "skin"}.get(dataset.name, "byol_no_blur")
-    if OBJECTIVES[objective].supervised and dataset.name != "digits":
-        default = "flip"
-    if OBJECTIVES[objective].decoder and dataset.name != "digits":
-        default = "crop_flip"
-    name = args.views or default
+    name = args.views or defaults.views(dataset.name, objective)
     if name not in POLICIES:
         raise ConfigurationError(f"--views must be one of {', '.join(POLICIES)}; got {name!r}")
     return name
@@ -37,9 +32,7 @@ def view_policy(dataset: ImageDataset, args: flags.FlagValues, objective: str) -
 
 def view_size(dataset: ImageDataset, args: flags.FlagValues) -> int | None:
     """Height and width of the views in pixels; None if views have the size of the images."""
-    if args.view_size is None and dataset.name == "digits" and args.image_size is None:
-        return _DIGITS_VIEW_SIZE
-    return args.view_size
+    return defaults.view_size(dataset.name, args)
 
 
 def two_views(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> TwoViews:

@@ -128,6 +128,16 @@ def given(argv: Sequence[str], flag: str) -> list[str]:
     return re.findall(rf"^--?{flag}[=\n](.*)$", "\n".join(argv), re.MULTILINE)
 
 
+def files(argv: Sequence[str]) -> list[pathlib.Path]:
+    """The presets that a command line names, in order."""
+    return [pathlib.Path(text) for text in given(argv, "flagfile")]
+
+
+def set_by(argv: Sequence[str]) -> list[PresetFlag]:
+    """The flags that the presets of a command line set, in order."""
+    return [flag for path in files(argv) for flag in _read(path)]
+
+
 def explain(message: str, argv: Sequence[str]) -> str:
     """Adds to an error message the presets in which the flags that it names are set.
 
@@ -135,11 +145,7 @@ def explain(message: str, argv: Sequence[str]) -> str:
       message: The error message.
       argv: The command line; flags that it gives itself come from no preset.
     """
-    lines = {
-        flag.name: flag.path
-        for text in given(argv, "flagfile")
-        for flag in _read(pathlib.Path(text))
-    }
+    lines = {flag.name: flag.path for flag in set_by(argv)}
     names = re.findall(r"--(hparam=\w+|\w+)|flag '(\w+)'", message)
     sources = []
     for name in dict.fromkeys(first or second for first, second in names):

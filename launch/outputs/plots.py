@@ -3,8 +3,7 @@
 import csv
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -27,20 +26,27 @@ _COSTS = {
 _STYLES = ({"color": "#1f5f99"}, {"color": "#b35c00", "linestyle": "--"})
 
 
-def save(figure: Figure, path: pathlib.Path) -> None:
-    """Writes a figure as a PNG; an interrupted write leaves no partial file at `path`."""
-    temporary = path.with_name(f".{path.name}")
-    figure.savefig(temporary, dpi=110, format="png")
-    os.replace(temporary, path)
+class Panel(NamedTuple):
+    """A panel of a run's learning curves.
+
+    Attributes:
+      title: Name of the figure.
+      x_label: Name of the horizontal axis.
+      lines: Points (x, y), float64 [n, 2], by the label of the line; one line has no label.
+    """
+
+    title: str
+    x_label: str
+    lines: dict[str, np.ndarray]
 
 
-def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
-    """Draws the curves that a run has logged over rounds, a panel each; writes a PNG.
+def read_panels(metrics_csv: pathlib.Path) -> list[Panel]:
+    """Reads the curves that a run has logged over rounds, a panel each.
 
     They are the loss, the spread and the rank of the encodings, Hetero-SSFL's similarity to the
     mean kernel, and the kNN monitor. What was not logged, such as the monitor's curves with
-    `--eval_every=0`, has no panel. The kNN monitor of a network without a server is drawn against
-    simulated time and samples, too.
+    `--eval_every=0`, has no panel; the loss always has one. The kNN monitor of a network without a
+    server has further panels, over simulated time and samples.
     """
     with open(metrics_csv, newline="") as file:
         rows = list(csv.DictReader(file))
@@ -52,31 +58,46 @@ def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
         if cost in logged and _KNN in shown:
             spent = np.cumsum([float(row[cost]) for row in rows])
             panels.append((*_KNN, label, spent.tolist()))
+    return [
+        Panel(
+            title,
+            x_label,
+            {
+                label: np.array(
+                    [(at, float(row[name])) for at, row in zip(x, rows, strict=True) if row[name]]
+                )
+                for name, label in columns.items()
+                if name in logged
+            },
+        )
+        for title, columns, x_label, x in panels
+    ]
+
+
+def draw_panel(axes: Any, panel: Panel) -> None:
+    """Draws a panel of learning curves."""
+    for (label, points), style in zip(panel.lines.items(), _STYLES, strict=False):
+        marker = "." if len(points) < 40 else None
+        axes.plot(*points.T, marker=marker, label=label, **style)
+    if len(axes.lines) > 1:
+        axes.legend(fontsize=8)
+    axes.set_title(panel.title, fontsize=10)
+    axes.set_xlabel(panel.x_label)
+    axes.grid(alpha=0.3)
+
+
+def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
+    """Draws the learning curves of a run (`read_panels`) beside each other; writes a PNG."""
+    panels = read_panels(metrics_csv)
     figure = Figure(figsize=(3.5 * len(panels), 3), layout="constrained")
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, panel in zip(all_axes, panels, strict=True):
-        _draw_panel(axes, rows, *panel)
+        draw_panel(axes, panel)
     save(figure, path)
 
 
-def _draw_panel(
-    axes: Any,
-    rows: Sequence[Mapping[str, str]],
-    title: str,
-    columns: Mapping[str, str],
-    x_label: str,
-    x: Sequence[float],
-) -> None:
-    """Draws columns of `rows`, by their labels, against `x`, which has a number for each row."""
-    for (column, label), style in zip(columns.items(), _STYLES, strict=False):
-        points = [
-            (at, float(row[column])) for at, row in zip(x, rows, strict=True) if row.get(column)
-        ]
-        if points:
-            marker = "." if len(points) < 40 else None
-            axes.plot(*np.array(points).T, marker=marker, label=label, **style)
-    if len(axes.lines) > 1:
-        axes.legend(fontsize=8)
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel(x_label)
-    axes.grid(alpha=0.3)
+def save(figure: Figure, path: pathlib.Path) -> None:
+    """Writes a figure as a PNG; an interrupted write leaves no partial file at `path`."""
+    temporary = path.with_name(f".{path.name}")
+    figure.savefig(temporary, dpi=110, format="png")
+    os.replace(temporary, path)

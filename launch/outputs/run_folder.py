@@ -6,17 +6,19 @@ import json
 import math
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
 from tff_ssl.errors import ConfigurationError
 
-# Flags that may differ when a run is resumed, because they do not change its results.
+# Flags that may differ when a run is resumed, because they do not change its weights. `--rounds`
+# may also grow.
 _CHANGEABLE_FLAGS = {
     "resume",
     "output_dir",
@@ -27,11 +29,22 @@ _CHANGEABLE_FLAGS = {
     "max_dropped",
     "round_timeout",
     "ray",
+    "eval_every",
+    "labels_per_class",
+    "labels",
+    "label_draws",
+    "baselines",
+    "per_case",
+    "probe",
+    "also_logistic",
+    "personalized_clients",
+    "require_private_worker",
 }
 # Flags that hold for the data set of a run, and not for another one.
 _DATASET_FLAGS = {"image_size", "per_case"}
-# Folders that this process has locked -> file descriptors; a lock ends when its descriptor closes.
-_locked: dict[pathlib.Path, int] = {}
+# Folders that this process has locked, by their absolute paths. A lock ends with the process, which
+# never closes the descriptor.
+_locked: dict[pathlib.Path, pathlib.Path] = {}
 _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 
 
@@ -43,6 +56,11 @@ def settings(script: str, args: flags.FlagValues) -> dict[str, Any]:
 def json_value(value: Any) -> Any:
     """The value; its text if it is an infinity such as `--alpha=inf`, which JSON does not have."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def given(args: flags.FlagValues) -> list[str]:
+    """Names of the flags of this project that a command line or a preset gives."""
+    return [flag.name for flag in own_flags(args) if flag.present]
 
 
 def own_flags(args: flags.FlagValues) -> list[flags.Flag]:
@@ -57,12 +75,18 @@ def _is_ours(module: str) -> bool:
     return module.startswith("launch") or module == sys.argv[0]
 
 
-def open_run(folder: pathlib.Path, config: dict[str, Any], resume: bool) -> None:
+def open_run(
+    folder: pathlib.Path, config: dict[str, Any], given: Sequence[str], resume: bool
+) -> None:
     """Locks the folder for a run, and writes `config.json`.
+
+    Of a run that is resumed, `config.json` gets the flags that may change, and with more rounds
+    `rounds_before`: a list of the numbers of rounds for which it was begun and extended.
 
     Args:
       folder: Folder of the run; it is created if it does not exist.
       config: Result of `settings`.
+      given: Names of the flags that are given, on the command line or by a preset.
       resume: Value of `--resume`.
 
     Raises:
@@ -79,10 +103,40 @@ def open_run(folder: pathlib.Path, config: dict[str, Any], resume: bool) -> None
                 "name another folder"
             )
         _check_same(folder, config)
+        _update_config(path, config, given)
         return
     if any(folder.glob("checkpoints/*")):
         raise ConfigurationError(f"--output_dir={folder} holds checkpoints but no config.json")
-    write_json(path, {"flags": config, "versions": _versions(), "git_commit": _git_commit()})
+    about = {"versions": _versions(), "git_commit": _git_commit()}
+    write_json(path, {"flags": config, "given": list(given), **about})
+
+
+def _update_config(path: pathlib.Path, config: dict[str, Any], given: Sequence[str]) -> None:
+    """Writes the flags of a run that is resumed; says what more rounds mean for its rates."""
+    before = read_config(path.parent)
+    now = before | {"flags": config}
+    if "given" in before:
+        now["given"] = sorted({*before["given"], *given})
+    rounds = before["flags"].get("rounds")
+    if rounds != config.get("rounds"):
+        now["rounds_before"] = [*before.get("rounds_before", []), rounds]
+        print(
+            f"note: the run had {rounds} rounds and now has {config['rounds']}; learning rates "
+            "that decay over the rounds go on as in a run of that length",
+            flush=True,
+        )
+    write_json(path, now)
+
+
+def commands_to_resume() -> list[str]:
+    """The commands that go on with the runs in the folders that this process has locked."""
+    return [resume_command(folder) for folder in _locked.values() if read_flags(folder)]
+
+
+def resume_command(folder: pathlib.Path) -> str:
+    """The command that goes on with the run in a folder, whose `config.json` has its flags."""
+    script = read_flags(folder)["script"]
+    return f"python -m launch.{script} --resume --output_dir={shlex.quote(str(folder))}"
 
 
 def make(folder: pathlib.Path) -> None:
@@ -118,8 +172,7 @@ def lock(folder: pathlib.Path) -> None:
         ) from None
     except OSError:  # The file system has no locks.
         os.close(descriptor)
-    else:
-        _locked[folder.resolve()] = descriptor
+    _locked[folder.resolve()] = folder
 
 
 def read_flags(folder: pathlib.Path) -> dict[str, Any]:
@@ -128,13 +181,32 @@ def read_flags(folder: pathlib.Path) -> dict[str, Any]:
     Raises:
       ConfigurationError: If the file is not one that `open_run` wrote.
     """
+    return read_config(folder).get("flags", {})
+
+
+def read_config(folder: pathlib.Path) -> dict[str, Any]:
+    """The content of a folder's `config.json`; empty if it has none.
+
+    Raises:
+      ConfigurationError: If the file is not one that `open_run` wrote.
+    """
     path = folder / "config.json"
     if not path.exists():
         return {}
     try:
-        return dict(json.loads(path.read_text())["flags"])
+        content = json.loads(path.read_text())
+        return {**content, "flags": dict(content["flags"])}
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
+
+
+def check_script(folder: pathlib.Path, before: Mapping[str, Any], script: str | None) -> None:
+    """Raises ConfigurationError unless the flags of a run are those of a script."""
+    if before.get("script") != script:
+        raise ConfigurationError(
+            f"--output_dir={folder} holds a run of launch.{before.get('script')}: name another "
+            "folder"
+        )
 
 
 def take_over(before: dict[str, Any], names: Iterable[str], args: flags.FlagValues) -> None:
@@ -150,7 +222,13 @@ def take_over(before: dict[str, Any], names: Iterable[str], args: flags.FlagValu
         if other_dataset and name in _DATASET_FLAGS:
             continue
         if not args[name].present and name in before:
-            args[name].value = before[name]
+            args[name].value = _flag_value(args[name], before[name])
+
+
+def _flag_value(flag: flags.Flag, value: Any) -> Any:
+    """The value of a flag from `config.json`, where infinities are texts (`json_value`)."""
+    is_number = isinstance(flag.parser, flags.FloatParser) and isinstance(value, str)
+    return float(value) if is_number else value
 
 
 def encoder_of(folder: pathlib.Path) -> pathlib.Path:
@@ -176,20 +254,41 @@ def name_of_model(run: pathlib.Path) -> str:
 def _check_same(folder: pathlib.Path, config: dict[str, Any]) -> None:
     """Checks that the run in the folder has these settings."""
     before = read_flags(folder)
-    if before.get("script") != config.get("script"):
-        raise ConfigurationError(
-            f"--output_dir={folder} holds a run of launch.{before.get('script')}: name another "
-            "folder"
-        )
-    names = (before.keys() | config.keys()) - _CHANGEABLE_FLAGS
+    check_script(folder, before, config.get("script"))
+    names = (before.keys() | config.keys()) - _CHANGEABLE_FLAGS - {"rounds"}
     differences = [
         f"--{name}={config.get(name)} (the run has {before.get(name)})"
         for name in sorted(names)
-        if before.get(name) != config.get(name)
+        if _comparable(before, name) != _comparable(config, name)
     ]
     if differences:
         raise ConfigurationError(
             f"--resume with other settings than the run's: {'; '.join(differences)}"
+        )
+    _check_rounds(before, config)
+
+
+def _comparable(config: Mapping[str, Any], name: str) -> Any:
+    """A flag's value; of a hyperparameter that is given several times, only the last one."""
+    value = config.get(name)
+    if name == "hparam" and isinstance(value, list):
+        return dict(text.partition("=")[::2] for text in value)
+    return value
+
+
+def _check_rounds(before: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Raises ConfigurationError unless the rounds are as many as before, or more."""
+    rounds, were = config.get("rounds"), before.get("rounds")
+    if rounds == were or rounds is None or were is None:
+        return
+    if rounds < were:
+        raise ConfigurationError(
+            f"--rounds={rounds}: the run has {were} rounds, and --resume can only make them more"
+        )
+    if config.get("dp_epsilon") not in (None, "inf"):
+        raise ConfigurationError(
+            f"--rounds={rounds}: the noise of the run's {were} rounds was computed for "
+            f"--dp_epsilon={config['dp_epsilon']} after all of them; more rounds would spend more"
         )
 
 

@@ -12,11 +12,11 @@ from datasets import client_store
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
-from launch.options import data, hyperparameters, network, unlike_clients
+from launch.options import data, defaults, hyperparameters, network, unlike_clients
 from launch.options import model as model_options
 from launch.options.aggregation import Aggregation, choose_aggregation
 from launch.options.participation import build_participation
-from launch.outputs import run_folder
+from launch.outputs import partition_record, run_folder
 from launch.probes import probing
 from launch.runs import training
 from tff_ssl.algorithms.registry import Algorithm
@@ -73,7 +73,9 @@ def pretrain(args: flags.FlagValues) -> None:
         ray_cluster.check(args.ray)
     # The flags have been checked completely. From here on, files are written.
     folder = data.default_output_dir("pretrain", args)
-    run_folder.open_run(folder, run_folder.settings("pretrain", args), args.resume)
+    settings = run_folder.settings("pretrain", args)
+    run_folder.open_run(folder, settings, run_folder.given(args), args.resume)
+    _record_partition(clients, folder)
     client_models = training.ClientModels(
         len(clients.indices), run.client_models, run.evaluated_client,
         run.untrained_clients_have_models,
@@ -84,8 +86,16 @@ def pretrain(args: flags.FlagValues) -> None:
         fields = _result_fields(clients, args) | run.result_fields() | aggregation.result
         training.train_and_probe(
             simulation, model, dataset, folder, args, fields, run.summary(), pictures,
-            client_models,
+            client_models, clients.images,
         )  # fmt: skip
+
+
+def _record_partition(clients: _Clients, folder: pathlib.Path) -> None:
+    """Writes `partition.json`, from which the run's page draws the clients."""
+    record = partition_record.describe_clients(
+        clients.dataset.train, clients.indices, clients.dataset.class_names
+    )
+    run_folder.write_json(folder / "partition.json", record)
 
 
 def _load(args: flags.FlagValues) -> ImageDataset:
@@ -293,7 +303,7 @@ def _announce(
     print(
         f"{args.algorithm} with {args.objective} on {clients.dataset.name}: {len(images)} images "
         f"of {'x'.join(map(str, images.shape[1:]))} in {len(sizes)} clients of "
-        f"{_format_range(sizes)}{left_out}, {client_options.partition_name(args)} partition"
+        f"{_format_range(sizes)}{left_out}, {defaults.partition(args)} partition"
         f"{_describe_data_settings(len(images) - sizes.sum(), len(sizes), args)}\n"
         f"model: {models}, "
         f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"

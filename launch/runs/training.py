@@ -2,7 +2,7 @@
 
 import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,16 +10,17 @@ import numpy.typing as npt
 import tensorflow as tf
 from absl import flags
 
-from datasets.image_dataset import ImageDataset
+from datasets.image_dataset import ImageDataset, Split
 from launch.options import model as model_options
 from launch.outputs import plots, run_folder
+from launch.pages import run_page, tensorboard_files
 from launch.probes import probing
 from launch.runs.best_encoder import BestEncoder
 from tff_ssl.deployment import saved_model
 from tff_ssl.evaluation import frozen
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.models.two_towers import Model
-from tff_ssl.simulation import metrics_log
+from tff_ssl.simulation import metrics_log, state_files
 from tff_ssl.simulation.training_loop import Simulation, TrainingLoop
 
 
@@ -51,8 +52,9 @@ def train_and_probe(
     closing: str = "",
     pictures: Sequence[str] = (),
     client_models: ClientModels | None = None,
+    clients_train: Split | None = None,
 ) -> None:
-    """Trains to the last round, writes the encoder and `result.json`, and prints the results.
+    """Trains to the last round, writes the encoder, `result.json` and `run.html`, and prints.
 
     Args:
       simulation: Simulation of the run.
@@ -65,6 +67,7 @@ def train_and_probe(
       closing: Text that is printed after the results; empty for none.
       pictures: Names of the pictures that have been drawn already.
       client_models: The clients' own models; None for a run without clients.
+      clients_train: Training images as their clients see them; None if they are those of `dataset`.
     """
     encode = saved_model.encoder_function(model, model_options.view_size(dataset, args))
     monitor, best = probing.build_monitor(dataset, encode, simulation.encoder_weights), None
@@ -102,8 +105,16 @@ def train_and_probe(
         evaluation, folder,
     )  # fmt: skip
     results = results + _over_clients(client_results, chosen, trained_rounds, client_models.models)
+    damaged = state_files.damaged_states(folder, ("client_states", "rad"))
+    if damaged:
+        fields = fields | {"damaged_client_states": damaged}
     run_folder.write_json(folder / "result.json", [result | fields for result in results])
     plots.draw_curves(folder / "metrics.csv", folder / "curves.png")
+    encoders = {
+        run_page.TRAINED: functools.partial(encode, weights),
+        run_page.UNTRAINED: functools.partial(encode, model.init(args.seed)),
+    }
+    page = _write_page(folder, dataset, clients_train or dataset.train, encoders, args)
     print()
     print(probing.format_results(results) if results else "no labels, no probe")
     print("\n" + "\n".join([*skipped, *probing.rank_lines(rank, untrained)]))
@@ -111,9 +122,40 @@ def train_and_probe(
         print(f"\n{closing}")
     clients = "clients/ (their encoders), " if client_results else ""
     print(
-        f"\nwritten to {folder}/: encoder/ (SavedModel), {clients}result.json, metrics.csv, "
+        f"\nwritten to {folder}/: {page}encoder/ (SavedModel), {clients}result.json, metrics.csv, "
         f"{', '.join(['curves.png', *pictures])}, tensorboard/, checkpoints/, config.json"
     )
+
+
+def _write_page(
+    folder: pathlib.Path,
+    dataset: ImageDataset,
+    clients_train: Split,
+    encoders: Mapping[str, probing.Encode],
+    args: flags.FlagValues,
+) -> str:
+    """Writes `run.html`, and its views and encodings for TensorBoard.
+
+    The run has been evaluated and written before: whatever goes wrong here is printed in a line.
+
+    Returns:
+      `run.html` with a comma for the list of files; an empty text if there is no page.
+    """
+    print("drawing run.html", flush=True)
+    try:
+        make_views = model_options.two_views(dataset, args, args.objective)
+        shown = run_page.compute(dataset, clients_train, make_views, encoders, args.seed)
+        run_page.write(folder, folder, shown, dataset.class_names)
+        tensorboard_files.write(folder / "tensorboard", shown, dataset.class_names, args.rounds)
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0]
+        print(
+            f"note: run.html cannot be made ({type(error).__name__}: {reason}); the run itself is "
+            f"complete, and python -m launch.visualize --run={folder} makes the page again",
+            flush=True,
+        )
+        return ""
+    return "run.html (open it in a browser), "
 
 
 def _choose_clients(

@@ -55,19 +55,27 @@ def test_finetune_and_semi_supervised(project_root, run):
 def test_the_encoder_in_a_run_is_compared_with_the_runs_untrained_network(project_root, run):
     few = ["--labels_per_class=1", "--label_draws=1"]
     results = []
-    for folder in (run, run / "encoder"):
+    graph_only = run.parent / "graph_only"
+    shutil.copytree(run, graph_only)
+    (graph_only / "encoder" / "weights.npz").unlink()
+    graph = ["--run_saved_model_graph"]
+    for folder, flags in ((run, []), (run / "encoder", []), (graph_only, graph)):
         output = run.parent / f"output_{folder.name}"
-        script(project_root, "evaluate", f"--run={folder}", f"--output_dir={output}", *few)
+        flags = [*flags, *few, f"--output_dir={output}"]
+        script(project_root, "evaluate", f"--run={folder}", *flags)
         results.append(json.loads((output / "result_linear.json").read_text()))
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.slow
 def test_mistakes_are_one_line(project_root, run, tmp_path):
     damaged = tmp_path / "damaged"
     shutil.copytree(run / "encoder", damaged)
-    with open(next(damaged.glob("variables/*data*")), "r+b") as file:
+    with open(damaged / "weights.npz", "r+b") as file:
         file.truncate(5000)
+    graph_only = tmp_path / "graph_only"
+    shutil.copytree(run / "encoder", graph_only)
+    (graph_only / "weights.npz").unlink()
     # A run on another data set than the flag's default, which the run above is on.
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -80,7 +88,8 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
         ("--encoder", ["--protocol=finetune", "--encoder=tiny"]),
         ("no encoder", [f"--run={tmp_path}"]),
         ("than the run's, cifar10", [f"--run={elsewhere}", "--protocol=transfer"]),
-        ("a damaged one", [f"--run={damaged}"]),
+        ("weights.npz is damaged", [f"--run={damaged}"]),
+        ("--run_saved_model_graph", [f"--run={graph_only}"]),
         ("--label_fractions=0.001", ["--protocol=semi_supervised", "--label_fractions=0.001"]),
         ("--labels_per_class is empty", ["--protocol=finetune", "--labels_per_class="]),
         ("--label_fractions is empty", ["--protocol=semi_supervised", "--label_fractions="]),

@@ -13,6 +13,7 @@ import threading
 import time
 import types
 
+import psutil
 import pytest
 
 from launch.experiments import catalog, runner
@@ -73,6 +74,21 @@ def test_the_experiments_own_data_set_may_be_named(project_root, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_folder_knows_its_experiment_and_its_data(project_root, tmp_path):
+    (tmp_path / "experiment.json").write_text(json.dumps(TABLE1 | {"dataset": "cifar10"}))
+    run = tmp_path / "dcco" / "seed0"
+    run.mkdir(parents=True)
+    (run / "config.json").write_text(json.dumps({"flags": {"data_dir": "/nonexistent/sets"}}))
+    report = reproduce(project_root, f"--output_dir={tmp_path}", "--report_only")
+    assert report.returncode == 0, report.stderr
+    assert "cifar10" in (tmp_path / "report.md").read_text().lower().replace("-", "")
+    training = reproduce(project_root, f"--output_dir={tmp_path}", "--seeds=1")
+    assert training.returncode != 0
+    assert "/nonexistent/sets" in training.stderr
+    missing = reproduce(project_root, f"--output_dir={tmp_path / 'other'}", "--report_only")
+    assert missing.stderr.startswith("error: --experiment is missing: name one of ")
+
+
 @pytest.mark.slow
 def test_a_tiny_reproduction_continues_where_it_stopped(project_root, tmp_path):
     arguments = [
@@ -87,7 +103,7 @@ def test_a_tiny_reproduction_continues_where_it_stopped(project_root, tmp_path):
     assert "0 runs to do, 1 done" in again.stdout
     assert (run / "result.json").stat().st_mtime_ns == before
     report = (tmp_path / "report.md").read_text()
-    assert "not measured" in report
+    assert "Not measured" in report
     assert (tmp_path / "report.html").stat().st_size < 1_000_000
     for name, clients in (("clients of 4, one class", 364), ("clients of 16", 90)):
         folder = tmp_path / "partitions" / name
@@ -253,7 +269,7 @@ def test_after_a_failure_running_cells_end_and_waiting_ones_do_not_start(
 ):
     calls, failures = scripts
     failures["bad"] = "no space left on device"
-    run_quickly, both_started = runner._run_script, threading.Barrier(2, timeout=30)
+    run_quickly, both_started = runner._run_script, threading.Barrier(2, timeout=120)
 
     def run_together(arguments, log):
         both_started.wait()
@@ -330,7 +346,7 @@ def test_a_cell_that_needs_another_runs_after_it_with_its_folder(
 
 
 def test_two_jobs_run_at_once_on_different_cores(scripts, monkeypatch, tmp_path):
-    both_started, run_quickly = threading.Barrier(2, timeout=30), runner._run_script
+    both_started, run_quickly = threading.Barrier(2, timeout=120), runner._run_script
     cores = {}
 
     def run(arguments, log):
@@ -354,14 +370,14 @@ signal.signal(signal.SIGTERM, signal.default_int_handler)
 output = pathlib.Path([a for a in sys.argv if a.startswith("--output_dir=")][0].split("=")[1])
 (output / "started").touch()
 try:
-    time.sleep(60)
+    time.sleep(600)
 except KeyboardInterrupt:
     (output / "interrupted").touch()
 """
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_running_cells_and_no_other_starts(project_root, tmp_path, sent):
+def start_slow_cells(project_root, tmp_path):
+    """Starts two slow cells of three at once, and waits until both run."""
     (tmp_path / "launch").mkdir()
     for name in ("__init__", "pretrain"):
         (tmp_path / "launch" / f"{name}.py").write_text(SLOW_SCRIPT if name == "pretrain" else "")
@@ -371,17 +387,37 @@ def test_a_signal_ends_the_running_cells_and_no_other_starts(project_root, tmp_p
         "from tff_ssl.reporting.experiment import Cell, Experiment;"
         f"runner._ROOT = pathlib.Path({str(tmp_path)!r});"
         "cells = tuple(Cell(n, 'pretrain', ()) for n in 'abc');"
-        f"args = types.SimpleNamespace(**{vars(ARGS) | {'jobs': 2}!r});"
+        f"args = types.SimpleNamespace(flags_by_module_dict=dict, **{vars(ARGS) | {'jobs': 2}!r});"
         f"folder = pathlib.Path({str(tmp_path / 'runs')!r});"
         "experiment = Experiment('three', 'Three cells', cells, (), ());"
         "app.run(lambda: runner.run(experiment, cells, folder, args))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], cwd=project_root)
+    assert wait_until(lambda: len(list(tmp_path.glob("runs/*/seed0/started"))) == 2)
+    return process
+
+
+def wait_until(condition):
     deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob("runs/*/seed0/started"))) < 2:
-        assert time.monotonic() < deadline
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
+    return condition()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_running_cells_and_no_other_starts(project_root, tmp_path, sent):
+    process = start_slow_cells(project_root, tmp_path)
     process.send_signal(sent)
-    assert process.wait(30) == app.INTERRUPTED
+    assert process.wait(60) == app.INTERRUPTED
     assert len(list(tmp_path.glob("runs/*/seed0/interrupted"))) == 2
     assert len(list(tmp_path.glob("runs/*/seed*/started"))) == 2
+
+
+def test_cells_end_with_a_killed_reproduction(project_root, tmp_path):
+    process = start_slow_cells(project_root, tmp_path)
+    cells = psutil.Process(process.pid).children()
+    assert len(cells) == 2
+    process.kill()
+    process.wait()
+    assert not psutil.wait_procs(cells, timeout=60)[1]
+    assert not list(tmp_path.glob("runs/*/seed0/interrupted"))

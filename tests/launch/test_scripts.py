@@ -7,7 +7,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 import numpy as np
@@ -25,15 +24,15 @@ def command(script, *flags):
     return [sys.executable, "-m", f"launch.{script}", *flags]
 
 
-def run(script, *flags, **options):
+def run(script, *flags, env=ENVIRONMENT, **options):
     return subprocess.run(
         command(script, *flags),
         cwd=ROOT,
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=200,
-        env=ENVIRONMENT,
+        timeout=600,
+        env=env,
         **options,
     )
 
@@ -51,7 +50,7 @@ def is_ours(process):
     return "worker_binary" in process["name"] and mark == ENVIRONMENT["STARTED_BY_TESTS"]
 
 
-def wait_until(condition, seconds=150):
+def wait_until(condition, seconds=600):
     """Waits until a condition holds, and returns whether it did within the time."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
@@ -94,7 +93,11 @@ def test_a_run_writes_its_files_and_prints_its_results(finished):
         "checkpoints",
         "encoder",
         "result.json",
+        "partition.json",
+        "run.html",
     }
+    assert "run.html (open it in a browser)" in result.stdout.splitlines()[-1]
+    assert (folder / "tensorboard" / "projector_config.pbtxt").exists()
     one, five = json.loads((folder / "result.json").read_text())
     assert (one["labels_per_class"], five["labels_per_class"]) == (1, 5)
     for entry in (one, five):
@@ -159,21 +162,22 @@ def test_metrics_have_one_row_per_round(finished):
 @pytest.mark.slow
 def test_a_run_that_is_killed_and_resumed_equals_one_that_is_not(finished, tmp_path):
     expected, _ = finished
-    folder = tmp_path / "killed"
-    # A killed run leaves TensorFlow's temporary files. The path is short, as sockets need it.
-    with tempfile.TemporaryDirectory() as temporary:
-        process = subprocess.Popen(
-            command("pretrain", f"--output_dir={folder}", *SHORT),
-            cwd=ROOT,
-            env={**ENVIRONMENT, "TMPDIR": temporary},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        assert wait_until(lambda: (folder / "metrics.csv").exists() and len(metrics(folder)) >= 3)
-        assert workers()
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert wait_until(lambda: not workers(), seconds=10)
+    folder, temporary = tmp_path / "killed", tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {**ENVIRONMENT, "TMPDIR": str(temporary)}
+    process = subprocess.Popen(
+        command("pretrain", f"--output_dir={folder}", *SHORT),
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    assert wait_until(lambda: (folder / "metrics.csv").exists() and len(metrics(folder)) >= 3)
+    assert workers()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert wait_until(lambda: not workers())
+    assert list(temporary.iterdir())
     assert not (folder / "result.json").exists()
 
     refused = run("pretrain", f"--output_dir={folder}", *SHORT)
@@ -183,8 +187,10 @@ def test_a_run_that_is_killed_and_resumed_equals_one_that_is_not(finished, tmp_p
     assert other.returncode != 0
     assert "--clients_per_round=8 (the run has 32)" in other.stderr
 
-    resumed = run("pretrain", f"--output_dir={folder}", *SHORT, "--resume")
+    # It needs no other flag.
+    resumed = run("pretrain", f"--output_dir={folder}", "--resume", env=environment)
     assert resumed.returncode == 0, resumed.stderr
+    assert not list(temporary.iterdir())  # The killed run's files are gone, too.
     one, other = encoder_variables(expected), encoder_variables(folder)
     assert one.keys() == other.keys()
     for name, value in one.items():
@@ -211,11 +217,13 @@ def test_a_stopped_run_saves_a_checkpoint_and_prints_it(tmp_path, signal_number)
     )
     assert wait_until(lambda: (folder / "metrics.csv").exists() and len(metrics(folder)) >= 2)
     process.send_signal(signal_number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     rounds = len(metrics(folder))
     assert f"stopped after round {rounds} of 500" in out
+    command_to_resume = f"python -m launch.pretrain --resume --output_dir={folder}"
+    assert out.splitlines()[-1] == f"go on with: {command_to_resume}"
     assert (folder / "checkpoints" / f"round_{rounds}.npz").is_file()
     assert not workers()
 
@@ -235,21 +243,20 @@ def test_stateful_clients_that_are_killed_and_resumed_equal_others(tmp_path):
         [*command("pretrain", *STATEFUL_CLIENTS, f"--output_dir={whole}"), "| tee"]
     )
     result = subprocess.run(
-        ["bash", "-c", piped_command], cwd=ROOT, capture_output=True, text=True, timeout=150
+        ["bash", "-c", piped_command], cwd=ROOT, capture_output=True, text=True, timeout=600
     )
     assert "written to" in result.stdout, result.stderr
-    with tempfile.TemporaryDirectory() as temporary:
-        process = subprocess.Popen(
-            command("pretrain", *STATEFUL_CLIENTS, f"--output_dir={folder}"),
-            cwd=ROOT,
-            env={**ENVIRONMENT, "TMPDIR": temporary},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        assert wait_until(lambda: (folder / "metrics.csv").exists() and len(metrics(folder)) >= 3)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert wait_until(lambda: not workers(), seconds=10)
+    process = subprocess.Popen(
+        command("pretrain", *STATEFUL_CLIENTS, f"--output_dir={folder}"),
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    assert wait_until(lambda: (folder / "metrics.csv").exists() and len(metrics(folder)) >= 3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert wait_until(lambda: not workers())
     assert not (folder / "result.json").exists()
     resumed = run("pretrain", *STATEFUL_CLIENTS, f"--output_dir={folder}", "--resume")
     assert resumed.returncode == 0, resumed.stderr
@@ -319,10 +326,12 @@ def test_centralized_runs_and_resumes(tmp_path):
     (result,) = json.loads((tmp_path / "c" / "result.json").read_text())
     assert (result["protocol"], result["labels"], result["train_images"]) == ("supervised", 40, 40)
     assert "40 labels" in first.stdout
-    again = run("centralized", *flags, "--resume")
+    again = run("centralized", "--resume", f"--output_dir={tmp_path}/c", "--rounds=6")
     assert again.returncode == 0, again.stderr
     assert "round 1/" not in again.stdout
-    assert len(metrics(tmp_path / "c")) == 4
+    assert len(metrics(tmp_path / "c")) == 6
+    config = json.loads((tmp_path / "c" / "config.json").read_text())
+    assert (config["flags"]["rounds"], config["rounds_before"]) == (6, [4])
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """`launch.visualize` on tiny encoders: its table, files and errors."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -21,7 +22,7 @@ def script(project_root, *arguments):
         cwd=project_root,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -56,7 +57,13 @@ def run(tmp_path_factory):
         saved_model.save_encoder(
             folder / part / "encoder", BATCH, encoder_weights, IMAGE, view_size=16
         )
-    (folder / "config.json").write_text(json.dumps({"flags": {"dataset": "digits", "alpha": 3}}))
+    flags = {
+        "script": "pretrain", "dataset": "digits", "objective": "cco", "algorithm": "fedbn",
+        "encoder": "tiny", "norm": "batch", "projector": ["8"], "alpha": "inf", "rounds": 3,
+        "num_clients": 4, "samples_per_client": None, "seed": 5,
+    }  # fmt: skip
+    config = {"flags": flags, "versions": {"python": "3.11"}, "git_commit": None}
+    (folder / "config.json").write_text(json.dumps(config))
     return folder
 
 
@@ -90,6 +97,31 @@ def test_a_run_and_its_clients(project_root, run, tmp_path):
     for name in ("features.png", "distances.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
         assert str(tmp_path / name) in done.stdout
+    html = (tmp_path / "run.html").read_text()
+    assert "Clients&#39; own encoders" in html
+    # The partition is made from the flags of the run, which has no partition.json.
+    assert "4 clients hold 1,438 training images" in html
+    assert "untrained encoder" in html
+    assert not (run / "run.html").exists()
+
+
+@pytest.mark.slow
+def test_a_run_of_one_encoder_and_runs_side_by_side(project_root, run, tmp_path):
+    one = tmp_path / "one"
+    shutil.copytree(run, one, ignore=shutil.ignore_patterns("clients"))
+    done = script(project_root, f"--run={one}")
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == f"wrote {one / 'run.html'}"
+    assert {path.name for path in one.iterdir()} == {"config.json", "encoder", "run.html"}
+    stopped = tmp_path / "stopped"
+    shutil.copytree(one, stopped, ignore=shutil.ignore_patterns("encoder", "run.html"))
+    done = script(project_root, f"--compare={one},{stopped},{run}", f"--output_dir={tmp_path}/c")
+    assert done.stderr == ""
+    html = (tmp_path / "c" / "compare.html").read_text()
+    assert "<th>one</th><th>stopped</th><th>run</th>" in html
+    # Of the run that was stopped before its first checkpoint, there are no encodings.
+    assert html.count("Encodings of 300 images in the plane") == 2
+    assert html.count("4 clients hold 1,438 training images") == 3
 
 
 @pytest.mark.slow
@@ -116,12 +148,14 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
     saved_model.save_encoder(tmp_path / "large", BATCH, BATCH.init(1), (16, 16, 1), None)
     output = tmp_path / "out"
     mistakes = (
-        ("--encoders=NAME=FOLDER", []),
-        ("--encoders=NAME=FOLDER", [f"--run={run}", f"--encoders=a={run}"]),
+        ("give one of --run=RUN", []),
+        ("give one of --run=RUN", [f"--run={run}", f"--encoders=a={run}"]),
+        ("two runs or more", [f"--compare={run}"]),
+        (f"{tmp_path} holds no run", [f"--compare={run},{tmp_path}"]),
         ("two encoders or more", [f"--encoders=a={run}"]),
         (f"got '{run}'", [f"--encoders=a={run},{run}"]),
         ("two encoders called a", [f"--encoders=a={run},a={run}"]),
-        ("--personalized_clients", [f"--run={run}/clients/0"]),
+        ("clients/0 holds no run", [f"--run={run}/clients/0"]),
         ("b: /nonexistent holds no encoder", [f"--encoders=a={run},b=/nonexistent"]),
         ("encoder b has 128 features", [f"--encoders=a={run},b={tmp_path}/small"]),
         ("encoder b takes images of 16x16x1", [f"--encoders=a={run},b={tmp_path}/large"]),

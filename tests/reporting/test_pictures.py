@@ -4,6 +4,7 @@ import io
 import math
 
 import numpy as np
+import pytest
 from matplotlib.image import imread
 
 from tff_ssl.reporting import pictures
@@ -33,48 +34,88 @@ def has_color(png, color):
     return bool((np.abs(pixels(png)[..., :3] - rgb).max(axis=-1) < 0.02).any())
 
 
-FIRST, SECOND, PUBLISHED = "#1f77b4", "#ff7f0e", "#8c564b"
+FIRST, SECOND = "#1f77b4", "#ff7f0e"
+STYLES = {"a": {"color": FIRST, "linestyle": "-"}, "b": {"color": SECOND, "linestyle": "--"}}
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that are drawn, which are not rendered."""
+    drawn = []
+    monkeypatch.setattr(pictures, "_png", lambda figure: drawn.append(figure) or b"")
+    return drawn
 
 
 def test_each_row_has_a_line_and_published_figures_have_a_panel():
     measured_only = table(("1", "4"), {})
     published_too = table(("1", "4"), {"a": (50.0, "failed"), "b": (52.6,)})
-    narrow, wide = (pictures.draw_table(t, values(t)) for t in (measured_only, published_too))
+    narrow, wide = (
+        pictures.draw_table(t, values(t), STYLES) for t in (measured_only, published_too)
+    )
     assert pixels(wide).shape[1] > pixels(narrow).shape[1]
     assert has_color(narrow, FIRST)
     assert has_color(narrow, SECOND)
 
 
-def test_one_column_is_drawn_as_dots():
+def test_measured_and_published_figures_have_one_axis(figures):
+    both = table(("1", "4"), {"a": (50.0, 80.0), "b": (52.6,)})
+    pictures.draw_table(both, values(both), STYLES)
+    measured, published = figures[0].axes
+    assert measured.get_ylim() == published.get_ylim()
+    low, high = measured.get_ylim()
+    assert low < 10 < 80 < high
+    # A row has its colour in both panels.
+    colours = [[line.get_color() for line in axes.lines[::3]] for axes in (measured, published)]
+    assert colours[0][0] == colours[1][0] == FIRST
+
+
+def test_one_column_is_drawn_as_dots(figures):
     measured_only, published_too = table(("figure",), {}), table(("figure",), {"a": (33.0,)})
-    assert not has_color(pictures.draw_table(measured_only, values(measured_only)), PUBLISHED)
-    assert has_color(pictures.draw_table(published_too, values(published_too)), PUBLISHED)
+    for some in (measured_only, published_too):
+        pictures.draw_table(some, values(some), STYLES)
+    diamonds = [[line for line in figure.axes[0].lines if line.get_marker() == "D"]
+                for figure in figures]  # fmt: skip
+    assert diamonds[0] == []
+    published, _ = diamonds[1]  # And one in the legend.
+    assert published.get_color() == FIRST
+    assert published.get_xdata() == [33.0]
 
 
 def test_too_few_figures_make_no_picture():
     some = table(("1", "4"), {})
-    assert pictures.draw_table(some, values(some, b=math.nan)) is None
-    assert pictures.draw_against(some, values(some), some, values(some, b=math.nan)) is None
-    assert pictures.draw_curves({"a": [(1, 0.5)], "b": []}) is None
+    none = values(some, b=math.nan)
+    assert pictures.draw_table(some, none, STYLES) is None
+    assert pictures.draw_against(some, values(some), some, none, STYLES) is None
+    assert pictures.draw_curves({"": [("a", [(1, 0.5)]), ("b", [])]}, STYLES) is None
 
 
 def test_curves_against_costs_have_a_panel_for_each_cost_and_a_band_over_seeds():
     seed = {"accuracy": [0.4, 0.6], "time": [10.0, 20.0], "samples": [3.0, 9.0]}
     faster = {**seed, "time": [0.1, 0.2]}
     costs = {"simulated time": "time", "samples": "samples"}
-    narrow = pictures.draw_curves_against({"a": [seed], "b": [faster]}, {"samples": "samples"})
-    wide = pictures.draw_curves_against({"a": [seed], "b": [faster]}, costs)
+    both = {"a": [seed], "b": [faster]}
+    narrow = pictures.draw_curves_against(both, {"samples": "samples"}, STYLES)
+    wide = pictures.draw_curves_against(both, costs, STYLES)
     assert pixels(wide).shape[1] > pixels(narrow).shape[1] + 300
     assert has_color(wide, FIRST)
     assert has_color(wide, SECOND)
     spread = {**seed, "accuracy": [0.5, 0.9]}
-    assert pictures.draw_curves_against({"a": [seed, spread], "b": [faster]}, costs) != wide
-    assert pictures.draw_curves_against({"a": [seed], "b": []}, costs) is None
-    assert pictures.draw_curves_against({}, {}) is None
+    banded = both | {"a": [seed, spread]}
+    assert pictures.draw_curves_against(banded, costs, STYLES) != wide
+    assert pictures.draw_curves_against({"a": [seed], "b": []}, costs, STYLES) is None
+    assert pictures.draw_curves_against({}, {}, STYLES) is None
 
 
-def test_cost_against_gain_and_curves():
+def test_cost_against_gain():
     some = table(("bytes",), {})
-    assert has_color(pictures.draw_against(some, values(some), some, values(some)), SECOND)
+    assert has_color(pictures.draw_against(some, values(some), some, values(some), STYLES), SECOND)
+
+
+def test_curves_have_a_panel_for_each_setting_with_lines(figures):
+    line = [(1, 0.5), (2, 0.6)]
+    panels = {"IID": [("a", []), ("b", line)], "none": [("a", line[:1])], "non-IID": [("a", line)]}
+    pictures.draw_curves(panels, STYLES)
+    shown = [axes for axes in figures[0].axes if axes.axison]
+    assert [axes.get_title() for axes in shown] == ["IID", "non-IID"]
     # The colour of a line does not depend on whether the others have points yet.
-    assert has_color(pictures.draw_curves({"a": [], "b": [(1, 0.5), (2, 0.6)]}), SECOND)
+    assert [[line.get_color() for line in axes.lines] for axes in shown] == [[SECOND], [FIRST]]

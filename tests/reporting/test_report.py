@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from tests import browser
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.reporting import measured, report
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table, check
@@ -238,7 +239,7 @@ def test_the_report_is_complete_and_small(folder):
     )
     partition = folder / "alpha 1 (5)" / "partition.png"
     partition.parent.mkdir()
-    partition.write_bytes(b"PNG")
+    partition.write_bytes(b"\x89PNG")
     markdown, page = report.write(folder, experiment, {"Partition": partition})
     text, html = markdown.read_text(), page.read_text()
     # A blank would end the address.
@@ -246,11 +247,14 @@ def test_the_report_is_complete_and_small(folder):
     assert "| DCCO | 52.0 ± 2.0 | 50.0 ± 2.0 |" in text
     assert "| DCCO | 51.7 | 49.6 |" in text
     # 50.0 ± 2.0 is not below 52.0 ± 2.0 by more than the deviations.
-    assert "- **not shown**: one < four & more (Linear)" in text
-    assert '"unshown">not shown' in html
-    assert "- **holds**: any (Linear)" in text
-    assert "| centralized | 1 | 1.50 + 2.00 | - |" in text
-    assert "| dcco_1 | 3 | - | 2.0 |" in text  # Only one of the seeds has metrics.
+    claimed = text.split("## Claims, in the measured tables\n\n")[1]
+    assert claimed.startswith(
+        "### Holds: 1 of 2\n\n- any (Linear)\n\n### Not shown: 1 of 2\n\n- one < four & more"
+    )
+    assert '"unshown">Not shown: 1 of 2' in html
+    assert "| Centralized | 1 | 1.50 + 2.00 | - | centralized |" in text
+    # Only one of the seeds has metrics.
+    assert "| DCCO, one | 3 | - | 2.0 | dcco_1 |" in text
     assert "7 of 9 runs are done." in text
     # The summary of a run that is done replaces its metrics.
     picture = (folder / "picture_2.png").read_bytes()
@@ -284,9 +288,12 @@ def test_learning_curves_are_drawn_against_the_sums_of_costs(folder, monkeypatch
     report.write(folder, experiment, {})
     curve = {"accuracy": [0.4, 0.6], "simulated_time": [8, 11], "examples_trained": [100, 130]}
     # The second seed goes on: it has fewer points, and is left out until it ends.
-    assert drawn == [({"dcco_1": [curve], "dcco_4": [curve]}, costs)]
+    ((curves, labels, styles),) = drawn
+    assert curves == {"DCCO, one": [curve], "DCCO, four": [curve]}
+    assert labels == costs
+    assert styles["DCCO, one"] == styles["DCCO, four"]
     report.write(folder, Experiment("x", "X", cells, (TABLE,), ()), {})
-    assert drawn[1] == ({}, {})
+    assert drawn[1][:2] == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -374,3 +381,15 @@ def test_small_mean_counts_have_a_decimal(tmp_path):
     )  # fmt: skip
     grid = report.measured_grid(table, report.read_table_values(tmp_path, table))
     assert [row[1] for row in grid[1:]] == ["1.4 ± 0.3", "10", "1,234"]
+
+
+def test_nothing_overflows_in_a_browser(folder):
+    columns = tuple(f"a setting with a name, {number}" for number in range(8))
+    rows = {"DCCO": ("dcco_1",) * 8, "Another method with a long name": ("dcco_4",) * 8}
+    table = Table("Linear", LINEAR, columns, rows, {"DCCO": (51.7,) * 8})
+    claim = Claim("one is above the other", "Linear", lambda v: v("DCCO", columns[0]) > 0)
+    cells = tuple(Cell(name, "pretrain", ()) for name in ("dcco_1", "dcco_4"))
+    notes = ("A_name_without_blanks_" * 9,)
+    experiment = Experiment("x", "A report", cells, (table,), (claim,), notes)
+    _, page = report.write(folder, experiment, {})
+    browser.check_layout(page)

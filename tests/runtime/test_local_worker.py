@@ -1,5 +1,6 @@
 """The start, privacy and end of the worker process, observed from outside."""
 
+import errno
 import os
 import pathlib
 import signal
@@ -7,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import numpy as np
@@ -14,8 +16,8 @@ import psutil
 import pytest
 import tensorflow_federated as tff
 
-from tff_ssl.errors import WorkerLostError
-from tff_ssl.runtime import local_worker
+from tff_ssl.errors import ConfigurationError, WorkerLostError
+from tff_ssl.runtime import local_worker, worker_relay
 
 PROGRAM = """
 import os, signal, sys, time
@@ -47,11 +49,15 @@ def worker_pid(relay_pid):
     return child.pid
 
 
-def wait_until_gone(*pids):
-    deadline = time.monotonic() + 10
-    while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
+def wait_until(condition):
+    deadline = time.monotonic() + 60  # A busy machine starts, ends and reaps processes slowly.
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
-    return not any(map(psutil.pid_exists, pids))
+    return condition()
+
+
+def wait_until_gone(*pids):
+    return wait_until(lambda: not any(map(psutil.pid_exists, pids)))
 
 
 def socket_folders():
@@ -59,12 +65,12 @@ def socket_folders():
 
 
 @pytest.fixture
-def own_temporary_folder(monkeypatch):
-    """An empty folder for temporary files; pytest's own paths are too long for a socket."""
-    with tempfile.TemporaryDirectory() as folder:
-        monkeypatch.setenv("TMPDIR", folder)
-        monkeypatch.setattr(tempfile, "tempdir", None)
-        yield
+def own_temporary_folder(monkeypatch, tmp_path):
+    """An empty folder for temporary files, with a name that is long and odd."""
+    folder = tmp_path / ("long, odd? #%20" * 8)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
 
 
 def start(end):
@@ -107,8 +113,7 @@ def test_the_worker_never_outlives_the_program(end, signal_number, code):
     process.communicate("\n", timeout=60)
     assert process.returncode == code
     assert wait_until_gone(*pids)
-    time.sleep(0.2)
-    assert not socket_folders()
+    assert wait_until(lambda: not socket_folders())
 
 
 @pytest.mark.slow
@@ -124,6 +129,14 @@ def test_the_worker_ends_when_its_relay_is_killed():
 @tff.tensorflow.computation(np.int32)
 def add_one(x):
     return x + 1
+
+
+@pytest.mark.usefixtures("own_temporary_folder")
+def test_a_temporary_folder_may_have_any_name():
+    with local_worker.start() as worker:
+        assert "#%20" in worker.folder
+        assert add_one(1) == 2
+    assert not socket_folders()
 
 
 def test_nothing_listens_where_others_could_reach_it():
@@ -159,6 +172,83 @@ def test_without_namespaces_one_warning_names_the_open_port(caplog):
     ]
     assert len(warnings) == 1
     assert f"TCP port {worker.open_port}" in warnings[0]
+
+
+def test_an_open_port_is_refused_where_a_private_network_is_required(monkeypatch):
+    with pytest.raises(ConfigurationError, match="--require_private_worker: this system forbids"):
+        local_worker.LocalWorker(allow_private=False, require_private=True)
+    monkeypatch.setenv("TFF_SSL_REQUIRE_PRIVATE_WORKER", "1")
+    with pytest.raises(ConfigurationError, match="--require_private_worker"):
+        local_worker.LocalWorker(allow_private=False)
+
+
+# In place of the relay: a private network that fails, and a worker that would listen openly.
+RELAY = """
+import sys
+if sys.argv[3] == "private":
+    sys.exit(print(sys.argv[1]))
+print("ready 12345", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "opens"),
+    [("forbidden namespaces are not allowed here", True), ("failed Too many open files", False)],
+)
+def test_only_a_system_that_forbids_a_private_network_is_a_reason_for_an_open_port(
+    monkeypatch, answer, opens
+):
+    popen = subprocess.Popen
+
+    def start_relay(command, **options):
+        return popen([sys.executable, "-c", RELAY, answer, *command[3:]], **options)
+
+    monkeypatch.setattr(local_worker.subprocess, "Popen", start_relay)
+    if opens:
+        with local_worker.start() as worker:
+            assert worker.open_port == 12345
+    else:
+        with pytest.raises(OSError, match="did not start: failed Too many open files"):
+            local_worker.LocalWorker()
+
+
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (errno.EPERM, "forbidden namespaces"), (errno.ENOSPC, "forbidden namespaces"),
+        (errno.ENOMEM, "failed namespaces"), (errno.EMFILE, "failed namespaces"),
+    ],
+)  # fmt: skip
+def test_the_relay_tells_what_is_forbidden_from_what_fails(monkeypatch, capsys, number, line):
+    def fail():
+        raise OSError(number, "namespaces")
+
+    monkeypatch.setattr(worker_relay, "_enter_private_network", fail)
+    monkeypatch.setattr(worker_relay.signal, "pthread_sigmask", lambda *_: None)
+    assert worker_relay.main("/nonexistent/socket", "private", "/nonexistent/worker", []) == 1
+    assert capsys.readouterr().out == f"{line}\n"
+
+
+def test_waiting_for_a_stopped_worker_is_said_once(monkeypatch, caplog):
+    monkeypatch.setattr(local_worker, "_PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(local_worker, "_ANSWER_SECONDS", 1.0)
+    with local_worker.start() as worker:
+        assert add_one(1) == 2
+        pid = worker_pid(worker.relay_pid)
+        os.kill(pid, signal.SIGSTOP)
+        results = []
+        thread = threading.Thread(target=lambda: results.append(worker.context.invoke(add_one, 4)))
+        thread.start()
+        try:
+            assert wait_until(lambda: "waiting for TFF's worker" in caplog.text)
+            time.sleep(3)  # Long enough for a second line, which must not come.
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        thread.join(120)
+    assert results == [5]
+    assert caplog.text.count("waiting for TFF's worker") == 1
+    assert f"the child of process {worker.relay_pid}" in caplog.text
 
 
 def test_a_lost_worker_is_an_error_and_not_a_hang():

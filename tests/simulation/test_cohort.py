@@ -35,6 +35,31 @@ def test_sampling_is_uniform_and_without_replacement():
     assert np.abs(counts - 1000).max() < 137
 
 
+@pytest.mark.parametrize("sampling", [cohort.uniform_cohorts, cohort.poisson_cohorts])
+def test_large_populations_are_sampled_alike(sampling):
+    population = 10 * cohort.LARGE_POPULATION
+    sample = sampling(population, 1000, seed=1)
+    cohorts = [sample(r) for r in range(200)]
+    for r in reversed(range(200)):
+        np.testing.assert_array_equal(sampling(population, 1000, seed=1)(r), cohorts[r])
+        assert len(np.unique(cohorts[r])) == len(cohorts[r])
+        assert cohorts[r].dtype == np.int64
+    sizes = np.array([len(clients) for clients in cohorts])
+    # Clients of a tenth of the population: a Binomial(200,000, 1/10); 5 deviations are 671.
+    tenths = np.bincount(np.concatenate(cohorts) * 10 // population, minlength=10)
+    if sampling is cohort.uniform_cohorts:
+        assert (sizes == 1000).all()
+    else:  # About Poisson(1000): 5 deviations of the mean are 11, of the variance 500.
+        assert abs(sizes.mean() - 1000) < 11
+        assert abs(sizes.var() - 1000) < 500
+    assert np.abs(tenths - sizes.sum() / 10).max() < 671
+
+
+def test_sampling_does_not_grow_with_the_population():
+    sample = cohort.uniform_cohorts(10**15, 1000, seed=0)  # Petabytes, if there were an array.
+    assert len(np.unique(sample(0))) == 1000
+
+
 @pytest.mark.parametrize("clients_per_round", [0, 11])
 def test_impossible_cohorts_are_refused(clients_per_round):
     with pytest.raises(ConfigurationError, match="clients_per_round"):

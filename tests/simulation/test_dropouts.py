@@ -285,7 +285,7 @@ def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small
 @pytest.mark.slow
 def test_a_client_that_takes_too_long_is_left_out(small_algorithm, store, tmp_path):
     _, computations = build(small_algorithm, "fedavg", hangs=True)
-    with local_worker.start(call_seconds=8) as limited:
+    with local_worker.start(call_seconds=20) as limited:
         before = limited.relay_pid
         round_of = Rounds(computations, store, tmp_path)
         state, metrics = round_of([0, 1])

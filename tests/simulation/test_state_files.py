@@ -13,7 +13,7 @@ from datasets import client_store
 from datasets.image_dataset import Split
 from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.simulation import cohort, training_loop
+from tff_ssl.simulation import cohort, state_files, training_loop
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.state_files import NEVER, ClientStates
 from tff_ssl.simulation.stateful_clients import StatefulClientsSimulation
@@ -68,22 +68,79 @@ def test_only_versions_in_a_table_are_kept(worker, tmp_path):
     assert files == {"0/1", "0/3", "4/2"}
 
 
-def test_a_broken_state_is_named(worker, tmp_path):
-    states = ClientStates(tmp_path / "states", initial())
-    (path,) = states.paths_to_write([2], 0)
-    states.write(path, initial())
-    states.commit([path])
-    whole = (tmp_path / "states" / "2" / "0").read_bytes()
-    (tmp_path / "states" / "2" / "0").write_bytes(whole[:-1])
-    with pytest.raises(TrainingError, match=r"client 2.*2/0 has \d+ bytes, not \d+"):
-        states.paths_to_read([1, 2], versions(c2=0))
+def write(states, client, version, **changed):
+    paths = states.paths_to_write([client], version)
+    state_files.write_state(paths[0], collections.OrderedDict(initial(), **changed))
+    states.commit(paths)
 
-    # Flipped bits keep the size, so they are detected when the state is read.
-    flipped = bytearray(whole)
-    flipped[len(whole) // 2] ^= 8
-    (tmp_path / "states" / "2" / "0").write_bytes(flipped)
-    with pytest.raises(TrainingError, match=r"client 2 is damaged"):
+
+def flip_a_bit(path, place=0.5):
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 8
+    path.write_bytes(content)
+
+
+def test_a_missing_state_is_named(tmp_path):
+    states = ClientStates(tmp_path / "states", initial())
+    with pytest.raises(TrainingError, match=r"client 2.*2/0 is missing; put the file back"):
+        states.paths_to_read([1, 2], state_files.healed([states], [1, 2], versions(c2=0)))
+    with pytest.raises(TrainingError, match=r"client 2.*2/0 is missing"):
         states.load(2, 0)
+
+
+@pytest.mark.parametrize("damage", ["truncated", 0.01, 0.5, 0.99])
+def test_a_damaged_state_gives_way_to_the_last_intact_one(tmp_path, caplog, damage):
+    states = ClientStates(tmp_path / "states", initial())
+    for version in (0, 1, 2):
+        write(states, 2, version, k=tf.constant(version))
+    for version in (1, 2):
+        path = tmp_path / "states" / "2" / str(version)
+        if damage == "truncated":
+            path.write_bytes(path.read_bytes()[:-1])
+        else:
+            flip_a_bit(path, damage)
+    table = versions(c1=NEVER, c2=2)
+    for _ in range(2):  # The second time, as of a resumed run, nothing is said.
+        healed = state_files.healed([states], [1, 2], table)
+        np.testing.assert_array_equal(healed, versions(c2=0))
+    np.testing.assert_array_equal(table, versions(c2=2))
+    assert int(states.load(2, 2)["k"]) == 0
+    (record,) = caplog.records
+    assert "the state of client 2 is damaged" in record.getMessage()
+    assert record.getMessage().endswith("2/2.damaged: the client goes on from its state 0")
+    states.keep_only([healed])
+    assert state_files.damaged_states(tmp_path, ("states", "rad")) == ["states/2/2"]
+    # A resumed run writes the state again.
+    write(states, 2, 2, k=tf.constant(7))
+    assert state_files.healed([states], [1, 2], table) is table
+    assert int(states.load(2, 2)["k"]) == 7
+
+
+def test_without_an_intact_state_the_client_gets_a_new_one(tmp_path, caplog):
+    states = ClientStates(tmp_path / "states", initial())
+    write(states, 2, 1, k=tf.constant(1))
+    flip_a_bit(tmp_path / "states" / "2" / "1")
+    flip_a_bit(tmp_path / "states" / "initial")
+    np.testing.assert_array_equal(state_files.healed([states], [2], versions(c2=1)), versions())
+    assert "from a new state" in caplog.text
+    assert int(states.load(2, NEVER)["k"]) == int(initial()["k"])
+
+
+def test_states_of_one_round_in_two_folders_stay_together(tmp_path):
+    stores = [ClientStates(tmp_path / name, initial()) for name in "ab"]
+    for store in stores:
+        for version in (0, 1, 3):
+            write(store, 4, version)
+    flip_a_bit(tmp_path / "a" / "4" / "3")
+    flip_a_bit(tmp_path / "b" / "4" / "1")
+    healed = state_files.healed(stores, range(CLIENTS), versions(c4=3))
+    np.testing.assert_array_equal(healed, versions(c4=0))
+
+
+def test_the_worker_refuses_a_state_with_a_flipped_bit(worker, tmp_path):
+    states = ClientStates(tmp_path / "states", initial())
+    write(states, 2, 0)
+    flip_a_bit(tmp_path / "states" / "2" / "0")
     with pytest.raises(grpc.RpcError, match="damaged"):
         states.read(str(tmp_path / "states" / "2" / "0"))
 
@@ -243,3 +300,20 @@ def test_stopped_in_any_round_and_resumed_equals_never_stopped(run, tmp_path):
         for path in (tmp_path / "whole" / "client_states").glob("*/*"):
             other = tmp_path / folder / path.relative_to(tmp_path / "whole")
             assert other.read_bytes() == path.read_bytes()
+
+
+def test_a_client_whose_state_was_damaged_takes_part_in_later_rounds(run, tmp_path, caplog):
+    build, _ = run
+    simulated = build("run")
+    cohorts = cohort.uniform_cohorts(CLIENTS, 4, seed=3)
+    state = simulated.initialize(0)
+    for round_number in range(3):
+        state, _ = simulated.run_round(state, round_number)
+    client = next(int(k) for k in cohorts(3) if state.versions[k] != NEVER)
+    flip_a_bit(tmp_path / "run" / "client_states" / str(client) / str(state.versions[client]))
+    for round_number in range(3, 6):
+        state, metrics = simulated.run_round(state, round_number)
+        assert metrics["dropped_clients"] == 0
+    assert sum("is damaged" in record.getMessage() for record in caplog.records) == 1
+    assert np.isfinite(simulated.encoder_weights(state, str(client)).trainable[0])
+    assert len(state_files.damaged_states(tmp_path / "run", ("client_states",))) == 1

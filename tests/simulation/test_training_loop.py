@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.errors import TrainingError
-from tff_ssl.simulation import checkpoints, packing, training_loop
+from tff_ssl.simulation import checkpoints, metrics_log, packing, training_loop
 
 
 class Counting:
@@ -166,11 +166,76 @@ def test_an_incomplete_row_of_a_killed_run_is_deleted(tmp_path):
     assert path.read_bytes() == b"round,loss\r\n1,0.5\r\n"
 
 
-def test_missing_rows_are_an_error(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"round,loss\r\n1,0.5\r\n", "lacks the row of round 2, and .* of round 3: put back"),
+        (b"round,loss\r\n1,0.5\r\n3,0.4\r\n4,0.3\r\n", "lacks the row of round 2"),
+        (b"round,loss\r\n1,0.5\r\n2,0.4\r\n3\r\n", "lacks the row of round 3"),
+        (b"", "lacks the row of round 1"),
+        (b"round,loss\r\n1,0.5\r\n2,\xff\xfe\r\n", "is damaged .*0xff.*: put back a whole one"),
+        (None, "metrics.csv is missing, and the checkpoint is of round 3: put back"),
+    ],
+)
+def test_metrics_that_lack_rounds_of_the_checkpoint_are_noticed(tmp_path, content, message):
+    loop(tmp_path, rounds=3).run(Counting(), seed=0)
     path = tmp_path / "metrics.csv"
-    path.write_text("round,loss\r\n1,0.5\r\n")
-    with pytest.raises(TrainingError, match="lacks rows"):
-        training_loop.trim_metrics(path, 2)
+    path.unlink() if content is None else path.write_bytes(content)
+    again = Counting()
+    with pytest.raises(TrainingError, match=message) as raised:
+        loop(tmp_path, rounds=4).run(again, seed=0)
+    assert "\n" not in str(raised.value)
+    assert not again.rounds
+    assert not path.exists() if content is None else path.read_bytes() == content
+
+
+def test_a_log_of_clients_that_is_not_a_text_is_noticed(tmp_path):
+    path = tmp_path / "client_metrics.csv"
+    path.write_bytes(b"round,client\r\n1,\xff\r\n")
+    with pytest.raises(TrainingError, match=r"client_metrics.csv is damaged.*put back"):
+        metrics_log.ClientLog(path).trim(1)
+    path.write_bytes(b"round,client\r\n1,3\r\nx,4\r\n")
+    metrics_log.ClientLog(path).trim(1)
+    assert path.read_bytes() == b"round,client\r\n1,3\r\n"
+
+
+def renamed(path):
+    path.with_name("round_3.npz").replace(path)
+
+
+def changed(path, **arrays):
+    """Writes another state into a whole checkpoint."""
+    with np.load(path) as file:
+        state = {**file, **{name: change(file["float32"]) for name, change in arrays.items()}}
+    np.savez(path, **state)
+
+
+def with_nan(path):
+    changed(path, float32=lambda values: values * np.nan)
+
+
+def with_infinity(path):
+    changed(path, float32=lambda values: values + np.inf)
+
+
+def of_float64(path):
+    changed(path, float32=lambda values: values.astype(np.float64))
+
+
+def of_objects(path):
+    changed(path, float32=lambda values: values.astype(object))
+
+
+def with_another_dtype(path):
+    changed(path, int32=lambda values: values.astype(np.int32))
+
+
+def longer(path):
+    changed(path, float32=lambda values: np.tile(values, 2))
+
+
+def shorter(path):
+    changed(path, float32=lambda values: values[:-1])
 
 
 def truncated(path):
@@ -192,7 +257,13 @@ def with_a_flipped_bit(path):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [truncated, emptied, replaced_by_a_folder, with_a_flipped_bit])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        truncated, emptied, replaced_by_a_folder, with_a_flipped_bit, with_nan, with_infinity,
+        of_float64, of_objects, with_another_dtype, longer, shorter,
+    ],
+)  # fmt: skip
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, damage):
     loop(tmp_path, rounds=6).run(Counting(), seed=0)
     damage(tmp_path / "checkpoints" / "round_6.npz")
@@ -202,6 +273,39 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, damage):
     assert state["total"] == sum(range(6))
     names = {path.name for path in (tmp_path / "checkpoints").iterdir()}
     assert names == {"round_3.npz", "round_6.npz", "round_6.npz.damaged"}
+
+
+def test_a_renamed_checkpoint_is_not_taken_for_another_round(tmp_path, caplog):
+    loop(tmp_path, rounds=6).run(Counting(), seed=0)
+    renamed(tmp_path / "checkpoints" / "round_6.npz")
+    with pytest.raises(TrainingError, match="none of the checkpoints"):
+        loop(tmp_path, rounds=6).run(Counting(), seed=0)
+    assert "round_6.npz cannot be read (it is that of round 3, and was renamed)" in caplog.text
+    # Under its own name it is good again.
+    (tmp_path / "checkpoints" / "round_6.npz").rename(tmp_path / "checkpoints" / "round_3.npz")
+    assert loop(tmp_path, rounds=6).run(Counting(), seed=0)["total"] == sum(range(6))
+
+
+def test_a_checkpoint_of_an_earlier_release_has_no_round_in_it(tmp_path):
+    loop(tmp_path, rounds=3).run(Counting(), seed=0)
+    path = tmp_path / "checkpoints" / "round_3.npz"
+    with np.load(path) as file:
+        state = {name: file[name] for name in file.files if name != "version"}
+    np.savez(path, **state)
+    again = Counting()
+    loop(tmp_path, rounds=4).run(again, seed=0)
+    assert again.rounds == [3]
+
+
+def test_a_state_that_is_not_finite_is_not_saved(tmp_path):
+    class Momentum(Counting):
+        def run_round(self, state, round_number):
+            state, metrics = super().run_round(state, round_number)
+            return state | {"total": np.float32(np.inf)}, metrics
+
+    with pytest.raises(TrainingError, match="state of the training after round 3 is not finite"):
+        loop(tmp_path).run(Momentum(), seed=0)
+    assert not list(tmp_path.glob("checkpoints/*"))
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_ends_and_keeps_its_metrics(tmp_path):

@@ -25,6 +25,7 @@ from tff_ssl.templates.federated_algorithm import FederatedAlgorithm
 from tff_ssl.templates.serverless import Serverless
 from tff_ssl.templates.stateful_clients import StatefulClients
 from tff_ssl.templates.stateless_clients import StatelessClients
+from tff_ssl.templates.task import Task
 from tff_ssl.templates.unlike_clients import UnlikeClients
 
 
@@ -206,3 +207,25 @@ def find(name: str, objective: str | None) -> Algorithm:
             f"got {objective!r}"
         )
     return algorithm
+
+
+def build_algorithm(name: str, task: Task, **hyperparameters: Any) -> FederatedAlgorithm:
+    """Builds the algorithm of that name for a task.
+
+    Args:
+      name: Name of the algorithm.
+      task: Model, views, objective and type of the clients' examples.
+      **hyperparameters: Values of hyperparameters; the others have their defaults.
+
+    Raises:
+      ConfigurationError: If there is no such algorithm, it does not train with the task's
+        objective, or has no such hyperparameter.
+      ValueError: If a value is out of range, or the algorithm cannot train the task's model.
+    """
+    algorithm = find(name, task.objective)
+    known = [field.name for field in dataclasses.fields(algorithm.hyperparameters)]
+    for unknown in hyperparameters.keys() - set(known):
+        raise ConfigurationError(
+            f"{name} has no hyperparameter {unknown!r}; it has {', '.join(known)}"
+        )
+    return algorithm.build(task, algorithm.hyperparameters(**hyperparameters))

@@ -31,13 +31,15 @@ class FeatureMap(NamedTuple):
     explained_variance: float
 
 
-def feature_map(features: np.ndarray, seed: int) -> FeatureMap:
+def feature_map(features: np.ndarray, seed: int, steps: int = 1000) -> FeatureMap:
     """Maps features of one space to the plane: PCA to 20 dimensions, then t-SNE to 2.
 
     Args:
       features: Features, float32 [n, d], n >= 3. Features of several networks are concatenated
         before, so that all lie in the same plane.
       seed: Seed of t-SNE.
+      steps: Number of steps of t-SNE, at least 250; half of scikit-learn's 1000 is enough for a few
+        hundred points.
 
     Raises:
       ValueError: The features are not finite, or fewer than three.
@@ -52,7 +54,9 @@ def feature_map(features: np.ndarray, seed: int) -> FeatureMap:
         reduced = pca.fit_transform(features)
     # t-SNE needs fewer neighbours than points; its authors advise at most a third of them.
     perplexity = min(_PERPLEXITY, (len(features) - 1) / 3)
-    tsne = TSNE(2, perplexity=perplexity, init=_initial_points(reduced), random_state=seed)
+    tsne = TSNE(
+        2, perplexity=perplexity, init=_initial_points(reduced), random_state=seed, max_iter=steps
+    )
     # The threads of t-SNE synchronize in each of a thousand steps: on busy cores that took 100
     # times as long as one thread.
     with threadpool_limits(1):

@@ -1,4 +1,8 @@
-"""The encoder as a SavedModel, which maps images to encodings without this package."""
+"""The encoder as a SavedModel, which maps images to encodings without this package.
+
+Beside the SavedModel lies `weights.npz` (`encoder_weights`), from which encoders are read: a
+SavedModel is a program of whoever wrote it, and is run only where the caller asks for that.
+"""
 
 import os
 import pathlib
@@ -8,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_ssl.deployment import encoder_weights
+from tff_ssl.deployment.encoder_weights import StoredEncoder
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
@@ -36,7 +42,7 @@ def encoder_function(model: Model, view_size: int | None) -> tf.types.experiment
     return tf.function(encode, autograph=False)
 
 
-class _EncoderModule(tf.Module):
+class EncoderModule(tf.Module):
     """The encoder's weights as variables, so that tools can read them by name."""
 
     def __init__(self, model: Model, weights: Weights, image_shape, view_size: int | None):
@@ -67,7 +73,14 @@ def save_encoder(
     image_shape: tuple[int, int, int],
     view_size: int | None,
 ) -> None:
-    """Writes the encoder as a SavedModel with the signature `encode`: uint8 images -> {"h"}.
+    """Writes the encoder as a SavedModel, which plain TensorFlow and TensorFlow Serving load.
+
+    It has one signature under two names, `serving_default` and `encode`:
+
+        images: uint8 [batch, height, width, channels] -> {"h": float32 [batch, features]}
+
+    for images of `image_shape`, with values from 0 to 255 and any batch size. The folder also holds
+    the weights and the description of the encoder, in `weights.npz`.
 
     Args:
       path: Folder of the SavedModel; an old one is replaced when the new one is complete.
@@ -79,27 +92,32 @@ def save_encoder(
     path = pathlib.Path(path)
     temporary = path.with_name(f"{path.name}.new")
     shutil.rmtree(temporary, ignore_errors=True)
-    module = _EncoderModule(model, weights, image_shape, view_size)
-    tf.saved_model.save(module, str(temporary), signatures={"encode": module.encode})
+    module = EncoderModule(model, weights, image_shape, view_size)
+    tf.saved_model.save(
+        module,
+        str(temporary),
+        signatures={"serving_default": module.encode, "encode": module.encode},
+    )
+    encoder, kept = model.without_heads(weights)
+    stored = StoredEncoder(encoder, kept, image_shape, view_size)
+    encoder_weights.write(temporary / encoder_weights.FILE_NAME, stored)
     shutil.rmtree(path, ignore_errors=True)
     temporary.rename(path)
 
 
 class LoadedEncoder:
-    """An encoder read from a SavedModel: images uint8 [b, h, w, c] -> h float32 [b, features]."""
+    """An encoder that was read: images uint8 [b, h, w, c] -> h float32 [b, features].
 
-    def __init__(self, module: Any):
+    Attributes:
+      image_shape: Height, width and channels of the images that it takes.
+    """
+
+    def __init__(self, module: Any, image_shape: tuple[int, int, int]):
         self._module = module
-        self._encode = module.signatures["encode"]
+        self.image_shape = image_shape
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
-        return self._encode(images=images)["h"]
-
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of the images that it takes."""
-        _, *shape = self._encode.structured_input_signature[1]["images"].shape
-        return tuple(shape)
+        return self._module.encode(images)["h"]
 
     @property
     def weights(self) -> Weights:
@@ -126,21 +144,38 @@ class LoadedEncoder:
 
 
 def _unique_names(variables: Sequence[tf.Variable]) -> tuple[str, ...]:
-    names = [variable.name.removesuffix(":0") for variable in variables]
-    return tuple(
-        f"{name} #{names[:i].count(name) + 1}" if names.count(name) > 1 else name
-        for i, name in enumerate(names)
-    )
+    return encoder_weights.number_repeated([v.name.removesuffix(":0") for v in variables])
 
 
-def load_encoder(path: str | os.PathLike[str]) -> LoadedEncoder:
-    """Reads a SavedModel that `save_encoder` wrote.
+def load_encoder(path: str | os.PathLike[str], run_graph: bool = False) -> LoadedEncoder:
+    """Reads an encoder that `save_encoder` wrote, from `weights.npz`; no program in it is run.
+
+    Args:
+      path: Folder of the encoder.
+      run_graph: Whether to load and run the SavedModel's graph if there is no `weights.npz`. The
+        graph can do what the writer of the folder wants, such as read and write files.
 
     Raises:
-      ConfigurationError: If the folder holds no such SavedModel.
+      ConfigurationError: If the folder holds no such encoder, a damaged one, or a SavedModel
+        without `weights.npz` and `run_graph` is False.
     """
+    path = pathlib.Path(path)
+    if (path / encoder_weights.FILE_NAME).exists():
+        stored = encoder_weights.read(path)
+        return LoadedEncoder(EncoderModule(*stored), stored.image_shape)
+    if not (path / "saved_model.pb").exists():
+        raise ConfigurationError(f"{path} holds no encoder that `pretrain` wrote")
+    if not run_graph:
+        raise ConfigurationError(
+            f"{path} holds a SavedModel without {encoder_weights.FILE_NAME}; a SavedModel is a "
+            "program of whoever wrote it, which evaluate and visualize run only with "
+            "--run_saved_model_graph"
+        )
     try:
-        return LoadedEncoder(tf.saved_model.load(str(path)))
+        module = tf.saved_model.load(str(path))
+        signature = module.signatures["encode"].structured_input_signature[1]
+        height, width, channels = signature["images"].shape[1:]
+        return LoadedEncoder(module, (height, width, channels))
     except (OSError, LookupError, AttributeError, ValueError, tf.errors.OpError) as error:
         raise ConfigurationError(
             f"{path} holds no encoder that `pretrain` wrote, or a damaged one"

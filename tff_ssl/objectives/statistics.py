@@ -62,6 +62,13 @@ def statistics_of_batch(loss: StatisticsLoss, f: tf.Tensor, g: tf.Tensor) -> Any
     return loss.centred(loss.of_batch(f, g, reference), reference)
 
 
+def plausible_of_each(loss: StatisticsLoss, statistics: Any) -> Any:
+    """`StatisticsLoss.plausible` of statistics, or of each of the statistics in a NamedTuple."""
+    if isinstance(statistics, type(loss.zero(2))):
+        return loss.plausible(statistics)
+    return type(statistics)(*(plausible_of_each(loss, each) for each in statistics))
+
+
 def combined_statistics(
     loss: StatisticsLoss, f: tf.Tensor, g: tf.Tensor, aggregated: Any, centre: Means | None = None
 ) -> Any:

@@ -1,4 +1,7 @@
-"""The pictures of an experiment's report, as PNGs."""
+"""The pictures of an experiment's report, as PNGs.
+
+A method has one colour in all pictures of a report (`methods.method_styles`).
+"""
 
 import io
 import math
@@ -7,43 +10,62 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from tff_ssl.reporting.experiment import Table
 from tff_ssl.reporting.measured import TableValues
+from tff_ssl.reporting.methods import Styles
 
-_LINE_STYLES = ("-", "--", ":", "-.")
-_COLORS = 10
-_PUBLISHED: dict[str, Any] = {"color": "#8c564b", "marker": "D", "linestyle": ""}
+_MARKERS = {"-": "o", "--": "s", ":": "^", "-.": "v"}  # By the style of a method's line.
+_PUBLISHED: dict[str, Any] = {"marker": "D", "linestyle": "", "markerfacecolor": "none"}
+_MAX_COLUMNS = 3  # Panels in a row of panels.
 
 # For each row, the mean (NaN where there is none) and the deviation in each column.
 Figures = Mapping[str, Sequence[tuple[float, float]]]
+Points = Sequence[tuple[int, float]]  # (round, accuracy)
 
 
-def draw_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> bytes | None:
+def draw_curves(panels: Mapping[str, Sequence[tuple[str, Points]]], styles: Styles) -> bytes | None:
     """Draws the kNN accuracy on training images over rounds.
 
     Args:
-      curves: Points (round, accuracy) of each line by its name; one point makes no line.
+      panels: Lines with the names of their methods, by the title of their panel, which may be
+        empty. Lines with fewer than two points are left out, and so are panels without lines.
+      styles: Styles of the methods.
 
     Returns:
       A PNG; None if there is no line.
     """
-    lines = {name: points for name, points in curves.items() if len(points) > 1}
-    if not lines:
+    shown = {
+        title: [(name, points) for name, points in lines if len(points) > 1]
+        for title, lines in panels.items()
+    }
+    shown = {title: lines for title, lines in shown.items() if lines}
+    if not shown:
         return None
-    figure = Figure(figsize=(11, 5), layout="constrained")
-    axes = figure.subplots()
-    for number, name in enumerate(curves):
-        if name in lines:
-            axes.plot(*zip(*lines[name], strict=True), label=name, **_line_style(number))
-    axes.set_xlabel("round or step")
-    axes.set_ylabel("kNN accuracy (training images)")
-    axes.legend(fontsize=8, ncols=2, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    columns = min(len(shown), _MAX_COLUMNS)
+    rows = math.ceil(len(shown) / columns)
+    figure = Figure(figsize=(3 + 3.4 * columns, 0.6 + 3 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for axes, (title, lines) in zip(grid.flat, shown.items(), strict=False):
+        for name, points in lines:
+            axes.plot(*zip(*points, strict=True), linewidth=1.3, **styles[name])
+        axes.set_title(title, fontsize=10)
+        axes.tick_params(labelbottom=True)
+    for axes in grid.flat[len(shown) :]:
+        axes.set_axis_off()
+    figure.supxlabel("round or step", fontsize=10)
+    figure.supylabel("kNN accuracy (training images)", fontsize=10)
+    _add_legend(
+        figure, dict.fromkeys(name for lines in shown.values() for name, _ in lines), styles
+    )
     return _png(figure)
 
 
 def draw_curves_against(
-    curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], costs: Mapping[str, str]
+    curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]],
+    costs: Mapping[str, str],
+    styles: Styles,
 ) -> bytes | None:
     """Draws the kNN accuracy on training images against costs, a panel for each cost.
 
@@ -51,25 +73,25 @@ def draw_curves_against(
     around it is the deviation of the accuracy.
 
     Args:
-      curves: Lines by name. A line has a mapping for each seed, from `accuracy` and from the names
-        of the costs to the values at the monitored rounds, which are the same for all seeds.
+      curves: Lines by method. A line has a mapping for each seed, from `accuracy` and from the
+        names of the costs to the values at the monitored rounds, which are the same for all seeds.
       costs: Names of the costs by the label of their axis.
+      styles: Styles of the methods.
 
     Returns:
       A PNG; None if fewer than two lines have points.
     """
-    if sum(map(bool, curves.values())) < 2:
+    shown = {name: seeds for name, seeds in curves.items() if seeds}
+    if len(shown) < 2:
         return None
     figure = Figure(figsize=(3 + 4.5 * len(costs), 4.5), layout="constrained")
     all_axes = figure.subplots(1, len(costs), sharey=True, squeeze=False)[0]
     for axes, (label, name) in zip(all_axes, costs.items(), strict=True):
-        for number, (line, seeds) in enumerate(curves.items()):
-            if not seeds:
-                continue
+        for method, seeds in shown.items():
             cost = np.mean([seed[name] for seed in seeds], axis=0)
             accuracies = np.array([seed["accuracy"] for seed in seeds])
-            mean, style = accuracies.mean(axis=0), _line_style(number)
-            axes.plot(cost, mean, marker=".", label=line, **style)
+            mean, style = accuracies.mean(axis=0), styles[method]
+            axes.plot(cost, mean, marker=".", linewidth=1.3, **style)
             if len(seeds) > 1:
                 deviation = accuracies.std(axis=0, ddof=1)
                 axes.fill_between(
@@ -80,19 +102,20 @@ def draw_curves_against(
         axes.set_xscale("log")
         axes.set_xlabel(label)
     all_axes[0].set_ylabel("kNN accuracy (training images)")
-    all_axes[-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    _add_legend(figure, shown, styles)
     return _png(figure)
 
 
-def draw_table(table: Table, values: TableValues) -> bytes | None:
+def draw_table(table: Table, values: TableValues, styles: Styles) -> bytes | None:
     """Draws a table's measured figures with their deviation over seeds, and the published ones.
 
     A table of one column is drawn as a dot per row. A table of several columns is drawn as a line
-    per row, with measured and published lines side by side.
+    per row, with measured and published lines side by side on the same axis.
 
     Args:
       table: Table to draw.
       values: Measured figures, (row, column) -> figure.
+      styles: Styles of the rows.
 
     Returns:
       A PNG; None if fewer than two rows have been measured.
@@ -115,7 +138,7 @@ def draw_table(table: Table, values: TableValues) -> bytes | None:
         for row, figures in table.published.items()
     }
     draw = _draw_dots if len(table.columns) == 1 else _draw_lines
-    return draw(table, measured, published)
+    return draw(table, measured, published, styles)
 
 
 def draw_against(
@@ -123,6 +146,7 @@ def draw_against(
     x_values: TableValues,
     y: Table,
     y_values: TableValues,
+    styles: Styles,
 ) -> bytes | None:
     """Draws the cost and the gain of each row that two tables share, of their first columns.
 
@@ -131,6 +155,7 @@ def draw_against(
       x_values: Measured costs, (row, column) -> figure.
       y: Table of the gains, on the vertical axis.
       y_values: Measured gains, (row, column) -> figure.
+      styles: Styles of the rows.
 
     Returns:
       A PNG; None if fewer than two rows have been measured.
@@ -147,10 +172,10 @@ def draw_against(
     figure = Figure(figsize=(9, 4.5), layout="constrained")
     axes = figure.subplots()
     scale = 100.0 if y.percent else 1.0
-    for number, (row, (cost, gain)) in enumerate(points.items()):
+    for row, (cost, gain) in points.items():
         axes.errorbar(
-            cost, scale * gain.mean, scale * gain.std, fmt="os^v"[number // _COLORS % 4],
-            color=f"C{number % _COLORS}", capsize=3, label=row,
+            cost, scale * gain.mean, scale * gain.std, fmt=_MARKERS[styles[row]["linestyle"]],
+            color=styles[row]["color"], capsize=3, label=row,
         )  # fmt: skip
     axes.set_xscale("log")
     axes.set_xlabel(x.columns[0])
@@ -169,19 +194,20 @@ def _any_known(points: Sequence[tuple[float, float]]) -> bool:
     return not all(math.isnan(mean) for mean, _ in points)
 
 
-def _draw_dots(table: Table, measured: Figures, published: Figures) -> bytes:
-    """Draws a table of one column as a dot per row."""
+def _draw_dots(table: Table, measured: Figures, published: Figures, styles: Styles) -> bytes:
+    """Draws a table of one column as a dot per row, and published figures as empty diamonds."""
     rows = list(dict.fromkeys([*measured, *published]))
     figure = Figure(figsize=(7, 0.9 + 0.3 * len(rows)), layout="constrained")
     axes = figure.subplots()
     for y, row in enumerate(rows):
+        colour = styles[row]["color"]
         for mean, deviation in measured.get(row, ()):
-            axes.errorbar(mean, y, xerr=deviation, fmt="o", color="C0", capsize=3)
+            axes.errorbar(mean, y, xerr=deviation, fmt="o", color=colour, capsize=3)
         for mean, _ in published.get(row, ()):
-            axes.plot(mean, y, **_PUBLISHED)
+            axes.plot(mean, y, color=colour, **_PUBLISHED)
     if any(map(_any_known, published.values())):
-        axes.plot([], [], "o", color="C0", label="measured")
-        axes.plot([], [], **_PUBLISHED, label="published")
+        axes.plot([], [], "o", color="black", label="measured")
+        axes.plot([], [], color="black", label="published", **_PUBLISHED)
         axes.legend(fontsize=8)
     axes.set_yticks(range(len(rows)), rows)
     axes.set_ylim(len(rows) - 0.5, -0.5)  # The first row is on top.
@@ -189,38 +215,37 @@ def _draw_dots(table: Table, measured: Figures, published: Figures) -> bytes:
     return _png(figure)
 
 
-def _draw_lines(table: Table, measured: Figures, published: Figures) -> bytes:
+def _draw_lines(table: Table, measured: Figures, published: Figures, styles: Styles) -> bytes:
     """Draws a table of several columns as a line per row, in a panel each for both figures."""
     panels = {"measured": measured}
     if any(map(_any_known, published.values())):
         panels["published"] = published
     rows = list(dict.fromkeys([*measured, *published]))
     figure = Figure(figsize=(2.5 + 4.5 * len(panels), 3.8), layout="constrained")
-    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    all_axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axes, (title, lines) in zip(all_axes, panels.items(), strict=True):
-        for number, row in enumerate(rows):
+        for row in rows:
             if row in lines:  # A missing figure leaves a gap.
                 mean, deviation = zip(*lines[row], strict=True)
                 axes.errorbar(
                     range(len(mean)), mean, deviation, marker="o", markersize=4, capsize=2,
-                    **_line_style(number),
+                    linewidth=1.3, **styles[row],
                 )  # fmt: skip
         are_long = max(map(len, table.columns)) * len(table.columns) > 40
         rotation = {"rotation": 30, "ha": "right"} if are_long else {}
         axes.set_xticks(range(len(table.columns)), table.columns, **rotation)
         axes.set_xlim(-0.3, len(table.columns) - 0.7)
         axes.set_title(title, fontsize=10)
-    for number, row in enumerate(rows):
-        all_axes[-1].plot([], [], label=row, **_line_style(number))
-    all_axes[-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axes.tick_params(labelleft=True)
+    _add_legend(figure, rows, styles)
     all_axes[0].set_ylabel(table.with_unit(table.selector.metric.replace("_", " ")))
     return _png(figure)
 
 
-def _line_style(number: int) -> dict[str, Any]:
-    """Returns the style and colour of the line with this number."""
-    style = _LINE_STYLES[number // _COLORS % len(_LINE_STYLES)]
-    return {"linestyle": style, "color": f"C{number % _COLORS}", "linewidth": 1.3}
+def _add_legend(figure: Figure, names: Mapping[str, Any] | Sequence[str], styles: Styles) -> None:
+    """Explains the lines of these methods to the right of all panels."""
+    lines = [Line2D([], [], label=name, linewidth=1.3, **styles[name]) for name in names]
+    figure.legend(handles=lines, fontsize=8, loc="outside right center", frameon=False)
 
 
 def _png(figure: Figure) -> bytes:

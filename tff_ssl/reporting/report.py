@@ -7,10 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tff_ssl.reporting import measured, pictures
-from tff_ssl.reporting.document import Document, Grid, replace_file
-from tff_ssl.reporting.experiment import Cell, Experiment, Table, check
+from tff_ssl.reporting import measured, methods, pictures
+from tff_ssl.reporting.document import Document
+from tff_ssl.reporting.experiment import Experiment, Table, check
 from tff_ssl.reporting.measured import Selector, TableValues, Value
+from tff_ssl.reporting.methods import Method, Styles
+from tff_ssl.reporting.page import Grid, replace_file
 
 _NONE = "-"
 _SMALL_COUNT = 10  # Mean counts below it are shown with a decimal.
@@ -154,17 +156,20 @@ def _format_published(figure: float | str | None, percent: bool) -> str:
     return f"{figure:.1f}" if percent else f"{figure:,.5g}"
 
 
-def run_grid(folder: pathlib.Path, cells: Sequence[Cell]) -> Grid:
+def run_grid(folder: pathlib.Path, experiment: Experiment) -> Grid:
     """Formats the traffic and the training time of each cell's runs."""
-    grid = [["run", "seeds", "MB down and up a client and round", "minutes of training"]]
-    for cell in cells:
+    grid = [
+        ["method", "seeds", "MB down and up a client and round", "minutes of training", "folder"]
+    ]
+    labels = {cell: method.label for cell, method in methods.methods_of_cells(experiment).items()}
+    for cell in experiment.cells:
         runs = [run for run in list_runs(folder, cell.name) if measured.read_results(run)]
         down = measured.read_first(runs, "bytes_down_per_client_and_round")
         up = measured.read_first(runs, "bytes_up_per_client_and_round")
         traffic = f"{down / 1e6:.2f} + {up / 1e6:.2f}" if down is not None else _NONE
         minutes = [m for run in runs if (m := _read_training(run).get("training_minutes"))]
         mean_minutes = f"{sum(minutes) / len(minutes):.1f}" if minutes else _NONE
-        grid.append([cell.name, str(len(runs)), traffic, mean_minutes])
+        grid.append([labels[cell.name], str(len(runs)), traffic, mean_minutes, cell.name])
     return grid
 
 
@@ -206,14 +211,17 @@ def write(
     Returns:
       Paths of the two files.
     """
-    values = read_values(folder, experiment)
-    shown_pictures = {**_write_pictures(folder, experiment, values), **more_pictures}
+    values, styles = read_values(folder, experiment), methods.method_styles(experiment)
+    shown_pictures = {**_write_pictures(folder, experiment, values, styles), **more_pictures}
     document = Document(experiment.title, folder)
     for note in (*_progress_notes(folder, experiment), *experiment.notes):
         document.add_paragraph(note)
     for number, table in enumerate(experiment.tables, 1):
-        beside = logistic_grid(folder, table)
-        _add_table(document, table, values[table.title], beside, folder / f"table_{number}.png")
+        _add_table(document, table, values[table.title], logistic_grid(folder, table))
+        picture = pictures.draw_table(table, values[table.title], styles)
+        if picture:
+            path = replace_file(folder / f"table_{number}.png", picture)
+            document.add_picture(table.title, path)
     choices = choice_grid(folder, experiment)
     if len(choices) > 1:
         document.add_heading("Choices on training images")
@@ -224,14 +232,12 @@ def write(
         document.add_heading(caption)
         document.add_picture(caption, path)
     document.add_heading("Runs")
-    document.add_grid(run_grid(folder, experiment.cells), "runs")
+    document.add_grid(run_grid(folder, experiment), "runs")
     return document.write("report")
 
 
-def _add_table(
-    document: Document, table: Table, values: TableValues, beside: Grid, picture_path: pathlib.Path
-) -> None:
-    """Adds the figures of a table: measured, by logistic regression, published; and a picture."""
+def _add_table(document: Document, table: Table, values: TableValues, beside: Grid) -> None:
+    """Adds the figures of a table: measured, by logistic regression, and published."""
     document.add_heading(table.title)
     for html_class, grid in (
         ("measured", measured_grid(table, values)),
@@ -240,25 +246,27 @@ def _add_table(
     ):
         if len(grid) > 1:
             document.add_grid(grid, html_class)
-    picture = pictures.draw_table(table, values)
-    if picture:
-        document.add_picture(table.title, replace_file(picture_path, picture))
 
 
 def _write_pictures(
-    folder: pathlib.Path, experiment: Experiment, values: AllValues
+    folder: pathlib.Path, experiment: Experiment, values: AllValues, styles: Styles
 ) -> dict[str, pathlib.Path]:
     """Writes the pictures that belong to no single table; returns their paths by caption."""
     tables = {table.title: table for table in experiment.tables}
     drawn = {
         f"{gain}, against {cost[0].lower()}{cost[1:]}": pictures.draw_against(
-            tables[cost], values[cost], tables[gain], values[gain]
+            tables[cost], values[cost], tables[gain], values[gain], styles
         )
         for cost, gain in experiment.against
     }
-    drawn["Learning curves (first seed)"] = pictures.draw_curves(_read_curves(folder, experiment))
+    chosen = choose_cells(folder, experiment)
+    cells = methods.methods_of_cells(experiment, chosen)
+    of_labels = {method.label: styles[method.name] for method in cells.values()}
+    drawn["Learning curves (first seed)"] = pictures.draw_curves(
+        _read_curves(folder, experiment, cells), styles
+    )
     drawn["Learning curves against costs"] = pictures.draw_curves_against(
-        _read_costs(folder, experiment), experiment.costs
+        _read_costs(folder, experiment, cells), experiment.costs, of_labels
     )
     return {
         caption: replace_file(folder / f"picture_{number}.png", picture)
@@ -268,28 +276,41 @@ def _write_pictures(
 
 
 def _read_curves(
-    folder: pathlib.Path, experiment: Experiment
-) -> dict[str, list[tuple[int, float]]]:
-    """Reads each cell's kNN accuracy on training images at the monitored rounds, first seed."""
-    return {
-        cell.name: [
+    folder: pathlib.Path, experiment: Experiment, cells: Mapping[str, Method]
+) -> dict[str, list[tuple[str, list[tuple[int, float]]]]]:
+    """Reads each cell's kNN accuracy on training images at the monitored rounds, first seed.
+
+    Returns:
+      For each panel, in the order of the tables' columns, the method and the (round, accuracy)
+      pairs of each of its lines.
+    """
+    panels: dict[str, list[tuple[str, list[tuple[int, float]]]]] = {
+        column: [] for table in experiment.tables for column in table.columns
+    }
+    for cell, method in cells.items():
+        points = [
             (number, accuracy)
-            for run in list_runs(folder, cell.name)[:1]
+            for run in list_runs(folder, cell)[:1]
             for number, accuracy in _read_training(run).get("knn", [])
         ]
-        for cell in experiment.cells
-    }
+        for panel in method.panels:
+            panels.setdefault(panel, []).append((method.name, points))
+    return panels
 
 
 def _read_costs(
-    folder: pathlib.Path, experiment: Experiment
+    folder: pathlib.Path, experiment: Experiment, cells: Mapping[str, Method]
 ) -> dict[str, list[dict[str, list[float]]]]:
-    """Reads each cell's kNN accuracy and costs at the monitored rounds, for its longest runs."""
+    """Reads each cell's kNN accuracy and costs at the monitored rounds, for its longest runs.
+
+    Returns:
+      For each cell, by its method, the curves of its seeds.
+    """
     curves = {}
-    for cell in experiment.cells if experiment.costs else ():
-        summaries = [_read_training(run) for run in list_runs(folder, cell.name)]
+    for cell, method in cells.items() if experiment.costs else ():
+        summaries = [_read_training(run) for run in list_runs(folder, cell)]
         points = [len(summary.get("knn", ())) for summary in summaries]
-        curves[cell.name] = [
+        curves[method.label] = [
             {
                 "accuracy": [accuracy for _, accuracy in summary["knn"]],
                 **{name: summary[name] for name in experiment.costs.values()},

@@ -9,13 +9,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 
 import grpc
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import executor_pb2, executor_pb2_grpc
 
-from tff_ssl.errors import ClientTimeoutError, WorkerLostError
+from tff_ssl.errors import ClientTimeoutError, ConfigurationError, WorkerLostError
+from tff_ssl.runtime import REQUIRE_PRIVATE_WORKER
 
 _LOG = logging.getLogger(__name__)
 _CHANNEL_OPTIONS = (
@@ -23,6 +25,9 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
 )
 _LOG_TAIL_BYTES = 2000
+_SOCKET_NAME = "worker.sock"
+# Seconds after which a call is checked, and in which a worker answers that is not stopped.
+_PATIENCE_SECONDS, _ANSWER_SECONDS = 50.0, 10.0
 
 
 class LocalWorker:
@@ -34,6 +39,7 @@ class LocalWorker:
       open_port: The TCP port on which anyone on the network can reach the worker if the system
         forbids a private network; else None.
       relay_pid: Process id of the relay, the worker's parent.
+      calls: Calls to the worker that have not returned -> the time of their start, in seconds.
       folder: Path of the socket's folder, which only this user can open. It is deleted with all of
         its content when the worker ends.
     """
@@ -43,6 +49,7 @@ class LocalWorker:
         max_concurrent_calls: int | None = None,
         allow_private: bool = True,
         call_seconds: float | None = None,
+        require_private: bool | None = None,
     ):
         """Starts the worker.
 
@@ -54,11 +61,17 @@ class LocalWorker:
           call_seconds: Time limit of a computation in seconds; None for no limit. A computation
             that takes longer raises a `ClientTimeoutError`, and the worker is restarted, since the
             computation may keep it busy for ever.
+          require_private: Whether to refuse an open port where the system forbids namespaces; if
+            None, the environment variable `REQUIRE_PRIVATE_WORKER` decides.
 
         Raises:
+          ConfigurationError: If the system forbids namespaces and `require_private` is True.
           OSError: If the worker cannot be started.
         """
         self._allow_private = allow_private
+        if require_private is None:
+            require_private = private_is_required()
+        self._require_private = require_private
         calls = max_concurrent_calls or 4 * (os.cpu_count() or 1)
         self._flags = [
             f"--max_concurrent_computation_calls={calls}",
@@ -66,6 +79,9 @@ class LocalWorker:
         ]
         self._restarting = threading.Lock()
         self.folder = tempfile.mkdtemp(prefix="tff_ssl_worker_")
+        # A socket's address has at most 107 bytes, and gRPC takes `%` and `?` in it for its own.
+        # Through the open folder, the address is short and plain whatever the folder's name is.
+        self._open_folder = os.open(self.folder, os.O_RDONLY)
         # The file is unlinked at once and kept open: it needs no clean-up when this process ends.
         with tempfile.NamedTemporaryFile(delete=False) as log:
             self._log = open(log.name, "rb+")  # noqa: SIM115
@@ -73,10 +89,16 @@ class LocalWorker:
         self.open_port: int | None = None
         try:
             self._start()
-            self._channel = grpc.insecure_channel(f"unix:{self._socket}", _CHANNEL_OPTIONS)
+            self._channel = grpc.insecure_channel(
+                f"unix:/proc/self/fd/{self._open_folder}/{_SOCKET_NAME}", _CHANNEL_OPTIONS
+            )
         except BaseException:
+            os.close(self._open_folder)
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
+        self.calls: dict[object, float] = {}
+        self._closed = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
         detector = _FailureDetector(self, call_seconds)
         self._factory = _RenewableFactory(grpc.intercept_channel(self._channel, detector))
         self.context = tff.framework.SyncExecutionContext(self._factory, **_CONTEXT_OPTIONS)
@@ -90,13 +112,21 @@ class LocalWorker:
 
     @property
     def _socket(self) -> str:
-        return os.path.join(self.folder, "worker.sock")
+        return os.path.join(self.folder, _SOCKET_NAME)
 
     def _start(self) -> None:
-        answer = self._start_relay("private") if self._allow_private else "failed on request"
+        answer = self._start_relay("private") if self._allow_private else "forbidden on request"
         if answer == "ready":
             return
-        reason = answer
+        # Only a system that forbids a private network gives a reason for an open port.
+        if not answer.startswith("forbidden "):
+            raise OSError(f"TFF's worker did not start: {answer}; {self._log_tail()}")
+        reason = answer.removeprefix("forbidden ")
+        if self._require_private:
+            raise ConfigurationError(
+                f"--require_private_worker: this system forbids a private network ({reason}); "
+                "allow user namespaces"
+            )
         answer = self._start_relay("open")
         if not answer.startswith("ready"):
             raise OSError(f"TFF's worker did not start: {answer}; {self._log_tail()}")
@@ -105,7 +135,7 @@ class LocalWorker:
             "TFF's worker could not be given a private network (%s): until this run ends, "
             "anyone who reaches TCP port %d of this machine can run computations and read "
             "files as you. Block that port, or allow user namespaces.",
-            reason.removeprefix("failed "),
+            reason,
             self.open_port,
         )
 
@@ -176,6 +206,26 @@ class LocalWorker:
             return error.code() not in no_answer
         return True
 
+    def _watch(self) -> None:
+        """Warns once for each call that takes long while the worker has stopped to answer."""
+        warned = None
+        while not self._closed.wait(_PATIENCE_SECONDS / 10):
+            oldest = min(self.calls.copy().items(), key=lambda call: call[1], default=None)
+            if oldest is None or oldest == warned:
+                continue
+            waited = time.monotonic() - oldest[1]
+            if waited < _PATIENCE_SECONDS or self.answers(_ANSWER_SECONDS):
+                continue
+            if oldest[0] in self.calls and not self._closed.is_set():
+                warned = oldest
+                _LOG.warning(
+                    "waiting for TFF's worker (the child of process %d), which has not answered "
+                    "for %.0f s: it was stopped, or the machine is overloaded; --round_timeout "
+                    "would restart it",
+                    self.relay_pid,
+                    waited + _ANSWER_SECONDS,
+                )
+
     def kill(self) -> None:
         """Ends the worker even if it is frozen; only for a process that ends immediately after."""
         self._relay.kill()  # The system then ends the worker.
@@ -183,12 +233,19 @@ class LocalWorker:
 
     def close(self) -> None:
         """Ends the worker, waits for its end and deletes its folder."""
+        self._closed.set()
         self._channel.close()
         assert self._relay.stdin is not None
         self._relay.stdin.close()
         self._wait_for_relay()
         self._log.close()
+        os.close(self._open_folder)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def private_is_required() -> bool:
+    """Whether workers must not listen on an open port, by the environment variable for that."""
+    return os.environ.get(REQUIRE_PRIVATE_WORKER) == "1"
 
 
 class _FailureDetector(grpc.UnaryUnaryClientInterceptor):
@@ -203,7 +260,12 @@ class _FailureDetector(grpc.UnaryUnaryClientInterceptor):
 
     def intercept_unary_unary(self, continuation, client_call_details, request):
         details = client_call_details._replace(timeout=self._call_seconds)
-        call = continuation(details, request)
+        key = object()
+        self._worker.calls[key] = time.monotonic()
+        try:
+            call = continuation(details, request)
+        finally:
+            del self._worker.calls[key]
         if call.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             self._worker.restart()
             raise ClientTimeoutError(
@@ -280,6 +342,7 @@ def start(
     max_concurrent_calls: int | None = None,
     allow_private: bool = True,
     call_seconds: float | None = None,
+    require_private: bool | None = None,
 ) -> Iterator[LocalWorker]:
     """Runs the TFF computations of the `with` block on a private TFF worker.
 
@@ -289,15 +352,17 @@ def start(
       max_concurrent_calls: See `LocalWorker`.
       allow_private: See `LocalWorker`.
       call_seconds: See `LocalWorker`.
+      require_private: See `LocalWorker`.
 
     Raises:
+      ConfigurationError: If the system forbids namespaces and `require_private` is True.
       OSError: If the worker cannot be started.
       RuntimeError: If this is not called from the main thread; the system would end the worker
         together with another thread.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("start the worker from the main thread")
-    worker = LocalWorker(max_concurrent_calls, allow_private, call_seconds)
+    worker = LocalWorker(max_concurrent_calls, allow_private, call_seconds, require_private)
     try:
         with tff.framework.get_context_stack().install(worker.context):
             yield worker

@@ -62,7 +62,11 @@ class Actor:
     """A node, which Ray runs in a process of its own."""
 
     def __init__(
-        self, share: tuple[int, int], max_concurrent_calls: int | None, call_seconds: float | None
+        self,
+        share: tuple[int, int],
+        max_concurrent_calls: int | None,
+        call_seconds: float | None,
+        require_private: bool | None = None,
     ):
         """Starts the TFF worker.
 
@@ -70,10 +74,13 @@ class Actor:
           share: (number of the node from 0, number of nodes that share this machine's cores).
           max_concurrent_calls: See `local_worker.LocalWorker`.
           call_seconds: See `local_worker.LocalWorker`.
+          require_private: See `local_worker.LocalWorker`.
         """
         _take_share_of_cores(*share)
         # Ray runs this in the main thread; the worker ends with the thread that starts it.
-        self._worker = local_worker.LocalWorker(max_concurrent_calls, call_seconds=call_seconds)
+        self._worker = local_worker.LocalWorker(
+            max_concurrent_calls, call_seconds=call_seconds, require_private=require_private
+        )
         self._programs: dict[bytes, Any] = {}
 
     def start(self, files: Sequence[str]) -> Facts:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tff_ssl.errors import ClientFailedError, ConfigurationError, TrainingError
-from tff_ssl.runtime import ray_cluster
+from tff_ssl.runtime import local_worker, ray_cluster
 from tff_ssl.runtime.ray_actor import Actor, Facts, digest
 from tff_ssl.runtime.slices import Partial, Slice
 
@@ -105,7 +105,8 @@ class RayNodes:
         self._actor_class: Any = ray.remote(Actor)
         self._per_machine = per_machine
         self._expected = {str(pathlib.Path(path).absolute()): digest(str(path)) for path in files}
-        self._worker_arguments = (max_concurrent_calls, call_seconds)
+        private = local_worker.private_is_required()
+        self._worker_arguments = (max_concurrent_calls, call_seconds, private)
         self._programs: dict[bytes, Any] = {}
         self._nodes: list[_Node] = []
         self._machines_queried = -_MACHINES_SECONDS

@@ -13,11 +13,12 @@ ends when its standard input, which the owner holds, closes. The folder of SOCKE
 end, with all files that the owner has put there.
 
 The script prints one line: `ready` when the worker answers, with `open` followed by its TCP port;
-or `failed` and the reason.
+`forbidden` and the reason where the system allows no private network; or `failed` and the reason.
 """
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import shutil
@@ -36,6 +37,11 @@ _BUFFER_BYTES = 1 << 20
 _START_SECONDS = 60
 _PRIVATE_PORT = 8000  # Any port is free in a private network.
 
+# Errors of a system that forbids namespaces, or does not have them.
+_FORBIDDEN = {
+    errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EINVAL, errno.ENOSPC, errno.EUSERS
+}  # fmt: skip
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -45,11 +51,15 @@ def _die_with_parent(signal_number: int) -> None:
 
 
 def _enter_private_network() -> None:
-    """Moves this process to new user and network namespaces with only a loopback interface."""
+    """Moves this process to new user and network namespaces with only a loopback interface.
+
+    Raises:
+      OSError: If that fails, with an error number of `_FORBIDDEN` if the system forbids it.
+    """
     user, group = os.getuid(), os.getgid()
     if _libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"namespaces are not allowed here: {os.strerror(error)}")
+        number = ctypes.get_errno()
+        raise OSError(number, f"namespaces are not allowed here: {os.strerror(number)}")
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{user} {user} 1"),
@@ -72,10 +82,14 @@ def _free_port() -> int:
 def _listen(path: str) -> socket.socket:
     """A listening UNIX socket that only this user can open."""
     previous = os.umask(0o077)
+    folder, name = os.path.split(path)
+    # The address of a socket has at most 107 bytes; through the open folder it is short.
+    opened = os.open(folder, os.O_RDONLY)
     try:
         server = socket.socket(socket.AF_UNIX)
-        server.bind(path)
+        server.bind(f"/proc/self/fd/{opened}/{name}")
     finally:
+        os.close(opened)
         os.umask(previous)
     server.listen()
     return server
@@ -159,7 +173,13 @@ def main(path: str, mode: str, binary: str, flags: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         if mode == "private":
-            _enter_private_network()
+            try:
+                _enter_private_network()
+            except OSError as error:
+                if error.errno not in _FORBIDDEN:
+                    raise
+                print(f"forbidden {error.strerror}", flush=True)
+                return 1
         # This comes after the namespaces, since a change of credentials clears the setting.
         _die_with_parent(signal.SIGTERM)
         if os.getppid() != owner:

@@ -3,8 +3,8 @@
 `tff.program.FileProgramStateManager` writes SavedModels. Loading a SavedModel runs the TensorFlow
 graph in it, which may write files, so it would be unsafe to load a checkpoint from an untrusted
 source. Here a file is a zip archive of named arrays, which NumPy reads without pickle. Each array
-has a CRC, so that truncated files and flipped bits are detected. A file appears complete or not at
-all.
+has a CRC, so that truncated files and flipped bits are detected. The number of the round is in the
+file too, so that a renamed file is detected. A file appears complete or not at all.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ PREFIX = "round_"
 _SUFFIX = ".npz"
 _UNFINISHED = ".new"
 _DAMAGED = ".damaged"
+_VERSION = "version"  # Name of the array with the number of the round.
 
 
 class CheckpointManager(tff.program.ProgramStateManager):
@@ -48,14 +49,20 @@ class CheckpointManager(tff.program.ProgramStateManager):
 
         Raises:
           ProgramStateNotFoundError: If there is no such version.
-          Exception: If the file is damaged or was not written by `save`; the type varies.
+          Exception: If the file is damaged, was renamed, or was not written by `save`; the type
+            varies.
         """
         del structure  # The file has the names and shapes.
         path = self.path(version)
         if not path.exists():
             raise tff.program.ProgramStateNotFoundError(version)
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            state = {name: archive[name] for name in archive.files}
+        # Checkpoints of earlier releases have no number.
+        inside = state.pop(_VERSION, np.int64(version))
+        if inside.shape or inside != version:
+            raise ValueError(f"it is that of round {inside}, and was renamed")
+        return state
 
     async def save(self, program_state: dict[str, np.ndarray], version: int) -> None:
         """Writes a version, replaces an existing one of this number, and deletes old versions.
@@ -66,7 +73,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
         self._folder.mkdir(parents=True, exist_ok=True)
         # The archive is made in memory: NumPy leaves a file open that could not be written.
         content = io.BytesIO()
-        np.savez(content, **program_state)
+        np.savez(content, **program_state, **{_VERSION: np.int64(version)})
         descriptor, name = tempfile.mkstemp(_UNFINISHED, PREFIX, self._folder)
         try:
             with os.fdopen(descriptor, "wb") as file:

@@ -9,7 +9,11 @@ import tensorflow_federated as tff
 from tff_ssl.errors import ConfigurationError
 
 Cohort = npt.NDArray[np.int64]
-_POISSON = 0x706F6973  # Makes the draws independent of other draws from the same seed.
+# These make the draws independent of other draws from the same seed.
+_POISSON, _UNIFORM = 0x706F6973, 0x756E6966
+# A population of more clients is sampled in time that depends on the cohort alone. Smaller ones go
+# through all clients, so that the cohorts of a seed are those of TFF's sampling function.
+LARGE_POPULATION = 100_000
 
 
 def uniform_cohorts(num_clients: int, clients_per_round: int, seed: int) -> Callable[[int], Cohort]:
@@ -32,6 +36,10 @@ def uniform_cohorts(num_clients: int, clients_per_round: int, seed: int) -> Call
         raise ConfigurationError(
             f"--clients_per_round must be between 1 and the number of clients, {num_clients}; "
             f"got {clients_per_round}"
+        )
+    if num_clients > LARGE_POPULATION:
+        return lambda round_number: _draw_clients(
+            np.random.default_rng([_UNIFORM, seed, round_number]), num_clients, clients_per_round
         )
     sample = tff.simulation.build_uniform_sampling_fn(range(num_clients), random_seed=seed)
     # TFF gets rounds from 1; another offset would change the cohorts of every seed.
@@ -64,10 +72,21 @@ def poisson_cohorts(
     rate = clients_per_round / num_clients
 
     def cohort(round_number: int) -> Cohort:
-        draws = np.random.default_rng([_POISSON, seed, round_number]).random(num_clients)
-        return np.flatnonzero(draws < rate)
+        rng = np.random.default_rng([_POISSON, seed, round_number])
+        if num_clients > LARGE_POPULATION:
+            # The number of clients is binomial; given the number, all sets of clients are equal.
+            return np.sort(_draw_clients(rng, num_clients, rng.binomial(num_clients, rate)))
+        return np.flatnonzero(rng.random(num_clients) < rate)
 
     return cohort
+
+
+def _draw_clients(rng: np.random.Generator, num_clients: int, size: int) -> Cohort:
+    """Draws clients uniformly without replacement, int64 [size], in time that depends on `size`.
+
+    `Generator.choice` does so for small parts of a population only (of at most a fiftieth).
+    """
+    return rng.choice(num_clients, size, replace=False).astype(np.int64)
 
 
 def fold(cohort: Cohort, groups: int, multiple: int = 1) -> list[Cohort]:

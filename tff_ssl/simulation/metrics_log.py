@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tff_ssl.errors import TrainingError
 from tff_ssl.simulation.cohort import Cohort
+
+# What to do about a damaged file of a run.
+PUT_BACK = "put back a whole one, or start the run anew in another --output_dir"
 
 
 class ClientLog:
@@ -23,9 +27,13 @@ class ClientLog:
         """Deletes the rows of rounds after the first `done`, and a row that is incomplete."""
         if not self._path.exists():
             return
-        with open(self._path, newline="") as file:
-            rows = list(csv.reader(file))
-        kept = [row for row in rows[1:] if len(row) == len(rows[0]) and 1 <= int(row[0]) <= done]
+        rows = read_table(self._path)
+        # A row of a killed run may be incomplete.
+        kept = [
+            row
+            for row in rows[1:]
+            if len(row) == len(rows[0]) and row[0].isdecimal() and 1 <= int(row[0]) <= done
+        ]
         temporary = self._path.with_name(f"{self._path.name}.new")
         with open(temporary, "w", newline="") as file:
             csv.writer(file).writerows([*rows[:1], *kept])
@@ -50,6 +58,19 @@ class ClientLog:
                 writer.writerow(
                     [round_number + 1, client, *(np.asarray(v).item() for v in values.values())]
                 )
+
+
+def read_table(path: str | os.PathLike[str]) -> list[list[str]]:
+    """The rows of a CSV file of a run, with its header.
+
+    Raises:
+      TrainingError: If the file is not a text.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            return list(csv.reader(file))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TrainingError(f"{path} is damaged ({error}): {PUT_BACK}") from error
 
 
 def trained_rounds(path: pathlib.Path, num_clients: int) -> npt.NDArray[np.int64]:

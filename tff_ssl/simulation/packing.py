@@ -26,18 +26,32 @@ def unpack(packed: dict[str, np.ndarray], like: Any) -> Any:
       like: A nested state with the containers, shapes and dtypes of the packed one.
 
     Raises:
-      ValueError: If the sizes do not fit.
+      ValueError: If the sizes or dtypes do not fit, or a value is not finite.
     """
+    for dtype, vector in packed.items():
+        if vector.dtype.name != dtype or vector.ndim != 1:
+            raise ValueError(f"its {dtype} values are {vector.dtype.name} {vector.shape}")
+        if not is_finite(vector):
+            raise ValueError(f"some of its {dtype} values are not finite")
     offsets = dict.fromkeys(packed, 0)
 
     def take(leaf):
         array = np.asarray(leaf)
+        if array.dtype.name not in packed:
+            raise ValueError(f"it has no {array.dtype.name} values")
         start = offsets[array.dtype.name]
         offsets[array.dtype.name] = start + array.size
         values = packed[array.dtype.name][start : start + array.size]
+        if len(values) != array.size:
+            raise ValueError("it holds a state of another shape")
         return values.reshape(array.shape) if array.ndim else values[0]
 
     state = tree.map_structure(take, like)
     if any(offsets[dtype] != len(vector) for dtype, vector in packed.items()):
-        raise ValueError("the checkpoint holds a state of another shape")
+        raise ValueError("it holds a state of another shape")
     return state
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """Whether no value of an array is NaN or infinite; whole numbers and texts never are."""
+    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())

@@ -6,9 +6,13 @@ states of 44 MB take 15 s through gRPC and 2 s from files. Only the cohort's sta
 A file never changes. The state of a client after round r is in `<client>/<r>`, so a table with the
 last round of each client (which a checkpoint contains) names all states of that moment. States that
 no kept table names are deleted.
+
+A state that errors of the disk have damaged is set aside (`<client>/<r>.damaged`), and the client
+goes on from its last intact state, or from a new one (`healed`).
 """
 
 import collections
+import logging
 import os
 import pathlib
 import shutil
@@ -22,9 +26,11 @@ import tensorflow_federated as tff
 
 from tff_ssl.errors import TrainingError
 
+_LOG = logging.getLogger(__name__)
 Versions = npt.NDArray[np.int64]
 NEVER = -1  # The version of a client that has not taken part.
 _UNFINISHED = ".new"
+_DAMAGED = ".damaged"
 _CHECKSUM_BYTES = 8
 
 
@@ -49,10 +55,10 @@ class ClientStates:
         self._folder = pathlib.Path(folder).absolute()
         initial = tf.nest.map_structure(tf.convert_to_tensor, initial)
         self._specs = _specs_of(initial)
-        content = _serialize(initial)
-        self._size = len(content.numpy())
+        self._initial = _serialize(initial)
+        self._size = len(self._initial.numpy())
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._write_atomically(self._path(0, NEVER), content)
+        self._write_atomically(self._path(0, NEVER), self._initial)
         self.read, self.write = reader_and_writer(tff.types.tensorflow_to_type(self._specs))
 
         @tff.tensorflow.computation(
@@ -76,7 +82,7 @@ class ClientStates:
           versions: Last round of each client of the population, int64 [K]; or `NEVER`.
 
         Raises:
-          TrainingError: If a file is missing or has another size.
+          TrainingError: If a file is missing or has another size, which `healed` prevents.
         """
         return [str(self._checked_path(client, int(versions[client]))) for client in clients]
 
@@ -121,16 +127,46 @@ class ClientStates:
                 shutil.copyfile(source, path)
 
     def load(self, client: int, version: int) -> Any:
-        """A client's state, as tensors.
+        """A client's state, as tensors; its last intact one if this one is damaged (`healed`).
 
         Raises:
-          TrainingError: If the file is missing, has another size or is damaged.
+          TrainingError: If the file is missing.
         """
-        path = self._checked_path(client, version)
+        path = self._checked_path(client, healed_version([self], client, version))
+        return from_bytes(tf.io.read_file(str(path)), self._specs)
+
+    def is_intact(self, client: int, version: int) -> bool:
+        """Whether a state has the right size and checksum; a missing one counts as intact.
+
+        The initial state is written anew if its file is damaged.
+        """
+        path = self._path(client, version)
+        if not path.exists():
+            return not path.with_name(f"{path.name}{_DAMAGED}").exists()
+        if version == NEVER and not self._is_intact(path):
+            self._write_atomically(path, self._initial)
+        return self._is_intact(path)
+
+    def _is_intact(self, path: pathlib.Path) -> bool:
+        if path.stat().st_size != self._size:
+            return False
         try:
-            return from_bytes(tf.io.read_file(str(path)), self._specs)
-        except tf.errors.InvalidArgumentError as error:
-            raise TrainingError(f"the state of client {client} is damaged: {path}") from error
+            _, is_intact = _values(tf.io.read_file(str(path)))
+        except tf.errors.OpError:  # The damage is in the length or the type of the content.
+            return False
+        return bool(is_intact)
+
+    def set_aside(self, client: int, version: int) -> None:
+        """Renames the file of a damaged state, unless that has been done."""
+        path = self._path(client, version)
+        if path.exists():
+            os.replace(path, f"{path}{_DAMAGED}")
+
+    def intact_versions(self, client: int, before: int) -> list[int]:
+        """The versions before another one whose files are there and intact; `NEVER` always is."""
+        names = (path.name for path in self._path(client, 0).parent.glob("*"))
+        versions = [int(name) for name in names if name.isdecimal() and int(name) < before]
+        return [NEVER, *(v for v in versions if self.is_intact(client, v))]
 
     def keep_only(self, tables: Sequence[Versions], clients: Iterable[int] | None = None) -> None:
         """Deletes the states that no table names.
@@ -147,7 +183,7 @@ class ClientStates:
         for folder in folders:
             named = {str(int(table[int(folder.name)])) for table in tables}
             for path in folder.glob("*"):
-                if path.name not in named:
+                if path.name not in named and path.suffix != _DAMAGED:
                     path.unlink()
 
     def _path(self, client: int, version: int) -> pathlib.Path:
@@ -161,14 +197,68 @@ class ClientStates:
         if size != self._size:
             problem = "is missing" if size is None else f"has {size} bytes, not {self._size}"
             raise TrainingError(
-                f"the state of client {client} cannot be read: {path} {problem}; start the run "
-                "anew in another --output_dir"
+                f"the state of client {client} cannot be read: {path} {problem}; put the file "
+                "back, or start the run anew in another --output_dir"
             )
         return path
 
     def _write_atomically(self, path: pathlib.Path, content: tf.Tensor) -> None:
         tf.io.write_file(f"{path}{_UNFINISHED}", content)
         self.commit([f"{path}{_UNFINISHED}"])
+
+
+def healed(stores: Sequence[ClientStates], clients: Iterable[int], versions: Versions) -> Versions:
+    """The table, changed for clients whose state is damaged to their last intact state.
+
+    Damaged files are set aside, and a warning says so once.
+
+    Args:
+      stores: Files of each client's states; several where a client has a state in each of them.
+      clients: Indices of the clients whose states are checked.
+      versions: Last round of each client, int64 [K]; or `NEVER`.
+
+    Returns:
+      A new table if any state is damaged, else the same one.
+
+    Raises:
+      TrainingError: If a file is missing.
+    """
+    changed = {
+        client: version
+        for client in map(int, clients)
+        if (version := healed_version(stores, client, int(versions[client]))) != versions[client]
+    }
+    if not changed:
+        return versions
+    versions = versions.copy()
+    versions[list(changed)] = list(changed.values())
+    return versions
+
+
+def healed_version(stores: Sequence[ClientStates], client: int, version: int) -> int:
+    """The version, or the last one before it that is intact in all stores; see `healed`."""
+    damaged = [store for store in stores if not store.is_intact(client, version)]
+    if not damaged:
+        return version
+    last = max(set.intersection(*(set(store.intact_versions(client, version)) for store in stores)))
+    paths = [store._path(client, version) for store in damaged]
+    if any(path.exists() for path in paths):  # Otherwise this was said before.
+        _LOG.warning(
+            "the state of client %d is damaged, and set aside as %s%s: the client goes on from %s",
+            client,
+            paths[0],
+            _DAMAGED,
+            "a new state" if last == NEVER else f"its state {last}",
+        )
+    for store in damaged:
+        store.set_aside(client, version)
+    return last
+
+
+def damaged_states(run: pathlib.Path, folders: Sequence[str]) -> list[str]:
+    """The states in folders of a run that were damaged: their paths in it, without the suffix."""
+    found = [path for name in folders for path in (run / name).rglob(f"*{_DAMAGED}")]
+    return sorted(str(path.relative_to(run)).removesuffix(_DAMAGED) for path in found)
 
 
 def reader_and_writer(state_type: tff.Type) -> tuple[tff.Computation, tff.Computation]:
@@ -247,6 +337,14 @@ def _checksum(values: tf.Tensor) -> tf.Tensor:
     return tf.fingerprint(values[tf.newaxis])[0]
 
 
+def _values(content: tf.Tensor | bytes) -> tuple[tf.Tensor, tf.Tensor]:
+    """The values in a file without the checksum, uint8 [n], and whether they agree with it."""
+    values_and_checksum = tf.io.parse_tensor(content, tf.uint8)
+    values = values_and_checksum[:-_CHECKSUM_BYTES]
+    checksum = values_and_checksum[-_CHECKSUM_BYTES:]
+    return values, tf.reduce_all(tf.equal(_checksum(values), checksum))
+
+
 def from_bytes(content: tf.Tensor | bytes, specs: Any) -> Any:
     """The state in a file that this module has written.
 
@@ -257,10 +355,7 @@ def from_bytes(content: tf.Tensor | bytes, specs: Any) -> Any:
     Raises:
       tf.errors.InvalidArgumentError: If the checksum is wrong; in a graph, when it is run.
     """
-    values_and_checksum = tf.io.parse_tensor(content, tf.uint8)
-    values = values_and_checksum[:-_CHECKSUM_BYTES]
-    checksum = values_and_checksum[-_CHECKSUM_BYTES:]
-    is_intact = tf.reduce_all(tf.equal(_checksum(values), checksum))
+    values, is_intact = _values(content)
     with tf.control_dependencies([tf.Assert(is_intact, ["a client's state has been damaged"])]):
         values = tf.identity(values)
     flat, start = [], 0

@@ -113,12 +113,13 @@ class StatefulClientsSimulation(Simulation):
         # from the state before the round.
         self._states.keep_only([*self._kept, state.versions], self._last_cohort)
         reports = self._reports(round_number)
+        before = state_files.healed([self._states], reports.last, state.versions)
 
         def run(clients: cohort.Cohort) -> Any:
             to_write = self._states.paths_to_write(clients, round_number)
             output = self._next(
                 state.server,
-                self._states.paths_to_read(clients, state.versions),
+                self._states.paths_to_read(clients, before),
                 to_write,
                 cohort.fold(clients, 0),
             )
@@ -130,7 +131,7 @@ class StatefulClientsSimulation(Simulation):
         self._states.commit(written)
         self._log.write(round_number, clients, client_metrics)
         self._last_cohort = clients
-        versions = state.versions.copy()
+        versions = before.copy()
         versions[clients] = round_number
         values = flatten_metrics(metrics)
         values["dropped_clients"] += len(reports.invited) - len(clients)
@@ -156,8 +157,10 @@ class StatefulClientsSimulation(Simulation):
         return self._algorithm.client_weights(model, client_state)
 
     def local_weights(self, state: StatefulClientsState, client: int) -> Weights | None:
-        version = int(state.versions[client])
-        if self._algorithm.local_weights is None or version == state_files.NEVER:
+        if self._algorithm.local_weights is None:
+            return None
+        version = state_files.healed_version([self._states], client, int(state.versions[client]))
+        if version == state_files.NEVER:
             return None
         return self._algorithm.local_weights(self._states.load(client, version))
 

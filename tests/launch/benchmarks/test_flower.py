@@ -146,7 +146,7 @@ def test_a_peer_that_ends_gives_one_line_and_leaves_no_process(tmp_path):
     )
     with pytest.raises(TrainingError, match="Flower's rounds ended: OSError: no room"):
         flower_process.FlowerProcess(failing, {"temp_dir": str(tmp_path / "ray")})
-    deadline = time.monotonic() + 10  # On a busy machine, a killed process takes a moment to end.
+    deadline = time.monotonic() + 120  # On a busy machine, a killed process takes a moment to end.
     while seconds in command_line_words():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -166,7 +166,7 @@ def test_a_round_in_flower():
         remaining = [
             p for p in psutil.process_iter(["cmdline"]) if scratch in str(p.info["cmdline"])
         ]
-    assert not remaining
+        assert not psutil.wait_procs(remaining, timeout=120)[1]
     (table,) = results["work"]
     ours, peer = table["programs"]
     assert table["ratio"] == ours["seconds"] / peer["seconds"]
@@ -214,7 +214,7 @@ def test_pytorch_computes_the_same(tmp_path, project_root):
         ],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) == 5

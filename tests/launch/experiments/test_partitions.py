@@ -18,7 +18,7 @@ from launch.experiments import catalog
 from launch.experiments.runner import effective_flags
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
-from launch.options import data, network, unlike_clients
+from launch.options import data, defaults, network, unlike_clients
 from launch.options.participation import build_participation
 from launch.runs import federated
 from tff_ssl.templates.federated_algorithm import Need
@@ -65,7 +65,7 @@ def _stand_in(name):
 
 def _uneven_clusters(dataset, args):
     """Clusters of different sizes, for the encoder that the experiment trains first."""
-    if client_options.partition_name(args) != "feature_clusters":
+    if defaults.partition(args) != "feature_clusters":
         return None
     shares = np.arange(1, args.clusters + 1) / np.arange(1, args.clusters + 1).sum()
     rng = np.random.default_rng(args.seed)

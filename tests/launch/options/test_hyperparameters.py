@@ -68,20 +68,25 @@ def test_every_number_has_bounds(cls):
                 hyperparameters.parse(cls, [f"{name}={text}"])
 
 
-def test_the_line_of_a_run_leaves_out_what_other_objectives_use():
-    line = hyperparameters.describe(
-        HeteroSSFLHyperparameters(mu=0.25), unused_hyperparameters("byol")
-    )
-    assert line.startswith("HeteroSSFLHyperparameters(byol_direction='both', ")
-    assert "target_momentum=0.99" in line
-    assert "mu=0.25" in line
-    for other in ("lambda", "temperature", "invariance_weight", "mask_ratio"):
-        assert f"{other}=" not in line
-    line = hyperparameters.describe(DCCOHyperparameters(), unused_hyperparameters("cco"))
-    assert " lambda=20.0, " in line
-    assert "byol_direction" not in line
-    assert "vari" not in line
-    assert "target_momentum" not in line
+def test_a_run_shows_the_hyperparameters_that_differ_from_the_defaults():
+    text = hyperparameters.describe(Example(lambda_=2.0, name="lars"), ())
+    assert text.splitlines() == [
+        "hyperparameter  value  default",
+        "lambda            2.0     20.0",
+        "name             lars     adam",
+        "(2 more have their defaults; --list shows them)",
+    ]
+    text = hyperparameters.describe(Example(), ("on",))
+    assert text == "hyperparameters: all 3 have their defaults (--list shows them)"
+
+
+def test_a_run_does_not_show_what_other_objectives_use():
+    values = HeteroSSFLHyperparameters(mu=0.25, temperature=0.5, byol_direction="one")
+    text = hyperparameters.describe(values, unused_hyperparameters("byol"))
+    first_words = [line.split()[0] for line in text.splitlines()]
+    assert first_words[:-1] == ["hyperparameter", "byol_direction", "mu"]
+    values = DCCOHyperparameters(lambda_=3.0, temperature=0.5)
+    assert hyperparameters.changed(values, unused_hyperparameters("cco")) == [("lambda", 3.0, 20.0)]
 
 
 def test_every_hyperparameter_of_a_loss_belongs_to_an_objective():

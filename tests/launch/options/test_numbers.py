@@ -11,7 +11,7 @@ from absl import flags
 from launch.options import numbers
 
 ROOT = pathlib.Path(__file__).parents[3]
-SCRIPTS = sorted(path.stem for path in (ROOT / "launch").glob("*.py") if path.stem != "__init__")
+SCRIPTS = sorted(path.stem for path in (ROOT / "launch").glob("[!_]*.py"))
 BAD = ("nan", "inf", "-1", "0", "1e38", "1" + 20 * "0", "text")
 # What is a right value of some flags.
 ALLOWED = {

@@ -25,17 +25,17 @@ def test_a_folder_is_locked_by_one_process_until_it_ends(project_root, tmp_path)
     ) as other:
         assert other.stdout.readline() == "locked\n"
         with pytest.raises(ConfigurationError, match=f"--output_dir={tmp_path} is in use"):
-            run_folder.open_run(tmp_path, {}, resume=True)
+            run_folder.open_run(tmp_path, {}, [], resume=True)
         other.stdin.close()
         other.wait()
-    run_folder.open_run(tmp_path, {"rounds": 3}, resume=False)
-    run_folder.open_run(tmp_path, {"rounds": 3}, resume=True)  # This process holds the lock.
+    run_folder.open_run(tmp_path, {"rounds": 3}, [], resume=False)
+    run_folder.open_run(tmp_path, {"rounds": 3}, [], resume=True)  # This process holds the lock.
 
 
 def test_a_run_of_another_script_is_not_resumed(tmp_path):
-    run_folder.open_run(tmp_path, {"script": "centralized", "batch_size": 128}, resume=False)
+    run_folder.open_run(tmp_path, {"script": "centralized", "batch_size": 128}, [], resume=False)
     with pytest.raises(ConfigurationError, match=f"{tmp_path} holds a run of launch.centralized:"):
-        run_folder.open_run(tmp_path, {"script": "pretrain", "algorithm": "dcco"}, resume=True)
+        run_folder.open_run(tmp_path, {"script": "pretrain", "algorithm": "dcco"}, [], resume=True)
 
 
 def test_the_error_for_a_folder_that_cannot_be_created_names_it(tmp_path):

@@ -1,12 +1,15 @@
-"""Which clients' own models are evaluated at the end of a run."""
+"""The end of a run: which clients' own models are evaluated, and its page."""
 
 import types
 
 import numpy as np
 import pytest
 
+from launch.options import model as model_options
+from launch.pages import run_page
 from launch.probes import probing
 from launch.runs import training
+from tests.launch.pages import run_folders
 
 
 def choose(trained_rounds, wanted, untrained_have_models=False):
@@ -67,3 +70,36 @@ def test_the_table_names_the_client_whose_model_stands_for_the_run():
     first, *_ = text.splitlines()
     assert first == "the model of client 2, which trained in 7 rounds"
     assert probing.format_results([entry(0.6, 0.3)]).startswith("linear, test accuracy")
+
+
+def test_a_page_that_cannot_be_made_does_not_lose_the_run(tmp_path, monkeypatch, capsys):
+    run = run_folders.write_run(tmp_path / "run", [run_folders.entry()])
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    dataset = run_folders.images()
+    args = types.SimpleNamespace(objective="cco", seed=0, rounds=4)
+    monkeypatch.setattr(model_options, "two_views", lambda *_: None)
+    # The message may have several lines, or none.
+    for error in (MemoryError(), ValueError("no\nroom"), OSError(28, "No space left on device")):
+
+        def fail(*_, error=error):
+            raise error
+
+        monkeypatch.setattr(run_page, "compute", fail)
+        assert training._write_page(run, dataset, dataset.train, {}, args) == ""
+        _, note = capsys.readouterr().out.splitlines()
+        assert note.startswith(f"note: run.html cannot be made ({type(error).__name__}: ")
+        assert f"python -m launch.visualize --run={run}" in note
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_a_run_that_is_stopped_while_its_page_is_drawn_stops(tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    dataset = run_folders.images()
+    monkeypatch.setattr(model_options, "two_views", lambda *_: None)
+    monkeypatch.setattr(run_page, "compute", stop)
+    with pytest.raises(KeyboardInterrupt):
+        training._write_page(
+            tmp_path, dataset, dataset.train, {}, types.SimpleNamespace(objective="cco", seed=0)
+        )

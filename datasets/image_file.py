@@ -1,0 +1,42 @@
+"""Opens image files of strangers: named formats only, and a bounded number of pixels."""
+
+import os
+import warnings
+
+from PIL import Image, UnidentifiedImageError
+
+from datasets.errors import DatasetError
+
+# Pillow would also try formats that it passes on to other programs, such as EPS to Ghostscript.
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+# A file of 20 kB can ask for hundreds of megapixels. This is 120 MB of RGB, for each thread.
+MAX_PIXELS = 40_000_000
+# The bound is lower than the one above which Pillow warns.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+
+def open_image(path: str | os.PathLike[str]) -> Image.Image:
+    """Opens an image, and reads its header without decoding pixels.
+
+    Args:
+      path: Path of the file.
+
+    Raises:
+      DatasetError: If the file is of no format of `FORMATS`, or has more than `MAX_PIXELS` pixels.
+      OSError: If it cannot be read; and Pillow's other errors, if its header is broken.
+    """
+    try:
+        image = Image.open(path, formats=FORMATS)
+    except UnidentifiedImageError as error:
+        raise DatasetError(f"broken image, or none of the formats {', '.join(FORMATS)}") from error
+    except Image.DecompressionBombError as error:
+        raise DatasetError(_too_large("more")) from error
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        image.close()
+        raise DatasetError(_too_large(f"{width}x{height}"))
+    return image
+
+
+def _too_large(size: str) -> str:
+    return f"{size} pixels; at most {MAX_PIXELS:,} are read: make the image smaller"

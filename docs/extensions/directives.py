@@ -1,0 +1,127 @@
+"""The directives of the pages. Those that show figures or names make them when the site is built.
+
+- `{hyperparameters} fedu`: the hyperparameters of an algorithm; `shared` for the inherited ones;
+- `{choices} partition`: what a flag can choose;
+- `{measured} dcco_table1-cpu`: an experiment's tables, measured beside published;
+- `{published} hetero_table4`: the paper's tables of an experiment;
+- `{default-run} fedu`, `{default-runs}`: the default run of an algorithm on the digits, and of all;
+- `{gallery-index}`: the experiments of the gallery, with their verdicts;
+- `{round} server | client k`: a picture of a round (see `round_pictures`);
+- `{pseudocode}`: text in a fixed-width font.
+"""
+
+import pathlib
+
+import choices
+import experiments
+import hyperparameter_tables
+import round_pictures
+from docutils import nodes
+from docutils.parsers.rst import directives
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective
+
+
+class _Markdown(SphinxDirective):
+    """A directive whose content is Markdown that `markdown` writes."""
+
+    def markdown(self) -> list[str]:
+        raise NotImplementedError
+
+    def run(self):
+        try:
+            lines = self.markdown()
+        except (KeyError, ValueError, OSError) as error:
+            raise self.error(f"{self.name}: {error!r}") from error
+        container = nodes.Element()
+        self.state.nested_parse(StringList(lines, source=self.name), 0, container)
+        return container.children
+
+
+class Hyperparameters(_Markdown):
+    required_arguments = 1
+
+    def markdown(self):
+        (name,) = self.arguments
+        if name == "shared":
+            return hyperparameter_tables.shared_markdown()
+        return hyperparameter_tables.markdown(name)
+
+
+class Choices(_Markdown):
+    required_arguments = 1
+
+    def markdown(self):
+        return choices.markdown(self.arguments[0])
+
+
+class Measured(_Markdown):
+    required_arguments = 1
+    option_spec = {"tables": directives.positive_int_list}  # noqa: RUF012
+
+    def markdown(self):
+        return experiments.measured(self.arguments[0], self.options.get("tables"))
+
+
+class Published(_Markdown):
+    required_arguments = 1
+    option_spec = {"tables": directives.positive_int_list}  # noqa: RUF012
+
+    def markdown(self):
+        return experiments.published(self.arguments[0], self.options.get("tables"))
+
+
+class DefaultRun(_Markdown):
+    required_arguments = 1
+
+    def markdown(self):
+        return experiments.default_run(self.arguments[0])
+
+
+class DefaultRuns(_Markdown):
+    def markdown(self):
+        return experiments.default_runs()
+
+
+class GalleryIndex(_Markdown):
+    def markdown(self):
+        return experiments.gallery_index()
+
+
+class Round(SphinxDirective):
+    has_content = True
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self):
+        lanes = [lane.strip() for lane in self.arguments[0].split("|")]
+        try:
+            picture = round_pictures.draw(lanes, [line for line in self.content if line.strip()])
+        except ValueError as error:
+            raise self.error(str(error)) from error
+        return [nodes.raw("", f"<figure>{picture}</figure>", format="html")]
+
+
+class Pseudocode(SphinxDirective):
+    has_content = True
+
+    def run(self):
+        text = "\n".join(self.content)
+        return [nodes.literal_block(text, text, language="none", classes=["pseudocode"])]
+
+
+def setup(app):
+    app.add_directive("hyperparameters", Hyperparameters)
+    app.add_directive("choices", Choices)
+    app.add_directive("measured", Measured)
+    app.add_directive("published", Published)
+    app.add_directive("default-run", DefaultRun)
+    app.add_directive("default-runs", DefaultRuns)
+    app.add_directive("gallery-index", GalleryIndex)
+    app.add_directive("round", Round)
+    app.add_directive("pseudocode", Pseudocode)
+    app.connect(
+        "builder-inited",
+        lambda app: experiments.write_gallery(pathlib.Path(app.srcdir) / "generated"),
+    )
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

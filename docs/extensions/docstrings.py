@@ -1,0 +1,154 @@
+"""Reference pages from docstrings, which are plain text with single backticks for code.
+
+Before Sphinx reads a docstring as reStructuredText, code becomes literal text, characters that have
+a meaning in reStructuredText are escaped, and indented lines outside of sections such as `Args`
+become literal blocks: they are equations or examples.
+"""
+
+import importlib
+import pathlib
+import pkgutil
+import re
+
+_PACKAGES = ("tff_ssl", "datasets")
+_SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields|Example|Examples):$")
+_ITEM = re.compile(r"(?:- |\d+\. )")
+_OPTIONAL = ("tff_ssl.runtime.ray_actor",)  # Modules that need the extra `ray`.
+
+
+def to_restructuredtext(lines: list[str]) -> list[str]:
+    """Rewrites the lines of a docstring.
+
+    Args:
+      lines: Lines without the indentation that they share.
+    """
+    result: list[str] = []
+    base, in_block, in_section = 0, False, False
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        text = line.strip()
+        if not text:
+            result.append("")
+            continue
+        if indent == 0:
+            in_section = bool(_SECTION.match(text))
+            base = 0
+        if in_section:
+            result.append(line if _SECTION.match(text) else _escape(line))
+            continue
+        if indent > base:  # An equation: neither text nor a list's continuation.
+            if not in_block:
+                result += ["", " " * base + "::", ""]
+                in_block = True
+            result.append(" " * (base + 3) + line[base:])
+            continue
+        if in_block and result and result[-1]:
+            result.append("")
+        in_block = False
+        item = _ITEM.match(text)
+        if indent < base:
+            base = indent
+        if item:
+            if result and result[-1] and base == 0 and not _in_list(result):
+                result.append("")
+            base = indent + len(item[0])
+        result.append(_escape(line))
+    return result
+
+
+def _in_list(lines: list[str]) -> bool:
+    return bool(lines and (_ITEM.match(lines[-1].lstrip()) or lines[-1].startswith(" ")))
+
+
+def _escape(line: str) -> str:
+    """Makes code literal text, and escapes the rest."""
+    parts = re.split(r"(`[^`]+`)", line)
+    for i in range(len(parts)):
+        if i % 2:
+            follows = parts[i + 1][:1]
+            parts[i] = f"`{parts[i]}`" + ("\\ " if follows.isalnum() or follows == "@" else "")
+        else:
+            parts[i] = re.sub(r"([*|`]|(?<=\w)_(?!\w))", r"\\\1", parts[i])
+    return "".join(parts)
+
+
+def _process(app, what, name, obj, options, lines):
+    lines[:] = to_restructuredtext(_join_code(_without_fences(lines)))
+
+
+def _without_fences(lines: list[str]) -> list[str]:
+    """Indents blocks between fences of backticks, which makes them literal; drops the fences."""
+    fenced, result = False, []
+    for line in lines:
+        if line.strip().startswith("```"):
+            fenced = not fenced
+            result.append("")
+        else:
+            result.append(f"  {line}" if fenced and line.strip() else line)
+    return result
+
+
+def _join_code(lines: list[str]) -> list[str]:
+    """Moves code that is broken over two lines to the first of them."""
+    joined: list[str] = []
+    for line in lines:
+        if joined and joined[-1].count("`") % 2 and line.strip():
+            head, tick, rest = line.strip().partition("`")
+            joined[-1] += f" {head}{tick}"
+            if rest.strip():
+                indent = " " * (len(line) - len(line.lstrip()))
+                joined.append(indent + rest.strip())
+        else:
+            joined.append(line)
+    return joined
+
+
+def modules(package: str) -> list[str]:
+    """Names of all modules of a package, itself included."""
+    root = importlib.import_module(package)
+    found = pkgutil.walk_packages(root.__path__, f"{package}.")
+    return [package, *sorted(module.name for module in found if module.name not in _OPTIONAL)]
+
+
+def public_names(package: str) -> list[tuple[str, str]]:
+    """The names of a package's public interface, each with the place where it is documented."""
+    module = importlib.import_module(package)
+    objects = [(name, getattr(module, name)) for name in getattr(module, "__all__", ())]
+    return [
+        (f"{package}.{name}", f"{value.__module__}.{value.__qualname__}")
+        for name, value in objects
+        if hasattr(value, "__qualname__")
+    ]
+
+
+def _write_pages(app):
+    """Writes a page of the reference for each package that has modules."""
+    target = pathlib.Path(app.srcdir) / "reference"
+    pages: dict[str, list[str]] = {}
+    for package in _PACKAGES:
+        for name in modules(package):
+            parts = name.split(".")
+            page = parts[0] if len(parts) < 3 and not _has_modules(name) else ".".join(parts[:2])
+            pages.setdefault(page, []).append(name)
+    for page, names in pages.items():
+        lines = [page, "=" * len(page), ""]
+        public = public_names(page)
+        if public:
+            lines += ["The public interface:", ""]
+            lines += [f"- :py:obj:`{name} <{home}>`" for name, home in public] + [""]
+        for name in names:
+            if name != page:
+                lines += [name, "-" * len(name), ""]
+            lines += [f".. automodule:: {name}", "   :members:", "   :ignore-module-all:"]
+            lines += ["   :show-inheritance:", ""]
+        (target / f"{page}.rst").write_text("\n".join(lines))
+
+
+def _has_modules(name: str) -> bool:
+    return hasattr(importlib.import_module(name), "__path__")
+
+
+def setup(app):
+    app.connect("builder-inited", _write_pages)
+    app.connect("autodoc-process-docstring", _process, priority=100)  # Before napoleon.
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

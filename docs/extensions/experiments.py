@@ -1,0 +1,253 @@
+"""What was measured, as Markdown: tables, verdicts on claims, and the gallery.
+
+All is read from the results in `measured/` and from the definitions of the experiments, which have
+the papers' figures, so that no figure of theirs is typed into the pages.
+
+"""
+
+import functools
+import json
+import pathlib
+import shutil
+from collections import Counter
+
+from markdown_tables import ROOT, table
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+_MEASURED = ROOT / "measured"
+_DEFAULTS = "digits_defaults-cpu"
+_VERDICTS = ("holds", "does not hold", "not shown")
+
+
+@functools.cache
+def read(name: str):
+    """The experiment of a folder of `measured/`, and the figures of its tables."""
+    from launch.experiments import catalog
+    from tff_ssl.reporting import report
+
+    folder = _MEASURED / name
+    identity = json.loads((folder / "experiment.json").read_text())
+    build, _ = catalog.EXPERIMENTS[identity["experiment"]]
+    experiment = build(identity["scale"], identity["dataset"], identity["rounds"])
+    return experiment, report.read_values(folder, experiment)
+
+
+def folders() -> list[str]:
+    """Names of the experiments in `measured/`."""
+    return sorted(path.parent.name for path in _MEASURED.glob("*/experiment.json"))
+
+
+def comparison(shown, values) -> list[list[str]]:
+    """A table as rows: measured figures, with the published one in parentheses."""
+    from tff_ssl.reporting import report
+
+    measured = report.measured_grid(shown, values)
+    published = {row[0]: row[1:] for row in report.published_grid(shown)[1:]}
+    header = "in percent" if shown.percent else "counts"
+    grid = [[f"{header}: measured{' (published)' if published else ''}", *measured[0][1:]]]
+    for name, *cells in measured[1:]:
+        others = published.get(name, [])
+        others = [*others, *[""] * (len(cells) - len(others))]
+        grid.append([name, *(_beside(a, b) for a, b in zip(cells, others, strict=True))])
+    for name, cells in published.items():
+        if name not in shown.rows:
+            grid.append([name, *(_beside("", cell) for cell in cells)])
+    return grid
+
+
+def _beside(measured: str, published: str) -> str:
+    return f"{measured} ({published})" if published not in ("", "-") else measured
+
+
+def verdicts(name: str) -> list[tuple[str, str, str]]:
+    """The claims of an experiment: title of the table, statement, verdict."""
+    from tff_ssl.reporting import report
+
+    return [row for row in report.claim_rows(*read(name)) if row[2] in _VERDICTS]
+
+
+def summary(name: str) -> str:
+    """A sentence with the number of claims of each verdict."""
+    counts = Counter(verdict for _, _, verdict in verdicts(name))
+    parts = (("holds", "hold"), ("does not hold", "do not hold"), ("not shown", "are not shown"))
+    return (
+        f"Of {sum(counts.values())} claims that were checked, "
+        + ", ".join(f"{counts[verdict]} {words}" for verdict, words in parts)
+        + "."
+    )
+
+
+def default_rows(names: list[str]) -> list[list[str]]:
+    """The default runs of some algorithms: one row each, in percent."""
+    experiment, values = read(_DEFAULTS)
+    grid = [["`--algorithm`", "one label a class", "untrained", "five labels a class", "untrained"]]
+    for name in names:
+        row = [f"`{name}`"]
+        for shown in experiment.tables:
+            for key in (name, f"{name}, untrained"):
+                value = values[shown.title][key, shown.columns[0]]
+                deviation = f" ± {100 * value.std:.1f}" if key == name else ""
+                row.append(f"{100 * value.mean:.1f}{deviation}" if value.seeds else "not measured")
+        grid.append(row)
+    return grid
+
+
+def _traffic(name: str) -> str:
+    """A sentence on what a client received and sent in a round of the default run."""
+    from tff_ssl.reporting import measured, report
+
+    runs = report.list_runs(_MEASURED / _DEFAULTS, name)
+    down = measured.read_first(runs, "bytes_down_per_client_and_round")
+    up = measured.read_first(runs, "bytes_up_per_client_and_round")
+    if down is None:
+        return ""
+    return f"A client received {down / 1e6:.2f} MB and sent {up / 1e6:.2f} MB in a round of it."
+
+
+def looked_up(claim, shown, values) -> list[tuple[str, str]]:
+    """The figures that a claim compares, as (row, column), in the order of the table."""
+    from tff_ssl.reporting.experiment import check
+
+    class Recorded(dict):
+        keys_read: dict = {}  # noqa: RUF012
+
+        def __getitem__(self, key):
+            self.keys_read[key] = None
+            return super().__getitem__(key)
+
+    recorded = Recorded(values)
+    recorded.keys_read = {}
+    check(claim, shown, recorded)
+    return [key for key in values if key in recorded.keys_read]
+
+
+def draw_claim(claim, shown, values, styles, path: pathlib.Path) -> None:
+    """Draws the figures that a claim compares, with their deviations over seeds.
+
+    `styles` has the colours of the methods, which are those of the experiment's report.
+    """
+    figures = looked_up(claim, shown, values)
+    rows = list(dict.fromkeys(row for row, _ in figures))
+    columns = [column for column in shown.columns if any(c == column for _, c in figures)]
+    colours = {row: styles[row]["color"] for row in rows}
+    factor = 100 if shown.percent else 1
+    figure = Figure(figsize=(6.4, 0.9 + 0.42 * len(columns) + 0.22 * len(rows)))
+    axes = figure.subplots()
+    for row, column in figures:
+        value = values[row, column]
+        shift = 0.14 * (rows.index(row) - (len(rows) - 1) / 2)
+        axes.errorbar(
+            factor * value.mean, columns.index(column) + shift, xerr=factor * value.std,
+            fmt="o", capsize=3, color=colours[row],
+        )  # fmt: skip
+    handles = [Line2D([], [], marker="o", linestyle="", color=colours[row]) for row in rows]
+    axes.legend(
+        handles, rows, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False
+    )
+    axes.set_yticks(range(len(columns)), columns, fontsize=8)
+    axes.set_ylim(len(columns) - 0.5, -0.5)
+    axes.set_xlabel(shown.with_unit(shown.title), fontsize=8)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.grid(axis="x", alpha=0.3)
+    figure.savefig(path, dpi=90, bbox_inches="tight")
+
+
+def gallery(name: str, pictures: pathlib.Path) -> str:
+    """The page of an experiment in the gallery: a picture and a sentence for each claim.
+
+    Args:
+      name: Folder of the experiment in `measured/`.
+      pictures: Folder for the pictures, which is that of the page.
+    """
+    from tff_ssl.reporting import methods
+
+    experiment, values = read(name)
+    styles = methods.method_styles(experiment)
+    tables = {shown.title: shown for shown in experiment.tables}
+    claims = {(claim.table, claim.text): claim for claim in experiment.claims}
+    lines = [f"# {experiment.title}", "", summary(name), f"The results are in `measured/{name}/`."]
+    for verdict in _VERDICTS:
+        chosen = [row for row in verdicts(name) if row[2] == verdict]
+        if chosen:
+            lines += ["", f"## Verdict: {verdict}"]
+        for title, text, _ in chosen:
+            path = pictures / f"{name}_{len(lines)}.png"
+            draw_claim(claims[title, text], tables[title], values[title], styles, path)
+            lines += [
+                "",
+                f'**{text}** in the table "{title}": {verdict}.',
+                "",
+                f"```{{image}} {path.name}",
+                f":alt: The figures that this claim compares: {text}",
+                ":loading: lazy",
+                "```",
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def write_gallery(target: pathlib.Path) -> None:
+    """Writes the gallery's pages into a folder, which is emptied first."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    for name in folders():
+        (target / f"{name}.md").write_text(gallery(name, target))
+
+
+def gallery_index() -> list[str]:
+    """A table of the experiments in the gallery, with the number of claims of each verdict."""
+    grid = [["experiment", *_VERDICTS]]
+    for name in folders():
+        counts = Counter(verdict for _, _, verdict in verdicts(name))
+        link = f"[{read(name)[0].title}](generated/{name}.md)"
+        grid.append([link, *(str(counts[verdict]) for verdict in _VERDICTS)])
+    return table(grid)
+
+
+def measured(name: str, numbers: list[int] | None = None) -> list[str]:
+    """The tables of an experiment in `measured/`, or those of some numbers, counted from 1."""
+    experiment, values = read(name)
+    lines = []
+    for number in numbers or range(1, len(experiment.tables) + 1):
+        shown = experiment.tables[number - 1]
+        lines += [f"**{shown.title}**", *table(comparison(shown, values[shown.title]))]
+    return [*lines, f"The result of every run is in `measured/{name}/`.", ""]
+
+
+def published(name: str, numbers: list[int] | None = None) -> list[str]:
+    """The paper's tables of an experiment at the paper's scale, or those of some numbers."""
+    from launch.experiments import catalog
+    from tff_ssl.reporting import report
+
+    experiment = catalog.EXPERIMENTS[name][0]("paper", None, None)
+    lines = []
+    for number in numbers or range(1, len(experiment.tables) + 1):
+        shown = experiment.tables[number - 1]
+        if shown.published:
+            lines += [f"**{shown.title}**", *table(report.published_grid(shown))]
+    return lines
+
+
+def default_run(name: str) -> list[str]:
+    """The figures of an algorithm's default run on the digits."""
+    return [
+        "The default run on the digits: test accuracy of a linear probe in percent, mean and "
+        "deviation over 3 seeds, beside the untrained encoder of the same runs.",
+        *table(default_rows([name])),
+        _traffic(name),
+        "",
+    ]
+
+
+def default_runs() -> list[str]:
+    """The figures of all algorithms' default runs, and those of raw pixels."""
+    from tff_ssl.algorithms import registry
+
+    experiment, values = read(_DEFAULTS)
+    pixels = [
+        f"{100 * value.mean:.1f} ± {100 * value.std:.1f}"
+        for shown in experiment.tables
+        for value in [values[shown.title]["raw pixels", shown.columns[0]]]
+    ]
+    grid = default_rows(list(registry.ALGORITHMS))
+    return table([*grid, ["raw pixels", pixels[0], "", pixels[1], ""]])

@@ -1,0 +1,31 @@
+"""Renders equations as MathML, which browsers draw without JavaScript and without a network."""
+
+from latex2mathml.converter import convert
+
+
+def _visit_math(translator, node):
+    _add(translator, node, "inline")
+
+
+def _visit_displaymath(translator, node):
+    _add(translator, node, "block")
+
+
+def _add(translator, node, display):
+    if "&" in node.astext():
+        raise ValueError(f"latex2mathml does not align equations: {node.astext()}")
+    element = "div" if display == "block" else "span"
+    html = convert(node.astext(), display=display)
+    translator.body.append(f'<{element} class="equation">{html}</{element}>')
+    raise _skip()
+
+
+def _skip():
+    from docutils.nodes import SkipNode
+
+    return SkipNode()
+
+
+def setup(app):
+    app.add_html_math_renderer("mathml", (_visit_math, None), (_visit_displaymath, None))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,138 @@
+"""
+Your own algorithm
+==================
+
+An algorithm is a function that builds TFF computations from parts. This tutorial builds one in 40
+lines: clients share the encoder, and each keeps a projector of its own. Then it trains for a few
+rounds in this process. :doc:`../your_own_algorithm` explains every part, and how to enter an
+algorithm into the registry, so that all scripts offer it.
+"""
+
+import collections
+import os
+import warnings
+
+# Quiets TensorFlow, and a warning of a package that TFF imports. Both precede the imports.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
+
+from typing import Any, NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+import sklearn.datasets
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.runtime import local_worker
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.client_output import previous_if_empty
+from tff_ssl.templates.local_training import build_local_training
+from tff_ssl.templates.stateful_clients import (
+    ClientEnd,
+    ClientStart,
+    build_stateful_clients,
+    client_work_around_training,
+)
+from tff_ssl.templates.task import Task
+from tff_ssl.views import augmentation
+
+# %%
+# The algorithm
+# -------------
+# A client's state is the weights of its projector. At the start of a round, the client puts its
+# own projector into the global model; at the end it keeps the projector that it has trained.
+
+
+class ClientState(NamedTuple):
+    """The trainable weights of a client's own projector."""
+
+    projector: Any
+
+
+def build_own_projectors(task, hyperparameters):
+    model = task.model
+    shared = sum(not spec.name.startswith("projector/") for spec in model.trainable_specs)
+    training = build_local_training(task, hyperparameters)
+
+    def initial_client_state(seed):
+        return ClientState(tuple(model.init(seed).trainable)[shared:])
+
+    def start_round(server, state):
+        own = (*tuple(server.trainable)[:shared], *tuple(state.projector))
+        return ClientStart(Weights(own, tuple(server.non_trainable)), Weights((), ()))
+
+    def end_round(state, start, trained):
+        projector = tuple(trained.weights.trainable)[shared:]
+        return ClientEnd(ClientState(projector), trained.weights, {})
+
+    return build_stateful_clients(
+        initial_model=model.init,
+        initial_client_state=initial_client_state,
+        client_work=client_work_around_training(training, start_round, end_round),
+        server_update=lambda server, means: previous_if_empty(server, means[0]),
+        element_type=task.element_type,
+        global_weights=lambda server: server,
+        client_weights=lambda server, state: server,
+    )
+
+
+# %%
+# The task
+# --------
+# Four clients with 60 digits each, a tiny encoder, and the contrastive loss.
+
+digits = sklearn.datasets.load_digits()
+images = (digits.images * 255 / 16).astype(np.uint8)[..., np.newaxis]
+clients = [
+    tf.data.Dataset.from_tensor_slices(
+        collections.OrderedDict(
+            client=np.full(60, client), example_id=numbers, image=images[numbers]
+        )
+    )
+    for client, numbers in enumerate(np.arange(240).reshape(4, 60))
+]
+
+
+def two_views(images, example_ids, round_number):
+    return augmentation.two_views("affine", images, example_ids, seed=0, round_number=round_number)
+
+
+task = Task(
+    model=DualEncoder("tiny", (8, 8, 1), projector=(32, 32)),
+    two_views=two_views,
+    element_type=tff.types.tensorflow_to_type(clients[0].element_spec),
+    rounds=6,
+    objective="nt_xent",
+)
+algorithm = build_own_projectors(task, ClientHyperparameters(batch_size=30, local_epochs=2))
+print("weights of the model:", len(task.model.trainable_specs))
+print("weights of a client's state:", len(algorithm.initial_client_state(0).projector))
+
+# %%
+# Training
+# --------
+# ``next`` takes the server's state, the clients' states and the clients' data, and returns all
+# three anew, beside metrics. A private worker of TFF computes it.
+
+losses = []
+with local_worker.start():
+    server = algorithm.process.initialize()
+    states = [tf.nest.map_structure(np.asarray, algorithm.initial_client_state(0))] * len(clients)
+    for _ in range(task.rounds):
+        output = algorithm.process.next(server, states, clients)
+        server, states = output.state, output.client_states
+        losses.append(float(output.metrics["loss"]))
+
+figure, axes = plt.subplots(figsize=(5, 3))
+axes.plot(range(1, len(losses) + 1), losses, marker="o")
+axes.set_xlabel("round")
+axes.set_ylabel("contrastive loss")
+figure.tight_layout()
+
+# %%
+# The clients' projectors have gone different ways, while they share one encoder:
+
+first, second = (np.asarray(state.projector[0]) for state in states[:2])
+print("distance of the first two clients' projectors:", np.linalg.norm(first - second))

@@ -1,0 +1,33 @@
+"""Lists the scripts: `python -m launch`."""
+
+import ast
+import pathlib
+
+_FOLDER = pathlib.Path(__file__).parent
+_FIRST = ("pretrain", "evaluate", "export", "visualize", "centralized", "partition_report",
+          "reproduce")  # fmt: skip
+
+
+def scripts() -> dict[str, str]:
+    """The scripts, each with the first sentence of its docstring; those used most come first."""
+    summaries = {}
+    for path in sorted(_FOLDER.glob("[!_]*.py")):
+        summary = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
+        summaries[path.stem] = " ".join(summary.split())
+    first = [name for name in _FIRST if name in summaries]
+    return {
+        name: summaries[name]
+        for name in [*first, *(name for name in summaries if name not in first)]
+    }
+
+
+def main() -> None:
+    lines = scripts()
+    width = max(map(len, lines))
+    print("python -m launch.NAME [--flag=value ...]; --help explains a script's flags\n")
+    for name, summary in lines.items():
+        print(f"{name:{width}}  {summary}")
+
+
+if __name__ == "__main__":
+    main()

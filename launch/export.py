@@ -1,0 +1,244 @@
+"""Exports a run's encoder to TFLite, Keras or ONNX, and measures what the conversion costs.
+
+    python -m launch.export --run=RUN --format=tflite
+
+Every format takes uint8 images of any batch size and gives features. TFLite is written as float32
+and as int8, which is calibrated on training images. Prints for each file its size, the time of one
+image on this CPU, the largest difference from the encoder's features, and the accuracy of the
+linear probe on the converted features; and writes them to `export.json`.
+"""
+
+import pathlib
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import flags
+
+import launch.options.flags
+from launch.options import app
+
+launch.options.flags.define_common_flags()
+launch.options.flags.define_image_flags()
+launch.options.flags.define_probe_flags()
+flags.DEFINE_string("run", None, "Folder of a pretraining run, or of its encoder/.")
+flags.DEFINE_list(
+    "format",
+    ["tflite"],
+    "Formats, of tflite (float32 and int8), keras (a folder for tf.keras.models.load_model) and "
+    "onnx (needs the extra `onnx`).",
+)
+flags.DEFINE_integer(
+    "calibration_images",
+    200,
+    "tflite: number of training images, drawn with --seed, that give the ranges of int8.",
+    lower_bound=1,
+)
+flags.adopt_module_key_flags(launch.options.flags)
+
+_FORMATS = ("tflite", "keras", "onnx")
+_COMPARED_IMAGES = 1000  # Largest number of images on which features are compared.
+_BATCH = 64
+_WARM_UP, _TIMED = 5, 50  # Calls for the latency.
+# Flags that are taken from the run.
+_RUN_FLAGS = (
+    "dataset", "data_dir", "image_size", "seed", "probe", "also_logistic", "per_case",
+    "labels_per_class", "labels", "label_draws",
+)  # fmt: skip
+
+Encode = Callable[[np.ndarray], np.ndarray]
+
+
+class Converted(NamedTuple):
+    """A file that was written.
+
+    Attributes:
+      path: Path of the file or folder; None for the encoder before conversion.
+      encode: Images uint8 [n, h, w, c] -> features float32 [n, d].
+    """
+
+    path: pathlib.Path | None
+    encode: Encode
+
+
+def main() -> None:
+    args = flags.FLAGS
+    from launch.options import data
+    from launch.outputs import run_folder
+    from tff_ssl.deployment import encoder_weights
+    from tff_ssl.errors import ConfigurationError
+
+    if not args.run:
+        raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
+    for name in args.format:
+        if name not in _FORMATS:
+            raise ConfigurationError(f"--format takes {', '.join(_FORMATS)}; got {name!r}")
+    run = pathlib.Path(args.run)
+    run_folder.take_over(run_folder.read_flags(run_folder.run_of(run)), _RUN_FLAGS, args)
+    folder = run_folder.encoder_of(run)
+    stored = encoder_weights.read(folder)
+    dataset = data.load_dataset(args)
+    data.check_image_shape(dataset, stored.image_shape, f"the encoder in {folder}")
+    output = pathlib.Path(args.output_dir) if args.output_dir else run / "export"
+    run_folder.make(output)
+    print(f"exporting the encoder in {folder}/ to {', '.join(args.format)}", flush=True)
+    converted = _convert(stored, dataset.train.images, output, args)
+    results = _measure(converted, dataset, args)
+    run_folder.write_json(output / "export.json", results)
+    print(f"\n{_table(results)}\n\nwritten to {output}/: {_names(converted)}export.json")
+
+
+def _convert(stored, images: np.ndarray, output: pathlib.Path, args) -> dict[str, Converted]:
+    """Writes the encoder in the formats of the flags.
+
+    Args:
+      stored: The encoder.
+      images: Training images.
+      output: Folder for the files.
+      args: The flags.
+
+    Returns:
+      What was written by name, after the encoder itself.
+    """
+    import tensorflow as tf
+
+    from tff_ssl.deployment import export, saved_model
+
+    module = saved_model.EncoderModule(*stored)
+    converted = {"encoder": Converted(None, lambda x: module.encode(tf.constant(x))["h"].numpy())}
+    if "tflite" in args.format:
+        drawn = np.random.default_rng(args.seed).permutation(len(images))[: args.calibration_images]
+        for name, calibration in (("float32", None), ("int8", images[np.sort(drawn)])):
+            path = output / f"encoder_{name}.tflite"
+            encode = export.to_tflite(stored, path, calibration)
+            converted[f"tflite {name}"] = Converted(path, encode)
+    if "keras" in args.format:
+        path = output / "encoder_keras"
+        converted["keras"] = Converted(path, export.to_keras(stored, path))
+    if "onnx" in args.format:
+        path = output / "encoder.onnx"
+        converted["onnx"] = Converted(path, export.to_onnx(stored, path))
+    return converted
+
+
+def _measure(converted: dict[str, Converted], dataset, args) -> list[dict[str, Any]]:
+    """Size, latency, difference of the features and accuracy of every file, and of the encoder."""
+    source = dataset.test if len(dataset.test) else dataset.train
+    images = source.images[:_COMPARED_IMAGES]
+    expected = _in_batches(converted["encoder"].encode)(images)
+    results: list[dict[str, Any]] = []
+    for name, (path, encode) in converted.items():
+        difference = np.abs(_in_batches(encode)(images) - expected)
+        results.append(
+            {
+                "name": name,
+                "path": path and path.name,
+                "bytes": path and _size(path),
+                "milliseconds": round(_latency(encode, images[:1]), 3),
+                "largest_difference": float(difference.max()),
+                "feature_std": float(expected.std()),
+                "probe": [],
+            }
+        )
+    for scores in _probe(converted, dataset, args):
+        for result in results:
+            result["probe"].append(scores[result["name"]])
+    return results
+
+
+def _in_batches(encode: Encode) -> Encode:
+    """The function applied to batches, the last of which may be smaller."""
+
+    def encode_all(images: np.ndarray) -> np.ndarray:
+        starts = range(0, len(images), _BATCH)
+        return np.concatenate([encode(images[start : start + _BATCH]) for start in starts])
+
+    return encode_all
+
+
+def _latency(encode: Encode, image: np.ndarray) -> float:
+    """Median time of encoding one image, in milliseconds."""
+    for _ in range(_WARM_UP):
+        encode(image)
+    seconds = []
+    for _ in range(_TIMED):
+        start = time.perf_counter()
+        encode(image)
+        seconds.append(time.perf_counter() - start)
+    return 1000 * statistics.median(seconds)
+
+
+def _size(path: pathlib.Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _probe(converted: dict[str, Converted], dataset, args) -> list[dict[str, dict[str, Any]]]:
+    """Linear probes of all features, on the same labels.
+
+    Returns:
+      For each number of labels, name -> accuracy; none if the data set has no labels or no test
+      images.
+    """
+    from launch.probes import probing
+
+    kinds = {name: _in_batches(file.encode) for name, file in converted.items()}
+    results = probing.linear_probes(dataset, kinds, probing.parse_label_counts(args), args)
+    return [
+        {
+            name: {
+                "protocol": result["protocol"],
+                "labels": result["labels"],
+                "labels_per_class": result["labels_per_class"],
+                "accuracy": scores["accuracy"],
+                "accuracy_std": scores["accuracy_std"],
+            }
+            for name, scores in {"encoder": result, **result["baselines"]}.items()
+        }
+        for result in results
+    ]
+
+
+def _table(results: list[dict[str, Any]]) -> str:
+    """The results as a table, a row for each file."""
+    header = ["", "size", "one image", "largest difference"]
+    for probe in results[0]["probe"]:
+        count = probe["labels_per_class"]
+        header.append(f"{count} per class" if count else f"{probe['labels']} labels")
+    rows = [header]
+    for result in results:
+        written = result["bytes"] is not None
+        difference = f"{result['largest_difference']:.2g}"
+        rows.append(
+            [
+                result["name"],
+                f"{result['bytes'] / 1e6:.2f} MB" if written else "",
+                f"{result['milliseconds']:.2f} ms",
+                difference if written else "",
+                *(f"{p['accuracy']:.3f} ± {p['accuracy_std']:.3f}" for p in result["probe"]),
+            ]
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        f"{name:{widths[0]}}"
+        + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
+        for name, *cells in rows
+    ]
+    probes = "linear probe, test accuracy" if results[0]["probe"] else "no labels, no probe"
+    return "\n".join(
+        [
+            *lines,
+            f"({probes}; features have a standard deviation of {results[0]['feature_std']:.2g})",
+        ]
+    )
+
+
+def _names(converted: dict[str, Converted]) -> str:
+    return "".join(f"{file.path.name}, " for file in converted.values() if file.path)
+
+
+if __name__ == "__main__":
+    app.run(main)

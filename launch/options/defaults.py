@@ -1,0 +1,52 @@
+"""Defaults that depend on the data set; they are known without slow imports."""
+
+from absl import flags
+
+_DIGITS_VIEW_SIZE = 16  # At 8x8, three stages of a ResNet would see 2x2 pixels.
+
+
+def partition(args: flags.FlagValues) -> str:
+    """Name of the partition: `--partition`, or `per_case` for a case folder if it is not given."""
+    if args.dataset == "case_folder" and not args["partition"].present:
+        return "per_case"
+    return args.partition
+
+
+def views(dataset: str, objective: str | None) -> str:
+    """The augmentation policy of a data set and an objective, if `--views` is not given."""
+    if dataset == "digits":
+        return "affine"
+    if objective in ("supervised", "mae"):
+        return {"supervised": "flip", "mae": "crop_flip"}[objective]
+    return "skin" if dataset == "case_folder" else "byol_no_blur"
+
+
+def view_size(dataset: str, args: flags.FlagValues) -> int | None:
+    """Height and width of the views in pixels; None if views have the size of the images."""
+    if args.view_size is None and dataset == "digits" and args.image_size is None:
+        return _DIGITS_VIEW_SIZE
+    return args.view_size
+
+
+def of_data(args: flags.FlagValues) -> dict[str, str]:
+    """The values of flags that are not given and whose defaults depend on the other flags.
+
+    Args:
+      args: The flags of any script, which may lack some of them.
+    """
+    values: dict[str, str] = {}
+    objective = args.objective if "objective" in args else None
+    if "algorithm" in args and args["algorithm"].present and objective is None:
+        # Imported here, because it takes seconds.
+        from tff_ssl.algorithms import registry
+
+        objective = values["objective"] = registry.find(args.algorithm, None).objectives[0]
+    if "partition" in args:
+        values["partition"] = partition(args)
+    if "views" in args and not args["views"].present:
+        values["views"] = views(args.dataset, objective)
+    if "view_size" in args and view_size(args.dataset, args):
+        values["view_size"] = str(view_size(args.dataset, args))
+    if "per_case" in args and args.per_case is None:
+        values["per_case"] = "yes" if args.dataset == "case_folder" else "no"
+    return values

@@ -1,0 +1,57 @@
+"""The file `partition.json` of a run: how its clients divide the training images."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from datasets import describe
+from datasets.image_dataset import Split
+
+SHOWN_CLIENTS = 24  # Clients whose classes are recorded, evenly chosen.
+_COUNTED_CLIENTS = 5000  # Clients over which classes are counted, which bounds memory and time.
+
+
+def describe_clients(
+    train: Split, clients: Sequence[np.ndarray], class_names: Sequence[str]
+) -> dict[str, Any]:
+    """Describes a partition by figures that do not grow with the number of clients.
+
+    Args:
+      train: The training images.
+      clients: Indices of each client's images.
+      class_names: Names of the classes.
+
+    Returns:
+      The entries of `describe.summary`, as `launch.partition_report` writes them; of more than 5000
+      clients, `unlabelled`, `classes_per_client` and `emd` are those of 5000, evenly chosen. And
+      `class_names`, and `shown`: the number, the size and the counts of the classes of 24 clients.
+    """
+    counted = _evenly(len(clients), _COUNTED_CLIENTS)
+    counts = describe.histograms(train.labels, [clients[k] for k in counted], len(class_names))
+    of_counted = describe.summary(counts, [clients[k] for k in counted], len(train))
+    sizes = np.array([len(indices) for indices in clients], np.int64)
+    shown = _evenly(len(counted), SHOWN_CLIENTS)
+    return of_counted | {
+        "clients": len(clients),
+        "examples": int(sizes.sum()),
+        "examples_left_out": len(train) - int(sizes.sum()),
+        "client_sizes": describe.spread(sizes),
+        "clients_counted": len(counted),
+        "class_names": list(class_names),
+        "shown": [
+            {
+                "client": int(counted[row]),
+                "size": len(clients[counted[row]]),
+                "counts": {
+                    int(label): int(counts[row, label]) for label in np.flatnonzero(counts[row])
+                },
+            }
+            for row in shown
+        ],
+    }
+
+
+def _evenly(total: int, count: int) -> np.ndarray:
+    """At most `count` numbers below `total`, at even distances, int64."""
+    return np.linspace(0, total - 1, min(total, count)).astype(np.int64)

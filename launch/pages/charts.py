@@ -1,0 +1,288 @@
+"""Charts of run pages as SVGs, drawn so narrow that they can be read on a phone."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from datasets import describe
+from launch.outputs import plots
+from tff_ssl.reporting.methods import COLOURS
+from tff_ssl.reporting.page import Picture
+
+_WIDTH = 4.4  # Inches; a phone shows a picture of this width at about its own size.
+_MAX_LEGEND = 20  # Classes in a legend.
+_GREY = "#8a8f98"
+# What a probe compares: (name in result.json, name in charts, colour). The colours of the baselines
+# are those of the reports.
+_FEATURES = (
+    ("encoder", "encoder", "C0"),
+    ("random_encoder", "untrained encoder", "C7"),
+    ("raw_pixels", "raw pixels", "C5"),
+)
+_SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has bars of its own.
+
+
+def _picture(figure: Figure, text: str, caption: str = "") -> Picture:
+    """The figure as an SVG with a transparent background, the same bytes each time."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "tff_ssl"}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return Picture(buffer.getvalue(), text, caption)
+
+
+def results_by_protocol(
+    results: Sequence[Mapping[str, Any]],
+) -> dict[str, list[Mapping[str, Any]]]:
+    """The results of a run that have an accuracy, by protocol and data set."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for result in results:
+        if "accuracy" in result:
+            name = result["protocol"].replace("_", " ")
+            if "pretrained_on" in result:
+                name += f" on {result['dataset']}"
+            groups.setdefault(name, []).append(result)
+    return groups
+
+
+def labels_text(result: Mapping[str, Any]) -> str:
+    """The number of labels of a result in words, such as `5 labels a class`."""
+    per_class = result.get("labels_per_class")
+    count = per_class or result["labels"]
+    return f"{count:,} label{'' if count == 1 else 's'}{' a class' if per_class else ''}"
+
+
+def probe_charts(results: Sequence[Mapping[str, Any]]) -> list[Picture]:
+    """A chart for each protocol: accuracy on test images, beside untrained and raw pixels."""
+    return [_probe_chart(name, group) for name, group in results_by_protocol(results).items()]
+
+
+def _probe_chart(protocol: str, results: Sequence[Mapping[str, Any]]) -> Picture:
+    """Bars for each number of labels; those of balanced accuracy where it is another."""
+    bars: list[tuple[str, str, Mapping[str, Any]]] = []  # (title, score, result)
+    for result in results:
+        bars.append((labels_text(result), "accuracy", result))
+        balanced = result.get("balanced_accuracy", result["accuracy"])
+        if abs(balanced - result["accuracy"]) > _SHOWN_DIFFERENCE:
+            bars.append((f"{labels_text(result)}, balanced", "balanced_accuracy", result))
+    figure = Figure(figsize=(_WIDTH, 0.75 + 0.95 * len(bars)), layout="constrained")
+    axes = figure.subplots()
+    texts, largest = [], 0.0
+    for group, (title, score, result) in enumerate(bars):
+        sources = {"encoder": result, **result.get("baselines", {})}
+        shown = [feature for feature in _FEATURES if feature[0] in sources]
+        for number, (key, name, colour) in enumerate(shown):
+            value, deviation = (100 * sources[key].get(n, 0.0) for n in (score, f"{score}_std"))
+            y = group + 0.26 * (number - (len(shown) - 1) / 2)
+            axes.barh(y, value, 0.22, color=colour, xerr=deviation, error_kw={"elinewidth": 1})
+            axes.text(value + deviation + 1, y, f"{value:.1f}", va="center", fontsize=9)
+            largest = max(largest, value + deviation)
+            texts.append(f"{title}, {name}: {value:.1f} % ± {deviation:.1f}")
+    axes.set_yticks(range(len(bars)), [title.replace(", ", ",\n") for title, _, _ in bars])
+    axes.set_ylim(len(bars) - 0.45, -0.55)
+    axes.set_xlim(0, largest + 12)
+    axes.set_xlabel("test accuracy (%)")
+    axes.set_title(protocol, fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    present = {key for result in results for key in ("encoder", *result.get("baselines", {}))}
+    handles = [
+        matplotlib.patches.Patch(color=colour, label=name)
+        for key, name, colour in _FEATURES
+        if key in present
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    return _picture(figure, f"Test accuracy, {protocol}. {'; '.join(texts)}")
+
+
+def curve_charts(panels: Sequence[plots.Panel], untrained_rank: float | None) -> list[Picture]:
+    """A chart for each panel of learning curves that has a line.
+
+    Args:
+      panels: Result of `plots.read_panels`.
+      untrained_rank: Effective rank of the untrained encoder, which is drawn beside the rank; None
+        if it is not known.
+    """
+    charts = []
+    for panel in panels:
+        lines = {name: points for name, points in panel.lines.items() if len(points)}
+        if not lines:
+            continue
+        figure = Figure(figsize=(_WIDTH, 2.9), layout="constrained")
+        axes = figure.subplots()
+        if untrained_rank is not None and "effective_rank" in panel.title.replace(" ", "_"):
+            axes.axhline(untrained_rank, color=_GREY, linestyle=":", label="untrained encoder")
+        plots.draw_panel(axes, panel._replace(lines=lines))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=panel.x_label == "round"))
+        axes.spines[["top", "right"]].set_visible(False)
+        ends = ", ".join(
+            f"{name or panel.title} from {points[0, 1]:.4g} to {points[-1, 1]:.4g}"
+            for name, points in lines.items()
+        )
+        charts.append(_picture(figure, f"{panel.title} over {panel.x_label}: {ends}"))
+    return charts
+
+
+def _run_colour(number: int) -> str:
+    """Colour of a run in all pictures of a comparison; no run has the colour of a baseline."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def compared_curves(curves: Mapping[str, Sequence[plots.Panel]]) -> list[Picture]:
+    """Learning curves of several runs in common panels, a colour a run.
+
+    Args:
+      curves: Results of `plots.read_panels` by the name of the run.
+    """
+    keys = dict.fromkeys((p.title, p.x_label) for panels in curves.values() for p in panels)
+    charts = []
+    for title, x_label in keys:
+        figure = Figure(figsize=(_WIDTH, 3.1 + 0.2 * len(curves)), layout="constrained")
+        axes = figure.subplots()
+        for number, (name, panels) in enumerate(curves.items()):
+            for panel in panels:
+                if (panel.title, panel.x_label) != (title, x_label):
+                    continue
+                points = next((p for p in panel.lines.values() if len(p)), None)
+                if points is not None:
+                    marker = "." if len(points) < 40 else None
+                    axes.plot(*points.T, color=_run_colour(number), marker=marker, label=name)
+        if not axes.lines:
+            continue
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel(x_label)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside lower center", fontsize=9, frameon=False)
+        charts.append(_picture(figure, f"{title} over {x_label}, of {', '.join(curves)}"))
+    return charts
+
+
+def compared_probes(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Picture]:
+    """Test accuracy of several runs, a chart for each protocol and number of labels they share.
+
+    Args:
+      results: Entries of `result.json` by the name of the run.
+    """
+    groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    for run, entries in results.items():
+        for protocol, group in results_by_protocol(entries).items():
+            for result in group:
+                groups.setdefault((protocol, labels_text(result)), {})[run] = result
+    charts = []
+    for (protocol, labels), of_runs in groups.items():
+        if len(of_runs) < 2:
+            continue
+        figure = Figure(figsize=(_WIDTH, 0.9 + 0.42 * len(of_runs)), layout="constrained")
+        axes = figure.subplots()
+        names, texts, largest = list(of_runs), [], 0.0
+        for y, (run, result) in enumerate(of_runs.items()):
+            value, deviation = 100 * result["accuracy"], 100 * result.get("accuracy_std", 0.0)
+            colour = _run_colour(list(results).index(run))
+            axes.barh(y, value, 0.6, color=colour, xerr=deviation, error_kw={"elinewidth": 1})
+            end = value + deviation
+            for key, _, baseline_colour in _FEATURES[1:]:
+                baseline = result.get("baselines", {}).get(key)
+                if baseline:
+                    x = 100 * baseline["accuracy"]
+                    axes.plot([x, x], [y - 0.38, y + 0.38], color=baseline_colour, linewidth=2.5)
+                    end = max(end, x)
+            axes.text(end + 1.5, y, f"{value:.1f}", va="center", fontsize=9)
+            largest = max(largest, end)
+            texts.append(f"{run}: {value:.1f} % ± {deviation:.1f}")
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.set_xlim(0, largest + 12)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.set_xlabel("test accuracy (%)")
+        axes.set_title(f"{protocol}, {labels}", fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        charts.append(_picture(figure, f"{protocol}, {labels}. {'; '.join(texts)}"))
+    return charts
+
+
+def partition_chart(record: Mapping[str, Any]) -> Picture:
+    """A bar for each recorded client, divided by class (`partition_record.describe_clients`)."""
+    names = record["class_names"]
+    colours = describe.class_colours(len(names))
+    shown = record["shown"]
+    figure = Figure(figsize=(_WIDTH, 1.3 + 0.17 * max(len(shown), 6)), layout="constrained")
+    axes = figure.subplots()
+    used = sorted({int(label) for client in shown for label in client["counts"]})
+    unlabelled = False
+    for row, client in enumerate(shown):
+        start = 0
+        for label, count in client["counts"].items():
+            axes.barh(row, count, 0.82, left=start, color=colours[int(label)])
+            start += count
+        if client["size"] > start:
+            axes.barh(row, client["size"] - start, 0.82, left=start, color="#cccccc")
+            unlabelled = True
+    step = -(-len(shown) // 16)
+    axes.set_yticks(
+        range(0, len(shown), step), [str(client["client"]) for client in shown[::step]], fontsize=8
+    )
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_ylabel("client")
+    axes.set_xlabel("training images")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    if len(names) <= _MAX_LEGEND and used:
+        handles = [matplotlib.patches.Patch(color=colours[k], label=names[k]) for k in used]
+        if unlabelled:
+            handles.append(matplotlib.patches.Patch(color="#cccccc", label="no label"))
+        _add_legend(figure, handles)
+    of_all = "all" if len(shown) == record["clients"] else f"{len(shown)} of"
+    return _picture(
+        figure, f"Training images of {of_all} {record['clients']} clients by class",
+        f"{of_all.capitalize()} {record['clients']:,} clients; a colour for each class."
+        if used else "",
+    )  # fmt: skip
+
+
+def map_charts(
+    points: Mapping[str, np.ndarray], labels: np.ndarray, class_names: Sequence[str]
+) -> list[Picture]:
+    """A chart of encodings in the plane for each encoder, coloured by class.
+
+    Args:
+      points: Places of the same n images, float32 [n, 2], by the name of the encoder.
+      labels: Class labels, int32 [n]; -1 for no label.
+      class_names: Names of the classes.
+    """
+    colours = describe.class_colours(len(class_names))
+    used = np.unique(labels[labels >= 0])
+    charts = []
+    for name, places in points.items():
+        figure = Figure(figsize=(_WIDTH, _WIDTH + 0.2), layout="constrained")
+        axes = figure.subplots()
+        unlabelled = labels < 0
+        size = min(16.0, 6000 / len(places))
+        x, y = places.T
+        shades = np.where(unlabelled[:, None], (0.55, 0.55, 0.6, 1.0), colours[labels])
+        axes.scatter(x, y, s=size, c=shades, linewidths=0, alpha=0.85)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.set_title(name, fontsize=10)
+        if len(used) > 0 and len(class_names) <= _MAX_LEGEND:
+            _add_legend(
+                figure,
+                [matplotlib.patches.Patch(color=colours[k], label=class_names[k]) for k in used],
+            )
+        charts.append(_picture(figure, f"Encodings of {len(places)} images in the plane, {name}"))
+    return charts
+
+
+def _add_legend(figure: Figure, handles: Sequence[Any]) -> None:
+    """Adds a legend below the figure, in as many columns as its names allow."""
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    columns = max(1, min(len(handles), 46 // (longest + 5)))
+    # Matplotlib fills a legend column by column; readers go row by row.
+    by_rows = [handle for column in range(columns) for handle in handles[column::columns]]
+    figure.legend(
+        handles=by_rows, loc="outside lower center", ncols=columns, fontsize=8, frameon=False,
+        columnspacing=1.0, handlelength=1.0,
+    )  # fmt: skip

@@ -1,0 +1,175 @@
+"""The page `compare.html`: several runs side by side."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launch.outputs import plots
+from launch.pages import charts, image_samples, run_files, run_text
+from launch.pages.run_files import RunFiles
+from launch.pages.run_page import TRAINED, Shown
+from tff_ssl.reporting.page import Grid, Page, Picture, replace_file
+
+_QUERIES = 6  # Images of each run whose neighbours are shown.
+
+
+def run_names(folders: Sequence[pathlib.Path]) -> list[str]:
+    """Short and different names of runs: the last parts of their folders that tell them apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    for depth in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(path[-depth:]) for path in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{number}: {folder}" for number, folder in enumerate(folders, 1)]
+
+
+def write(
+    folders: Mapping[str, pathlib.Path],
+    output: pathlib.Path,
+    shown: Mapping[str, Shown | None],
+    class_names: Mapping[str, Sequence[str]],
+    partitions: Mapping[str, Mapping[str, Any] | None],
+) -> pathlib.Path:
+    """Writes `compare.html`.
+
+    Args:
+      folders: Folder of each run by its name.
+      output: Folder of the page.
+      shown: Images and encodings of each run; None for a run without an encoder.
+      class_names: Names of the classes of each run's data set.
+      partitions: Content of `partition.json` for runs that have no such file.
+
+    Returns:
+      Path of the page.
+    """
+    runs = {}
+    for name, folder in folders.items():
+        run = run_files.read(folder)
+        runs[name] = run._replace(partition=run.partition or partitions[name])
+    page = Page(" and ".join(runs))
+    page.add_grid(_overview(runs))
+    probes = charts.compared_probes({name: run.results for name, run in runs.items()})
+    if probes:
+        page.add_section("Test accuracy")
+        page.add_paragraph(
+            "Bars have the standard deviation over draws of the labels. Upright marks are the "
+            "baselines: grey the untrained encoder, brown raw pixels."
+        )
+        page.add_pictures(probes)
+    curves = {
+        name: plots.read_panels(run.folder / "metrics.csv")
+        for name, run in runs.items()
+        if run.metrics
+    }
+    if curves:
+        page.add_section("Learning curves")
+        page.add_paragraph("Losses can be compared only between runs with the same objective.")
+        page.add_pictures(charts.compared_curves(curves))
+    _add_partitions(page, runs)
+    with_encoder = {name: images for name, images in shown.items() if images is not None}
+    _add_maps(page, with_encoder, class_names)
+    _add_neighbours(page, with_encoder, class_names)
+    _add_flags(page, runs)
+    return replace_file(output / "compare.html", page.render().encode())
+
+
+def _overview(runs: Mapping[str, RunFiles]) -> Grid:
+    """A table with a column for each run."""
+    rows: dict[str, list[str]] = {
+        "method": [run_text.method(run) for run in runs.values()],
+        "data set": [str(run.flags.get("dataset")) for run in runs.values()],
+        "encoder": [str(run.flags.get("encoder")) for run in runs.values()],
+        "rounds or steps": [f"{run.rounds_done:,}" for run in runs.values()],
+        "clients": [_number(run.first("clients")) for run in runs.values()],
+        "training images": [_number(run.first("train_images")) for run in runs.values()],
+        "seed": [str(run.flags.get("seed")) for run in runs.values()],
+    }
+    for key, text in (
+        ("bytes_down_per_client_and_round", "MB to a client, a round"),
+        ("bytes_up_per_client_and_round", "MB from a client, a round"),
+    ):
+        rows[text] = [
+            "-" if run.first(key) is None else f"{run.first(key) / 1e6:.2f}"
+            for run in runs.values()
+        ]
+    rows["effective rank"] = [_number(run.first("effective_rank")) for run in runs.values()]
+    rows["of the untrained encoder"] = [
+        _number(run.first("effective_rank_untrained")) for run in runs.values()
+    ]
+    return [["", *runs], *([name, *cells] for name, cells in rows.items() if set(cells) != {"-"})]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
+
+
+def _add_partitions(page: Page, runs: Mapping[str, RunFiles]) -> None:
+    pictures = [
+        Picture(*charts.partition_chart(run.partition)[:2], f"{name}: {text}")
+        for name, run in runs.items()
+        if run.partition
+        for text in (" ".join(run_text.partition_sentences(run.partition)[:1]),)
+    ]
+    if pictures:
+        page.add_section("Clients and their images")
+        page.add_pictures(pictures)
+
+
+def _add_maps(
+    page: Page, shown: Mapping[str, Shown], class_names: Mapping[str, Sequence[str]]
+) -> None:
+    pictures = [
+        picture
+        for name, images in shown.items()
+        if images.points
+        for picture in charts.map_charts(
+            {name: images.points[TRAINED]}, images.sample.mapped.labels, class_names[name]
+        )
+    ]
+    if pictures:
+        page.add_section("Encodings in the plane")
+        page.add_paragraph(
+            "Encodings of test images, or of training images where there are none, placed by t-SNE "
+            "for each run by itself. Colours are the classes."
+        )
+        page.add_pictures(pictures)
+
+
+def _add_neighbours(
+    page: Page, shown: Mapping[str, Shown], class_names: Mapping[str, Sequence[str]]
+) -> None:
+    if not shown:
+        return
+    page.add_section("Nearest neighbours")
+    page.add_paragraph(
+        "Images (first in their rows) and the nearest training images by the cosine of their "
+        "encodings. A solid frame is the same class, a dashed one another class."
+    )
+    for name, images in shown.items():
+        page.add_heading(name)
+        encodings = images.encodings[TRAINED]
+        share = image_samples.agreement(images.sample, encodings)
+        if share is not None:
+            page.add_paragraph(
+                f"{100 * share:.0f} % of the {image_samples.NEIGHBOURS} nearest neighbours of "
+                f"{len(images.sample.mapped)} {images.sample.split} images have the class of the "
+                "image."
+            )
+        rows = image_samples.neighbour_photos(images.sample, encodings, class_names[name])
+        page.add_photos(rows[:_QUERIES], "rows")
+
+
+def _add_flags(page: Page, runs: Mapping[str, RunFiles]) -> None:
+    """A table of the flags that differ between the runs."""
+    names = sorted({name for run in runs.values() for name in run.flags} - {"output_dir"})
+    rows = [
+        [f"--{name}" if name != "script" else "script", *texts]
+        for name in names
+        for texts in ([run_text.value_text(run.flags.get(name)) for run in runs.values()],)
+        if len(set(texts)) > 1
+    ]
+    page.add_section("Flags that differ")
+    if rows:
+        page.add_grid([["flag", *runs], *rows], "words")
+    else:
+        page.add_paragraph("The runs have the same flags.")

@@ -1,0 +1,219 @@
+"""The images that a run page shows: augmented views, encodings in the plane, neighbours.
+
+All samples are small and seeded, so that a page of a large data set costs little time and memory,
+and is the same each time.
+"""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from datasets.image_dataset import ImageDataset, Split
+from tff_ssl.analysis import feature_maps
+from tff_ssl.evaluation import features, labels
+from tff_ssl.reporting.page import Photo
+from tff_ssl.views.augmentation import TwoViews
+
+Encode = Callable[[tf.Tensor], tf.Tensor]
+VIEWED = 8  # Training images whose views are shown.
+MAPPED = 300  # Images whose encodings are placed in the plane.
+_MAP_STEPS = 500  # Steps of t-SNE.
+_BANK = 1000  # Training images among which neighbours are searched, at most.
+_BANK_BYTES = 64e6  # Size of these images, at most.
+QUERIES, NEIGHBOURS = 12, 5
+_SMALLEST, _LARGEST = 48, 96  # Sides of the shown images in pixels.
+_STREAM = 0x7A6E  # Separates these draws from those of training.
+
+
+class Views(NamedTuple):
+    """Training images and the two views of each that the first round sees.
+
+    Attributes:
+      images: uint8 [n, h, w, c].
+      first: uint8 [n, view h, view w, c].
+      second: As `first`.
+    """
+
+    images: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+
+
+class Sample(NamedTuple):
+    """Images whose encodings are shown, and those among which neighbours are searched.
+
+    Attributes:
+      mapped: Test images, evenly over the classes where there are labels; training images if there
+        are no test images.
+      split: Name of their split, `test` or `training`.
+      bank: Training images that are not mapped.
+      queries: Indices into `mapped` of the images whose neighbours are shown, int64 [at most 12].
+    """
+
+    mapped: Split
+    split: str
+    bank: Split
+    queries: np.ndarray
+
+
+class Encodings(NamedTuple):
+    """Encodings of a sample by one encoder.
+
+    Attributes:
+      mapped: float32 [mapped images, features].
+      bank: float32 [bank, features].
+    """
+
+    mapped: np.ndarray
+    bank: np.ndarray
+
+
+def draw_views(train: Split, make_views: TwoViews, seed: int) -> Views:
+    """Draws training images, and computes their views in round 0.
+
+    Args:
+      train: Training images, as clients see them.
+      make_views: (images, example ids, round number) -> two views, float32 in [-1, 1].
+      seed: Seed of the draw.
+    """
+    rng = np.random.default_rng([seed, _STREAM, 0])
+    chosen = np.sort(rng.choice(len(train), min(VIEWED, len(train)), replace=False))
+    images = train.images[chosen]
+    first, second = make_views(
+        tf.constant(images), tf.constant(train.example_ids[chosen]), tf.constant(0, tf.int64)
+    )
+    return Views(images, _to_uint8(first), _to_uint8(second))
+
+
+def _to_uint8(views: tf.Tensor) -> np.ndarray:
+    """[-1, 1] to 0 ... 255."""
+    return np.clip(np.rint((np.asarray(views) + 1) * 127.5), 0, 255).astype(np.uint8)
+
+
+def draw_sample(dataset: ImageDataset, seed: int) -> Sample:
+    """Draws the images whose encodings are shown."""
+    rng = np.random.default_rng([seed, _STREAM, 1])
+    order = rng.permutation(len(dataset.train))
+    if len(dataset.test) >= 3:
+        mapped, split = dataset.test.take(_evenly_drawn(dataset.test, MAPPED, rng)), "test"
+    else:
+        count = min(MAPPED, len(order) // 2)
+        mapped, split = dataset.train.take(np.sort(order[:count])), "training"
+        order = order[count:]
+    size = int(min(_BANK, max(NEIGHBOURS, _BANK_BYTES // dataset.train.images[0].nbytes)))
+    bank = dataset.train.take(np.sort(order[:size]))
+    return Sample(mapped, split, bank, _evenly_drawn(mapped, QUERIES, rng))
+
+
+def _evenly_drawn(split: Split, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draws indices, evenly over the classes where there are enough labels, int64 [<= count]."""
+    labelled = np.flatnonzero(split.labels >= 0)
+    count = min(count, len(split))
+    if len(labelled) >= count >= len(np.unique(split.labels[labelled])) > 0:
+        return labels.draw_labels(split.labels, rng, total=count, even=True)
+    candidates = labelled if len(labelled) >= count else np.arange(len(split))
+    return np.sort(rng.choice(candidates, count, replace=False))
+
+
+def encode(sample: Sample, encoder: Encode) -> Encodings:
+    """Encodes a sample; in one call, because each size of a batch would be traced by itself."""
+    images = np.concatenate([sample.mapped.images, sample.bank.images])
+    encodings = labels.finite_features("shown", features.extract(encoder, images))
+    return Encodings(encodings[: len(sample.mapped)], encodings[len(sample.mapped) :])
+
+
+def raw_pixels(sample: Sample) -> Encodings:
+    """Raw pixels in the place of encodings."""
+    images = np.concatenate([sample.mapped.images, sample.bank.images])
+    pixels = features.raw_pixels(images)
+    return Encodings(pixels[: len(sample.mapped)], pixels[len(sample.mapped) :])
+
+
+def place(encodings: Mapping[str, Encodings], seed: int) -> dict[str, np.ndarray]:
+    """Places each encoder's mapped encodings in a plane of their own, by t-SNE, float32 [n, 2]."""
+    return {
+        name: feature_maps.feature_map(of_encoder.mapped, seed, _MAP_STEPS).points
+        for name, of_encoder in encodings.items()
+    }
+
+
+def nearest(encodings: Encodings) -> np.ndarray:
+    """The training images nearest to each mapped image by cosine, int64 [mapped, <= 5]."""
+    unit = [_normalized(part) for part in encodings]
+    similarities = unit[0] @ unit[1].T
+    return np.argsort(-similarities, axis=1, kind="stable")[:, :NEIGHBOURS]
+
+
+def _normalized(encodings: np.ndarray) -> np.ndarray:
+    """Rows of length 1; rows of zeros stay."""
+    norms = np.linalg.norm(encodings, axis=1, keepdims=True)
+    return encodings / np.maximum(norms, 1e-12)
+
+
+def agreement(sample: Sample, encodings: Encodings) -> float | None:
+    """Share of labelled neighbours that have the class of their image; None without labels."""
+    neighbours = sample.bank.labels[nearest(encodings)]
+    own = sample.mapped.labels[:, None]
+    known = (neighbours >= 0) & (own >= 0)
+    return float((neighbours == own)[known].mean()) if known.any() else None
+
+
+def view_photos(views: Views) -> list[list[Photo]]:
+    """A row for each image: the image and its two views."""
+    return [
+        [
+            Photo(thumbnail(image), "image", "first"),
+            Photo(thumbnail(first), "view 1"),
+            Photo(thumbnail(second), "view 2"),
+        ]
+        for image, first, second in zip(*views, strict=True)
+    ]
+
+
+def neighbour_photos(
+    sample: Sample, encodings: Encodings, class_names: Sequence[str]
+) -> list[list[Photo]]:
+    """A row for each query: the image, and its nearest training images."""
+    neighbours = nearest(encodings)
+    rows = []
+    for query in sample.queries:
+        label = sample.mapped.labels[query]
+        row = [Photo(thumbnail(sample.mapped.images[query]), _name(label, class_names), "first")]
+        for k in neighbours[query]:
+            other = sample.bank.labels[k]
+            kind = "" if min(label, other) < 0 else "near" if label == other else "far"
+            row.append(Photo(thumbnail(sample.bank.images[k]), _name(other, class_names), kind))
+        rows.append(row)
+    return rows
+
+
+def _name(label: int, class_names: Sequence[str]) -> str:
+    return class_names[label] if label >= 0 else "no label"
+
+
+def thumbnail(image: np.ndarray) -> bytes:
+    """A small PNG or JPEG of an image: its pixels are enlarged, or it is shrunk.
+
+    Args:
+      image: uint8 [h, w, c]; of other numbers of channels than 1, 3 and 4, the first is shown.
+    """
+    if image.shape[-1] not in (3, 4):
+        image = image[..., 0]
+    picture = Image.fromarray(image)
+    side = max(picture.size)
+    if side < _SMALLEST:
+        factor = -(-_SMALLEST // side)
+        size = (picture.width * factor, picture.height * factor)
+        picture = picture.resize(size, Image.Resampling.NEAREST)
+    elif side > _LARGEST:
+        picture.thumbnail((_LARGEST, _LARGEST))
+    buffer = io.BytesIO()
+    if side < _SMALLEST or picture.mode == "RGBA":
+        picture.save(buffer, "png", optimize=True)
+    else:
+        picture.save(buffer, "jpeg", quality=88)
+    return buffer.getvalue()

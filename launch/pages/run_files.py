@@ -1,0 +1,78 @@
+"""The files of a run, as its page needs them."""
+
+import csv
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from launch.outputs import run_folder
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.reporting import measured
+
+
+class RunFiles(NamedTuple):
+    """What the files of a run say.
+
+    Attributes:
+      folder: Folder of the run.
+      config: Content of `config.json`.
+      results: Entries of `result.json` and `result_*.json`; none if the run has not ended.
+      metrics: Rows of `metrics.csv`, as texts by the name of the column.
+      partition: Content of `partition.json`; None if the run has none.
+    """
+
+    folder: pathlib.Path
+    config: Mapping[str, Any]
+    results: list[Mapping[str, Any]]
+    metrics: list[Mapping[str, str]]
+    partition: Mapping[str, Any] | None
+
+    @property
+    def flags(self) -> Mapping[str, Any]:
+        """The flags of the run by name, and the name of its `script`."""
+        return self.config["flags"]
+
+    @property
+    def rounds_done(self) -> int:
+        """Number of rounds that the run has trained."""
+        return len(self.metrics)
+
+    @property
+    def is_per_case(self) -> bool:
+        """Whether accuracies are those of cases, and not of images."""
+        per_case = self.flags.get("per_case")
+        return self.flags.get("dataset") == "case_folder" if per_case is None else bool(per_case)
+
+    def first(self, name: str) -> Any:
+        """A field of the first result that has it; None if none has."""
+        return next((r[name] for r in self.results if r.get(name) is not None), None)
+
+    def column(self, name: str) -> np.ndarray:
+        """The numbers of a column of `metrics.csv`, float64; empty if it has no such column."""
+        return np.array([float(row[name]) for row in self.metrics if row.get(name)])
+
+
+def read(folder: pathlib.Path) -> RunFiles:
+    """Reads the files of a run.
+
+    Raises:
+      ConfigurationError: If the folder holds no run, or a file cannot be read.
+    """
+    path = folder / "config.json"
+    if not path.exists():
+        raise ConfigurationError(f"{folder} holds no run of pretrain or centralized: no {path}")
+    run_folder.read_flags(folder)  # Checks the format.
+    metrics_csv, partition = folder / "metrics.csv", folder / "partition.json"
+    metrics: list[Mapping[str, str]] = []
+    if metrics_csv.exists():
+        with open(metrics_csv, newline="") as file:
+            metrics = list(csv.DictReader(file))
+    return RunFiles(
+        folder,
+        measured.read_json(path),
+        measured.read_results(folder),
+        metrics,
+        measured.read_json(partition) if partition.exists() else None,
+    )

@@ -1,0 +1,218 @@
+"""The page `run.html` of a run: what was trained, how well, and what its encodings look like."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datasets.image_dataset import ImageDataset, Split
+from launch.outputs import plots
+from launch.pages import charts, image_samples, run_files, run_text
+from launch.pages.image_samples import Encode, Encodings, Sample, Views
+from launch.pages.run_files import RunFiles
+from tff_ssl.reporting.page import Page, Picture, replace_file
+from tff_ssl.views.augmentation import TwoViews
+
+TRAINED, UNTRAINED = "trained encoder", "untrained encoder"
+
+
+class Shown(NamedTuple):
+    """The images and encodings of a page.
+
+    Attributes:
+      views: Augmented views of training images.
+      sample: Images whose encodings are shown.
+      encodings: Encodings by the name of the encoder, `TRAINED` first, and `UNTRAINED` if it is
+        known.
+      points: Places of the mapped images in the plane by the name of the encoder, float32 [n, 2].
+    """
+
+    views: Views
+    sample: Sample
+    encodings: dict[str, Encodings]
+    points: dict[str, np.ndarray]
+
+
+def compute(
+    dataset: ImageDataset,
+    clients_train: Split,
+    make_views: TwoViews,
+    encoders: Mapping[str, Encode],
+    seed: int,
+) -> Shown:
+    """Computes what a page shows of images.
+
+    Args:
+      dataset: The data set.
+      clients_train: Training images as clients see them.
+      make_views: (images, example ids, round number) -> two views.
+      encoders: Encoders by name, `TRAINED` first.
+      seed: Seed of the draws and of t-SNE.
+    """
+    views = image_samples.draw_views(clients_train, make_views, seed)
+    sample = image_samples.draw_sample(dataset, seed)
+    encodings = {name: image_samples.encode(sample, encoder) for name, encoder in encoders.items()}
+    enough = len(sample.mapped) >= 3
+    points = image_samples.place(encodings, seed) if enough else {}
+    return Shown(views, sample, encodings, points)
+
+
+def write(
+    folder: pathlib.Path,
+    output: pathlib.Path,
+    shown: Shown | None,
+    class_names: Sequence[str],
+    partition: Mapping[str, Any] | None = None,
+    more_pictures: Sequence[Picture] = (),
+) -> pathlib.Path:
+    """Writes `run.html`.
+
+    Args:
+      folder: Folder of the run.
+      output: Folder of the page.
+      shown: Result of `compute`; None for a run without an encoder.
+      class_names: Names of the classes.
+      partition: Content of `partition.json` for a run that has no such file.
+      more_pictures: Further pictures, of the encoders of the run's clients.
+
+    Returns:
+      Path of the page.
+    """
+    run = run_files.read(folder)
+    run = run._replace(partition=run.partition or partition)
+    page = Page(run_text.title(run))
+    _add_summary(page, run)
+    _add_results(page, run)
+    _add_curves(page, run)
+    if run.partition:
+        _add_partition(page, run)
+    if shown is not None:
+        _add_views(page, run, shown)
+        _add_map(page, shown, class_names)
+        _add_neighbours(page, shown, class_names)
+    if more_pictures:
+        page.add_section("Clients' own encoders")
+        page.add_pictures(more_pictures, "wide")
+    _add_commands(page, run)
+    _add_flags(page, run)
+    return replace_file(output / "run.html", page.render().encode())
+
+
+def _add_summary(page: Page, run: RunFiles) -> None:
+    for note in run_text.notes(run):
+        page.add_paragraph(note, "note")
+    for sentence in run_text.summary(run):
+        page.add_paragraph(sentence)
+
+
+def _add_results(page: Page, run: RunFiles) -> None:
+    results = [result for result in run.results if "accuracy" in result]
+    if not results:
+        return
+    page.add_section("Test accuracy")
+    page.add_paragraph(
+        "A classifier is fitted to a few labels, on the features of the frozen encoder and on "
+        "those of the baselines. Lines on the bars show the standard deviation over draws of the "
+        "labels."
+    )
+    page.add_pictures(charts.probe_charts(results), "one" if _protocols(results) == 1 else "")
+
+
+def _protocols(results) -> int:
+    return len(charts.results_by_protocol(results))
+
+
+def _add_curves(page: Page, run: RunFiles) -> None:
+    if not run.metrics:
+        return
+    page.add_section("Learning curves")
+    page.add_paragraph(
+        "Nearest neighbours and the effective rank are measured on training images, during the "
+        "training."
+    )
+    panels = plots.read_panels(run.folder / "metrics.csv")
+    page.add_pictures(charts.curve_charts(panels, run.first("effective_rank_untrained")))
+
+
+def _add_partition(page: Page, run: RunFiles) -> None:
+    assert run.partition
+    page.add_section("Clients and their images")
+    for sentence in run_text.partition_sentences(run.partition):
+        page.add_paragraph(sentence)
+    page.add_pictures([charts.partition_chart(run.partition)], "one")
+
+
+def _add_views(page: Page, run: RunFiles, shown: Shown) -> None:
+    page.add_section("Augmented views")
+    page.add_paragraph(
+        "Training images as a client has them, and the two views of each in the first round. "
+        + (
+            "This objective uses the first view only."
+            if run.first("objective") in ("mae", "supervised")
+            else "The encoder learns to encode both views alike."
+        )
+    )
+    page.add_photos(image_samples.view_photos(shown.views))
+
+
+def _add_map(page: Page, shown: Shown, class_names: Sequence[str]) -> None:
+    if not shown.points:
+        return
+    page.add_section("Encodings in the plane")
+    sample = shown.sample
+    page.add_paragraph(
+        f"Encodings of {len(sample.mapped)} {sample.split} images, placed by t-SNE after PCA. "
+        "Images that are near each other have similar encodings; distances between groups mean "
+        "nothing. Colours are the classes, which the training did not use unless it was "
+        "supervised."
+    )
+    page.add_pictures(charts.map_charts(shown.points, sample.mapped.labels, class_names))
+
+
+def _add_neighbours(page: Page, shown: Shown, class_names: Sequence[str]) -> None:
+    page.add_section("Nearest neighbours")
+    sample = shown.sample
+    page.add_paragraph(
+        f"{len(sample.queries)} {sample.split} images (first in their rows) and the nearest of "
+        f"{len(sample.bank):,} training images by the cosine of their encodings. A solid frame is "
+        "the same class, a dashed one another class."
+    )
+    shares = {
+        name: image_samples.agreement(sample, encodings)
+        for name, encodings in shown.encodings.items()
+    }
+    shares["raw pixels"] = image_samples.agreement(sample, image_samples.raw_pixels(sample))
+    own = shares.pop(TRAINED)
+    if own is not None:
+        others = " and ".join(f"{100 * (share or 0):.0f} % by {n}" for n, share in shares.items())
+        page.add_paragraph(
+            f"Of {len(sample.mapped)} {sample.split} images, {100 * own:.0f} % of the "
+            f"{image_samples.NEIGHBOURS} nearest neighbours have the class of the image, against "
+            f"{others.replace(f'by {UNTRAINED}', f'by the {UNTRAINED}')}."
+        )
+    page.add_photos(
+        image_samples.neighbour_photos(sample, shown.encodings[TRAINED], class_names), "rows"
+    )
+
+
+def _add_commands(page: Page, run: RunFiles) -> None:
+    page.add_section("Go on from here")
+    for explanation, command in run_text.commands(run):
+        page.add_command(explanation, command)
+
+
+def _add_flags(page: Page, run: RunFiles) -> None:
+    page.add_section("Flags of the run")
+    names = sorted(set(run.flags) - {"script"})
+    given = [name for name in run.config.get("given", ()) if name in run.flags]
+    if given:
+        page.add_paragraph("Given on the command line or by a preset:")
+        page.add_grid(run_text.flag_rows(run, given), "words")
+    page.add_folded(
+        f"All {len(names)} flags of launch.{run.flags.get('script')}",
+        run_text.flag_rows(run, names),
+    )
+    versions = ", ".join(f"{name} {text}" for name, text in run.config["versions"].items())
+    commit = run.config.get("git_commit")
+    page.add_paragraph(f"Versions: {versions}{f'; commit {commit}' if commit else ''}.", "soft")

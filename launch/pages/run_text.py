@@ -1,0 +1,207 @@
+"""What a run page says in words: its summary, its notes, and the commands that go on from it."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from launch.pages import charts
+from launch.pages.run_files import RunFiles
+
+# What classifies the test images in a protocol.
+_PROTOCOLS = {
+    "linear": "A linear classifier on the frozen encoder",
+    "linear logistic": "Logistic regression on the frozen encoder",
+    "knn": "A classifier by nearest neighbours",
+    "finetune": "A fine-tuned classifier",
+    "semi supervised": "A fine-tuned classifier",
+    "scratch": "A classifier without pretraining",
+    "supervised": "The model's own classifier",
+}
+_COLLAPSE = 0.1  # Share of the untrained encoder's effective rank below which encodings collapsed.
+
+
+def title(run: RunFiles) -> str:
+    """Title of a run's page."""
+    return f"{method(run)} on {run.flags.get('dataset')}: {run.folder.resolve().name}"
+
+
+def method(run: RunFiles) -> str:
+    """Name of the run's algorithm and objective."""
+    objective = run.first("objective") or run.flags.get("objective")
+    algorithm = run.first("algorithm") or run.flags.get("algorithm", "centralized")
+    return f"{algorithm} ({objective})" if objective else algorithm
+
+
+def summary(run: RunFiles) -> list[str]:
+    """The run in a few sentences: what was trained on what, and what came out."""
+    return [*_training(run), *_accuracies(run), *_encodings(run)]
+
+
+def _training(run: RunFiles) -> list[str]:
+    unit = "steps" if run.flags.get("script") == "centralized" else "rounds"
+    done, wanted = run.rounds_done, run.flags.get("rounds")
+    lengths = f"{done:,} {unit}" if done == wanted else f"{done:,} of {wanted:,} {unit}"
+    images = f"{run.first('train_images'):,} " if run.first("train_images") else ""
+    sentences = [
+        f"This run trained the encoder {run.flags.get('encoder')} with {method(run)} for {lengths} "
+        f"on {images}training images of {run.flags.get('dataset')}."
+    ]
+    if run.partition:
+        sizes = run.partition["client_sizes"]
+        sentence = (
+            f"They are on {run.partition['clients']:,} clients of "
+            f"{_range(sizes, 'image', 'images')}"
+        )
+        taking_part = run.column("clients")
+        if len(taking_part):
+            sentence += f", of which about {np.mean(taking_part):.3g} take part in a round"
+        sentences.append(f"{sentence}.")
+    down = run.first("bytes_down_per_client_and_round")
+    up = run.first("bytes_up_per_client_and_round")
+    if down and up:
+        sentences.append(
+            f"In a round, a client receives {down / 1e6:.2f} MB and sends {up / 1e6:.2f} MB."
+        )
+    seconds = run.column("seconds")
+    if len(seconds):
+        sentences.append(f"The {unit} took {_duration(float(np.sum(seconds)))} together.")
+    return [" ".join(sentences)]
+
+
+def _range(spread: Mapping[str, float], one: str, several: str) -> str:
+    """The smallest and the largest number of things, such as `1 to 4 images`."""
+    low, high = int(spread["min"]), int(spread["max"])
+    numbers = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    return f"{numbers} {one if low == high == 1 else several}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+def _accuracies(run: RunFiles) -> list[str]:
+    sentences = []
+    for protocol, results in charts.results_by_protocol(run.results).items():
+        for result in results:
+            others = {
+                "the untrained encoder": "random_encoder",
+                "raw pixels": "raw_pixels",
+            }
+            beside = [
+                f"{100 * result['baselines'][key]['accuracy']:.1f} % on {name}"
+                for name, key in others.items()
+                if key in result.get("baselines", {})
+            ]
+            against = f" (against {' and '.join(beside)})" if beside else ""
+            what = "cases" if run.is_per_case else "images"
+            classifier = _PROTOCOLS.get(protocol, protocol.capitalize())
+            sentences.append(
+                f"{classifier} with {charts.labels_text(result)} gets "
+                f"{100 * result['accuracy']:.1f} % of the test {what} right{against}."
+            )
+    return sentences
+
+
+def _encodings(run: RunFiles) -> list[str]:
+    rank, untrained = run.first("effective_rank"), run.first("effective_rank_untrained")
+    if not rank or not untrained:
+        return []
+    return [
+        f"The effective rank of the encodings is {rank:.1f}; that of the untrained encoder is "
+        f"{untrained:.1f}."
+    ]
+
+
+def notes(run: RunFiles) -> list[str]:
+    """What a reader should be warned of."""
+    found = []
+    if not run.results:
+        found.append("The run has no result yet: it was stopped, or its data have no labels.")
+    rank, untrained = run.first("effective_rank"), run.first("effective_rank_untrained")
+    if rank and untrained and rank < _COLLAPSE * untrained:
+        found.append(
+            "The encodings have collapsed, to less than a tenth of the untrained encoder's "
+            "effective rank."
+        )
+    for key, name in (("random_encoder", "the untrained encoder"), ("raw_pixels", "raw pixels")):
+        below = [
+            result
+            for result in run.results
+            if "accuracy" in result
+            and result["accuracy"] < result.get("baselines", {}).get(key, {}).get("accuracy", 0)
+        ]
+        if below:
+            counts = " and ".join(dict.fromkeys(map(charts.labels_text, below)))
+            found.append(f"The encoder is below {name} with {counts}.")
+    return found
+
+
+def commands(run: RunFiles) -> list[tuple[str, str]]:
+    """Commands that go on with the run, evaluate it further or look at it, with explanations."""
+    folder = shlex.quote(str(run.folder))
+    script = run.flags.get("script", "pretrain")
+    rounds = run.flags.get("rounds") or run.rounds_done
+    rows = [
+        (
+            "Train on: the run goes on after its last round, here to twice as many."
+            if run.rounds_done >= rounds
+            else "Go on with the run where it was stopped.",
+            f"python -m launch.{script} --resume --output_dir={folder}"
+            + (f" --rounds={2 * rounds}" if run.rounds_done >= rounds else ""),
+        ),
+        (
+            "Evaluate the encoder by nearest neighbours; other values are linear, finetune, "
+            "semi_supervised, scratch and transfer.",
+            f"python -m launch.evaluate --run={folder} --protocol=knn",
+        ),
+        (
+            "Write this page again, with the results of such evaluations.",
+            f"python -m launch.visualize --run={folder}",
+        ),
+        (
+            "Put the run beside another one.",
+            f"python -m launch.visualize --compare={folder},OTHER_RUN",
+        ),
+        (
+            "Convert the encoder for devices; other values are keras and onnx.",
+            f"python -m launch.export --run={folder} --format=tflite",
+        ),
+        (
+            "Look at its curves, views and encodings in TensorBoard.",
+            f"tensorboard --logdir={folder}/tensorboard",
+        ),
+    ]
+    return rows
+
+
+def flag_rows(run: RunFiles, names: Sequence[str]) -> list[list[str]]:
+    """A table of flags and their values."""
+    return [["flag", "value"], *([f"--{name}", value_text(run.flags[name])] for name in names)]
+
+
+def value_text(value: Any) -> str:
+    """A flag's value as text."""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def partition_sentences(partition: Mapping[str, Any]) -> list[str]:
+    """The figures of `partition.json` in words."""
+    classes = partition["classes_per_client"]
+    sentences = [
+        f"{partition['clients']:,} clients hold {partition['examples']:,} training images; each "
+        f"has {_range(partition['client_sizes'], 'image', 'images')}."
+    ]
+    if partition["emd"] is not None:
+        sentences.append(
+            f"A client has images of {_range(classes, 'class', 'classes')}. The earth mover's "
+            "distance of the clients' classes from those of all clients together is "
+            f"{partition['emd']:.2f}, from 0 (the same) to 2 (no class in common). Only supervised "
+            "training sees the classes."
+        )
+    if partition["examples_left_out"]:
+        sentences.append(f"{partition['examples_left_out']:,} training images are on no client.")
+    return sentences

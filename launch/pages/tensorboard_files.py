@@ -1,0 +1,78 @@
+"""A run's pictures for TensorBoard: augmented views, and encodings in the embedding projector."""
+
+import io
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+from tensorboard.plugins import projector
+
+from launch.pages.run_page import Shown
+
+_SPRITE = 32  # Side of an image in the projector, pixels.
+_FOLDER = "projector"
+
+
+def write(folder: pathlib.Path, shown: Shown, class_names: Sequence[str], rounds: int) -> None:
+    """Writes the views as images, and the encodings with their classes and images.
+
+    Args:
+      folder: The run's `tensorboard/`.
+      shown: Images and encodings of the run.
+      class_names: Names of the classes.
+      rounds: Number of rounds of the run, under which TensorBoard shows the views.
+    """
+    _write_views(folder, shown, rounds)
+    _write_encodings(folder, shown, class_names)
+
+
+def _write_views(folder: pathlib.Path, shown: Shown, rounds: int) -> None:
+    """Writes rows of an image and its two views; TensorBoard shows 1, 3 or 4 channels."""
+    views = shown.views
+    side = views.first.shape[1:3]
+    images = tf.image.resize(views.images, side, method="nearest").numpy()
+    rows = np.concatenate([images, views.first, views.second], axis=2)
+    if rows.shape[-1] not in (1, 3, 4):
+        rows = rows[..., :1]
+    writer = tf.summary.create_file_writer(str(folder))
+    with writer.as_default():
+        tf.summary.image("image and its two views", rows, step=rounds, max_outputs=len(rows))
+    writer.close()
+
+
+def _write_encodings(folder: pathlib.Path, shown: Shown, class_names: Sequence[str]) -> None:
+    """Writes the encodings of each encoder, their classes and a sprite of their images."""
+    inside = folder / _FOLDER
+    inside.mkdir(parents=True, exist_ok=True)
+    mapped = shown.sample.mapped
+    names = [class_names[label] if label >= 0 else "no label" for label in mapped.labels]
+    # A column without a header, one name a line, in which a tab or a line feed would split a name.
+    lines = (" ".join(name.split()) for name in names)
+    (inside / "classes.tsv").write_text("\n".join(lines) + "\n")
+    (inside / "images.png").write_bytes(_sprite(mapped.images))
+    config = projector.ProjectorConfig()
+    for name, encodings in shown.encodings.items():
+        path = inside / f"{name.replace(' ', '_')}.tsv"
+        np.savetxt(path, encodings.mapped, fmt="%.5g", delimiter="\t")
+        embedding = config.embeddings.add()
+        embedding.tensor_name = name
+        embedding.tensor_path = f"{_FOLDER}/{path.name}"
+        embedding.metadata_path = f"{_FOLDER}/classes.tsv"
+        embedding.sprite.image_path = f"{_FOLDER}/images.png"
+        embedding.sprite.single_image_dim.extend([_SPRITE, _SPRITE])
+    projector.visualize_embeddings(str(folder), config)
+
+
+def _sprite(images: np.ndarray) -> bytes:
+    """All images in rows of a square, in their order, as the projector expects them; a PNG."""
+    columns = int(np.ceil(np.sqrt(len(images))))
+    sheet = Image.new("RGB", (columns * _SPRITE, columns * _SPRITE))
+    for number, image in enumerate(images):
+        pixels = image if image.shape[-1] in (3, 4) else image[..., 0]
+        small = Image.fromarray(pixels).convert("RGB").resize((_SPRITE, _SPRITE))
+        sheet.paste(small, (number % columns * _SPRITE, number // columns * _SPRITE))
+    buffer = io.BytesIO()
+    sheet.save(buffer, "png")
+    return buffer.getvalue()

@@ -1,0 +1,220 @@
+"""The pages of the algorithms, and what is made from the registry and from `measured/` for them."""
+
+import dataclasses
+import json
+import re
+import statistics
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tff_ssl.algorithms import registry
+from tff_ssl.reporting.experiment import Claim, Table
+from tff_ssl.reporting.measured import Selector, Value
+
+SECTIONS = [
+    "A round", "Equations", "Hyperparameters", "What it sends", "Published and measured",
+    "What did not come out",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _extensions(project_root, monkeypatch):
+    """Makes the modules of Sphinx's extensions importable; these here do not need Sphinx."""
+    monkeypatch.syspath_prepend(str(project_root / "docs" / "extensions"))
+
+
+@pytest.mark.parametrize("name", list(registry.ALGORITHMS))
+def test_every_algorithm_has_a_page_with_all_sections(project_root, name):
+    text = (project_root / "docs" / "algorithms" / f"{name}.md").read_text()
+    found = [title for title in re.findall(r"^## (.*)$", text, re.M) if title in SECTIONS]
+    assert found == SECTIONS
+    for directive in ("{round} ", "{pseudocode}", f"{{hyperparameters}} {name}\n",
+                      f"{{default-run}} {name}\n"):  # fmt: skip
+        assert f"```{directive}" in text, directive
+    assert f"--algorithm={name}" in text
+    assert f"\n{name}\n" in (project_root / "docs" / "algorithms" / "index.md").read_text()
+
+
+def test_the_threat_model_has_all_algorithms(project_root):
+    text = (project_root / "docs" / "privacy.md").read_text()
+    table = text.split("## Who sees what\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", table, re.M)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(
+        registry.ALGORITHMS
+    )
+
+
+@pytest.mark.parametrize("name", list(registry.ALGORITHMS))
+def test_options_that_a_page_names_exist(project_root, name):
+    text = (project_root / "docs" / "algorithms" / f"{name}.md").read_text()
+    known = {
+        field.name.rstrip("_"): field.default
+        for entry in registry.ALGORITHMS.values()
+        for field in dataclasses.fields(entry.hyperparameters)
+    }
+    for option, value in re.findall(r"`(?:--hparam=)?(\w+)=([\w.]+)`", text):
+        assert option in known, option
+        assert isinstance(known[option], str) or re.fullmatch(r"[\d.]+|true|false", value)
+
+
+@pytest.mark.parametrize("name", list(registry.ALGORITHMS))
+def test_hyperparameters_are_described_with_the_digits_values(project_root, name):
+    import hyperparameter_tables
+
+    cls = registry.ALGORITHMS[name].hyperparameters
+    fields = dataclasses.fields(cls)
+    header, *rows = hyperparameter_tables.rows(cls, fields, {})
+    assert header == ["`--hparam`", "symbol", "default", "meaning"]
+    assert len(rows) == len(fields)
+    for (option, _, default, meaning), field in zip(rows, fields, strict=True):
+        assert option == f"`{field.name.rstrip('_')}`"
+        assert default.strip("`") in (str(field.default), str(field.default).lower())
+        assert len(meaning) > 10, field.name
+    preset = (project_root / "launch" / "presets" / "digits" / f"{name}.flags").read_text()
+    values = hyperparameter_tables.preset_values(name)
+    for option, value in re.findall(r"^--hparam=(\w+)=(.*)$", preset, re.M):
+        assert values[option] == value
+
+
+def test_symbols_come_from_the_docstrings():
+    import hyperparameter_tables
+
+    assert hyperparameter_tables.symbol("Weight mu of FedProx's proximal term.") == r"$\mu$"
+    assert hyperparameter_tables.symbol("Number of passes E over a client's examples.") == "$E$"
+    assert hyperparameter_tables.symbol("Divergence that mu is compared with.") == ""
+    assert hyperparameter_tables.symbol("Momentum of `sgd`; beta_1 of the others.") == ""
+    assert hyperparameter_tables.symbol("Name of the optimizer, `sgd` or `E`.") == ""
+
+
+def test_the_default_runs_have_the_figures_that_were_measured(project_root):
+    """Compares the table with means and deviations of the result files."""
+    import experiments
+
+    _, *rows = experiments.default_rows(list(registry.ALGORITHMS))
+    assert [row[0] for row in rows] == [f"`{name}`" for name in registry.ALGORITHMS]
+    folder = project_root / "measured" / "digits_defaults-cpu"
+    for name, *cells in rows:
+        runs = sorted((folder / name.strip("`")).glob("seed*/result.json"))
+        expected = []
+        for labels in (10, 50):
+            entries = [
+                entry
+                for run in runs
+                for entry in json.loads(run.read_text())
+                if entry["protocol"] == "linear" and entry["labels"] == labels
+            ]
+            own = [100 * entry["accuracy"] for entry in entries]
+            start = [100 * entry["baselines"]["random_encoder"]["accuracy"] for entry in entries]
+            if not own:
+                expected += ["not measured", "not measured"]
+                continue
+            assert len(own) == 3
+            expected.append(f"{statistics.mean(own):.1f} ± {statistics.stdev(own):.1f}")
+            expected.append(f"{statistics.mean(start):.1f}")
+        assert cells == expected, name
+
+
+def test_published_figures_stand_beside_the_measured_ones():
+    import experiments
+
+    shown = Table(
+        "Accuracy", Selector("linear"), ("a", "b"),
+        {"ours": ("ours_a", "ours_b"), "other": ("other",)},
+        {"ours": (50.0, None), "unknown": (40.0,)},
+    )  # fmt: skip
+    values = {
+        ("ours", "a"): Value(0.5, 0.01, 3, 0),
+        ("ours", "b"): Value(0.25, 0.02, 3, 0),
+        ("other", "a"): Value(0.125, 0.0, 3, 0),
+        ("other", "b"): Value(0.125, 0.0, 3, 0),
+    }
+    assert experiments.comparison(shown, values) == [
+        ["in percent: measured (published)", "a", "b"],
+        ["ours", "50.0 ± 1.0 (50.0)", "25.0 ± 2.0"],
+        ["other", "12.5 ± 0.0", ""],
+        ["unknown", " (40.0)", ""],
+    ]
+
+
+def test_a_claims_picture_has_the_figures_that_it_compares(tmp_path):
+    import experiments
+
+    shown = Table(
+        "Accuracy", Selector("linear"), ("a", "b"), {row: (row, row) for row in "pqr"}, {}
+    )
+    values = {(row, column): Value(0.5, 0.01, 3, 0) for row in "pqr" for column in "ab"}
+    claim = Claim("p is at least r", "Accuracy", lambda v: v("p", "a") >= v("r", "a"))
+    assert experiments.looked_up(claim, shown, values) == [("p", "a"), ("r", "a")]
+    colours = ("#d62728", "#9467bd", "#e377c2")
+    styles = {row: {"color": colour} for row, colour in zip("pqr", colours, strict=True)}
+    experiments.draw_claim(claim, shown, values, styles, tmp_path / "claim.png")
+    pixels = np.asarray(Image.open(tmp_path / "claim.png").convert("RGB")).reshape(-1, 3).tolist()
+    drawn = [list(bytes.fromhex(colour[1:])) in pixels for colour in colours]
+    assert drawn == [True, False, True]
+    assert (tmp_path / "claim.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_the_gallery_has_every_claim_of_every_experiment(tmp_path):
+    import experiments
+
+    experiments.write_gallery(tmp_path / "gallery")
+    for name in experiments.folders():
+        text = (tmp_path / "gallery" / f"{name}.md").read_text()
+        claims = experiments.verdicts(name)
+        for _, statement, verdict in claims:
+            assert f"**{statement}**" in text
+            assert f"## Verdict: {verdict}" in text
+        pictures = re.findall(r"```\{image\} (.*)", text)
+        assert len(pictures) == len(claims)
+        assert all((tmp_path / "gallery" / picture).exists() for picture in pictures)
+
+
+def test_a_picture_of_a_round():
+    import round_pictures
+
+    svg = round_pictures.draw(["server", "client k"], ["server -> client k: a < b", "client k: c"])
+    assert svg.count("<rect") == 1
+    assert svg.count("<polygon") == 1
+    assert "a &lt; b" in svg
+    for wrong in ("client j: c", "server sends", "server -> client j: x"):
+        with pytest.raises(ValueError, match="write `A: text`"):
+            round_pictures.draw(["server", "client k"], [wrong])
+
+
+def test_docstrings_become_restructuredtext():
+    import docstrings
+
+    lines = [
+        "Adds x*y to `a|b`s and n_k, for |w|.", "", "Then", "  w = u_*", "and so on:", "",
+        "- first,", "  continued", "- second", "", "Args:", "  x: Text *here*.", "    more",
+    ]  # fmt: skip
+    assert docstrings.to_restructuredtext(lines) == [
+        r"Adds x\*y to ``a|b``\ s and n_k, for \|w\|.", "", "Then", "", "::", "",
+        "     w = u_*", "", "and so on:", "", "- first,", "  continued", "- second", "",
+        "Args:", r"  x: Text \*here\*.", "    more",
+    ]  # fmt: skip
+
+
+def test_fenced_lines_of_docstrings_become_literal():
+    import docstrings
+
+    lines = ["Starts at zero:", "", "```", "w = |g|", "```", "", "Then."]
+    docstrings._process(None, "function", "f", None, None, lines)
+    assert [line for line in lines if line] == ["Starts at zero:", "::", "     w = |g|", "Then."]
+
+
+def test_sphinx_gets_every_module(project_root):
+    import docstrings
+
+    names = set(docstrings.modules("tff_ssl")) | set(docstrings.modules("datasets"))
+    for package in ("tff_ssl", "datasets"):
+        for path in (project_root / package).rglob("*.py"):
+            parts = path.relative_to(project_root).with_suffix("").parts
+            name = ".".join(part for part in parts if part != "__init__")
+            assert name in names or name == "tff_ssl.runtime.ray_actor"
+    assert "tff_ssl.algorithms.fedu" in names
+    assert "sphinx" not in sys.modules

@@ -1,0 +1,208 @@
+"""Every code block of README and docs is run, parsed, or compared with what is printed."""
+
+import collections
+import csv
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from datasets import case_folder
+from launch.experiments import catalog, runner
+from launch.options import hyperparameters
+from tests.documentation.pages import ROOT, blocks, commands, pages
+from tff_ssl.algorithms import registry
+
+# Commands that no test runs: they install packages, need two machines, or are the tests themselves.
+NOT_PARSED = (
+    "python3 -m pip install uv",
+    "python3 -m venv .venv",
+    ".venv/bin/pip install --no-deps -r requirements.txt",
+    ".venv_flower/bin/pip install -r launch/benchmarks/flower_side/flower_requirements.txt",
+    "uv sync --extra ray",
+    "python3 -m pip wheel --no-deps -w dist .",
+    ".venv/bin/pip install --no-deps -r requirements.txt dist/tff_ssl-*.whl",
+    "uv run ray start",
+    "export RAY_",
+    "scp /srv/run/clients.sqlite",
+    "uv run pytest",
+    "uv run --group docs python -m sphinx -W docs build/site",
+    "uv run .ci/compare_checkouts",
+    "bash .ci/",
+)
+# Pages whose blocks have tests of their own, beside this module's.
+OWN_TESTS = ("docs/your_own_algorithm.md", "docs/production.md", "docs/encoder.md")
+SCRIPT = re.compile(r"(?:uv run |\.venv/bin/)?python -m launch\.(\w+)(.*)")
+LISTS_SCRIPTS = "uv run python -m launch"  # Another test runs it.
+
+
+def test_every_block_is_of_a_kind_that_is_tested():
+    kinds = {(block.page, block.language) for block in blocks()}
+    assert {language for _, language in kinds} <= {"bash", "python", "text"}
+    assert {page for page, language in kinds if language == "python"} <= set(OWN_TESTS)
+    assert {page for page, language in kinds if language == "text"} == {
+        "README.md", "docs/data.md", "docs/production.md",
+    }  # fmt: skip
+
+
+def test_every_command_is_a_script_or_one_of_the_listed_ones():
+    for page, command in commands():
+        if command == LISTS_SCRIPTS:
+            continue
+        assert SCRIPT.fullmatch(command) or command.startswith(NOT_PARSED) or (
+            page in OWN_TESTS and command.startswith("uv run python -m launch.pretrain --list |")
+        ), (page, command)  # fmt: skip
+
+
+def test_the_flags_of_all_commands_are_accepted(project_root, monkeypatch):
+    monkeypatch.chdir(project_root)
+    by_script = collections.defaultdict(list)
+    for page, command in commands():
+        if match := SCRIPT.fullmatch(command.partition(" | ")[0]):
+            by_script[match[1]].append((page, match[2].strip()))
+    assert {"pretrain", "evaluate", "reproduce", "lower", "benchmark"} <= by_script.keys()
+    for script, found in by_script.items():
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.documentation.check_flags", script],
+            input="".join(f"{flags}\n" for _, flags in found),
+            capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+        errors = done.stdout.splitlines()
+        assert len(errors) == len(found), done.stderr
+        assert not any(errors), [pair for pair in zip(found, errors, strict=True) if pair[1]]
+        if script in ("pretrain", "lower"):
+            for page, flags in found:
+                if page not in OWN_TESTS:
+                    check_hyperparameters(shlex.split(flags))
+        if script == "reproduce":
+            for _, flags in found:
+                check_experiment(runner.effective_flags(shlex.split(flags)))
+
+
+def check_hyperparameters(arguments):
+    values = runner.effective_flags(arguments)
+    algorithm = registry.find(values.get("algorithm", "dcco"), values.get("objective"))
+    assignments = [
+        f"{name.removeprefix('hparam.')}={value}"
+        for name, value in values.items()
+        if name.startswith("hparam.")
+    ]
+    hyperparameters.parse(algorithm.hyperparameters, assignments)
+
+
+def check_experiment(values):
+    if "experiment" in values:
+        build, _ = catalog.EXPERIMENTS[values["experiment"]]
+        experiment = build(values.get("scale", "cpu"), values.get("dataset"), None)
+        patterns = [p.removesuffix("*") for p in values.get("only", "").split(",") if p]
+        for pattern in patterns:
+            assert any(cell.name.startswith(pattern) for cell in experiment.cells), pattern
+
+
+def test_flags_and_files_that_texts_name_exist(project_root):
+    """Inline code such as `--label_draws` and `launch/presets/digits/fedu.flags`."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; from absl import flags; import importlib\n"
+         "importlib.import_module('launch.' + sys.argv[1]); print(*flags.FLAGS)", "pretrain"],
+        cwd=project_root, capture_output=True, text=True, timeout=200, check=True,
+    )  # fmt: skip
+    known = set(done.stdout.split())
+    for path in (project_root / "launch").glob("**/*.py"):
+        known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', path.read_text()))
+    others = {"group", "extra", "no-deps", "help", "flagfile", "logdir"}
+    for page in pages():
+        for code in re.findall(r"`([^`\n]+)`", page.read_text()):
+            for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", code):
+                assert flag in known | others or flag.removeprefix("no") in known, (page, code)
+            is_path = re.fullmatch(r"(launch|tff_ssl|datasets|tests|docs|measured)/[\w/.]+", code)
+            if is_path and str(page.relative_to(ROOT)) not in OWN_TESTS:
+                pattern = re.sub(r"[A-Z]{4,}", "*", code.rstrip("/"))
+                assert list(project_root.glob(pattern)), (page, code)
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in pages():
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            path, _, _ = target.partition("#")
+            built = path.startswith(("learn/", "../learn/", "generated/"))
+            if path and not built and not re.match(r"https?:", path):
+                assert (page.parent / path).exists(), (page, target)
+
+
+def test_the_table_of_own_images_is_read(tmp_path):
+    (block,) = [block for block in blocks("text") if block.page == "docs/data.md"]
+    rows = list(csv.DictReader(block.text.splitlines()))
+    (tmp_path / "images").mkdir()
+    for i, row in enumerate(rows):
+        Image.fromarray(np.full((8, 8, 3), i, np.uint8)).save(tmp_path / row["file_name"])
+    (tmp_path / "metadata.csv").write_text(block.text)
+    train = case_folder.load(tmp_path).train
+    assert len(train.images) == 3
+    assert list(train.labels) == [0, 0, -1]
+    assert len(set(train.case_ids)) == 2
+
+
+@pytest.mark.slow
+def test_the_program_that_builds_an_algorithm_runs(tmp_path):
+    """The first Python block of the page on production stacks; it prints the type of a round."""
+    first = next(b for b in blocks("python") if b.page == "docs/production.md")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", first.text],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "@CLIENTS" in done.stdout
+    assert done.stdout.splitlines()[-1] == "['statistics', 'update']"
+
+
+@pytest.mark.slow
+def test_the_first_command_prints_what_the_readme_shows(tmp_path, project_root):
+    """The lines up to the first `...` as they stand, and the table without its figures."""
+    (shown,) = [block.text for block in blocks("text") if block.page == "README.md"]
+    done = subprocess.run(
+        [sys.executable, "-m", "launch.pretrain", "--rounds=2", "--eval_every=0",
+         f"--output_dir={tmp_path / 'run'}"],
+        cwd=project_root, capture_output=True, text=True, timeout=300, check=False,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    head, table, _ = shown.split("...\n")
+    printed = done.stdout.replace("2 rounds of", "250 rounds of")
+    for line in head.splitlines():
+        assert line in printed.splitlines()
+    names = [re.sub(r"\d\.\d{3} ± \d\.\d{3}", "figure", line) for line in table.splitlines()]
+    assert names[1:]
+    assert all("figure" in line for line in names[1:])
+    figures = [re.sub(r"\d\.\d{3} ± \d\.\d{3}", "figure", line) for line in printed.splitlines()]
+    assert set(names) <= set(figures)
+
+
+def test_pages_have_no_line_that_a_reader_cannot_use():
+    for page in pages():
+        text = page.read_text()
+        assert "\t" not in text, page
+        assert not re.search(r"TODO|FIXME|XXX", text), page
+
+
+@pytest.mark.slow
+def test_the_encoder_of_a_run_is_used_as_printed(tmp_path, project_root):
+    """Both Python blocks of the page on encoders, in a folder with a run called RUN."""
+    run = [sys.executable, "-m", "launch.pretrain", "--rounds=1", "--eval_every=0",
+           "--encoder=tiny", "--label_draws=1", f"--output_dir={tmp_path / 'RUN'}"]  # fmt: skip
+    subprocess.run(run, cwd=project_root, check=True, capture_output=True, timeout=300)
+    programs = [block.text for block in blocks("python") if block.page == "docs/encoder.md"]
+    assert len(programs) == 2
+    for program in programs:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, timeout=200, check=True,
+        )  # fmt: skip
+        assert re.match(r"\(\d, \d+\)", done.stdout), done.stdout

@@ -1,0 +1,57 @@
+"""The programs on the page on production stacks work as they are printed."""
+
+import csv
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.documentation.pages import blocks
+
+
+def of_page(language):
+    """The blocks of the page in a language, in order."""
+    return [block.text for block in blocks(language) if block.page == "docs/production.md"]
+
+
+def run(arguments, folder, root):
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def metrics(folder, name):
+    """A column of the three rounds."""
+    with open(folder / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["round"] for row in rows] == ["1", "2", "3"]
+    return [float(row[name]) for row in rows]
+
+
+@pytest.mark.slow
+def test_lowered_halves_in_a_program(tmp_path, project_root):
+    (command,), (table,) = of_page("bash"), of_page("text")
+    _, _, program = of_page("python")
+    printed = run(command.split()[1:], tmp_path, project_root)
+    for line in table.splitlines()[:-1]:
+        assert line in printed
+    run(["-c", program], tmp_path, project_root)
+    assert len(set(metrics(tmp_path, "loss"))) == 3
+    assert (tmp_path / "states" / "program_state_3").is_dir()
+
+
+@pytest.mark.slow
+def test_one_line_swaps_the_process(tmp_path, project_root):
+    _, program, _ = of_page("python")
+    assert len([line for line in program.splitlines() if line.endswith("# The one line.")]) == 1
+    run(["-c", program], tmp_path, project_root)
+    assert len(set(metrics(tmp_path, "client_work/loss"))) == 3

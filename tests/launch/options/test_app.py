@@ -1,0 +1,95 @@
+"""The frame of all scripts: limits of the system, and memory that runs out."""
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from launch.options import app
+from tff_ssl.runtime import REQUIRE_PRIVATE_WORKER
+
+
+@pytest.mark.parametrize("script", ["pretrain", "evaluate", "partition_report"])
+def test_too_low_a_limit_of_address_space_is_one_line(project_root, script):
+    limit = 2**30
+    done = subprocess.run(
+        [sys.executable, "-m", f"launch.{script}"],
+        cwd=project_root,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: ulimit -v is 1048576, and TensorFlow needs 4194304 or more: "
+        "set ulimit -v unlimited\n"
+    )
+
+
+@pytest.mark.slow
+def test_the_least_address_space_is_enough_for_a_short_run(project_root, tmp_path):
+    flags = ("--rounds=1", "--eval_every=0", "--label_draws=1", "--labels_per_class=1")
+    limit = app._ADDRESS_SPACE
+    done = subprocess.run(
+        [sys.executable, "-m", "launch.pretrain", *flags, f"--output_dir={tmp_path}/run"],
+        cwd=project_root,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+MEMORY = """
+import sys
+from launch.options import app
+
+def main():
+    raise MemoryError
+
+app.run(main)
+"""
+
+
+def test_memory_that_runs_out_is_one_line(project_root):
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY],
+        cwd=project_root,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: out of memory")
+    assert done.stderr.count("\n") == 1
+
+
+PRIVATE = """
+import os
+from launch.options import app, flags
+
+flags.define_common_flags()
+app.run(lambda: print(os.environ.get("NAME")))
+"""
+
+
+@pytest.mark.parametrize(("flags", "value"), [((), "None"), (("--require_private_worker",), "1")])
+def test_the_flag_for_private_workers_reaches_all_child_processes(project_root, flags, value):
+    environment = {k: v for k, v in os.environ.items() if k != REQUIRE_PRIVATE_WORKER}
+    done = subprocess.run(
+        [sys.executable, "-c", PRIVATE.replace("NAME", REQUIRE_PRIVATE_WORKER), *flags],
+        cwd=project_root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout == f"{value}\n"

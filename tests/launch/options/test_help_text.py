@@ -1,0 +1,201 @@
+"""Help texts with the defaults that hold, the list of scripts, and lists of hyperparameters."""
+
+import dataclasses
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+
+import launch.pretrain  # noqa: F401  (defines the flags)
+from launch import __main__ as launch_main
+from launch.options import defaults, help_text, hyperparameters, presets, topics
+from tff_ssl.algorithms import registry
+from tff_ssl.simulation.centralized import CentralizedHyperparameters
+
+
+@pytest.fixture
+def parsed():
+    """(arguments) -> the help text of `pretrain` with them."""
+
+    def text(*arguments):
+        flags.FLAGS.unparse_flags()
+        values = {name: flags.FLAGS[name].value for name in flags.FLAGS}
+        argv = ["pretrain", *arguments]
+        flags.FLAGS(argv)
+        try:
+            return help_text.text(argv, flags.FLAGS)
+        finally:
+            for name, value in values.items():
+                flags.FLAGS[name].unparse()
+                flags.FLAGS[name].value = value
+            flags.FLAGS.mark_as_parsed()
+
+    return text
+
+
+def headings(text):
+    """The lines with a flag and its value, without their indentation."""
+    return [line.strip() for line in text.splitlines() if re.match(r"  --", line)]
+
+
+def explanation(text, heading):
+    """The help below a flag as one line."""
+    below = text.split(f"  {heading}\n")[1]
+    return " ".join(re.match(r"(?:      .*\n)+", below)[0].split())
+
+
+def test_each_flag_of_pretrain_has_one_place_below_a_topic(parsed):
+    text = parsed()
+    names = [re.match(r"--(\w+)", heading)[1] for heading in headings(text)]
+    names = [name if name in flags.FLAGS else name.removeprefix("no") for name in names]
+    ours = {
+        flag.name
+        for module, group in flags.FLAGS.flags_by_module_dict().items()
+        if module.startswith("launch")
+        for flag in group
+    }
+    assert sorted(names) == sorted(ours)
+    assert "This script" not in text.splitlines()  # Every flag of `pretrain` has a topic.
+    assert [line for line in text.splitlines() if line in topics.TOPICS] == list(topics.TOPICS)
+
+
+def test_no_flag_has_two_topics():
+    names = [name for group in topics.TOPICS.values() for name in group]
+    assert len(names) == len(set(names))
+
+
+def test_the_values_are_those_of_the_preset_the_data_set_and_the_command_line(parsed):
+    preset = f"--flagfile={presets.FOLDER / 'digits' / 'dcco.flags'}"
+    text = parsed(preset, "--clients_per_round=8")
+    shown = headings(text)
+    for heading in ("--rounds=250", "--views=affine", "--view_size=16", "--clients_per_round=8",
+                    "--partition=dirichlet", "--norandom_sizes",
+                    "--hparam=lambda=2 --hparam=server_learning_rate=0.002"):  # fmt: skip
+        assert heading in shown
+    assert explanation(text, "--rounds=250").endswith(
+        "[set in launch/presets/digits/dcco.flags; 400 otherwise]"
+    )
+    assert explanation(text, "--clients_per_round=8").endswith("[given; 32 otherwise]")
+    assert "otherwise" not in explanation(text, "--seed=0")
+
+
+def test_other_data_sets_have_other_defaults(parsed):
+    shown = headings(parsed("--dataset=cifar10", "--algorithm=denav"))
+    for heading in ("--rounds=400", "--views=crop_flip", "--objective=mae", "--per_case=no"):
+        assert heading in shown
+    shown = headings(parsed("--dataset=case_folder"))
+    assert "--partition=per_case" in shown
+    assert "--per_case=yes" in shown
+
+
+@pytest.mark.parametrize("objective", ["cco", "supervised", "mae"])
+@pytest.mark.parametrize("dataset", ["digits", "cifar10", "case_folder"])
+def test_the_default_views_exist(dataset, objective):
+    from tff_ssl.views.policies import POLICIES
+
+    assert defaults.views(dataset, objective) in POLICIES
+
+
+@pytest.mark.parametrize("wanted", ["--help", "-help", "-h", "--helpfull", "--help=true", "-?"])
+def test_help_is_wanted(wanted):
+    assert help_text.is_wanted(["pretrain", "--rounds=3", wanted])
+    assert help_text.without_request(["pretrain", wanted, "--rounds=3"]) == [
+        "pretrain", "--rounds=3",
+    ]  # fmt: skip
+    assert not help_text.is_wanted(["pretrain", "--rounds=3", "--nohelp"])
+
+
+def test_help_ends_with_success_and_a_mistake_beside_it_does_not(project_root):
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "launch.reproduce", *arguments],
+            cwd=project_root, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    helped = run("--help")
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert helped.stdout.startswith("python -m launch.reproduce [--flag=value ...]\n\nReproduces")
+    assert "--scale=cpu" in helped.stdout
+    wrong = run("--help", "--scale=nosuch")
+    assert wrong.returncode == 2
+    assert "scale" in wrong.stderr
+
+
+def test_launch_lists_every_script_with_a_line(project_root):
+    listed = subprocess.run(
+        [sys.executable, "-m", "launch"], cwd=project_root, capture_output=True, text=True
+    )
+    assert (listed.returncode, listed.stderr) == (0, "")
+    lines = listed.stdout.splitlines()[2:]
+    folder = pathlib.Path(launch_main.__file__).parent
+    scripts = [p.stem for p in folder.glob("*.py") if 'if __name__ == "__main__"' in p.read_text()]
+    assert sorted(line.split()[0] for line in lines) == sorted({*scripts} - {"__main__"})
+    assert all(re.fullmatch(r"\w+  +[A-Z].*\.", line) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [*(entry.hyperparameters for entry in registry.ALGORITHMS.values()),
+     CentralizedHyperparameters],
+)  # fmt: skip
+def test_every_hyperparameter_is_described(cls):
+    texts = hyperparameters.descriptions(cls)
+    assert list(texts) == [field.name for field in dataclasses.fields(cls)]
+    for text in texts.values():
+        assert re.fullmatch(r"[A-Z].*\.", text), text
+
+
+def test_descriptions_are_inherited_and_the_nearest_one_counts():
+    @dataclasses.dataclass(frozen=True)
+    class Base:
+        """Some hyperparameters.
+
+        Attributes:
+          rate: Learning rate
+            eta.
+          decay: Weight decay.
+
+        More on them.
+        """
+
+        rate: float = 1.0
+        decay: float = 0.0
+
+    @dataclasses.dataclass(frozen=True)
+    class Own(Base):
+        """More hyperparameters.
+
+        Attributes:
+          decay: Another decay.
+          lambda_: Tradeoff lambda.
+        """
+
+        lambda_: float = 2.0
+
+    assert hyperparameters.descriptions(Own) == {
+        "rate": "Learning rate eta.",
+        "decay": "Another decay.",
+        "lambda_": "Tradeoff lambda.",
+    }
+    assert hyperparameters.listed(Own(rate=0.5), ["decay"]) == [
+        "rate=0.5 [default 1.0]  Learning rate eta.",
+        "lambda=2.0  Tradeoff lambda.",
+    ]
+
+
+@pytest.mark.slow
+def test_the_list_of_an_algorithm_has_only_its_hyperparameters(project_root):
+    listed = subprocess.run(
+        [sys.executable, "-m", "launch.pretrain", "--list", "--algorithm=fedema"],
+        cwd=project_root, capture_output=True, text=True,
+    )  # fmt: skip
+    assert listed.returncode == 0, listed.stderr
+    first, objective, *lines = listed.stdout.splitlines()
+    assert first.startswith("algorithm fedema  ")
+    assert objective == "objective byol  of byol"
+    assert all(line.startswith("hparam fedema ") for line in lines)
+    assert "hparam fedema tau=0.3 [default 0.7]  Value tau that mu_k has when" in listed.stdout
+    assert "lambda=" not in listed.stdout  # A hyperparameter of another objective.

@@ -1,0 +1,60 @@
+"""The page that puts runs side by side."""
+
+import re
+
+import pytest
+
+from launch.pages import comparison_page, run_page
+from tests import browser
+from tests.launch.pages import run_folders
+from tests.launch.pages.run_folders import CLASSES, entry, write_run
+
+
+@pytest.fixture(scope="module")
+def shown():
+    return run_folders.shown(run_folders.images(), encoders=(run_page.TRAINED,))
+
+
+def write(folder, runs, shown):
+    names = comparison_page.run_names(runs)
+    return comparison_page.write(
+        dict(zip(names, runs, strict=True)), folder, dict.fromkeys(names, shown),
+        dict.fromkeys(names, CLASSES), dict.fromkeys(names),
+    )  # fmt: skip
+
+
+def test_two_runs_stand_side_by_side(tmp_path, shown):
+    first = write_run(tmp_path / "first", [entry(1), entry(5, 0.9)])
+    second = write_run(tmp_path / "second", [entry(1, 0.7)], algorithm="fedavg", rounds=4)
+    html = write(tmp_path, [first, second], shown).read_text()
+    assert "<th>first</th><th>second</th>" in html
+    # The probe with one label that both have; loss, rank and kNN; two partitions; two maps.
+    assert html.count('class="chart"') == 1 + 3 + 2 + 2
+    assert "linear, 1 label a class. first: 80.0 % ± 1.0; second: 70.0 % ± 1.0" in html
+    flags = html.split("Flags that differ</h2>")[1]
+    assert re.findall(r"<td>--(\w+)</td><td>(\w+)</td><td>(\w+)</td>", flags) == [
+        ("algorithm", "dcco", "fedavg")
+    ]
+
+
+def test_equal_runs_have_no_flags_that_differ(tmp_path, shown):
+    runs = [write_run(tmp_path / name, [entry()]) for name in ("a", "b", "c")]
+    assert "The runs have the same flags." in write(tmp_path, runs, shown).read_text()
+
+
+def test_runs_without_encoders_are_compared_by_their_files(tmp_path):
+    runs = [write_run(tmp_path / name, [], rounds=9, partition=False) for name in ("a", "b")]
+    html = write(tmp_path, runs, None).read_text()
+    assert re.findall(r"<h2>(.*?)</h2>", html) == ["Learning curves", "Flags that differ"]
+
+
+def test_names_are_as_short_as_they_can_be(tmp_path):
+    folders = [tmp_path / "dcco" / "seed0", tmp_path / "fedavg" / "seed0"]
+    assert comparison_page.run_names(folders) == ["dcco/seed0", "fedavg/seed0"]
+    assert comparison_page.run_names([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
+    assert len(set(comparison_page.run_names([tmp_path, tmp_path]))) == 2
+
+
+def test_nothing_overflows_in_a_browser(tmp_path, shown):
+    runs = [write_run(tmp_path / f"a_long_name_of_run_{k}", [entry(1)], seed=k) for k in range(4)]
+    browser.check_layout(write(tmp_path, runs, shown))

@@ -1,0 +1,130 @@
+"""The page of a run: what it says, and that it fits screens."""
+
+import json
+import re
+
+import pytest
+
+from launch.pages import run_files, run_page, run_text
+from tests import browser
+from tests.launch.pages import run_folders
+from tests.launch.pages.run_folders import CLASSES, entry, write_run
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.reporting.page import Picture
+
+
+@pytest.fixture(scope="module")
+def shown():
+    return run_folders.shown(run_folders.images())
+
+
+def sections(html):
+    return re.findall(r"<h2>(.*?)</h2>", html)
+
+
+def test_the_page_of_a_run_has_all_its_parts(tmp_path, shown):
+    run = write_run(tmp_path / "my run", [entry(1), entry(5, 0.9, 0.6, 0.8)])
+    page = run_page.write(run, run, shown, CLASSES)
+    assert page == run / "run.html"
+    html = page.read_text()
+    assert sections(html) == [
+        "Test accuracy", "Learning curves", "Clients and their images", "Augmented views",
+        "Encodings in the plane", "Nearest neighbours", "Go on from here", "Flags of the run",
+    ]  # fmt: skip
+    # A probe; loss, rank and kNN; clients; two maps.
+    assert html.count('class="chart"') == 1 + 3 + 1 + 2
+    # Three photos a view, six a neighbour.
+    assert html.count("data:image/png") == 8 * 3 + 12 * 6
+    assert "--resume --output_dir=&#39;" in html  # The folder has a blank.
+    assert "&lt;b&gt;=1" in html
+    assert not re.search(r'(src|href)="https?:', html)
+    assert not list(run.glob(".run.html*"))
+
+
+def test_the_summary_says_what_was_trained_and_what_came_out(tmp_path):
+    run = run_files.read(write_run(tmp_path / "run", [entry(1), entry(5, 0.9, 0.6, 0.8)]))
+    assert run_text.title(run) == "dcco (cco) on digits: run"
+    training, one, five, rank = run_text.summary(run)
+    assert training == (
+        "This run trained the encoder tiny with dcco (cco) for 4 rounds on 60 training images of "
+        "digits. They are on 6 clients of 10 images, of which about 2.5 take part in a round. In a "
+        "round, a client receives 1.28 MB and sends 0.64 MB. The rounds took 2 minutes together."
+    )
+    assert one == (
+        "A linear classifier on the frozen encoder with 1 label a class gets 80.0 % of the test "
+        "images right (against 40.0 % on the untrained encoder and 60.0 % on raw pixels)."
+    )
+    assert "5 labels a class gets 90.0 %" in five
+    assert rank.endswith("encodings is 9.5; that of the untrained encoder is 20.2.")
+    assert run_text.notes(run) == []
+
+
+def test_a_reader_is_warned(tmp_path):
+    results = [entry(1, accuracy=0.5), entry(5, 0.3, effective_rank=2.0)]
+    run = run_files.read(write_run(tmp_path / "run", results))
+    run = run._replace(results=[r | {"effective_rank": 2.0} for r in results])
+    collapsed, untrained, raw = run_text.notes(run)
+    assert "collapsed" in collapsed
+    assert untrained == "The encoder is below the untrained encoder with 5 labels a class."
+    assert raw == "The encoder is below raw pixels with 1 label a class and 5 labels a class."
+
+
+def test_commands_go_on_with_the_run(tmp_path):
+    folder = write_run(tmp_path / "run", [entry()])
+    commands = [command for _, command in run_text.commands(run_files.read(folder))]
+    assert commands[0] == f"python -m launch.pretrain --resume --output_dir={folder} --rounds=8"
+    assert f"python -m launch.evaluate --run={folder} --protocol=knn" in commands
+    stopped = run_files.read(write_run(tmp_path / "stopped", [], rounds=9, script="centralized"))
+    commands = [command for _, command in run_text.commands(stopped)]
+    assert commands[0] == f"python -m launch.centralized --resume --output_dir={tmp_path}/stopped"
+
+
+def test_a_run_that_was_stopped_has_a_page(tmp_path):
+    run = write_run(tmp_path / "run", [], rounds=9, partition=False)
+    html = run_page.write(run, tmp_path, None, CLASSES).read_text()
+    assert "The run has no result yet" in html
+    assert "for 4 of 9 rounds" in html
+    assert sections(html) == ["Learning curves", "Go on from here", "Flags of the run"]
+
+
+def test_unlabelled_images_have_no_classes(tmp_path):
+    dataset = run_folders.images(channels=3, labelled=False)
+    run = write_run(tmp_path / "run", [entry()])
+    shown = run_folders.shown(dataset, encoders=(run_page.TRAINED,))
+    html = run_page.write(run, run, shown, CLASSES).read_text()
+    assert "no label" in html
+    assert "have the class of the image" not in html
+
+
+def test_the_same_run_has_the_same_page(tmp_path, shown):
+    run = write_run(tmp_path / "run", [entry()])
+    once = run_page.write(run, run, shown, CLASSES).read_bytes()
+    assert run_page.write(run, run, shown, CLASSES).read_bytes() == once
+
+
+def test_pictures_of_clients_can_be_added(tmp_path):
+    run = write_run(tmp_path / "run", [entry()])
+    pictures = [Picture(b"\x89PNG", "features of global, client 0")]
+    html = run_page.write(run, run, None, CLASSES, more_pictures=pictures).read_text()
+    assert "Clients&#39; own encoders" in sections(html)
+
+
+def test_a_folder_without_a_run_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match=f"{tmp_path} holds no run"):
+        run_files.read(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match=r"config\.json cannot be read"):
+        run_files.read(tmp_path)
+    run = write_run(tmp_path / "run", [entry()])
+    (run / "result.json").write_text(json.dumps([{"labels": 1}]))
+    with pytest.raises(ConfigurationError, match=r"result\.json"):
+        run_files.read(run)
+
+
+def test_nothing_overflows_in_a_browser(tmp_path, shown):
+    results = [
+        entry(1), entry(5, 0.9), entry(5, 0.9, protocol="semi_supervised"),
+        entry(5, protocol="linear_personalized", balanced_accuracy=0.3),
+    ]  # fmt: skip
+    run = write_run(tmp_path / ("a_long_name_of_a_run_" * 6), results)
+    browser.check_layout(run_page.write(run, run, shown, CLASSES))

@@ -1,0 +1,135 @@
+"""What the server keeps of earlier rounds in DCCO with one communication; see `one_stage`."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.algorithms.dcco.parts import DCCOParts
+from tff_ssl.losses.means import Means
+from tff_ssl.templates import non_finite
+
+
+class Earlier(NamedTuple):
+    """What a client gets from earlier rounds.
+
+    Attributes:
+      round_number: Number of the last round that gave statistics, int64; -1 before there is one.
+      statistics: Centred statistics S.
+      weights: Weights of the model in round `round_number`; () in `stale_statistics`.
+    """
+
+    round_number: Any
+    statistics: Any
+    weights: Any
+
+    @property
+    def means(self) -> Means:
+        """The means mu of F and of G, the reference of the statistics of the next round."""
+        return Means(self.statistics.f, self.statistics.g)
+
+
+class PairedStatistics(NamedTuple):
+    """Encoding statistics of the same examples at two models.
+
+    Attributes:
+      current: Statistics at theta_r.
+      before: Statistics at theta_(r-1).
+    """
+
+    current: Any
+    before: Any
+
+
+def paired_type(statistics_type: tff.Type) -> tff.types.StructWithPythonType:
+    """Type of `PairedStatistics`."""
+    fields = [(name, statistics_type) for name in PairedStatistics._fields]
+    return tff.types.StructWithPythonType(fields, PairedStatistics)
+
+
+def build_initial_earlier(parts: DCCOParts) -> tff.Computation:
+    """Builds () -> `Earlier` before the first round."""
+    hyperparameters: Any = parts.hyperparameters
+
+    @tff.tensorflow.computation
+    def initial_earlier():
+        weights = tff.learning.models.ModelWeights(*parts.task.model.init(0))
+        return Earlier(
+            tf.constant(-1, tf.int64),
+            parts.loss.zero(parts.task.model.projector[-1]),
+            weights if hyperparameters.pairs_models else (),
+        )
+
+    return initial_earlier
+
+
+def build_moving_average(parts: DCCOParts, earlier_type: tff.Type) -> tff.Computation:
+    """Builds the server's moving average: (round number, earlier, cohort's statistics) -> earlier.
+
+    The cohort's statistics are centred too. The weights of the result are still the earlier ones.
+    """
+    hyperparameters: Any = parts.hyperparameters
+
+    @tff.tensorflow.computation(np.int64, earlier_type, parts.statistics_type)
+    def moving_average(round_number, earlier, current):
+        m = tf.where(earlier.round_number < 0, 0.0, hyperparameters.statistics_momentum)
+        moved = _weighted_sum(m, earlier.statistics, 1 - m, current)
+        if hyperparameters.pairs_models:
+            moved = moved._replace(f=current.f, g=current.g)
+        is_finite, kept = _keep_finite(moved, earlier.statistics)
+        number = tf.where(is_finite, round_number, earlier.round_number)
+        return Earlier(number, kept, earlier.weights)
+
+    return moving_average
+
+
+def build_moved_average(parts: DCCOParts, earlier_type: tff.Type) -> tff.Computation:
+    """Builds the server's average that follows the model, of `paired_moments`.
+
+    It is (round number, earlier, average, cohort's statistics) -> (average, earlier), with centred
+    statistics throughout and the cohort's as `PairedStatistics`. The weights of the result are
+    still the earlier ones.
+    """
+    hyperparameters: Any = parts.hyperparameters
+
+    @tff.tensorflow.computation(
+        np.int64, earlier_type, parts.statistics_type, paired_type(parts.statistics_type)
+    )
+    def moved_average(round_number, earlier, average, cohort):
+        current, before = cohort
+        # In round 0, there are neither an earlier model nor an average.
+        m = tf.where(earlier.round_number < 0, 0.0, hyperparameters.statistics_momentum)
+        share = tf.where(earlier.round_number < 0, 0.0, 1.0)
+        moves = _weighted_sum(share, current, -share, before)
+        moved = _weighted_sum(m, _weighted_sum(1.0, average, 1.0, moves), 1 - m, current)
+        expected = _plausible(parts, _weighted_sum(1.0, moved, 1.0, moves))
+        means = {"f": current.f, "g": current.g}
+        is_finite, (moved, expected) = _keep_finite(
+            (moved._replace(**means), expected._replace(**means)), (average, earlier.statistics)
+        )
+        number = tf.where(is_finite, round_number, earlier.round_number)
+        return moved, Earlier(number, expected, earlier.weights)
+
+    return moved_average
+
+
+def _weighted_sum(a: Any, x: Any, b: Any, y: Any) -> Any:
+    """a x + b y of two structures."""
+    return tf.nest.map_structure(lambda s, t: a * s + b * t, x, y)
+
+
+def _keep_finite(new: Any, old: Any) -> tuple[tf.Tensor, Any]:
+    """The new values if they are finite, else the old ones; and whether they are.
+
+    The statistics of a cohort without any finite client are NaN and are not kept.
+    """
+    finite_values, is_finite = non_finite.zero_unless_finite(new)
+    kept = tf.nest.map_structure(lambda n, o: tf.where(is_finite, n, o), finite_values, old)
+    return is_finite, kept
+
+
+def _plausible(parts: DCCOParts, centred: Any) -> Any:
+    """The nearest centred second moments that encodings could have, with means of zero."""
+    zeros = tf.zeros_like(centred.f)
+    return parts.loss.plausible(centred._replace(f=zeros, g=zeros))

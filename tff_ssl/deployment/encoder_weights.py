@@ -1,0 +1,223 @@
+"""The encoder as a file of arrays, `weights.npz`, which is read without running anything in it.
+
+A SavedModel is a program: whoever loads it runs the graph in it, which may read and write files.
+This file holds numbers only. It has
+
+- `description`: a text (NumPy unicode scalar), a JSON object with
+  - `format`: the text "tff_ssl encoder"; `version`: 1;
+  - `encoder`, `norm`, `depth`: fields of `DualEncoder`;
+  - `towers`: `one`, or the pair of two towers (`two_towers.MODALITIES`);
+  - `image_shape`: height, width and channels of the uint8 images;
+  - `view_size`: side in pixels to which images are resized for the encoder; null for their own;
+- `weights/NAME` for each weight of the encoder, float32, in the model's shape. NAME is that of
+  `DualEncoder.specs`; in two towers, NAME is followed by ` #1` or ` #2`.
+
+`read` builds the network from the description, and takes no array that the network does not have.
+It needs plain TensorFlow, and not TFF.
+"""
+
+import ast
+import json
+import os
+import pathlib
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.models.layers import ParameterSpec
+from tff_ssl.models.two_towers import Model, TwoTowers
+
+FILE_NAME = "weights.npz"
+_FORMAT, _VERSION = "tff_ssl encoder", 1
+# Bounds of what a file may ask for before its arrays are read.
+_LARGEST_SIDE = 2048  # Pixels.
+_LARGEST_CHANNELS = 64
+_LARGEST_DEPTH = 256
+_LARGEST_DESCRIPTION = 2**16  # Bytes.
+_LARGEST_HEADER = 2**14  # Bytes.
+
+
+class StoredEncoder(NamedTuple):
+    """An encoder as it is in a file.
+
+    Attributes:
+      model: Model without heads.
+      weights: Weights of the model, float32 arrays.
+      image_shape: Height, width and channels of the uint8 images that it encodes.
+      view_size: Side in pixels to which the images are resized for the model; None for their own.
+    """
+
+    model: Model
+    weights: Weights
+    image_shape: tuple[int, int, int]
+    view_size: int | None
+
+
+def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
+    """Writes an encoder.
+
+    Args:
+      path: Path of the file, which is not written atomically.
+      stored: The encoder; its model has no heads.
+
+    Raises:
+      ValueError: If the model takes other images than `image_shape` and `view_size` give.
+    """
+    model, weights, image_shape, view_size = stored
+    if model.image_shape != _model_shape(image_shape, view_size):
+        raise ValueError(
+            f"images of {image_shape} with view_size={view_size} are not those of a model for "
+            f"{model.image_shape}"
+        )
+    tower = model.tower if isinstance(model, TwoTowers) else model
+    description = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "encoder": tower.encoder,
+        "norm": tower.norm,
+        "depth": tower.depth,
+        "towers": model.pair if isinstance(model, TwoTowers) else "one",
+        "image_shape": image_shape,
+        "view_size": view_size,
+    }
+    names = unique_names(model.trainable_specs) + unique_names(model.non_trainable_specs)
+    values = (*weights.trainable, *weights.non_trainable)
+    arrays = {f"weights/{n}": np.asarray(v) for n, v in zip(names, values, strict=True)}
+    with open(path, "wb") as file:
+        np.savez(file, description=np.array(json.dumps(description)), **arrays)
+
+
+def read(path: str | os.PathLike[str]) -> StoredEncoder:
+    """Reads an encoder. Nothing in the file is run.
+
+    Args:
+      path: Path of the file, or of the folder that holds it as `weights.npz`.
+
+    Raises:
+      ConfigurationError: If there is no such file, or it is damaged or not one that `write` makes.
+        Its memory and time are bounded by the sizes of the networks that this package has.
+    """
+    path = pathlib.Path(path)
+    path = path / FILE_NAME if path.is_dir() else path
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _read(archive)
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"{path} is missing") from error
+    except (OSError, ValueError, LookupError, NotImplementedError, EOFError) as error:
+        raise _damaged(path, error) from error
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, TypeError, SyntaxError) as error:
+        raise _damaged(path, error) from error
+
+
+def unique_names(specs: Sequence[ParameterSpec]) -> tuple[str, ...]:
+    """The names of weights; those that occur more than once (in two towers) are numbered."""
+    return number_repeated([spec.name for spec in specs])
+
+
+def number_repeated(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, of which those that occur more than once are followed by ` #1`, ` #2`, ..."""
+    return tuple(
+        f"{name} #{names[:i].count(name) + 1}" if names.count(name) > 1 else name
+        for i, name in enumerate(names)
+    )
+
+
+def _damaged(path: pathlib.Path, error: Exception) -> ConfigurationError:
+    reason = str(error).partition("\n")[0]
+    return ConfigurationError(
+        f"{path} is damaged, or not a file of weights that this package wrote: {reason}"
+    )
+
+
+def _model_shape(image_shape: tuple[int, int, int], view_size: int | None) -> tuple[int, int, int]:
+    """Height, width and channels of the images that the model takes."""
+    height, width, channels = image_shape
+    return (view_size, view_size, channels) if view_size else (height, width, channels)
+
+
+def _read(archive: zipfile.ZipFile) -> StoredEncoder:
+    with archive.open("description.npy") as file:
+        text = str(_array(file, "description", None, _LARGEST_DESCRIPTION))
+    description = json.loads(text)
+    if not isinstance(description, dict) or description.get("format") != _FORMAT:
+        raise ValueError(f"its description is not that of a {_FORMAT}")
+    if description["version"] != _VERSION:
+        raise ValueError(f"version {description['version']!r} of the format; known is {_VERSION}")
+    image_shape, view_size = _sizes(description)
+    model = _model(description, _model_shape(image_shape, view_size))
+    kinds = (
+        _arrays(archive, specs) for specs in (model.trainable_specs, model.non_trainable_specs)
+    )
+    return StoredEncoder(model, Weights(*kinds), image_shape, view_size)
+
+
+def _sizes(description: Mapping[str, Any]) -> tuple[tuple[int, int, int], int | None]:
+    """`image_shape` and `view_size` of the description."""
+    height, width, channels = (_whole(n, 1, _LARGEST_SIDE) for n in description["image_shape"])
+    view_size = description["view_size"]
+    if view_size is not None:
+        view_size = _whole(view_size, 1, _LARGEST_SIDE)
+    return (height, width, _whole(channels, 1, _LARGEST_CHANNELS)), view_size
+
+
+def _model(description: Mapping[str, Any], image_shape: tuple[int, int, int]) -> Model:
+    """The network that the description names, for images of this shape."""
+    depth = _whole(description["depth"], 0, _LARGEST_DEPTH)
+    encoder, norm = str(description["encoder"]), str(description["norm"])
+    model = DualEncoder(encoder, image_shape, norm=norm, depth=depth)
+    towers = str(description["towers"])
+    return model if towers == "one" else TwoTowers(model, towers)
+
+
+def _whole(value: Any, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{value!r} is not a whole number from {low} to {high}")
+    return value
+
+
+def _arrays(
+    archive: zipfile.ZipFile, specs: Sequence[ParameterSpec]
+) -> tuple[npt.NDArray[np.float32], ...]:
+    arrays = []
+    for name, spec in zip(unique_names(specs), specs, strict=True):
+        with archive.open(f"weights/{name}.npy") as file:
+            arrays.append(_array(file, name, spec.shape))
+    return tuple(arrays)
+
+
+def _array(
+    file: IO[bytes], name: str, shape: tuple[int, ...] | None, largest: int = 0
+) -> npt.NDArray[Any]:
+    """Reads an array whose header is checked before memory is taken for its values.
+
+    Args:
+      file: File in NumPy's format (`numpy.lib.format`), version 1.
+      name: Name of the array in errors.
+      shape: Shape that a float32 array must have; None for a text.
+      largest: Largest number of bytes of a text.
+    """
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError(f"{name}: another version of NumPy's format than 1.0")
+    size = int.from_bytes(file.read(2), "little")
+    if size > _LARGEST_HEADER:
+        raise ValueError(f"{name}: a header of {size} bytes")
+    header = ast.literal_eval(file.read(size).decode("latin1"))
+    dtype = np.dtype(header["descr"])
+    if shape is None:
+        if dtype.kind != "U" or header["shape"] != () or dtype.itemsize > largest:
+            raise ValueError(f"{name}: {dtype} {header['shape']}, not a text of bounded length")
+    elif dtype != np.dtype("<f4") or header["shape"] != shape:
+        raise ValueError(f"{name}: {dtype} {header['shape']}, not float32 {shape}")
+    count = int(np.prod(header["shape"], dtype=np.int64))
+    values = file.read(count * dtype.itemsize)
+    if file.read(1):  # The checksum is compared at the end of the member.
+        raise ValueError(f"{name}: more bytes than its shape has")
+    array = np.frombuffer(values, dtype, count)
+    return array.reshape(header["shape"], order="F" if header["fortran_order"] else "C")

@@ -1,0 +1,150 @@
+"""The encoder in formats of other runtimes: TFLite, Keras and ONNX.
+
+Every format takes images uint8 [batch, height, width, channels] with values from 0 to 255 and any
+batch size, as the SavedModel does, and gives features float32 [batch, features].
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tff_ssl.deployment.encoder_weights import StoredEncoder
+from tff_ssl.deployment.saved_model import EncoderModule
+from tff_ssl.errors import ConfigurationError
+
+# Images uint8 [n, h, w, c] -> features float32 [n, d].
+Encode = Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]
+_ONNX_OPSET = 15
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Discards what converters write to stderr, also from C++; their errors are exceptions."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    try:
+        with open(os.devnull, "w") as devnull:
+            os.dup2(devnull.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(stderr, 2)
+        os.close(stderr)
+
+
+def to_tflite(
+    stored: StoredEncoder,
+    path: str | os.PathLike[str],
+    calibration: npt.NDArray[np.uint8] | None = None,
+) -> Encode:
+    """Writes the encoder as a TFLite model, for devices.
+
+    Args:
+      stored: The encoder.
+      path: Path of the file, such as `encoder_int8.tflite`.
+      calibration: Images uint8 [n, h, w, c] whose activations give the ranges of an int8 model:
+        weights and activations are int8 where TFLite has an int8 operation, else float32. None for
+        a float32 model.
+
+    Returns:
+      The model that was written, run by TFLite's interpreter.
+    """
+    module = EncoderModule(*stored)
+    function = module.encode.get_concrete_function()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
+    if calibration is not None:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.representative_dataset = lambda: ([image[np.newaxis]] for image in calibration)
+    with _quiet():
+        pathlib.Path(path).write_bytes(converter.convert())
+        interpreter = tf.lite.Interpreter(model_path=str(path))
+        interpreter.allocate_tensors()
+    (source,), (target,) = interpreter.get_input_details(), interpreter.get_output_details()
+
+    def encode(images):
+        if tuple(interpreter.get_input_details()[0]["shape"]) != images.shape:
+            interpreter.resize_tensor_input(source["index"], images.shape)
+            interpreter.allocate_tensors()
+        interpreter.set_tensor(source["index"], images)
+        interpreter.invoke()
+        return interpreter.get_tensor(target["index"])
+
+    return encode
+
+
+class _KerasEncoder(tf.keras.Model):
+    """The encoder as a Keras model."""
+
+    def __init__(self, module: EncoderModule):
+        super().__init__()
+        self._module = module
+        # Keras counts variables that are its own attributes, and not those of a module.
+        self._variables = [*module.trainable_weights, *module.non_trainable_weights]
+
+    def get_config(self):
+        return {}  # Without it Keras warns; the model is read from its graph.
+
+    def call(self, images):
+        return self._module.encode(images)["h"]
+
+
+def to_keras(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
+    """Writes the encoder as a Keras model, which `tf.keras.models.load_model` reads.
+
+    It is a folder in Keras's SavedModel format, and not a `.keras` file: such a file does not hold
+    the graph, so that loading it would need this package.
+
+    Args:
+      stored: The encoder.
+      path: Folder of the model; an old one is replaced.
+
+    Returns:
+      The model that was written, as Keras reads it.
+    """
+    model = _KerasEncoder(EncoderModule(*stored))
+    model(tf.zeros([1, *stored.image_shape], tf.uint8))  # It gives Keras the shape of the images.
+    shutil.rmtree(path, ignore_errors=True)
+    with _quiet():
+        model.save(str(path), save_format="tf")
+        loaded = tf.keras.models.load_model(str(path), compile=False)
+    return lambda images: loaded(tf.constant(images)).numpy()
+
+
+def to_onnx(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
+    """Writes the encoder as an ONNX model, checked by `onnx` and run by `onnxruntime`.
+
+    Args:
+      stored: The encoder.
+      path: Path of the file, such as `encoder.onnx`.
+
+    Returns:
+      The model that was written, run by onnxruntime on the CPU.
+
+    Raises:
+      ConfigurationError: If the extra `onnx` is not installed.
+    """
+    try:
+        import onnx
+        import onnxruntime
+        import tf2onnx
+    except ImportError as error:
+        raise ConfigurationError(
+            f"--format=onnx needs the extra `onnx`: `uv sync --extra onnx` ({error})"
+        ) from error
+    module = EncoderModule(*stored)
+    signature = [tf.TensorSpec([None, *stored.image_shape], tf.uint8, "images")]
+    with _quiet():
+        model, _ = tf2onnx.convert.from_function(
+            module.encode, signature, opset=_ONNX_OPSET, output_path=str(path)
+        )
+    onnx.checker.check_model(model)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (source,), (target,) = session.get_inputs(), session.get_outputs()
+    return lambda images: session.run([target.name], {source.name: images})[0]
