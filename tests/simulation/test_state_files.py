@@ -260,28 +260,33 @@ def rows(path):
         return list(csv.reader(file))
 
 
+class Killed(BaseException):
+    """Simulates SIGKILL, after which nothing is written."""
+
+
+def killed_in(simulated, number):
+    """The simulation, which is killed after the work of a round."""
+    run_round = simulated.run_round
+
+    def stop(state, round_number):
+        result = run_round(state, round_number)
+        if round_number == number:
+            raise Killed
+        return result
+
+    simulated.run_round = stop
+    return simulated
+
+
 @pytest.mark.slow
 def test_stopped_in_any_round_and_resumed_equals_never_stopped(run, tmp_path):
     build, _ = run
     expected = loop(tmp_path / "whole").run(build("whole"), seed=0)
-    for killed_in in (1, 4, 5):
-        folder = f"killed{killed_in}"
-
-        class Killed(BaseException):
-            pass
-
-        simulated = build(folder)
-        original = simulated.run_round
-
-        def stop(state, round_number, original=original, killed_in=killed_in, error=Killed):
-            result = original(state, round_number)
-            if round_number == killed_in:
-                raise error  # The clients' new states are written, but no checkpoint.
-            return result
-
-        simulated.run_round = stop
+    for number in (1, 4, 5):
+        folder = f"killed{number}"
         with pytest.raises(Killed):
-            loop(tmp_path / folder).run(simulated, seed=0)
+            # The clients' new states are written, but no checkpoint.
+            loop(tmp_path / folder).run(killed_in(build(folder), number), seed=0)
         again = build(folder)
         state = loop(tmp_path / folder).run(again, seed=0)
         np.testing.assert_array_equal(state.versions, expected.versions)
@@ -300,6 +305,34 @@ def test_stopped_in_any_round_and_resumed_equals_never_stopped(run, tmp_path):
         for path in (tmp_path / "whole" / "client_states").glob("*/*"):
             other = tmp_path / folder / path.relative_to(tmp_path / "whole")
             assert other.read_bytes() == path.read_bytes()
+
+
+def test_a_resumed_run_keeps_the_states_of_the_checkpoint_before(run, tmp_path):
+    build, _ = run
+    expected = loop(tmp_path / "whole").run(build("whole"), seed=0)
+    for killed in (6, 7):  # Both times, the checkpoints are those of rounds 3 and 6.
+        with pytest.raises(Killed):
+            loop(tmp_path / "run").run(killed_in(build("run"), killed), seed=0)
+    # Round 7 was computed again, and has replaced states of checkpoint 3, which is needed now.
+    (tmp_path / "run" / "checkpoints" / "round_6.npz").write_bytes(b"")
+    state = loop(tmp_path / "run").run(build("run"), seed=0)
+    np.testing.assert_array_equal(state.versions, expected.versions)
+    assert state.server.model == expected.server.model
+
+
+def test_a_run_that_is_killed_after_its_last_checkpoint_is_tidied_up(run, tmp_path):
+    build, _ = run
+    simulated = build("run")
+
+    def killed(state):
+        raise Killed
+
+    simulated.on_checkpoint = killed
+    with pytest.raises(Killed):
+        loop(tmp_path / "run", rounds=3).run(simulated, seed=0)
+    state = loop(tmp_path / "run", rounds=3).run(build("run"), seed=0)
+    kept = {(int(p.parent.name), int(p.name)) for p in tmp_path.glob("run/client_states/*/*")}
+    assert kept == {item for item in enumerate(state.versions.tolist()) if item[1] != NEVER}
 
 
 def test_a_client_whose_state_was_damaged_takes_part_in_later_rounds(run, tmp_path, caplog):

@@ -18,7 +18,7 @@ from tff_ssl.errors import TrainingError
 from tff_ssl.simulation import checkpoints, metrics_log, packing, training_loop
 
 
-class Counting:
+class Counting(training_loop.Simulation):
     """A simulation whose state has the sum of the round numbers; the loss is the round number."""
 
     def __init__(self, stop_at=None, bad_at=None):

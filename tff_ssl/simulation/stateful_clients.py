@@ -1,6 +1,7 @@
 """Simulation of a server and clients that keep a state between rounds, in files."""
 
 import pathlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,9 +106,6 @@ class StatefulClientsSimulation(Simulation):
     def run_round(
         self, state: StatefulClientsState, round_number: int
     ) -> tuple[StatefulClientsState, dict[str, float]]:
-        if not self._kept:
-            self._kept = [state.versions]  # States of the checkpoint from which the run goes on.
-            self._log.trim(round_number)
         # Without this, the states of all rounds since the last checkpoint would stay on the disk.
         # They are not deleted at the end of a round, because a run that is stopped there goes on
         # from the state before the round.
@@ -163,6 +161,11 @@ class StatefulClientsSimulation(Simulation):
         if version == state_files.NEVER:
             return None
         return self._algorithm.local_weights(self._states.load(client, version))
+
+    def on_start(self, states: Sequence[StatefulClientsState], done: int) -> None:
+        self._kept = [state.versions for state in states]
+        self._states.keep_only(self._kept)
+        self._log.trim(done)
 
     def on_checkpoint(self, state: StatefulClientsState) -> None:
         # The checkpoint before the last is kept too.

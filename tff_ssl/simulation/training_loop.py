@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,6 +54,16 @@ class Simulation(Protocol):
         """Weights after the client's last local training; None where they are not kept."""
         return None
 
+    def on_start(self, states: Sequence[Any], done: int) -> None:
+        """Is called before the first round; files that a killed run has left can be deleted.
+
+        Args:
+          states: States of the checkpoints on the disk, oldest first; the run goes on from the
+            last one.
+          done: Number of rounds that are over.
+        """
+        return None
+
     def on_checkpoint(self, state: Any) -> None:
         """Is called after a checkpoint of this state has been written."""
         return None
@@ -93,10 +103,13 @@ class TrainingLoop:
         """
         initial = simulation.initialize(seed)
         with _interrupts_delayed():
-            state, done = self._restore(initial)
+            restored, done = self._restore(initial)
+        state = restored[-1] if restored else initial
         with _writing(self.output_dir, done):
             self._clean_up()
             trim_metrics(self._metrics_path, done)
+            simulation.on_start(restored, done)
+            del restored  # The state of an earlier checkpoint is large.
             releases = [
                 tff.program.CSVFileReleaseManager(self._metrics_path, key_fieldname="round"),
                 tff.program.TensorBoardReleaseManager(self.output_dir / "tensorboard"),
@@ -105,7 +118,7 @@ class TrainingLoop:
         progress = _Progress(done, self.rounds)
         try:
             while done < self.rounds:
-                next_state, metrics = self._round(simulation, state, done)
+                next_state, packed, metrics = self._round(simulation, state, done)
                 with _interrupts_delayed():
                     with _writing(self.output_dir, saved):
                         for manager in releases:
@@ -114,15 +127,15 @@ class TrainingLoop:
                     # checkpoint whose round has no row.
                     state, done = next_state, done + 1
                     progress.show(done, metrics)
-                    if self._is_saved(done):
-                        self._save(simulation, state, done, saved)
+                    if packed is not None:
+                        self._save(simulation, state, packed, done, saved)
                         saved = done
         except KeyboardInterrupt:
             with _interrupts_delayed():
                 # Deletes the row of a round that was stopped before it was counted.
                 trim_metrics(self._metrics_path, done)
                 if done > saved:
-                    self._save(simulation, state, done, saved)
+                    self._save(simulation, state, pack(state), done, saved)
             kept = "the checkpoint is saved" if done else "there is nothing to save yet"
             progress.note(f"stopped after round {done} of {self.rounds}; {kept}")
             raise
@@ -131,7 +144,12 @@ class TrainingLoop:
         return state
 
     def _round(self, simulation: Simulation, state: Any, done: int):
-        """Runs and checks a round: its new state, and its metrics with those of the monitor."""
+        """Runs and checks a round.
+
+        Returns:
+          The new state; the content of its checkpoint, or None if none is written after this round;
+          the metrics with those of the monitor.
+        """
         start = time.monotonic()
         state, metrics = simulation.run_round(state, done)
         # A round without examples, in which no client was sampled, has no loss.
@@ -143,12 +161,17 @@ class TrainingLoop:
         # The loss is that of the weights before the update, so the new weights are checked too.
         if (monitored or self._is_saved(done)) and not _finite(simulation.encoder_weights(state)):
             raise _diverged(f"the weights after round {done} are not finite")
-        # A checkpoint with other values would be refused when the run is resumed.
-        if self._is_saved(done) and not all(map(is_finite, pack(state).values())):
-            raise _diverged(f"the state of the training after round {done} is not finite")
+        packed = self._pack(state, done) if self._is_saved(done) else None
         if self.monitor and monitored:
             metrics |= self.monitor(state)
-        return state, metrics
+        return state, packed, metrics
+
+    def _pack(self, state: Any, done: int) -> dict[str, np.ndarray]:
+        """The content of a checkpoint; other values than finite ones could not be resumed from."""
+        packed = pack(state)
+        if not all(map(is_finite, packed.values())):
+            raise _diverged(f"the state of the training after round {done} is not finite")
+        return packed
 
     def _is_saved(self, done: int) -> bool:
         """Whether a checkpoint is written after so many rounds."""
@@ -162,9 +185,16 @@ class TrainingLoop:
     def _checkpoints(self) -> CheckpointManager:
         return CheckpointManager(self.output_dir / "checkpoints")
 
-    def _save(self, simulation: Simulation, state: Any, done: int, saved: int) -> None:
+    def _save(
+        self,
+        simulation: Simulation,
+        state: Any,
+        packed: dict[str, np.ndarray],
+        done: int,
+        saved: int,
+    ) -> None:
         with _writing(self.output_dir / "checkpoints", saved):
-            asyncio.run(self._checkpoints.save(pack(state), done))
+            asyncio.run(self._checkpoints.save(packed, done))
             simulation.on_checkpoint(state)
 
     def _clean_up(self) -> None:
@@ -173,16 +203,19 @@ class TrainingLoop:
         for file in self.output_dir.glob("metrics.csv_temp*"):
             file.unlink()
 
-    def _restore(self, initial: Any) -> tuple[Any, int]:
-        """The newest readable state and its round; the initial state if none has been saved."""
+    def _restore(self, initial: Any) -> tuple[list[Any], int]:
+        """The states of the readable checkpoints, oldest first, and the round of the last one."""
         manager = self._checkpoints
         versions = asyncio.run(manager.get_versions()) or []
-        damaged = []
+        states: list[Any] = []
+        damaged, done = [], 0
         for version in reversed(versions):
             try:
-                state = unpack(asyncio.run(manager.load(version)), initial)
+                states.insert(0, unpack(asyncio.run(manager.load(version)), initial))
             # Whatever is wrong with this file, the one before may be sound.
             except Exception as error:
+                if states:  # The run does not need this one.
+                    continue
                 damaged.append(version)
                 _LOG.warning(
                     "checkpoint %s cannot be read (%s); trying the one before",
@@ -190,15 +223,15 @@ class TrainingLoop:
                     str(error).splitlines()[0] if str(error) else type(error).__name__,
                 )
                 continue
-            for old in damaged:
-                manager.set_aside(old)
-            return state, version
-        if versions:
+            done = max(done, version)
+        if versions and not states:
             raise TrainingError(
                 f"none of the checkpoints in {self.output_dir / 'checkpoints'} can be read; put "
                 "back whole ones, or start the run anew in another --output_dir"
             )
-        return initial, 0
+        for version in damaged:
+            manager.set_aside(version)
+        return states, done
 
 
 def _finite(weights: Any) -> bool:

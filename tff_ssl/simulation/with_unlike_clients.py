@@ -101,6 +101,7 @@ class UnlikeClientsSimulation(Simulation):
         self._folder = folder
         self._bytes_of_clients = bytes_of_clients
         self._kept: list[state_files.Versions] = []
+        self._last_cohort: cohort.Cohort = np.zeros(0, np.int64)
         self._log = metrics_log.ClientLog(folder / "client_metrics.csv")
 
     def initialize(self, seed: int) -> UnlikeClientsState:
@@ -167,15 +168,14 @@ class UnlikeClientsSimulation(Simulation):
     def run_round(
         self, state: UnlikeClientsState, round_number: int
     ) -> tuple[UnlikeClientsState, dict[str, float]]:
-        if not self._kept:
-            self._kept = [state.versions]  # States of the checkpoint from which the run goes on.
-            self._log.trim(round_number)
-        self._keep_only([*self._kept, state.versions])
+        self._keep_only([*self._kept, state.versions], self._last_cohort)
         clients = self._cohorts(round_number)
         models = self._algorithm.model_of_client
         before = state.versions
         for k, m in enumerate(models):
-            before = state_files.healed([self._states[m], self._sent[m]], [k], before)
+            # The round reads what all clients have sent, and the states of its own clients.
+            if k in clients or not self._sent[m].is_intact(k, int(before[k])):
+                before = state_files.healed([self._states[m], self._sent[m]], [k], before)
         last_sent = tuple(self._sent[m].paths_to_read([k], before)[0] for k, m in enumerate(models))
         groups = self._by_architecture(clients, before, round_number)
         train = self._train_on_nodes if self._sliced else self._train_here
@@ -191,6 +191,7 @@ class UnlikeClientsSimulation(Simulation):
             self._states[members.architecture].commit(members.to_write)
             self._sent[members.architecture].commit(members.to_send)
         self._log.write(round_number, clients, [rows[k] for k in clients.tolist()])
+        self._last_cohort = clients
         versions = before.copy()
         versions[clients] = round_number
         values = _joint(rounds)
@@ -253,14 +254,21 @@ class UnlikeClientsSimulation(Simulation):
         client_state = self._states[number].load(client, int(state.versions[client]))
         return self._algorithm.architectures[number].client_weights(client_state)
 
+    def on_start(self, states: Sequence[UnlikeClientsState], done: int) -> None:
+        self._kept = [state.versions for state in states]
+        self._keep_only(self._kept)
+        self._log.trim(done)
+
     def on_checkpoint(self, state: UnlikeClientsState) -> None:
         # The checkpoint before the last is kept too.
         self._kept = [*self._kept[-1:], state.versions]
         self._keep_only(self._kept)
 
-    def _keep_only(self, tables: Sequence[state_files.Versions]) -> None:
+    def _keep_only(
+        self, tables: Sequence[state_files.Versions], clients: cohort.Cohort | None = None
+    ) -> None:
         for store in (*self._states, *self._sent):
-            store.keep_only(tables)
+            store.keep_only(tables, clients)
 
 
 def mean_kernel_of_files(

@@ -107,9 +107,6 @@ class ServerlessSimulation(Simulation):
         return average
 
     def run_round(self, state: ServerlessState, round_number: int) -> tuple[Any, dict[str, float]]:
-        if not self._kept:
-            self._kept = [state.versions]  # Models of the checkpoint from which the run goes on.
-            self._log.trim(round_number)
         scheduled = self._schedule.round(round_number)
         versions, metrics = state.versions, {}
         for position, operation in enumerate(scheduled.operations):
@@ -204,6 +201,11 @@ class ServerlessSimulation(Simulation):
         mean = mixing.combine(flat, weights[sources])
         cut = len(models[0].trainable)
         return Weights(tuple(mean[:cut]), tuple(mean[cut:]))
+
+    def on_start(self, states: Sequence[ServerlessState], done: int) -> None:
+        self._kept = [state.versions for state in states]
+        self._states.keep_only(self._kept)
+        self._log.trim(done)
 
     def on_checkpoint(self, state: ServerlessState) -> None:
         # The checkpoint before the last is kept too.
