@@ -4,6 +4,8 @@ import importlib.util
 import pathlib
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -21,7 +23,7 @@ from tests.runtime.test_sliced_rounds import (
     train,
 )
 from tff_ssl.errors import ConfigurationError, TrainingError
-from tff_ssl.runtime import ray_cluster, ray_nodes
+from tff_ssl.runtime import ray_cluster, ray_nodes, temporary_folder
 from tff_ssl.runtime.slices import Slice
 from tff_ssl.simulation import dropouts
 
@@ -58,6 +60,47 @@ def test_no_cluster_there():
         ray_nodes.ray_nodes("127.0.0.1:1", []),
     ):
         pass
+
+
+def test_a_folder_that_is_too_long_for_sockets_names_tmpdir(monkeypatch):
+    folder = pathlib.Path("/tmp") / ("x" * 60)
+    monkeypatch.setattr(ray_cluster.temporary_folder, "use", lambda: folder)
+    with pytest.raises(ConfigurationError, match=r"--ray=local:2.*set TMPDIR to a shorter one"):
+        ray_cluster._session_folder("local:2")
+
+
+SCRIPT = """
+import tempfile, time, ray
+from tff_ssl.runtime import ray_cluster
+with ray_cluster.connected("local:1"):
+    print(ray.get(ray.remote(tempfile.gettempdir).remote()), flush=True)
+    time.sleep(600)
+"""
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_killed_script_leaves_no_process_of_ray_and_a_later_one_removes_its_folder(project_root):
+    script = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], cwd=project_root, stdout=subprocess.PIPE, text=True
+    )
+    folder = pathlib.Path(script.stdout.readline().strip())
+    assert folder.name == "ray"
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    assert list(folder.glob("session_*"))
+    processes = [p for p in psutil.process_iter(["cmdline"]) if mentions(p, folder)]
+    assert len(processes) > 3
+    script.kill()
+    script.wait()
+    # It takes 6 s; the limit is for busy machines, and below Ray's own minute.
+    _, left = psutil.wait_procs(processes, timeout=40)
+    assert not left
+    temporary_folder.remove_dead(folder.parent.parent)
+    assert not folder.exists()
+
+
+def mentions(process, folder):
+    return any(str(folder) in argument for argument in process.info["cmdline"] or [])
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,9 @@ import contextlib
 import importlib.util
 import logging
 import os
+import pathlib
 import secrets
+import shutil
 import signal
 import socket
 import sys
@@ -12,8 +14,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.runtime import temporary_folder
 
 _CONNECT_SECONDS = 10.0
+# Ray's sockets have paths of up to 64 characters in its folder, and the system allows 107.
+_LONGEST_FOLDER = 107 - 64
+# Time after which Ray's agents give up the server of a script that was killed; 60 by default.
+_AGENT_SECONDS = 4
 
 
 @contextlib.contextmanager
@@ -47,9 +54,13 @@ def connected(address: str) -> Iterator[int]:
     import ray
 
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    folder = None
     if local_nodes:
+        folder = _session_folder(address)
+        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(_AGENT_SECONDS))
         options |= {
             "address": "local",
+            "_temp_dir": str(folder),
             "num_cpus": local_nodes,
             "include_dashboard": False,
             "_node_ip_address": "127.0.0.1",
@@ -58,7 +69,8 @@ def connected(address: str) -> Iterator[int]:
         options["address"] = address
     sigterm_handler = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(**options)
+        with _temporary_files_in(folder):
+            ray.init(**options)
     except Exception as error:  # Ray raises errors of many types.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         verb = "start" if local_nodes else "answer"
@@ -68,6 +80,43 @@ def connected(address: str) -> Iterator[int]:
         yield local_nodes or 1
     finally:
         ray.shutdown()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _session_folder(address: str) -> pathlib.Path:
+    """The folder of a local Ray's sockets and logs, and of its nodes' temporary files.
+
+    It is private, ends with this process, and is removed by the next one if this one is killed.
+
+    Raises:
+      ConfigurationError: If its path is too long for sockets.
+    """
+    folder = temporary_folder.use() / "ray"
+    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+        raise ConfigurationError(
+            f"--ray={address}: the path of the folder for temporary files is too long for Ray's "
+            f"sockets ({folder}): set TMPDIR to a shorter one, such as /tmp"
+        )
+    return folder
+
+
+@contextlib.contextmanager
+def _temporary_files_in(folder: pathlib.Path | None) -> Iterator[None]:
+    """Sets TMPDIR for processes that are started in the block, unless the folder is None."""
+    if folder is None:
+        yield
+        return
+    folder.mkdir(exist_ok=True)
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before
 
 
 def check(address: str) -> None:
