@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 import launch.options.flags
-from launch.benchmarks import flower_process, processes, programs
+from launch.benchmarks import peer_process, processes, programs
 from launch.options import app, numbers
 
 launch.options.flags.define_common_flags()
@@ -31,22 +31,24 @@ flags.DEFINE_list(
     "parts",
     ["dcco"],
     "What to measure: dcco and fedavg, rounds of one step at each of --splits; local_steps, rounds "
-    "of several local steps; memory, rounds of clients that keep a ResNet-18 each; hetero, "
-    "Hetero-SSFL's aggregation of 20 clients' representations of 5000 images; ray, rounds on two "
-    "nodes against no Ray, and against one node where clients are slow (needs the extra `ray`).",
+    "of several local steps; clients, rounds of 1, 33 and 128 clients that are called one by one; "
+    "scaling, rounds of more and more clients, and of larger and larger populations; memory, "
+    "rounds of clients that keep a ResNet-18 each; hetero, Hetero-SSFL's aggregation of 20 "
+    "clients' representations of 5000 images; ray, rounds on two nodes against no Ray, and against "
+    "one node where clients are slow (needs the extra `ray`).",
 )
 flags.DEFINE_enum(
     "peer",
     None,
-    ["flower"],
+    sorted(peer_process.PEERS),
     "Also measure rounds of FedAvg with SimCLR in another framework, in turn with the same rounds "
     "here. Then only those --parts are measured that the command names.",
 )
 flags.DEFINE_string(
     "peer_python",
-    flower_process.PYTHON,
+    None,
     "Python interpreter of --peer, from an environment with the packages of "
-    "launch/benchmarks/flower_side/flower_requirements.txt.",
+    "launch/benchmarks/peer_side/PEER_requirements.txt. Default: .venv_PEER/bin/python.",
 )
 flags.DEFINE_integer(
     "repetitions", 5, "Timed steps of each program, after one that warms up.", lower_bound=1
@@ -62,13 +64,13 @@ flags.DEFINE_integer(
 flags.adopt_module_key_flags(launch.options.flags)
 
 
-_PARTS = ("dcco", "fedavg", "local_steps", "memory", "hetero", "ray")
+_PARTS = ("dcco", "fedavg", "local_steps", "clients", "scaling", "memory", "hetero", "ray")
 # Hetero-SSFL's aggregation: clients, images of the RAD, width of a representation (BYOL's).
 _AGGREGATION = (20, 5000, 256)
 
 
 class _LocalWork(NamedTuple):
-    """A round of several local steps.
+    """A round of local steps, which is compared with a plain loop.
 
     Attributes:
       name: Name in the printed table.
@@ -96,13 +98,16 @@ _LOCAL_WORK = (
         "128 clients x 4 samples x 4 steps", "local_steps", "fedavg", "nt_xent", 128, 4, 4, 0
     ),
     _LocalWork("1 client, 64 steps of 32", "local_steps", "fedavg", "nt_xent", 1, 512, 64, 32),
+    _LocalWork("1 client x 4 samples, not folded", "clients", "fedavg", "nt_xent", 1, 4, 1, 0),
+    _LocalWork("33 clients x 4 samples, not folded", "clients", "fedavg", "nt_xent", 33, 4, 1, 0),
+    _LocalWork("128 clients x 4 samples, not folded", "clients", "fedavg", "nt_xent", 128, 4, 1, 0),
     # FedU's E = 5 epochs.
     _LocalWork("fedu, 5 clients, 5 epochs of 64", "memory", "fedu", "byol", 5, 64, 10, 32),
 )
 
 
 def main() -> None:
-    from launch.benchmarks import flower, ray_nodes
+    from launch.benchmarks import peers, ray_nodes, scaling
     from launch.outputs import output_folder, run_folder
     from tff_ssl.errors import ConfigurationError
     from tff_ssl.runtime import ray_cluster
@@ -118,7 +123,8 @@ def main() -> None:
     if "ray" in parts:
         ray_cluster.check("local:2")
     if args.peer:
-        flower_process.check(args.peer_python)
+        peer = peer_process.PEERS[args.peer]
+        peer_process.check(peer, args.peer_python or peer.python)
     folder = output_folder.choose(args.output_dir, "benchmark")
     run_folder.make(folder)
     print(
@@ -141,15 +147,20 @@ def main() -> None:
         results["local_steps"] = [
             _measure_steps(work, scratch, args) for work in _LOCAL_WORK if work.part in parts
         ]
+        if "scaling" in parts:
+            results["scaling"] = scaling.compare(args, scratch)
+            scaling.draw(results["scaling"], folder / "scaling.png")
         if "hetero" in parts:
             results["aggregation"] = _measure_aggregation(scratch, args)
         if "ray" in parts:
             results["ray"] = ray_nodes.compare(args, scratch)
         if args.peer:
-            results["peer"] = flower.compare(args, scratch)
+            results["peer"] = peers.compare(args, scratch)
     run_folder.write_json(folder / "benchmark.json", results)
     _print(results)
     print(f"\nwritten to {folder / 'benchmark.json'}")
+    if "scaling" in results:
+        print(f"picture: {folder / 'scaling.png'}")
 
 
 def _parse_split(text: str) -> tuple[int, int]:
@@ -235,7 +246,7 @@ def _start_rounds(algorithm, objective, size, splits, scratch, args):
 
 
 def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> dict[str, Any]:
-    """The entry of a round of several local steps, against the same steps in a plain loop."""
+    """The entry of a round of local steps, against the same steps in a plain loop."""
     hyperparameters = {
         "local_steps": work.steps,
         "batch_size": work.batch_size,
@@ -244,6 +255,9 @@ def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> di
     settings = _model_settings(args)
     if work.part == "memory":
         settings = settings._replace(encoder="resnet18", projector=(512, 256), predictor=(512, 256))
+    if work.part == "clients":
+        # Clients of little work, so that what each of them costs beside it can be seen.
+        settings = settings._replace(encoder="tiny", projector=(32, 32))
     children = {
         "plain": processes.Child(
             programs.plain_local_steps, work.objective, work.clients, work.samples, work.steps,
@@ -251,7 +265,7 @@ def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> di
         ),
         "round": processes.Child(
             programs.federated_round, work.algorithm, work.objective, hyperparameters, work.clients,
-            work.samples, settings, args.seed, scratch,
+            work.samples, settings, args.seed, scratch, work.part != "clients",
         ),
     }  # fmt: skip
     try:
@@ -304,7 +318,7 @@ def _suffix(row: dict[str, Any]) -> str:
 
 
 def _print(results: dict[str, Any]) -> None:
-    from launch.benchmarks import flower
+    from launch.benchmarks import peers, scaling
 
     if results["rounds"]:
         print(f"\n{'':36}{'seconds':>10}{'ratio':>8}{'peak MB':>10}{'MB down':>9}{'MB up':>9}")
@@ -330,10 +344,12 @@ def _print(results: dict[str, Any]) -> None:
             f"{name:36}{row['seconds']:10.2f}{'':8}{row['peak_rss_mb']:10.0f}"
             f"{row['added_rss_mb']:8.0f}"
         )
+    if "scaling" in results:
+        print(scaling.describe(results["scaling"]))
     for row in results.get("ray", []):
         print(f"{row['name']:36}{row['seconds']:10.2f}{row['ratio']:8.2f}")
     if "peer" in results:
-        print(flower.describe(results["peer"]))
+        print(peers.describe(results["peer"]))
 
 
 if __name__ == "__main__":

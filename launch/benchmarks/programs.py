@@ -40,12 +40,14 @@ def quiet() -> None:
     warnings.filterwarnings("ignore")
 
 
-def images(count: int, seed: int) -> np.ndarray:
-    """Random images, uint8 [count, 32, 32, 3]."""
-    return np.random.default_rng(seed).integers(0, 256, (count, *_IMAGE_SHAPE), np.uint8)
+def images(count: int, seed: int, image_shape: tuple[int, int, int] = _IMAGE_SHAPE) -> np.ndarray:
+    """Random images, uint8 [count, h, w, c], by default 32x32x3."""
+    return np.random.default_rng(seed).integers(0, 256, (count, *image_shape), np.uint8)
 
 
-def model_and_views(settings: ModelSettings, seed: int):
+def model_and_views(
+    settings: ModelSettings, seed: int, image_shape: tuple[int, int, int] = _IMAGE_SHAPE
+):
     """The model for `images`, and the function that makes two views of them."""
     from tff_ssl.models.dual_encoder import DualEncoder
     from tff_ssl.views import augmentation
@@ -57,7 +59,7 @@ def model_and_views(settings: ModelSettings, seed: int):
 
     model = DualEncoder(
         settings.encoder,
-        _IMAGE_SHAPE,
+        image_shape,
         settings.projector,
         settings.predictor,
         precision=settings.precision,
@@ -68,12 +70,25 @@ def model_and_views(settings: ModelSettings, seed: int):
 def stored_clients(path: pathlib.Path, clients: int, samples: int, seed: int):
     """Stores `images` at `path`, `samples` of them for each client, and opens the store."""
     from datasets import client_store
+
+    write_clients(path, clients, samples, seed)
+    return client_store.StoredClientData(path)
+
+
+def write_clients(
+    path: pathlib.Path,
+    clients: int,
+    samples: int,
+    seed: int,
+    image_shape: tuple[int, int, int] = _IMAGE_SHAPE,
+) -> None:
+    """Stores `images` at `path`, `samples` of them for each client."""
+    from datasets import client_store
     from datasets.image_dataset import Split
 
     count = clients * samples
-    split = Split(images(count, seed), np.zeros(count, np.int32), np.arange(count))
+    split = Split(images(count, seed, image_shape), np.zeros(count, np.int32), np.arange(count))
     client_store.write_store(path, split, list(np.arange(count).reshape(clients, samples)))
-    return client_store.StoredClientData(path)
 
 
 def centralized_step(
@@ -155,8 +170,9 @@ def federated_round(
     settings: ModelSettings,
     seed: int,
     scratch: str,
+    folds: bool = True,
 ) -> Generator[dict[str, int], None, None]:
-    """Rounds of a federated algorithm, its clients folded into one group where it allows that.
+    """Rounds of a federated algorithm, as `launch.pretrain` runs them.
 
     Args:
       algorithm: Name of the algorithm.
@@ -167,6 +183,7 @@ def federated_round(
       settings: The model.
       seed: Seed of images, weights, cohorts and views.
       scratch: Folder for the clients' images and states.
+      folds: Whether clients are folded into one group where the algorithm allows that.
 
     Yields:
       The bytes that each client receives and sends in a round.
@@ -188,7 +205,7 @@ def federated_round(
         Task(model, two_views, element_type, _ROUNDS, objective),
         entry.hyperparameters(**hyperparameters),
     )
-    run = built.plan_run(run_setting(clients, samples, int(entry.folds), seed))
+    run = built.plan_run(run_setting(clients, samples, int(entry.folds and folds), seed))
     simulation = run.simulate(data.group_dataset_computation, store.with_suffix(".run"))
     with local_worker.start(built.default_concurrent_calls()):
         state = simulation.initialize(seed)

@@ -23,7 +23,7 @@ NOT_PARSED = (
     "python3 -m pip install uv",
     "python3 -m venv .venv",
     ".venv/bin/pip install --no-deps -r requirements.txt",
-    ".venv_flower/bin/pip install -r launch/benchmarks/flower_side/flower_requirements.txt",
+    ".venv_flower/bin/pip install -r launch/benchmarks/peer_side/flower_requirements.txt",
     "uv sync --extra ray",
     "python3 -m pip wheel --no-deps -w dist .",
     ".venv/bin/pip install --no-deps -r requirements.txt dist/tff_ssl-*.whl",

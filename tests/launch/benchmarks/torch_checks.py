@@ -1,4 +1,4 @@
-"""Checks of `flower_side.torch_simclr`, which `test_flower` runs with the peer's interpreter.
+"""Checks of `peer_side.torch_simclr`, which `test_peers` runs with the peer's interpreter.
 
 Arguments: the module's folder, and a file with settings, inputs and the results of tff_ssl.
 """

@@ -1,8 +1,8 @@
-"""Rounds in Flower, measured by `benchmark` in turn with the same rounds in tff_ssl.
+"""Rounds in other frameworks, measured by `benchmark` in turn with the same rounds in tff_ssl.
 
-Flower (Beutel et al. 2020, arXiv:2007.14390) runs FedAvg with SimCLR in its simulation on Ray, with
-clients in PyTorch. Its programs are in `launch.benchmarks.flower_side` and run in a Python
-environment of their own.
+Flower (Beutel et al. 2020, arXiv:2007.14390) and pfl (Granqvist et al. 2024, arXiv:2404.06430) run
+FedAvg with SimCLR in their simulations, with clients in PyTorch. Their programs are in
+`launch.benchmarks.peer_side`, and each runs in a Python environment of its own.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 
 from launch.benchmarks import processes, programs
-from launch.benchmarks.flower_process import FlowerProcess
+from launch.benchmarks.peer_process import PEERS, Peer, PeerProcess
 from tff_ssl.errors import TrainingError
 
 _POLICY = "byol_no_blur"
@@ -54,7 +54,7 @@ WORK = (Work(128, 4, 1, 0), Work(5, 64, 4, 32))
 
 
 class Arrangement(NamedTuple):
-    """The division of the cores among Flower's clients.
+    """The division of the cores among a peer's clients.
 
     Attributes:
       actors: Number of clients that train at the same time.
@@ -64,10 +64,16 @@ class Arrangement(NamedTuple):
     actors: int
     threads: int
 
-    @property
-    def name(self) -> str:
-        actors, threads = "s" * (self.actors > 1), "s" * (self.threads > 1)
-        return f"Flower, {self.actors} actor{actors} x {self.threads} thread{threads}"
+    def name(self, peer: Peer) -> str:
+        """Its name in tables, such as `Flower, 2 actors x 1 thread`."""
+        unit = (
+            peer.unit
+            if self.actors == 1
+            else {"process": "processes"}.get(peer.unit, f"{peer.unit}s")
+        )
+        return (
+            f"{peer.title}, {self.actors} {unit} x {self.threads} thread{'s' * (self.threads > 1)}"
+        )
 
 
 def arrangements(cores: int) -> list[Arrangement]:
@@ -75,10 +81,10 @@ def arrangements(cores: int) -> list[Arrangement]:
     return list(dict.fromkeys([Arrangement(cores, 1), Arrangement(1, cores)]))
 
 
-def flower_settings(
+def peer_settings(
     work: Work, arrangement: Arrangement, settings: programs.ModelSettings
 ) -> dict[str, Any]:
-    """The settings of Flower's rounds, equal to those of tff_ssl; without the paths of files."""
+    """The settings of a peer's rounds, equal to those of tff_ssl; without the paths of files."""
     from tff_ssl.models.resnet import RESNETS
     from tff_ssl.objectives.registry import ObjectiveHyperparameters
     from tff_ssl.views.policies import POLICIES
@@ -95,6 +101,7 @@ def flower_settings(
         "views": {
             name: policy[name] for name in (*names, "saturation", "hue", "grayscale", "solarize")
         },
+        "precision": settings.precision,
         "temperature": ObjectiveHyperparameters().temperature,
         "learning_rate": _LEARNING_RATE,
         **work._asdict(),
@@ -103,7 +110,7 @@ def flower_settings(
 
 
 def our_hyperparameters(work: Work) -> dict[str, Any]:
-    """Hyperparameters of FedAvg in tff_ssl, whose server takes the clients' mean as Flower's."""
+    """Hyperparameters of FedAvg in tff_ssl, whose server takes the clients' mean, as a peer's."""
     return {
         "local_steps": work.steps,
         "batch_size": work.batch_size,
@@ -117,10 +124,10 @@ def our_hyperparameters(work: Work) -> dict[str, Any]:
 def compare(
     args: Any, scratch: str, works: Sequence[Work] = WORK, cores: int | None = None
 ) -> dict[str, Any]:
-    """Measures rounds of tff_ssl and of Flower, in turn.
+    """Measures rounds of tff_ssl and of a peer, in turn.
 
     Args:
-      args: The flags `projection`, `seed`, `repetitions` and `peer_python`.
+      args: The flags `projection`, `precision`, `seed`, `repetitions`, `peer` and `peer_python`.
       scratch: Folder for images and Ray's files; its path must be short, for Ray's sockets.
       works: Rounds to measure, each for a table of its own.
       cores: Number of cores that the clients share; None for all of this process.
@@ -129,14 +136,18 @@ def compare(
       The entry of `benchmark.json` under `peer`.
 
     Raises:
-      TrainingError: If Flower's rounds fail, or compute something else than those of tff_ssl.
+      TrainingError: If the peer's rounds fail, or compute something else than those of tff_ssl.
     """
     cores = cores or len(os.sched_getaffinity(0))
-    settings = programs.ModelSettings("small", (args.projection,) * 3)
+    peer = PEERS[args.peer]
+    python = args.peer_python or peer.python
+    settings = programs.ModelSettings("small", (args.projection,) * 3, precision=args.precision)
     reference_path = str(pathlib.Path(scratch) / "reference.npz")
-    child = processes.Child(reference, settings, args.seed, reference_path)
+    # Both compute the reference in float32, so that it tells whether the mathematics is the same.
+    in_float32 = settings._replace(precision="float32")
+    child = processes.Child(reference, in_float32, args.seed, reference_path)
     child.close()
-    our_facts, tables, flower_facts = child.facts, [], {}
+    our_facts, tables, peer_facts = child.facts, [], {}
     for number, work in enumerate(works):
         measured: dict[str, Counted] = {}
         print(f"{work.name}: tff_ssl starts", flush=True)
@@ -150,46 +161,48 @@ def compare(
             images = pathlib.Path(scratch) / f"images{number}.npy"
             np.save(images, programs.images(work.clients * work.samples, args.seed))
             for arrangement in arrangements(cores):
-                print(f"{work.name}: {arrangement.name} starts", flush=True)
+                name = arrangement.name(peer)
+                print(f"{work.name}: {name} starts", flush=True)
                 round_settings = {
-                    **flower_settings(work, arrangement, settings),
+                    **peer_settings(work, arrangement, settings),
                     "images": str(images),
                     "reference": reference_path,
                     "temp_dir": f"{scratch}/r{number}{len(measured)}",
                 }
-                peer = FlowerProcess(args.peer_python, round_settings)
-                measured[arrangement.name] = Counted(peer)
-                flower_facts = peer.facts
-                check_same(our_facts, flower_facts)
+                process = PeerProcess(peer, python, round_settings)
+                measured[name] = Counted(process)
+                peer_facts = process.facts
+                check_same(peer.title, our_facts, peer_facts)
             print(f"{work.name}: {args.repetitions + 1} rounds of each, in turn", flush=True)
             tables.append(table(work, measured, args.repetitions))
         finally:
             for program in measured.values():
                 program.close()
-    return _report(our_facts, flower_facts, tables, settings, cores)
+    return _report(peer, our_facts, peer_facts, tables, settings, cores)
 
 
 def _report(
+    peer: Peer,
     our_facts: dict[str, Any],
-    flower_facts: dict[str, Any],
+    peer_facts: dict[str, Any],
     tables: list[dict[str, Any]],
     settings: programs.ModelSettings,
     cores: int,
 ) -> dict[str, Any]:
     """The entry of `benchmark.json`: settings, figures of the same weights and views, tables."""
     return {
-        "name": "flower",
+        "name": peer.name,
         "settings": {
             "both": _shared_settings(our_facts, settings, cores),
             "tff_ssl": _OUR_SETTINGS.format(
                 tff=importlib.metadata.version("tensorflow-federated"),
                 tf=importlib.metadata.version("tensorflow"),
             ),
-            "flower": _FLOWER_SETTINGS.format(**flower_facts["versions"]),
+            peer.name: _PEER_SETTINGS[peer.name].format(**peer_facts["versions"]),
         },
         "same_weights_and_views": {
             name: {key: facts[key] for key in ("loss", "gradient_norm")}
-            for name, facts in (("tff_ssl", our_facts), ("flower", flower_facts))
+            for name, facts in (("tff_ssl", our_facts), (peer.name, peer_facts))
         },
         "work": tables,
     }
@@ -200,19 +213,27 @@ _OUR_SETTINGS = (
     "clients folded into one call of the TFF worker (--fold=1); a round of one step computes all "
     "clients' gradients in micro-batches of 32 images; images from SQLite"
 )
-_FLOWER_SETTINGS = (
-    "Flower {flwr}, Ray {ray}, PyTorch {torch}: run_simulation, strategy FedAvg, a ClientApp for "
-    "each client, eager, channels_last; each process keeps its model between clients; images from "
-    "a memory-mapped file; the order of the colour adjustments is drawn for each batch (ours: for "
-    "each image)"
-)
+_PEER_SETTINGS = {
+    "flower": (
+        "Flower {flwr}, Ray {ray}, PyTorch {torch}: run_simulation, strategy FedAvg, a ClientApp "
+        "for each client, eager, channels_last; each process keeps its model between clients; "
+        "images from a memory-mapped file; the order of the colour adjustments is drawn for each "
+        "batch (ours: for each image)"
+    ),
+    "pfl": (
+        "pfl {pfl}, PyTorch {torch}: SimulatedBackend, FederatedAveraging, eager, channels_last; "
+        "clients one after the other in each process, one model a process; images from a "
+        "memory-mapped file; the order of the colour adjustments is drawn for each batch (ours: "
+        "for each image)"
+    ),
+}
 
 
 def _shared_settings(facts: dict[str, Any], settings: programs.ModelSettings, cores: int) -> str:
     from tff_ssl.objectives.registry import ObjectiveHyperparameters
 
     return (
-        f"cores: {cores}; float32; FedAvg of SimCLR (NT-Xent, temperature "
+        f"cores: {cores}; {settings.precision}; FedAvg of SimCLR (NT-Xent, temperature "
         f"{ObjectiveHyperparameters().temperature}); {settings.encoder} ResNet with group norm and "
         f"weight standardization, projector {' x '.join(map(str, settings.projector))}, "
         f"{facts['parameters']:,} parameters, from the same weights; 32x32x3 images, two views "
@@ -221,25 +242,26 @@ def _shared_settings(facts: dict[str, Any], settings: programs.ModelSettings, co
     )
 
 
-def check_same(ours: dict[str, Any], flower: dict[str, Any]) -> None:
+def check_same(title: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Checks that both frameworks compute the same loss and gradient.
 
     Args:
+      title: The peer's name in texts.
       ours: `parameters`, `loss` and `gradient_norm` that tff_ssl computes.
-      flower: The same that Flower computes of the same weights and views.
+      theirs: The same that the peer computes of the same weights and views.
 
     Raises:
       TrainingError: If they differ by more than rounding.
     """
     same = (
-        ours["parameters"] == flower["parameters"]
-        and abs(ours["loss"] - flower["loss"]) <= _LOSS_TOLERANCE
-        and abs(flower["gradient_norm"] / ours["gradient_norm"] - 1) <= _GRADIENT_TOLERANCE
+        ours["parameters"] == theirs["parameters"]
+        and abs(ours["loss"] - theirs["loss"]) <= _LOSS_TOLERANCE
+        and abs(theirs["gradient_norm"] / ours["gradient_norm"] - 1) <= _GRADIENT_TOLERANCE
     )
     if not same:
         raise TrainingError(
-            "Flower's rounds compute something else than ours: parameters, loss and gradient norm "
-            f"of the same weights and views are {_numbers(flower)} against {_numbers(ours)}"
+            f"{title}'s rounds compute something else than ours: parameters, loss and gradient "
+            f"norm of the same weights and views are {_numbers(theirs)} against {_numbers(ours)}"
         )
 
 
@@ -362,12 +384,12 @@ def describe(results: dict[str, Any]) -> str:
     """The text that shows `compare`'s results: the settings, and a table for each work."""
     lines = [""]
     lines += [f"{name}: {text}" for name, text in results["settings"].items()]
-    values = results["same_weights_and_views"]
+    values, name = results["same_weights_and_views"], results["name"]
     pairs = [
-        f"{key.replace('_', ' ')} {values['tff_ssl'][key]:.6f} and {values['flower'][key]:.6f}"
+        f"{key.replace('_', ' ')} {values['tff_ssl'][key]:.6f} and {values[name][key]:.6f}"
         for key in ("loss", "gradient_norm")
     ]
-    lines.append(f"the same weights and views, tff_ssl and flower: {', '.join(pairs)}")
+    lines.append(f"the same weights and views, tff_ssl and {name}: {', '.join(pairs)}")
     for work in results["work"]:
         header = ("s/round", "ours/it", "CPU s", "start s", "peak MB", "PSS MB")
         lines += ["", f"{work['name']:36}" + "".join(f"{title:>9}" for title in header)]

@@ -1,7 +1,7 @@
 """Rounds of FedAvg with SimCLR in Flower's simulation, one at each request of `launch.benchmark`.
 
 The interpreter is that of an environment with `flower_requirements.txt`. Standard input: a line of
-settings as JSON (see `launch.benchmarks.flower`), then a line for each round that is requested; the
+settings as JSON (see `launch.benchmarks.peers`), then a line for each round that is requested; the
 simulation ends with the input. Standard output, each a line of JSON: facts after the first round,
 then {"seconds": ...} after each requested round.
 """

@@ -244,6 +244,13 @@ def _hue(x: Tensor, amount: Tensor) -> Tensor:
 # --- Training -------------------------------------------------------------------------------------
 
 
+def encode(model: SimCLR, x: Tensor, precision: str) -> Tensor:
+    """Encodings, float32 [n, d], with matrix products and convolutions in `precision`."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+        z = model(x)
+    return z.float()
+
+
 def nt_xent(z: Tensor, temperature: float) -> Tensor:
     """Mean NT-Xent of z, float [2 n, d]: the first views of n images, then their second views."""
     z = functional.normalize(z)
@@ -267,6 +274,7 @@ def local_steps(
     batch_size: int,
     learning_rate: float,
     temperature: float,
+    precision: str,
     seed: int,
 ) -> float:
     """Trains `model` in place with plain SGD on a client's images.
@@ -279,6 +287,7 @@ def local_steps(
       batch_size: Number of images of a step; 0 for all.
       learning_rate: Learning rate of SGD.
       temperature: Temperature of NT-Xent.
+      precision: `float32`, or `bfloat16` for PyTorch's automatic mixed precision.
       seed: Seed of the order of images and of the views.
 
     Returns:
@@ -292,7 +301,7 @@ def local_steps(
         if step % batches == 0:
             order = torch.randperm(len(images), generator=generator).tensor_split(batches)
         x = two_views(images[order[step % batches]], policy, generator)
-        loss = nt_xent(model(x), temperature)
+        loss = nt_xent(encode(model, x, precision), temperature)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

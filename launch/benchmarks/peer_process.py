@@ -1,4 +1,4 @@
-"""The process of Flower's rounds, which `benchmark` starts; its program is in `flower_side`."""
+"""The process of another framework's rounds, which `benchmark` starts."""
 
 import contextlib
 import json
@@ -8,7 +8,7 @@ import secrets
 import signal
 import subprocess
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -16,15 +16,48 @@ from launch.benchmarks import processes
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.runtime import child_process
 
-PYTHON = ".venv_flower/bin/python"
-_FOLDER = pathlib.Path(__file__).parent / "flower_side"
-REQUIREMENTS = "launch/benchmarks/flower_side/flower_requirements.txt"
-PACKAGES = ("torch", "flwr", "ray")
+FOLDER = "launch/benchmarks/peer_side"
+_FOLDER = pathlib.Path(__file__).parent / "peer_side"
 _CLOSE_SECONDS = 10
 
 
-def check(python: str) -> None:
-    """Checks that `python` is an interpreter with the packages of Flower's rounds.
+class Peer(NamedTuple):
+    """A framework with which tff_ssl is compared.
+
+    Attributes:
+      name: Its name in --peer; the program `NAME_round.py` in `peer_side` runs its rounds.
+      title: Its name in texts.
+      packages: Packages of its environment, of which the first is its own.
+      unit: What trains a client at a time.
+    """
+
+    name: str
+    title: str
+    packages: tuple[str, ...]
+    unit: str
+
+    @property
+    def python(self) -> str:
+        """The default interpreter, of an environment with its packages."""
+        return f".venv_{self.name}/bin/python"
+
+    @property
+    def requirements(self) -> str:
+        """The file that pins its packages."""
+        return f"{FOLDER}/{self.name}_requirements.txt"
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer("flower", "Flower", ("flwr", "torch", "ray"), "actor"),
+        Peer("pfl", "pfl", ("pfl", "torch"), "process"),
+    )
+}
+
+
+def check(peer: Peer, python: str) -> None:
+    """Checks that `python` is an interpreter with the packages of the peer's rounds.
 
     Raises:
       ConfigurationError: If it is not; the message says how to make the environment.
@@ -32,11 +65,11 @@ def check(python: str) -> None:
     environment = pathlib.Path(python).parent.parent
     remedy = (
         f"make the environment: python3 -m venv {environment} && {environment}/bin/pip install "
-        f"-r {REQUIREMENTS}"
+        f"-r {peer.requirements}"
     )
     print_missing = (
         "import importlib.util as u\n"
-        f"print(*(name for name in {PACKAGES} if u.find_spec(name) is None))"
+        f"print(*(name for name in {peer.packages} if u.find_spec(name) is None))"
     )
     try:
         done = subprocess.run([python, "-c", print_missing], capture_output=True, text=True)
@@ -50,22 +83,23 @@ def check(python: str) -> None:
         raise ConfigurationError(f"--peer_python={python} {fault}; {remedy}")
 
 
-class FlowerProcess:
-    """Flower's rounds in another interpreter, with the methods of `processes.Child`.
+class PeerProcess:
+    """A peer's rounds in another interpreter, with the methods of `processes.Child`.
 
     Attributes:
-      facts: The first line that `flower_round` prints: `parameters`, `loss`, `gradient_norm` and
+      facts: The first line that the program prints: `parameters`, `loss`, `gradient_norm` and
         the packages' `versions`.
       first_seconds: Seconds between the start of the process and the end of its first round.
       pid: Process id.
     """
 
-    def __init__(self, python: str, settings: dict[str, Any]):
+    def __init__(self, peer: Peer, python: str, settings: dict[str, Any]):
         """Starts the process and waits for its first round.
 
         Args:
+          peer: The framework.
           python: The interpreter.
-          settings: `flower.flower_settings` and the paths `images`, `reference` and `temp_dir`.
+          settings: `peers.peer_settings` and the paths `images`, `reference` and `temp_dir`.
 
         Raises:
           TrainingError: If the process ends.
@@ -78,10 +112,11 @@ class FlowerProcess:
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         }
+        self._title = peer.title
         self._log = pathlib.Path(settings["temp_dir"] + ".log")
         with self._log.open("w") as log:
             self._process = child_process.start(
-                [python, str(_FOLDER / "flower_round.py")],
+                [python, str(_FOLDER / f"{peer.name}_round.py")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -111,7 +146,7 @@ class FlowerProcess:
         return self._watch.peak / processes.MEGABYTE
 
     def close(self) -> None:
-        """Ends the process and all of Ray's."""
+        """Ends the process and all that it has started."""
         self._watch.stop()
         tree = list(processes.process_tree(self.pid))
         with contextlib.suppress(BrokenPipeError):
@@ -134,5 +169,7 @@ class FlowerProcess:
             answer = self._answers.readline()
         if not answer:
             errors = [line for line in self._log.read_text().splitlines() if "Error" in line]
-            raise TrainingError(f"Flower's rounds ended: {(errors or ['no error given'])[-1]}")
+            raise TrainingError(
+                f"{self._title}'s rounds ended: {(errors or ['no error given'])[-1]}"
+            )
         return json.loads(answer)

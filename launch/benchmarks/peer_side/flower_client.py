@@ -31,6 +31,7 @@ def train(message: Message, context: Context) -> Message:
         batch_size=settings["batch_size"],
         learning_rate=settings["learning_rate"],
         temperature=settings["temperature"],
+        precision=settings["precision"],
         seed=config["server-round"] * settings["clients"] + client,
     )
     content = RecordDict(

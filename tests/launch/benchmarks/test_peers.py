@@ -14,13 +14,14 @@ import psutil
 import pytest
 import tensorflow as tf
 
-from launch.benchmarks import flower, flower_process, programs
+from launch.benchmarks import peer_process, peers, programs
 from tff_ssl.algorithms.fedavg import FedAvgHyperparameters
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.views import color, geometry
 from tff_ssl.views.policies import POLICIES, ViewPolicy
 
-PYTHON = pathlib.Path(__file__).parents[3] / flower_process.PYTHON
+FLOWER, PFL = peer_process.PEERS["flower"], peer_process.PEERS["pfl"]
+ROOT = pathlib.Path(__file__).parents[3]
 SETTINGS = programs.ModelSettings("small", (16, 16, 16))
 
 
@@ -33,36 +34,37 @@ def interpreter(path, text):
 def test_an_interpreter_without_the_peer_is_named_with_what_makes_one(tmp_path):
     env, remedy = (
         tmp_path / "env",
-        "python3 -m venv .*env && .*env/bin/pip install -r launch/benchmarks/flower_side",
+        "python3 -m venv .*env && .*env/bin/pip install -r launch/benchmarks/peer_side/flower",
     )
     (env / "bin").mkdir(parents=True)
     missing = str(env / "bin" / "python")
     with pytest.raises(ConfigurationError, match=f"no interpreter there .*{remedy}"):
-        flower_process.check(missing)
+        peer_process.check(FLOWER, missing)
     # Without site-packages, an interpreter has none of the packages.
     bare = interpreter(env / "bin" / "bare", f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
-    with pytest.raises(ConfigurationError, match=f"lacks torch, flwr, ray; .*{remedy}"):
-        flower_process.check(bare)
+    with pytest.raises(ConfigurationError, match=f"lacks flwr, torch, ray; .*{remedy}"):
+        peer_process.check(FLOWER, bare)
     other = interpreter(env / "bin" / "other", "#!/bin/sh\nexit 3\n")
     with pytest.raises(ConfigurationError, match=f"is no Python interpreter; .*{remedy}"):
-        flower_process.check(other)
+        peer_process.check(FLOWER, other)
     whole = interpreter(env / "bin" / "whole", "#!/bin/sh\necho\n")
-    flower_process.check(whole)
+    peer_process.check(FLOWER, whole)
 
 
-def test_requirements_pin_the_packages_that_are_checked(project_root):
-    text = (project_root / flower_process.REQUIREMENTS).read_text()
+@pytest.mark.parametrize("peer", [FLOWER, PFL])
+def test_requirements_pin_the_packages_that_are_checked(project_root, peer):
+    text = (project_root / peer.requirements).read_text()
     pins = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert all("==" in pin for pin in pins)
     names = {pin.split("==")[0].split("[")[0] for pin in pins}
-    assert names >= set(flower_process.PACKAGES)
+    assert names >= set(peer.packages)
 
 
-@pytest.mark.parametrize("work", flower.WORK)
-def test_flower_has_the_settings_of_tff_ssl(work):
-    arrangement = flower.Arrangement(2, 1)
-    settings = json.loads(json.dumps(flower.flower_settings(work, arrangement, SETTINGS)))
-    ours = FedAvgHyperparameters(**flower.our_hyperparameters(work))
+@pytest.mark.parametrize("work", peers.WORK)
+def test_peers_have_the_settings_of_tff_ssl(work):
+    arrangement = peers.Arrangement(2, 1)
+    settings = json.loads(json.dumps(peers.peer_settings(work, arrangement, SETTINGS)))
+    ours = FedAvgHyperparameters(**peers.our_hyperparameters(work))
     assert settings["temperature"] == ours.temperature
     assert settings["learning_rate"] == ours.client_learning_rate
     assert (settings["steps"], settings["batch_size"]) == (ours.local_steps, ours.batch_size)
@@ -79,8 +81,8 @@ def test_flower_has_the_settings_of_tff_ssl(work):
 
 
 def test_both_arrangements_of_the_cores_are_measured():
-    assert flower.arrangements(2) == [(2, 1), (1, 2)]
-    assert flower.arrangements(1) == [(1, 1)]
+    assert peers.arrangements(2) == [(2, 1), (1, 2)]
+    assert peers.arrangements(1) == [(1, 1)]
 
 
 class Program:
@@ -99,22 +101,23 @@ class Program:
 
 def test_ratio_is_to_the_faster_arrangement():
     measured = {
-        name: flower.Counted(Program(seconds))
+        name: peers.Counted(Program(seconds))
         for name, seconds in {
             "tff_ssl": (99, 2, 3, 9),
             "slow": (99, 4, 6, 8),
             "fast": (99, 1, 3, 3),
         }.items()
     }
-    table = flower.table(flower.WORK[0], measured, repetitions=3)
+    table = peers.table(peers.WORK[0], measured, repetitions=3)
     # Medians of 2 / 1, 3 / 3, 9 / 3, and of seconds without the round that warms up.
     assert (table["best_arrangement"], table["ratio"]) == ("fast", 2.0)
     assert [row["seconds"] for row in table["programs"]] == [3, 6, 3]
     assert table["programs"][1]["ratio"] == 0.5
     assert table["name"] == "128 clients x 4 images, 1 step"
     facts = {"loss": 1.25, "gradient_norm": 2.5}
-    text = flower.describe(
+    text = peers.describe(
         {
+            "name": "flower",
             "settings": {"both": "the same"},
             "same_weights_and_views": {"tff_ssl": facts, "flower": facts},
             "work": [table],
@@ -127,10 +130,10 @@ def test_ratio_is_to_the_faster_arrangement():
 
 def test_rounds_that_differ_are_an_error():
     ours = {"parameters": 10, "loss": 2.0, "gradient_norm": 4.0}
-    flower.check_same(ours, {**ours, "loss": 2.00009, "gradient_norm": 4.003})
+    peers.check_same("pfl", ours, {**ours, "loss": 2.00009, "gradient_norm": 4.003})
     for name, value in (("parameters", 11), ("loss", 2.0002), ("gradient_norm", 4.005)):
-        with pytest.raises(TrainingError, match=r"10, 2\.000000, 4\.0000"):
-            flower.check_same(ours, {**ours, name: value})
+        with pytest.raises(TrainingError, match=r"pfl's rounds .*10, 2\.000000, 4\.0000"):
+            peers.check_same("pfl", ours, {**ours, name: value})
 
 
 def command_line_words():
@@ -145,56 +148,70 @@ def test_a_peer_that_ends_gives_one_line_and_leaves_no_process(tmp_path):
         f"#!/bin/sh\nsleep {seconds} >&2 &\necho 'OSError: no room' >&2\nexit 1\n",
     )
     with pytest.raises(TrainingError, match="Flower's rounds ended: OSError: no room"):
-        flower_process.FlowerProcess(failing, {"temp_dir": str(tmp_path / "ray")})
+        peer_process.PeerProcess(FLOWER, failing, {"temp_dir": str(tmp_path / "ray")})
     deadline = time.monotonic() + 120  # On a busy machine, a killed process takes a moment to end.
     while seconds in command_line_words():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-with_peer = pytest.mark.skipif(
-    not PYTHON.exists(), reason=f"needs the environment of {flower_process.REQUIREMENTS}"
-)
+def interpreter_of(peer):
+    """The interpreter of a peer's environment; skips the test where there is none."""
+    python = ROOT / peer.python
+    if not python.exists():
+        pytest.skip(f"needs the environment of {peer.requirements}")
+    return str(python)
 
 
 @pytest.mark.slow
-@with_peer
-def test_a_round_in_flower():
-    args = types.SimpleNamespace(projection=64, seed=3, repetitions=1, peer_python=str(PYTHON))
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("peer", [FLOWER, PFL])
+def test_a_round_in_a_peer(peer, precision):
+    args = types.SimpleNamespace(
+        projection=64,
+        precision=precision,
+        seed=3,
+        repetitions=1,
+        peer=peer.name,
+        peer_python=interpreter_of(peer),
+    )
     with tempfile.TemporaryDirectory(prefix="peer_") as scratch:  # Short, for Ray's sockets.
-        results = flower.compare(args, scratch, [flower.Work(2, 4, 2, 2)], cores=1)
+        results = peers.compare(args, scratch, [peers.Work(2, 4, 2, 2)], cores=2)
         remaining = [
             p for p in psutil.process_iter(["cmdline"]) if scratch in str(p.info["cmdline"])
         ]
         assert not psutil.wait_procs(remaining, timeout=120)[1]
     (table,) = results["work"]
-    ours, peer = table["programs"]
-    assert table["ratio"] == ours["seconds"] / peer["seconds"]
-    assert 0 < peer["seconds"] < peer["first_round_seconds"]
-    assert 0 < peer["pss_mb"] < peer["peak_rss_mb"]
-    assert peer["cpu_seconds"] > 0
-    assert "Flower 1." in results["settings"]["flower"]
+    ours, *theirs = table["programs"]
+    assert [row["name"].split(",")[0] for row in theirs] == [peer.title] * 2
+    assert table["ratio"] == min(theirs, key=lambda row: row["seconds"])["ratio"]
+    for row in theirs:
+        assert row["ratio"] == ours["seconds"] / row["seconds"]
+        assert 0 < row["seconds"] < row["first_round_seconds"]
+        assert 0 < row["pss_mb"] < row["peak_rss_mb"]
+        assert row["cpu_seconds"] > 0
+    assert f"{peer.title} " in results["settings"][peer.name]
+    assert precision in results["settings"]["both"]
 
 
 @pytest.mark.slow
-@with_peer
 def test_pytorch_computes_the_same(tmp_path, project_root):
     """Loss, gradient and views are those of tff_ssl; the other checks of `torch_checks` hold."""
     policy, rng = POLICIES["byol_no_blur"], np.random.default_rng(0)
     settings = programs.ModelSettings("small", (64, 64, 64))
     path = tmp_path / "reference.npz"
-    facts = next(flower.reference(settings, 1, str(path)))
+    facts = next(peers.reference(settings, 1, str(path)))
     x = rng.random((6, 32, 32, 3), np.float32)
     x[0, :5], x[0, 5:9] = 0.5, 0  # Gray and black have no hue.
     draws = rng.random((5, 6), np.float32)
     amount = rng.uniform(-0.4, 0.4, (6, 1, 1, 1)).astype(np.float32)
     names = ("area", "aspect", "left", "top", "flip")
     named = {name: tf.constant(d, tf.float64) for name, d in zip(names, draws, strict=True)}
-    arrangement = flower.Arrangement(1, 1)
+    arrangement = peers.Arrangement(1, 1)
     with np.load(path) as stored:
         arrays = dict(stored)
     arrays |= {
-        "settings": json.dumps(flower.flower_settings(flower.WORK[0], arrangement, settings)),
+        "settings": json.dumps(peers.peer_settings(peers.WORK[0], arrangement, settings)),
         "images": programs.images(4, 0),
         "x": x,
         "draws": draws,
@@ -207,9 +224,9 @@ def test_pytorch_computes_the_same(tmp_path, project_root):
     np.savez(path, **arrays, **facts)
     done = subprocess.run(
         [
-            PYTHON,
+            interpreter_of(FLOWER),
             project_root / "tests/launch/benchmarks/torch_checks.py",
-            project_root / "launch/benchmarks/flower_side",
+            project_root / "launch/benchmarks/peer_side",
             path,
         ],
         capture_output=True,

@@ -1,0 +1,182 @@
+"""How the cost of a round grows with its cohort and with the population, for `benchmark`."""
+
+import asyncio
+import itertools
+import pathlib
+import statistics
+import time
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+
+from launch.benchmarks import processes, programs
+
+COHORTS = (32, 128, 512, 2048)
+POPULATIONS = (1_000, 10_000, 100_000, 1_000_000)
+_SAMPLES = 4  # Images of a client in rounds of more and more clients.
+_COHORT = 32  # Clients of a round from larger and larger populations.
+_SMALL_IMAGE = (8, 8, 1)  # Of those populations, of one image a client.
+# What is drawn of a population, by field of its row.
+_STEPS = {
+    "seconds": "round",
+    "opening_seconds": "opening the store",
+    "drawing_seconds": "drawing a cohort",
+    "checkpoint_seconds": "writing a checkpoint",
+}
+
+
+def compare(
+    args: Any,
+    scratch: str,
+    cohorts: Sequence[int] = COHORTS,
+    populations: Sequence[int] = POPULATIONS,
+) -> dict[str, list[dict[str, Any]]]:
+    """Measures rounds of DCCO with the tiny ResNet.
+
+    Args:
+      args: The flags `seed` and `repetitions`.
+      scratch: Folder for the clients' images.
+      cohorts: Numbers of clients of a round.
+      populations: Numbers of clients in all.
+
+    Returns:
+      The entries of `benchmark.json` under `scaling`: `cohorts` and `populations`, a row each.
+    """
+    settings = programs.ModelSettings("tiny", (64, 64))
+    rows: dict[str, list[dict[str, Any]]] = {"cohorts": [], "populations": []}
+    for clients in cohorts:
+        measured = _measure(
+            args, programs.federated_round, "dcco", "cco", {}, clients, _SAMPLES, settings,
+            args.seed, scratch,
+        )  # fmt: skip
+        rows["cohorts"].append({"clients": clients, **measured})
+    for population in populations:
+        measured = _measure(args, rounds_of_population, population, args.seed, scratch)
+        rows["populations"].append({"population": population, **measured})
+    return rows
+
+
+def _measure(args: Any, program: Any, *arguments: Any) -> dict[str, float]:
+    """Seconds of a round, memory in MB, and the other figures that a program yields."""
+    child = processes.Child(program, *arguments)
+    try:
+        seconds = processes.time_in_turn({"round": child}, args.repetitions)["round"]
+        return {
+            "seconds": statistics.median(seconds),
+            "peak_rss_mb": child.peak_rss_mb(),
+            **child.facts,
+        }
+    finally:
+        child.close()
+
+
+def rounds_of_population(
+    population: int, seed: int, scratch: str
+) -> Generator[dict[str, float], None, None]:
+    """Rounds of DCCO with `_COHORT` clients of one image each, from a large population.
+
+    Args:
+      population: Number of clients.
+      seed: Seed of images, weights, cohorts and views.
+      scratch: Folder for the clients' images, which are written once, and for checkpoints.
+
+    Yields:
+      Seconds to write the images, to open their store, to draw a cohort, and to write a checkpoint;
+      and the megabytes of the checkpoint.
+    """
+    programs.quiet()
+    import tensorflow_federated as tff
+
+    from datasets import client_store
+    from tff_ssl.algorithms.dcco import two_stage
+    from tff_ssl.runtime import local_worker
+    from tff_ssl.simulation import cohort
+    from tff_ssl.simulation.checkpoints import CheckpointManager
+    from tff_ssl.simulation.packing import pack
+    from tff_ssl.simulation.participation import Participation
+    from tff_ssl.templates.federated_algorithm import RunSetting
+    from tff_ssl.templates.task import Task
+
+    path = pathlib.Path(scratch) / f"population_{population}.sqlite"
+    writing = _seconds(lambda: programs.write_clients(path, population, 1, seed, _SMALL_IMAGE))
+    opening = _seconds(lambda: client_store.StoredClientData(path))
+    data = client_store.StoredClientData(path)
+    cohorts = cohort.uniform_cohorts(population, _COHORT, seed)
+    drawing = statistics.median(_seconds(lambda r=r: cohorts(r)) for r in range(1, 6))
+    model, two_views = programs.model_and_views(
+        programs.ModelSettings("tiny", (64, 64)), seed, _SMALL_IMAGE
+    )
+    element_type = tff.types.tensorflow_to_type(data.element_type_structure)
+    setting = RunSetting(
+        np.ones(population, np.int64), 1000, Participation(cohorts, _COHORT, population), groups=1
+    )
+    run = two_stage.build_dcco(Task(model, two_views, element_type, 1000)).plan_run(setting)
+    simulation = run.simulate(data.group_dataset_computation, path.with_suffix(".run"))
+    with local_worker.start():
+        state = simulation.initialize(seed)
+        for round_number in itertools.count():
+            state, _ = simulation.run_round(state, round_number)
+            if round_number == 0:
+                checkpoints = CheckpointManager(path.with_suffix(".checkpoints"))
+                saving = _seconds(lambda: asyncio.run(checkpoints.save(pack(state), 1)))  # noqa: B023
+                yield {
+                    "writing_seconds": writing,
+                    "opening_seconds": opening,
+                    "drawing_seconds": drawing,
+                    "checkpoint_seconds": saving,
+                    "checkpoint_mb": checkpoints.path(1).stat().st_size / processes.MEGABYTE,
+                }
+            else:
+                yield {}
+
+
+def _seconds(call: Any) -> float:
+    start = time.monotonic()
+    call()
+    return time.monotonic() - start
+
+
+def draw(rows: dict[str, list[dict[str, Any]]], path: pathlib.Path) -> None:
+    """Draws seconds and memory over the clients of a round, and over the population."""
+    from matplotlib.figure import Figure
+
+    from launch.outputs import plots
+
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    panels = figure.subplots(2, 2, sharex="col")
+    columns = (
+        ("cohorts", "clients", "clients a round", {"seconds": "round"}),
+        ("populations", "population", "clients in all", _STEPS),
+    )
+    for column, (name, key, label, steps) in enumerate(columns):
+        x = [row[key] for row in rows[name]]
+        upper, lower = panels[0][column], panels[1][column]
+        for field, step in steps.items():
+            upper.plot(x, [row[field] for row in rows[name]], "o-", label=step)
+        upper.legend(fontsize="small")
+        upper.set(xscale="log", yscale="log", ylabel="seconds")
+        lower.plot(x, [row["peak_rss_mb"] for row in rows[name]], "o-")
+        lower.set(xlabel=label, ylabel="memory of all processes, MB", ylim=(0, None))
+        upper.grid(alpha=0.3)
+        lower.grid(alpha=0.3)
+    plots.save(figure, path)
+
+
+def describe(rows: dict[str, list[dict[str, Any]]]) -> str:
+    """The two tables of `compare`'s results."""
+    lines = ["", f"{'clients a round':>16}{'s/round':>10}{'ms/client':>11}{'peak MB':>9}"]
+    for row in rows["cohorts"]:
+        per_client = 1e3 * row["seconds"] / row["clients"]
+        lines.append(
+            f"{row['clients']:16,}{row['seconds']:10.2f}{per_client:11.1f}{row['peak_rss_mb']:9.0f}"
+        )
+    header = ("s/round", "open, s", "draw, s", "save, s", "saved MB", "peak MB")
+    lines += ["", f"{'clients in all':>16}" + "".join(f"{title:>10}" for title in header)]
+    for row in rows["populations"]:
+        lines.append(
+            f"{row['population']:16,}{row['seconds']:10.2f}{row['opening_seconds']:10.4f}"
+            f"{row['drawing_seconds']:10.4f}{row['checkpoint_seconds']:10.3f}"
+            f"{row['checkpoint_mb']:10.2f}{row['peak_rss_mb']:10.0f}"
+        )
+    return "\n".join(lines)
