@@ -108,9 +108,8 @@ def rounds_of_population(
         programs.ModelSettings("tiny", (64, 64)), seed, _SMALL_IMAGE
     )
     element_type = tff.types.tensorflow_to_type(data.element_type_structure)
-    setting = RunSetting(
-        np.ones(population, np.int64), 1000, Participation(cohorts, _COHORT, population), groups=1
-    )
+    participation = Participation(cohorts, _COHORT, population)
+    setting = RunSetting([1] * population, 1000, participation, groups=1)
     run = two_stage.build_dcco(Task(model, two_views, element_type, 1000)).plan_run(setting)
     simulation = run.simulate(data.group_dataset_computation, path.with_suffix(".run"))
     with local_worker.start():
