@@ -8,8 +8,6 @@ import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
-import numpy as np
-
 from launch.benchmarks import processes, programs
 
 COHORTS = (32, 128, 512, 2048)
