@@ -104,7 +104,8 @@ def small_algorithm():
     def build(name):
         algorithm = registry.ALGORITHMS[name]
         objective = next(o for o in algorithm.objectives if not OBJECTIVES[o].decoder)
-        predictor = (4,) if OBJECTIVES[objective].predictor else ()
+        needs_predictor = OBJECTIVES[objective].predictor or algorithm.predictor
+        predictor = (4,) if needs_predictor else ()
         model = Linear("tiny", shape, (4,), predictor)
         population = Population((model,), (0, 0, 0), (3, 5, 2), 4)
         element_type = tff.types.tensorflow_to_type(element)

@@ -132,11 +132,11 @@ def _symmetric(
     inner: tff.aggregators.WeightedAggregationFactory | None,
 ) -> tff.aggregators.WeightedAggregationFactory:
     """The aggregator of `--symmetric_statistics`, which wraps another one."""
-    supported = args.objective == "cco" and args.towers == "one"
+    supported = args.objective == "spectral" or (args.objective == "cco" and args.towers == "one")
     if not supported or "statistics" not in algorithm.aggregates:
         raise ConfigurationError(
             "--symmetric_statistics is for dcco and dcco_one_stage with --objective=cco and "
-            "--towers=one"
+            "--towers=one, and for fedsc and them with --objective=spectral"
         )
     return aggregators.SymmetricHalf(inner or tff.aggregators.MeanFactory())
 

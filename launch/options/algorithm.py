@@ -93,7 +93,7 @@ def build(
     """
     if population:
         args.encoder = population.models[population.model_of_client[evaluated_client]].encoder
-    model = model_options.build_model(dataset, args, args.objective)
+    model = model_options.build_model(dataset, args, args.objective, predictor=algorithm.predictor)
     spec = client_store.element_spec(
         dataset.train.images.shape[1:], with_labels=OBJECTIVES[args.objective].supervised
     )

@@ -184,8 +184,8 @@ def define_model_flags() -> None:
     flags.DEFINE_list(
         "predictor",
         [],
-        "Widths of the predictor's layers (byol, simsiam). Default: two layers as wide as the "
-        "projector's first and last.",
+        "Widths of the predictor's layers (byol, simsiam), and of fedx's. Default: two layers as "
+        "wide as the projector's first and last.",
     )
     numbers.bound_list("predictor", int, 1, _LARGEST_WIDTH)
     flags.DEFINE_enum(

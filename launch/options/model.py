@@ -48,7 +48,11 @@ def two_views(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> 
 
 
 def build_model(
-    dataset: ImageDataset, args: flags.FlagValues, objective: str, encoder: str | None = None
+    dataset: ImageDataset,
+    args: flags.FlagValues,
+    objective: str,
+    encoder: str | None = None,
+    predictor: bool = False,
 ) -> Model:
     """Builds the model that the flags describe, with the heads that the objective needs.
 
@@ -57,6 +61,7 @@ def build_model(
       args: The flags.
       objective: Name of the objective that the model is trained with.
       encoder: Name of the encoder; `--encoder` if None.
+      predictor: Whether the algorithm needs a predictor that its objective does not.
 
     Raises:
       ConfigurationError: If the flags describe no possible model.
@@ -64,17 +69,18 @@ def build_model(
     height, width, channels = dataset.train.images.shape[1:]
     size = view_size(dataset, args)
     shape = (size, size, channels) if size else (height, width, channels)
-    projector, predictor = (tuple(map(int, texts)) for texts in (args.projector, args.predictor))
+    projector, widths = (tuple(map(int, texts)) for texts in (args.projector, args.predictor))
     needs = OBJECTIVES[objective]
-    if needs.predictor and not predictor and projector:
-        predictor = (projector[0], projector[-1])
+    needs_predictor = needs.predictor or predictor
+    if needs_predictor and not widths and projector:
+        widths = (projector[0], projector[-1])
     classes = len(dataset.class_names) if needs.supervised else 0
     try:
         model = DualEncoder(
             encoder or args.encoder,
             shape,
             () if needs.supervised or needs.decoder else projector,
-            predictor if needs.predictor else (),
+            widths if needs_predictor else (),
             norm=args.norm,
             classes=classes,
             decoder=needs.decoder,

@@ -28,7 +28,12 @@ from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, moved_target
 from tff_ssl.templates import non_finite
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.templates.local_training import LocalTraining, Trained, build_local_training
+from tff_ssl.templates.local_training import (
+    DeltaRule,
+    LocalTraining,
+    Trained,
+    build_local_training,
+)
 from tff_ssl.templates.round_number import next_round_number
 from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
@@ -262,6 +267,7 @@ def build_fedavg(
     client_optimizer: tff.learning.optimizers.Optimizer | None = None,
     update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
     metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+    delta_rule: DeltaRule | None = None,
 ) -> StatelessClients:
     """Builds FedAvg's round.
 
@@ -274,16 +280,13 @@ def build_fedavg(
       client_optimizer: Optimizer of the local steps; the one of the hyperparameters if None.
       update_aggregator: Weighted mean of the deltas; `MeanFactory` by default.
       metric_sum: Sum of a metric over the clients: of counts, losses and means of encodings.
+      delta_rule: Rule that gives each client's delta; initial minus final weights if it is None. It
+        needs hyperparameters whose `is_one_gradient_step` is False.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs, or has batch norm.
     """
     hyperparameters = hyperparameters or FedAvgHyperparameters()
-    if task.model.has_batch_norm:
-        raise ValueError(
-            "fedavg needs --norm=group and --noprojector_output_batch_norm: clients without memory "
-            "have no batch norm"
-        )
     has_target = OBJECTIVES[task.objective].target
     on_client = has_target and hyperparameters.target == "local"
     target_network = TargetNetwork(task.model, has_target and not on_client, on_client)
@@ -293,9 +296,49 @@ def build_fedavg(
         optimizer=client_optimizer,
         keeps_target=on_client,
         proximal=hyperparameters.mu,
+        delta_rule=delta_rule,
     )
     one_gradient_step = hyperparameters.is_one_gradient_step and client_optimizer is None
     train = choose_training(training, hyperparameters, one_gradient_step)
+    return compose_fedavg(
+        task,
+        train,
+        target_network,
+        server_optimizer,
+        hyperparameters,
+        update_aggregator,
+        metric_sum,
+    )
+
+
+def compose_fedavg(
+    task: Task,
+    train: Callable[[Weights, Weights, tf.Tensor, tf.data.Dataset], Trained],
+    target_network: TargetNetwork,
+    server_optimizer: tff.learning.optimizers.Optimizer | None,
+    hyperparameters: Any,
+    update_aggregator: tff.aggregators.WeightedAggregationFactory | None,
+    metric_sum: Callable[[tff.Value], tff.Value],
+) -> StatelessClients:
+    """Composes a round in which the server takes the mean of the clients' deltas.
+
+    Args:
+      task: Model, and type of the examples.
+      train: Local training: (online network, target network, round number, examples) -> `Trained`.
+      target_network: Place of the target network.
+      server_optimizer: As in `build_fedavg`.
+      hyperparameters: Hyperparameters of the clients and of the server.
+      update_aggregator: As in `build_fedavg`.
+      metric_sum: As in `build_fedavg`.
+
+    Raises:
+      ValueError: If the model has batch norm.
+    """
+    if task.model.has_batch_norm:
+        raise ValueError(
+            "--norm=group and --noprojector_output_batch_norm are needed here: clients without "
+            "memory have no batch norm"
+        )
     initial_model = tff.tensorflow.computation(lambda: target_network.initial_weights(0))
     weights_type = initial_model.type_signature.result
     local_update = build_local_update(task, train, target_network, weights_type)

@@ -10,9 +10,12 @@ from tff_ssl.algorithms import (
     fedbn,
     fedema,
     fedprox,
+    fedsc,
     fedu,
+    fedx,
     gossip,
     hetero_ssfl,
+    l_dawa,
     scaffold,
 )
 from tff_ssl.algorithms.dcco import one_stage, two_stage
@@ -45,6 +48,7 @@ class Algorithm:
       aggregates: Contributions of clients that are averaged, `statistics` and `update` (a model
         delta): `build` then takes `statistics_aggregator`, `update_aggregator` and `metric_sum`.
         Empty where clients send whole models, which can be neither clipped nor left out.
+      predictor: Whether the model needs a predictor, even if the objective has none.
     """
 
     summary: str
@@ -54,6 +58,7 @@ class Algorithm:
     objectives: tuple[str, ...]
     folds: bool = False
     aggregates: tuple[str, ...] = ()
+    predictor: bool = False
 
     def folds_with(self, hyperparameters: Any) -> bool:
         """Whether clients may be folded with these hyperparameters."""
@@ -99,6 +104,14 @@ ALGORITHMS = {
         folds=True,
         aggregates=("statistics", "update"),
     ),
+    "fedsc": Algorithm(
+        "spectral contrastive training with the second moments of the other clients",
+        StatelessClients,
+        fedsc.FedSCHyperparameters,
+        fedsc.build_fedsc,
+        objectives=("spectral",),
+        aggregates=("statistics", "update"),
+    ),
     "fedavg": Algorithm(
         "federated averaging with a local objective",
         StatelessClients,
@@ -116,6 +129,25 @@ ALGORITHMS = {
         objectives=tuple(OBJECTIVES),
         folds=True,
         aggregates=("update",),
+    ),
+    "l_dawa": Algorithm(
+        "federated averaging that weights each layer by its angle to the global model",
+        StatelessClients,
+        l_dawa.LDAWAHyperparameters,
+        l_dawa.build_l_dawa,
+        objectives=_starting_with("nt_xent"),
+        folds=True,
+        aggregates=("update",),
+    ),
+    "fedx": Algorithm(
+        "contrastive and relational losses, with the global model as a frozen teacher",
+        StatelessClients,
+        fedx.FedXHyperparameters,
+        fedx.build_fedx,
+        objectives=("nt_xent",),
+        folds=True,
+        aggregates=("update",),
+        predictor=True,
     ),
     "scaffold": Algorithm(
         "federated averaging whose clients correct their drift by control variates",

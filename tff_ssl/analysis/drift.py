@@ -99,7 +99,8 @@ def _centralized_delta(task, weights, clients, hyperparameters) -> list[tf.Tenso
         with tf.GradientTape() as tape:
             tape.watch(current)
             first, second = task.model.apply_pair(Weights(current, ()), *views, training=True)
-            statistics = statistics_of_batch(loss, first.z, second.z)
+            encodings = (loss.prepared(each.z, hyperparameters) for each in (first, second))
+            statistics = statistics_of_batch(loss, *encodings)
             value = loss.terms(statistics, hyperparameters).loss
         return tape.gradient(value, current)
 

@@ -19,6 +19,8 @@ class ObjectiveHyperparameters:
       byol_direction: Direction of `byol`'s predictions: `both` for the symmetric loss of BYOL's
         paper; `one` for the prediction of the second view's target from the first view alone, as
         FedU and Hetero-SSFL print the loss.
+      squared_radius: Largest squared norm mu of the projections of `spectral`; longer ones are
+        shortened.
       normalize_patches: Whether the targets of `mae` are patches with mean 0 and deviation 1.
     """
 
@@ -30,12 +32,15 @@ class ObjectiveHyperparameters:
     mask_ratio: float = 0.75
     normalize_patches: bool = True
     byol_direction: str = "both"
+    squared_radius: float = 4.0
 
     def __post_init__(self):
         if self.lambda_ < 0:
             raise ValueError(f"lambda must not be negative; got {self.lambda_}")
         if self.temperature <= 0:
             raise ValueError(f"temperature must be positive; got {self.temperature}")
+        if self.squared_radius <= 0:
+            raise ValueError(f"squared_radius must be positive; got {self.squared_radius}")
         if min(self.vicreg_weights) < 0:
             raise ValueError(f"VICReg's weights must not be negative; got {self.vicreg_weights}")
         if self.byol_direction not in ("both", "one"):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tff_ssl.losses import cco, cosine, nt_xent, reconstruction, vicreg
+from tff_ssl.losses import cco, cosine, nt_xent, reconstruction, spectral, vicreg
 from tff_ssl.losses.segments import Segments
 from tff_ssl.models import vit
 from tff_ssl.models.two_towers import Model
@@ -32,6 +32,8 @@ class Batch(NamedTuple):
       pass_number: Number of the pass over the examples, int64 scalar.
       seed: Seed of the masks.
       images: Images of the examples without augmentation, uint8 [n, h, w, c].
+      x3: First views of examples that are drawn from the same client once more, float32
+        [n, h, w, c]; None unless the objective needs them.
     """
 
     x1: tf.Tensor
@@ -42,6 +44,7 @@ class Batch(NamedTuple):
     pass_number: tf.Tensor | None = None
     seed: int = 0
     images: tf.Tensor | None = None
+    x3: tf.Tensor | None = None
 
 
 class Evaluated(NamedTuple):
@@ -77,6 +80,7 @@ class Objective:
       target: Whether there is a target network.
       supervised: Whether labels are needed, and a classifier instead of heads.
       decoder: Whether the model needs a decoder instead of heads.
+      others: Whether a batch of local training needs other examples of the client, `Batch.x3`.
       hyperparameters: Names of the hyperparameters that no other objective uses.
     """
 
@@ -88,6 +92,7 @@ class Objective:
     target: bool = False
     supervised: bool = False
     decoder: bool = False
+    others: bool = False
     hyperparameters: tuple[str, ...] = ()
 
 
@@ -117,6 +122,11 @@ def _vicreg(z1, z2, segments, hyperparameters):
     weights = hyperparameters.vicreg_weights
     per_client = vicreg.vicreg_within_clients(z1, z2, segments, weights).loss
     return tf.gather(per_client, segments.ids)
+
+
+def _spectral(z1, z2, segments, hyperparameters):
+    f, g = (spectral.in_ball(z, hyperparameters.squared_radius) for z in (z1, z2))
+    return tf.gather(spectral.spectral_within_clients(f, g, segments).loss, segments.ids)
 
 
 def _byol(model, weights, target, batch, hyperparameters):
@@ -171,6 +181,10 @@ OBJECTIVES = {
         "variance, invariance, covariance", _on_projections(_vicreg), min_samples=2,
         stable_samples=2,
         hyperparameters=("invariance_weight", "variance_weight", "covariance_weight"),
+    ),
+    "spectral": Objective(
+        "spectral contrastive, from second moments", _on_projections(_spectral), stable_samples=2,
+        hyperparameters=("squared_radius",),
     ),
     "nt_xent": Objective(
         "contrastive, as in SimCLR", _on_projections(_nt_xent), min_samples=2, stable_samples=2,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tff_ssl.losses import cco, means, vicreg
+from tff_ssl.losses import cco, means, spectral, vicreg
 from tff_ssl.losses.means import Means
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 
@@ -25,6 +25,8 @@ class StatisticsLoss(NamedTuple):
         float32.
       plausible: Statistics about a reference to which noise was added -> similar statistics that
         encodings can have.
+      prepared: (projections z, float32 [n, d]; hyperparameters) -> the encodings whose statistics
+        the loss takes, of the same shape.
     """
 
     zero: Callable[[int], Any]
@@ -33,6 +35,7 @@ class StatisticsLoss(NamedTuple):
     terms: Callable[[Any, ObjectiveHyperparameters], Any]
     encoding_std: Callable[[Any], tf.Tensor]
     plausible: Callable[[Any], Any]
+    prepared: Callable[[tf.Tensor, ObjectiveHyperparameters], tf.Tensor] = lambda z, h: z
 
 
 STATISTICS_LOSSES = {
@@ -52,6 +55,16 @@ STATISTICS_LOSSES = {
         vicreg.encoding_std,
         # Noise needs no correction: nothing is divided by a variance, and its root is guarded.
         lambda statistics: statistics,
+    ),
+    "spectral": StatisticsLoss(
+        spectral.zero_statistics,
+        spectral.encoding_statistics,
+        spectral.centred,
+        lambda statistics, h: spectral.spectral_from_statistics(statistics),
+        spectral.encoding_std,
+        # Noise needs no correction: the loss is linear in what others contribute.
+        lambda statistics: statistics,
+        lambda z, h: spectral.in_ball(z, h.squared_radius),
     ),
 }
 

@@ -203,7 +203,8 @@ def _by_statistics(objective, model, state, batch, hyperparameters):
     """Metrics of a loss that depends on statistics, from the statistics of the whole batch."""
     loss = STATISTICS_LOSSES[objective]
     first, second = model.apply_pair(state.weights, batch.x1, batch.x2, training=True)
-    statistics = statistics_of_batch(loss, first.z, second.z)
+    encodings = (loss.prepared(each.z, hyperparameters) for each in (first, second))
+    statistics = statistics_of_batch(loss, *encodings)
     terms = loss.terms(statistics, hyperparameters)
     metrics = {**terms._asdict(), "encoding_std": loss.encoding_std(statistics)}
     return metrics, second.non_trainable

@@ -84,6 +84,10 @@ Regularizer = Callable[[Batch, Evaluated], tf.Tensor]
 # (term that is added to the loss, float32; the new non-trainable weights).
 Term = Callable[[Weights, tf.Tensor], tuple[tf.Tensor, tuple[tf.Tensor, ...]]]
 
+# (weights before and after a client's training, tuples like `trainable`; number of the round,
+# int64) -> the delta that the client contributes, a tuple like `trainable`.
+DeltaRule = Callable[[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...], tf.Tensor], Any]
+
 
 @dataclasses.dataclass(frozen=True)
 class LocalTraining:
@@ -107,6 +111,10 @@ class LocalTraining:
         local step; None where it stays as it was broadcast.
       uniform: Whether a client's weight is 1 instead of N_k.
       seed: Seed of the order of a client's examples, and of masks.
+      delta_rule: Rule that gives a client's delta in `many_steps`; initial minus final weights if
+        it is None.
+      clip_norm: Largest norm of the gradient of a step in `train`, over all weights and before the
+        terms of the weights are added; longer ones are shortened. None for no bound.
     """
 
     model: Model
@@ -123,6 +131,8 @@ class LocalTraining:
     target_momentum: float | None = None
     uniform: bool = False
     seed: int = 0
+    delta_rule: DeltaRule | None = None
+    clip_norm: float | None = None
 
     def one_step(
         self, weights: Any, target: Any, round_number: tf.Tensor, examples: Any,
@@ -167,9 +177,11 @@ class LocalTraining:
                 lambda t: t[starts[k] : starts[k] + sizes[k]], everything
             )
             trained = self.train(weights, target, round_number, examples_k)
-            delta = tf.nest.map_structure(
-                tf.subtract, tuple(weights.trainable), trained.weights.trainable
-            )
+            before, after = tuple(weights.trainable), trained.weights.trainable
+            if self.delta_rule is None:
+                delta = tf.nest.map_structure(tf.subtract, before, after)
+            else:
+                delta = self.delta_rule(before, after, round_number)
             unweighted = Means(
                 delta, tf.constant(1.0), trained.loss, trained.z_mean, trained.z_squared
             )
@@ -216,6 +228,10 @@ class LocalTraining:
             batch = self._seen(
                 tf.nest.map_structure(lambda x: tf.gather(x, chosen), examples), pass_number
             )
+            if self.objective.others:
+                again = _shuffled(examples, size, -1 - pass_number, self.seed)
+                drawn = again[position * size // batches : (position + 1) * size // batches]
+                batch = batch._replace(x3=self._first_views(examples, drawn, -1 - pass_number))
             with tf.GradientTape() as tape:
                 tape.watch(weights.trainable)
                 evaluated = self._evaluate(weights, target, batch)
@@ -225,6 +241,8 @@ class LocalTraining:
                     added, non_trainable = term(Weights(weights.trainable, non_trainable), t)
                     loss += added
             gradient = tape.gradient(loss, weights.trainable, unconnected_gradients="zero")
+            if self.clip_norm is not None:
+                gradient, _ = tf.clip_by_global_norm(gradient, self.clip_norm)
             gradient = self._with_penalties(tuple(gradient), weights.trainable, initial)
             if correction is not None:
                 gradient = tf.nest.map_structure(tf.add, gradient, tuple(correction))
@@ -288,6 +306,11 @@ class LocalTraining:
         ids = batch["example_id"]
         return Batch(x1, x2, _clients(batch), labels, ids, pass_number, self.seed, batch["image"])
 
+    def _first_views(self, examples: Any, chosen: tf.Tensor, pass_number: tf.Tensor) -> tf.Tensor:
+        """First views of some of the examples, float32 [n, h, w, c]."""
+        images, ids = (tf.gather(examples[key], chosen) for key in ("image", "example_id"))
+        return self.two_views(images, ids, pass_number)[0]
+
     def _evaluate(self, weights: Any, target: Any, batch: Batch) -> Evaluated:
         return self.objective.evaluate(self.model, weights, target, batch, self.hyperparameters)
 
@@ -329,6 +352,7 @@ def build_local_training(
     optimizer: tff.learning.optimizers.Optimizer | None = None,
     keeps_target: bool = False,
     proximal: float = 0.0,
+    delta_rule: DeltaRule | None = None,
 ) -> LocalTraining:
     """Builds local training from the hyperparameters.
 
@@ -338,6 +362,7 @@ def build_local_training(
       optimizer: Optimizer of the local steps; the one of the hyperparameters if None.
       keeps_target: Whether clients move the target network while they train.
       proximal: Weight mu of FedProx's proximal term.
+      delta_rule: Attribute of `LocalTraining`.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs.
@@ -358,6 +383,7 @@ def build_local_training(
         target_momentum=hyperparameters.target_momentum if keeps_target else None,
         uniform=hyperparameters.client_weighting == "uniform",
         seed=task.seed,
+        delta_rule=delta_rule,
     )
 
 

@@ -49,8 +49,13 @@ def encode(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Encodings of the two views of a batch in a round, float32 [n, d] each."""
     x1, x2 = parts.task.two_views(batch["image"], batch["example_id"], view_round)
-    first, second = parts.task.model.apply_pair(weights, x1, x2, training=True)
-    return first.z, second.z
+    return prepared(parts, parts.task.model.apply_pair(weights, x1, x2, training=True))
+
+
+def prepared(parts: DCCOParts, pair: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """The encodings of two views that enter the statistics, float32 [n, d] each."""
+    first, second = (parts.loss.prepared(each.z, parts.hyperparameters) for each in pair)
+    return first, second
 
 
 def loss_with(
@@ -119,14 +124,15 @@ def _many_steps(
 
     def evaluate(model, weights, target, batch, hyperparameters):
         first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
-        centre = Means(aggregated.f, aggregated.g)
+        centre, (f, g) = Means(aggregated.f, aggregated.g), prepared(parts, (first, second))
         if hyperparameters.means_follow:
             # The place of the target network holds the broadcast model.
             before = model.apply_pair(target, batch.x1, batch.x2, training=True)
-            moves = means.of_batch(first.z - before[0].z, second.z - before[1].z)
+            f_before, g_before = prepared(parts, before)
+            moves = means.of_batch(f - f_before, g - g_before)
             centre = Means(centre.f + moves.f, centre.g + moves.g)
-        value = loss_with(parts, aggregated, first.z, second.z, centre)
-        losses = tf.fill(tf.shape(first.z)[:1], value)
+        value = loss_with(parts, aggregated, f, g, centre)
+        losses = tf.fill(tf.shape(f)[:1], value)
         return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
 
     training = local_training.LocalTraining(

@@ -83,11 +83,11 @@ def check_task(task: Task) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class DCCOParts:
-    """Types, computations and processes that both forms of DCCO share.
+    """Types, computations and processes that both forms of DCCO, and FedSC, share.
 
     Attributes:
       task: Model, views, objective and type of the examples.
-      hyperparameters: Hyperparameters of either form.
+      hyperparameters: Hyperparameters of either form, or of FedSC.
       loss: Loss that depends on encoding statistics.
       initial_model: Computation () -> weights of the global model.
       no_statistics: Computation () -> encoding statistics of zero.
@@ -98,7 +98,7 @@ class DCCOParts:
     """
 
     task: Task
-    hyperparameters: DCCOHyperparameters
+    hyperparameters: Any
     loss: StatisticsLoss
     initial_model: tff.Computation
     no_statistics: tff.Computation
@@ -155,7 +155,7 @@ class DCCOParts:
 
 def build_parts(
     task: Task,
-    hyperparameters: DCCOHyperparameters,
+    hyperparameters: Any,
     server_optimizer: tff.learning.optimizers.Optimizer | None,
     statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None,
     update_aggregator: tff.aggregators.WeightedAggregationFactory | None,

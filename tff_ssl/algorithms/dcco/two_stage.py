@@ -22,7 +22,8 @@ mean is large. Where aggregation is private, the reference is a function of rele
 
 Extensions that section 6 of the paper leaves open:
 
-- VICReg's statistics in place of CCO's, for which the same argument holds;
+- the statistics of VICReg or of the spectral contrastive loss (`losses.spectral`) in place of
+  CCO's, for which the same argument holds;
 - two encoders (`models.two_towers`);
 - several local steps on larger clients (`local_steps`). The second moments of the loss are then
   those of the broadcast model, and a step may see a part of a client's examples ("partial
@@ -234,8 +235,9 @@ def build_dcco(
     `statistics` and then `next` of the stage `update` equal `next` of the whole round.
 
     Args:
-      task: Model (with group norm and a projector), views, objective (`cco` or `vicreg`) and type
-        of the examples. The views must be pure, since both stages call them.
+      task: Model (with group norm and a projector), views, objective (one of
+        `STATISTICS_LOSSES`) and type of the examples. The views must be pure, since both stages
+        call them.
       hyperparameters: Hyperparameters; the paper's by default.
       server_optimizer: Optimizer that applies the mean model delta to the model; the one of the
         hyperparameters by default.
@@ -251,9 +253,33 @@ def build_dcco(
         task, hyperparameters or DCCOHyperparameters(), server_optimizer, statistics_aggregator,
         update_aggregator, metric_sum,
     )  # fmt: skip
-    initialize = build_initialize(parts)
-    aggregate_statistics = build_aggregate_statistics(parts)
-    update_locally = build_update_locally(parts)
+    return compose_two_stages(
+        parts,
+        build_initialize(parts),
+        build_aggregate_statistics(parts),
+        build_update_locally(parts),
+        cohort_type=tff.types.to_type(np.float32),
+    )
+
+
+def compose_two_stages(
+    parts: DCCOParts,
+    initialize: tff.Computation,
+    aggregate_statistics: Callable[..., tff.Value],
+    update_locally: Callable[..., tff.templates.MeasuredProcessOutput],
+    cohort_type: tff.Type,
+) -> StatelessClients:
+    """Composes the round of two stages, and each stage as a process of its own.
+
+    Args:
+      parts: Task, means and server step.
+      initialize: () -> the state of the clients' work before the first round, at the server; its
+        field `statistics` has the statistics of the last cohort.
+      aggregate_statistics: Stage 1: (state, weights, examples) -> the state with the statistics of
+        this cohort.
+      update_locally: Stage 2: (state, weights, examples) -> state, model deltas and metrics.
+      cohort_type: Type of what a client receives about the cohort beside its statistics.
+    """
     work_type = (
         initialize.type_signature.result,
         parts.at_clients(parts.weights_type),
@@ -270,17 +296,16 @@ def build_dcco(
         return update_locally(state, weights, client_data)
 
     process = parts.compose(initialize, next_both)
-    integer, scalar = tff.types.to_type(np.int64), tff.types.to_type(np.float32)
     return StatelessClients(
-        task.model,
+        parts.task.model,
         process,
         parts.initial_weights,
         downloads=(
             parts.weights_type,
-            integer,
+            tff.types.to_type(np.int64),
             parts.reference_type,
             parts.statistics_type,
-            scalar,
+            cohort_type,
         ),
         uploads=(parts.statistics_type, parts.weights_type.trainable),
         stages={

@@ -1,0 +1,353 @@
+"""FedSC: the spectral contrastive loss with the other clients' second moments.
+
+Jing, Yu, Zhang and Zhang, "FedSC: Provable Federated Self-supervised Learning with Spectral
+Contrastive Objective over Non-i.i.d. Data", ICML 2024, arXiv:2405.03949; and the authors' code
+(github.com/ShusenJing/FedSC_ICML2024). Projections z lie in the ball |z|^2 <= mu. A round has two
+stages, as in DCCO, whose parts it uses:
+
+1. client k sends R_k, the mean of z z^T over its examples, both views and P draws of them; the
+   server forms the mean Rbar over the cohort and sends it to all;
+2. client k takes the others' mean R_ext = (Rbar - q_k R_k) / (1 - q_k), where q_k is its share of
+   the weights, and trains for E epochs on batches b with
+
+     L = -2 <z_1 . z_2>_b + alpha |R_b|^2 + 2 (1 - alpha) tr(R_b R_ext),
+
+   with gradients through the batch's own R_b; the server averages the models.
+
+The gradient of the second and third terms is 2 tr((alpha R_b + (1 - alpha) R_ext) dR_b). For
+alpha = q_k and a batch of all examples this is 2 tr(Rbar dR_k): one such step is DCCO's with the
+objective `spectral`, and equals a centralized step on -2 <z_1 . z_2> + |R|^2. The authors' alpha is
+not the share; it falls with the round r, alpha = 1 - 0.8 r / R.
+
+Choices and deviations:
+- `own_weight=share` has alpha = q_k; `own_weight=schedule` the authors', whose end is
+  `last_own_weight`. With 1, FedSC is FedAvg on the spectral loss within clients. So are rounds with
+  a single client, which has no others.
+- The server keeps and sends the mean Rbar only, and a client takes out its own R_k, which it
+  computes again from the same views. The authors' server keeps the last R_k of every client and
+  sends each the mean of the others; absent clients then count by old moments. Here they do not
+  count. So the server needs no client's R_k by itself, and secure sums work.
+- Beside R_k a client sends the means of z and of z_1 . z_2, 2 d + 1 numbers, for the metrics.
+- `statistics_noise` adds independent normal noise to everything in stage 1, as the authors do to
+  R_k. It is drawn without a seed. The models go without noise, so that this is no guarantee of
+  privacy; `--dp_epsilon` is one, by other means. A client's own noise stays in its R_ext.
+- R_k is computed with the views of the round's first passes; the authors draw others.
+- Batch norm is refused, as in DCCO.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import optimizers
+from tff_ssl.algorithms.dcco import two_stage
+from tff_ssl.algorithms.dcco.client import LocalStatistics, LocalUpdate, encode, prepared
+from tff_ssl.algorithms.dcco.parts import DCCOParts, build_centre, build_parts, build_round_metrics
+from tff_ssl.losses import means, spectral
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.objectives.registry import Evaluated, Objective
+from tff_ssl.templates import non_finite
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.local_training import LocalTraining, build_local_training
+from tff_ssl.templates.micro_batches import mean_over_examples
+from tff_ssl.templates.round_number import next_round_number
+from tff_ssl.templates.stateless_clients import StatelessClients
+from tff_ssl.templates.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class FedSCHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyperparameters):
+    """Hyperparameters with the values of the authors' code, which has no noise here by default.
+
+    Attributes:
+      own_weight: Weight alpha of a client's own moments, by `schedule` or equal to its `share`.
+      last_own_weight: Weight alpha at which the schedule ends, from 1 in the first round.
+      statistics_passes: Number of draws P of the views of which R_k is the mean.
+      statistics_noise: Standard deviation sigma of the noise in what a client sends in stage 1.
+      clip_norm: Largest norm of the gradient of a local step; longer ones are shortened.
+      micro_batch_size: Number of examples that are processed at a time in stage 1. It affects
+        memory and speed, but not the result.
+    """
+
+    learning_rate_schedule: str = "cosine"
+    client_weight_decay: float = 5e-4
+    local_epochs: int = 5
+    batch_size: int = 512
+    client_weighting: str = "uniform"
+    server_optimizer: str = "sgd"
+    server_learning_rate: float = 1.0
+    server_schedule: str = "constant"
+    server_momentum: float = 0.0
+    own_weight: str = "schedule"
+    last_own_weight: float = 0.2
+    statistics_passes: int = 5
+    statistics_noise: float = 0.0
+    clip_norm: float = 3.0
+    micro_batch_size: int = 64
+
+    def __post_init__(self):
+        ClientHyperparameters.__post_init__(self)
+        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
+        check_choice("own_weight", self.own_weight, ("schedule", "share"))
+        if not 0 <= self.last_own_weight <= 1:
+            raise ValueError(f"last_own_weight must be in [0, 1]; got {self.last_own_weight}")
+        for name, least in (("statistics_passes", 1), ("micro_batch_size", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        if self.statistics_noise < 0:
+            raise ValueError(f"statistics_noise must not be negative; got {self.statistics_noise}")
+        if self.clip_norm <= 0:
+            raise ValueError(f"clip_norm must be positive; got {self.clip_norm}")
+
+    def client_weight(self, samples: tf.Tensor) -> tf.Tensor:
+        """Weight of a client with so many examples, float32."""
+        samples = tf.cast(samples, tf.float32)
+        return samples if self.client_weighting == "examples" else tf.ones_like(samples)
+
+
+class Cohort(NamedTuple):
+    """The clients that contributed to stage 1: the sum of their weights, their number; int64."""
+
+    weight: Any
+    clients: Any
+
+
+COHORT_TYPE = tff.types.StructWithPythonType(
+    [(name, tff.types.TensorType(np.int64)) for name in Cohort._fields], Cohort
+)
+
+
+class ClientWorkState(NamedTuple):
+    """The server's state of the clients' work.
+
+    Attributes:
+      round_number: Number of the next round, int64; the views depend on it.
+      statistics_aggregator: State of the statistics' aggregator.
+      statistics: Statistics of the last cohort, Rbar among them.
+      cohort: The clients of the last cohort.
+    """
+
+    round_number: Any
+    statistics_aggregator: Any
+    statistics: Any
+    cohort: Any
+
+
+def own_statistics(
+    parts: DCCOParts, weights: Any, round_number: tf.Tensor, reference: means.Means, examples: Any
+) -> tuple[Any, tf.Tensor]:
+    """A client's statistics, R_k among them, without noise; and its number of examples."""
+    values: Any = parts.hyperparameters
+    zero = parts.loss.zero(parts.task.model.projector[-1])
+    first = round_number * (values.local_steps or values.local_epochs)
+
+    def over_passes(batch):
+        def add(number, total):
+            pair = encode(parts, weights, first + number, batch)
+            return number + 1, tf.nest.map_structure(
+                tf.add, total, parts.loss.of_batch(*pair, reference)
+            )
+
+        start = (tf.constant(0, tf.int64), zero)
+        _, total = tf.while_loop(lambda number, _: number < values.statistics_passes, add, start)
+        return tf.nest.map_structure(lambda t: t / values.statistics_passes, total)
+
+    return mean_over_examples(examples, over_passes, zero, values.micro_batch_size)
+
+
+def others_moments(
+    mean: tf.Tensor, own: tf.Tensor, share: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """(R_ext, whether there are others): the mean moments without a client's own, float32 [d, d].
+
+    Args:
+      mean: Rbar.
+      own: R_k.
+      share: q_k, the client's share of the weights; 1 where there is no other client.
+    """
+    has_others = share < 1.0
+    others = (mean - share * own) / tf.where(has_others, 1.0 - share, 1.0)
+    return tf.where(has_others, others, tf.zeros_like(own)), has_others
+
+
+def fedsc_loss(f: tf.Tensor, g: tf.Tensor, alpha: tf.Tensor | float, r_ext: tf.Tensor) -> tf.Tensor:
+    """The loss L of a batch of encodings, float32 [n, d] each; see the module."""
+    batch = spectral.encoding_statistics(f, g, means.zero(f.shape[1]))
+    negatives = alpha * batch.moments + 2 * (1 - alpha) * r_ext
+    return -2 * batch.f_dot_g + tf.reduce_sum(batch.moments * negatives)
+
+
+def build_local_statistics(parts: DCCOParts) -> tff.Computation:
+    """Builds stage 1: (weights, round number, reference, examples) -> `LocalStatistics`."""
+    values: Any = parts.hyperparameters
+
+    @tff.tensorflow.computation(
+        parts.weights_type, np.int64, parts.reference_type, parts.examples_type
+    )
+    @tf.function(autograph=False)
+    def local_statistics(weights, round_number, reference, examples):
+        own, samples = own_statistics(parts, weights, round_number, reference, examples)
+        if values.statistics_noise:
+            own = tf.nest.map_structure(
+                lambda t: t + tf.random.normal(t.shape, 0.0, values.statistics_noise), own
+            )
+        own, is_finite = non_finite.zero_unless_finite(own)
+        return LocalStatistics(own, tf.where(is_finite, values.client_weight(samples), 0.0))
+
+    return local_statistics
+
+
+def build_training(parts: DCCOParts, alpha: tf.Tensor, r_ext: tf.Tensor) -> LocalTraining:
+    """Builds the local training of stage 2 with these alpha and R_ext."""
+    values: Any = parts.hyperparameters
+
+    def evaluate(model, weights, target, batch, hyperparameters):
+        first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
+        f, g = prepared(parts, (first, second))
+        losses = tf.fill(tf.shape(f)[:1], fedsc_loss(f, g, alpha, r_ext))
+        return Evaluated(losses, f, (first.p, second.p), second.non_trainable)
+
+    return dataclasses.replace(
+        build_local_training(parts.task, values),
+        objective=Objective("spectral, with the moments of others", evaluate),
+        clip_norm=values.clip_norm,
+    )
+
+
+def build_local_update(parts: DCCOParts) -> tff.Computation:
+    """Builds stage 2: (weights, round number, statistics, cohort, examples) -> `LocalUpdate`."""
+    values: Any = parts.hyperparameters
+    d = parts.task.model.projector[-1]
+
+    @tff.tensorflow.computation(
+        parts.weights_type, np.int64, parts.statistics_type, COHORT_TYPE, parts.examples_type
+    )
+    @tf.function(autograph=False)
+    def local_update(weights, round_number, aggregated, cohort, examples):
+        own, samples = own_statistics(parts, weights, round_number, means.zero(d), examples)
+        weight = values.client_weight(samples)
+        share = weight / tf.cast(cohort.weight, tf.float32)
+        r_ext, has_others = others_moments(aggregated.moments, own.moments, share)
+        alpha = share
+        if values.own_weight == "schedule":
+            passed = tf.cast(round_number, tf.float32) / parts.task.rounds
+            alpha = 1.0 - (1.0 - values.last_own_weight) * passed
+        training = build_training(parts, tf.where(has_others, alpha, 1.0), r_ext)
+        trained = training.many_steps(weights, Weights((), ()), round_number, examples)
+        # Its part in the mean over the clients that send a delta; see `dcco.two_stage`.
+        scale = share * tf.cast(cohort.clients, tf.float32)
+        scaled = tf.nest.map_structure(lambda t: scale * t, trained.means.delta)
+        delta, is_finite = non_finite.zero_unless_finite(scaled)
+        return LocalUpdate(
+            tff.learning.templates.ClientResult(delta, tf.cast(is_finite, tf.float32)),
+            samples,
+            1 - tf.cast(is_finite, tf.int64),
+        )
+
+    return local_update
+
+
+def build_initialize(parts: DCCOParts) -> tff.Computation:
+    """Builds () -> the `ClientWorkState` before the first round, at the server."""
+
+    @tff.federated_computation
+    def initialize():
+        nobody = Cohort(*(tff.federated_value(np.int64(1), tff.SERVER) for _ in Cohort._fields))
+        return tff.federated_zip(
+            ClientWorkState(
+                tff.federated_value(np.int64(0), tff.SERVER),
+                parts.statistics_mean.initialize(),
+                tff.federated_eval(parts.no_statistics, tff.SERVER),
+                tff.federated_zip(nobody),
+            )
+        )
+
+    return initialize
+
+
+@tff.tensorflow.computation(np.float32)
+def _counted(weight):
+    """A client's contribution to its `Cohort`; its weight is a whole number."""
+    whole = tf.cast(weight, tf.int64)
+    return collections.OrderedDict(weight=whole, clients=tf.minimum(whole, 1))
+
+
+def build_aggregate_statistics(parts: DCCOParts) -> Callable[..., tff.Value]:
+    """Builds stage 1: (state, weights, examples) -> state with the cohort's statistics."""
+    local_statistics = build_local_statistics(parts)
+    reference_after, centre = two_stage.build_reference(parts), build_centre(parts)
+
+    def aggregate_statistics(state, weights, client_data):
+        reference = tff.federated_map(reference_after, state.statistics)
+        shared = tff.federated_broadcast((state.round_number, reference))
+        local = tff.federated_map(local_statistics, (weights, *shared, client_data))
+        mean = parts.statistics_mean.next(
+            state.statistics_aggregator, local.statistics, local.weight
+        )
+        counted = tff.federated_map(_counted, local.weight)
+        cohort = Cohort(parts.metric_sum(counted.weight), parts.metric_sum(counted.clients))
+        statistics = tff.federated_map(centre, (mean.result, reference))
+        return tff.federated_zip(
+            ClientWorkState(state.round_number, mean.state, statistics, tff.federated_zip(cohort))
+        )
+
+    return aggregate_statistics
+
+
+def build_update_locally(parts: DCCOParts) -> Callable[..., tff.templates.MeasuredProcessOutput]:
+    """Builds stage 2: (state, weights, examples) -> state, model deltas and metrics."""
+    local_update, round_metrics = build_local_update(parts), build_round_metrics(parts)
+
+    def update_locally(state, weights, client_data):
+        shared = tff.federated_broadcast((state.round_number, state.statistics, state.cohort))
+        local = tff.federated_map(local_update, (weights, *shared, client_data))
+        counts = (parts.metric_sum(local.samples), parts.metric_sum(local.dropped))
+        new_state = ClientWorkState(
+            tff.federated_map(next_round_number, state.round_number),
+            state.statistics_aggregator,
+            state.statistics,
+            state.cohort,
+        )
+        return tff.templates.MeasuredProcessOutput(
+            tff.federated_zip(new_state),
+            local.result,
+            tff.federated_map(round_metrics, (state.statistics, *counts)),
+        )
+
+    return update_locally
+
+
+def build_fedsc(
+    task: Task,
+    hyperparameters: FedSCHyperparameters | None = None,
+    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+    statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+) -> StatelessClients:
+    """Builds FedSC's two-stage round, and each of its stages as a process of its own.
+
+    Arguments are those of `dcco.two_stage.build_dcco`; the objective is `spectral`.
+
+    Raises:
+      ValueError: If the model has batch norm or fewer than two outputs, or the objective is not
+        `spectral`.
+    """
+    if task.objective != "spectral":
+        raise ValueError(f"fedsc trains with spectral; got {task.objective}")
+    parts = build_parts(
+        task, hyperparameters or FedSCHyperparameters(), server_optimizer, statistics_aggregator,
+        update_aggregator, metric_sum,
+    )  # fmt: skip
+    return two_stage.compose_two_stages(
+        parts,
+        build_initialize(parts),
+        build_aggregate_statistics(parts),
+        build_update_locally(parts),
+        cohort_type=COHORT_TYPE,
+    )

@@ -1,0 +1,145 @@
+"""FedX: contrastive and relational losses on a client, by itself and against the global model.
+
+Han et al., "FedX: Unsupervised Federated Learning with Cross Knowledge Distillation", ECCV 2022,
+arXiv:2207.09158; and the authors' code (github.com/Sungwon-Han/FEDX), which the paper's SimCLR form
+is taken from. A client trains the broadcast model w; a frozen copy of w is its teacher. A batch has
+two views x1, x2 of each image, and one view x3 of as many images that are drawn from the same
+client once more. With encoder f, projector g and predictor h, z = g(f(x)), p = h(z), and the
+teacher's Z = g(f(x)), the loss of a client is
+
+  L = NT(z1, z2) + lambda_r REL(z1, z2; z3) + lambda_g (NT(p1, Z2) + lambda_r REL(p1, p2; Z3)),
+
+where NT is the contrastive loss of SimCLR (`losses.nt_xent`) and REL the relational loss
+(`losses.relational`). All terms have weight 1 in the paper. The server averages the models, f, g
+and h alike, as FedAvg does.
+
+Choices and deviations:
+- Batch norm is refused, as in FedAvg, where the authors have it. With group norm and a relational
+  weight of 1, encodings may collapse: REL is zero where all images are alike.
+- Batches of an epoch differ in size by at most one; the authors drop the last, incomplete one.
+- The predictor must be as wide as the projector, since NT(p1, Z2) compares their outputs.
+- `divergence=js` has the order of the paper's Jensen-Shannon divergence.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import optimizers
+from tff_ssl.algorithms import fedavg
+from tff_ssl.losses.nt_xent import nt_xent
+from tff_ssl.losses.relational import DIVERGENCES, relational
+from tff_ssl.objectives.registry import Batch, Evaluated, Objective
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.local_training import build_local_training
+from tff_ssl.templates.stateless_clients import StatelessClients
+from tff_ssl.templates.task import Task
+from tff_ssl.templates.weight_groups import one_tower
+
+
+@dataclasses.dataclass(frozen=True)
+class FedXHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyperparameters):
+    """Hyperparameters with the values of the authors' code; others are inherited.
+
+    Attributes:
+      relational_weight: Weight lambda_r of the relational losses.
+      global_weight: Weight lambda_g of the losses against the teacher.
+      temperature_local: Temperature t of the mixture in the client's own relational loss.
+      temperature_global: Temperature t of the mixture in the relational loss against the teacher.
+      divergence: Order of the arguments of the relational losses' divergence, `code` or `js`.
+    """
+
+    client_learning_rate: float = 0.01
+    client_weight_decay: float = 1e-5
+    local_epochs: int = 10
+    batch_size: int = 64
+    min_samples: int = 2
+    server_optimizer: str = "sgd"
+    server_learning_rate: float = 1.0
+    server_schedule: str = "constant"
+    server_momentum: float = 0.0
+    relational_weight: float = 1.0
+    global_weight: float = 1.0
+    temperature_local: float = 0.1
+    temperature_global: float = 0.1
+    divergence: str = "code"
+
+    def __post_init__(self):
+        ClientHyperparameters.__post_init__(self)
+        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
+        check_choice("divergence", self.divergence, DIVERGENCES)
+        for name in ("relational_weight", "global_weight"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
+        for name in ("temperature_local", "temperature_global"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
+
+
+def fedx_losses(
+    z: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
+    p: tuple[tf.Tensor, tf.Tensor],
+    teacher: tuple[tf.Tensor, tf.Tensor],
+    batch: Batch,
+    values: FedXHyperparameters,
+) -> tf.Tensor:
+    """The loss L of each example, float32 [n]; see the module.
+
+    Args:
+      z: Projections z1, z2 and z3, float32 [n, d] each.
+      p: Predictions p1 and p2.
+      teacher: The teacher's projections Z2 and Z3.
+      batch: The batch, of which the clients of the examples are taken.
+      values: Hyperparameters.
+    """
+    (z1, z2, z3), (p1, p2), (teacher2, teacher3) = z, p, teacher
+    tau, order = values.temperature, values.divergence
+    own = nt_xent(z1, z2, batch.segments, tau)
+    own += values.relational_weight * relational(z1, z2, z3, tau, values.temperature_local, order)
+    distilled = nt_xent(p1, teacher2, batch.segments, tau)
+    distilled += values.relational_weight * relational(
+        p1, p2, teacher3, tau, values.temperature_global, order
+    )
+    return own + values.global_weight * distilled
+
+
+def _evaluate(model, weights, target, batch, values):
+    """The objective of local training, whose target network is the teacher."""
+    outputs = model.apply(weights, tf.concat([batch.x1, batch.x2, batch.x3], 0), training=True)
+    z, p = tuple(tf.split(outputs.z, 3)), tf.split(outputs.p, 3)
+    seen = tf.concat([batch.x2, batch.x3], 0)
+    teacher = tf.stop_gradient(model.target_model.apply(target, seen, training=False).z)
+    losses = fedx_losses(z, (p[0], p[1]), tuple(tf.split(teacher, 2)), batch, values)
+    return Evaluated(losses, z[0], (p[0], p[1]), outputs.non_trainable)
+
+
+def build_fedx(
+    task: Task,
+    hyperparameters: FedXHyperparameters | None = None,
+    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+) -> StatelessClients:
+    """Builds FedX's round, FedAvg's with another loss.
+
+    Arguments are those of `fedavg.build_fedavg`; the objective is `nt_xent`.
+
+    Raises:
+      ValueError: If the model has two towers, batch norm, or no predictor of the width of its
+        projector.
+    """
+    values = hyperparameters or FedXHyperparameters()
+    model = one_tower(task.model)
+    if not model.projector or model.predictor[-1:] != model.projector[-1:]:
+        raise ValueError("fedx needs a --projector and a --predictor whose last widths are equal")
+    training = dataclasses.replace(
+        build_local_training(task, values),
+        objective=Objective("contrastive and relational", _evaluate, others=True),
+    )
+    # The teacher begins as the broadcast model on each client, and local training leaves it there.
+    teacher = fedavg.TargetNetwork(model, on_server=False, on_client=True)
+    return fedavg.compose_fedavg(
+        task, training.many_steps, teacher, server_optimizer, values, update_aggregator, metric_sum
+    )

@@ -1,0 +1,145 @@
+"""L-DAWA: layers of the clients' models, weighted by their angle to the global model.
+
+Rehman et al., "L-DAWA: Layer-wise Divergence Aware Weight Aggregation in Federated Self-Supervised
+Visual Representation Learning", ICCV 2023, arXiv:2307.07393; and the authors' code
+(github.com/yasar-rehman/L-DAWA). In a round, client k of the cohort S trains the broadcast model w
+to w_k. For each layer l, which is one weight tensor, the server forms
+
+  c_kl = <w_l, w_kl> / (|w_l| |w_kl|)
+  w_l <- 1 / |S| sum_k c_kl w_kl.
+
+A client whose layer has turned away counts less; a negative c_kl turns the layer round. The weights
+are not divided by the sum of the c_kl, so that norms shrink where clients turn.
+
+The client itself applies the rule, because it has both w and w_k. It sends, in place of w_l - w_kl,
+
+  w_l - c_kl w_kl = (1 - c_kl) w_l + c_kl (w_l - w_kl),
+
+of which the server takes the plain mean, as FedAvg with weights of 1 and a server that descends at
+rate 1. So the server needs no client's model by itself, and secure sums, robust means and folded
+clients work as for FedAvg. The rest is in `fedavg`.
+
+Choices and deviations:
+- c_kl is 1 where w_l or w_kl is zero, as the biases are in the first round, and for a weight of a
+  single number without dimensions.
+- In the first `fedavg_rounds` rounds every c_kl is 1 (3 rounds in the authors' code, none in the
+  paper's equation). The clients weigh alike there too; the authors' weigh by their examples.
+- `granularity=model` has one cosine for all weights, the paper's DAWA.
+- Batch norm is refused, as in FedAvg. The authors scale its moving averages, too.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.algorithms import fedavg
+from tff_ssl.templates.client_hyperparameters import check_choice
+from tff_ssl.templates.stateless_clients import StatelessClients
+from tff_ssl.templates.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class LDAWAHyperparameters(fedavg.FedAvgHyperparameters):
+    """Hyperparameters with the values of the authors' code; others are inherited from FedAvg.
+
+    Attributes:
+      granularity: Weights that share a cosine c, those of a `layer` (a tensor) or of the `model`.
+      fedavg_rounds: Number of first rounds with c = 1, before the rule is applied.
+    """
+
+    client_learning_rate: float = 0.03
+    client_momentum: float = 0.9
+    client_weight_decay: float = 1e-4
+    batch_size: int = 256
+    client_weighting: str = "uniform"
+    temperature: float = 0.07
+    server_optimizer: str = "sgd"
+    server_learning_rate: float = 1.0
+    server_schedule: str = "constant"
+    server_momentum: float = 0.0
+    granularity: str = "layer"
+    fedavg_rounds: int = 3
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice("granularity", self.granularity, ("layer", "model"))
+        if self.fedavg_rounds < 0:
+            raise ValueError(f"fedavg_rounds must not be negative; got {self.fedavg_rounds}")
+
+    @property
+    def is_one_gradient_step(self) -> bool:
+        """False: the rule needs each client's model by itself."""
+        return False
+
+
+def one_minus_cosine(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """1 - <a, b> / (|a| |b|) of two tensors of one shape, float32; 0 where one of them is zero.
+
+    Half of the squared distance of the unit vectors keeps its digits where the angle is small.
+    """
+    (a, a_is_zero), (b, b_is_zero) = _direction(a), _direction(b)
+    half = 0.5 * tf.reduce_sum(tf.math.squared_difference(a, b))
+    return tf.where(a_is_zero | b_is_zero, 0.0, half)
+
+
+def _direction(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The unit vector of a tensor, float32 [n]; and whether the tensor is zero."""
+    a = tf.reshape(a, [-1])
+    # Biases before a norm move by rounding errors alone, whose squares would underflow.
+    largest = tf.reduce_max(tf.abs(a))
+    return tf.math.l2_normalize(tf.math.divide_no_nan(a, largest)), tf.equal(largest, 0.0)
+
+
+def angular_delta(
+    granularity: str,
+    fedavg_rounds: int,
+    initial: tuple[tf.Tensor, ...],
+    trained: tuple[tf.Tensor, ...],
+    round_number: tf.Tensor,
+) -> tuple[tf.Tensor, ...]:
+    """What a client sends, w_l - c_kl w_kl for each weight l; see the module.
+
+    Args:
+      granularity: Weights that share a cosine, `layer` or `model`.
+      fedavg_rounds: Number of rounds with c = 1.
+      initial: Weights w of the broadcast model.
+      trained: Weights w_k of the client's model.
+      round_number: Number of the round, int64.
+    """
+    if granularity == "model":
+        flat = (tf.concat([tf.reshape(w, [-1]) for w in ws], 0) for ws in (initial, trained))
+        turns = [one_minus_cosine(*flat)] * len(initial)
+    else:
+        turns = [
+            one_minus_cosine(w, w_k) if w.shape.rank else tf.constant(0.0)
+            for w, w_k in zip(initial, trained, strict=True)
+        ]
+    applies = tf.cast(round_number >= fedavg_rounds, tf.float32)
+    return tuple(
+        applies * turn * w + (1 - applies * turn) * (w - w_k)
+        for w, w_k, turn in zip(initial, trained, turns, strict=True)
+    )
+
+
+def build_l_dawa(
+    task: Task,
+    hyperparameters: LDAWAHyperparameters | None = None,
+    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+    client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+) -> StatelessClients:
+    """Builds L-DAWA's round, FedAvg's with another delta of each client.
+
+    Arguments and errors are those of `fedavg.build_fedavg`.
+    """
+    values = hyperparameters or LDAWAHyperparameters()
+    rule: Any = functools.partial(angular_delta, values.granularity, values.fedavg_rounds)
+    return fedavg.build_fedavg(
+        task, values, server_optimizer, client_optimizer, update_aggregator, metric_sum,
+        delta_rule=rule,
+    )  # fmt: skip
