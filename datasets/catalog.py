@@ -10,7 +10,8 @@ _NAMES = {
     "digits": "1,797 handwritten digits of 8x8 pixels, embedded in scikit-learn",
     "cifar10": "60,000 photographs of 32x32 pixels in 10 classes, prepared by TFDS in --data_dir",
     "cifar100": "60,000 photographs of 32x32 pixels in 100 classes, prepared by TFDS in --data_dir",
-    "case_folder": "--data_dir with images and a metadata.csv: one client per case",
+    "case_folder": "your own images in --data_dir, with a metadata.csv of cases or a folder for "
+    "each class",
 }
 
 
@@ -31,9 +32,9 @@ def load(
 
     Args:
       name: One of `names()`, or a TFDS name such as `mnist`, `name/config` or `name:1.2.3`.
-      data_dir: TFDS folder (default: TFDS's own), or the folder of cases. `digits` ignores it.
+      data_dir: TFDS folder (default: TFDS's own), or the folder of images. `digits` ignores it.
       image_size: Side in pixels of the square to which images are resized (bilinear); None keeps
-        their size.
+        their size, and for `case_folder` chooses it (`folder_images.choose_size`).
 
     Returns:
       The data set.

@@ -62,6 +62,7 @@ class ImageDataset:
       test: Examples for the final evaluation only; empty if the source has none.
       class_names: Name of each label.
       validation: Examples for choosing hyperparameters; None if the source has none.
+      notes: What the loader decided itself, such as a test split; sentences for the user.
     """
 
     name: str
@@ -69,6 +70,7 @@ class ImageDataset:
     test: Split
     class_names: tuple[str, ...]
     validation: Split | None = None
+    notes: tuple[str, ...] = ()
 
 
 def hold_out(

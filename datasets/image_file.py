@@ -9,6 +9,7 @@ from datasets.errors import DatasetError
 
 # Pillow would also try formats that it passes on to other programs, such as EPS to Ghostscript.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 # A file of 20 kB can ask for hundreds of megapixels. This is 120 MB of RGB, for each thread.
 MAX_PIXELS = 40_000_000
 # The bound is lower than the one above which Pillow warns.

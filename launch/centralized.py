@@ -76,7 +76,7 @@ def _check_objective(args: flags.FlagValues) -> None:
 
 def _train(args: flags.FlagValues) -> None:
     """Trains and evaluates the baseline that the flags describe, and writes the results."""
-    from launch.options import data, hyperparameters
+    from launch.options import adapting, data, hyperparameters
     from launch.options import model as model_options
     from launch.outputs import run_folder
     from launch.probes import probing
@@ -85,6 +85,7 @@ def _train(args: flags.FlagValues) -> None:
 
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, args.hparam)
     dataset = data.load_dataset(args)
+    adapting.fit_evaluation(dataset, args)
     train = _training_images(dataset, args)
     train, batches = _choose_batches(dataset, train, args)
     model = model_options.build_model(dataset, args, args.objective)
@@ -153,15 +154,18 @@ def _choose_batches(dataset, train, args: flags.FlagValues):
     """
     import numpy as np
 
+    from launch.options import adapting
     from launch.options import clients as client_options
     from tff_ssl.simulation import centralized, cohort
 
     if args.batches == "shuffled":
         if args.shift != "none":
             raise ConfigurationError("--shift needs --batches=cohorts: no clients, no shifts")
+        adapting.fit_batch(len(train), args)
         return train, centralized.shuffled_batches(len(train), args.batch_size, args.seed)
     clients = client_options.partition_dataset(dataset, args)
     train = client_options.client_images(train, clients, args)
+    adapting.fit_cohort([len(indices) for indices in clients], args)
     cohorts = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)
 
     def batches(step):
@@ -238,4 +242,4 @@ def _announce(
 
 
 if __name__ == "__main__":
-    app.run(main, digits_preset=presets.of_objective, chosen_by="objective", resumes="centralized")
+    app.run(main, default_preset=presets.of_objective, chosen_by="objective", resumes="centralized")

@@ -126,7 +126,7 @@ def _evaluate(
     args: flags.FlagValues,
 ) -> None:
     """Evaluates the encoder, and writes and prints the results."""
-    from launch.options import data
+    from launch.options import adapting, data
     from launch.outputs import run_folder
     from launch.probes import probing
     from tff_ssl.deployment import saved_model
@@ -137,6 +137,7 @@ def _evaluate(
     if args.protocol == "transfer" and args.image_size is None:
         args.image_size = encoder.image_shape[0]
     dataset = data.load_dataset(args)
+    adapting.fit_evaluation(dataset, args)
     shape = encoder.image_shape
     if args.protocol in _TRAINING and args.encoder in resnet.RESNETS:
         # A ResNet may be trained on images of another size than it was pretrained on.
@@ -164,7 +165,8 @@ def _evaluate(
     if other_dataset:
         results = [result | {"pretrained_on": trained_on} for result in results]
     run_folder.write_json(path, results)
-    print(f"\n{probing.format_results(results)}\n\nwritten to {path}")
+    lines = [probing.format_results(results), *probing.comparison_lines(results)]
+    print("\n" + "\n\n".join([*lines, f"written to {path}"]))
 
 
 def _results(dataset, encoder, args: flags.FlagValues) -> list[dict[str, Any]]:
@@ -235,7 +237,7 @@ def _finetune(dataset, network, weights, args: flags.FlagValues) -> list[dict[st
         except ValueError as error:
             raise ConfigurationError(f"--depth={args.depth}: {error}") from error
     if args.protocol == "semi_supervised":
-        labels = probing.cases_of(dataset.train, args).labels
+        labels = probing.cases_of(probing.counted(dataset, args).train, args).labels
         counts = finetuning.parse_fractions(args, labels[labels >= 0])
     else:
         counts = probing.parse_label_counts(args)

@@ -175,4 +175,4 @@ def _written(folder: pathlib.Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    app.run(main, digits_preset=pretrain.digits_preset)
+    app.run(main, default_preset=pretrain.default_preset)

@@ -2,7 +2,8 @@
 
 Without flags, it trains DCCO on scikit-learn's digits, divided into clients of four images of one
 class. For the digits, each algorithm has a default preset in launch/presets/digits/, whose flags
-hold unless they are given on the command line.
+hold unless they are given on the command line. With --dataset=case_folder --data_dir=FOLDER, it
+trains on your own images, with a default preset in launch/presets/case_folder/.
 """
 
 import pathlib
@@ -105,9 +106,9 @@ def main() -> None:
     federated.pretrain(args)
 
 
-def digits_preset(algorithm: str) -> pathlib.Path | None:
-    """The default preset on the digits for a value of `--algorithm`; "" if it is not given."""
-    return presets.of_algorithm(algorithm or flags.FLAGS["algorithm"].default)
+def default_preset(algorithm: str, dataset: str) -> pathlib.Path | None:
+    """The default preset for a value of `--algorithm`, "" if it is not given, and a data set."""
+    return presets.of_algorithm(algorithm or flags.FLAGS["algorithm"].default, dataset)
 
 
 def print_hyperparameters(args: flags.FlagValues) -> None:
@@ -155,4 +156,4 @@ def print_choices() -> None:
 
 
 if __name__ == "__main__":
-    app.run(main, digits_preset=digits_preset, resumes="pretrain")
+    app.run(main, default_preset=default_preset, resumes="pretrain")

@@ -29,7 +29,7 @@ INTERRUPTED = 130  # Exit code of a program that Ctrl-C ends, as shells give it.
 
 def run(
     main: Callable[[], None],
-    digits_preset: Callable[[str], pathlib.Path | None] | None = None,
+    default_preset: Callable[[str, str], pathlib.Path | None] | None = None,
     chosen_by: str = "algorithm",
     resumes: str | None = None,
 ) -> None:
@@ -37,9 +37,9 @@ def run(
 
     Args:
       main: The script.
-      digits_preset: Value of the flag that chooses, or "" if it is not given -> the default preset
-        on the digits, the default data set. Its flags hold unless they are given on the command
-        line. Presets of other data sets are named by `--flagfile`.
+      default_preset: (Value of the flag that chooses, or "" if it is not given; name of the data
+        set) -> the default preset, whose flags hold unless they are given on the command line; None
+        if there is none. Other presets are named by `--flagfile`.
       chosen_by: Name of the flag that chooses the default preset.
       resumes: Name of a script whose runs can be resumed: with `--resume`, flags that are not
         given have the values of the run.
@@ -49,8 +49,9 @@ def run(
     before = _run_to_resume(argv, resumes) if resumes else {}
     if before:
         argv[1:1] = resuming.given_flags(before)
-    elif digits_preset and _on_digits(argv):
-        preset = digits_preset((presets.given(argv, chosen_by) or [""])[-1])
+    elif default_preset and not presets.given(argv, "flagfile"):
+        dataset = (presets.given(argv, "dataset") or ["digits"])[-1]
+        preset = default_preset((presets.given(argv, chosen_by) or [""])[-1], dataset)
         if preset:
             argv.insert(1, f"--flagfile={preset}")
     wants_help = help_text.is_wanted(argv)
@@ -83,12 +84,6 @@ def _end_quietly() -> None:
     """Removes TFF's default context, which prints an error when it is collected at the exit."""
     if "tensorflow_federated" in sys.modules:
         from tff_ssl.runtime import local_worker  # noqa: F401
-
-
-def _on_digits(argv: Sequence[str]) -> bool:
-    """Whether the flags name no other data set and no preset."""
-    datasets = presets.given(argv, "dataset")
-    return not presets.given(argv, "flagfile") and (not datasets or datasets[-1] == "digits")
 
 
 def _parse_flags(argv: Sequence[str], before: Mapping[str, Any]) -> Sequence[str]:

@@ -11,8 +11,11 @@ from tff_ssl.errors import ConfigurationError
 
 
 def load_dataset(args: flags.FlagValues) -> ImageDataset:
-    """Loads the data set that the flags name."""
-    return catalog.load(args.dataset, args.data_dir, args.image_size)
+    """Loads the data set that the flags name, and prints what the loader decided itself."""
+    dataset = catalog.load(args.dataset, args.data_dir, args.image_size)
+    for note in dataset.notes:
+        print(f"note: {note}", flush=True)
+    return dataset
 
 
 def check_image_shape(dataset: ImageDataset, image_shape: tuple[int, ...], encoder: str) -> None:

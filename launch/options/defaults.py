@@ -2,13 +2,21 @@
 
 from absl import flags
 
+from datasets import case_folder
+from datasets.case_folder import Layout
+
 _DIGITS_VIEW_SIZE = 16  # At 8x8, three stages of a ResNet would see 2x2 pixels.
+_PARTITIONS = {Layout.TABLE: "per_case", Layout.CLASSES: "dirichlet", Layout.IMAGES: "iid"}
 
 
 def partition(args: flags.FlagValues) -> str:
-    """Name of the partition: `--partition`, or `per_case` for a case folder if it is not given."""
+    """Name of the partition: `--partition`, or if it is not given that of the data set.
+
+    A folder of images with a table of cases has one client per case. In folders of classes, clients
+    have images of one class, by the default of `--alpha`; without classes they are random.
+    """
     if args.dataset == "case_folder" and not args["partition"].present:
-        return "per_case"
+        return _PARTITIONS[case_folder.layout(args.data_dir)]
     return args.partition
 
 
@@ -18,7 +26,7 @@ def views(dataset: str, objective: str | None) -> str:
         return "affine"
     if objective in ("supervised", "mae"):
         return {"supervised": "flip", "mae": "crop_flip"}[objective]
-    return "skin" if dataset == "case_folder" else "byol_no_blur"
+    return "byol_no_blur"
 
 
 def view_size(dataset: str, args: flags.FlagValues) -> int | None:
@@ -48,5 +56,6 @@ def of_data(args: flags.FlagValues) -> dict[str, str]:
     if "view_size" in args and view_size(args.dataset, args):
         values["view_size"] = str(view_size(args.dataset, args))
     if "per_case" in args and args.per_case is None:
-        values["per_case"] = "yes" if args.dataset == "case_folder" else "no"
+        has_cases = args.dataset == "case_folder" and case_folder.has_cases(args.data_dir)
+        values["per_case"] = "yes" if has_cases else "no"
     return values

@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from datasets import catalog, feature_clusters, partition, shift
+from datasets import catalog, feature_clusters, folder_images, partition, shift
 from launch.options import numbers
 from tff_ssl.decentralized import topology
 
@@ -45,7 +45,11 @@ def define_image_flags() -> None:
         "data_dir", None, "Folder of prepared TFDS sets, or of a case_folder's images."
     )
     flags.DEFINE_integer(
-        "image_size", None, "Height and width to which all images are resized.", lower_bound=8
+        "image_size",
+        None,
+        "Height and width to which all images are resized. Default: their own; of a case_folder at "
+        f"least {folder_images.SMALLEST} and at most {folder_images.LARGEST}.",
+        lower_bound=8,
     )
 
 
@@ -71,7 +75,7 @@ def _define_partition_flags() -> None:
         "dirichlet",
         list(partition.PARTITIONS),
         "; ".join(f"{name}: {spec.description}" for name, spec in partition.PARTITIONS.items())
-        + ". A case_folder has one client per case unless this flag is given.",
+        + ". Default of a case_folder: per_case with a metadata.csv, iid without labels.",
     )
     flags.DEFINE_float(
         "alpha",
@@ -215,8 +219,7 @@ def define_model_flags() -> None:
         None,
         "Augmentation policy: byol, byol_no_blur, simclr, simclr_small, skin, affine, flip, "
         "crop_flip, none. Default: affine for digits; for other data sets flip with the objective "
-        "supervised, crop_flip with mae, and else skin for case_folder and byol_no_blur for the "
-        "rest.",
+        "supervised, crop_flip with mae, and else byol_no_blur.",
     )
     flags.DEFINE_integer(
         "view_size",
@@ -312,7 +315,11 @@ def define_training_flags(rounds: int, unit: str) -> None:
 def define_cohort_flags() -> None:
     """Defines the flags of the clients that take part in a round, and of those that fail."""
     flags.DEFINE_integer(
-        "clients_per_round", 32, "Number of clients in a round's cohort.", lower_bound=1
+        "clients_per_round",
+        32,
+        "Number of clients in a round's cohort. Default for a case_folder: as many as have about "
+        "128 images together.",
+        lower_bound=1,
     )
     flags.DEFINE_enum(
         "sampling",
@@ -458,7 +465,8 @@ def define_probe_flags() -> None:
         "per_case",
         None,
         "Use one label and one prediction per case, from the mean of its images' encodings. "
-        "Default: yes for a case_folder.",
+        "Default: yes for a case_folder with a metadata.csv, if no case has images of several "
+        "classes.",
     )
     flags.DEFINE_enum(
         "probe",

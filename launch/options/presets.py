@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 FOLDER = pathlib.Path(__file__).parent.parent / "presets"
 _DIGITS = FOLDER / "digits"
+_CASE_FOLDER = FOLDER / "case_folder"
 _ROOT = FOLDER.parent.parent
 _SCALES = ("cpu", "paper")
 # Earlier name of a preset -> its name now. `{}` stands for a scale.
@@ -64,19 +65,24 @@ class PresetFlag(NamedTuple):
     path: pathlib.Path
 
 
-def of_algorithm(name: str) -> pathlib.Path | None:
-    """The default preset of an algorithm on the digits.
+def of_algorithm(name: str, dataset: str = "digits") -> pathlib.Path | None:
+    """The default preset of an algorithm on a data set.
 
-    It is `digits/NAME.flags` where there is one. Otherwise it is chosen by the algorithm's kind and
-    default objective: `digits/kinds/KIND_OBJECTIVE.flags`, or else `digits/kinds/KIND.flags`. These
-    set no hyperparameters, so that the algorithm's own defaults hold.
+    On the digits it is `digits/NAME.flags` where there is one. Otherwise it is chosen by the
+    algorithm's kind and default objective: `digits/kinds/KIND_OBJECTIVE.flags`, or else
+    `digits/kinds/KIND.flags`. These set no hyperparameters, so that the algorithm's own defaults
+    hold. On a folder of images it is `case_folder/NAME.flags` where there is one.
 
     Args:
       name: Value of `--algorithm`.
+      dataset: Value of `--dataset`.
 
     Returns:
-      Path of the preset; None for an unknown algorithm or kind.
+      Path of the preset; None for other data sets, and for an unknown algorithm or kind.
     """
+    if dataset != "digits":
+        path = _CASE_FOLDER / f"{name}.flags"
+        return path if dataset == "case_folder" and path.exists() else None
     path = _DIGITS / f"{name}.flags"
     if path.exists():
         return path
@@ -94,14 +100,22 @@ def of_algorithm(name: str) -> pathlib.Path | None:
     return None
 
 
-def of_objective(name: str) -> pathlib.Path:
-    """The default preset of the centralized baseline on the digits.
+def of_objective(name: str, dataset: str = "digits") -> pathlib.Path | None:
+    """The default preset of the centralized baseline on a data set.
 
-    It is `digits/centralized_NAME.flags` where there is one, and else `digits/centralized.flags`.
+    On the digits it is `digits/centralized_NAME.flags` where there is one, and else
+    `digits/centralized.flags`. On a folder of images, cco has `case_folder/centralized.flags`.
 
     Args:
       name: Value of `--objective`; "" if it is not given.
+      dataset: Value of `--dataset`.
+
+    Returns:
+      Path of the preset; None for other data sets, and other objectives on a folder of images.
     """
+    if dataset != "digits":
+        is_known = dataset == "case_folder" and name in ("", "cco")
+        return _CASE_FOLDER / "centralized.flags" if is_known else None
     path = _DIGITS / f"centralized_{name}.flags"
     return path if path.exists() else _DIGITS / "centralized.flags"
 

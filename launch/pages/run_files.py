@@ -42,7 +42,7 @@ class RunFiles(NamedTuple):
     @property
     def is_per_case(self) -> bool:
         """Whether accuracies are those of cases, and not of images."""
-        per_case = self.flags.get("per_case")
+        per_case = self.flags.get("per_case")  # Earlier versions wrote none for a case folder.
         return self.flags.get("dataset") == "case_folder" if per_case is None else bool(per_case)
 
     def first(self, name: str) -> Any:

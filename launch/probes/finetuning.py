@@ -72,6 +72,7 @@ def finetune_results(
     """
     if len(dataset.test) == 0 or not np.any(dataset.train.labels >= 0):
         raise ConfigurationError(f"--dataset={args.dataset} has no labels or no test images")
+    dataset = probing.counted(dataset, args)
     train_cases, test_cases = (probing.cases_of(s, args) for s in (dataset.train, dataset.test))
     few_labels = [_few_labels(dataset, train_cases, count, args) for count in counts]
     trainer = _Trainer(dataset, train_cases, test_cases, encoder, args)
@@ -95,6 +96,7 @@ def finetune_results(
                 "labels": len(few.draws[0]),
                 "labels_per_class": few.count.get("labels_per_class"),
                 "draws": len(few.draws),
+                **probing.tested(dataset, test_cases, args),
                 **({"chosen": choices} if choices else {}),
                 **costs,
                 **summaries.pop("encoder"),
@@ -112,7 +114,7 @@ def _few_labels(
 ) -> _FewLabels:
     """Draws labels, and holds out others if there are several configurations."""
     seeds = [[args.seed, i] for i in range(args.label_draws)]
-    draws = [probing.draw(train_cases.labels, count, seed) for seed in seeds]
+    draws = [probing.draw(train_cases.labels, count, seed, dataset.class_names) for seed in seeds]
     configs = _configs(len(draws[0]), args)
     held_out: list[tuple[np.ndarray, cases.Cases] | None] = [None] * len(draws)
     if len(configs) > 1:

@@ -1,5 +1,6 @@
 """The monitor, and the probes at the end of a run with their baselines beside them."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,10 @@ _SCALING_CASES = 5000  # Number of cases on which the scaling of features is fit
 _SCALING_SEED = 0
 _SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has a row of its own.
 _BASELINES = ("random_encoder", "raw_pixels")
+_BASELINE_TEXTS = {
+    "random_encoder": "that of the untrained encoder",
+    "raw_pixels": "that of raw pixels",
+}
 
 Encode = Callable[[tf.Tensor], tf.Tensor]
 Features = Callable[[np.ndarray], np.ndarray]  # Images [n, h, w, c] -> features [n, d].
@@ -139,6 +144,11 @@ def parse_baselines(args: flags.FlagValues) -> list[str]:
     return args.baselines
 
 
+def _is_per_case(split: Split, args: flags.FlagValues) -> bool:
+    """Whether a case has one label and one prediction: `--per_case`, or if there are cases."""
+    return split.case_ids is not None if args.per_case is None else args.per_case
+
+
 def cases_of(split: Split, args: flags.FlagValues) -> cases.Cases:
     """The cases of a split: each image by itself, or with `--per_case` the images of a case.
 
@@ -147,15 +157,44 @@ def cases_of(split: Split, args: flags.FlagValues) -> cases.Cases:
     Raises:
       ConfigurationError: If the images have no cases, or the images of one have different labels.
     """
-    per_case = args.dataset == "case_folder" if args.per_case is None else args.per_case
-    if not per_case:
+    if not _is_per_case(split, args):
         return cases.each_image(split.labels)
     if split.case_ids is None:
         raise ConfigurationError(f"--per_case: --dataset={args.dataset} has no cases")
     try:
         return cases.group(split.case_ids, split.labels)
     except ValueError as error:
-        raise ConfigurationError(f"--per_case: {error}") from error
+        raise ConfigurationError(
+            f"--per_case: {error}: give them one in the table, or score each image by itself with "
+            "--noper_case"
+        ) from error
+
+
+def counted(dataset: ImageDataset, args: flags.FlagValues) -> ImageDataset:
+    """The data set with the images that count in its evaluation.
+
+    With `--per_case`, these are all but the unlabelled images of cases that have labelled ones.
+    """
+
+    def counted_of(split: Split) -> Split:
+        if split.case_ids is None or not _is_per_case(split, args):
+            return split
+        kept = cases.counted_images(split.case_ids, split.labels)
+        return split if len(kept) == len(split) else split.take(kept)
+
+    validation = dataset.validation
+    return dataclasses.replace(
+        dataset,
+        train=counted_of(dataset.train),
+        test=counted_of(dataset.test),
+        validation=None if validation is None else counted_of(validation),
+    )
+
+
+def tested(dataset: ImageDataset, test: cases.Cases, args: flags.FlagValues) -> dict[str, Any]:
+    """Fields of a result: whether it is scored by case, and the number of labelled test cases."""
+    examples = int(np.count_nonzero(test.labels >= 0))
+    return {"per_case": _is_per_case(dataset.test, args), "test_examples": examples}
 
 
 def check_labels(dataset: ImageDataset, args: flags.FlagValues) -> None:
@@ -171,18 +210,29 @@ def check_labels(dataset: ImageDataset, args: flags.FlagValues) -> None:
     counts = parse_label_counts(args)
     parse_baselines(args)
     if len(dataset.test) and np.any(dataset.train.labels >= 0):
-        train_labels = cases_of(dataset.train, args).labels
+        shown = counted(dataset, args)
+        train_labels = cases_of(shown.train, args).labels
+        if max(cases_of(shown.test, args).labels) < 0:
+            raise ConfigurationError(
+                f"--dataset={args.dataset} has test images, but none with a label: label some"
+            )
         for count in counts:
-            draw(train_labels, count, [0, 0])
+            draw(train_labels, count, [0, 0], dataset.class_names)
 
 
-def draw(train_labels: np.ndarray, count: dict[str, int], seed: list[int]) -> np.ndarray:
+def draw(
+    train_labels: np.ndarray,
+    count: dict[str, int],
+    seed: list[int],
+    class_names: Sequence[str] | None = None,
+) -> np.ndarray:
     """Draws labelled images or cases.
 
     Args:
       train_labels: Class labels, int32 [n]; -1 where they are not known.
       count: Number of labels, as `labels` or `labels_per_class`.
       seed: Seed of the draw.
+      class_names: Name of each class for error messages; None for their numbers.
 
     Returns:
       Their indices, int [labels].
@@ -196,6 +246,7 @@ def draw(train_labels: np.ndarray, count: dict[str, int], seed: list[int]) -> np
             np.random.default_rng(seed),
             per_class=count.get("labels_per_class"),
             total=count.get("labels"),
+            class_names=class_names,
         )
     except ValueError as error:
         raise ConfigurationError(f"--{next(iter(count))}: {error}") from error
@@ -256,9 +307,13 @@ def linear_probes(
     """
     if len(dataset.test) == 0 or not np.any(dataset.train.labels >= 0):
         return []
+    dataset = counted(dataset, args)
     all_train, test = cases_of(dataset.train, args), cases_of(dataset.test, args)
     drawn = [
-        [draw(all_train.labels, count, [args.seed, i]) for i in range(args.label_draws)]
+        [
+            draw(all_train.labels, count, [args.seed, i], dataset.class_names)
+            for i in range(args.label_draws)
+        ]
         for count in counts
     ]
     needed = _needed_cases(len(all_train.labels), [chosen for draws in drawn for chosen in draws])
@@ -288,7 +343,7 @@ def linear_probes(
                 method=method,
                 labels_per_class=count.get("labels_per_class"),
             )
-            | {"protocol": protocol}
+            | {"protocol": protocol, **tested(dataset, test, args)}
             for protocol, method in protocols.items()
             for count, draws in zip(counts, drawn, strict=True)
         ]
@@ -314,6 +369,7 @@ def knn_results(
     Raises:
       ConfigurationError: If the data set has no labels or no test images.
     """
+    dataset = counted(dataset, args)
     train, test = (cases_of(split, args) for split in (dataset.train, dataset.test))
     labelled = np.flatnonzero(train.labels >= 0)
     if len(labelled) == 0 or len(dataset.test) == 0:
@@ -337,6 +393,7 @@ def knn_results(
             "dataset": dataset.name,
             "labels": len(labelled),
             "labels_per_class": None,
+            **tested(dataset, test, args),
             **knn_scores(functools.partial(_encodings, encode)),
             "baselines": {name: knn_scores(kinds[name]) for name in parse_baselines(args)},
         }
@@ -464,6 +521,40 @@ def format_results(results: list[dict[str, Any]]) -> str:
     return "\n\n".join(_table(part) for part in parts.values())
 
 
+def comparison_lines(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A warning if the encoder is below a baseline, with what usually helps; else no line.
+
+    Balanced accuracies are compared, which are accuracies where the classes are of one size. Of
+    several results below their baselines, the one with the largest difference is named.
+
+    Args:
+      results: Entries of `result.json`; those of clients' own models are not looked at.
+    """
+    below = [
+        (baseline["balanced_accuracy"] - result["balanced_accuracy"], name, result)
+        for result in results
+        if "evaluated_clients" not in result
+        for name, baseline in result["baselines"].items()
+        if baseline["balanced_accuracy"] > result["balanced_accuracy"]
+    ]
+    if not below:
+        return []
+    _, name, result = max(below, key=lambda entry: entry[0])
+    score, other = result["balanced_accuracy"], result["baselines"][name]["balanced_accuracy"]
+    return [
+        f"warning: {result['protocol']} with {_labels_text(result)}: the encoder's balanced "
+        f"accuracy, {score:.3f}, is below {_BASELINE_TEXTS[name]}, {other:.3f}; what usually "
+        "helps: more rounds (--rounds), augmentations that leave the content of an image as it is "
+        "(--views), more images in a round (--clients_per_round), more training images"
+    ]
+
+
+def _labels_text(result: Mapping[str, Any]) -> str:
+    """The number of labels of a result in words."""
+    per_class = result["labels_per_class"]
+    return f"{per_class} per class" if per_class else f"{result['labels']} labels"
+
+
 def _models_line(result: Mapping[str, Any]) -> str:
     """A line on the clients whose models were evaluated; empty for a global model."""
     if "client" in result:
@@ -482,14 +573,17 @@ def _models_line(result: Mapping[str, Any]) -> str:
 def _table(results: list[dict[str, Any]]) -> str:
     """The table of a protocol's results: a row for each number of labels."""
     title = f"{results[0]['protocol']}, test accuracy"
+    if results[0].get("per_case"):
+        title += f" on {results[0]['test_examples']:,} cases"
     columns = {"encoder": None, "untrained": "random_encoder", "raw pixels": "raw_pixels"}
     shown = [name for name, key in columns.items() if not key or key in results[0]["baselines"]]
     width = max(30, len(title) + 2)
     lines = [_models_line(results[0])] if _models_line(results[0]) else []
+    if results[0].get("per_case"):
+        lines.append("labels and predictions are per case, from the mean of its images' encodings")
     lines.append(f"{title:{width}}" + "".join(f"{name:>16}" for name in shown))
     for result in results:
-        per_class = result["labels_per_class"]
-        name = f"{per_class} per class" if per_class else f"{result['labels']} labels"
+        name = _labels_text(result)
         cells = [result["baselines"][columns[c]] if columns[c] else result for c in shown]
         for score, note in (("accuracy", ""), ("balanced_accuracy", ", balanced")):
             # Where classes are of one size, accuracy and balanced accuracy are equal.

@@ -10,9 +10,9 @@ from absl import flags
 
 from datasets import client_store
 from datasets.image_dataset import ImageDataset, Split
+from launch.options import adapting, data, defaults, hyperparameters, network, unlike_clients
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
-from launch.options import data, defaults, hyperparameters, network, unlike_clients
 from launch.options import model as model_options
 from launch.options.aggregation import Aggregation, choose_aggregation
 from launch.options.participation import build_participation
@@ -60,6 +60,7 @@ def pretrain(args: flags.FlagValues) -> None:
     """
     entry, values = algorithm_options.choose(args)
     dataset = _load(args)
+    adapting.fit_evaluation(dataset, args)
     clients = _partition(entry, values, dataset, args)
     setting, aggregation = _build_setting(entry, values, clients, args)
     model, algorithm = algorithm_options.build(
@@ -147,6 +148,8 @@ def _build_setting(
 ) -> tuple[RunSetting, Aggregation]:
     """Builds the parts of a run that this kind of algorithm needs, and the means of a round."""
     needs, sizes = entry.kind.needs, [len(indices) for indices in clients.indices]
+    if Need.COHORTS in needs:
+        adapting.fit_cohort(sizes, args)
     graph = network.build_network(args, sizes) if Need.NETWORK in needs else None
     participation = build_participation(len(sizes), args) if Need.COHORTS in needs else None
     invited = participation.invited if participation else len(sizes)

@@ -116,8 +116,9 @@ def train_and_probe(
     }
     page = _write_page(folder, dataset, clients_train or dataset.train, encoders, args)
     print()
-    print(probing.format_results(results) if results else "no labels, no probe")
-    print("\n" + "\n".join([*skipped, *probing.rank_lines(rank, untrained)]))
+    print(probing.format_results(results) if results else _no_probe(dataset))
+    lines = [*skipped, *probing.rank_lines(rank, untrained), *probing.comparison_lines(results)]
+    print("\n" + "\n".join(lines))
     if closing:
         print(f"\n{closing}")
     clients = "clients/ (their encoders), " if client_results else ""
@@ -125,6 +126,12 @@ def train_and_probe(
         f"\nwritten to {folder}/: {page}encoder/ (SavedModel), {clients}result.json, metrics.csv, "
         f"{', '.join(['curves.png', *pictures])}, tensorboard/, checkpoints/, config.json"
     )
+
+
+def _no_probe(dataset: ImageDataset) -> str:
+    """A line on why there are no results."""
+    missing = "labels" if max(dataset.train.labels) < 0 else "test images"
+    return f"no probe, because the data set has no {missing}"
 
 
 def _write_page(

@@ -94,4 +94,6 @@ def test_missing_image_is_named(tmp_path):
     )
     result = run(tmp_path / "report", "--dataset=case_folder", f"--data_dir={tmp_path}")
     assert result.returncode == 1
-    assert result.stderr.endswith("metadata.csv row 2: missing.jpg: no such file\n")
+    assert result.stderr.endswith(
+        "metadata.csv row 2: missing.jpg: no such file: correct its name, or remove the row\n"
+    )

@@ -38,3 +38,18 @@ def test_an_image_may_be_a_case():
 def test_a_case_with_two_labels_is_named():
     with pytest.raises(ValueError, match="case x7"):
         cases.group(np.array(["x7", "y", "x7"]), np.array([0, 1, 1]))
+
+
+def test_of_cases_that_are_labelled_in_part_the_labelled_images_count():
+    names = np.array(["b", "a", "b", "c", "a", "c"])
+    labels = np.array([1, -1, -1, -1, 0, -1])
+    np.testing.assert_array_equal(cases.group(names, labels).labels, [0, 1, -1])
+    # Without the second image of b and the first of a; the images of c have no labels at all.
+    np.testing.assert_array_equal(cases.counted_images(names, labels), [0, 3, 4, 5])
+    np.testing.assert_array_equal(cases.counted_images(names, np.full(6, -1)), np.arange(6))
+
+
+def test_unlabelled_images_are_no_other_label():
+    assert cases.several_labels(np.array(["x", "x", "y"]), np.array([2, -1, 1])) is None
+    assert cases.several_labels(np.array(["x", "x", "y"]), np.array([-1, -1, -1])) is None
+    assert cases.several_labels(np.array(["x", "y", "x"]), np.array([2, 1, 0])) == "x"

@@ -79,8 +79,10 @@ def test_every_example_is_drawn_equally_often():
 
 def test_impossible_draws():
     labels, rng = labels_of_sizes([2, 9, 1], unlabelled=9), np.random.default_rng(0)
-    with pytest.raises(ValueError, match=r"3 labels per class .* class 0 has 2, class 2 has 1"):
+    with pytest.raises(ValueError, match=r"class 0 has 2, class 2 has 1\. Ask for at most 1\."):
         labelling.draw_labels(labels, rng, per_class=3)
+    with pytest.raises(ValueError, match="class cat has 2, class eel has 1"):
+        labelling.draw_labels(labels, rng, per_class=3, class_names=["cat", "dog", "eel"])
     with pytest.raises(ValueError, match=r"from 3 .* to 12 .* found 13"):
         labelling.draw_labels(labels, rng, total=13)
     with pytest.raises(ValueError, match="found 2"):

@@ -32,7 +32,7 @@ def message_of(script, arguments):
       arguments: The command line, with a mistake.
     """
     dcco = presets.FOLDER / "digits" / "dcco.flags"
-    return _check(*_run(script.main, arguments, digits_preset=lambda _: dcco))
+    return _check(*_run(script.main, arguments, default_preset=lambda _, dataset: dcco))
 
 
 def messages(project_root, script, mistakes):

@@ -197,7 +197,7 @@ def test_small_clients_are_left_out_and_counted():
     clients = [np.arange(n) for n in (3, 1, 2, 1, 5)]
     args = _Defaults(
         skip_small_clients=True, objective="nt_xent", algorithm="fedavg", partition="iid",
-        dataset="digits", cluster_partition="iid", random_sizes=False,
+        dataset="digits", data_dir=None, cluster_partition="iid", random_sizes=False,
     )  # fmt: skip
     kept, skipped = client_options.large_enough(clients, 2, args)
     assert [len(client) for client in kept] == [3, 2, 5]

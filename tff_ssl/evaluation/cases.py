@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tff_ssl.evaluation.labels import UNLABELLED
+
 
 class Cases(NamedTuple):
     """A grouping of n images into k cases.
@@ -51,19 +53,54 @@ def group(case_ids: np.ndarray, labels: np.ndarray) -> Cases:
       case_ids: Name or number of each image's case, [n].
       labels: Class label of each image, integers [n].
 
+    A case that is labelled in part has the label of its labelled images.
+
     Raises:
       ValueError: Two images of a case have different labels; the message names the case.
     """
-    names, first_image, case_of_image = np.unique(
-        np.asarray(case_ids, str), return_index=True, return_inverse=True
-    )
+    names, case_of_image = np.unique(np.asarray(case_ids, str), return_inverse=True)
     labels = np.asarray(labels, np.int32)
-    case_labels = labels[first_image]
-    wrong = np.flatnonzero(case_labels[case_of_image] != labels)
-    if len(wrong):
-        case = names[case_of_image[wrong[0]]]
-        raise ValueError(f"the images of case {case} have different labels")
+    wrong = several_labels(case_ids, labels)
+    if wrong is not None:
+        raise ValueError(f"the images of case {wrong} have different labels")
+    case_labels = np.full(len(names), UNLABELLED, np.int32)
+    np.maximum.at(case_labels, case_of_image, labels)
     return Cases(case_of_image.astype(np.int64), case_labels)
+
+
+def several_labels(case_ids: np.ndarray, labels: np.ndarray) -> str | None:
+    """The first case, in the order of names, whose images have several labels; None if none has.
+
+    Args:
+      case_ids: Name or number of each image's case, [n].
+      labels: Class label of each image, integers [n]; -1 where it is not known, which is no label.
+    """
+    labels = np.asarray(labels, np.int32)
+    known = labels != UNLABELLED
+    names, case_of_image = np.unique(np.asarray(case_ids, str)[known], return_inverse=True)
+    smallest, largest = (np.full(len(names), value, np.int32) for value in (2**31 - 1, -1))
+    np.minimum.at(smallest, case_of_image, labels[known])
+    np.maximum.at(largest, case_of_image, labels[known])
+    wrong = np.flatnonzero(smallest < largest)
+    return str(names[wrong[0]]) if len(wrong) else None
+
+
+def counted_images(case_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The images that count in an evaluation of cases.
+
+    They are all images but the unlabelled ones of cases that have labelled images: nothing says
+    that they show what the label says.
+
+    Args:
+      case_ids: Name or number of each image's case, [n].
+      labels: Class label of each image, integers [n]; -1 where it is not known.
+
+    Returns:
+      Indices of the images, int64 [m], ascending.
+    """
+    case_ids, labels = np.asarray(case_ids, str), np.asarray(labels)
+    labelled = np.isin(case_ids, np.unique(case_ids[labels != UNLABELLED]))
+    return np.flatnonzero(~labelled | (labels != UNLABELLED))
 
 
 def sum_over_images(features: np.ndarray, cases: Cases) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Draws of labelled examples for evaluation, and scores of predicted classes."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ def draw_labels(
     per_class: int | None = None,
     total: int | None = None,
     even: bool = False,
+    class_names: Sequence[str] | None = None,
 ) -> np.ndarray:
     """Draws the examples whose labels a few-label probe may see, without replacement.
 
@@ -45,6 +47,7 @@ def draw_labels(
       total: Number of examples of all classes together, split in proportion to the classes' sizes,
         with at least one of each class; `rng` decides between classes with equal remainders.
       even: Whether `total` is split as evenly as the classes' sizes allow instead.
+      class_names: Name of each class in error messages; None for their numbers.
 
     Returns:
       Indices into `labels`, int64 [drawn], ascending.
@@ -59,7 +62,8 @@ def draw_labels(
     if len(classes) == 0:
         raise ValueError("There is no labelled example to draw from.")
     if per_class is not None:
-        _check_class_sizes(per_class, classes, sizes)
+        names = [class_names[c] if class_names else str(c) for c in classes]
+        _check_class_sizes(per_class, names, sizes)
         counts = np.full(len(classes), per_class)
     else:
         assert total is not None
@@ -72,14 +76,17 @@ def draw_labels(
     return np.sort(np.concatenate(drawn))
 
 
-def _check_class_sizes(per_class: int, classes: np.ndarray, sizes: np.ndarray) -> None:
+def _check_class_sizes(per_class: int, names: Sequence[str], sizes: np.ndarray) -> None:
     if per_class < 1:
         raise ValueError(f"per_class must be at least 1, found {per_class}.")
     if sizes.min() < per_class:
         too_small = ", ".join(
-            f"class {classes[i]} has {sizes[i]}" for i in np.flatnonzero(sizes < per_class)
+            f"class {names[i]} has {sizes[i]}" for i in np.flatnonzero(sizes < per_class)
         )
-        raise ValueError(f"{per_class} labels per class were asked for, but {too_small}.")
+        raise ValueError(
+            f"{per_class} labels per class were asked for, but {too_small}. Ask for at most "
+            f"{sizes.min()}."
+        )
 
 
 def _check_total(total: int, sizes: np.ndarray) -> None:

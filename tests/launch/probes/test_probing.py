@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from datasets.image_dataset import ImageDataset, Split
 from launch.probes import probing
-from tff_ssl.errors import TrainingError
+from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.evaluation import features
 
 
@@ -114,3 +114,69 @@ def test_logistic_regression_beside_another_probe_is_on_the_same_labels(also_log
         assert [r["protocol"] for r in alone] == ["linear", "linear"]
         assert [r | {"protocol": "linear_logistic"} for r in alone] == results[2:]
     assert [(r["protocol"], r["method"], r["labels_per_class"]) for r in results] == expected
+
+
+def entry(score, untrained, pixels, **fields):
+    """An entry of `result.json` with these balanced accuracies."""
+    scores = [
+        {"accuracy": a, "accuracy_std": 0.0, "balanced_accuracy": a, "balanced_accuracy_std": 0.0}
+        for a in (score, untrained, pixels)
+    ]
+    baselines = {"random_encoder": scores[1], "raw_pixels": scores[2]}
+    first = {"protocol": "linear", "labels_per_class": 5, "labels": 50, "baselines": baselines}
+    return first | scores[0] | fields
+
+
+def test_an_encoder_below_its_baselines_warns_in_one_line_with_what_helps():
+    assert probing.comparison_lines([]) == []
+    assert probing.comparison_lines([entry(0.8, 0.8, 0.7)]) == []
+    of_client = entry(0.1, 0.8, 0.7, evaluated_clients=[0])
+    assert probing.comparison_lines([of_client]) == []
+    for other, text in (
+        (0.9, "that of raw pixels, 0.900"),
+        (0.81, "that of the untrained encoder"),
+    ):
+        [line] = probing.comparison_lines([entry(0.8, 0.83, other), entry(0.9, 0.1, 0.1)])
+        assert line.startswith(
+            "warning: linear with 5 per class: the encoder's balanced accuracy, "
+        )
+        assert f"0.800, is below {text}" in line
+        assert "--rounds" in line
+        assert "--views" in line
+        assert "\n" not in line
+
+
+def test_scores_of_cases_say_so_and_how_many_there_are():
+    table = probing.format_results([entry(0.8, 0.7, 0.6, per_case=True, test_examples=1494)])
+    first, title, _ = table.splitlines()
+    assert first.startswith("labels and predictions are per case")
+    assert title.startswith("linear, test accuracy on 1,494 cases ")
+    [title, _] = probing.format_results(
+        [entry(0.8, 0.7, 0.6, per_case=False, test_examples=1494)]
+    ).splitlines()
+    assert title.startswith("linear, test accuracy  ")
+
+
+def test_cases_that_are_labelled_in_part_are_scored_by_their_labelled_images():
+    """With the unlabelled images, whose pixels are the other class's, no case would be right."""
+    labels = np.array([0, -1, -1, 1, -1, -1] * 4, np.int32)
+    shades = np.where(labels >= 0, labels, np.repeat([1, 0] * 4, 3))
+    images = (200 * shades)[:, None, None, None].astype(np.uint8) + np.zeros((1, 2, 2, 1), np.uint8)
+    cases = np.repeat([f"case{i}" for i in range(8)], 3).astype(object)
+    train, test = (
+        Split(images[part], labels[part], np.arange(12, dtype=np.int64), cases[part])
+        for part in (slice(12), slice(12, None))
+    )
+    dataset = ImageDataset("case_folder", train, test, ("a", "b"))
+    args = types.SimpleNamespace(
+        seed=0, label_draws=1, probe="logistic", also_logistic=False, per_case=True,
+        dataset="case_folder",
+    )  # fmt: skip
+    kinds = {"encoder": features.raw_pixels}
+    [result] = probing.linear_probes(dataset, kinds, [{"labels_per_class": 1}], args)
+    assert (result["accuracy"], result["per_case"], result["test_examples"]) == (1.0, True, 4)
+
+
+def test_too_few_labels_are_reported_by_the_names_of_classes():
+    with pytest.raises(ConfigurationError, match=r"class dog has 2\. Ask for at most 2"):
+        probing.draw(np.array([0, 0, 0, 1, 1]), {"labels_per_class": 3}, [0], ("cat", "dog"))

@@ -1,0 +1,82 @@
+"""Draws a test split by case for images that have none."""
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from datasets.case_table import NO_SPLIT, Row
+
+TEST_FRACTION = 0.2  # Share of the cases of each label that is drawn for the test.
+SEED = 0  # Fixed, so that the test cases do not depend on --seed.
+
+
+def complete(rows: Sequence[Row], source: str) -> tuple[list[Row], list[str]]:
+    """Draws the test cases from the training cases if no test image has a label.
+
+    Args:
+      rows: Rows of the images. A row without a case is a case of its own. Rows without a split are
+        training rows.
+      source: What sets a split of one's own, for the note.
+
+    Returns:
+      The rows in their order, each with a split; without the unlabelled test images that were
+      replaced. And notes for the user.
+    """
+    rows = [dataclasses.replace(r, split="train") if r.split == NO_SPLIT else r for r in rows]
+    if not any(row.label for row in rows):
+        return rows, ["no image has a label: the encoder is trained, and nothing evaluates it"]
+    if any(row.label for row in rows if row.split == "test"):
+        return rows, []
+    unlabelled = sum(row.split == "test" for row in rows)
+    rows = [row for row in rows if row.split != "test"]
+    test = _draw([row for row in rows if row.split == "train"])
+    if not test:
+        return rows, ["each label has a single case: no test can be drawn, and there is no probe"]
+    rows = [
+        dataclasses.replace(row, split="test") if row.split == "train" and _case(row) in test
+        else row
+        for row in rows
+    ]  # fmt: skip
+    why = f"the {unlabelled} test images have no labels" if unlabelled else "there is no test split"
+    sizes = {
+        split: f"{_count(rows, split)} for {'training' if split == 'train' else 'the test'}"
+        for split in ("train", "test")
+    }
+    note = (
+        f"{why}: {100 * TEST_FRACTION:.0f} % of the labelled ones are drawn for the test, with "
+        f"seed {SEED}: {sizes['train']}, {sizes['test']} ({source} sets your own split)"
+    )
+    return rows, [note]
+
+
+def _case(row: Row) -> str:
+    return row.case_id or row.file_name
+
+
+def _draw(rows: Sequence[Row]) -> set[str]:
+    """Draws test cases: of each label with two cases or more at least one, and never all."""
+    labels_of_case: dict[str, collections.Counter[str]] = {}
+    for row in rows:
+        if row.label:
+            labels_of_case.setdefault(_case(row), collections.Counter())[row.label] += 1
+    cases_of_label: dict[str, list[str]] = {}
+    for case, labels in labels_of_case.items():
+        cases_of_label.setdefault(min(labels, key=lambda x: (-labels[x], x)), []).append(case)
+    rng = np.random.default_rng(SEED)
+    test: set[str] = set()
+    for _, cases in sorted(cases_of_label.items()):
+        number = max(1, round(TEST_FRACTION * len(cases))) if len(cases) > 1 else 0
+        test.update(cases[i] for i in rng.permutation(len(cases))[:number])
+    # A case may have several labels. One that only test cases have goes back to train.
+    left = {label for case, ls in labels_of_case.items() if case not in test for label in ls}
+    return {case for case in test if set(labels_of_case[case]) <= left}
+
+
+def _count(rows: Sequence[Row], split: str) -> str:
+    """The images of a split, and its cases if there are any, in words."""
+    chosen = [row for row in rows if row.split == split]
+    if not chosen or not chosen[0].case_id:
+        return f"{len(chosen):,} images"
+    return f"{len({row.case_id for row in chosen}):,} cases ({len(chosen):,} images)"

@@ -1,0 +1,87 @@
+"""Images in folders that are named after their classes, without a table.
+
+    cat/0001.jpg
+    dog/0001.jpg
+
+An image may lie deeper in the folder of its class. If the folders at the top are named after
+splits (`train/cat/0001.jpg`), the classes are one level below. Images of a folder without
+subfolders have no labels.
+"""
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+from datasets import image_file
+from datasets.case_table import NO_SPLIT, SPLITS, Row
+from datasets.errors import DatasetError
+
+
+def has_classes(root: pathlib.Path) -> bool:
+    """Whether a folder has subfolders; False if it does not exist."""
+    return root.is_dir() and any(_visible(path) and path.is_dir() for path in root.iterdir())
+
+
+def read(root: pathlib.Path) -> tuple[list[Row], int]:
+    """Lists the images of a folder in the order of their names.
+
+    Hidden files and folders are left out, and files whose names do not end as those of images. If
+    there are folders of classes, so are images outside of them.
+
+    Args:
+      root: The folder.
+
+    Returns:
+      A row for each image, and the number of files that are left out.
+
+    Raises:
+      DatasetError: If there are no images, or a split has a class that train does not have.
+    """
+    classes = has_classes(root)
+    top = {path.name for path in root.iterdir() if _visible(path) and path.is_dir()}
+    splits = bool(top) and top <= set(SPLITS)
+    depth = 2 if splits else 1
+    rows: list[Row] = []
+    left_out = 0
+    for name in _files(root):
+        parts = name.split(os.sep)
+        is_image = os.path.splitext(name)[1].lower() in image_file.SUFFIXES
+        if not is_image or (classes and len(parts) <= depth):
+            left_out += 1
+            continue
+        label = parts[depth - 1] if classes else ""
+        split = SPLITS[parts[0]] if splits else NO_SPLIT
+        rows.append(Row(len(rows) + 1, name, "", label, split))
+    if not rows:
+        raise DatasetError(
+            f"data_dir: {root} has no images: put them in a folder for each class, or beside a "
+            "metadata.csv with the columns file_name and case_id; names end with "
+            f"{', '.join(image_file.SUFFIXES)}"
+        )
+    if splits:
+        _check_classes(root, rows)
+    return rows, left_out
+
+
+def _check_classes(root: pathlib.Path, rows: list[Row]) -> None:
+    known = {row.label for row in rows if row.split == "train"}
+    for row in rows:
+        if known and row.label not in known:
+            raise DatasetError(
+                f"{root / row.file_name}: the class {row.label!r} has no images in "
+                f"{root / 'train'}: move some of them there, or remove the folder"
+            )
+
+
+def _files(root: pathlib.Path) -> Iterator[str]:
+    """The paths of all visible files inside a folder, sorted."""
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = sorted(name for name in subfolders if _visible(pathlib.Path(name)))
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def _visible(path: pathlib.Path) -> bool:
+    """Whether a name is neither hidden nor that of a folder of a packing program (`__MACOSX`)."""
+    return not path.name.startswith((".", "__"))

@@ -1,0 +1,178 @@
+"""Reads the images of a folder: their sizes first, and then their pixels, in a few threads."""
+
+import concurrent.futures
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import tqdm
+from PIL import Image
+
+from datasets import image_file
+from datasets.case_table import Problems, Row
+from datasets.errors import DatasetError
+
+# Images of other sizes than this range are resized to it, unless --image_size is given: at less,
+# the stages of a ResNet would see 2x2 pixels; more takes long on a CPU.
+SMALLEST, LARGEST = 16, 32
+_THREADS = 4  # Useful, because reading and decoding images release the GIL.
+_BLOCK = 2048  # Number of images that wait for a thread; all at once would take memory.
+_PROGRESS_DELAY = 1.0  # Seconds before a progress bar is shown.
+_Result = TypeVar("_Result")
+
+
+class Header(NamedTuple):
+    """What is known of an image before its pixels are used.
+
+    Attributes:
+      size: Width and height in pixels.
+      largest: Largest value of an image of more than 8 bits a pixel; None for 8-bit images.
+    """
+
+    size: tuple[int, int]
+    largest: int | None
+
+
+def read_headers(
+    root: pathlib.Path, rows: Sequence[Row], problems: Problems
+) -> list[Header | None]:
+    """Reads the header of each row's image; None for rows with a problem."""
+
+    def read_header(row: Row) -> Header:
+        name = os.path.normpath(row.file_name)
+        if not row.file_name or os.path.isabs(name) or name.split(os.sep)[0] == os.pardir:
+            raise DatasetError(
+                "file_name must be a path inside the folder: move the image there, and write its "
+                "path relative to the folder"
+            )
+        with image_file.open_image(root / name) as image:
+            if image.mode == "F":
+                raise DatasetError("pixels are floating point numbers: save it with 8 or 16 bits")
+            if not image.mode.startswith("I"):
+                return Header(image.size, None)
+            smallest, largest = image.getextrema()
+            if smallest < 0:
+                raise DatasetError("pixels are negative: save it with 8 or 16 bits from 0 on")
+            return Header(image.size, int(largest))
+
+    return _for_each_image(read_header, rows, problems, "checking images")
+
+
+def choose_size(headers: Sequence[Header], image_size: int | None) -> tuple[tuple[int, int], str]:
+    """Chooses the size of the images of the data set.
+
+    Args:
+      headers: Headers of all images.
+      image_size: Side of the square to which images are resized; None to choose it. Images of one
+        size with sides from 16 to 32 pixels then keep it. Others become squares, whose side is the
+        median of the images' shorter sides, at least 16 and at most 32.
+
+    Returns:
+      Width and height; and a note for the user if the size was chosen, else an empty text.
+    """
+    if image_size is not None:
+        return (image_size, image_size), ""
+    sizes = sorted({header.size for header in headers})
+    if len(sizes) == 1 and min(sizes[0]) >= SMALLEST and max(sizes[0]) <= LARGEST:
+        return sizes[0], ""
+    shorter = int(np.median([min(header.size) for header in headers]))
+    side = min(max(shorter, SMALLEST), LARGEST)
+    width, height = sizes[0]
+    are = f"{width}x{height} pixels" if len(sizes) == 1 else f"{len(sizes):,} different sizes"
+    note = f"images of {are} are resized to {side}x{side}"
+    if shorter > side:
+        note += " (--image_size=N keeps more detail, and training takes longer with its square)"
+    else:
+        note += " (--image_size=N sets another size)"
+    return (side, side), note
+
+
+def bits_of(headers: Sequence[Header]) -> int | None:
+    """The number of bits that the images of more than 8 bits use; None if there are none."""
+    largest = [header.largest for header in headers if header.largest is not None]
+    return max(8, max(largest).bit_length()) if largest else None
+
+
+def decode(
+    root: pathlib.Path,
+    rows: Sequence[Row],
+    size: tuple[int, int],
+    bits: int | None,
+    problems: Problems,
+) -> npt.NDArray[np.uint8]:
+    """Decodes every row's image as RGB, resized (bilinear, antialiased).
+
+    Args:
+      root: The folder.
+      rows: The rows.
+      size: Width and height of the result in pixels.
+      bits: Result of `bits_of`: images of more than 8 bits are scaled from so many bits to 8.
+      problems: Collection to which broken images are added.
+
+    Returns:
+      The images in the order of the rows, uint8 [n, height, width, 3].
+    """
+    images = np.empty((len(rows), size[1], size[0], 3), np.uint8)
+    index = {row.number: i for i, row in enumerate(rows)}
+
+    def decode_one(row: Row) -> bool:
+        with image_file.open_image(root / os.path.normpath(row.file_name)) as image:
+            if image.mode.startswith("I"):
+                assert bits is not None
+                images[index[row.number]] = _scaled(image, size, bits)
+                return True
+            rgb = image.convert("RGB")
+        if rgb.size != size:
+            rgb = rgb.resize(size, Image.Resampling.BILINEAR)
+        images[index[row.number]] = np.asarray(rgb)
+        return True
+
+    _for_each_image(decode_one, rows, problems, "reading images")
+    return images
+
+
+def _scaled(image: Image.Image, size: tuple[int, int], bits: int) -> npt.NDArray[np.uint8]:
+    """A grey image of `bits` bits with 8 bits, resized, uint8 [height, width, 1]."""
+    values = np.asarray(image).astype(np.float32) * (255 / (2**bits - 1))
+    resized = Image.fromarray(values)
+    if resized.size != size:
+        resized = resized.resize(size, Image.Resampling.BILINEAR)
+    return np.rint(np.asarray(resized)).clip(0, 255).astype(np.uint8)[..., np.newaxis]
+
+
+def _for_each_image(
+    function: Callable[[Row], _Result], rows: Sequence[Row], problems: Problems, title: str
+) -> list[_Result | None]:
+    """Runs `function` on every row in a few threads, with a progress bar if it takes long.
+
+    Returns:
+      The result for each row; None where `function` raised, which becomes a problem of the row.
+    """
+
+    def result_or_problem(row: Row) -> _Result | str:
+        try:
+            return function(row)
+        except DatasetError as error:
+            return str(error)
+        except FileNotFoundError:
+            return "no such file: correct its name, or remove the row"
+        except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+            # Pillow's decoders raise all of these on broken files.
+            return f"broken image ({' '.join(str(error).split())}): replace or remove it"
+
+    results: list[_Result | None] = []
+    progress = tqdm.tqdm(
+        total=len(rows), desc=title, unit="image", delay=_PROGRESS_DELAY, disable=None, leave=False
+    )
+    with progress, concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+        for start in range(0, len(rows), _BLOCK):
+            block = rows[start : start + _BLOCK]
+            for row, result in zip(block, pool.map(result_or_problem, block), strict=True):
+                if isinstance(result, str):
+                    problems.add(row.number, f"{row.file_name}: {result}")
+                results.append(None if isinstance(result, str) else result)
+            progress.update(len(block))
+    return results

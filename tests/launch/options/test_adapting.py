@@ -1,0 +1,144 @@
+"""Settings that are fitted to a folder of images, and what the run prints about them."""
+
+import numpy as np
+import pytest
+from absl import flags as absl_flags
+from absl.testing import flagsaver
+
+import launch.pretrain  # noqa: F401  (defines the flags)
+from datasets.image_dataset import ImageDataset, Split
+from launch.options import adapting, defaults, presets
+
+
+@pytest.fixture
+def parse():
+    """(flags of a command line) -> their values, for a folder of images."""
+    with flagsaver.flagsaver():
+        yield (
+            lambda *flags: (
+                absl_flags.FLAGS(["pretrain", "--dataset=case_folder", *flags]) and absl_flags.FLAGS
+            )
+        )
+
+
+def split_of(labels, case_ids=None):
+    labels = np.array(labels, np.int32)
+    cases = None if case_ids is None else np.array(case_ids, object)
+    return Split(np.zeros((len(labels), 8, 8, 3), np.uint8), labels, np.arange(len(labels)), cases)
+
+
+def dataset(labels, case_ids=None, name="case_folder"):
+    return ImageDataset(name, split_of(labels, case_ids), split_of([0]), ("cat", "dog"))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "clients", "images"),
+    [
+        ([1] * 500, 128, 128),  # Cases of one image.
+        ([2, 4] * 100, 43, 129),  # Three on average: 42.7 clients.
+        ([4] * 10, 10, 40),  # All clients have too few images.
+        ([1000] * 50, 4, 4000),  # Large clients: some are needed for several classes.
+        ([1000] * 2, 2, 2000),
+    ],
+)
+def test_a_cohort_has_about_128_images(parse, capsys, sizes, clients, images):
+    args = parse()
+    adapting.fit_cohort(sizes, args)
+    assert args.clients_per_round == clients
+    assert capsys.readouterr().out == (
+        f"note: --clients_per_round={clients}: about {images:,} of {sum(sizes):,} training images "
+        "in a round\n"
+    )
+    again = args.clients_per_round
+    adapting.fit_cohort(sizes, args)  # As when the run is resumed.
+    assert args.clients_per_round == again
+
+
+def test_flags_that_are_given_are_kept(parse, capsys):
+    args = parse("--clients_per_round=7", "--labels_per_class=9", "--per_case")
+    adapting.fit_cohort([1] * 500, args)
+    adapting.fit_evaluation(dataset([0, 1], ["a", "b"]), args)
+    assert (args.clients_per_round, args.labels_per_class) == (7, ["9"])
+    assert args.per_case
+    assert capsys.readouterr().out == ""
+
+
+def test_other_data_sets_are_left_alone(parse, capsys):
+    args = parse("--dataset=digits")
+    adapting.fit_cohort([1] * 500, args)
+    adapting.fit_evaluation(dataset([0, 1], name="digits"), args)
+    assert (args.clients_per_round, args.per_case, args.labels_per_class) == (32, None, ["1", "5"])
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("labels", "counts", "note"),
+    [
+        ([0] * 9 + [1] * 6, ["1", "5"], ""),
+        ([0] * 9 + [1] * 3, ["1", "3"], "--labels_per_class=1,3, because dog has 3 labelled"),
+        ([0] + [1] * 9, ["1"], "--labels_per_class=1, because cat has 1 labelled"),
+        ([-1] * 9, ["1", "5"], ""),
+    ],
+)
+def test_numbers_of_labels_fit_the_smallest_class(parse, capsys, labels, counts, note):
+    args = parse()
+    adapting.fit_evaluation(dataset(labels), args)
+    assert args.labels_per_class == counts
+    assert args.per_case is False
+    printed = capsys.readouterr().out
+    assert printed == (f"note: {note} images for training\n" if note else "")
+
+
+def test_labels_are_counted_by_case(parse, capsys):
+    """Six labelled dogs of two cases are two labels; the unlabelled image of one counts not."""
+    args = parse()
+    labels, cases = [0] * 9 + [1] * 6 + [-1], [*"abcdefghi", *"xxxyyy", "y"]
+    adapting.fit_evaluation(dataset(labels, cases), args)
+    assert args.per_case
+    assert args.labels_per_class == ["1", "2"]
+    assert capsys.readouterr().out == (
+        "note: of the cases that are labelled in part, the labelled images alone are scored\n"
+        "note: --labels_per_class=1,2, because dog has 2 labelled cases for training\n"
+    )
+
+
+def test_cases_with_several_classes_are_scored_by_image(parse, capsys):
+    args = parse()
+    adapting.fit_evaluation(dataset([0, 1, 1], ["a", "a", "b"]), args)
+    assert args.per_case is False
+    assert "each image is scored by itself" in capsys.readouterr().out
+    args = parse("--per_case")
+    adapting.fit_evaluation(dataset([0, 1, 1], ["a", "a", "b"]), args)
+    assert args.per_case
+
+
+@pytest.mark.parametrize(
+    ("files", "partition", "per_case"),
+    [
+        (["metadata.csv", "cat/a.png"], "per_case", "yes"),
+        (["cat/a.png"], "dirichlet", "no"),
+        (["a.png"], "iid", "no"),
+    ],
+)
+def test_the_default_partition_is_that_of_the_layout(parse, tmp_path, files, partition, per_case):
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    args = parse(f"--data_dir={tmp_path}")
+    assert defaults.partition(args) == partition
+    assert defaults.of_data(args)["per_case"] == per_case
+    assert defaults.partition(parse(f"--data_dir={tmp_path}", "--partition=skew")) == "skew"
+
+
+def test_default_presets_of_a_folder_of_images():
+    folder = presets.FOLDER / "case_folder"
+    assert presets.of_algorithm("dcco", "case_folder") == folder / "dcco.flags"
+    assert presets.of_algorithm("fedu", "case_folder") is None
+    assert presets.of_algorithm("dcco", "cifar10") is None
+    assert presets.of_objective("", "case_folder") == folder / "centralized.flags"
+    assert presets.of_objective("nt_xent", "case_folder") is None
+    for path in folder.glob("*.flags"):
+        # These would keep the run from fitting them to the folder.
+        names = {flag.name for flag in presets.set_by([f"--flagfile={path}"])}
+        assert not names & {"clients_per_round", "labels_per_class", "labels", "per_case"}
+        assert not names & {"image_size", "partition", "batch_size"}
