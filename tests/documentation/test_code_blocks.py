@@ -26,7 +26,7 @@ NOT_PARSED = (
     ".venv_flower/bin/pip install -r launch/benchmarks/peer_side/flower_requirements.txt",
     "uv sync --extra ray",
     "python3 -m pip wheel --no-deps -w dist .",
-    ".venv/bin/pip install --no-deps -r requirements.txt dist/tff_ssl-*.whl",
+    ".venv/bin/pip install --no-deps dist/tff_ssl-*.whl",
     "uv run ray start",
     "export RAY_",
     "scp /srv/run/clients.sqlite",

@@ -378,22 +378,6 @@ def test_another_platform_gets_one_line():
     assert "Linux x86-64 with Python 3.10 or 3.11" in result.stderr
 
 
-def test_the_wheel_holds_tff_ssl_only(tmp_path):
-    import shutil
-    import zipfile
-
-    source = tmp_path / "source"
-    shutil.copytree(
-        ROOT, source, ignore=shutil.ignore_patterns(".*", "results", "build", "*.egg-info")
-    )
-    build = "import setuptools.build_meta as b; b.build_wheel('wheel')"
-    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
-    (wheel,) = (source / "wheel").glob("*.whl")
-    top = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {name for name in top if not name.endswith(".dist-info")} == {"tff_ssl"}
-    assert "tff_ssl/runtime/worker_relay.py" in zipfile.ZipFile(wheel).namelist()
-
-
 @pytest.mark.slow
 def test_a_private_run_reports_its_epsilon(tmp_path):
     folder = tmp_path / "private"
