@@ -97,13 +97,20 @@ def _accuracies(run: RunFiles) -> list[str]:
                 if key in result.get("baselines", {})
             ]
             against = f" (against {' and '.join(beside)})" if beside else ""
-            what = "cases" if run.is_per_case else "images"
+            what = _tested(run, result)
             classifier = _PROTOCOLS.get(protocol, protocol.capitalize())
             sentences.append(
                 f"{classifier} with {charts.labels_text(result)} gets "
-                f"{100 * result['accuracy']:.1f} % of the test {what} right{against}."
+                f"{100 * result['accuracy']:.1f} % of the {what} right{against}."
             )
     return sentences
+
+
+def _tested(run: RunFiles, result: Mapping[str, Any]) -> str:
+    """What a result is an accuracy of, such as "1,494 test cases"."""
+    per_case = result.get("per_case", run.is_per_case)
+    number = f"{result['test_examples']:,} " if "test_examples" in result else ""
+    return f"{number}test {'cases' if per_case else 'images'}"
 
 
 def _encodings(run: RunFiles) -> list[str]:

@@ -59,6 +59,15 @@ def test_the_summary_says_what_was_trained_and_what_came_out(tmp_path):
     assert run_text.notes(run) == []
 
 
+def test_the_summary_says_on_how_many_cases_or_images_a_score_is(tmp_path):
+    fields = {"test_examples": 1494}
+    results = [entry(1) | fields | {"per_case": True}, entry(5) | fields | {"per_case": False}]
+    run = run_files.read(write_run(tmp_path / "run", results))
+    _, cases, images, _ = run_text.summary(run)
+    assert " gets 80.0 % of the 1,494 test cases right (" in cases
+    assert " gets 80.0 % of the 1,494 test images right (" in images
+
+
 def test_a_reader_is_warned(tmp_path):
     results = [entry(1, accuracy=0.5), entry(5, 0.3, effective_rank=2.0)]
     run = run_files.read(write_run(tmp_path / "run", results))
