@@ -1,7 +1,6 @@
 """Opens image files of strangers: named formats only, and a bounded number of pixels."""
 
 import os
-import warnings
 
 from PIL import Image, UnidentifiedImageError
 
@@ -12,8 +11,6 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 # A file of 20 kB can ask for hundreds of megapixels. This is 120 MB of RGB, for each thread.
 MAX_PIXELS = 40_000_000
-# The bound is lower than the one above which Pillow warns.
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 def open_image(path: str | os.PathLike[str]) -> Image.Image:

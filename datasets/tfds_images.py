@@ -109,7 +109,8 @@ def _prepared_folder(
 
 
 def _default_root() -> pathlib.Path:
-    return pathlib.Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+    folder = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    return pathlib.Path(os.path.expanduser(folder))  # A user without a home keeps the `~`.
 
 
 def _subfolders(folder: pathlib.Path) -> list[pathlib.Path]:

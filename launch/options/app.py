@@ -102,7 +102,7 @@ def _parse_flags(argv: Sequence[str], before: Mapping[str, Any]) -> Sequence[str
         resuming.take_over_defaults(before, flags.FLAGS)
         numbers.check(flags.FLAGS)
         return rest
-    except (flags.Error, UnicodeDecodeError) as error:
+    except (flags.Error, UnicodeDecodeError, errors.ConfigurationError) as error:
         message = presets.explain(" ".join(str(error).split()), argv)
         print(f"error: {message} (--help lists the flags)", file=sys.stderr)
         sys.exit(2)
@@ -129,6 +129,8 @@ def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str])
     logging.get_absl_handler().addFilter(_is_shown)
     warnings.filterwarnings("ignore", module="google")
     warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
+    # `datasets.image_file` refuses images of fewer pixels than those of which Pillow warns.
+    warnings.filterwarnings("ignore", message="Image size .* exceeds limit")
     sys.unraisablehook = _on_lost_exception
     # These signals act like Ctrl-C, so that a run that they end saves its state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -137,6 +139,7 @@ def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str])
     if getattr(flags.FLAGS, "require_private_worker", False):
         os.environ[REQUIRE_PRIVATE_WORKER] = "1"
     try:
+        _check_docstrings()
         _check_address_space()
         temporary_folder.use()
         main()
@@ -159,6 +162,15 @@ def _print_command_to_go_on() -> None:
 
         for command in run_folder.commands_to_resume():
             print(f"go on with: {command}", flush=True)
+
+
+def _check_docstrings() -> None:
+    """Ends the script if docstrings are removed (`python -OO`): TensorFlow reads its own."""
+    if sys.flags.optimize > 1:
+        sys.exit(
+            "error: PYTHONOPTIMIZE=2, or python -OO, removes docstrings that TensorFlow needs: "
+            "unset it, or set PYTHONOPTIMIZE=1"
+        )
 
 
 def _check_address_space() -> None:

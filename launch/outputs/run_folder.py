@@ -194,10 +194,17 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        content = json.loads(path.read_text())
-        return {**content, "flags": dict(content["flags"])}
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+        content = json.loads(path.read_text(encoding="utf-8"))
+        config = {**content, "flags": dict(content["flags"])}
+        if "given" in config:
+            # Each of them has a value.
+            config["given"] = [name for name in content["given"] if [config["flags"][name]]]
+        return config
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ConfigurationError(
+            f"{path} cannot be read ({type(error).__name__}: {error}): put back a whole one, or "
+            "start the run anew in another --output_dir"
+        ) from error
 
 
 def check_script(folder: pathlib.Path, before: Mapping[str, Any], script: str | None) -> None:
@@ -227,8 +234,14 @@ def take_over(before: dict[str, Any], names: Iterable[str], args: flags.FlagValu
 
 def _flag_value(flag: flags.Flag, value: Any) -> Any:
     """The value of a flag from `config.json`, where infinities are texts (`json_value`)."""
-    is_number = isinstance(flag.parser, flags.FloatParser) and isinstance(value, str)
-    return float(value) if is_number else value
+    if value is None or isinstance(value, list):
+        return value
+    try:
+        return flag.parser.parse(value if isinstance(value, bool) else str(value))
+    except (ValueError, TypeError) as error:
+        raise ConfigurationError(
+            f"config.json of the run has {flag.name}={value!r}: {error}; put back a whole file"
+        ) from error
 
 
 def encoder_of(folder: pathlib.Path) -> pathlib.Path:

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import random
 import shutil
 import subprocess
 import sys
@@ -216,6 +217,26 @@ def test_broken_tfds_file(prepared, tmp_path):
     with pytest.raises(DatasetError, match=r"data_dir.*train.*cannot be read") as caught:
         catalog.load("only_train", tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_flipped_bits_of_tfds_records_are_noticed(prepared, tmp_path):
+    shutil.copytree(prepared[0] / "only_train", tmp_path / "only_train")
+    shard = next((tmp_path / "only_train").rglob("*tfrecord*"))
+    whole, chance = shard.read_bytes(), random.Random(24)
+    for _ in range(30):
+        changed = bytearray(whole)
+        changed[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        shard.write_bytes(changed)
+        with pytest.raises(DatasetError, match=r"data_dir.*train.*cannot be read") as caught:
+            catalog.load("only_train", tmp_path)
+        assert "\n" not in str(caught.value)
+    shard.unlink()
+    with pytest.raises(DatasetError, match=r"data_dir.*train.*cannot be read"):
+        catalog.load("only_train", tmp_path)
+    info = next((tmp_path / "only_train").rglob("dataset_info.json"))
+    info.write_bytes(info.read_bytes()[:-20])
+    with pytest.raises(DatasetError, match=r"data_dir.*cannot be read"):
+        catalog.load("only_train", tmp_path)
 
 
 @pytest.mark.slow

@@ -335,6 +335,30 @@ def test_a_run_that_is_killed_after_its_last_checkpoint_is_tidied_up(run, tmp_pa
     assert kept == {item for item in enumerate(state.versions.tolist()) if item[1] != NEVER}
 
 
+@pytest.mark.parametrize("damage", ["deleted", "emptied", "overwritten"])
+def test_a_run_whose_images_are_gone_ends_in_a_line_and_loses_nothing(run, tmp_path, damage):
+    build, _ = run
+    store, whole = tmp_path / "clients.sqlite", (tmp_path / "clients.sqlite").read_bytes()
+    simulated = build("run")
+    run_round = simulated.run_round
+
+    def damaging(state, round_number):
+        if round_number == 4:
+            store.unlink()
+            if damage != "deleted":
+                store.write_bytes(b"" if damage == "emptied" else bytes(len(whole)))
+        return run_round(state, round_number)
+
+    simulated.run_round = damaging
+    with pytest.raises(TrainingError, match="round 5") as raised:
+        loop(tmp_path / "run").run(simulated, seed=0)
+    assert "\n" not in str(raised.value)
+    store.write_bytes(whole)
+    state = loop(tmp_path / "run").run(build("run"), seed=0)
+    expected = loop(tmp_path / "whole").run(build("whole"), seed=0)
+    assert state.server.model == expected.server.model
+
+
 def test_a_client_whose_state_was_damaged_takes_part_in_later_rounds(run, tmp_path, caplog):
     build, _ = run
     simulated = build("run")

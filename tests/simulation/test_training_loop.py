@@ -7,7 +7,9 @@ import math
 import pathlib
 import pickle
 import resource
+import shutil
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -400,6 +402,47 @@ def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path):
     again.stack = None
     assert loop(tmp_path).run(again, seed=0)["total"] == sum(range(7))
     assert again.rounds == [3, 4, 5, 6]
+
+
+class Attacked(Counting):
+    """A simulation during whose round 4 something is done."""
+
+    def __init__(self, attack):
+        super().__init__()
+        self.attack = attack
+
+    def run_round(self, state, round_number):
+        if round_number == 4:
+            self.attack()
+        return super().run_round(state, round_number)
+
+
+def test_a_folder_that_is_moved_away_ends_the_run_and_goes_on_where_it_is(tmp_path):
+    folder, moved = tmp_path / "run", tmp_path / "moved"
+    with pytest.raises(TrainingError, match=r"run cannot be written: .*--resume goes on after"):
+        loop(folder).run(Attacked(lambda: folder.rename(moved)), seed=0)
+    assert not list(folder.glob("checkpoints/*"))
+    assert loop(moved).run(Counting(), seed=0)["total"] == sum(range(7))
+    assert [row["round"] for row in rows(moved)] == [str(r) for r in range(1, 8)]
+
+
+def test_a_folder_that_is_deleted_ends_the_run(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(TrainingError, match=r"run cannot be written: ") as raised:
+        loop(folder).run(Attacked(lambda: shutil.rmtree(folder)), seed=0)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_clock_that_is_set_back_changes_nothing(tmp_path, monkeypatch):
+    clock = time.time
+
+    def set_back():
+        monkeypatch.setattr(time, "time", lambda: clock() - 1e8)
+
+    state = loop(tmp_path).run(Attacked(set_back), seed=0)
+    assert state["total"] == sum(range(7))
+    assert [row["round"] for row in rows(tmp_path)] == [str(r) for r in range(1, 8)]
+    assert all(0 <= float(row["seconds"]) < 60 for row in rows(tmp_path))
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

@@ -1,6 +1,7 @@
 """Resuming a run with nothing but its folder."""
 
 import json
+import random
 
 import pytest
 from absl import flags
@@ -58,6 +59,44 @@ def test_the_flags_of_a_run_are_given_again(define, monkeypatch):
     assert args.objective == "cco"
     assert args["rounds"].present
     assert not args["objective"].present
+
+
+def damaged_configs():
+    """Contents of a `config.json` that a disk or a person has damaged."""
+    whole = json.dumps({"flags": CONFIG["flags"], "given": CONFIG["given"]}).encode()
+    chance = random.Random(24)
+    yield from (b"", b"[]", b"null", b"7", b'"flags"', b"{}", b"[" * 100_000, b"\xff\xfe{}")
+    yield whole + whole
+    for name in ("flags", "given"):
+        for value in (None, 3, "text", [[]], {"a": 1}, ["nosuch"]):
+            yield json.dumps({**json.loads(whole), name: value}).encode()
+    for name, value in (("rounds", "many"), ("rounds", [1]), ("alpha", True), ("fold", 2.5)):
+        content = json.loads(whole)
+        content["flags"][name] = value
+        yield json.dumps(content | {"given": []}).encode()
+    for _ in range(300):
+        position = chance.randrange(len(whole))
+        yield whole[:position]
+        changed = bytearray(whole)
+        changed[position] ^= 1 << chance.randrange(8)
+        yield bytes(changed)
+
+
+def test_a_damaged_config_is_one_line_or_a_command_line(define, monkeypatch, tmp_path):
+    refused = 0
+    for content in damaged_configs():
+        (tmp_path / "config.json").write_bytes(content)
+        args = define()
+        monkeypatch.setattr(resuming.flags, "FLAGS", args)
+        try:
+            config = resuming.find(["x", "--resume", f"--output_dir={tmp_path}"], "pretrain")
+            args(["pretrain", *resuming.given_flags(config)])
+            resuming.check_algorithm(config, args)
+            resuming.take_over_defaults(config, args)
+        except (ConfigurationError, flags.Error):
+            refused += 1
+        assert (tmp_path / "config.json").read_bytes() == content
+    assert refused > 300
 
 
 def test_another_objective_is_refused_at_once(define):
