@@ -141,7 +141,9 @@ def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str])
     try:
         _check_docstrings()
         _check_address_space()
-        temporary_folder.use()
+        folder = temporary_folder.use()
+        if os.path.expanduser("~") == "~":  # Keras would make a folder of that name here.
+            os.environ.setdefault("KERAS_HOME", str(folder))
         main()
     except KeyboardInterrupt:
         _print_command_to_go_on()

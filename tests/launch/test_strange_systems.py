@@ -37,6 +37,7 @@ def test_a_run_of_a_user_without_a_home(tmp_path):
     assert result.returncode == 0, result.stderr
     assert len(metrics(tmp_path / "rün")) == 6
     assert (tmp_path / "rün" / "run.html").stat().st_size > 10_000
+    assert not (ROOT / "~").exists()
 
 
 @pytest.mark.slow
