@@ -103,7 +103,7 @@ class OneLayer(DualEncoder):
 
     def _forward(self, parameters, images):
         x = tf.reshape(images, [-1, math.prod(self.image_shape)])
-        z = layers.dense(parameters, "projector", x, *self.projector)
+        z = layers.dense(parameters, "projector", x, self.projector[-1])
         return x, z, z, x
 
 
