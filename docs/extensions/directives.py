@@ -6,6 +6,8 @@
 - `{published} hetero_table4`: the paper's tables of an experiment;
 - `{default-run} fedu`, `{default-runs}`: the default run of an algorithm on the digits, and of all;
 - `{gallery-index}`: the experiments of the gallery, with their verdicts;
+- `{claims} dcco`: the claims of a paper, with figures and verdicts;
+- `{claim-counts}`, `{claim-plan}`: the claims by verdict, and the plan of the runs to come;
 - `{round} server | client k`: a picture of a round (see `round_pictures`);
 - `{pseudocode}`: text in a fixed-width font.
 """
@@ -13,6 +15,7 @@
 import pathlib
 
 import choices
+import claim_tables
 import experiments
 import hyperparameter_tables
 import round_pictures
@@ -88,6 +91,23 @@ class GalleryIndex(_Markdown):
         return experiments.gallery_index()
 
 
+class Claims(_Markdown):
+    required_arguments = 1
+
+    def markdown(self):
+        return claim_tables.paper(self.arguments[0])
+
+
+class ClaimCounts(_Markdown):
+    def markdown(self):
+        return claim_tables.counts_table()
+
+
+class ClaimPlan(_Markdown):
+    def markdown(self):
+        return claim_tables.plan_table()
+
+
 class Round(SphinxDirective):
     has_content = True
     required_arguments = 1
@@ -118,6 +138,9 @@ def setup(app):
     app.add_directive("default-run", DefaultRun)
     app.add_directive("default-runs", DefaultRuns)
     app.add_directive("gallery-index", GalleryIndex)
+    app.add_directive("claims", Claims)
+    app.add_directive("claim-counts", ClaimCounts)
+    app.add_directive("claim-plan", ClaimPlan)
     app.add_directive("round", Round)
     app.add_directive("pseudocode", Pseudocode)
     app.connect(

@@ -1,0 +1,292 @@
+"""The tables of the page of claims: each claim of a paper beside what was measured, and the plan.
+
+The claims are in `paper_claims`. Their figures and verdicts are computed from the results in
+`measured/`, or from the figures of BUILD_NOTES.md where results are not kept, by the code that
+writes an experiment's report.
+"""
+
+import functools
+import itertools
+import json
+import math
+import re
+import statistics
+from collections import Counter
+
+import experiments
+import paper_claims
+from markdown_tables import ROOT, table
+from paper_claims import Noted, PaperClaim, Trial
+
+NOT_RUN = "not run yet"
+BUDGET = 60  # Hours of one core: 30 hours of two cores.
+_DATA_OF = {"dcco_table2": "FOLDER_OF_HAM10000"}  # Experiment -> value of --data_dir; else DATA.
+
+
+@functools.cache
+def read(run: str):
+    """The experiment of a folder of `measured/` or of noted figures, and its figures."""
+    noted = paper_claims.NOTED.get(run)
+    return experiments.read(run) if noted is None else _read_noted(noted)
+
+
+def _read_noted(noted: Noted):
+    from launch.experiments import catalog
+    from tff_ssl.reporting.measured import Value
+
+    experiment = catalog.EXPERIMENTS[noted.experiment][0]("cpu", None, None)
+    nothing = Value(math.nan, 0.0, 0, 0)
+    values = {
+        shown.title: dict.fromkeys(itertools.product(shown.rows, shown.columns), nothing)
+        for shown in experiment.tables
+    }
+    for title, figures in noted.figures.items():
+        for key, text in figures.items():
+            assert key in values[title], (title, key)
+            mean, _, deviation = text.replace(",", "").partition(" ± ")
+            values[title][key] = Value(float(mean), float(deviation), noted.seeds, 0)
+    return experiment, values
+
+
+@functools.cache
+def _claim_rows(run: str):
+    from tff_ssl.reporting import report
+
+    return report.claim_rows(*read(run))
+
+
+def checks(trial: Trial) -> list[tuple[str, str, str]]:
+    """The statements of the experiment that make up a claim: table, statement, verdict."""
+    chosen = [
+        row
+        for row in _claim_rows(trial.run)
+        if row[1] in trial.statements and _is_of(row[0], trial)
+    ]
+    missing = set(trial.statements) - {text for _, text, _ in chosen}
+    if missing:
+        raise ValueError(f"{trial.run} has no claim {sorted(missing)}")
+    return chosen
+
+
+def _is_of(title: str, trial: Trial) -> bool:
+    return not trial.tables or any(part in title for part in trial.tables)
+
+
+def verdict(trial: Trial) -> str:
+    """The verdict on all statements together.
+
+    They hold together if each of them holds, and do not if one of them does not.
+    """
+    found = {row[2] for row in checks(trial)}
+    if found == {"not measured"}:
+        return NOT_RUN
+    if "does not hold" in found:
+        return "does not hold"
+    return "holds" if found == {"holds"} else "not shown"
+
+
+def _verdict_text(trial: Trial) -> str:
+    """The verdict, with the number of tables of each verdict where they differ."""
+    counts = Counter(row[2] for row in checks(trial))
+    text = f"**{verdict(trial)}**"
+    if len(counts) > 1:
+        text += f" ({', '.join(f'{word}: {counts[word]}' for word in sorted(counts))})"
+    if (ROOT / "measured" / trial.run).exists():
+        text += f", [pictures](generated/{trial.run}.md)"
+    return text
+
+
+def _table_of(trial: Trial):
+    """The first table of the trial, whose figures are shown, with these figures."""
+    experiment, values = read(trial.run)
+    title = checks(trial)[0][0]
+    (shown,) = (one for one in experiment.tables if one.title == title)
+    return shown, values[title]
+
+
+def figures(trial: Trial) -> str:
+    """The figures of a trial with their deviations, by column."""
+    shown, values = _table_of(trial)
+    by_column: dict[str, list[str]] = {}
+    for row, column in trial.figures:
+        short = paper_claims.SHORT.get(row, row)
+        by_column.setdefault(column, []).append(f"{short} {_format(values[row, column], shown)}")
+    texts = [
+        f"{column}: {', '.join(parts)}" if len(shown.columns) > 1 else ", ".join(parts)
+        for column, parts in by_column.items()
+    ]
+    return f"{'; '.join(texts)} ({shown.title})"
+
+
+def _format(value, shown) -> str:
+    if not value.seeds:
+        return "not measured"
+    factor, digits = (100, 1) if shown.percent else (1, 0)
+    mean = f"{factor * value.mean:,.{digits}f}"
+    return f"{mean} ± {factor * value.std:.{digits}f}" if value.seeds > 1 else f"{mean} (one seed)"
+
+
+def room(trial: Trial) -> str:
+    """The distance of the two ends of a comparison, in points and in deviations.
+
+    A deviation is the larger one of the two ends.
+    """
+    if trial.room is None:
+        return "ends not measured"
+    shown, values = _table_of(trial)
+    upper, lower = (values[key] for key in trial.room)
+    if not (upper.seeds and lower.seeds):
+        return "not measured"
+    names = [paper_claims.SHORT.get(row, row) for row, _ in trial.room]
+    if names[0] == names[1]:
+        names = [column for _, column in trial.room]
+    distance = upper.mean - lower.mean
+    points = f"{round(100 * distance, 1) + 0.0:.1f} points" if shown.percent else f"{distance:,.0f}"
+    text = f"{names[0]} - {names[1]}: {points}"
+    deviation = max(upper.std, lower.std)
+    if min(upper.seeds, lower.seeds) > 1 and deviation:
+        return f"{text}, {round(distance / deviation, 1) + 0.0:.1f} deviations"
+    return f"{text}, one seed"
+
+
+def minutes(trial: Trial) -> str:
+    """Minutes of training of a run: the smallest and the largest median of the figures' cells."""
+    if trial.run in paper_claims.NOTED:
+        return "not kept"
+    shown, _ = _table_of(trial)
+    medians = []
+    for row, column in trial.figures:
+        cells = shown.rows[row]
+        cell = cells[shown.columns.index(column) if len(cells) > 1 else 0]
+        summaries = [
+            json.loads(path.read_text())
+            for path in (ROOT / "measured" / trial.run / str(cell)).glob("seed*/done.json")
+        ]
+        found = [summary["training_minutes"] for summary in summaries]
+        medians += [statistics.median(found)] if found else []
+    low, high = f"{min(medians):.0f}", f"{max(medians):.0f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def paper(key: str) -> list[str]:
+    """The table of a paper's claims, and the commands of its runs.
+
+    A claim without a run has one row with the number of its entry in the plan.
+    """
+    grid = [["claim", "our setting", "room", "our figures, in percent", "verdict", "minutes"]]
+    claims = [claim for claim in paper_claims.CLAIMS if claim.paper == key]
+    for claim in claims:
+        head = f"**{claim.name}** {claim.text} ({claim.place})"
+        for trial in claim.trials:
+            note = f" {trial.note}" if trial.note else ""
+            grid.append(
+                [head, trial.setting + note, room(trial), figures(trial), _verdict_text(trial),
+                 minutes(trial)]
+            )  # fmt: skip
+            head = f"**{claim.name}**, the same"
+        for proof in claim.proofs:
+            grid.append([head, proof.setting, "-", proof.figures, f"**{proof.verdict}**", "-"])
+            head = f"**{claim.name}**, the same"
+        if not (claim.trials or claim.proofs):
+            grid.append([head, _plan_of(claim), "not seen", "none", f"**{NOT_RUN}**", "-"])
+    runs = dict.fromkeys(trial.run for claim in claims for trial in claim.trials)
+    lines = table(grid)
+    if runs:
+        lines += ["The commands of these runs:", ""]
+        lines += [f"- {run}: {'; '.join(f'`{c}`' for c in commands(run))}" for run in runs]
+    proofs = [proof for claim in claims for proof in claim.proofs]
+    lines += [f"- {proof.setting.rstrip('.')}: `{proof.command}`" for proof in proofs]
+    return [*lines, ""]
+
+
+def _plan_of(claim: PaperClaim) -> str:
+    numbers = [str(i) for i, entry in enumerate(plan(), 1) if claim.name in entry.claims]
+    if not numbers:
+        return next(text for names, text in paper_claims.NOT_PLANNED.items() if claim.name in names)
+    return f"see the plan, number {' and '.join(numbers)}"
+
+
+def commands(run: str) -> list[str]:
+    """The commands of the runs in a folder of `measured/`, one for each number of seeds."""
+    if run in paper_claims.NOTED:
+        return [paper_claims.NOTED[run].command]
+    identity = json.loads((ROOT / "measured" / run / "experiment.json").read_text())
+    experiment, _ = experiments.read(run)
+    by_seeds: dict[int, list[str]] = {}
+    for cell in experiment.cells:
+        seeds = len(list((ROOT / "measured" / run / cell.name).glob("seed*")))
+        by_seeds.setdefault(seeds, []).append(cell.name)
+    by_seeds.pop(0, None)
+    base = f"python -m launch.reproduce --experiment={experiment.name} --scale={identity['scale']}"
+    for key in ("dataset", "rounds"):
+        base += f" --{key}={identity[key]}" if identity[key] else ""
+    base += f" --data_dir={_DATA_OF.get(experiment.name, 'DATA')}"
+    lines = []
+    for seeds, cells in sorted(by_seeds.items(), reverse=True):
+        only = "" if len(cells) == len(experiment.cells) else f" --only={','.join(cells)}"
+        lines.append(f"{base}{only}{'' if seeds == 3 else f' --seeds={seeds}'}")
+    return lines
+
+
+def hours(entry) -> float:
+    """Hours of one core that an entry of the plan takes."""
+    return entry.cells * entry.seeds * entry.minutes / 60
+
+
+def plan() -> list:
+    """The entries of the plan, those with the fewest hours a claim first."""
+    return sorted(paper_claims.PLAN, key=lambda entry: hours(entry) / len(entry.claims))
+
+
+def plan_table() -> list[str]:
+    """The plan, with the sum of hours, and a line where the budget ends."""
+    grid = [["number", "claims", "setting", "experiment", "cells x seeds x minutes", "core-hours",
+             "sum"]]  # fmt: skip
+    total = 0.0
+    for number, entry in enumerate(plan(), 1):
+        total += hours(entry)
+        beyond = " (beyond the budget)" if total > BUDGET else ""
+        grid.append(
+            [str(number), ", ".join(entry.claims), f"{entry.setting} Minutes: {entry.basis}.",
+             f"`{entry.experiment}`" if entry.experiment else "none yet",
+             f"{entry.cells} x {entry.seeds} x {entry.minutes:g}", f"{hours(entry):.1f}",
+             f"{total:.1f}{beyond}"]
+        )  # fmt: skip
+    return table(grid)
+
+
+def counts_table() -> list[str]:
+    """The number of claims of each paper, and of each verdict.
+
+    A claim with several trials counts with the verdict on its first.
+    """
+    words = ["holds", "does not hold", "not shown", NOT_RUN]
+    grid = [["paper", "claims", *words]]
+    totals: Counter = Counter()
+    for key, title in paper_claims.PAPERS.items():
+        found: Counter = Counter(
+            main_verdict(claim) for claim in paper_claims.CLAIMS if claim.paper == key
+        )
+        totals += found
+        grid.append([title, str(sum(found.values())), *(str(found[word]) for word in words)])
+    grid.append(["all", str(sum(totals.values())), *(str(totals[word]) for word in words)])
+    return table(grid)
+
+
+def main_verdict(claim: PaperClaim) -> str:
+    """The verdict on a claim's first trial or proof."""
+    if claim.trials:
+        return verdict(claim.trials[0])
+    return claim.proofs[0].verdict if claim.proofs else NOT_RUN
+
+
+def noted_figures() -> set[str]:
+    """The texts of all figures that come from BUILD_NOTES.md."""
+    texts = {
+        text
+        for noted in paper_claims.NOTED.values()
+        for by_key in noted.figures.values()
+        for text in by_key.values()
+    }
+    proofs = [proof for claim in paper_claims.CLAIMS for proof in claim.proofs]
+    return texts | {number for p in proofs for number in re.findall(r"-?\d\.\d{2,}", p.figures)}

@@ -1,0 +1,161 @@
+"""The page of claims: figures and verdicts are as measured; each claim has a run or a plan."""
+
+import json
+import re
+import shlex
+import statistics
+
+import pytest
+
+from launch.experiments import catalog
+from tff_ssl.reporting.experiment import Table
+from tff_ssl.reporting.measured import Selector, Value
+
+
+@pytest.fixture(autouse=True)
+def _extensions(project_root, monkeypatch):
+    """Makes the modules of Sphinx's extensions importable; these here do not need Sphinx."""
+    monkeypatch.syspath_prepend(str(project_root / "docs" / "extensions"))
+
+
+def test_the_page_has_every_paper_and_every_claim_once(project_root):
+    import claim_tables
+    import paper_claims
+
+    text = (project_root / "docs" / "claims.md").read_text()
+    assert re.findall(r"```\{claims\} (\w+)", text) == list(paper_claims.PAPERS)
+    for key in paper_claims.PAPERS:
+        names = re.findall(r"^\| \*\*(\w+)\*\* ", "\n".join(claim_tables.paper(key)), re.M)
+        assert names == [f"{names[0][0]}{i}" for i in range(1, len(names) + 1)]
+        assert names == [claim.name for claim in paper_claims.CLAIMS if claim.paper == key]
+
+
+def test_figures_are_those_of_the_result_files(project_root):
+    """Compares a row with means and deviations that are computed here."""
+    import claim_tables
+
+    def figure(cell: str) -> str:
+        runs = (project_root / "measured" / "dec_ssl_figure2-cpu" / cell).glob("seed*/result*.json")
+        entries = [entry for run in runs for entry in _entries(run)]
+        found = [
+            100 * entry["accuracy"]
+            for entry in entries
+            if entry["protocol"] == "linear" and entry["labels"] == 5000
+        ]
+        assert len(found) == 3
+        return f"{statistics.mean(found):.1f} ± {statistics.stdev(found):.1f}"
+
+    rows = [line for line in claim_tables.paper("dec_ssl") if line.startswith("| **S9** ")]
+    (cells,) = (row.split(" | ") for row in rows)
+    for alpha in ("5", "0.01"):
+        ours = f"alpha {alpha}: Dec-SSL {figure(f'nt_xent_labels_alpha{alpha}')}"
+        assert f"{ours}, Dec-SLRep {figure(f'supervised_labels_alpha{alpha}')}" in cells[3]
+
+
+def _entries(path) -> list[dict]:
+    content = json.loads(path.read_text())
+    return content if isinstance(content, list) else [content]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (["holds", "holds"], "holds"),
+        (["holds", "not shown"], "not shown"),
+        (["holds", "not measured"], "not shown"),
+        (["holds", "not shown", "does not hold"], "does not hold"),
+        (["not measured", "not measured"], "not run yet"),
+    ],
+)
+def test_verdicts_on_several_tables_are_one(monkeypatch, found, expected):
+    import claim_tables
+
+    monkeypatch.setattr(claim_tables, "checks", lambda trial: [("", "", word) for word in found])
+    assert claim_tables.verdict(None) == expected
+
+
+def test_the_page_has_the_verdicts_of_the_reports(project_root):
+    """Compares claims of one statement in one table with what the report of the folder says."""
+    import claim_tables
+    import paper_claims
+
+    compared = 0
+    for claim in paper_claims.CLAIMS:
+        for trial in claim.trials:
+            report = project_root / "measured" / trial.run / "report.md"
+            rows = claim_tables.checks(trial)
+            if not report.exists() or len(rows) > 1:
+                continue
+            sections = re.split(r"^### (.*): \d+ of \d+$", report.read_text(), flags=re.M)
+            by_verdict = dict(zip(sections[1::2], sections[2::2], strict=True))
+            title, statement, _ = rows[0]
+            (word,) = (w for w, text in by_verdict.items() if f"- {statement} ({title})\n" in text)
+            expected = {"not measured": "not run yet"}.get(word.lower(), word.lower())
+            assert claim_tables.verdict(trial) == expected, claim.name
+            compared += 1
+    assert compared > 2
+
+
+def test_room_is_counted_in_the_larger_deviation(monkeypatch):
+    import claim_tables
+
+    shown = Table("t", Selector("linear"), ("c",), {}, {})
+    values = {("a", "c"): Value(0.5, 0.01, 3, 0), ("b", "c"): Value(0.44, 0.02, 3, 0)}
+    monkeypatch.setattr(claim_tables, "_table_of", lambda trial: (shown, values))
+    ends = (("a", "c"), ("b", "c"))
+    trial = claim_tables.Trial("", "", (), (), ends)
+    assert claim_tables.room(trial) == "a - b: 6.0 points, 3.0 deviations"
+    values["b", "c"] = Value(0.44, 0.0, 1, 0)
+    assert claim_tables.room(trial) == "a - b: 6.0 points, one seed"
+
+
+def test_figures_that_are_not_kept_stand_in_the_build_notes(project_root):
+    import claim_tables
+
+    notes = (project_root / "BUILD_NOTES.md").read_text()
+    found = claim_tables.noted_figures()
+    assert len(found) > 30
+    assert {text for text in found if text not in notes} == set()
+
+
+def test_commands_name_experiments_and_cells_that_exist():
+    import claim_tables
+    import paper_claims
+
+    runs = {trial.run for claim in paper_claims.CLAIMS for trial in claim.trials}
+    assert len(runs) > 8
+    for run in runs:
+        for command in claim_tables.commands(run):
+            flags = dict(word[2:].split("=", 1) for word in shlex.split(command)[3:])
+            build, _ = catalog.EXPERIMENTS[flags["experiment"]]
+            cells = {cell.name for cell in build("cpu", flags.get("dataset"), None).cells}
+            assert set(flags.get("only", "").split(",")) - {""} <= cells, command
+
+
+def test_every_claim_without_a_run_is_planned_or_says_why_not():
+    import claim_tables
+    import paper_claims
+
+    names = [claim.name for claim in paper_claims.CLAIMS]
+    planned = [name for entry in paper_claims.PLAN for name in entry.claims]
+    left_out = [name for group in paper_claims.NOT_PLANNED for name in group]
+    assert len(planned) == len(set(planned))
+    assert set(planned + left_out) <= set(names)
+    for claim in paper_claims.CLAIMS:
+        if claim_tables.main_verdict(claim) in ("not run yet", "not shown", "does not hold"):
+            assert (claim.name in planned) != (claim.name in left_out), claim.name
+    for entry in paper_claims.PLAN:
+        assert entry.experiment is None or entry.experiment.split()[0] in catalog.EXPERIMENTS
+
+
+def test_the_plan_ends_at_its_budget():
+    import claim_tables
+
+    rows = [line.split(" | ") for line in claim_tables.plan_table() if re.match(r"\| \d", line)]
+    total = 0.0
+    for row in rows:
+        cells, seeds, minutes = map(float, row[4].split(" x "))
+        total += cells * seeds * minutes / 60
+        assert row[6].startswith(f"{total:.1f}")
+        assert ("beyond" in row[6]) == (total > 60)
+    assert any("beyond" not in row[6] for row in rows)
