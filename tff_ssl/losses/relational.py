@@ -44,10 +44,9 @@ def relational(
     parts = [tf.nn.log_softmax(s / mixture_temperature) for s in cosines]
     log_m = tf.reduce_logsumexp(tf.stack(parts), 0) - math.log(2.0)
     if divergence == "code":
-        divergences = [_divergence(log_m, q) for q in log_q]
-    else:
-        divergences = [_divergence(q, log_m) for q in log_q]
-    return (divergences[0] + divergences[1]) / 2
+        # The two terms have m in common: KL(m || q_a) + KL(m || q_b) is twice this divergence.
+        return _divergence(log_m, (log_q[0] + log_q[1]) / 2)
+    return (_divergence(log_q[0], log_m) + _divergence(log_q[1], log_m)) / 2
 
 
 def _divergence(log_p: tf.Tensor, log_q: tf.Tensor) -> tf.Tensor:
