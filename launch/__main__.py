@@ -4,8 +4,8 @@ import ast
 import pathlib
 
 _FOLDER = pathlib.Path(__file__).parent
-_FIRST = ("pretrain", "evaluate", "export", "visualize", "centralized", "partition_report",
-          "reproduce")  # fmt: skip
+_FIRST = ("pretrain", "evaluate", "detect", "export", "visualize", "centralized",
+          "partition_report", "reproduce")  # fmt: skip
 
 
 def scripts() -> dict[str, str]:

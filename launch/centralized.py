@@ -53,24 +53,28 @@ def main() -> None:
 def _list(args: flags.FlagValues) -> None:
     """Prints the objectives, and the hyperparameters of the given or default one."""
     from launch.options import hyperparameters
-    from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
+    from tff_ssl.objectives.registry import (
+        GENERAL_OBJECTIVES,
+        OBJECTIVES,
+        unused_hyperparameters,
+    )
     from tff_ssl.simulation import centralized
 
     _check_objective(args)
-    for name, objective in OBJECTIVES.items():
-        print(f"objective {name}  {objective.summary}")
+    for name in GENERAL_OBJECTIVES:
+        print(f"objective {name}  {OBJECTIVES[name].summary}")
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, args.hparam)
     for line in hyperparameters.listed(values, unused_hyperparameters(args.objective)):
         print(f"hparam {line}")
 
 
 def _check_objective(args: flags.FlagValues) -> None:
-    """Raises ConfigurationError if the objective is unknown."""
-    from tff_ssl.objectives.registry import OBJECTIVES
+    """Raises ConfigurationError if the objective is unknown, or belongs to one algorithm."""
+    from tff_ssl.objectives.registry import GENERAL_OBJECTIVES
 
-    if args.objective not in OBJECTIVES:
+    if args.objective not in GENERAL_OBJECTIVES:
         raise ConfigurationError(
-            f"--objective must be one of {', '.join(OBJECTIVES)}; got {args.objective!r}"
+            f"--objective must be one of {', '.join(GENERAL_OBJECTIVES)}; got {args.objective!r}"
         )
 
 

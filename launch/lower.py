@@ -100,8 +100,9 @@ def _build(entry, values, dataset, args: flags.FlagValues):
     if Need.COHORTS in entry.kind.needs:
         participation = min(args.clients_per_round / len(clients), 1.0)
     _, algorithm = algorithm_options.build(
-        args, entry, values, dataset, means, population, participation
-    )
+        args, entry, values, dataset, means, population, participation,
+        client_sizes=[len(client) for client in clients],
+    )  # fmt: skip
     return algorithm
 
 

@@ -60,6 +60,12 @@ flags.DEFINE_list(
     "They are assigned to the clients at random, in equal shares. Default: --encoder for all "
     "clients.",
 )
+flags.DEFINE_string(
+    "alignment_encoder",
+    None,
+    "fedca: the frozen encoder to which clients align their encodings, trained on public images, "
+    "given as the folder of a run or of its encoder/.",
+)
 flags.DEFINE_integer(
     "rad_size",
     5000,

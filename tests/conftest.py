@@ -66,7 +66,7 @@ def small_algorithm():
     from tff_ssl.models import layers
     from tff_ssl.models.dual_encoder import DualEncoder
     from tff_ssl.objectives.registry import OBJECTIVES
-    from tff_ssl.templates.task import Population, Task
+    from tff_ssl.templates.task import FrozenEncoder, Population, Task
 
     class Linear(DualEncoder):
         """A linear encoder with a linear projector."""
@@ -109,7 +109,17 @@ def small_algorithm():
         model = Linear("tiny", shape, (4,), predictor)
         population = Population((model,), (0, 0, 0), (3, 5, 2), 4)
         element_type = tff.types.tensorflow_to_type(element)
-        task = Task(model, two_views, element_type, 10, objective, population=population)
+        base = Linear("tiny", shape)
+        task = Task(
+            model,
+            two_views,
+            element_type,
+            10,
+            objective,
+            population=population,
+            client_sizes=(3, 5, 2),
+            base_encoder=FrozenEncoder(base, base.init(7)),
+        )
         return SmallAlgorithm(task, algorithm.build(task, algorithm.hyperparameters()), clients)
 
     return build

@@ -13,7 +13,12 @@ import re
 _PACKAGES = ("tff_ssl", "datasets")
 _SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields|Example|Examples):$")
 _ITEM = re.compile(r"(?:- |\d+\. )")
-_OPTIONAL = ("tff_ssl.runtime.ray_actor",)  # Modules that need the extra `ray`.
+# Modules that need an extra.
+_OPTIONAL = (
+    "tff_ssl.evaluation.detection.average_precision",
+    "tff_ssl.evaluation.detection.mask_rcnn",
+    "tff_ssl.runtime.ray_actor",
+)
 
 
 def to_restructuredtext(lines: list[str]) -> list[str]:

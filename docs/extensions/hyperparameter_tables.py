@@ -13,10 +13,10 @@ from markdown_tables import ROOT, table
 
 # Symbols in the docstrings, in the notation of the equations.
 _SYMBOLS = {
-    **{name: rf"\{name}" for name in ("alpha", "beta_1", "eta", "eta_l", "eta_g", "lambda", "mu",
-                                      "nu", "tau", "gamma", "epsilon", "sigma", "kappa")},
-    **{name: name for name in ("B", "C", "E", "H", "K", "M", "N", "S", "T", "Z", "m", "p", "w_j",
-                               "w_k", "lambda_k")},
+    **{name: rf"\{name}" for name in ("alpha", "beta", "beta_1", "eta", "eta_l", "eta_g", "lambda",
+                                      "mu", "nu", "tau", "gamma", "epsilon", "sigma", "kappa")},
+    **{name: name for name in ("B", "C", "E", "G", "H", "K", "L", "M", "N", "S", "T", "Z", "m", "p",
+                               "w_j", "w_k", "lambda_k")},
     "lambda_k": r"\lambda_k",
 }  # fmt: skip
 _SYMBOL = re.compile(

@@ -903,9 +903,7 @@ NOT_PLANNED = {
     ("U10",): "Not planned: a round of five ResNet-18 clients with 5 epochs of 64 images takes "
     "47.8 s on two cores, so that 200 rounds and 3 seeds of the smaller network alone are 8 hours "
     "of two cores.",
-    ("S4",): "Not planned: ImageNet-100 and COCO are not here, and there is no script for "
-    "detection.",
+    ("S4",): "Not planned: ImageNet-100 and COCO are not here. `launch.detect` has the protocol.",
     ("S5",): "Not possible: the images of packages are private.",
-    ("N2",): "Not planned: five federated baselines beside DeNAV, of which Orchestra is not in the "
-    "library. The hours have to be timed.",
+    ("N2",): "Not planned: five federated baselines beside DeNAV. The hours have to be timed.",
 }

@@ -19,6 +19,7 @@ import psutil
 from launch.benchmarks import processes, programs
 from launch.benchmarks.peer_process import PEERS, Peer, PeerProcess
 from tff_ssl.errors import TrainingError
+from tff_ssl.runtime import temporary_folder
 
 _POLICY = "byol_no_blur"
 _LEARNING_RATE = 0.01
@@ -128,7 +129,7 @@ def compare(
 
     Args:
       args: The flags `projection`, `precision`, `seed`, `repetitions`, `peer` and `peer_python`.
-      scratch: Folder for images and Ray's files; its path must be short, for Ray's sockets.
+      scratch: Folder for images.
       works: Rounds to measure, each for a table of its own.
       cores: Number of cores that the clients share; None for all of this process.
 
@@ -167,7 +168,8 @@ def compare(
                     **peer_settings(work, arrangement, settings),
                     "images": str(images),
                     "reference": reference_path,
-                    "temp_dir": f"{scratch}/r{number}{len(measured)}",
+                    # The path must be short, for the sockets of Flower's Ray.
+                    "temp_dir": f"{temporary_folder.use()}/r{number}{len(measured)}",
                 }
                 process = PeerProcess(peer, python, round_settings)
                 measured[name] = Counted(process)

@@ -151,10 +151,12 @@ def draw(rows: dict[str, list[dict[str, Any]]], path: pathlib.Path) -> None:
         upper, lower = panels[0][column], panels[1][column]
         for field, step in steps.items():
             upper.plot(x, [row[field] for row in rows[name]], "o-", label=step)
-        upper.legend(fontsize="small")
         upper.set(xscale="log", yscale="log", ylabel="seconds")
+        # Above the panel, a legend hides no point.
+        upper.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
         lower.plot(x, [row["peak_rss_mb"] for row in rows[name]], "o-")
-        lower.set(xlabel=label, ylabel="memory of all processes, MB", ylim=(0, None))
+        highest = max(row["peak_rss_mb"] for row in rows[name])
+        lower.set(xlabel=label, ylabel="memory of all processes, MB", ylim=(0, 1.1 * highest))
         upper.grid(alpha=0.3)
         lower.grid(alpha=0.3)
     plots.save(figure, path)

@@ -72,6 +72,11 @@ def choose_aggregation(
         return Aggregation({}, folds, None, [], {})
     if not algorithm.aggregates:
         flag = "dp_*" if private else "aggregator, --symmetric_statistics"
+        if algorithm.collects:
+            raise ConfigurationError(
+                f"--{flag}: the server of {args.algorithm} reads {algorithm.collects} of each "
+                "client by itself, which neither sums nor noise in a mean would hide"
+            )
         raise ConfigurationError(
             f"--{flag}: clients of {args.algorithm} send whole models, not contributions that "
             "could be clipped, quantized or left out of a mean"

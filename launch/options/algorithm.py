@@ -1,6 +1,7 @@
 """Builds the algorithm, its hyperparameters and its computations from the flags."""
 
-from collections.abc import Mapping
+import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow_federated as tff
@@ -10,12 +11,15 @@ from datasets import client_store
 from datasets.image_dataset import ImageDataset
 from launch.options import hyperparameters
 from launch.options import model as model_options
+from launch.outputs import run_folder
 from tff_ssl.algorithms import registry
+from tff_ssl.deployment import encoder_weights
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES
 from tff_ssl.templates.federated_algorithm import FederatedAlgorithm, Need
-from tff_ssl.templates.task import Population, Task
+from tff_ssl.templates.task import FrozenEncoder, Population, Task
 
 _COHORT_FLAGS = ("clients_per_round", "fold", "sampling", "dropout", "max_dropped")
 _NETWORK_FLAGS = ("topology", "connectivity", "unconnected", "edge_list", "leave", "cut")
@@ -36,7 +40,16 @@ def choose(args: flags.FlagValues) -> tuple[registry.Algorithm, Any]:
     algorithm = registry.find(args.algorithm, args.objective)
     args.objective = args.objective or algorithm.objectives[0]
     _check_needs(algorithm.kind.needs, args)
-    return algorithm, hyperparameters.parse(algorithm.hyperparameters, args.hparam)
+    if args.alignment_encoder and not algorithm.base_encoder:
+        raise ConfigurationError(
+            f"--alignment_encoder: {args.algorithm} does not align its clients to an encoder"
+        )
+    values = hyperparameters.parse(algorithm.hyperparameters, args.hparam)
+    if args.alignment_encoder and not values.alignment_weight:
+        raise ConfigurationError(
+            "--alignment_encoder is not used with a weight of 0: add --hparam=alignment_weight=BETA"
+        )
+    return algorithm, values
 
 
 def _check_needs(needs: frozenset[Need], args: flags.FlagValues) -> None:
@@ -72,6 +85,7 @@ def build(
     population: Population | None = None,
     participation: float = 1.0,
     evaluated_client: int = 0,
+    client_sizes: Sequence[int] = (),
 ) -> tuple[Model, FederatedAlgorithm]:
     """Builds the model, and the algorithm's computations for it.
 
@@ -87,6 +101,7 @@ def build(
       population: Clients and their models if these have different architectures; else None.
       participation: Fraction of the clients that are expected to take part in a round.
       evaluated_client: Client whose model stands for the run where there is no global one.
+      client_sizes: Number of examples of each client.
 
     Raises:
       ConfigurationError: If the algorithm cannot be built with these flags.
@@ -106,6 +121,8 @@ def build(
         args.seed,
         population,
         participation,
+        tuple(client_sizes),
+        _base_encoder(args),
     )
     try:
         return model, algorithm.build(task, values, **means)
@@ -113,3 +130,22 @@ def build(
         raise
     except ValueError as error:  # Raised by an optimizer or a schedule.
         raise ConfigurationError(f"--hparam: {error}") from error
+
+
+def _base_encoder(args: flags.FlagValues) -> FrozenEncoder | None:
+    """The encoder of `--alignment_encoder`; None if it is not given.
+
+    Raises:
+      ConfigurationError: If the folder holds no encoder of a single network.
+    """
+    if not args.alignment_encoder:
+        return None
+    flag = f"--alignment_encoder={args.alignment_encoder}"
+    folder = run_folder.encoder_of(pathlib.Path(args.alignment_encoder))
+    try:
+        stored = encoder_weights.read(folder)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{flag}: {error}") from error
+    if not isinstance(stored.model, DualEncoder):
+        raise ConfigurationError(f"{flag} has two networks; the alignment needs one")
+    return FrozenEncoder(stored.model, stored.weights)

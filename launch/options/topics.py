@@ -12,7 +12,7 @@ TOPICS = {
         "rad_size",
     ),
     "Model and views": (
-        "encoder", "encoders", "projector", "predictor", "towers", "norm",
+        "encoder", "encoders", "alignment_encoder", "projector", "predictor", "towers", "norm",
         "projector_output_batch_norm", "precision", "views", "view_size",
     ),
     "Rounds": (

@@ -224,7 +224,9 @@ def take_over(before: dict[str, Any], names: Iterable[str], args: flags.FlagValu
       names: Names of the flags that are set.
       args: The flags of this script, which are changed.
     """
-    other_dataset = args["dataset"].present and args.dataset != before.get("dataset")
+    other_dataset = (
+        "dataset" in args and args["dataset"].present and args.dataset != before.get("dataset")
+    )
     for name in names:
         if other_dataset and name in _DATASET_FLAGS:
             continue

@@ -65,7 +65,7 @@ def pretrain(args: flags.FlagValues) -> None:
     setting, aggregation = _build_setting(entry, values, clients, args)
     model, algorithm = algorithm_options.build(
         args, entry, values, dataset, aggregation.arguments, clients.population,
-        _participation(setting), setting.evaluated_client,
+        _participation(setting), setting.evaluated_client, setting.client_sizes,
     )  # fmt: skip
     _check_client_models(entry, algorithm, values, len(clients.indices), args)
     run = algorithm.plan_run(setting)

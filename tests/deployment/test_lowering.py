@@ -111,6 +111,10 @@ def cases(small, folder):
         return
     for name, lowerable in computations.rounds_to_lower().items():
         state = lowerable.initialize()
+        if computations.kind == "stateful_clients":
+            # In the first round some algorithms do not train.
+            typed = computations.process.next
+            state = typed(state, new_states(computations, len(clients)), clients).state
         if name == "update":
             state = computations.stages["statistics"].next(state, clients).state
         if name == "round_with_stored_states":
@@ -158,7 +162,11 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
         assert converted == {"mergeable"}
         return
     # Each form exists for some round of the algorithm, so that any stack can run it.
-    assert converted == lowering.FORMS.keys()
+    expected_forms = set(lowering.FORMS)
+    if registry.ALGORITHMS[name].collects:
+        expected_forms.remove("distribute_aggregate")
+        assert "collects rows of single clients" in lowered.reasons["distribute_aggregate"]
+    assert converted == expected_forms
     assert_declared_bytes(name, small_algorithm(name).computations)
 
 

@@ -25,6 +25,7 @@ NOT_PARSED = (
     ".venv/bin/pip install --no-deps -r requirements.txt",
     ".venv_flower/bin/pip install -r launch/benchmarks/peer_side/flower_requirements.txt",
     ".venv_pfl/bin/pip install -r launch/benchmarks/peer_side/pfl_requirements.txt",
+    "uv sync --extra detection",
     "uv sync --extra ray",
     "python3 -m pip wheel --no-deps -w dist .",
     ".venv/bin/pip install --no-deps dist/tff_ssl-*.whl",

@@ -28,6 +28,8 @@ PRIVATE = [
     "--dp_statistics_clip=1",
 ]
 FEATARC = [*preset("digits/featarc"), "--algorithm=featarc"]
+ORCHESTRA = [*preset("digits/orchestra"), "--algorithm=orchestra"]
+FEDCA = [*preset("digits/fedca"), "--algorithm=fedca"]
 HETERO = [*preset("digits/hetero_ssfl"), "--algorithm=hetero_ssfl"]
 
 
@@ -67,6 +69,23 @@ HETERO = [*preset("digits/hetero_ssfl"), "--algorithm=hetero_ssfl"]
         ("at least 2 examples, and", [*FEDAVG[:2], "--hparam=min_samples=1"]),
         ("batch_size=1", [*FEDAVG, "--hparam=batch_size=1"]),
         ("hparam=clusters", [*FEATARC, "--hparam=clusters=9"]),
+        (
+            "the server of orchestra reads the centroids of each client by itself",
+            [*ORCHESTRA, "--aggregator=secure"],
+        ),
+        (
+            "--dp_*: the server of fedca reads the features of each client",
+            [*FEDCA, "--dp_epsilon=8", "--sampling=poisson"],
+        ),
+        ("--objective", [*ORCHESTRA, "--objective=byol"]),
+        ("--objective of fedbn", ["--algorithm=fedbn", "--objective=orchestra"]),
+        ("needs --alignment_encoder=FOLDER", [*FEDCA, "--hparam=alignment_weight=0.1"]),
+        ("--hparam=alignment_weight=BETA", [*FEDCA, "--alignment_encoder=/nonexistent"]),
+        (
+            "--alignment_encoder=/nonexistent",
+            [*FEDCA, "--hparam=alignment_weight=0.1", "--alignment_encoder=/nonexistent"],
+        ),
+        ("--alignment_encoder: dcco", ["--alignment_encoder=/nonexistent"]),
         ("towers", ["--towers=colour_planes"]),
         ("predictor", ["--algorithm=fedavg", "--objective=byol", "--predictor=7x"]),
         ("vit_tiny", ["--algorithm=fedavg", "--objective=mae"]),

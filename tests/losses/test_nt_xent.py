@@ -56,3 +56,29 @@ def test_the_scale_of_the_projections_does_not_matter():
     np.testing.assert_allclose(
         nt_xent.nt_xent(3 * z1, 0.2 * z2, one, 0.5), nt_xent.nt_xent(z1, z2, one, 0.5), rtol=1e-4
     )
+
+
+def test_further_negatives_are_those_of_every_anchor():
+    rng = np.random.default_rng(0)
+    z1, z2 = rng.normal(size=(2, 4, 3))
+    rows = rng.normal(size=(5, 3))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    z = np.concatenate([z1, z2])
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    losses = []
+    for i in range(8):
+        others = [np.exp(z[i] @ z[k] / 0.5) for k in range(8) if k != i]
+        others += [np.exp(z[i] @ row / 0.5) for row in rows]
+        losses.append(-np.log(np.exp(z[i] @ z[(i + 4) % 8] / 0.5) / sum(others)))
+    z1, z2 = (tf.constant(x, tf.float32) for x in (z1, z2))
+    # Rows of zeros are no negatives.
+    negatives = tf.constant(np.concatenate([rows, np.zeros([3, 3])]), tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(negatives)
+        actual = nt_xent.nt_xent(z1, z2, segments.one(4), 0.5, negatives)
+    np.testing.assert_allclose(actual, np.mean([losses[:4], losses[4:]], 0), rtol=1e-4)
+    assert tape.gradient(actual, negatives) is None
+    without = nt_xent.nt_xent(z1, z2, segments.one(4), 0.5)
+    np.testing.assert_allclose(
+        nt_xent.nt_xent(z1, z2, segments.one(4), 0.5, negatives[5:]), without, rtol=1e-6
+    )

@@ -21,37 +21,9 @@ def test_group_norm_equals_numpy(shape, groups):
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("in_graph", [False, True])
-@pytest.mark.parametrize("groups", [1, 2, 8])
-def test_group_norm_by_products_has_the_values_and_gradients_of_group_norm(groups, in_graph):
-    rng = np.random.default_rng(0)
-    x = tf.constant(rng.normal(2.0, 3.0, (3, 5, 4, 8)), tf.float32)
-    scale, offset = tf.unstack(tf.constant(rng.normal(size=(2, 8)), tf.float32))
-    target = tf.constant(rng.normal(size=x.shape), tf.float32)
-
-    def value_and_gradients(norm):
-        with tf.GradientTape() as tape:
-            tape.watch((x, scale, offset))
-            y = norm(x, scale, offset, groups)
-            # Not linear in y: the gradient that enters the norm depends on its result.
-            value = tf.reduce_sum(tf.square(y - target))
-        return y, *tape.gradient(value, (x, scale, offset))
-
-    expected = value_and_gradients(layers.group_norm)
-    function = tf.function(value_and_gradients) if in_graph else value_and_gradients
-    for ours, theirs in zip(function(layers.group_norm_by_products), expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("norm", [layers.group_norm, layers.group_norm_by_products])
-def test_group_norm_refuses_groups_that_do_not_divide(norm):
+def test_group_norm_refuses_groups_that_do_not_divide():
     with pytest.raises(ValueError, match="3 groups do not divide 8 channels"):
-        norm(tf.zeros([1, 2, 2, 8]), tf.ones([8]), tf.zeros([8]), 3)
-
-
-def test_group_norm_by_products_takes_an_empty_batch():
-    empty = layers.group_norm_by_products(tf.zeros([0, 2, 2, 8]), tf.ones([8]), tf.zeros([8]), 2)
-    assert empty.shape == (0, 2, 2, 8)
+        layers.group_norm(tf.zeros([1, 2, 2, 8]), tf.ones([8]), tf.zeros([8]), 3)
 
 
 def test_group_norm_does_not_mix_examples():

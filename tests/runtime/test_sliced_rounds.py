@@ -25,9 +25,9 @@ from tff_ssl.templates.task import Population
 SIZES = (3, 5, 2, 4)
 MODEL_OF_CLIENT = (0, 1, 1, 0)  # Architecture of each client, for unlike clients.
 RAD = np.random.default_rng(1).integers(0, 256, (4, 2, 2, 3), np.uint8)
-# Two stages, one stage, memory, no server, unlike clients. `test_lowering` tests the mergeable form
-# of all algorithms, also without Ray.
-ONE_OF_EACH_KIND = {"dcco", "fedavg", "fedema", "denav", "hetero_ssfl"}
+# Two stages, one stage, memory, collected rows, no server, unlike clients. `test_lowering` tests
+# the mergeable form of all algorithms, also without Ray.
+ONE_OF_EACH_KIND = {"dcco", "fedavg", "fedema", "orchestra", "denav", "hetero_ssfl"}
 DROPOUT_SEED = 18  # Between the stages, all clients drop out in one round, one in the other.
 WITH_RAY = importlib.util.find_spec("ray") is not None
 
@@ -92,13 +92,15 @@ def stored(tmp_path_factory):
 def build(small_algorithm, name):
     """An algorithm for the clients of `SIZES`."""
     task, algorithm, _ = small_algorithm(name)
+    entry = registry.ALGORITHMS[name]
     if Need.POPULATION in algorithm.needs:
         one, width = task.model, (3,)
         other = type(one)("small", one.image_shape, width, width if one.predictor else ())
         population = Population((one, other), MODEL_OF_CLIENT, SIZES, len(RAD))
-        entry = registry.ALGORITHMS[name]
         values = entry.hyperparameters(local_epochs=1)
         algorithm = entry.build(task._replace(population=population), values)
+    elif entry.collects:
+        algorithm = entry.build(task._replace(client_sizes=SIZES), entry.hyperparameters())
     return algorithm
 
 

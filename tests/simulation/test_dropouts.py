@@ -137,7 +137,7 @@ def _fail(condition, hangs):
 def build(small_algorithm, name, hangs=False):
     algorithm = registry.ALGORITHMS[name]
     task = small_algorithm(name).task
-    task = task._replace(two_views=faulty_views(task.two_views, hangs))
+    task = task._replace(two_views=faulty_views(task.two_views, hangs), client_sizes=SIZES)
     return task, algorithm.build(task, algorithm.hyperparameters())
 
 

@@ -35,6 +35,7 @@ from tff_ssl.templates.local_training import (
     build_local_training,
 )
 from tff_ssl.templates.round_number import next_round_number
+from tff_ssl.templates.server_step import build_server_step
 from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
@@ -344,10 +345,8 @@ def compose_fedavg(
     local_update = build_local_update(task, train, target_network, weights_type)
     local_type = local_update.type_signature.result
     aggregator = update_aggregator or tff.aggregators.MeanFactory()
-    server_step = tff.learning.templates.build_apply_optimizer_finalizer(
-        server_optimizer or hyperparameters.build_server_optimizer(task.rounds),
-        weights_type,
-        non_finite.reject_non_finite_update,
+    server_step = build_server_step(
+        server_optimizer or hyperparameters.build_server_optimizer(task.rounds), weights_type
     )
     process = tff.learning.templates.compose_learning_process(
         initial_model,

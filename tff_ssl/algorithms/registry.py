@@ -8,6 +8,7 @@ from tff_ssl.algorithms import (
     featarc,
     fedavg,
     fedbn,
+    fedca,
     fedema,
     fedprox,
     fedsc,
@@ -16,13 +17,14 @@ from tff_ssl.algorithms import (
     gossip,
     hetero_ssfl,
     l_dawa,
+    orchestra,
     scaffold,
 )
 from tff_ssl.algorithms.dcco import one_stage, two_stage
 from tff_ssl.algorithms.dcco.parts import DCCOHyperparameters
 from tff_ssl.algorithms.denav import algorithm as denav
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.objectives.registry import GENERAL_OBJECTIVES, OBJECTIVES
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES
 from tff_ssl.templates.federated_algorithm import FederatedAlgorithm
 from tff_ssl.templates.serverless import Serverless
@@ -49,6 +51,9 @@ class Algorithm:
         delta): `build` then takes `statistics_aggregator`, `update_aggregator` and `metric_sum`.
         Empty where clients send whole models, which can be neither clipped nor left out.
       predictor: Whether the model needs a predictor, even if the objective has none.
+      collects: Rows that the server reads of each client by itself, which secure sums and
+        differential privacy cannot hide; empty for none.
+      base_encoder: Whether clients may align their encodings to those of `Task.base_encoder`.
     """
 
     summary: str
@@ -59,6 +64,8 @@ class Algorithm:
     folds: bool = False
     aggregates: tuple[str, ...] = ()
     predictor: bool = False
+    collects: str = ""
+    base_encoder: bool = False
 
     def folds_with(self, hyperparameters: Any) -> bool:
         """Whether clients may be folded with these hyperparameters."""
@@ -81,8 +88,8 @@ class Algorithm:
 
 
 def _starting_with(first: str) -> tuple[str, ...]:
-    """All objectives, with this one as the default."""
-    return (first, *(name for name in OBJECTIVES if name != first))
+    """All general objectives, with this one as the default."""
+    return (first, *(name for name in GENERAL_OBJECTIVES if name != first))
 
 
 ALGORITHMS = {
@@ -117,7 +124,7 @@ ALGORITHMS = {
         StatelessClients,
         fedavg.FedAvgHyperparameters,
         fedavg.build_fedavg,
-        objectives=tuple(OBJECTIVES),
+        objectives=GENERAL_OBJECTIVES,
         folds=True,
         aggregates=("update",),
     ),
@@ -126,7 +133,7 @@ ALGORITHMS = {
         StatelessClients,
         fedprox.FedProxHyperparameters,
         fedprox.build_fedprox,
-        objectives=tuple(OBJECTIVES),
+        objectives=GENERAL_OBJECTIVES,
         folds=True,
         aggregates=("update",),
     ),
@@ -183,6 +190,23 @@ ALGORITHMS = {
         featarc.FeatARCHyperparameters,
         featarc.build_featarc,
         objectives=_starting_with("nt_xent"),
+    ),
+    "orchestra": Algorithm(
+        "clusters of equal size over all clients' images, which clients learn to predict",
+        StatefulClients,
+        orchestra.OrchestraHyperparameters,
+        orchestra.build_orchestra,
+        objectives=("orchestra",),
+        collects="the centroids",
+    ),
+    "fedca": Algorithm(
+        "SimCLR with a dictionary of all clients' features, aligned to a frozen encoder",
+        StatefulClients,
+        fedca.FedCAHyperparameters,
+        fedca.build_fedca,
+        objectives=("nt_xent",),
+        collects="the features",
+        base_encoder=True,
     ),
     "denav": Algorithm(
         "models that travel through a network, each led by a training navigator",

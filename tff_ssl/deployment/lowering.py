@@ -76,6 +76,8 @@ _REASONS = {
     "the aggregate of the first",
     "one aggregate dependent on another": "two stages: what is aggregated in the second depends on "
     "the aggregate of the first",
+    "to not contain `tff.FederatedType`s or `tff.FunctionType`s": "it collects rows of single "
+    "clients by tff.federated_aggregate, whose functions TFF's compiler to this form does not take",
     "to take two arguments": "it takes more than a server state and the clients' data",
     "to return two values": "it returns other things than a server state and one more value",
 }

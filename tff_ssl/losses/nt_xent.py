@@ -6,7 +6,13 @@ from tff_ssl.losses import segments as segments_lib
 from tff_ssl.losses.segments import Segments
 
 
-def nt_xent(z1: tf.Tensor, z2: tf.Tensor, segments: Segments, temperature: float) -> tf.Tensor:
+def nt_xent(
+    z1: tf.Tensor,
+    z2: tf.Tensor,
+    segments: Segments,
+    temperature: float,
+    negatives: tf.Tensor | None = None,
+) -> tf.Tensor:
     """The loss of each example, with the other examples of its client as negatives.
 
     Args:
@@ -15,6 +21,8 @@ def nt_xent(z1: tf.Tensor, z2: tf.Tensor, segments: Segments, temperature: float
       segments: Division of the examples among clients. A client with one example has no negatives,
         and loss 0.
       temperature: Temperature tau > 0; 0.1 in the DCCO paper, 0.5 in Dec-SSL's.
+      negatives: Further negatives of all anchors, unit rows, float32 [m, d], into which no gradient
+        flows; a row of zeros is none.
 
     Returns:
       Means of the losses of each example's two anchors (one per view), float32 [n]. Their mean over
@@ -25,7 +33,13 @@ def nt_xent(z1: tf.Tensor, z2: tf.Tensor, segments: Segments, temperature: float
     # An anchor is compared with both views of all examples of its client, except with itself.
     allowed = tf.tile(segments_lib.together(segments), [2, 2])
     allowed = tf.linalg.set_diag(allowed, tf.zeros(tf.shape(z)[:1], tf.bool))
-    log_sums = tf.reduce_logsumexp(tf.where(allowed, similarity, similarity.dtype.min), 1)
+    compared = tf.where(allowed, similarity, similarity.dtype.min)
+    if negatives is not None:
+        negatives = tf.stop_gradient(negatives)
+        further = tf.matmul(z, negatives, transpose_b=True) / temperature
+        is_row = tf.reduce_any(tf.not_equal(negatives, 0.0), 1)
+        compared = tf.concat([compared, tf.where(is_row, further, further.dtype.min)], 1)
+    log_sums = tf.reduce_logsumexp(compared, 1)
     z1, z2 = tf.split(z, 2)
     positive = tf.reduce_sum(z1 * z2, 1) / temperature
     first, second = tf.split(log_sums, 2)

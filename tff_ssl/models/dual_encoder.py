@@ -197,6 +197,36 @@ class DualEncoder:
         first = Outputs(h1, z1, p1, logits1, outputs.non_trainable)
         return first, Outputs(h2, z2, p2, logits2, outputs.non_trainable)
 
+    def feature_maps(self, weights: Any, images: tf.Tensor) -> list[tf.Tensor]:
+        """The outputs of a ResNet's stages in inference mode; batch norm has its moving averages.
+
+        Args:
+          weights: `Weights`, or any object with these two fields.
+          images: float32 [batch, height, width, channels], of any size: the stem is the one for
+            images of `image_shape`.
+
+        Returns:
+          Features of each stage, float32 [batch, height / stride, width / stride, channels]; the
+          stride of the first stage is `first_stride`, and doubles with each further stage.
+
+        Raises:
+          ValueError: If the encoder is no ResNet.
+        """
+        spec = self._spec
+        if not isinstance(spec, resnet.ResNetSpec):
+            raise ValueError(f"{self.encoder} is no ResNet, and has no stages")
+        parameters = layers.Parameters(self._values_by_name(weights), **self._options)
+        return resnet.feature_maps(parameters, images, spec, self._has_small_stem)
+
+    @property
+    def first_stride(self) -> int:
+        """Stride of a ResNet's first stage."""
+        return 1 if self._has_small_stem else 4
+
+    @property
+    def _has_small_stem(self) -> bool:
+        return self.image_shape[0] < resnet.SMALL_IMAGE
+
     def reconstruct(self, weights: Any, images: tf.Tensor, visible: tf.Tensor) -> Reconstruction:
         """Applies a model with a decoder as a masked autoencoder.
 

@@ -69,6 +69,24 @@ def resnet(
     Returns:
       Encodings h averaged over space, float32 [batch, spec.features].
     """
+    return tf.reduce_mean(feature_maps(parameters, x, spec, small_stem)[-1], [1, 2])
+
+
+def feature_maps(
+    parameters: layers.Parameters, x: tf.Tensor, spec: ResNetSpec, small_stem: bool
+) -> list[tf.Tensor]:
+    """The output of each stage, of which `resnet` averages the last one over space.
+
+    Args:
+      parameters: Weights of the network.
+      x: Images, float32 [batch, height, width, channels].
+      spec: Architecture.
+      small_stem: As in `resnet`.
+
+    Returns:
+      Features, float32 [batch, height / stride, width / stride, channels of the stage]. The stride
+      of the first stage is 4, or 1 with a small stem, and doubles with each further stage.
+    """
     if small_stem:
         x = _conv_norm(parameters, "stem", x, spec.widths[0], 3)
     else:
@@ -76,11 +94,13 @@ def resnet(
         x = tf.nn.max_pool2d(tf.nn.relu(x), 3, 2, "SAME")
     x = tf.nn.relu(x)
     block = _bottleneck_block if spec.bottleneck else _basic_block
+    stages = []
     for stage, (blocks, width) in enumerate(zip(spec.blocks, spec.widths, strict=True)):
         for index in range(blocks):
             stride = 2 if stage > 0 and index == 0 else 1
             x = block(parameters, f"stage{stage}/block{index}", x, width, stride)
-    return tf.reduce_mean(x, [1, 2])
+        stages.append(x)
+    return stages
 
 
 def _conv_norm(parameters, name, x, filters, size, stride=1):

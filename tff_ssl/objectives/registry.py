@@ -32,8 +32,10 @@ class Batch(NamedTuple):
       pass_number: Number of the pass over the examples, int64 scalar.
       seed: Seed of the masks.
       images: Images of the examples without augmentation, uint8 [n, h, w, c].
-      x3: First views of examples that are drawn from the same client once more, float32
-        [n, h, w, c]; None unless the objective needs them.
+      x3: First views of examples that are drawn from the same client once more, or third views of
+        the examples, float32 [n, h, w, c]; None unless the objective needs them.
+      positions: Positions of the examples among those of their client, int32 [n]; None outside the
+        local steps of a client.
     """
 
     x1: tf.Tensor
@@ -45,6 +47,7 @@ class Batch(NamedTuple):
     seed: int = 0
     images: tf.Tensor | None = None
     x3: tf.Tensor | None = None
+    positions: tf.Tensor | None = None
 
 
 class Evaluated(NamedTuple):
@@ -58,12 +61,14 @@ class Evaluated(NamedTuple):
       predictions: Predictions p of the first and of the second views, float32 [n, d]; z or h where
         there is no predictor or projector.
       non_trainable: New values of the model's non-trainable weights.
+      noted: Further values of the batch, for the memory of local training.
     """
 
     losses: tf.Tensor
     z: tf.Tensor
     predictions: tuple[tf.Tensor, tf.Tensor]
     non_trainable: tuple[tf.Tensor, ...]
+    noted: Any = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +86,9 @@ class Objective:
       supervised: Whether labels are needed, and a classifier instead of heads.
       decoder: Whether the model needs a decoder instead of heads.
       others: Whether a batch of local training needs other examples of the client, `Batch.x3`.
-      hyperparameters: Names of the hyperparameters that no other objective uses.
+      third_view: Whether a batch of local training needs third views of its examples, `Batch.x3`.
+      algorithm: Name of the only algorithm that trains with the objective; empty where all can.
+      hyperparameters: Names of the hyperparameters that not all objectives use.
     """
 
     summary: str
@@ -93,6 +100,8 @@ class Objective:
     supervised: bool = False
     decoder: bool = False
     others: bool = False
+    third_view: bool = False
+    algorithm: str = ""
     hyperparameters: tuple[str, ...] = ()
 
 
@@ -169,6 +178,10 @@ def _mae(model, weights, target, batch, hyperparameters):
     return Evaluated(losses, outputs.h, (outputs.h, outputs.h), ())
 
 
+def _of_an_algorithm(model, weights, target, batch, hyperparameters):
+    raise ValueError("the algorithm of this objective evaluates it, with values of its server")
+
+
 OBJECTIVES = {
     "cco": Objective(
         "cross correlation optimization (Barlow Twins)",
@@ -202,7 +215,14 @@ OBJECTIVES = {
         "masked autoencoder: prediction of hidden patches; needs a ViT encoder", _mae,
         decoder=True, hyperparameters=("mask_ratio", "normalize_patches"),
     ),
+    "orchestra": Objective(
+        "assignment to clusters of all clients; only for the algorithm `orchestra`",
+        _of_an_algorithm, target=True, algorithm="orchestra",
+        hyperparameters=("temperature", "target_momentum"),
+    ),
 }  # fmt: skip
+# Names of the objectives that do not belong to one algorithm.
+GENERAL_OBJECTIVES = tuple(name for name, entry in OBJECTIVES.items() if not entry.algorithm)
 
 
 def unused_hyperparameters(objective: str) -> frozenset[str]:

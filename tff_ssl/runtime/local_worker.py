@@ -1,5 +1,6 @@
 """A private TFF worker that ends with this process."""
 
+import collections
 import contextlib
 import logging
 import os
@@ -11,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import tensorflow_federated as tff
@@ -313,6 +315,26 @@ class _Stub(tff.framework.RemoteExecutorGrpcStub):
             super().dispose(request)
 
 
+class _Executor(tff.framework.RemoteExecutor):
+    """Sends a computation once, and not in every call; a round's is megabytes of graphs."""
+
+    _MOST_COMPUTATIONS = 8
+
+    def __init__(self, stub: tff.framework.RemoteExecutorStub, dispose_batch_size: int):
+        super().__init__(stub, dispose_batch_size)
+        self._sent: collections.OrderedDict[int, tuple[Any, Any]] = collections.OrderedDict()
+
+    async def create_value(self, value: Any, type_spec: Any = None) -> Any:
+        if not isinstance(value, tff.Computation):
+            return await super().create_value(value, type_spec)
+        if id(value) not in self._sent:
+            # The computation is kept as well, so that its id is not given to another one.
+            self._sent[id(value)] = (value, await super().create_value(value, type_spec))
+            if len(self._sent) > self._MOST_COMPUTATIONS:
+                self._sent.popitem(last=False)
+        return self._sent[id(value)][1]
+
+
 class _RenewableFactory(tff.framework.ExecutorFactory):
     """Creates executors on the worker behind a channel; `renew` follows a restart of the worker."""
 
@@ -326,7 +348,7 @@ class _RenewableFactory(tff.framework.ExecutorFactory):
 
     def _remote_executor(self, cardinalities):
         # By default, the worker would keep values until there are 20 of them to dispose of.
-        remote = tff.framework.RemoteExecutor(self._stub, dispose_batch_size=1)
+        remote = _Executor(self._stub, dispose_batch_size=1)
         remote.set_cardinalities({tff.CLIENTS: 0, **cardinalities})
         return remote
 

@@ -46,8 +46,8 @@ class StatelessClientsSimulation(Simulation):
           participation: Clients that take part in each round.
           groups: Number of groups into which a cohort is folded; 0 for no folding.
           bytes_per_client: Bytes that a client receives and sends in a round, folded or not.
-          stages: Stages of the round, each of which takes the state of the stage before. They
-            replace `process` where clients drop out between the stages.
+          stages: Stages of the round, each of which takes the state of the stage before, where
+            clients drop out between the stages; they then replace `process`.
           epsilon: Number of rounds -> their privacy loss epsilon, a metric.
           sliced: A `sliced_rounds.SlicedStatelessClients` if rounds are cut into slices; else None.
         """
@@ -56,7 +56,7 @@ class StatelessClientsSimulation(Simulation):
         self._participation = participation
         self._dropouts = participation.dropouts
         self._stages = []
-        if self._dropouts.dropout and stages:  # Composing takes a second or more.
+        if stages:  # Composing takes a second or more.
             self._stages = (
                 sliced.stages if sliced else [compose(group_data, s).next for s in stages]
             )

@@ -20,11 +20,14 @@ class ClientOutput(NamedTuple):
         mean.
       metrics: Metrics of this client by name, among them `loss` and `weight`, float32, and
         `samples` and `dropped`, int64.
+      rows: `collected_rows.ClientRows` where the server collects rows of single clients; else
+        empty.
     """
 
     state: Any
     updates: tuple[tff.learning.templates.ClientResult, ...]
     metrics: Any
+    rows: Any = ()
 
 
 def output_if_finite(
@@ -34,6 +37,7 @@ def output_if_finite(
     trained: LocalModel,
     samples: tf.Tensor,
     extra: Mapping[str, tf.Tensor],
+    rows: Any = (),
 ) -> ClientOutput:
     """The output of a client, which keeps its old state and sends zeros if a value is not finite.
 
@@ -44,14 +48,16 @@ def output_if_finite(
       trained: Model after local training; its loss and spread become metrics.
       samples: Number of examples n_k, int.
       extra: Further metrics by name, float32.
+      rows: `collected_rows.ClientRows`, where the server collects them.
     """
-    _, is_finite = non_finite.zero_unless_finite((tuple(updates), trained))
+    floats = [t for t in tf.nest.flatten(rows) if t.dtype.is_floating]
+    _, is_finite = non_finite.zero_unless_finite((tuple(updates), trained, floats))
 
     def if_finite(values, otherwise):
         return tf.nest.map_structure(lambda v, o: tf.where(is_finite, v, o), values, otherwise)
 
-    zeros = tf.nest.map_structure(tf.zeros_like, (tuple(updates), trained))
-    sent, trained = if_finite((tuple(updates), trained), zeros)
+    sent = (tuple(updates), trained, rows)
+    sent, trained, rows = if_finite(sent, tf.nest.map_structure(tf.zeros_like, sent))
     extra = {name: tf.where(is_finite, value, 0.0) for name, value in extra.items()}
     variance = tf.nn.relu(trained.z_squared - tf.square(trained.z_mean))
     metrics = collections.OrderedDict(
@@ -66,6 +72,7 @@ def output_if_finite(
         if_finite(new_state, old_state),
         tuple(tff.learning.templates.ClientResult(*update) for update in sent),
         metrics,
+        rows,
     )
 
 

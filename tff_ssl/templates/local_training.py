@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.losses import segments as segments_lib
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 from tff_ssl.objectives.registry import OBJECTIVES, Batch, Evaluated, Objective, moved_target
+from tff_ssl.templates.client_batches import clients_of, shuffled, starts_of_whole_clients
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Task
@@ -69,6 +69,7 @@ class LocalModel(NamedTuple):
       loss: Mean loss of the steps, float32.
       z_mean: Mean of z, float32 [d].
       z_squared: Mean of z^2, float32 [d].
+      memory: Memory after the last step; empty where there is none.
     """
 
     weights: Weights
@@ -76,6 +77,19 @@ class LocalModel(NamedTuple):
     loss: Any
     z_mean: Any
     z_squared: Any
+    memory: Any = ()
+
+
+class Memory(NamedTuple):
+    """Values that local training carries from step to step.
+
+    Attributes:
+      initial: Values before the first step, a nest of tensors of fixed shapes.
+      update: (the values, the batch of a step, its `Evaluated`) -> the values after the step.
+    """
+
+    initial: Any
+    update: Callable[[Any, Batch, Evaluated], Any]
 
 
 # (batch, its `Evaluated`) -> terms that are added to the losses of the examples, float32 [n].
@@ -109,6 +123,8 @@ class LocalTraining:
       proximal: Weight mu of FedProx's term mu / 2 |w - w_broadcast|^2 of the loss.
       target_momentum: Momentum with which the target network follows the online network in each
         local step; None where it stays as it was broadcast.
+      target_first: Whether the target network moves before the local step, to the weights with
+        which the step starts, and not after it.
       uniform: Whether a client's weight is 1 instead of N_k.
       seed: Seed of the order of a client's examples, and of masks.
       delta_rule: Rule that gives a client's delta in `many_steps`; initial minus final weights if
@@ -129,6 +145,7 @@ class LocalTraining:
     l2: float = 0.0
     proximal: float = 0.0
     target_momentum: float | None = None
+    target_first: bool = False
     uniform: bool = False
     seed: int = 0
     delta_rule: DeltaRule | None = None
@@ -140,9 +157,9 @@ class LocalTraining:
     ) -> Trained:  # fmt: skip
         """One step of gradient descent on all examples of each client; see the module."""
         everything = read_all(examples)
-        clients = _clients(everything)
+        clients = clients_of(everything)
         client_weights = self._weights(clients.sizes)
-        starts = _starts_of_whole_clients(clients.sizes, micro_batch_size)
+        starts = starts_of_whole_clients(clients.sizes, micro_batch_size)
 
         def add(chunk, total):
             batch = tf.nest.map_structure(
@@ -167,7 +184,7 @@ class LocalTraining:
     ) -> Trained:
         """The local steps of all clients, one client after the other; see the module."""
         everything = read_all(examples)
-        clients = _clients(everything)
+        clients = clients_of(everything)
         client_weights = self._weights(clients.sizes)
         sizes = tf.cast(clients.sizes, tf.int32)
         starts = tf.cumsum(sizes, exclusive=True)
@@ -199,6 +216,7 @@ class LocalTraining:
         regularizer: Regularizer | None = None,
         term: Term | None = None,
         correction: Sequence[tf.Tensor] | None = None,
+        memory: Memory | None = None,
     ) -> LocalModel:
         """The local steps of one client.
 
@@ -211,27 +229,31 @@ class LocalTraining:
           term: Term of the loss that depends on other images than the client's own.
           correction: Tensors that are added to the gradient of every step, in the order of the
             trainable weights.
+          memory: Values that are carried from step to step.
         """
         size = tf.shape(examples["example_id"])[0]
         batches, steps = self._batches(size), self.steps(size)
-        # The largest number of passes over the examples in a round; each pass has its own views.
-        passes = self.local_steps or self.local_epochs
+        passes = self.passes
         weights, target = (Weights(tuple(w.trainable), tuple(w.non_trainable))
                            for w in (weights, target))  # fmt: skip
         initial = weights.trainable
 
-        def step(t, weights, optimizer_state, target, sums):
+        def step(t, weights, optimizer_state, target, remembered, sums):
+            if self.target_first:
+                target = self._moved(target, weights)
             epoch, position = t // batches, t % batches
             pass_number = round_number * passes + tf.cast(epoch, tf.int64)
-            order = _shuffled(examples, size, pass_number, self.seed)
+            order = shuffled(examples, size, pass_number, self.seed)
             chosen = order[position * size // batches : (position + 1) * size // batches]
             batch = self._seen(
                 tf.nest.map_structure(lambda x: tf.gather(x, chosen), examples), pass_number
-            )
+            )._replace(positions=chosen)
             if self.objective.others:
-                again = _shuffled(examples, size, -1 - pass_number, self.seed)
+                again = shuffled(examples, size, -1 - pass_number, self.seed)
                 drawn = again[position * size // batches : (position + 1) * size // batches]
                 batch = batch._replace(x3=self._first_views(examples, drawn, -1 - pass_number))
+            elif self.objective.third_view:
+                batch = batch._replace(x3=self._first_views(examples, chosen, -1 - pass_number))
             with tf.GradientTape() as tape:
                 tape.watch(weights.trainable)
                 evaluated = self._evaluate(weights, target, batch)
@@ -250,15 +272,16 @@ class LocalTraining:
                 optimizer_state, weights.trainable, gradient
             )
             weights = Weights(tuple(trainable), tuple(non_trainable))
-            if self.target_momentum is not None:
-                moved = moved_target(target.trainable, weights.trainable, self.target_momentum)
-                target = Weights(moved, target.non_trainable)
+            if not self.target_first:
+                target = self._moved(target, weights)
+            if memory:
+                remembered = memory.update(remembered, batch, evaluated)
             share = tf.fill(tf.shape(losses), 1 / tf.cast(tf.size(losses), tf.float32))
             sums = _plus(sums, (loss, *_spread(evaluated.z, share)))
-            return t + 1, weights, optimizer_state, target, sums
+            return t + 1, weights, optimizer_state, target, remembered, sums
 
         d = self._z_dimension
-        _, weights, _, target, sums = tf.while_loop(
+        _, weights, _, target, remembered, sums = tf.while_loop(
             lambda t, *_: t < steps,
             step,
             (
@@ -266,11 +289,18 @@ class LocalTraining:
                 weights,
                 self._optimizer_state(initial, round_number),
                 target,
+                memory.initial if memory else (),
                 (tf.constant(0.0), tf.zeros([d]), tf.zeros([d])),
             ),
             parallel_iterations=1,
         )
-        return LocalModel(weights, target, *(s / tf.cast(steps, tf.float32) for s in sums))
+        loss, z_mean, z_squared = (s / tf.cast(steps, tf.float32) for s in sums)
+        return LocalModel(weights, target, loss, z_mean, z_squared, remembered)
+
+    @property
+    def passes(self) -> int:
+        """Largest number of passes over the examples in a round; each has its own views."""
+        return self.local_steps or self.local_epochs
 
     def steps(self, samples: tf.Tensor) -> tf.Tensor:
         """Number of local steps of a client with so many examples, int32."""
@@ -281,6 +311,13 @@ class LocalTraining:
     def _batches(self, samples: tf.Tensor) -> tf.Tensor:
         """Number of batches of an epoch, int32."""
         return tf.maximum(samples // self.batch_size, 1) if self.batch_size else tf.constant(1)
+
+    def _moved(self, target: Weights, weights: Weights) -> Weights:
+        """The target network after a local step, or before it with `target_first`."""
+        if self.target_momentum is None:
+            return target
+        moved = moved_target(target.trainable, weights.trainable, self.target_momentum)
+        return Weights(moved, target.non_trainable)
 
     def _with_penalties(self, gradient, trainable, initial):
         if self.proximal:
@@ -304,7 +341,7 @@ class LocalTraining:
         x1, x2 = self.two_views(batch["image"], batch["example_id"], pass_number)
         labels = batch["label"] if self.objective.supervised else None
         ids = batch["example_id"]
-        return Batch(x1, x2, _clients(batch), labels, ids, pass_number, self.seed, batch["image"])
+        return Batch(x1, x2, clients_of(batch), labels, ids, pass_number, self.seed, batch["image"])
 
     def _first_views(self, examples: Any, chosen: tf.Tensor, pass_number: tf.Tensor) -> tf.Tensor:
         """First views of some of the examples, float32 [n, h, w, c]."""
@@ -396,34 +433,6 @@ def _check_heads(model: Model, name: str, objective: Objective) -> None:
         raise ValueError(f"--objective={name} needs a ViT --encoder with a decoder")
     if not (objective.supervised or objective.decoder or model.projector):
         raise ValueError(f"--objective={name} needs a --projector")
-
-
-def _clients(batch: Any) -> segments_lib.Segments:
-    """The clients of a batch; examples without a field `client` belong to one client."""
-    if "client" in batch:
-        return segments_lib.by_client(batch["client"])
-    return segments_lib.one(tf.shape(batch["example_id"])[0])
-
-
-def _starts_of_whole_clients(sizes: tf.Tensor, batch_size: int) -> tf.Tensor:
-    """Positions at which micro-batches start, followed by the number of examples: int32 [m + 1].
-
-    A client goes to the micro-batch of its first example, so that a micro-batch has fewer than
-    batch_size + N_k examples.
-    """
-    sizes = tf.cast(sizes, tf.int32)
-    starts = tf.cumsum(sizes, exclusive=True)
-    batches, first = tf.unique(starts // batch_size)
-    # There may be no client at all: the maximum of `first` would then be the smallest integer.
-    firsts = tf.math.unsorted_segment_min(starts, first, tf.size(batches))
-    return tf.concat([firsts, [tf.reduce_sum(sizes)]], 0)
-
-
-def _shuffled(examples: Any, size: tf.Tensor, pass_number: tf.Tensor, seed: int) -> tf.Tensor:
-    """Random order of a client's examples, a function of the seed, the pass and the example ids."""
-    key = tf.stack([tf.cast(seed, tf.int64), pass_number])
-    draws = tf.random.stateless_uniform([size], key + examples["example_id"][:1])
-    return tf.argsort(draws)
 
 
 def _spread(z: tf.Tensor, share: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -16,6 +16,7 @@ def zero_unless_finite(structure: Any) -> tuple[Any, tf.Tensor]:
     return zeroed, finite
 
 
+@tf.autograph.experimental.do_not_convert
 def reject_non_finite_update(state: Any, update: Any) -> tuple[tf.Tensor, Any]:
     """TFF's rule, by which an update that is not finite is no server step; also logs its norm."""
     reject, measurements = tff.learning.templates.reject_non_finite_update(state, update)

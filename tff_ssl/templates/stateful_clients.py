@@ -6,11 +6,12 @@ Their round has typed states:
     -> (server_state@SERVER, client_states@CLIENTS, client_metrics@CLIENTS, metrics@SERVER)
 
 The server broadcasts its model; every client of the cohort works on its examples and its state; the
-server forms weighted means of the clients' contributions, and updates its model. The algorithm
-defines the clients' work and the server's update. `simulation.state_files` keeps the states between
-rounds.
+server forms weighted means of the clients' contributions, may collect rows of each client
+(`collected_rows`), and updates its model. The algorithm defines the clients' work and the server's
+update. `simulation.state_files` keeps the states between rounds.
 """
 
+import collections
 import dataclasses
 import os
 import pathlib
@@ -25,7 +26,7 @@ from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.runtime.sliced_rounds import SlicedStatefulClients, Slicing
 from tff_ssl.simulation import state_files
 from tff_ssl.simulation.stateful_clients import StatefulClientsSimulation
-from tff_ssl.templates import message_sizes
+from tff_ssl.templates import collected_rows, message_sizes
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, server_metrics
 from tff_ssl.templates.federated_algorithm import (
     FederatedAlgorithm,
@@ -218,9 +219,18 @@ def _compose_process(
     work: tff.Computation,
     aggregators: Sequence[tff.templates.AggregationProcess],
     update_model: tff.Computation,
-    sums_weights: bool,
+    further: Callable[[tff.Value, tff.Value], Mapping[str, tff.Value]] | None,
 ) -> tff.templates.IterativeProcess:
-    """The process whose `next` is described in the module."""
+    """The process whose `next` is described in the module.
+
+    Args:
+      initial_model: As in `build_stateful_clients`.
+      work: The work of a client.
+      aggregators: Aggregator of each mean.
+      update_model: The server's update.
+      further: (the server's state, the clients' outputs) -> further arguments of the server's
+        update by name, at the server; None if it has none.
+    """
 
     @tff.tensorflow.computation
     def first_model():
@@ -255,9 +265,9 @@ def _compose_process(
             for i, aggregator in enumerate(aggregators)
         ]
         arguments = [server.model, tff.federated_zip(tuple(m.result for m in means))]
-        if sums_weights:
-            weights = tuple(tff.federated_sum(u.update_weight) for u in output.updates)
-            arguments.append(tff.federated_zip(weights))
+        if further is not None:
+            values = collections.OrderedDict(further(server, output))
+            arguments.append(tff.federated_zip(values))
         new_model = tff.federated_map(update_model, tuple(arguments))
         state = tff.federated_zip(
             ServerState(
@@ -284,6 +294,8 @@ def build_stateful_clients(
     sent_models: int = 1,
     communicates: bool = True,
     sums_weights: bool = False,
+    numbers_rounds: bool = False,
+    collects_from: int = 0,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
     """Composes an algorithm from TensorFlow functions.
@@ -295,7 +307,7 @@ def build_stateful_clients(
         `ClientOutput`; all shapes are fixed.
       server_update: (server's model, means of the updates) -> the server's new model. A mean
         without weight is NaN, which the function must handle (`client_output.previous_if_empty`).
-        With `sums_weights`, the third argument is the clients' total weight in each mean, float32.
+        The three next options give it further arguments, by name.
       element_type: Type of a client's example.
       global_weights: Attribute of `StatefulClients`.
       client_weights: Attribute of `StatefulClients`.
@@ -303,7 +315,12 @@ def build_stateful_clients(
       sent_models: Number of the updates that a client really sends. Where a client contributes to
         one of several means, each mean is a sum over all clients, in which the weights of the
         others are zero.
-      sums_weights: Whether `server_update` gets the total weight of each mean.
+      sums_weights: Whether `server_update` gets `weights`, the clients' total weight in each mean,
+        float32.
+      numbers_rounds: Whether `server_update` gets `round_number`, the number of the round, int64.
+      collects_from: Number of clients of the population if each of them sends rows of its own
+        (`ClientOutput.rows`). `server_update` gets them as `rows`, float32 [collects_from, r, d],
+        with zeros for clients that sent none. 0 if clients send no rows.
       communicates: False where clients receive nothing after their first round, and send nothing.
       aggregator: Aggregator of each mean; `MeanFactory` by default.
     """
@@ -322,12 +339,31 @@ def build_stateful_clients(
     aggregators = [factory.create(update.update, update.update_weight) for update in updates]
 
     means_type = tuple(update.update for update in updates)
+    rows_type = work.type_signature.result.rows
+    further_types: dict[str, Any] = {}
     if sums_weights:
-        weights_type = tuple(update.update_weight for update in updates)
+        further_types["weights"] = tuple(update.update_weight for update in updates)
+    if numbers_rounds:
+        further_types["round_number"] = np.int64
+    if collects_from:
+        further_types["rows"] = collected_rows.collected_type(rows_type, collects_from)
 
-        @tff.tensorflow.computation(model_type, means_type, weights_type)
-        def update_model(model, means, weights):
-            return server_update(model, means, weights)
+    def further(server: tff.Value, output: tff.Value) -> Mapping[str, tff.Value]:
+        values: dict[str, tff.Value] = {}
+        if sums_weights:
+            weights = tuple(tff.federated_sum(u.update_weight) for u in output.updates)
+            values["weights"] = tff.federated_zip(weights)
+        if numbers_rounds:
+            values["round_number"] = server.round_number
+        if collects_from:
+            values["rows"] = collected_rows.collect(output.rows, collects_from)
+        return values
+
+    if further_types:
+
+        @tff.tensorflow.computation(model_type, means_type, collections.OrderedDict(further_types))
+        def update_model(model, means, values):
+            return server_update(model, means, **values)
 
     else:
 
@@ -336,12 +372,17 @@ def build_stateful_clients(
             return server_update(model, means)
 
     return StatefulClients(
-        _compose_process(initial_model, work, aggregators, update_model, sums_weights),
+        _compose_process(
+            initial_model, work, aggregators, update_model, further if further_types else None
+        ),
         initial_model,
         initial_client_state,
         global_weights,
         client_weights,
         local_weights,
         downloads=(model_type, tff.types.to_type(np.int64)) if communicates else (),
-        uploads=tuple(update.update for update in updates[: sent_models if communicates else 0]),
+        uploads=(
+            *(update.update for update in updates[: sent_models if communicates else 0]),
+            *([rows_type] if collects_from else []),
+        ),
     )

@@ -4,6 +4,7 @@ Their round is a `tff.learning.templates.LearningProcess`, which any TFF program
 """
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -34,9 +35,8 @@ class StatelessClients(FederatedAlgorithm):
       initial_weights: Seed -> the global model's weights before the first round.
       downloads: Types that a client receives in a round.
       uploads: Types that a client sends in a round, beside its weight and metrics.
-      stages: Stages of a round of several aggregations, by name, in order; empty for a round of one
-        stage. They share the state of `process`, and applied one after the other to the same
-        cohort, they equal `process.next`.
+      compose_stages: Composes the stages of a round of several aggregations, for `stages`. Most
+        runs need the whole round alone, and composing takes a second or more.
     """
 
     kind: ClassVar[str] = "stateless_clients"
@@ -48,9 +48,16 @@ class StatelessClients(FederatedAlgorithm):
     initial_weights: Callable[[int], tff.learning.models.ModelWeights]
     downloads: Sequence[tff.Type]
     uploads: Sequence[tff.Type]
-    stages: Mapping[str, tff.learning.templates.LearningProcess] = dataclasses.field(
-        default_factory=dict
-    )
+    compose_stages: Callable[[], Mapping[str, tff.learning.templates.LearningProcess]] = dict
+
+    @functools.cached_property
+    def stages(self) -> Mapping[str, tff.learning.templates.LearningProcess]:
+        """Stages of a round of several aggregations, by name, in order; empty for one stage.
+
+        They share the state of `process`, and applied one after the other to the same cohort, they
+        equal `process.next`.
+        """
+        return self.compose_stages()
 
     def client_bytes(self) -> tuple[int, int]:
         return message_sizes.client_bytes(self.process.next)
@@ -82,6 +89,7 @@ class StatelessClientsRun(ServerRounds, PlannedRun):
         self, group_data: tff.Computation, folder: pathlib.Path, sliced: Any = None
     ) -> StatelessClientsSimulation:
         algorithm = self._algorithm
+        needs_stages = self.participation.dropouts.dropout > 0
         return StatelessClientsSimulation(
             algorithm.process,
             group_data,
@@ -90,7 +98,7 @@ class StatelessClientsRun(ServerRounds, PlannedRun):
             self.participation,
             self.setting.groups,
             sum(self.client_bytes),
-            stages=list(algorithm.stages.values()),
+            stages=list(algorithm.stages.values()) if needs_stages else (),
             epsilon=self.setting.epsilon,
             sliced=sliced,
         )

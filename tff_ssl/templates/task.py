@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow_federated as tff
 
-from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.views.augmentation import TwoViews
 
@@ -25,6 +25,18 @@ class Population(NamedTuple):
     rad_size: int
 
 
+class FrozenEncoder(NamedTuple):
+    """An encoder that is not trained.
+
+    Attributes:
+      model: Model without heads.
+      weights: Weights of the model.
+    """
+
+    model: DualEncoder
+    weights: Weights
+
+
 class Task(NamedTuple):
     """Model, views, examples and objective of a run.
 
@@ -38,6 +50,11 @@ class Task(NamedTuple):
       seed: Seed of the clients' random choices beside their views.
       population: All clients, where they have different models, which replace `model`; else None.
       participation: Fraction of the clients that are expected to take part in a round.
+      client_sizes: Number of examples of each client of the population, in the order of their
+        numbers, for algorithms whose server collects rows of single clients; empty where they are
+        not known.
+      base_encoder: Encoder to whose encodings an algorithm aligns those of its clients; None for
+        none.
     """
 
     model: Model
@@ -48,3 +65,5 @@ class Task(NamedTuple):
     seed: int = 0
     population: Population | None = None
     participation: float = 1.0
+    client_sizes: tuple[int, ...] = ()
+    base_encoder: FrozenEncoder | None = None

@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterable
 from typing import Any, TextIO
 
@@ -35,7 +36,12 @@ def main() -> None:
     settings = sys.stdin.readline().strip()
     requests: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
-    _simulate(settings, requests, replies)
+    try:
+        _simulate(settings, requests, replies)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # A plain exit would wait for Flower's threads, which wait for clients.
 
 
 def _listen(requests: queue.Queue) -> None:

@@ -16,7 +16,7 @@ from tff_ssl.losses.means import Means
 from tff_ssl.models import two_towers
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
-from tff_ssl.templates.local_training import _shuffled as shuffled
+from tff_ssl.templates.client_batches import shuffled
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 

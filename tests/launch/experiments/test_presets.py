@@ -132,6 +132,8 @@ def test_a_preset_outside_of_the_experiments_names_its_data(project_root):
         if (name := f"--flagfile={path.relative_to(project_root)}") not in used
     ]
     assert unused
+    # The data of `launch.detect` is a folder of the user's.
+    unused.remove("--flagfile=launch/presets/dec_ssl/paper/detection.flags")
     for name in unused:
         assert "dataset" in effective_flags([name]), name
 
@@ -232,6 +234,18 @@ def test_the_presets_have_the_papers_settings(name, cell, expected):
     assert expected == {flag: actual.get(flag) for flag in expected}
 
 
+def test_detection_has_detectrons_default_schedule():
+    # Dec-SSL, appendix C.1; the other values are those of Detectron's Mask R-CNN with a pyramid.
+    given = effective_flags(["--flagfile=launch/presets/dec_ssl/paper/detection.flags"])
+    expected = {
+        "rounds": "90000", "hparam.batch_size": "16", "hparam.learning_rate": "0.02",
+        "hparam.momentum": "0.9", "hparam.weight_decay": "0.0001", "hparam.warmup_steps": "500",
+        "hparam.sampled_anchors": "256", "hparam.proposals": "2000", "hparam.sampled_boxes": "512",
+        "hparam.filters": "256", "hparam.box_head_width": "1024", "hparam.anchor_size": "8",
+    }  # fmt: skip
+    assert expected == {flag: given.get(flag) for flag in expected}
+
+
 def test_cifar10_has_a_larger_encoder_and_more_rounds_at_the_cpus_scale():
     for rounds, expected in ((None, "2000"), (3, "3")):
         cells = {cell.name: cell for cell in dcco.table1("cpu", "cifar10", rounds).cells}
@@ -284,7 +298,8 @@ def test_fedus_preset_at_the_papers_scale_is_that_of_its_experiment():
 
 
 def test_the_presets_name_flags_that_exist(project_root):
-    scripts = [project_root / "launch" / f"{name}.py" for name in ("pretrain", "centralized")]
+    names = ("pretrain", "centralized", "detect")
+    scripts = [project_root / "launch" / f"{name}.py" for name in names]
     sources = [*scripts, *(project_root / "launch" / "options").glob("*.py")]
     code = "".join(path.read_text() for path in sources)
     for preset in _presets(project_root):

@@ -29,7 +29,7 @@ READERS = [
         "cluster_encoder clusters cluster_partition",
     ),
     (TOPOLOGIES, "connectivity unconnected edge_list"),
-    (ALGORITHMS, "encoders rad_size symmetric_statistics"),
+    (ALGORITHMS, "encoders alignment_encoder rad_size symmetric_statistics"),
     (AGGREGATORS, "quantization_bits"),
     (shift.SHIFTS, "shifts"),
 ]

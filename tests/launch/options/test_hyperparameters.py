@@ -10,7 +10,11 @@ from tff_ssl.algorithms.dcco.parts import DCCOHyperparameters
 from tff_ssl.algorithms.hetero_ssfl import HeteroSSFLHyperparameters
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
-from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
+from tff_ssl.objectives.registry import (
+    GENERAL_OBJECTIVES,
+    OBJECTIVES,
+    unused_hyperparameters,
+)
 from tff_ssl.simulation.centralized import CentralizedHyperparameters
 
 
@@ -91,6 +95,8 @@ def test_a_run_does_not_show_what_other_objectives_use():
 
 def test_every_hyperparameter_of_a_loss_belongs_to_an_objective():
     fields = {field.name for field in dataclasses.fields(ObjectiveHyperparameters)}
-    named = [name for objective in OBJECTIVES.values() for name in objective.hyperparameters]
+    named = [name for o in GENERAL_OBJECTIVES for name in OBJECTIVES[o].hyperparameters]
     assert len(named) == len(set(named))
+    for entry in OBJECTIVES.values():
+        assert set(entry.hyperparameters) <= set(named)
     assert set(named) == fields | {"target_momentum"}

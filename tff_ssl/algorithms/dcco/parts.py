@@ -13,8 +13,8 @@ from tff_ssl import optimizers
 from tff_ssl.losses.means import Means
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, StatisticsLoss
-from tff_ssl.templates import non_finite
 from tff_ssl.templates.client_hyperparameters import check_choice
+from tff_ssl.templates.server_step import build_server_step
 from tff_ssl.templates.task import Task
 
 MetricSum = Callable[[tff.Value], tff.Value]
@@ -147,9 +147,7 @@ class DCCOParts:
             tff.learning.templates.build_broadcast_process(self.weights_type),
             tff.learning.templates.ClientWorkProcess(initialize, next_client_work),
             self.update_mean,
-            tff.learning.templates.build_apply_optimizer_finalizer(
-                self.server_optimizer, self.weights_type, non_finite.reject_non_finite_update
-            ),
+            build_server_step(self.server_optimizer, self.weights_type),
         )
 
 

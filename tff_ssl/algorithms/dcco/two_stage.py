@@ -308,7 +308,7 @@ def compose_two_stages(
             cohort_type,
         ),
         uploads=(parts.statistics_type, parts.weights_type.trainable),
-        stages={
+        compose_stages=lambda: {
             "statistics": build_statistics_round(parts, process, aggregate_statistics),
             "update": parts.compose(initialize, next_update),
         },

@@ -1,0 +1,267 @@
+"""Fine-tunes an encoder for detection and instance segmentation: Mask R-CNN on a COCO folder.
+
+    python -m launch.detect --run=RUN --data_dir=COCO_FOLDER
+
+The ResNet of a pretraining run becomes the backbone of the TensorFlow Model Garden's Mask R-CNN,
+and the whole network is trained (Dec-SSL, section 3.1 and Table 1). The same is done from an
+untrained encoder and, with --supervised_run, from one that was trained with labels. Measured is
+COCO's average precision (AP) of boxes and masks. COCO_FOLDER has COCO's layout: train2017/,
+val2017/, and annotations/ with instances_train2017.json and instances_val2017.json. Needs the extra
+`detection` (uv sync --extra detection).
+"""
+
+import importlib
+import os
+import pathlib
+from typing import Any
+
+# TensorFlow is imported before all else. Where the Model Garden or this project's modules import it
+# first, Keras has failed to build the pyramid of a ResNet-18 ("'SymbolicTensor' object has no
+# attribute 'node'"); the cause is not known.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import tensorflow  # noqa: F401
+from absl import flags
+
+import launch.options.flags
+from launch.options import app
+from tff_ssl.errors import ConfigurationError
+
+launch.options.flags.define_common_flags()
+flags.DEFINE_string(
+    "run", None, "Folder of a pretraining run, or of its encoder/; its encoder must be a ResNet."
+)
+flags.DEFINE_string(
+    "supervised_run",
+    None,
+    "Folder of a run of the same encoder with labels (launch.centralized --objective=supervised), "
+    "as a further start.",
+)
+flags.DEFINE_list(
+    "starts",
+    ["pretrained", "untrained"],
+    "Encoders from which is fine-tuned, one after the other: pretrained, that of --run; untrained, "
+    "the same network with random weights; supervised, that of --supervised_run, which adds it.",
+)
+flags.DEFINE_string("data_dir", None, "Folder of the images and annotations, in COCO's layout.")
+flags.DEFINE_integer(
+    "train_images", None, "Number of training images. Default: all with instances.", lower_bound=1
+)
+flags.DEFINE_integer("rounds", 400, "Number of steps.", lower_bound=1)
+flags.DEFINE_multi_string(
+    "hparam",
+    [],
+    "name=value, a hyperparameter and its value; repeatable. --list shows the names.",
+)
+flags.DEFINE_integer(
+    "checkpoint_every", 50, "Number of steps between two checkpoints.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "eval_every",
+    100,
+    "Number of steps between two measurements of AP on training images; 0 for none.",
+    lower_bound=0,
+)
+flags.DEFINE_integer(
+    "eval_images", 100, "Number of training images on which AP is measured.", lower_bound=1
+)
+flags.DEFINE_boolean("resume", False, "Continue the run in --output_dir.")
+flags.DEFINE_boolean("list", False, "Print the hyperparameters, and end.")
+flags.adopt_module_key_flags(launch.options.flags)
+
+_STARTS = ("pretrained", "untrained", "supervised")
+
+
+def main() -> None:
+    args = flags.FLAGS
+    from launch.options import hyperparameters
+    from tff_ssl.evaluation.detection.hyperparameters import DetectionHyperparameters
+
+    values = hyperparameters.parse(DetectionHyperparameters, args.hparam)
+    if args.list:
+        for line in hyperparameters.listed(values):
+            print(f"hparam {line}")
+        return
+    _run(values, args)
+
+
+def _run(values, args: flags.FlagValues) -> None:
+    """Fine-tunes from all starts, and writes and prints the results."""
+    starts = _check_flags(args)
+    _check_extra()
+    from datasets import coco_folder
+    from launch.outputs import detection_plots, output_folder, run_folder
+    from launch.probes import detection
+    from tff_ssl.evaluation.detection.mask_rcnn import MaskRCNN
+
+    encoder, weights = _start_weights(starts, args)
+    train, validation = coco_folder.load(args.data_dir, args.train_images)
+    if values.batch_size > len(train):
+        raise ConfigurationError(
+            f"--hparam=batch_size={values.batch_size} is more than the {len(train)} training "
+            "images with instances"
+        )
+    data = detection.DetectionData(train, validation, min(args.eval_images, len(train)))
+    folder = output_folder.choose(args.output_dir, "detect")
+    settings = run_folder.settings("detect", args)
+    run_folder.open_run(folder, settings, run_folder.given(args), args.resume)
+    network = MaskRCNN(encoder, len(train.class_names), values, args.seed)
+    _announce(network, encoder, data, starts, folder, values, args)
+    training = detection.build_training(network, weights[starts[0]], data, values, args)
+    results = {
+        name: detection.fine_tune(
+            name, training.starting_from(weights[name]), network, data, folder, args
+        )
+        for name in starts
+    }
+    run_folder.write_json(folder / "result.json", [_result(results, encoder, data, args)])
+    detection_plots.draw_curves(folder, starts, folder / "curves.png")
+    print(
+        f"\n{_table(results)}\n(COCO's average precision in percent on {len(validation)} "
+        f"validation images, and on {data.monitored} of the {len(train)} training images; loss: "
+        f"means of the first and the last tenth of the {args.rounds} steps)\n"
+        f"\nwritten to {folder}/: result.json, curves.png, config.json, and for each start a "
+        f"folder ({', '.join(starts)}) with detections.png, result.json, metrics.csv, "
+        "tensorboard/, checkpoints/"
+    )
+
+
+def _check_flags(args: flags.FlagValues) -> list[str]:
+    """The starts, in order.
+
+    Raises:
+      ConfigurationError: If a flag is missing, or the starts do not fit it.
+    """
+    if not args.run:
+        raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
+    if not args.data_dir:
+        raise ConfigurationError(
+            "--data_dir is missing: name a folder in COCO's layout (train2017/, val2017/, "
+            "annotations/)"
+        )
+    starts = list(dict.fromkeys(args.starts))
+    if args.supervised_run and "supervised" not in starts:
+        starts.append("supervised")
+    unknown = [name for name in starts if name not in _STARTS]
+    if unknown or not starts:
+        raise ConfigurationError(
+            f"--starts takes {', '.join(_STARTS)}; got {','.join(args.starts)!r}"
+        )
+    if "supervised" in starts and not args.supervised_run:
+        raise ConfigurationError("--starts=supervised needs --supervised_run=RUN")
+    return starts
+
+
+def _check_extra() -> None:
+    """Raises ConfigurationError unless the extra `detection` is installed."""
+    try:
+        for module in ("pycocotools.coco", "official.vision.tasks.maskrcnn"):
+            importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"launch.detect needs the extra `detection`: `uv sync --extra detection` ({error})"
+        ) from error
+
+
+def _start_weights(starts: list[str], args: flags.FlagValues):
+    """The encoder's architecture, and its weights for each start by name."""
+    pretrained = _read_encoder("run", args.run)
+    encoder = pretrained.model
+    weights = {"pretrained": pretrained.weights}
+    if "untrained" in starts:
+        weights["untrained"] = encoder.init(args.seed)
+    if "supervised" in starts:
+        supervised = _read_encoder("supervised_run", args.supervised_run)
+        if _architecture(supervised.model) != _architecture(encoder):
+            raise ConfigurationError(
+                f"--supervised_run has the encoder {_architecture(supervised.model)}, and --run "
+                f"has {_architecture(encoder)}: they must be the same"
+            )
+        weights["supervised"] = supervised.weights
+    return encoder, weights
+
+
+def _read_encoder(flag: str, path: str):
+    """The encoder that a flag names, a `StoredEncoder` with a ResNet for colour images."""
+    from launch.outputs import run_folder
+    from tff_ssl.deployment import encoder_weights
+    from tff_ssl.models import resnet
+    from tff_ssl.models.dual_encoder import DualEncoder
+
+    if not pathlib.Path(path).exists():
+        raise ConfigurationError(f"--{flag}={path} does not exist")
+    stored = encoder_weights.read(run_folder.encoder_of(pathlib.Path(path)))
+    if not isinstance(stored.model, DualEncoder):
+        raise ConfigurationError(f"--{flag}={path} has two towers, and Mask R-CNN takes one")
+    if stored.model.encoder not in resnet.RESNETS:
+        raise ConfigurationError(
+            f"--{flag}={path} has the encoder {stored.model.encoder}, and Mask R-CNN needs a "
+            f"ResNet ({', '.join(resnet.RESNETS)})"
+        )
+    if stored.image_shape[-1] != 3:
+        raise ConfigurationError(
+            f"--{flag}={path} encodes images of {stored.image_shape[-1]} channels, and COCO's have "
+            "3"
+        )
+    return stored
+
+
+def _architecture(encoder) -> str:
+    """What two encoders must have in common, as a text."""
+    return f"{encoder.encoder} ({encoder.norm} norm, first stage of stride {encoder.first_stride})"
+
+
+def _announce(network, encoder, data, starts, folder, values, args: flags.FlagValues) -> None:
+    """Prints what the script is about to do."""
+    from launch.options import hyperparameters
+
+    note = ""
+    if encoder.first_stride == 1:
+        note = (
+            "\nnote: the encoder was trained on images of less than 96 pixels, so that its first "
+            "stage has stride 1; this costs many times the operations of stride 4"
+        )
+    size = values.image_size
+    print(
+        f"Mask R-CNN on {_architecture(encoder)}, {network.parameter_count:,} parameters\n"
+        f"{len(data.train)} training and {len(data.validation)} validation images of "
+        f"{args.data_dir}, scaled to {size}x{size}, {len(data.train.class_names)} classes\n"
+        f"{args.rounds} steps of {values.batch_size} images from each start: {', '.join(starts)}\n"
+        f"{hyperparameters.describe(values, ())}{note}\nresults go to {folder}/",
+        flush=True,
+    )
+
+
+def _result(results: dict[str, dict], encoder, data, args: flags.FlagValues) -> dict[str, Any]:
+    """The entry of `result.json`: the first start, and the others as baselines."""
+    first, *others = results
+    return {
+        "protocol": "detection",
+        "dataset": pathlib.Path(args.data_dir).resolve().name,
+        "encoder": encoder.encoder,
+        "norm": encoder.norm,
+        "train_images": len(data.train),
+        "validation_images": len(data.validation),
+        "start": first,
+        **results[first],
+        "baselines": {name: results[name] for name in others},
+    }
+
+
+def _table(results: dict[str, dict[str, Any]]) -> str:
+    """The results as a table, a row for each start."""
+    columns = {
+        "box AP": "box_ap", "AP50": "box_ap50", "AP75": "box_ap75", "mask AP": "mask_ap",
+        "AP50 ": "mask_ap50", "AP75 ": "mask_ap75", "train box AP": "train_box_ap",
+        "train mask AP": "train_mask_ap",
+    }  # fmt: skip
+    width = max(len(name) for name in (*results, "start"))
+    lines = [f"{'start':{width}}  " + "  ".join(columns) + "  loss"]
+    for name, result in results.items():
+        cells = [f"{100 * result[key]:{len(title)}.1f}" for title, key in columns.items()]
+        loss = f"{result['first_loss']:.2f} -> {result['last_loss']:.2f}"
+        lines.append(f"{name:{width}}  " + "  ".join(cells) + f"  {loss}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    app.run(main, resumes="detect")

@@ -1,0 +1,1 @@
+"""Fine-tuning for object detection and instance segmentation, with Mask R-CNN."""

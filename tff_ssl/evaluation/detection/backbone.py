@@ -1,0 +1,82 @@
+"""This package's ResNets as the backbone of the TensorFlow Model Garden's Mask R-CNN.
+
+The Model Garden's own ResNet differs from this package's in its padding, its norms and its stem, so
+that copied weights would not give the same features. The backbone here is the network itself: the
+same function of the same weights, with a Keras interface around it.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+
+# The Model Garden's parser normalizes images by these (`preprocess_ops.normalize_image`).
+_PARSER_MEAN = (0.485, 0.456, 0.406)
+_PARSER_DEVIATION = (0.229, 0.224, 0.225)
+
+
+class ResNetBackbone(tf.keras.Model):
+    """A ResNet whose stages are endpoints, by level: a stage of stride 2**L is endpoint `L`.
+
+    Encoders for images of 96 pixels and more have the endpoints `2` to `5` (networks of four
+    stages) or `2` to `4`. Those for smaller images have a stem of stride 1, so that their stages
+    are the levels 0 to 3, of which Mask R-CNN uses those from 2 on. The pyramid network makes the
+    coarser levels from the last endpoint.
+
+    Batch norm has the moving averages of pretraining, which do not change: batches of detection are
+    too small for it. Its scales and offsets are trained.
+    """
+
+    def __init__(self, encoder: DualEncoder, image_size: int, first_level: int = 2):
+        """Makes the variables, with the encoder's initial weights of seed 0.
+
+        Args:
+          encoder: Architecture of the encoder, a ResNet without heads.
+          image_size: Height and width of the images, a multiple of 64.
+          first_level: First level that is an endpoint.
+        """
+        super().__init__(name="backbone")
+        self._encoder = encoder
+        self._first_level = first_level
+        initial = encoder.init(0)
+        self._trained = _variables(initial.trainable, encoder.trainable_specs, trainable=True)
+        self._fixed = _variables(initial.non_trainable, encoder.non_trainable_specs, False)
+        shape = [None, image_size, image_size, 3]
+        signature = tf.TensorSpec([1, *shape[1:]])
+        outputs = tf.function(self.call).get_concrete_function(signature).structured_outputs
+        self._output_specs = {
+            level: tf.TensorShape([None, *output.shape[1:]]) for level, output in outputs.items()
+        }
+
+    def call(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The endpoints.
+
+        Args:
+          inputs: Images as the Model Garden's parser gives them, float32 [b, height, width, 3].
+
+        Returns:
+          Features by level, float32 [b, height / 2**level, width / 2**level, channels].
+        """
+        unit_range = inputs * tf.constant(_PARSER_DEVIATION) + tf.constant(_PARSER_MEAN)
+        # Encoders are trained on values from -1 to 1 (`augmentation.to_float`).
+        maps = self._encoder.feature_maps(
+            Weights(tuple(self._trained), tuple(self._fixed)), unit_range * 2.0 - 1.0
+        )
+        level = int(np.log2(self._encoder.first_stride))
+        return {
+            str(level + i): features
+            for i, features in enumerate(maps)
+            if level + i >= self._first_level
+        }
+
+    @property
+    def output_specs(self) -> dict[str, tf.TensorShape]:
+        """Shape of each endpoint, which the Model Garden's pyramid network asks for."""
+        return self._output_specs
+
+
+def _variables(values, specs, trainable: bool) -> list[tf.Variable]:
+    return [
+        tf.Variable(value, trainable=trainable, name=spec.name)
+        for value, spec in zip(values, specs, strict=True)
+    ]

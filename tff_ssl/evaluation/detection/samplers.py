@@ -1,0 +1,109 @@
+"""Random samples of anchors and proposals that are pure functions of a seed.
+
+The Model Garden draws them with stateful random operations, whose state a checkpoint does not hold,
+so that a resumed run would draw others. The numbers of positives and negatives are the same here.
+"""
+
+import tensorflow as tf
+
+
+def balanced_sample(
+    positive: tf.Tensor,
+    negative: tf.Tensor,
+    count: int,
+    positive_fraction: float,
+    seed: tf.Tensor,
+) -> tf.Tensor:
+    """Draws candidates of each image without replacement.
+
+    Up to `positive_fraction` of the sample are positives; negatives fill the rest.
+
+    Args:
+      positive: Whether a candidate is positive, bool [b, n].
+      negative: Whether a candidate is negative, bool [b, n]; others are never drawn.
+      count: Largest number that is drawn for an image.
+      positive_fraction: Largest fraction of positives.
+      seed: Seed, int32 [2].
+
+    Returns:
+      Whether each candidate is drawn, bool [b, n].
+    """
+    priorities = tf.random.stateless_uniform(tf.shape(positive), seed)
+
+    def ranks(candidates: tf.Tensor) -> tf.Tensor:
+        """The place of each candidate in the order of priorities; others come after them."""
+        order = tf.argsort(tf.where(candidates, priorities, 2.0), stable=True)
+        return tf.argsort(order)  # The inverse permutation.
+
+    drawn = positive & (ranks(positive) < int(count * positive_fraction))
+    left = count - tf.reduce_sum(tf.cast(drawn, tf.int32), 1, keepdims=True)
+    return drawn | (negative & (ranks(negative) < left))
+
+
+def sample_anchors(
+    targets: dict[str, tf.Tensor], count: int, positive_fraction: float, seed: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Draws the anchors on which the region proposal network is trained (Ren et al. 2015).
+
+    Args:
+      targets: Target of each anchor by level, int32 [b, height, width, anchors]: 1 for an object, 0
+        for background, -1 for an anchor that is not trained on.
+      count: Number of anchors of an image.
+      positive_fraction: Largest fraction of anchors of objects.
+      seed: Seed, int32 [2].
+
+    Returns:
+      The targets, of which those that were not drawn are -1.
+    """
+    levels = list(targets)
+    batch = tf.shape(targets[levels[0]])[0]
+    flat = tf.concat([tf.reshape(targets[level], [batch, -1]) for level in levels], 1)
+    drawn = balanced_sample(flat > 0, tf.equal(flat, 0), count, positive_fraction, seed)
+    flat = tf.where(drawn, flat, -tf.ones_like(flat))
+    sizes = [targets[level].shape[1:].num_elements() for level in levels]
+    return {
+        level: tf.reshape(part, tf.shape(targets[level]))
+        for level, part in zip(levels, tf.split(flat, sizes, 1), strict=True)
+    }
+
+
+class ProposalSampler:
+    """Draws the proposals on which the box head is trained, in the place of `BoxSampler`.
+
+    Attributes:
+      seed: Seed of the next sample, a variable int32 [2].
+    """
+
+    def __init__(self, count: int, positive_fraction: float):
+        """Sets the size of a sample.
+
+        Args:
+          count: Number of proposals of an image.
+          positive_fraction: Largest fraction of proposals with an object.
+        """
+        self._count, self._positive_fraction = count, positive_fraction
+        self.seed = tf.Variable([0, 0], trainable=False, dtype=tf.int32)
+
+    def __call__(
+        self, positive_matches: tf.Tensor, negative_matches: tf.Tensor, ignored_matches: tf.Tensor
+    ) -> tf.Tensor:
+        """Draws `count` proposals of each image.
+
+        Args:
+          positive_matches: Whether a proposal has an object, bool [b, n] with n >= count.
+          negative_matches: Whether it is background, bool [b, n].
+          ignored_matches: Whether it must not be drawn, bool [b, n].
+
+        Returns:
+          Indices of the proposals, int32 [b, count]. If there are too few candidates, the first of
+          the others fill up, as in the Model Garden.
+        """
+        drawn = balanced_sample(
+            positive_matches & ~ignored_matches,
+            negative_matches & ~ignored_matches,
+            self._count,
+            self._positive_fraction,
+            self.seed,
+        )
+        # Of equal values, `top_k` takes those of lower indices first.
+        return tf.math.top_k(tf.cast(drawn, tf.int32), self._count).indices

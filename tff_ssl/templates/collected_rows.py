@@ -1,0 +1,106 @@
+"""Rows that the server gets from every client by itself, and not as a mean over clients.
+
+A client sends a matrix of rows together with its number. The server has a place for every client of
+the population, and adds the matrix to zeros at the client's place. The sum has the same shape for
+all cohorts, and does not depend on the order of the clients. A round with it may therefore be cut
+into slices, and lowers to the map-reduce and the mergeable form. (TFF's compiler to the third form
+of `lowering.FORMS` takes no `federated_aggregate`.) A row of zeros is no row: it stands for a
+client that sent nothing.
+
+Secure sums and differential privacy cannot hide these rows, because the server reads each client's.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.templates.task import Task
+
+
+class ClientRows(NamedTuple):
+    """The rows of a client.
+
+    Attributes:
+      client: Number of the client in the population, int64 from 0.
+      rows: Rows, float32 [r, d]; those without a value are zeros.
+    """
+
+    client: Any
+    rows: Any
+
+
+def rows_of(examples: Any, rows: tf.Tensor) -> ClientRows:
+    """The rows of the client whose examples these are, as one batch with a field `client`."""
+    return ClientRows(tf.cast(examples["client"][0], tf.int64), rows)
+
+
+def check_population(task: Task, algorithm: str) -> int:
+    """The number of clients of the population.
+
+    Args:
+      task: Task of the algorithm.
+      algorithm: Name of the algorithm, for the error.
+
+    Raises:
+      ConfigurationError: If the task does not tell the sizes of its clients, or their examples do
+        not tell to which client they belong.
+    """
+    if not task.client_sizes:
+        raise ConfigurationError(
+            f"{algorithm} needs the population, because its server collects rows of single "
+            "clients: build it with Task.client_sizes"
+        )
+    names = tff.structure.name_list(task.element_type)
+    if "client" not in names:
+        raise ConfigurationError(
+            f"{algorithm} needs examples with a field `client`, the number of their client; they "
+            f"have {', '.join(names)}"
+        )
+    return len(task.client_sizes)
+
+
+def collected_type(rows_type: tff.Type, clients: int) -> tff.types.TensorType:
+    """The type of the collected rows of so many clients.
+
+    Args:
+      rows_type: Type of a client's `ClientRows`.
+      clients: Number of clients of the population.
+    """
+    return tff.types.TensorType(np.float32, [clients, *rows_type.rows.shape])
+
+
+def collect(sent: tff.Value, clients: int) -> tff.Value:
+    """Collects the rows of the clients of a round; for use in a `tff.federated_computation`.
+
+    Args:
+      sent: `ClientRows` at CLIENTS. A client with a number that the population does not have makes
+        the round fail.
+      clients: Number of clients of the population.
+
+    Returns:
+      The rows by client at SERVER, float32 [clients, r, d]; zeros where a client sent nothing.
+    """
+    sent_type = sent.type_signature.member
+    total_type = collected_type(sent_type, clients)
+
+    @tff.tensorflow.computation
+    def zero():
+        return tf.zeros(total_type.shape)
+
+    @tff.tensorflow.computation(total_type, sent_type)
+    def accumulate(total, one):
+        place = tf.reshape(one.client, [1, 1])
+        return tf.tensor_scatter_nd_add(total, place, one.rows[tf.newaxis])
+
+    @tff.tensorflow.computation(total_type, total_type)
+    def merge(total, other):
+        return total + other
+
+    @tff.tensorflow.computation(total_type)
+    def report(total):
+        return total
+
+    return tff.federated_aggregate(sent, zero(), accumulate, merge, report)

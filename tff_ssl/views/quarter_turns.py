@@ -1,0 +1,35 @@
+"""Quarter turns of images, for predicting their number (Gidaris et al. 2018, arXiv:1803.07728)."""
+
+import tensorflow as tf
+
+from tff_ssl.views.threefry import threefry, to_uint64
+
+TURNS = 4
+
+
+def turned(
+    images: tf.Tensor, example_ids: tf.Tensor, *, seed: int, round_number: int | tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Turns each image by a random number of quarters, a pure function of (seed, round, id).
+
+    Args:
+      images: float32 [batch, side, side, channels].
+      example_ids: Ids of the examples, int64 [batch].
+      seed: Seed in [0, 2**31).
+      round_number: Round, int or int64 scalar.
+
+    Returns:
+      The turned images, counter-clockwise, of the same shape; and the numbers of quarters from 0 to
+      3, int32 [batch], each as likely as the others.
+
+    Raises:
+      ValueError: If images are not square.
+    """
+    if images.shape[1] != images.shape[2]:
+        raise ValueError(f"quarter turns need square images, found {images.shape[1:]}")
+    # The first words of the keys of views and of masks are smaller, so that turns are independent.
+    key = (tf.constant(seed + 2**33, tf.uint64), to_uint64(example_ids))
+    words, _ = threefry(key, (to_uint64(round_number), tf.constant(0, tf.uint64)))
+    quarters = tf.cast(tf.bitwise.right_shift(words, tf.constant(62, tf.uint64)), tf.int32)
+    choices = tf.stack([tf.image.rot90(images, k) for k in range(TURNS)], 1)
+    return tf.gather(choices, quarters, batch_dims=1), quarters
