@@ -25,6 +25,7 @@ _IGNORED_WARNINGS = ("can temporarily allocate extra memory", "Object was never 
 _INTERRUPT_DELAY = 0.1  # Seconds before an interrupt that was lost is repeated.
 _ADDRESS_SPACE = 4 * 2**30  # Bytes.
 INTERRUPTED = 130  # Exit code of a program that Ctrl-C ends, as shells give it.
+_was_interrupted = threading.Event()
 
 
 def run(
@@ -44,7 +45,7 @@ def run(
       resumes: Name of a script whose runs can be resumed: with `--resume`, flags that are not
         given have the values of the run.
     """
-    atexit.register(_end_quietly)
+    atexit.register(_end_quietly)  # The first one to be registered is the last one to run.
     argv = list(sys.argv)
     before = _run_to_resume(argv, resumes) if resumes else {}
     if before:
@@ -81,9 +82,18 @@ def _run_to_resume(argv: Sequence[str], script: str) -> dict[str, Any]:
 
 
 def _end_quietly() -> None:
-    """Removes TFF's default context, which prints an error when it is collected at the exit."""
+    """Removes TFF's default context, which prints an error when it is collected at the exit.
+
+    A program that was interrupted ends here. An interrupt cuts off calls to TFF's worker, and the
+    destructors of gRPC, which would run next, then abort at times ("Check failed:
+    !inspect->seen_inactive").
+    """
     if "tensorflow_federated" in sys.modules:
         from tff_ssl.runtime import local_worker  # noqa: F401
+    if _was_interrupted.is_set():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)
 
 
 def _parse_flags(argv: Sequence[str], before: Mapping[str, Any]) -> Sequence[str]:
@@ -146,6 +156,7 @@ def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str])
             os.environ.setdefault("KERAS_HOME", str(folder))
         main()
     except KeyboardInterrupt:
+        _was_interrupted.set()
         _print_command_to_go_on()
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # The reader of the output, such as `head`, has ended.

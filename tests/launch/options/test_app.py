@@ -20,7 +20,7 @@ def test_too_low_a_limit_of_address_space_is_one_line(project_root, script):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 1
@@ -63,12 +63,41 @@ def test_memory_that_runs_out_is_one_line(project_root):
         cwd=project_root,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 1
     assert done.stderr.startswith("error: out of memory")
     assert done.stderr.count("\n") == 1
+
+
+INTERRUPTED = """
+import atexit
+import ctypes
+from launch.options import app
+
+system = ctypes.CDLL(None)
+system.__cxa_atexit(system.abort, None, None)  # As destructors of libraries do at times.
+
+def main():
+    atexit.register(print, "files are removed")
+    raise KeyboardInterrupt
+
+app.run(main)
+"""
+
+
+def test_an_interrupt_ends_a_program_without_the_destructors_of_libraries(project_root):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        cwd=project_root,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (app.INTERRUPTED, "")
+    assert done.stdout == "files are removed\n"
 
 
 PRIVATE = """
@@ -89,7 +118,7 @@ def test_the_flag_for_private_workers_reaches_all_child_processes(project_root, 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     assert done.stdout == f"{value}\n"
