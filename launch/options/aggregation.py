@@ -92,6 +92,8 @@ def choose_aggregation(
             f"{name}_aggregator": mean.factory(args.clients_per_round)
             for name, mean in means.items()
         }
+        if algorithm.counts_clients:
+            arguments["expected_clients"] = args.clients_per_round
         epsilon = accountant.epsilon
         summary += differential_privacy.describe(means, accountant, args.rounds, num_clients)
         result["privacy"] = _privacy_fields(means, accountant, args.rounds)

@@ -31,6 +31,8 @@ Choices and deviations:
 - `statistics_noise` adds independent normal noise to everything in stage 1, as the authors do to
   R_k. It is drawn without a seed. The models go without noise, so that this is no guarantee of
   privacy; `--dp_epsilon` is one, by other means. A client's own noise stays in its R_ext.
+- With differential privacy, q_k is one over the expected number of clients: the true number of a
+  round would tell whether a client took part.
 - R_k is computed with the views of the round's first passes; the authors draw others.
 - Batch norm is refused, as in DCCO.
 """
@@ -277,7 +279,15 @@ def _counted(weight):
     return collections.OrderedDict(weight=whole, clients=tf.minimum(whole, 1))
 
 
-def build_aggregate_statistics(parts: DCCOParts) -> Callable[..., tff.Value]:
+def _expected_cohort(expected_clients: int) -> Cohort:
+    """The cohort of the expected size, at the server; each client has weight 1."""
+    size = np.int64(expected_clients)
+    return Cohort(*(tff.federated_value(size, tff.SERVER) for _ in Cohort._fields))
+
+
+def build_aggregate_statistics(
+    parts: DCCOParts, expected_clients: int | None
+) -> Callable[..., tff.Value]:
     """Builds stage 1: (state, weights, examples) -> state with the cohort's statistics."""
     local_statistics = build_local_statistics(parts)
     reference_after, centre = two_stage.build_reference(parts), build_centre(parts)
@@ -289,8 +299,11 @@ def build_aggregate_statistics(parts: DCCOParts) -> Callable[..., tff.Value]:
         mean = parts.statistics_mean.next(
             state.statistics_aggregator, local.statistics, local.weight
         )
-        counted = tff.federated_map(_counted, local.weight)
-        cohort = Cohort(parts.metric_sum(counted.weight), parts.metric_sum(counted.clients))
+        if expected_clients is None:
+            counted = tff.federated_map(_counted, local.weight)
+            cohort = Cohort(parts.metric_sum(counted.weight), parts.metric_sum(counted.clients))
+        else:
+            cohort = _expected_cohort(expected_clients)
         statistics = tff.federated_map(centre, (mean.result, reference))
         return tff.federated_zip(
             ClientWorkState(state.round_number, mean.state, statistics, tff.federated_zip(cohort))
@@ -329,25 +342,40 @@ def build_fedsc(
     statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
     update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
     metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+    expected_clients: int | None = None,
 ) -> StatelessClients:
     """Builds FedSC's two-stage round, and each of its stages as a process of its own.
 
-    Arguments are those of `dcco.two_stage.build_dcco`; the objective is `spectral`.
+    Arguments are those of `dcco.two_stage.build_dcco`, and one more. The objective is `spectral`.
+
+    Args:
+      task: Model, views, objective and type of the examples.
+      hyperparameters: Hyperparameters; the defaults if None.
+      server_optimizer: See `build_dcco`.
+      statistics_aggregator: See `build_dcco`.
+      update_aggregator: See `build_dcco`.
+      metric_sum: See `build_dcco`.
+      expected_clients: Number of clients from which a client computes its share q_k, in place of
+        the true number of the round. Differential privacy needs it: a client would else receive
+        the true number, and a client more or less would change what all others send.
 
     Raises:
-      ValueError: If the model has batch norm or fewer than two outputs, or the objective is not
-        `spectral`.
+      ValueError: If the model has batch norm or fewer than two outputs, the objective is not
+        `spectral`, or `expected_clients` is given and clients do not have equal weights.
     """
+    hyperparameters = hyperparameters or FedSCHyperparameters()
     if task.objective != "spectral":
         raise ValueError(f"fedsc trains with spectral; got {task.objective}")
+    if expected_clients is not None and hyperparameters.client_weighting != "uniform":
+        raise ValueError("expected_clients needs client_weighting=uniform")
     parts = build_parts(
-        task, hyperparameters or FedSCHyperparameters(), server_optimizer, statistics_aggregator,
-        update_aggregator, metric_sum,
+        task, hyperparameters, server_optimizer, statistics_aggregator, update_aggregator,
+        metric_sum,
     )  # fmt: skip
     return two_stage.compose_two_stages(
         parts,
         build_initialize(parts),
-        build_aggregate_statistics(parts),
+        build_aggregate_statistics(parts, expected_clients),
         build_update_locally(parts),
         cohort_type=COHORT_TYPE,
     )

@@ -50,6 +50,8 @@ class Algorithm:
       aggregates: Contributions of clients that are averaged, `statistics` and `update` (a model
         delta): `build` then takes `statistics_aggregator`, `update_aggregator` and `metric_sum`.
         Empty where clients send whole models, which can be neither clipped nor left out.
+      counts_clients: Whether clients receive the number of clients of their round. With
+        differential privacy, `build` then takes `expected_clients`, which replaces it.
       predictor: Whether the model needs a predictor, even if the objective has none.
       collects: Rows that the server reads of each client by itself, which secure sums and
         differential privacy cannot hide; empty for none.
@@ -63,6 +65,7 @@ class Algorithm:
     objectives: tuple[str, ...]
     folds: bool = False
     aggregates: tuple[str, ...] = ()
+    counts_clients: bool = False
     predictor: bool = False
     collects: str = ""
     base_encoder: bool = False
@@ -118,6 +121,7 @@ ALGORITHMS = {
         fedsc.build_fedsc,
         objectives=("spectral",),
         aggregates=("statistics", "update"),
+        counts_clients=True,
     ),
     "fedavg": Algorithm(
         "federated averaging with a local objective",

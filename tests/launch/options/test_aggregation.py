@@ -20,13 +20,13 @@ PRIVATE = {
 }  # fmt: skip
 
 
-def choose(**given):
-    """The means of DCCO with these flags."""
-    values = registry.ALGORITHMS["dcco"].hyperparameters(client_weighting="uniform")
+def choose(algorithm="dcco", **given):
+    """The means of an algorithm with these flags."""
+    entry = registry.ALGORITHMS[algorithm]
+    values = entry.hyperparameters(client_weighting="uniform")
     flags = pretrain.flags.FLAGS
-    with flagsaver.flagsaver(**PRIVATE, **given):
+    with flagsaver.flagsaver(**{**PRIVATE, "algorithm": algorithm, **given}):
         flags.mark_as_parsed()
-        entry = registry.ALGORITHMS["dcco"]
         return aggregation.choose_aggregation(flags, entry, values, 10 * CLIENTS, CLIENTS)
 
 
@@ -49,6 +49,15 @@ def test_half_of_the_statistics_can_be_private(worker):
     expected[4] = (expected[4] + expected[4].T) / 2
     for a, b in zip(tf.nest.flatten(found), expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_private_clients_do_not_receive_the_number_of_clients():
+    assert "expected_clients" not in choose(dp_epsilon=8.0).arguments
+    chosen = choose("fedsc", dp_epsilon=8.0, objective="spectral")
+    assert chosen.arguments["expected_clients"] == CLIENTS
+    plain = dict.fromkeys(("sampling", "dp_clip", "dp_statistics_clip"))
+    chosen = choose("fedsc", objective="spectral", symmetric_statistics=True, **plain)
+    assert "expected_clients" not in chosen.arguments
 
 
 def test_the_result_lists_what_privacy_covers_and_what_it_does_not():
