@@ -319,4 +319,8 @@ def test_a_private_run_reports_its_epsilon(tmp_path):
     assert privacy["epsilon"] == pytest.approx(spent[-1], rel=1e-6)
     assert 19 < privacy["epsilon"] <= 20
     assert privacy["sampling_rate"] == pytest.approx(8 / 364)
+    # Each file is part of what the guarantee covers, or named among what it does not cover.
+    listed = "; ".join(privacy["does_not_cover"]).lower()
+    names = {path.name for path in folder.iterdir()} - {"encoder", "checkpoints"}
+    assert all(name in listed for name in names), names
     assert sum(int(row["clients"]) for row in table) > 0

@@ -54,10 +54,12 @@ _COUNT_NOISE = 0.05
 # data.
 NOT_COVERED = (
     "numbers of clients, samples, dropped clients and bytes, clients' losses, and times "
-    "in metrics.csv and TensorBoard",
-    "kNN accuracies and effective ranks in metrics.csv and TensorBoard, and an encoder chosen by "
-    "them (--encoder_round=best)",
+    "in metrics.csv, curves.png and TensorBoard",
+    "kNN accuracies and effective ranks in metrics.csv, curves.png and TensorBoard, and an encoder "
+    "chosen by them (--encoder_round=best)",
     "results of probes and of fine-tuning in result.json, which take labels of training images",
+    "images of clients with their views, encodings and neighbours in run.html and TensorBoard",
+    "sizes and classes of the clients in partition.json and run.html",
     "seed, number and sizes of the clients in config.json and in what the run prints",
     "warnings about clients that failed, and whether the run ended with an error",
     "the clients' images in clients.sqlite, which a run that was stopped leaves in its folder",
