@@ -3,10 +3,12 @@
 import csv
 import os
 import pathlib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 # Panels: title, and the columns of metrics.csv with their labels, drawn in the order of the styles.
 _PANELS = (
@@ -81,9 +83,28 @@ def draw_panel(axes: Any, panel: Panel) -> None:
         axes.plot(*points.T, marker=marker, label=label, **style)
     if len(axes.lines) > 1:
         axes.legend(fontsize=8)
+    fit_axes(axes, panel.x_label, panel.lines.values())
     axes.set_title(panel.title, fontsize=10)
     axes.set_xlabel(panel.x_label)
     axes.grid(alpha=0.3)
+
+
+def fit_axes(axes: Any, x_label: str, lines: Iterable[np.ndarray]) -> None:
+    """Gives rounds whole numbers, and shows lines of a single point from the origin on.
+
+    Around a single point, Matplotlib would show thousandths of a unit.
+
+    Args:
+      axes: The axes, with the lines.
+      x_label: Name of the horizontal axis.
+      lines: Points (x, y) of each line, float64 [n, 2].
+    """
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=x_label == "round"))
+    drawn = [points for points in lines if len(points)]
+    if drawn and all(len(points) == 1 for points in drawn):
+        axes.set_xlim(left=0)
+        if min(points[0, 1] for points in drawn) > 0:
+            axes.set_ylim(bottom=0)
 
 
 def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from datasets import describe
@@ -24,6 +25,7 @@ _FEATURES = (
     ("random_encoder", "untrained encoder", "C7"),
     ("raw_pixels", "raw pixels", "C5"),
 )
+_HALO = [withStroke(linewidth=5, foreground="white")]  # Sets marks off from bars of any colour.
 _SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has bars of its own.
 
 
@@ -116,7 +118,6 @@ def curve_charts(panels: Sequence[plots.Panel], untrained_rank: float | None) ->
         if untrained_rank is not None and "effective_rank" in panel.title.replace(" ", "_"):
             axes.axhline(untrained_rank, color=_GREY, linestyle=":", label="untrained encoder")
         plots.draw_panel(axes, panel._replace(lines=lines))
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=panel.x_label == "round"))
         axes.spines[["top", "right"]].set_visible(False)
         ends = ", ".join(
             f"{name or panel.title} from {points[0, 1]:.4g} to {points[-1, 1]:.4g}"
@@ -142,6 +143,7 @@ def compared_curves(curves: Mapping[str, Sequence[plots.Panel]]) -> list[Picture
     for title, x_label in keys:
         figure = Figure(figsize=(_WIDTH, 3.1 + 0.2 * len(curves)), layout="constrained")
         axes = figure.subplots()
+        drawn = []
         for number, (name, panels) in enumerate(curves.items()):
             for panel in panels:
                 if (panel.title, panel.x_label) != (title, x_label):
@@ -150,8 +152,10 @@ def compared_curves(curves: Mapping[str, Sequence[plots.Panel]]) -> list[Picture
                 if points is not None:
                     marker = "." if len(points) < 40 else None
                     axes.plot(*points.T, color=_run_colour(number), marker=marker, label=name)
-        if not axes.lines:
+                    drawn.append(points)
+        if not drawn:
             continue
+        plots.fit_axes(axes, x_label, drawn)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel(x_label)
         axes.grid(alpha=0.3)
@@ -188,7 +192,10 @@ def compared_probes(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[
                 baseline = result.get("baselines", {}).get(key)
                 if baseline:
                     x = 100 * baseline["accuracy"]
-                    axes.plot([x, x], [y - 0.38, y + 0.38], color=baseline_colour, linewidth=2.5)
+                    axes.plot(
+                        [x, x], [y - 0.38, y + 0.38], color=baseline_colour, linewidth=2.5,
+                        path_effects=_HALO,
+                    )  # fmt: skip
                     end = max(end, x)
             axes.text(end + 1.5, y, f"{value:.1f}", va="center", fontsize=9)
             largest = max(largest, end)

@@ -46,7 +46,7 @@ def write(
     for name, folder in folders.items():
         run = run_files.read(folder)
         runs[name] = run._replace(partition=run.partition or partitions[name])
-    page = Page(" and ".join(runs))
+    page = Page(_joined(list(runs)))
     page.add_grid(_overview(runs))
     probes = charts.compared_probes({name: run.results for name, run in runs.items()})
     if probes:
@@ -73,6 +73,11 @@ def write(
     return replace_file(output / "compare.html", page.render().encode())
 
 
+def _joined(names: Sequence[str]) -> str:
+    """The names as in a sentence, such as `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
 def _overview(runs: Mapping[str, RunFiles]) -> Grid:
     """A table with a column for each run."""
     rows: dict[str, list[str]] = {
@@ -85,15 +90,15 @@ def _overview(runs: Mapping[str, RunFiles]) -> Grid:
         "seed": [str(run.flags.get("seed")) for run in runs.values()],
     }
     for key, text in (
-        ("bytes_down_per_client_and_round", "MB to a client, a round"),
-        ("bytes_up_per_client_and_round", "MB from a client, a round"),
+        ("bytes_down_per_client_and_round", "MB to a client in a round"),
+        ("bytes_up_per_client_and_round", "MB from a client in a round"),
     ):
         rows[text] = [
             "-" if run.first(key) is None else f"{run.first(key) / 1e6:.2f}"
             for run in runs.values()
         ]
     rows["effective rank"] = [_number(run.first("effective_rank")) for run in runs.values()]
-    rows["of the untrained encoder"] = [
+    rows["effective rank, untrained"] = [
         _number(run.first("effective_rank_untrained")) for run in runs.values()
     ]
     return [["", *runs], *([name, *cells] for name, cells in rows.items() if set(cells) != {"-"})]

@@ -74,3 +74,12 @@ def test_a_run_with_a_server_has_panels_over_rounds_alone(drawn):
     np.testing.assert_allclose(loss.lines[0].get_xydata(), [[r, 3 - r] for r in (1, 2, 3, 4)])
     assert monitor.get_xlabel() == "round"
     np.testing.assert_allclose(monitor.lines[0].get_xydata(), [[2, 0.2], [4, 0.4]])
+
+
+def test_a_single_evaluation_is_drawn_from_the_origin_on(drawn):
+    rows = [{"round": r, "loss": -float(r), "knn_accuracy": 0.35 if r == 3 else ""} for r in (1, 3)]
+    loss, monitor = drawn(rows)
+    assert (monitor.get_xlim()[0], monitor.get_ylim()[0]) == (0, 0)
+    assert loss.get_xlim()[0] > 0  # A curve has the range of its points,
+    (negative,) = drawn(rows[:1])
+    assert negative.get_ylim()[0] < -1  # and a negative value stays in view.

@@ -2,9 +2,11 @@
 
 import re
 
+import numpy as np
 import pytest
 
-from launch.pages import comparison_page, run_page
+from launch.outputs import plots
+from launch.pages import charts, comparison_page, run_page
 from tests import browser
 from tests.launch.pages import run_folders
 from tests.launch.pages.run_folders import CLASSES, entry, write_run
@@ -39,7 +41,20 @@ def test_two_runs_stand_side_by_side(tmp_path, shown):
 
 def test_equal_runs_have_no_flags_that_differ(tmp_path, shown):
     runs = [write_run(tmp_path / name, [entry()]) for name in ("a", "b", "c")]
-    assert "The runs have the same flags." in write(tmp_path, runs, shown).read_text()
+    html = write(tmp_path, runs, shown).read_text()
+    assert "The runs have the same flags." in html
+    assert "<h1>a, b and c</h1>" in html
+    assert "<td>effective rank, untrained</td><td>20.25</td>" in html
+
+
+def test_rounds_of_compared_curves_are_whole_numbers(monkeypatch):
+    figures = []
+    monkeypatch.setattr(charts, "_picture", lambda figure, *_: figures.append(figure))
+    points = np.array([[1.0, 9.0], [2.0, 7.0]])
+    panels = [plots.Panel("loss", "round", {"": points})]
+    charts.compared_curves({"a": panels, "b": panels})
+    (axes,) = figures[0].axes
+    assert all(tick == int(tick) for tick in axes.get_xticks())
 
 
 def test_runs_without_encoders_are_compared_by_their_files(tmp_path):
