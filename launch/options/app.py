@@ -46,6 +46,7 @@ def run(
         given have the values of the run.
     """
     atexit.register(_end_quietly)  # The first one to be registered is the last one to run.
+    _silence_warnings()  # Before the choice of a preset, which may import TFF.
     argv = list(sys.argv)
     before = _run_to_resume(argv, resumes) if resumes else {}
     if before:
@@ -79,6 +80,14 @@ def _run_to_resume(argv: Sequence[str], script: str) -> dict[str, Any]:
         return resuming.find(argv, script)
     except errors.ConfigurationError as error:
         sys.exit(f"error: {error}")
+
+
+def _silence_warnings() -> None:
+    """Leaves out warnings of other packages that the user of a script can do nothing about."""
+    warnings.filterwarnings("ignore", module="google")
+    warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
+    # `datasets.image_file` refuses images of fewer pixels than those of which Pillow warns.
+    warnings.filterwarnings("ignore", message="Image size .* exceeds limit")
 
 
 def _end_quietly() -> None:
@@ -137,10 +146,6 @@ def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str])
         sys.exit(f"error: unexpected argument {rest[1]!r}; settings are given as --flag=value")
     logging.set_verbosity(logging.WARNING)
     logging.get_absl_handler().addFilter(_is_shown)
-    warnings.filterwarnings("ignore", module="google")
-    warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
-    # `datasets.image_file` refuses images of fewer pixels than those of which Pillow warns.
-    warnings.filterwarnings("ignore", message="Image size .* exceeds limit")
     sys.unraisablehook = _on_lost_exception
     # These signals act like Ctrl-C, so that a run that they end saves its state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

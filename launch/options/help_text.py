@@ -37,7 +37,9 @@ def text(argv: Sequence[str], args: flags.FlagValues) -> str:
     main = sys.modules["__main__"]
     name = main.__spec__.name if main.__spec__ else argv[0]
     lines = [f"python -m {name} [--flag=value ...]", "", (main.__doc__ or "").strip(), ""]
-    lines += [*textwrap.wrap(_which_defaults(argv, args), width), ""]
+    which = _which_defaults(argv, args)
+    if which:
+        lines += [*textwrap.wrap(which, width), ""]
     sources = {flag.name.split("=")[0]: str(flag.path) for flag in presets.set_by(argv)}
     given = {
         name
@@ -72,13 +74,15 @@ def _explanation(flag: flags.Flag, origin: str | None) -> str:
 
 
 def _which_defaults(argv: Sequence[str], args: flags.FlagValues) -> str:
-    """A sentence on the flags and presets for which the shown values hold."""
+    """A sentence on the flags and presets for which the shown values hold; empty without any."""
     chosen = [
         f"--{name}={args[name].value}"
         for name in ("dataset", "algorithm", "objective")
         if name in args and args[name].value
     ]
     files = ", ".join(str(presets.shown(path)) for path in presets.files(argv))
+    if not chosen and not files:
+        return ""
     where = f" for {' '.join(chosen)}" if chosen else ""
     return f"The values below hold{where}{f', with the preset {files}' if files else ''}."
 

@@ -30,6 +30,17 @@ def test_too_low_a_limit_of_address_space_is_one_line(project_root, script):
     )
 
 
+def test_an_algorithm_that_does_not_exist_is_one_line(project_root):
+    # The choice of its preset imports TFF, whose packages warn.
+    done = subprocess.run(
+        [sys.executable, "-m", "launch.pretrain", "--algorithm=nosuch"],
+        cwd=project_root, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: --algorithm must be one of dcco, ")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.slow
 def test_the_least_address_space_is_enough_for_a_short_run(project_root, tmp_path):
     flags = ("--rounds=1", "--eval_every=0", "--label_draws=1", "--labels_per_class=1")

@@ -62,6 +62,10 @@ def test_each_flag_of_pretrain_has_one_place_below_a_topic(parsed):
     assert [line for line in text.splitlines() if line in topics.TOPICS] == list(topics.TOPICS)
 
 
+def test_a_script_without_data_and_presets_says_nothing_of_its_defaults():
+    assert help_text._which_defaults(["reproduce"], flags.FlagValues()) == ""
+
+
 def test_no_flag_has_two_topics():
     names = [name for group in topics.TOPICS.values() for name in group]
     assert len(names) == len(set(names))
