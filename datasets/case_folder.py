@@ -85,7 +85,7 @@ def load(data_dir: str | os.PathLike[str] | None, image_size: int | None = None)
         rows = case_table.read(root / METADATA, problems)
     else:
         rows, left_out = class_folders.read(root)
-        notes += _describe(rows, left_out)
+        notes += _describe(root, rows, left_out)
     headers = folder_images.read_headers(root, rows, problems)
     problems.raise_if_any()
     known = [header for header in headers if header is not None]
@@ -104,10 +104,12 @@ def load(data_dir: str | os.PathLike[str] | None, image_size: int | None = None)
     return _assemble(rows, images, example_ids, is_table, tuple(notes))
 
 
-def _describe(rows: Sequence[Row], left_out: int) -> list[str]:
+def _describe(root: pathlib.Path, rows: Sequence[Row], left_out: int) -> list[str]:
     """Notes on a folder without a table."""
     classes = len({row.label for row in rows} - {""})
     what = f"in {classes} folders, one a class" if classes else "without labels"
+    if not classes and any(os.sep in row.file_name for row in rows):
+        what += f", because {root} does not have two folders of classes with images"
     notes = [f"no {METADATA}: {len(rows):,} images {what}"]
     if left_out:
         notes.append(f"{left_out:,} files are left out, which are no images or in no class folder")

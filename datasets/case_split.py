@@ -22,11 +22,18 @@ def complete(rows: Sequence[Row], source: str) -> tuple[list[Row], list[str]]:
 
     Returns:
       The rows in their order, each with a split; without the unlabelled test images that were
-      replaced. And notes for the user.
+      replaced, and without labels if there is one label only. And notes for the user.
     """
     rows = [dataclasses.replace(r, split="train") if r.split == NO_SPLIT else r for r in rows]
-    if not any(row.label for row in rows):
+    known = {row.label for row in rows} - {""}
+    if not known:
         return rows, ["no image has a label: the encoder is trained, and nothing evaluates it"]
+    if len(known) == 1:
+        rows = [dataclasses.replace(row, label="") for row in rows]
+        return rows, [
+            f"all labels are {known.pop()}: the encoder is trained, and nothing evaluates it, "
+            "which needs two labels"
+        ]
     if any(row.label for row in rows if row.split == "test"):
         return rows, []
     unlabelled = sum(row.split == "test" for row in rows)

@@ -4,13 +4,13 @@
     dog/0001.jpg
 
 An image may lie deeper in the folder of its class. If the folders at the top are named after
-splits (`train/cat/0001.jpg`), the classes are one level below. Images of a folder without
-subfolders have no labels.
+splits (`train/cat/0001.jpg`, in letters of any case), the classes are one level below. Images of a
+folder without subfolders have no labels, and neither have those that all lie in one subfolder.
 """
 
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from datasets import image_file
 from datasets.case_table import NO_SPLIT, SPLITS, Row
@@ -18,8 +18,29 @@ from datasets.errors import DatasetError
 
 
 def has_classes(root: pathlib.Path) -> bool:
-    """Whether a folder has subfolders; False if it does not exist."""
-    return root.is_dir() and any(_visible(path) and path.is_dir() for path in root.iterdir())
+    """Whether two or more subfolders have images; False if the folder does not exist."""
+    return len(_class_folders(root)) > 1
+
+
+def _class_folders(root: pathlib.Path) -> set[str]:
+    """The names of the folders of classes that have images, in any split."""
+    tops = _subfolders(root)
+    folders = [sub for top in tops for sub in _subfolders(top)] if _are_splits(tops) else tops
+    return {folder.name for folder in folders if any(map(_is_image, _files(folder)))}
+
+
+def _are_splits(folders: Sequence[pathlib.Path]) -> bool:
+    return bool(folders) and {folder.name.lower() for folder in folders} <= set(SPLITS)
+
+
+def _subfolders(root: pathlib.Path) -> list[pathlib.Path]:
+    if not root.is_dir():
+        return []
+    return [path for path in root.iterdir() if _visible(path) and path.is_dir()]
+
+
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in image_file.SUFFIXES
 
 
 def read(root: pathlib.Path) -> tuple[list[Row], int]:
@@ -38,19 +59,17 @@ def read(root: pathlib.Path) -> tuple[list[Row], int]:
       DatasetError: If there are no images, or a split has a class that train does not have.
     """
     classes = has_classes(root)
-    top = {path.name for path in root.iterdir() if _visible(path) and path.is_dir()}
-    splits = bool(top) and top <= set(SPLITS)
+    splits = _are_splits(_subfolders(root))
     depth = 2 if splits else 1
     rows: list[Row] = []
     left_out = 0
     for name in _files(root):
         parts = name.split(os.sep)
-        is_image = os.path.splitext(name)[1].lower() in image_file.SUFFIXES
-        if not is_image or (classes and len(parts) <= depth):
+        if not _is_image(name) or (classes and len(parts) <= depth):
             left_out += 1
             continue
         label = parts[depth - 1] if classes else ""
-        split = SPLITS[parts[0]] if splits else NO_SPLIT
+        split = SPLITS[parts[0].lower()] if splits and len(parts) > 1 else NO_SPLIT
         rows.append(Row(len(rows) + 1, name, "", label, split))
     if not rows:
         raise DatasetError(

@@ -1,6 +1,7 @@
 """Folders of cases: contents of the data set, and errors that name the file and the row."""
 
 import pathlib
+import shutil
 import time
 
 import numpy as np
@@ -56,12 +57,13 @@ def test_reads_images_labels_and_cases(folder):
 def test_validation_quotes_and_a_byte_order_mark(folder):
     rows = (
         '"a.png",c1,"cat, large",train\n\nb.png,c2,,train\n'
-        'c.png,c4,"cat, large",test\nd.png,c3,"cat, large",val\n'
+        'c.png,c4,"cat, large",test\nd.png,c3,"cat, large",val\ne.png,c5,dog,train\n'
     )
+    Image.fromarray(pixels(4)).save(folder / "e.png")
     write(folder, HEADER + rows, encoding="utf-8-sig")
     data = case_folder.load(folder)
-    assert data.class_names == ("cat, large",)
-    assert data.train.labels.tolist() == [0, -1]
+    assert data.class_names == ("cat, large", "dog")
+    assert data.train.labels.tolist() == [0, -1, 1]
     assert data.validation is not None
     assert data.validation.labels.tolist() == [0]
     assert np.array_equal(data.validation.images, pixels(3)[np.newaxis])
@@ -159,8 +161,8 @@ def test_a_split_by_case_is_drawn_if_there_is_none(tmp_path):
 
 def test_test_images_without_labels_are_replaced_by_drawn_ones(tmp_path):
     cases = {f"c{i}": (["cat", "cat"], "train") for i in range(5)} | {"t": (["", ""], "test")}
-    data = cases_folder(tmp_path, cases)
-    assert (len(data.train), len(data.test)) == (8, 2)
+    data = cases_folder(tmp_path, cases | {"lone": (["dog"], "train")})
+    assert (len(data.train), len(data.test)) == (9, 2)
     assert "t" not in {*data.train.case_ids, *data.test.case_ids}
     assert data.notes[0].startswith("the 2 test images have no labels: 20 % of the labelled ones")
 
@@ -211,6 +213,37 @@ def test_folders_of_splits_with_folders_of_classes(tmp_path):
     message = error_message(tmp_path)
     assert "test/bird/e.png: the class 'bird' has no images in" in message
     assert "move some of them there" in message
+
+
+def test_names_of_split_folders_may_be_capitalized(tmp_path):
+    class_folder(tmp_path, ["Train/cat/a.png", "Train/dog/b.png", "TEST/dog/c.png"])
+    data = case_folder.load(tmp_path)
+    assert data.class_names == ("cat", "dog")
+    assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([0, 1], [1])
+
+
+@pytest.mark.parametrize("names", [["photos/a.png", "photos/b.png"], ["x/cat/a.png", "x/dog/b.png"],
+                                   ["train/cat/a.png", "train/cat/b.png"],
+                                   ["train/a.png", "train/b.png"]])  # fmt: skip
+def test_one_folder_of_images_is_no_class(tmp_path, names):
+    class_folder(tmp_path, names)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("A folder without images is no class either.")
+    if names[0].startswith("train"):
+        shutil.rmtree(tmp_path / "notes")
+    data = case_folder.load(tmp_path)
+    assert case_folder.layout(tmp_path) is case_folder.Layout.IMAGES
+    assert data.class_names == ()
+    assert data.train.labels.tolist() == [-1, -1]
+    assert "2 images without labels, because" in data.notes[0]
+
+
+def test_a_single_label_is_none(folder):
+    write(folder, HEADER + GOOD.replace("dog", "cat"))
+    data = case_folder.load(folder)
+    assert data.class_names == ()
+    assert data.train.labels.tolist() == [-1, -1, -1]
+    assert "all labels are cat: the encoder is trained, and nothing evaluates it" in str(data.notes)
 
 
 def test_a_folder_of_images_without_classes(tmp_path):
@@ -296,6 +329,7 @@ def test_truncated_jpeg(folder):
         ("", ["file_name"]),
         (HEADER, ["no rows"]),
         ("file_name,label\na.png,cat\n", ["case_id"]),
+        ("file_name;case_id\na.png;c1\n", ["file_name", "commas"]),
         ("file_name,case_id,case_id\na.png,c1,c1\n", ["case_id", "twice"]),
         (HEADER + "a.png,c1,cat,test\n", ["label"]),
     ],
