@@ -4,6 +4,7 @@ The names below are the public interface. They are imported when they are first 
 `import tff_ssl` is quick, and `load_encoder` needs plain TensorFlow and not TFF.
 """
 
+import atexit
 import importlib
 import platform
 import sys
@@ -56,3 +57,12 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'tff_ssl' has no attribute {name!r}")
     return getattr(importlib.import_module(f"tff_ssl.{_MODULES[name]}"), name)
+
+
+def _end_quietly() -> None:
+    """Replaces TFF's default context, which prints an error when Python collects it at the exit."""
+    if "tensorflow_federated" in sys.modules:
+        importlib.import_module("tff_ssl.runtime.local_worker")
+
+
+atexit.register(_end_quietly)

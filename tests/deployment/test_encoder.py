@@ -1,5 +1,6 @@
 """`tff_ssl.load_encoder`: any batch, type and size of images, checked, without TFF."""
 
+import os
 import subprocess
 import sys
 
@@ -123,6 +124,16 @@ def test_the_public_interface_is_there_and_documented():
     assert set(tff_ssl._MODULES) == set(tff_ssl.__all__) - {"__version__"}
     with pytest.raises(AttributeError, match="'nosuch'"):
         _ = tff_ssl.nosuch
+
+
+def test_a_program_with_an_algorithm_ends_quietly(project_root):
+    """TFF's own default context prints an error when Python collects it at the exit."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", "import tff_ssl; tff_ssl.build_algorithm"],
+        cwd=project_root, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_algorithm_is_built_by_its_name(small_algorithm):
