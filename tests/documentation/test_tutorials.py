@@ -19,8 +19,9 @@ def test_the_site_knows_all_tutorials(project_root):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TUTORIALS)
-def test_a_tutorial(project_root, name):
-    environment = os.environ | {"MPLBACKEND": "agg"}
+def test_a_tutorial(project_root, tmp_path, name):
+    # A tutorial leaves its run for the reader to look at.
+    environment = os.environ | {"MPLBACKEND": "agg", "TMPDIR": str(tmp_path)}
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     done = subprocess.run(
         [sys.executable, "-m", f"docs.tutorials.{name}"],
@@ -30,3 +31,4 @@ def test_a_tutorial(project_root, name):
     assert done.returncode == 0, done.stderr
     assert done.stdout
     assert done.stderr == ""
+    assert not list(tmp_path.glob("tff_ssl_*"))  # Private folders of the scripts.
