@@ -209,10 +209,12 @@ def _on_lost_exception(lost) -> None:
     """Repeats an interrupt that Python ignored, and prints other ignored exceptions.
 
     Python ignores exceptions in callbacks of the garbage collector, such as the callback of JAX,
-    which TFF imports.
+    which TFF imports. The signal is sent to the main thread, because a call that waits there, such
+    as `time.sleep`, goes on if another thread receives it.
     """
     if issubclass(lost.exc_type, KeyboardInterrupt):
-        threading.Timer(_INTERRUPT_DELAY, signal.raise_signal, [signal.SIGTERM]).start()
+        again = [threading.main_thread().ident, signal.SIGTERM]
+        threading.Timer(_INTERRUPT_DELAY, signal.pthread_kill, again).start()
     else:
         sys.__unraisablehook__(lost)
 
