@@ -12,6 +12,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import pytest
 
+# Containers often forbid Python to keep bytecode; each script would then compile the project anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 
 def pytest_sessionfinish():
     """Keeps the end of the tests free of messages by TFF and JAX.
