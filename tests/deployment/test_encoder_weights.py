@@ -224,4 +224,4 @@ def test_reading_imports_no_tff(folder, project_root):
         f"saved_model.load_encoder({str(folder)!r}); "
         "assert 'tensorflow_federated' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", program], cwd=project_root, check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", program], cwd=project_root, check=True, timeout=1200)

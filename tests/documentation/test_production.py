@@ -23,7 +23,7 @@ def run(arguments, folder, root):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
     )
     assert result.returncode == 0, result.stderr
     return result.stdout

@@ -26,7 +26,7 @@ def test_a_tutorial(project_root, tmp_path, name):
     done = subprocess.run(
         [sys.executable, "-m", f"docs.tutorials.{name}"],
         cwd=project_root, env=environment, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=400, check=False,
+        capture_output=True, text=True, timeout=1200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout

@@ -49,7 +49,7 @@ def messages(project_root, script, mistakes):
         input=json.dumps(mistakes),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         check=False,
     )
     assert done.returncode == 0, done.stderr

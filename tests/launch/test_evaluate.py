@@ -23,7 +23,7 @@ def script(project_root, name, *arguments):
         cwd=project_root,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -132,7 +132,7 @@ def test_an_evaluation_that_changes_the_encoder_gives_no_result(project_root, ru
         cwd=project_root,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
         check=False,
     )
     assert done.returncode != 0

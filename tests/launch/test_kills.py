@@ -35,7 +35,10 @@ RUNS = {
         "--norm=batch", "--projector_output_batch_norm", "--hparam=keep_local=true",
         "--personalized_clients=2",
     ],
-    "hetero_ssfl": [],
+    "hetero_ssfl": [
+        "--encoders=tiny,vit_micro", "--hparam=local_epochs=1", "--rad_size=40",
+        "--hparam=rad_batch_size=20", "--labels_per_class=1",
+    ],
     "gossip": [],
 }  # fmt: skip
 

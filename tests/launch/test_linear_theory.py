@@ -13,7 +13,7 @@ def script(project_root, *arguments):
         cwd=project_root,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=1200,
         check=False,
     )
 

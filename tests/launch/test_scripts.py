@@ -30,7 +30,7 @@ def run(script, *flags, env=ENVIRONMENT, **options):
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=600,
+        timeout=3600,
         env=env,
         **options,
     )
@@ -184,7 +184,7 @@ def test_a_stopped_run_saves_a_checkpoint_and_prints_it(tmp_path, signal_number)
     )
     assert wait_until(lambda: (folder / "metrics.csv").exists() and len(metrics(folder)) >= 2)
     process.send_signal(signal_number)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=1200)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     rounds = len(metrics(folder))

@@ -25,7 +25,7 @@ def strange(*arguments, optimize="1"):
         capture_output=True,
         stdin=subprocess.DEVNULL,
         text=True,
-        timeout=600,
+        timeout=1200,
         check=False,
     )
 

@@ -22,7 +22,7 @@ def script(project_root, *arguments):
         cwd=project_root,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
         check=False,
     )
     assert done.returncode == 0, done.stderr

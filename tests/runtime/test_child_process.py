@@ -15,7 +15,7 @@ PARENTS = {
     "start": """
 import sys
 from tff_ssl.runtime import child_process
-child = child_process.start([sys.executable, "-c", "import time; time.sleep(600)"])
+child = child_process.start([sys.executable, "-c", "import time; time.sleep(3600)"])
 print(child.pid, flush=True)
 child.wait()
 """,
@@ -33,12 +33,12 @@ child.step()
 def sleeping():
     """A program of `benchmark` whose second step does not end."""
     yield
-    time.sleep(600)
+    time.sleep(3600)
 
 
 def ends(pid):
     """Waits until a process has ended; a zombie has, whose parent in a container may not reap."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         try:
             if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
@@ -69,7 +69,7 @@ def test_the_command_gets_its_arguments_and_gives_its_code():
     process = child_process.start(
         [sys.executable, "-c", code, "a b", "--flag=é"], stdout=subprocess.PIPE, text=True
     )
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert (process.returncode, output) == (3, "['a b', '--flag=é']\n")
 
 
@@ -78,7 +78,7 @@ def test_a_child_whose_parent_ended_before_does_not_start():
     done = subprocess.run(
         [sys.executable, child_process.__file__, str(nobody), "echo", "started"],
         capture_output=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"")
@@ -86,14 +86,14 @@ def test_a_child_whose_parent_ended_before_does_not_start():
 
 def test_a_missing_program_is_one_line():
     process = child_process.start(["/nonexistent/program"], stderr=subprocess.PIPE, text=True)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=600)
     assert process.returncode == 1
     assert error == "error: /nonexistent/program cannot be started: No such file or directory\n"
 
 
 def test_signals_reach_the_command_itself():
     process = child_process.start(
-        [sys.executable, "-c", "print(0, flush=True); import time; time.sleep(600)"],
+        [sys.executable, "-c", "print(0, flush=True); import time; time.sleep(3600)"],
         stdout=subprocess.PIPE,
     )
     with process:

@@ -63,7 +63,7 @@ def test_a_later_start_removes_what_killed_processes_left_and_nothing_else(start
 def test_a_process_that_ends_removes_its_folder(start, tmp_path):
     process, folder = start()
     assert folder.parent == tmp_path
-    process.communicate("\n", timeout=60)
+    process.communicate("\n", timeout=600)
     assert process.returncode == 0
     assert not list(tmp_path.iterdir())
 

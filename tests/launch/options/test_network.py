@@ -98,7 +98,7 @@ def run_script(project_root, name, *flags):
     """Runs a script, which must succeed."""
     result = subprocess.run(
         [sys.executable, "-m", f"launch.{name}", *flags],
-        cwd=project_root, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300,
+        cwd=project_root, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=1200,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     return result

@@ -30,7 +30,7 @@ def refused():
             check=True,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1200,
         ).stdout.splitlines()[-1]
     )
 

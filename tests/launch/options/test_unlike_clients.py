@@ -81,7 +81,7 @@ def test_a_run_evaluates_its_clients_by_architecture(project_root, tmp_path):
     ]  # fmt: skip
     result = subprocess.run(
         [sys.executable, "-m", "launch.pretrain", *flags],
-        cwd=project_root, capture_output=True, text=True, timeout=400, check=False,
+        cwd=project_root, capture_output=True, text=True, timeout=1200, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
