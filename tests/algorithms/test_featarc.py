@@ -289,10 +289,10 @@ def test_the_first_cluster_is_a_function_of_seed_and_client(four):
     assert np.all(np.abs(np.bincount(draws, minlength=3) - 100) < 30)
 
 
-def turned_digits(count=6, images=150):
+def turned_digits(seed, count=6, images=150):
     """Clients of as many digits each, of which every second one sees them turned by 180 degrees."""
     digits = catalog.load("digits").train
-    drawn = np.random.default_rng(0).permutation(len(digits))[: count * images]
+    drawn = np.random.default_rng(seed).permutation(len(digits))[: count * images]
     for k, indices in enumerate(np.split(drawn, count)):
         yield tf.data.Dataset.from_tensor_slices(
             collections.OrderedDict(
@@ -305,35 +305,45 @@ def turned_digits(count=6, images=150):
 
 @pytest.fixture(scope="module")
 def turned(worker):
-    """FeatARC's computations on digits of which half of the clients see them turned, and these."""
+    """FeatARC's computations on digits of which half of the clients see them turned."""
 
     def two_views(images, example_ids, round_number):
         return augmentation.two_views(
             "affine", images, example_ids, seed=0, round_number=round_number
         )
 
-    data = list(turned_digits())
     task = Task(
         DualEncoder("tiny", (8, 8, 1), (64,)), two_views,
-        tff.types.tensorflow_to_type(data[0].element_spec), 10, "nt_xent",
+        tff.types.tensorflow_to_type(next(turned_digits(0)).element_spec), 10, "nt_xent",
     )  # fmt: skip
+    # With two local epochs, clients' models differ by the noise of training nearly as much as by
+    # their images: three of four starts failed when the first weights were changed by 1e-6, and all
+    # four with seed 1.
     values = featarc.FeatARCHyperparameters(
-        client_optimizer="adam", client_learning_rate=0.002, temperature=0.2, local_epochs=2,
-        batch_size=50, learning_rate_schedule="constant", lambda_align=0.0,
+        client_optimizer="adam", client_learning_rate=0.002, temperature=0.2, local_epochs=8,
+        batch_size=50, learning_rate_schedule="constant", lambda_align=0.0, warmup_rounds=12,
     )  # fmt: skip
-    return featarc.build_featarc(task, values), data
+    return featarc.build_featarc(task, values)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "start", [[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 0], [0, 0, 0, 0, 0, 1], [1, 1, 1, 1, 1, 1]]
+    ("start", "seed"),
+    [
+        ([0, 0, 0, 1, 1, 1], 0),
+        ([0, 0, 1, 1, 1, 0], 0),
+        ([0, 0, 0, 0, 0, 1], 0),
+        ([1, 1, 1, 1, 1, 1], 1),
+    ],
 )
-def test_clusters_of_digits_turned_by_180_degrees_are_found_from_any_start(turned, start):
-    computations, data = turned
-    server = computations.process.initialize()
-    states = [new_state(computations)._replace(cluster=np.int32(c)) for c in start]
+def test_clusters_of_digits_turned_by_180_degrees_are_found_from_any_start(turned, start, seed):
+    server = turned.process.initialize()
+    model = tf.nest.map_structure(np.asarray, turned.initial_model(seed))
+    server = server._replace(model=model)
+    states = [new_state(turned)._replace(cluster=np.int32(c)) for c in start]
     right = ([0, 1] * 3, [1, 0] * 3)
-    clusters, _ = follow(computations, data, server, states, 12, until=right)
+    data = list(turned_digits(seed))
+    clusters, _ = follow(turned, data, server, states, 18, until=right)
     assert clusters[0] == start
     assert clusters[-3:] in [[one] * 3 for one in right], clusters
 
