@@ -5,6 +5,7 @@ import functools
 import gc
 import os
 import pathlib
+import signal
 import sys
 from typing import Any, NamedTuple
 
@@ -15,6 +16,15 @@ import pytest
 # Containers often forbid Python to keep bytecode; each script would then compile the project anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+def pytest_configure():
+    """Lets the programs that tests start be interrupted, also where pytest itself is not.
+
+    A shell ignores SIGINT for what it starts in the background, and child processes inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionfinish():
