@@ -102,9 +102,9 @@ def fit_axes(axes: Any, x_label: str, lines: Iterable[np.ndarray]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=x_label == "round"))
     drawn = [points for points in lines if len(points)]
     if drawn and all(len(points) == 1 for points in drawn):
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, 1.05 * max(points[0, 0] for points in drawn))
         if min(points[0, 1] for points in drawn) > 0:
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.1 * axes.dataLim.y1)
 
 
 def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:

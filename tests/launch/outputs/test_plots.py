@@ -80,6 +80,8 @@ def test_a_single_evaluation_is_drawn_from_the_origin_on(drawn):
     rows = [{"round": r, "loss": -float(r), "knn_accuracy": 0.35 if r == 3 else ""} for r in (1, 3)]
     loss, monitor = drawn(rows)
     assert (monitor.get_xlim()[0], monitor.get_ylim()[0]) == (0, 0)
+    assert monitor.get_xlim()[1] > 3.1
+    assert 0.37 < monitor.get_ylim()[1] < 0.5
     assert loss.get_xlim()[0] > 0  # A curve has the range of its points,
     (negative,) = drawn(rows[:1])
     assert negative.get_ylim()[0] < -1  # and a negative value stays in view.
