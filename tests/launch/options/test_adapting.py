@@ -116,7 +116,8 @@ def test_cases_with_several_classes_are_scored_by_image(parse, capsys):
     ("files", "partition", "per_case"),
     [
         (["metadata.csv", "cat/a.png"], "per_case", "yes"),
-        (["cat/a.png"], "dirichlet", "no"),
+        (["cat/a.png", "dog/a.png"], "dirichlet", "no"),
+        (["photos/a.png", "photos/b.png"], "iid", "no"),
         (["a.png"], "iid", "no"),
     ],
 )
