@@ -133,6 +133,7 @@ class WithOffset(DualEncoder):
         return tuple(outputs._replace(z=outputs.z + 1000) for outputs in pair)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["cco", "vicreg"])
 def test_a_large_mean_costs_no_digits_after_the_first_round(worker, objective):
     """With the reference of a first cohort, a round equals the step without the offset."""
