@@ -144,9 +144,9 @@ def test_the_table_of_own_images_is_read(tmp_path):
         Image.fromarray(np.full((8, 8, 3), i, np.uint8)).save(tmp_path / row["file_name"])
     (tmp_path / "metadata.csv").write_text(block.text)
     train = case_folder.load(tmp_path).train
-    assert len(train.images) == 3
-    assert list(train.labels) == [0, 0, -1]
-    assert len(set(train.case_ids)) == 2
+    assert len(train.images) == 4
+    assert list(train.labels) == [1, 1, -1, 0]  # By the order of the names.
+    assert len(set(train.case_ids)) == 3
 
 
 @pytest.mark.slow
