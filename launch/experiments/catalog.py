@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from launch.experiments import (
+    all_methods,
     dcco,
     dcco_extensions,
     dcco_table2,
@@ -29,4 +30,5 @@ EXPERIMENTS: dict[str, tuple[Build, str]] = {
     **hetero_ssfl.EXPERIMENTS,
     **production.EXPERIMENTS,
     **digits_defaults.EXPERIMENTS,
+    **all_methods.EXPERIMENTS,
 }

@@ -13,6 +13,7 @@ from tff_ssl.errors import ConfigurationError
 
 # Columns of metrics.csv with costs of a round: what a network of clients without a server takes.
 COSTS = ("simulated_time", "examples_trained")
+TRAINING = "training"  # Protocol of a `Selector` of a field of `summarize_training`.
 FAILED = "failed.json"  # File in the folder of a run whose training diverged.
 
 
@@ -40,7 +41,7 @@ class Selector(NamedTuple):
     """The choice of the figure of a run that a table shows.
 
     Attributes:
-      protocol: Protocol of the result: `linear`, `finetune`, `supervised`...
+      protocol: Protocol of the result: `linear`, `finetune`, `supervised`...; or `TRAINING`.
       labels: Number of labels; None for any.
       metric: Name of the figure: `accuracy`, `balanced_accuracy`, or another one in the result.
       baseline: Name of one of the result's `baselines`, whose figure is shown instead; or None.
@@ -97,9 +98,10 @@ def summarize_training(run: pathlib.Path) -> dict[str, Any]:
     """Summarizes `metrics.csv` for the report; the file itself is too large to keep for many runs.
 
     Returns:
-      `training_minutes`; `knn`, the monitor's [round, accuracy] pairs; and for each column of
-      `COSTS` that the file has, a list of its sums over all rounds until each of these pairs. Empty
-      if there is no such file.
+      `training_minutes`, `training_seconds`; `megabytes`, what server and clients have sent in all
+      rounds, if the file has it; `knn`, the monitor's [round, accuracy] pairs; and for each column
+      of `COSTS` that the file has, a list of its sums over all rounds until each of these pairs.
+      Empty if there is no such file.
 
     Raises:
       ConfigurationError: The file has not the format of a run's metrics.
@@ -122,7 +124,14 @@ def summarize_training(run: pathlib.Path) -> dict[str, Any]:
         }
     except (ValueError, KeyError, csv.Error) as error:
         raise ConfigurationError(f"{path} cannot be read ({error})") from error
-    return {"training_minutes": sum(seconds) / 60, "knn": knn, **costs}
+    sent = [float(row["bytes"]) for row in rows if row.get("bytes")]
+    return {
+        "training_minutes": sum(seconds) / 60,
+        "training_seconds": sum(seconds),
+        **({"megabytes": sum(sent) / 1e6} if sent else {}),
+        "knn": knn,
+        **costs,
+    }
 
 
 def training_accuracy(runs: Sequence[pathlib.Path]) -> float:
@@ -161,6 +170,10 @@ def select(runs: Sequence[pathlib.Path], selector: Selector) -> Value:
     """
     figures = []
     for run in runs:
+        if selector.protocol == TRAINING:
+            summary = read_summary(run)
+            figures += [summary[selector.metric]] if selector.metric in summary else []
+            continue
         for entry in read_results(run):
             if _matches(entry, selector):
                 figures.append(_figure(run, entry, selector))

@@ -5,6 +5,9 @@ from typing import Any
 import tensorflow as tf
 
 from tff_ssl.losses import segments as segments_lib
+from tff_ssl.views.threefry import threefry, to_uint64
+
+_SALT = 2**32 - 1  # Separates these draws from those of views, whose counters end below it.
 
 
 def clients_of(batch: Any) -> segments_lib.Segments:
@@ -12,6 +15,36 @@ def clients_of(batch: Any) -> segments_lib.Segments:
     if "client" in batch:
         return segments_lib.by_client(batch["client"])
     return segments_lib.one(tf.shape(batch["example_id"])[0])
+
+
+def drawn_in_round(examples: Any, count: int, round_number: tf.Tensor, seed: int) -> Any:
+    """At most `count` examples of each client, drawn without replacement; for use in a graph.
+
+    Which ones is a pure function of seed, round and example ids. All computations of a round
+    therefore draw the same, however clients are folded.
+
+    Args:
+      examples: Examples of one or several clients, a struct of tensors [n, ...].
+      count: Largest number of examples of a client.
+      round_number: Round, int64 [].
+      seed: Seed in [0, 2**31).
+
+    Returns:
+      The drawn examples in their order, a struct of tensors [m, ...].
+    """
+    key = (tf.constant(seed, tf.uint64), to_uint64(examples["example_id"]))
+    words, _ = threefry(key, (to_uint64(round_number), to_uint64(_SALT)))
+    # The top 62 bits have the same order as signed numbers.
+    draws = tf.cast(tf.bitwise.right_shift(words, tf.constant(2, tf.uint64)), tf.int64)
+    clients = clients_of(examples)
+    by_draw = tf.argsort(draws, stable=True)
+    # First by client, then by draw.
+    order = tf.gather(by_draw, tf.argsort(tf.gather(clients.ids, by_draw), stable=True))
+    sizes = tf.cast(clients.sizes, tf.int32)
+    starts = tf.gather(tf.cumsum(sizes, exclusive=True), tf.gather(clients.ids, order))
+    taken = tf.range(tf.size(order)) - starts < count
+    kept = tf.sort(tf.boolean_mask(order, taken))
+    return tf.nest.map_structure(lambda t: tf.gather(t, kept), examples)
 
 
 def starts_of_whole_clients(sizes: tf.Tensor, batch_size: int) -> tf.Tensor:

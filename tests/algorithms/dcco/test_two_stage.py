@@ -16,7 +16,7 @@ from tff_ssl.losses.means import Means
 from tff_ssl.models import two_towers
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
-from tff_ssl.templates.client_batches import shuffled
+from tff_ssl.templates.client_batches import drawn_in_round, shuffled
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 
@@ -163,6 +163,24 @@ def test_a_cohort_without_finite_clients_leaves_no_reference_that_is_not_finite(
     after = process.next(state, [client(np.arange(N))]).state.global_model_weights.trainable
     _, gradients = centralized_gradient(before, np.arange(N), round_number=1)
     assert_equal_steps(before, after, gradients)
+
+
+def test_examples_of_a_round_are_a_centralized_step_on_those_that_are_drawn(worker):
+    drawing = build(hyperparameters={**PARTS, "examples_per_round": 2}).process
+    state = initial_state(drawing)
+    clients = [np.arange(5), np.arange(5, 6), np.arange(6, N)]
+    everything = collections.OrderedDict(
+        client=tf.constant(np.repeat(range(3), [len(c) for c in clients])),
+        example_id=tf.constant(np.arange(N, dtype=np.int64)),
+    )
+    drawn = drawn_in_round(everything, 2, tf.constant(0, tf.int64), 0)["example_id"].numpy()
+    assert len(drawn) == 5
+    output = drawing.next(state, [client(c) for c in clients])
+    loss, gradients = centralized_gradient(state.global_model_weights.trainable, drawn)
+    after = output.state.global_model_weights.trainable
+    assert_equal_steps(state.global_model_weights.trainable, after, gradients)
+    assert output.metrics["client_work"]["loss"] == pytest.approx(float(loss), rel=1e-4)
+    assert output.metrics["client_work"]["samples"] == 5
 
 
 def test_local_statistics_alone_would_not_be_enough(worker, computations):

@@ -14,7 +14,8 @@ from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
 from tff_ssl.objectives.statistics import combined_statistics
 from tff_ssl.templates import local_training, non_finite
-from tff_ssl.templates.micro_batches import mean_over_examples
+from tff_ssl.templates.client_batches import drawn_in_round
+from tff_ssl.templates.micro_batches import mean_over_batch, read_all
 
 
 class LocalStatistics(NamedTuple):
@@ -42,6 +43,15 @@ class LocalUpdate(NamedTuple):
     result: Any
     samples: Any
     dropped: Any
+
+
+def examples_of_round(parts: DCCOParts, round_number: tf.Tensor, examples: tf.data.Dataset) -> Any:
+    """The examples that take part in a round of one step, a struct of tensors [n, ...]."""
+    everything = read_all(examples)
+    count = parts.hyperparameters.examples_per_round
+    if not count:
+        return everything
+    return drawn_in_round(everything, count, round_number, parts.task.seed)
 
 
 def encode(
@@ -85,8 +95,8 @@ def build_local_statistics(parts: DCCOParts) -> tff.Computation:
         def statistics_of(batch):
             return parts.loss.of_batch(*encode(parts, weights, view_round, batch), reference)
 
-        mean, samples = mean_over_examples(
-            examples,
+        mean, samples = mean_over_batch(
+            examples_of_round(parts, round_number, examples),
             statistics_of,
             parts.loss.zero(d),
             hyperparameters.micro_batch_size,
@@ -110,7 +120,12 @@ def _one_step(
         return tape.gradient(value, weights.trainable)
 
     zeros = tf.nest.map_structure(tf.zeros_like, weights.trainable)
-    mean, samples = mean_over_examples(examples, gradient, zeros, hyperparameters.micro_batch_size)
+    mean, samples = mean_over_batch(
+        examples_of_round(parts, round_number, examples),
+        gradient,
+        zeros,
+        hyperparameters.micro_batch_size,
+    )
     # TFF's convention: initial minus final weights, which the server takes as a gradient.
     delta = tf.nest.map_structure(lambda g: hyperparameters.client_learning_rate * g, mean)
     return delta, samples
@@ -154,8 +169,7 @@ def build_local_update(parts: DCCOParts) -> tff.Computation:
     """Builds stage 2: (weights, round, statistics, mean w_k, examples) -> `LocalUpdate`."""
     hyperparameters = parts.hyperparameters
     # One step on all examples needs no copy of the weights, and can use micro-batches.
-    is_one_step = hyperparameters.local_steps == 1 and not hyperparameters.batch_size
-    train = _one_step if is_one_step else _many_steps
+    train = _one_step if hyperparameters.is_one_step else _many_steps
 
     @tff.tensorflow.computation(
         parts.weights_type, np.int64, parts.statistics_type, np.float32, parts.examples_type

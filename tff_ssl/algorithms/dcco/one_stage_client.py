@@ -8,13 +8,13 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms.dcco.client import encode, loss_with
+from tff_ssl.algorithms.dcco.client import encode, examples_of_round, loss_with
 from tff_ssl.algorithms.dcco.earlier_statistics import Earlier, PairedStatistics
 from tff_ssl.algorithms.dcco.parts import DCCOParts
 from tff_ssl.losses import segments as segments_lib
 from tff_ssl.losses.means import Means
 from tff_ssl.templates import non_finite
-from tff_ssl.templates.micro_batches import mean_over_batch, read_all
+from tff_ssl.templates.micro_batches import mean_over_batch
 
 
 class LocalRound(NamedTuple):
@@ -158,7 +158,11 @@ def build_local_round(parts: DCCOParts, earlier_type: tff.Type) -> tff.Computati
     @tf.function(autograph=False)
     def local_round(weights, round_number, earlier, examples):
         everything, statistics_and_gradient, before = work(
-            parts, weights, round_number, earlier, read_all(examples)
+            parts,
+            weights,
+            round_number,
+            earlier,
+            examples_of_round(parts, round_number, examples),
         )
         zeros = (parts.loss.zero(d), tf.nest.map_structure(tf.zeros_like, weights.trainable))
         (statistics, gradient), samples = mean_over_batch(

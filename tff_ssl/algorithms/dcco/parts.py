@@ -32,6 +32,8 @@ class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHy
       means_follow: Whether the means of the aggregated statistics follow the client's model in its
         local steps.
       batch_size: Number of examples of a local step; 0 for all examples of the client.
+      examples_per_round: Largest number of a client's examples in a round of one step, drawn anew
+        in each round; 0 for all. A round is then a centralized step on the drawn examples.
       client_weighting: Weights w_k of the clients in both means, by `examples` (N_k) or `uniform`.
         Uniform weights bound the influence of a client as differential privacy needs, but a round
         is then no centralized step.
@@ -42,12 +44,16 @@ class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHy
     local_steps: int = 1
     means_follow: bool = True
     batch_size: int = 0
+    examples_per_round: int = 0
     client_weighting: str = "examples"
 
     def __post_init__(self):
         ObjectiveHyperparameters.__post_init__(self)
         optimizers.ServerOptimizerHyperparameters.__post_init__(self)
-        for name, least in (("micro_batch_size", 1), ("local_steps", 1), ("batch_size", 0)):
+        for name, least in (
+            ("micro_batch_size", 1), ("local_steps", 1), ("batch_size", 0),
+            ("examples_per_round", 0),
+        ):  # fmt: skip
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
         if self.client_learning_rate <= 0:
@@ -55,6 +61,16 @@ class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHy
                 f"client_learning_rate must be positive; got {self.client_learning_rate}"
             )
         check_choice("client_weighting", self.client_weighting, ("examples", "uniform"))
+        if self.examples_per_round and not self.is_one_step:
+            raise ValueError(
+                "examples_per_round is for rounds of one step (local_steps=1, batch_size=0); "
+                f"got local_steps={self.local_steps}, batch_size={self.batch_size}"
+            )
+
+    @property
+    def is_one_step(self) -> bool:
+        """Whether a client takes one step on all of its examples of a round."""
+        return self.local_steps == 1 and not self.batch_size
 
     @property
     def folds(self) -> bool:
