@@ -82,7 +82,7 @@ _CLIENTS = {
         "5": (("--partition=skew", "--beta=0", "--num_clients=5", "--clients_per_round=5"),
               (100, 50), (100, 10_000)),
         "100": (("--partition=dirichlet", "--alpha=0.1", "--num_clients=100",
-                 "--samples_per_client=500", "--clients_per_round=10"), (100, 500), (50, 10_000)),
+                 "--samples_per_client=450", "--clients_per_round=10"), (90, 500), (50, 9000)),
     },
 }  # fmt: skip
 _UNTRAINED = "(untrained encoder)"

@@ -259,7 +259,9 @@ def test_the_report_is_complete_and_small(folder):
     # The summary of a run that is done replaces its metrics.
     picture = (folder / "picture_2.png").read_bytes()
     summary = measured.summarize_training(run)
-    assert summary == {"training_minutes": 2.0, "knn": [[2, 0.4], [4, 0.5]]}
+    assert summary == {
+        "training_minutes": 2.0, "training_seconds": 120.0, "knn": [[2, 0.4], [4, 0.5]]
+    }  # fmt: skip
     (run / "done.json").write_text(json.dumps(summary))
     (run / "metrics.csv").unlink()
     assert report.write(folder, experiment, {"Partition": partition})[0].read_text() == text
@@ -271,6 +273,19 @@ def test_the_report_is_complete_and_small(folder):
         assert f"]({path.name})" in text
     assert len(html) < 300_000
     assert not [path for path in folder.iterdir() if path.name.endswith(".new")]
+
+
+def test_a_figure_of_the_training_is_read_from_the_summaries(folder):
+    runs = [folder / "dcco_1" / f"seed{seed}" for seed in range(3)]
+    for run, (sent, seconds) in zip(runs, [((1e6, 2e6), 3.0), ((3e6, 4e6), 5.0)], strict=False):
+        lines = [f"{k},{s},{seconds}\n" for k, s in enumerate(sent, 1)]
+        (run / "metrics.csv").write_text("".join(["round,bytes,seconds\n", *lines]))
+        (run / "done.json").write_text(json.dumps(measured.summarize_training(run)))
+    # The third seed has no summary yet.
+    megabytes = measured.select(runs, Selector(measured.TRAINING, metric="megabytes"))
+    assert megabytes[:3] == (5.0, pytest.approx(math.sqrt(8)), 2)
+    seconds = measured.select(runs, Selector(measured.TRAINING, metric="training_seconds"))
+    assert seconds.mean == 8.0
 
 
 def test_learning_curves_are_drawn_against_the_sums_of_costs(folder, monkeypatch):

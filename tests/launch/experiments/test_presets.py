@@ -10,7 +10,7 @@ from launch.experiments import catalog, dcco, dcco_table2, production
 from launch.experiments.runner import effective_flags
 from tff_ssl.algorithms.fedu import FedUHyperparameters
 from tff_ssl.reporting.experiment import check
-from tff_ssl.reporting.measured import COSTS, Value
+from tff_ssl.reporting.measured import COSTS, TRAINING, Value
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def _presets(project_root):
 
 def _protocols(trained, evaluated):
     """The protocols of a cell's results, from the flags of its training and its evaluations."""
-    protocols = {flags["protocol"] for flags in evaluated}
+    protocols = {TRAINING, *(flags["protocol"] for flags in evaluated)}
     protocols.add("supervised" if trained.get("objective") == "supervised" else "linear")
     if int(trained.get("personalized_clients", 0)):
         protocols.add("linear_personalized")
