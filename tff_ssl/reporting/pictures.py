@@ -148,7 +148,9 @@ def draw_against(
     y_values: TableValues,
     styles: Styles,
 ) -> bytes | None:
-    """Draws the cost and the gain of each row that two tables share, of their first columns.
+    """Draws the cost and the gain of each row that two tables share.
+
+    Tables of the same columns have a panel for each, others one of their first columns.
 
     Args:
       x: Table of the costs, on the horizontal axis.
@@ -160,27 +162,34 @@ def draw_against(
     Returns:
       A PNG; None if fewer than two rows have been measured.
     """
-    costs = {row: x_values[row, x.columns[0]].mean for row in x.rows}
-    gains = {row: y_values[row, y.columns[0]] for row in y.rows}
+    same = x.columns == y.columns
+    pairs = [(c, c) for c in x.columns] if same else [(x.columns[0], y.columns[0])]
+    measured = {
+        (row, panel): (x_values[row, cost].mean, y_values[row, gain])
+        for row in y.rows if row in x.rows
+        for panel, (cost, gain) in enumerate(pairs)
+    }  # fmt: skip
     points = {
-        row: (costs[row], gain)
-        for row, gain in gains.items()
-        if not math.isnan(costs.get(row, math.nan)) and not math.isnan(gain.mean)
+        key: (cost, gain)
+        for key, (cost, gain) in measured.items()
+        if not math.isnan(cost) and not math.isnan(gain.mean)
     }
-    if len(points) < 2:
+    if len({row for row, _ in points}) < 2:
         return None
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    axes = figure.subplots()
+    figure = Figure(figsize=(4 + 5 * len(pairs), 4.5), layout="constrained")
+    panels = figure.subplots(1, len(pairs), squeeze=False, sharey=True)[0]
     scale = 100.0 if y.percent else 1.0
-    for row, (cost, gain) in points.items():
-        axes.errorbar(
+    for (row, panel), (cost, gain) in points.items():
+        panels[panel].errorbar(
             cost, scale * gain.mean, scale * gain.std, fmt=_MARKERS[styles[row]["linestyle"]],
             color=styles[row]["color"], capsize=3, label=row,
         )  # fmt: skip
-    axes.set_xscale("log")
-    axes.set_xlabel(x.columns[0])
-    axes.set_ylabel(y.with_unit(y.columns[0]))
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    for axes, (column, _) in zip(panels, pairs, strict=True):
+        axes.set_xscale("log")
+        axes.set_title(column if same and len(pairs) > 1 else "")
+    figure.supxlabel(x.with_unit(x.title), fontsize="medium")
+    panels[0].set_ylabel(y.with_unit(y.title))
+    panels[-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _png(figure)
 
 
