@@ -75,7 +75,7 @@ _ONE_BATCH = ("dcco", "dcco_one_stage")  # A round is one step of all clients' b
 _COLUMNS = {"5 clients of two classes": "5", "100 clients, Dirichlet 0.1": "100"}
 # Scale -> clients -> (their flags; batch size and rounds where clients train for two epochs a
 # round; the same where a round is one step of all clients' batches). Both see as many images.
-_CLIENTS = {
+_CLIENTS: dict[str, dict[str, tuple[tuple[str, ...], tuple[int, int], tuple[int, int]]]] = {
     "cpu": {
         "5": (("--partition=skew", "--beta=0", "--num_clients=5", "--clients_per_round=5",
                "--data_fraction=0.0512"), (64, 10), (64, 160)),
