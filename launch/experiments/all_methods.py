@@ -5,6 +5,7 @@ each with seed 0 on five clients, judged by kNN on training images.
 """
 
 import dataclasses
+from typing import NamedTuple
 
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
 from tff_ssl.reporting.measured import TRAINING, Selector
@@ -73,19 +74,34 @@ _ONE_BATCH = ("dcco", "dcco_one_stage")  # A round is one step of all clients' b
 
 # Column -> name of the clients in folders.
 _COLUMNS = {"5 clients of two classes": "5", "100 clients, Dirichlet 0.1": "100"}
-# Scale -> clients -> (their flags; batch size and rounds where clients train for two epochs a
-# round; the same where a round is one step of all clients' batches). Both see as many images.
-_CLIENTS: dict[str, dict[str, tuple[tuple[str, ...], tuple[int, int], tuple[int, int]]]] = {
+
+
+class _Clients(NamedTuple):
+    """Clients of the comparison, and two kinds of rounds on them, which see as many images.
+
+    Attributes:
+      flags: Flags of the clients.
+      epochs: Batch size and number of rounds where clients train for two epochs a round.
+      steps: The same where a round is one step of all clients' batches.
+    """
+
+    flags: tuple[str, ...]
+    epochs: tuple[int, int]
+    steps: tuple[int, int]
+
+
+# Scale -> name of the clients in folders -> the clients.
+_CLIENTS = {
     "cpu": {
-        "5": (("--partition=skew", "--beta=0", "--num_clients=5", "--clients_per_round=5",
+        "5": _Clients(("--partition=skew", "--beta=0", "--num_clients=5", "--clients_per_round=5",
                "--data_fraction=0.0512"), (64, 10), (64, 160)),
-        "100": (("--partition=dirichlet", "--alpha=0.1", "--num_clients=100",
+        "100": _Clients(("--partition=dirichlet", "--alpha=0.1", "--num_clients=100",
                  "--samples_per_client=64", "--clients_per_round=10"), (64, 40), (32, 160)),
     },
     "paper": {
-        "5": (("--partition=skew", "--beta=0", "--num_clients=5", "--clients_per_round=5"),
+        "5": _Clients(("--partition=skew", "--beta=0", "--num_clients=5", "--clients_per_round=5"),
               (100, 50), (100, 10_000)),
-        "100": (("--partition=dirichlet", "--alpha=0.1", "--num_clients=100",
+        "100": _Clients(("--partition=dirichlet", "--alpha=0.1", "--num_clients=100",
                  "--samples_per_client=450", "--clients_per_round=10"), (90, 500), (50, 9000)),
     },
 }  # fmt: skip
@@ -188,14 +204,14 @@ def _cell(
 ) -> Cell:
     """The run of a method of `_METHODS` on some clients, at a rate."""
     algorithm, flags = _METHODS[row]
-    of_clients, epochs, steps = _CLIENTS[scale][clients]
+    setting = _CLIENTS[scale][clients]
     one_batch = algorithm in _ONE_BATCH
-    batch_size, own_rounds = steps if one_batch else epochs
+    batch_size, own_rounds = setting.steps if one_batch else setting.epochs
     rounds = rounds or own_rounds
     batch, side = ("examples_per_round", "server") if one_batch else ("batch_size", "client")
     all_flags = [
         f"--flagfile=launch/presets/all_methods/{scale}/clients.flags",
-        f"--algorithm={algorithm}", *of_clients, *flags,
+        f"--algorithm={algorithm}", *setting.flags, *flags,
         f"--hparam={side}_learning_rate={rate}",
         f"--hparam={batch}={batch_size}", f"--rounds={rounds}", f"--eval_every={rounds}",
         f"--checkpoint_every={rounds}", *([f"--dataset={dataset}"] if dataset else []),

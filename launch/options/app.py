@@ -45,7 +45,8 @@ def run(
       resumes: Name of a script whose runs can be resumed: with `--resume`, flags that are not
         given have the values of the run.
     """
-    atexit.register(_end_quietly)  # The first one to be registered is the last one to run.
+    # Functions that are registered later, which remove files, run before it.
+    atexit.register(_end_if_interrupted)
     _silence_warnings()  # Before the choice of a preset, which may import TFF.
     argv = list(sys.argv)
     before = _run_to_resume(argv, resumes) if resumes else {}
@@ -90,15 +91,12 @@ def _silence_warnings() -> None:
     warnings.filterwarnings("ignore", message="Image size .* exceeds limit")
 
 
-def _end_quietly() -> None:
-    """Removes TFF's default context, which prints an error when it is collected at the exit.
+def _end_if_interrupted() -> None:
+    """Ends a program that was interrupted before the destructors of libraries.
 
-    A program that was interrupted ends here. An interrupt cuts off calls to TFF's worker, and the
-    destructors of gRPC, which would run next, then abort at times ("Check failed:
-    !inspect->seen_inactive").
+    An interrupt cuts off calls to TFF's worker, and the destructors of gRPC then abort at times
+    ("Check failed: !inspect->seen_inactive").
     """
-    if "tensorflow_federated" in sys.modules:
-        from tff_ssl.runtime import local_worker  # noqa: F401
     if _was_interrupted.is_set():
         sys.stdout.flush()
         sys.stderr.flush()

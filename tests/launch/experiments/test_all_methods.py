@@ -28,7 +28,7 @@ def test_every_algorithm_with_a_server_is_compared():
 def test_rates_are_those_that_the_trials_have_chosen(project_root):
     trials = all_methods.rates("cpu", None, None)
     chosen = report.choose_cells(project_root / "measured" / "all_methods_rates-cpu", trials)
-    cells = {cell.name: effective_flags(cell.flags) for cell in trials.cells}
+    cells = flags_of(trials)
     compared = flags_of(all_methods.all_methods("cpu", None, None))
     assert len(chosen) == len(compared) / 2
     for cell in chosen.values():

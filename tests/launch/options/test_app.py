@@ -57,6 +57,14 @@ def test_the_least_address_space_is_enough_for_a_short_run(project_root, tmp_pat
     assert done.returncode == 0, done.stderr
 
 
+def run_code(code, project_root):
+    """Runs a program, and captures its output."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=project_root, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+
+
 MEMORY = """
 import sys
 from launch.options import app
@@ -69,14 +77,7 @@ app.run(main)
 
 
 def test_memory_that_runs_out_is_one_line(project_root):
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY],
-        cwd=project_root,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = run_code(MEMORY, project_root)
     assert done.returncode == 1
     assert done.stderr.startswith("error: out of memory")
     assert done.stderr.count("\n") == 1
@@ -99,14 +100,7 @@ app.run(main)
 
 
 def test_an_interrupt_ends_a_program_without_the_destructors_of_libraries(project_root):
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED],
-        cwd=project_root,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = run_code(INTERRUPTED, project_root)
     assert (done.returncode, done.stderr) == (app.INTERRUPTED, "")
     assert done.stdout == "files are removed\n"
 
