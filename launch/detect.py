@@ -11,15 +11,9 @@ val2017/, and annotations/ with instances_train2017.json and instances_val2017.j
 """
 
 import importlib
-import os
 import pathlib
 from typing import Any
 
-# TensorFlow is imported before all else. Where the Model Garden or this project's modules import it
-# first, Keras has failed to build the pyramid of a ResNet-18 ("'SymbolicTensor' object has no
-# attribute 'node'"); the cause is not known.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-import tensorflow  # noqa: F401
 from absl import flags
 
 import launch.options.flags

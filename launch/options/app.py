@@ -1,6 +1,7 @@
 """Runs a script: quiet logs, one line for a mistake of the user, and a clean end."""
 
 import atexit
+import faulthandler
 import os
 import pathlib
 import resource
@@ -14,7 +15,7 @@ from typing import Any
 # Set before TensorFlow is imported, because its messages about CUDA would precede a run's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from absl import app, flags, logging
+from absl import flags, logging
 
 from launch.options import help_text, numbers, presets, resuming
 from tff_ssl import errors
@@ -68,11 +69,12 @@ def run(
         _print_presets(argv)
         main()
 
-    app.run(
-        lambda rest: _guarded(script, rest, argv),
-        argv,
-        flags_parser=lambda argv: _parse_flags(argv, before),
-    )
+    # This is what `absl.app.run` would do. Where TensorFlow is imported while that runs, callbacks
+    # of its test helpers are called at once, and make the context before it is eager. Keras's
+    # functional models then fail, and `tf.init_scope` leads to a graph.
+    logging.use_absl_handler()
+    faulthandler.enable()
+    _guarded(script, _parse_flags(argv, before), argv)
 
 
 def _run_to_resume(argv: Sequence[str], script: str) -> dict[str, Any]:

@@ -65,6 +65,32 @@ def run_code(code, project_root):
     )  # fmt: skip
 
 
+EAGER = """
+import sys
+from launch.options import app
+sys.argv = ["a script"]
+
+def main():
+    import tensorflow as tf
+
+    @tf.function(autograph=False)
+    def outside():
+        with tf.init_scope():
+            return tf.constant(tf.executing_eagerly())
+
+    assert outside(), "tf.init_scope leads to a graph"
+    assert hasattr(tf.keras.Input([3]), "node"), "Keras builds no functional models"
+    print("eager")
+
+app.run(main)
+"""
+
+
+def test_tensorflow_is_eager_where_a_script_imports_it_first(project_root):
+    done = run_code(EAGER, project_root)
+    assert (done.returncode, done.stdout) == (0, "eager\n"), done.stderr
+
+
 MEMORY = """
 import sys
 from launch.options import app
