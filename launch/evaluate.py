@@ -128,7 +128,7 @@ def _evaluate(
     """Evaluates the encoder, and writes and prints the results."""
     from launch.options import adapting, data
     from launch.outputs import run_folder
-    from launch.probes import probing
+    from launch.probes import result_text
     from tff_ssl.deployment import saved_model
     from tff_ssl.evaluation import frozen
     from tff_ssl.models import resnet
@@ -165,7 +165,7 @@ def _evaluate(
     if other_dataset:
         results = [result | {"pretrained_on": trained_on} for result in results]
     run_folder.write_json(path, results)
-    lines = [probing.format_results(results), *probing.comparison_lines(results)]
+    lines = [result_text.format_results(results), *result_text.comparison_lines(results)]
     print("\n" + "\n\n".join([*lines, f"written to {path}"]))
 
 

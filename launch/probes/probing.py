@@ -1,4 +1,4 @@
-"""The monitor, and the probes at the end of a run with their baselines beside them."""
+"""The probes at the end of a run, with their baselines beside them."""
 
 import dataclasses
 import functools
@@ -10,111 +10,18 @@ import tensorflow as tf
 from absl import flags
 
 from datasets.image_dataset import ImageDataset, Split
-from tff_ssl.errors import ConfigurationError, TrainingError
-from tff_ssl.evaluation import cases, effective_rank, features, knn, labels, linear_probe
+from launch.probes.monitoring import Encode, encodings
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.evaluation import cases, features, knn, labels, linear_probe
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.views import augmentation
 
-_MONITOR_EXAMPLES = 2000  # Number of images of the monitor.
-_MONITOR_SEED = 0
-_COLLAPSE = 0.1  # Share of the untrained encoder's effective rank below which a run warns.
 _SCALING_CASES = 5000  # Number of cases on which the scaling of features is fitted.
 _SCALING_SEED = 0
-_SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has a row of its own.
 _BASELINES = ("random_encoder", "raw_pixels")
-_BASELINE_TEXTS = {
-    "random_encoder": "that of the untrained encoder",
-    "raw_pixels": "that of raw pixels",
-}
 
-Encode = Callable[[tf.Tensor], tf.Tensor]
 Features = Callable[[np.ndarray], np.ndarray]  # Images [n, h, w, c] -> features [n, d].
-
-
-def build_monitor(dataset: ImageDataset, encode, weights_of) -> Callable[[Any], dict[str, float]]:
-    """Builds a monitor of the encodings of training images; it uses no test image.
-
-    It computes their effective rank, and classifies each labelled image by its nearest neighbours
-    among the others. Balanced accuracy is measured too, because accuracy is high for any encoder if
-    most images are of one class.
-
-    Args:
-      dataset: The data set; the classifier leaves out images without labels.
-      encode: `saved_model.encoder_function` of the model.
-      weights_of: Function from a state to the model's weights.
-
-    Returns:
-      Function from a state to `effective_rank`, `knn_accuracy` and `knn_balanced_accuracy`; to the
-      first alone if the data set has no labels.
-    """
-    images, classes = dataset.train.images, dataset.train.labels
-    chosen = _draw_monitored(np.arange(len(images)))
-    labelled = _draw_monitored(np.flatnonzero(classes >= 0))
-
-    def monitor(state: Any) -> dict[str, float]:
-        encode_now = functools.partial(encode, weights_of(state))
-        h = _encodings(encode_now, images[chosen])
-        metrics = {"effective_rank": _rounded_rank(h)}
-        if len(labelled) < 2:
-            return metrics
-        if not np.array_equal(labelled, chosen):
-            h = _encodings(encode_now, images[labelled])
-        scores = knn.leave_one_out_knn(h, classes[labelled])
-        balanced = scores.balanced_accuracy
-        return metrics | {"knn_accuracy": scores.accuracy, "knn_balanced_accuracy": balanced}
-
-    return monitor
-
-
-def rank_of(dataset: ImageDataset, encode: Encode) -> float:
-    """The effective rank of an encoder's encodings of the monitored training images."""
-    images = dataset.train.images
-    return _rounded_rank(_encodings(encode, images[_draw_monitored(np.arange(len(images)))]))
-
-
-def _draw_monitored(candidates: np.ndarray) -> np.ndarray:
-    """Draws the indices of the images that are monitored, int64 [at most 2000], sorted."""
-    rng = np.random.default_rng(_MONITOR_SEED)
-    return np.sort(rng.permutation(candidates)[:_MONITOR_EXAMPLES])
-
-
-def _rounded_rank(h: np.ndarray) -> float:
-    """The effective rank to four decimals, which do not depend on the order of summation."""
-    return round(effective_rank.effective_rank(h), 4)
-
-
-def rank_lines(rank: float, untrained: float) -> list[str]:
-    """Lines for the end of a run: the ranks, and a warning if the encodings have collapsed.
-
-    Args:
-      rank: Effective rank of the trained encoder.
-      untrained: Effective rank of the untrained encoder.
-    """
-    lines = [f"effective rank of the encodings: {rank:.1f} (untrained encoder: {untrained:.1f})"]
-    if rank < _COLLAPSE * untrained:
-        lines.append(
-            "warning: the encodings have collapsed, to less than a tenth of the untrained "
-            "encoder's effective rank; what usually helps: batch norm on the projector's output "
-            "(--projector_output_batch_norm) or in the network (--norm=batch), a smaller learning "
-            "rate, smaller views (--view_size)"
-        )
-    return lines
-
-
-def _encodings(encode: Encode, images: np.ndarray) -> np.ndarray:
-    """Encodings of images, float32 [n, features].
-
-    Raises:
-      TrainingError: If any of them is not finite.
-    """
-    h = features.extract(encode, images)
-    not_finite = np.count_nonzero(~np.isfinite(h).all(1))
-    if not_finite:
-        raise TrainingError(
-            f"the encodings of {not_finite} of {len(h)} images are not finite: training diverged"
-        )
-    return h
 
 
 def parse_label_counts(args: flags.FlagValues) -> list[dict[str, Any]]:
@@ -275,8 +182,8 @@ def probe(
       ConfigurationError: If the data set has fewer labels than the flags ask for.
     """
     kinds: dict[str, Features] = {
-        linear_probe.ENCODER: functools.partial(_encodings, encode),
-        "random_encoder": functools.partial(_encodings, random_encode),
+        linear_probe.ENCODER: functools.partial(encodings, encode),
+        "random_encoder": functools.partial(encodings, random_encode),
         "raw_pixels": features.raw_pixels,
     }
     names = (linear_probe.ENCODER, *baselines)
@@ -384,7 +291,7 @@ def knn_results(
         return {**scores._asdict(), **stds}
 
     kinds: dict[str, Features] = {
-        "random_encoder": functools.partial(_encodings, random_encode),
+        "random_encoder": functools.partial(encodings, random_encode),
         "raw_pixels": features.raw_pixels,
     }
     return [
@@ -394,7 +301,7 @@ def knn_results(
             "labels": len(labelled),
             "labels_per_class": None,
             **tested(dataset, test, args),
-            **knn_scores(functools.partial(_encodings, encode)),
+            **knn_scores(functools.partial(encodings, encode)),
             "baselines": {name: knn_scores(kinds[name]) for name in parse_baselines(args)},
         }
     ]
@@ -437,158 +344,3 @@ def classifier_results(
             "baselines": {},
         }
     ]
-
-
-def over_clients(
-    results: Sequence[list[dict[str, Any]]], clients: Sequence[int], trained_rounds: Sequence[int]
-) -> list[dict[str, Any]]:
-    """Mean and deviation over clients of the scores of their personalized models.
-
-    Args:
-      results: Results of each client, with the same entries in the same order.
-      clients: Indices of the clients.
-      trained_rounds: Number of rounds in which each of them trained.
-
-    Returns:
-      The entries with the protocol `..._personalized`, the clients, their accuracies and their
-      rounds of training, and baselines that are means over the clients' own untrained models.
-    """
-    entries = []
-    for client_entries in zip(*results, strict=True):
-        first = {key: value for key, value in client_entries[0].items() if key != "client"}
-        baselines = [entry["baselines"] for entry in client_entries]
-        entries.append(
-            first
-            | _mean_scores(client_entries)
-            | {
-                "protocol": f"{first['protocol']}_personalized",
-                "clients_evaluated": len(clients),
-                "evaluated_clients": list(clients),
-                "accuracy_of_clients": [entry["accuracy"] for entry in client_entries],
-                "trained_rounds": sum(trained_rounds) / len(trained_rounds),
-                "trained_rounds_of_clients": list(trained_rounds),
-                "baselines": {
-                    name: _mean_scores([baseline[name] for baseline in baselines])
-                    for name in baselines[0]
-                },
-            }
-        )
-    return entries
-
-
-def _mean_scores(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Mean and deviation of the scores of several entries."""
-    fields = labels.Scores._fields
-    return linear_probe.summarize([labels.Scores(*(e[name] for name in fields)) for e in entries])
-
-
-def over_architectures(
-    results: Sequence[list[dict[str, Any]]],
-    clients: Sequence[int],
-    trained_rounds: Sequence[int],
-    encoders: Sequence[str],
-) -> list[dict[str, Any]]:
-    """`over_clients` of the clients of each encoder separately.
-
-    Args:
-      results: Results of each client.
-      clients: Indices of the clients.
-      trained_rounds: Number of rounds in which each of them trained.
-      encoders: Name of each one's encoder.
-
-    Returns:
-      The entries with the protocol `..._personalized_<encoder>`.
-    """
-    entries = []
-    for encoder in dict.fromkeys(encoders):
-        same = [i for i, name in enumerate(encoders) if name == encoder]
-        of_encoder = over_clients(
-            [results[i] for i in same], [clients[i] for i in same],
-            [trained_rounds[i] for i in same],
-        )  # fmt: skip
-        entries += [
-            entry | {"protocol": f"{entry['protocol']}_{encoder}", "encoder": encoder}
-            for entry in of_encoder
-        ]
-    return entries
-
-
-def format_results(results: list[dict[str, Any]]) -> str:
-    """A text with a short table for each protocol among the results."""
-    parts: dict[str, list[dict[str, Any]]] = {}
-    for result in results:
-        parts.setdefault(result["protocol"], []).append(result)
-    return "\n\n".join(_table(part) for part in parts.values())
-
-
-def comparison_lines(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning if the encoder is below a baseline, with what usually helps; else no line.
-
-    Balanced accuracies are compared, which are accuracies where the classes are of one size. Of
-    several results below their baselines, the one with the largest difference is named.
-
-    Args:
-      results: Entries of `result.json`; those of clients' own models are not looked at.
-    """
-    below = [
-        (baseline["balanced_accuracy"] - result["balanced_accuracy"], name, result)
-        for result in results
-        if "evaluated_clients" not in result
-        for name, baseline in result["baselines"].items()
-        if baseline["balanced_accuracy"] > result["balanced_accuracy"]
-    ]
-    if not below:
-        return []
-    _, name, result = max(below, key=lambda entry: entry[0])
-    score, other = result["balanced_accuracy"], result["baselines"][name]["balanced_accuracy"]
-    return [
-        f"warning: {result['protocol']} with {_labels_text(result)}: the encoder's balanced "
-        f"accuracy, {score:.3f}, is below {_BASELINE_TEXTS[name]}, {other:.3f}; what usually "
-        "helps: more rounds (--rounds), augmentations that leave the content of an image as it is "
-        "(--views), more images in a round (--clients_per_round), more training images"
-    ]
-
-
-def _labels_text(result: Mapping[str, Any]) -> str:
-    """The number of labels of a result in words."""
-    per_class = result["labels_per_class"]
-    return f"{per_class} per class" if per_class else f"{result['labels']} labels"
-
-
-def _models_line(result: Mapping[str, Any]) -> str:
-    """A line on the clients whose models were evaluated; empty for a global model."""
-    if "client" in result:
-        return (
-            f"the model of client {result['client']}, which trained in "
-            f"{result['trained_rounds']} rounds"
-        )
-    if "evaluated_clients" in result:
-        pairs = zip(result["evaluated_clients"], result["trained_rounds_of_clients"], strict=True)
-        return "mean over clients (rounds of training): " + ", ".join(
-            f"{client} ({rounds})" for client, rounds in pairs
-        )
-    return ""
-
-
-def _table(results: list[dict[str, Any]]) -> str:
-    """The table of a protocol's results: a row for each number of labels."""
-    title = f"{results[0]['protocol']}, test accuracy"
-    if results[0].get("per_case"):
-        title += f" on {results[0]['test_examples']:,} cases"
-    columns = {"encoder": None, "untrained": "random_encoder", "raw pixels": "raw_pixels"}
-    shown = [name for name, key in columns.items() if not key or key in results[0]["baselines"]]
-    width = max(30, len(title) + 2)
-    lines = [_models_line(results[0])] if _models_line(results[0]) else []
-    if results[0].get("per_case"):
-        lines.append("labels and predictions are per case, from the mean of its images' encodings")
-    lines.append(f"{title:{width}}" + "".join(f"{name:>16}" for name in shown))
-    for result in results:
-        name = _labels_text(result)
-        cells = [result["baselines"][columns[c]] if columns[c] else result for c in shown]
-        for score, note in (("accuracy", ""), ("balanced_accuracy", ", balanced")):
-            # Where classes are of one size, accuracy and balanced accuracy are equal.
-            difference = abs(result[score] - result["accuracy"])
-            if score == "accuracy" or difference > _SHOWN_DIFFERENCE:
-                numbers = (f"{c[score]:.3f} ± {c[score + '_std']:.3f}" for c in cells)
-                lines.append(f"{name + note:{width}}" + "".join(f"{n:>16}" for n in numbers))
-    return "\n".join(lines)

@@ -14,7 +14,7 @@ from datasets.image_dataset import ImageDataset, Split
 from launch.options import model as model_options
 from launch.outputs import plots, run_folder
 from launch.pages import run_page, tensorboard_files
-from launch.probes import probing
+from launch.probes import monitoring, personalized, probing, result_text
 from launch.runs.best_encoder import BestEncoder
 from tff_ssl.deployment import saved_model
 from tff_ssl.evaluation import frozen
@@ -70,7 +70,7 @@ def train_and_probe(
       clients_train: Training images as their clients see them; None if they are those of `dataset`.
     """
     encode = saved_model.encoder_function(model, model_options.view_size(dataset, args))
-    monitor, best = probing.build_monitor(dataset, encode, simulation.encoder_weights), None
+    monitor, best = monitoring.build_monitor(dataset, encode, simulation.encoder_weights), None
     if args.encoder_round == "best":
         best = BestEncoder(folder / "best_encoder.npz", monitor, simulation.encoder_weights)
     loop = TrainingLoop(
@@ -85,8 +85,8 @@ def train_and_probe(
     if best:
         weights = best.weights(weights)
     _export(folder, dataset, model, weights, args)
-    rank = probing.rank_of(dataset, functools.partial(encode, weights))
-    untrained = probing.rank_of(dataset, functools.partial(encode, model.init(args.seed)))
+    rank = monitoring.rank_of(dataset, functools.partial(encode, weights))
+    untrained = monitoring.rank_of(dataset, functools.partial(encode, model.init(args.seed)))
     fields = fields | {"effective_rank": rank, "effective_rank_untrained": untrained}
     client_models = client_models or ClientModels(0)
     trained_rounds = metrics_log.trained_rounds(
@@ -116,8 +116,12 @@ def train_and_probe(
     }
     page = _write_page(folder, dataset, clients_train or dataset.train, encoders, args)
     print()
-    print(probing.format_results(results) if results else _no_probe(dataset))
-    lines = [*skipped, *probing.rank_lines(rank, untrained), *probing.comparison_lines(results)]
+    print(result_text.format_results(results) if results else _no_probe(dataset))
+    lines = [
+        *skipped,
+        *result_text.rank_lines(rank, untrained),
+        *result_text.comparison_lines(results),
+    ]
     print("\n" + "\n".join(lines))
     if closing:
         print(f"\n{closing}")
@@ -138,7 +142,7 @@ def _write_page(
     folder: pathlib.Path,
     dataset: ImageDataset,
     clients_train: Split,
-    encoders: Mapping[str, probing.Encode],
+    encoders: Mapping[str, monitoring.Encode],
     args: flags.FlagValues,
 ) -> str:
     """Writes `run.html`, and its views and encodings for TensorBoard.
@@ -305,10 +309,10 @@ def _over_clients(
       models: Model of each client of the run if clients have different architectures; else None.
     """
     rounds = [int(trained_rounds[client]) for client in clients]
-    entries = probing.over_clients(results, clients, rounds)
+    entries = personalized.over_clients(results, clients, rounds)
     if models:
         encoders = [models[client].encoder for client in clients]
-        entries += probing.over_architectures(results, clients, rounds, encoders)
+        entries += personalized.over_architectures(results, clients, rounds, encoders)
     return entries
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from datasets.image_dataset import ImageDataset, Split
-from launch.probes import probing
+from launch.probes import monitoring, probing, result_text
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.evaluation import features
 
@@ -23,7 +23,7 @@ def test_encodings_that_are_not_finite_are_a_diverged_training():
     def encode(bad, batch):
         return 1.0 / (bad - tf.reduce_mean(tf.cast(batch, tf.float32), (2, 3)))
 
-    monitor = probing.build_monitor(dataset, encode, lambda state: tf.constant(state))
+    monitor = monitoring.build_monitor(dataset, encode, lambda state: tf.constant(state))
     assert 0.0 <= monitor(9.0)["knn_accuracy"] <= 1.0
     with pytest.raises(TrainingError, match=r"of 5 of 20 images are not finite: .*diverged"):
         monitor(3.0)
@@ -39,7 +39,7 @@ def test_monitor_of_unbalanced_classes():
         return weights + tf.reduce_mean(tf.cast(batch, tf.float32), (2, 3))
 
     dataset = ImageDataset("d", split, split, ("a", "b"))
-    monitor = probing.build_monitor(dataset, encode, lambda state: tf.constant(state))
+    monitor = monitoring.build_monitor(dataset, encode, lambda state: tf.constant(state))
     assert monitor(0.0) == {
         "effective_rank": 0.0,
         "knn_accuracy": 0.95,
@@ -69,20 +69,20 @@ def test_monitor_of_the_effective_rank(labels):
     p = np.linalg.eigvalsh(np.cov(h, rowvar=False))
     expected = np.prod((p / p.sum()) ** (-p / p.sum()))
 
-    monitor = probing.build_monitor(dataset, encode, lambda state: state)
+    monitor = monitoring.build_monitor(dataset, encode, lambda state: state)
     metrics = monitor(tf.constant(weights))
     assert metrics["effective_rank"] == pytest.approx(expected, rel=1e-4)
     knn = {"knn_accuracy", "knn_balanced_accuracy"}
     assert metrics.keys() == {"effective_rank"} | (set() if labels == "none" else knn)
-    rank = probing.rank_of(dataset, lambda batch: encode(tf.constant(weights), batch))
+    rank = monitoring.rank_of(dataset, lambda batch: encode(tf.constant(weights), batch))
     assert rank == metrics["effective_rank"]
 
 
 def test_a_collapsed_run_warns_in_one_line():
-    assert probing.rank_lines(2.0, 19.8) == [
+    assert result_text.rank_lines(2.0, 19.8) == [
         "effective rank of the encodings: 2.0 (untrained encoder: 19.8)"
     ]
-    _, warning = probing.rank_lines(1.9, 19.8)
+    _, warning = result_text.rank_lines(1.9, 19.8)
     assert "collapsed" in warning
     assert "batch norm" in warning
     assert "\n" not in warning
@@ -128,15 +128,15 @@ def entry(score, untrained, pixels, **fields):
 
 
 def test_an_encoder_below_its_baselines_warns_in_one_line_with_what_helps():
-    assert probing.comparison_lines([]) == []
-    assert probing.comparison_lines([entry(0.8, 0.8, 0.7)]) == []
+    assert result_text.comparison_lines([]) == []
+    assert result_text.comparison_lines([entry(0.8, 0.8, 0.7)]) == []
     of_client = entry(0.1, 0.8, 0.7, evaluated_clients=[0])
-    assert probing.comparison_lines([of_client]) == []
+    assert result_text.comparison_lines([of_client]) == []
     for other, text in (
         (0.9, "that of raw pixels, 0.900"),
         (0.81, "that of the untrained encoder"),
     ):
-        [line] = probing.comparison_lines([entry(0.8, 0.83, other), entry(0.9, 0.1, 0.1)])
+        [line] = result_text.comparison_lines([entry(0.8, 0.83, other), entry(0.9, 0.1, 0.1)])
         assert line.startswith(
             "warning: linear with 5 per class: the encoder's balanced accuracy, "
         )
@@ -147,11 +147,11 @@ def test_an_encoder_below_its_baselines_warns_in_one_line_with_what_helps():
 
 
 def test_scores_of_cases_say_so_and_how_many_there_are():
-    table = probing.format_results([entry(0.8, 0.7, 0.6, per_case=True, test_examples=1494)])
+    table = result_text.format_results([entry(0.8, 0.7, 0.6, per_case=True, test_examples=1494)])
     first, title, _ = table.splitlines()
     assert first.startswith("labels and predictions are per case")
     assert title.startswith("linear, test accuracy on 1,494 cases ")
-    [title, _] = probing.format_results(
+    [title, _] = result_text.format_results(
         [entry(0.8, 0.7, 0.6, per_case=False, test_examples=1494)]
     ).splitlines()
     assert title.startswith("linear, test accuracy  ")

@@ -7,7 +7,7 @@ import pytest
 
 from launch.options import model as model_options
 from launch.pages import run_page
-from launch.probes import probing
+from launch.probes import personalized, result_text
 from launch.runs import training
 from tests.launch.pages import run_folders
 
@@ -46,30 +46,30 @@ def entry(accuracy, baseline):
 
 def test_the_mean_over_clients_has_their_untrained_encoders_and_rounds():
     results = [[entry(0.6, 0.3)], [entry(0.8, 0.5)], [entry(0.4, 0.3)]]
-    (mean,) = probing.over_clients(results, [1, 4, 6], [2, 5, 1])
+    (mean,) = personalized.over_clients(results, [1, 4, 6], [2, 5, 1])
     assert mean["accuracy"] == pytest.approx(0.6)
     assert mean["baselines"]["random_encoder"]["accuracy"] == pytest.approx(1.1 / 3)
     assert mean["clients_evaluated"] == 3
     assert mean["evaluated_clients"] == [1, 4, 6]
     assert mean["trained_rounds_of_clients"] == [2, 5, 1]
     assert mean["trained_rounds"] == pytest.approx(8 / 3)
-    small, tiny = probing.over_architectures(
+    small, tiny = personalized.over_architectures(
         results, [1, 4, 6], [2, 5, 1], ["small", "tiny", "small"]
     )
     assert small["evaluated_clients"] == [1, 6]
     assert tiny["evaluated_clients"] == [4]
     assert small["baselines"]["random_encoder"]["accuracy"] == pytest.approx(0.3)
     assert small["protocol"] == "linear_personalized_small"
-    text = probing.format_results([mean])
+    text = result_text.format_results([mean])
     assert "mean over clients (rounds of training): 1 (2), 4 (5), 6 (1)" in text
     assert "0.367 ± 0.115" in text
 
 
 def test_the_table_names_the_client_whose_model_stands_for_the_run():
-    text = probing.format_results([entry(0.6, 0.3) | {"client": 2, "trained_rounds": 7}])
+    text = result_text.format_results([entry(0.6, 0.3) | {"client": 2, "trained_rounds": 7}])
     first, *_ = text.splitlines()
     assert first == "the model of client 2, which trained in 7 rounds"
-    assert probing.format_results([entry(0.6, 0.3)]).startswith("linear, test accuracy")
+    assert result_text.format_results([entry(0.6, 0.3)]).startswith("linear, test accuracy")
 
 
 def test_a_page_that_cannot_be_made_does_not_lose_the_run(tmp_path, monkeypatch, capsys):

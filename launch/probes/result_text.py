@@ -1,0 +1,110 @@
+"""Results in words: tables of probes, and warnings with what usually helps."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_COLLAPSE = 0.1  # Share of the untrained encoder's effective rank below which a run warns.
+_SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has a row of its own.
+_BASELINE_TEXTS = {
+    "random_encoder": "that of the untrained encoder",
+    "raw_pixels": "that of raw pixels",
+}
+
+
+def rank_lines(rank: float, untrained: float) -> list[str]:
+    """Lines for the end of a run: the ranks, and a warning if the encodings have collapsed.
+
+    Args:
+      rank: Effective rank of the trained encoder.
+      untrained: Effective rank of the untrained encoder.
+    """
+    lines = [f"effective rank of the encodings: {rank:.1f} (untrained encoder: {untrained:.1f})"]
+    if rank < _COLLAPSE * untrained:
+        lines.append(
+            "warning: the encodings have collapsed, to less than a tenth of the untrained "
+            "encoder's effective rank; what usually helps: batch norm on the projector's output "
+            "(--projector_output_batch_norm) or in the network (--norm=batch), a smaller learning "
+            "rate, smaller views (--view_size)"
+        )
+    return lines
+
+
+def format_results(results: list[dict[str, Any]]) -> str:
+    """A text with a short table for each protocol among the results."""
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        parts.setdefault(result["protocol"], []).append(result)
+    return "\n\n".join(_table(part) for part in parts.values())
+
+
+def comparison_lines(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A warning if the encoder is below a baseline, with what usually helps; else no line.
+
+    Balanced accuracies are compared, which are accuracies where the classes are of one size. Of
+    several results below their baselines, the one with the largest difference is named.
+
+    Args:
+      results: Entries of `result.json`; those of clients' own models are not looked at.
+    """
+    below = [
+        (baseline["balanced_accuracy"] - result["balanced_accuracy"], name, result)
+        for result in results
+        if "evaluated_clients" not in result
+        for name, baseline in result["baselines"].items()
+        if baseline["balanced_accuracy"] > result["balanced_accuracy"]
+    ]
+    if not below:
+        return []
+    _, name, result = max(below, key=lambda entry: entry[0])
+    score, other = result["balanced_accuracy"], result["baselines"][name]["balanced_accuracy"]
+    return [
+        f"warning: {result['protocol']} with {_labels_text(result)}: the encoder's balanced "
+        f"accuracy, {score:.3f}, is below {_BASELINE_TEXTS[name]}, {other:.3f}; what usually "
+        "helps: more rounds (--rounds), augmentations that leave the content of an image as it is "
+        "(--views), more images in a round (--clients_per_round), more training images"
+    ]
+
+
+def _labels_text(result: Mapping[str, Any]) -> str:
+    """The number of labels of a result in words."""
+    per_class = result["labels_per_class"]
+    return f"{per_class} per class" if per_class else f"{result['labels']} labels"
+
+
+def _models_line(result: Mapping[str, Any]) -> str:
+    """A line on the clients whose models were evaluated; empty for a global model."""
+    if "client" in result:
+        return (
+            f"the model of client {result['client']}, which trained in "
+            f"{result['trained_rounds']} rounds"
+        )
+    if "evaluated_clients" in result:
+        pairs = zip(result["evaluated_clients"], result["trained_rounds_of_clients"], strict=True)
+        return "mean over clients (rounds of training): " + ", ".join(
+            f"{client} ({rounds})" for client, rounds in pairs
+        )
+    return ""
+
+
+def _table(results: list[dict[str, Any]]) -> str:
+    """The table of a protocol's results: a row for each number of labels."""
+    title = f"{results[0]['protocol']}, test accuracy"
+    if results[0].get("per_case"):
+        title += f" on {results[0]['test_examples']:,} cases"
+    columns = {"encoder": None, "untrained": "random_encoder", "raw pixels": "raw_pixels"}
+    shown = [name for name, key in columns.items() if not key or key in results[0]["baselines"]]
+    width = max(30, len(title) + 2)
+    lines = [_models_line(results[0])] if _models_line(results[0]) else []
+    if results[0].get("per_case"):
+        lines.append("labels and predictions are per case, from the mean of its images' encodings")
+    lines.append(f"{title:{width}}" + "".join(f"{name:>16}" for name in shown))
+    for result in results:
+        name = _labels_text(result)
+        cells = [result["baselines"][columns[c]] if columns[c] else result for c in shown]
+        for score, note in (("accuracy", ""), ("balanced_accuracy", ", balanced")):
+            # Where classes are of one size, accuracy and balanced accuracy are equal.
+            difference = abs(result[score] - result["accuracy"])
+            if score == "accuracy" or difference > _SHOWN_DIFFERENCE:
+                numbers = (f"{c[score]:.3f} ± {c[score + '_std']:.3f}" for c in cells)
+                lines.append(f"{name + note:{width}}" + "".join(f"{n:>16}" for n in numbers))
+    return "\n".join(lines)
