@@ -73,7 +73,8 @@ def run(
     # of its test helpers are called at once, and make the context before it is eager. Keras's
     # functional models then fail, and `tf.init_scope` leads to a graph.
     logging.use_absl_handler()
-    faulthandler.enable()
+    if sys.__stderr__ is not None:  # It is closed by `2>&-`.
+        faulthandler.enable(sys.__stderr__)
     _guarded(script, _parse_flags(argv, before), argv)
 
 

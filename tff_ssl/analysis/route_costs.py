@@ -1,0 +1,150 @@
+"""What DeNAV's routes cost on many networks, without training (DeNAV, Table 4).
+
+Volumes, simulated times and links are known before training, and so are the routes. Hence the time,
+the volume and the coverage of a route can be compared on many networks, where a table of trainings
+has one.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+from scipy import stats
+
+from tff_ssl.algorithms.denav import navigator, route
+from tff_ssl.algorithms.denav.navigator import NavigatorHyperparameters
+from tff_ssl.decentralized import simulated_time
+
+OURS = "Our formula"
+# Row of Table 4 -> hyperparameters of the route.
+FORMULAS: Mapping[str, Mapping[str, object]] = {
+    "Random selection": {"route": "random"},
+    "Formula w/o data volume": {"use_volume": False},
+    "Formula w/o computing resources": {"use_time": False},
+    "Formula w/o selection history": {"use_history": False},
+    OURS: {},
+}
+
+
+class RouteCosts(NamedTuple):
+    """The costs of one route.
+
+    Attributes:
+      time: Sum of the simulated times of its trainings, in examples of a client of rank 1.
+      volume: Mean number of examples of a step, divided by that of a client.
+      coverage: Share of the clients that were visited, 0 to 1.
+      moves: Number of times that the model was sent to another client.
+    """
+
+    time: float
+    volume: float
+    coverage: float
+    moves: float
+
+
+def costs_of(
+    graph: nx.Graph,
+    volumes: Sequence[int],
+    ranks: Sequence[int],
+    hyperparameters: NavigatorHyperparameters,
+    seed: int,
+) -> RouteCosts:
+    """The costs of the route of one model through a network that does not change.
+
+    Args:
+      graph: The network, of clients 0 to K - 1.
+      volumes: Number of examples of each client.
+      ranks: Computing rank of each client, 1 to H.
+      hyperparameters: S, Z, H and the terms of the score.
+      seed: Seed of the first client and of the navigator's random choices.
+    """
+    times = [
+        simulated_time.training_time(volume, rank, hyperparameters.computing_ranks)
+        for volume, rank in zip(volumes, ranks, strict=True)
+    ]
+    start = int(np.random.default_rng(seed).integers(len(volumes)))
+    steps = list(
+        route.travel(
+            lambda step: graph,
+            dict(enumerate(volumes)),
+            times.__getitem__,
+            start,
+            hyperparameters,
+            seed,
+        )
+    )
+    visited = [step.client for step in steps]
+    return RouteCosts(
+        sum(times[client] for client in visited),
+        float(np.mean([volumes[client] for client in visited]) / np.mean(volumes)),
+        len(set(visited)) / len(volumes),
+        sum(step.sender not in (None, step.client) for step in steps),
+    )
+
+
+def of_all_formulas(
+    graph: nx.Graph, volumes: Sequence[int], seed: int, steps: int, selection_limit: int
+) -> dict[str, RouteCosts]:
+    """The costs of each row of Table 4 on one network, with the same ranks and first client.
+
+    Args:
+      graph: The network.
+      volumes: Number of examples of each client.
+      seed: Seed of the ranks, the first client and the navigator's random choices.
+      steps: Number of steps S.
+      selection_limit: Limit Z; see `navigator.papers_limit`.
+    """
+    highest = NavigatorHyperparameters().computing_ranks
+    ranks = simulated_time.draw_ranks(len(volumes), highest, seed)
+    return {
+        formula: costs_of(
+            graph,
+            volumes,
+            ranks,
+            navigator.NavigatorHyperparameters(
+                steps=steps,
+                selection_limit=selection_limit,
+                **options,  # type: ignore[arg-type]
+            ),
+            seed,
+        )
+        for formula, options in FORMULAS.items()
+    }
+
+
+class Interval(NamedTuple):
+    """A mean and its 95 percent confidence interval, by Student's t."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """The mean of independent values, at least two, and its interval."""
+    mean, error = float(np.mean(values)), float(stats.sem(values))
+    half = error * float(stats.t.ppf(0.975, len(values) - 1))
+    return Interval(mean, mean - half, mean + half)
+
+
+def summarize(networks: Sequence[Mapping[str, RouteCosts]]) -> dict[str, dict[str, Interval]]:
+    """For each formula, the intervals of its costs over the networks.
+
+    Args:
+      networks: Results of `of_all_formulas`, at least two.
+
+    Returns:
+      Formula -> name of the cost -> interval. `time` is relative to `OURS` on the same network, in
+      percent above it.
+    """
+    summary = {}
+    for formula in FORMULAS:
+        costs = [network[formula] for network in networks]
+        above = [100 * (network[formula].time / network[OURS].time - 1) for network in networks]
+        summary[formula] = {
+            "time": interval(above) if formula != OURS else Interval(0.0, 0.0, 0.0),
+            **{name: interval([getattr(cost, name) for cost in costs])
+               for name in ("volume", "coverage", "moves")},
+        }  # fmt: skip
+    return summary
