@@ -61,7 +61,7 @@ def main() -> None:
         args.selection_limit = navigator.papers_limit(args.steps, args.num_clients)
     folder = output_folder.choose(args.output_dir, "routes")
     print(
-        f"Plans the routes of {args.steps} steps by {len(route_costs.FORMULAS)} formulas through "
+        f"Plans the routes of {args.steps} steps by {len(navigator.FORMULAS)} formulas through "
         f"{args.networks:,} networks of {args.num_clients} clients,\nwhich are selected at most "
         f"{args.selection_limit} times; writes routes.json and routes.png to {folder}/\n",
         flush=True,

@@ -45,7 +45,7 @@ _TABLE3 = {
 }
 # Table 4: CIFAR-10 and CIFAR-100 in percent, minutes.
 _WITHOUT_VOLUME, _WITHOUT_TIME = "Formula w/o data volume", "Formula w/o computing resources"
-_WITHOUT_HISTORY, _OURS = "Formula w/o selection history", "Our formula"
+_WITHOUT_HISTORY, _OURS = "Formula w/o selection history", navigator.OURS
 _TABLE4 = {
     "Random selection": (90.28, 71.70, 33.7),
     _WITHOUT_VOLUME: (88.54, 71.99, 28.8),
@@ -54,12 +54,10 @@ _TABLE4 = {
     _OURS: (90.96, 73.70, 36.8),
 }
 # Row of Table 4 -> (name of its folder, its flags).
+_FOLDERS = ("random", "no_volume", "no_time", "no_history", "denav")
 _FORMULAS = {
-    "Random selection": ("random", ("--hparam=route=random",)),
-    _WITHOUT_VOLUME: ("no_volume", ("--hparam=use_volume=false",)),
-    _WITHOUT_TIME: ("no_time", ("--hparam=use_time=false",)),
-    _WITHOUT_HISTORY: ("no_history", ("--hparam=use_history=false",)),
-    _OURS: ("denav", ()),
+    row: (folder, tuple(f"--hparam={name}={str(value).lower()}" for name, value in options.items()))
+    for folder, (row, options) in zip(_FOLDERS, navigator.FORMULAS.items(), strict=True)
 }
 # Table 5: row -> (value of `aggregation`, CIFAR-10 and CIFAR-100 in percent).
 _TABLE5 = {

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from tests.launch.mistakes import messages
-from tff_ssl.analysis import route_costs
+from tff_ssl.algorithms.denav import navigator
 
 
 def test_table_json_and_picture(project_root, tmp_path):
@@ -17,7 +17,7 @@ def test_table_json_and_picture(project_root, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads((tmp_path / "routes.json").read_text())
     assert report["flags"]["selection_limit"] == 3  # 1.5 times 40 / 20.
-    assert list(report["formulas"]) == list(route_costs.FORMULAS)
+    assert list(report["formulas"]) == list(navigator.FORMULAS)
     for formula, costs in report["formulas"].items():
         shown = f"{costs['moves']['mean']:.1f} ({costs['moves']['low']:.1f} to "
         (line,) = (text for text in done.stdout.splitlines() if text.startswith(f"{formula}  "))

@@ -12,19 +12,9 @@ import networkx as nx
 import numpy as np
 from scipy import stats
 
-from tff_ssl.algorithms.denav import navigator, route
-from tff_ssl.algorithms.denav.navigator import NavigatorHyperparameters
+from tff_ssl.algorithms.denav import route
+from tff_ssl.algorithms.denav.navigator import FORMULAS, OURS, NavigatorHyperparameters
 from tff_ssl.decentralized import simulated_time
-
-OURS = "Our formula"
-# Row of Table 4 -> hyperparameters of the route.
-FORMULAS: Mapping[str, Mapping[str, object]] = {
-    "Random selection": {"route": "random"},
-    "Formula w/o data volume": {"use_volume": False},
-    "Formula w/o computing resources": {"use_time": False},
-    "Formula w/o selection history": {"use_history": False},
-    OURS: {},
-}
 
 
 class RouteCosts(NamedTuple):
@@ -102,7 +92,7 @@ def of_all_formulas(
             graph,
             volumes,
             ranks,
-            navigator.NavigatorHyperparameters(
+            NavigatorHyperparameters(
                 steps=steps,
                 selection_limit=selection_limit,
                 **options,  # type: ignore[arg-type]
@@ -143,7 +133,7 @@ def summarize(networks: Sequence[Mapping[str, RouteCosts]]) -> dict[str, dict[st
         costs = [network[formula] for network in networks]
         above = [100 * (network[formula].time / network[OURS].time - 1) for network in networks]
         summary[formula] = {
-            "time": interval(above) if formula != OURS else Interval(0.0, 0.0, 0.0),
+            "time": interval(above),
             **{name: interval([getattr(cost, name) for cost in costs])
                for name in ("volume", "coverage", "moves")},
         }  # fmt: skip

@@ -40,6 +40,15 @@ from tff_ssl.decentralized import topology
 
 ROUTES = ("score", "random")
 TIE_BREAKS = ("search", "printed")
+OURS = "Our formula"
+# Row of Table 4 -> hyperparameters of its route.
+FORMULAS: Mapping[str, Mapping[str, str | bool]] = {
+    "Random selection": {"route": "random"},
+    "Formula w/o data volume": {"use_volume": False},
+    "Formula w/o computing resources": {"use_time": False},
+    "Formula w/o selection history": {"use_history": False},
+    OURS: {},
+}
 
 _LOWEST_SCORE = 1.0  # Score of a client that has been selected Z times (Eq. 6).
 _SAME = 1e-12  # Scores that differ by less count as equal: they differ by rounding.
