@@ -11,7 +11,11 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import psutil
 import pytest
+
+_MOST_RESIDENT_BYTES = 2 * 2**30  # of the worker, after a file of tests
+_workers: list[Any] = []  # the worker of all tests, once it runs
 
 # Containers often forbid Python to keep bytecode; each script would then compile the project anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -47,7 +51,22 @@ def worker():
     from tff_ssl.runtime import local_worker
 
     with local_worker.start() as running:
+        _workers.append(running)
         yield running
+        _workers.clear()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _bounded_memory():
+    """Starts the worker anew after a file of tests if it has grown too large.
+
+    It keeps a session, with its graph, of every computation that it has run.
+    """
+    yield
+    for running in _workers:
+        processes = psutil.Process(running.relay_pid).children(recursive=True)
+        if max(p.memory_info().rss for p in processes) > _MOST_RESIDENT_BYTES:
+            running.restart()
 
 
 @pytest.fixture(scope="session")
@@ -76,25 +95,10 @@ def small_algorithm():
     import tensorflow as tf
     import tensorflow_federated as tff
 
+    from tests.networks import OneLayer, two_views
     from tff_ssl.algorithms import registry
-    from tff_ssl.models import layers
-    from tff_ssl.models.dual_encoder import DualEncoder
     from tff_ssl.objectives.registry import OBJECTIVES
     from tff_ssl.templates.task import FrozenEncoder, Population, Task
-
-    class Linear(DualEncoder):
-        """A linear encoder with a linear projector."""
-
-        def _forward(self, parameters, images):
-            h = layers.dense(parameters, "encoder", tf.reshape(images, [-1, 12]), 5)
-            z = layers.dense(parameters, "projector", h, *self.projector) if self.projector else h
-            p = layers.dense(parameters, "predictor", z, *self.predictor) if self.predictor else z
-            return h, z, p, h
-
-    def two_views(images, example_ids, round_number):
-        x = tf.cast(images, tf.float32) / 255
-        moved = tf.cast(example_ids + 3 * round_number, tf.float32)[:, None, None, None]
-        return x + tf.sin(moved), tf.square(x) + 0.1 * tf.cos(moved)
 
     shape, rng = (2, 2, 3), np.random.default_rng(0)
     element = collections.OrderedDict(
@@ -120,10 +124,10 @@ def small_algorithm():
         objective = next(o for o in algorithm.objectives if not OBJECTIVES[o].decoder)
         needs_predictor = OBJECTIVES[objective].predictor or algorithm.predictor
         predictor = (4,) if needs_predictor else ()
-        model = Linear("tiny", shape, (4,), predictor)
+        model = OneLayer("tiny", shape, (4,), predictor)
         population = Population((model,), (0, 0, 0), (3, 5, 2), 4)
         element_type = tff.types.tensorflow_to_type(element)
-        base = Linear("tiny", shape)
+        base = OneLayer("tiny", shape)
         task = Task(
             model,
             two_views,

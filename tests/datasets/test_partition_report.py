@@ -2,17 +2,18 @@
 
 import json
 import pathlib
-import subprocess
 import sys
 
 import pytest
 from PIL import Image
 
+from tests import programs
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 def run(output_dir, *flags):
-    return subprocess.run(
+    return programs.run(
         [sys.executable, "-m", "launch.partition_report", f"--output_dir={output_dir}", *flags],
         cwd=ROOT,
         capture_output=True,

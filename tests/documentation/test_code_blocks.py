@@ -15,6 +15,7 @@ from PIL import Image
 from datasets import case_folder
 from launch.experiments import catalog, runner
 from launch.options import hyperparameters
+from tests import programs
 from tests.documentation.pages import ROOT, blocks, commands, pages
 from tff_ssl.algorithms import registry
 
@@ -69,7 +70,7 @@ def test_the_flags_of_all_commands_are_accepted(project_root, monkeypatch):
             by_script[match[1]].append((page, match[2].strip()))
     assert {"pretrain", "evaluate", "reproduce", "lower", "benchmark"} <= by_script.keys()
     for script, found in by_script.items():
-        done = subprocess.run(
+        done = programs.run(
             [sys.executable, "-m", "tests.documentation.check_flags", script],
             input="".join(f"{flags}\n" for _, flags in found),
             capture_output=True, text=True, timeout=1200, check=False,
@@ -198,12 +199,12 @@ def test_the_encoder_of_a_run_is_used_as_printed(tmp_path, project_root):
     """Both Python blocks of the page on encoders, in a folder with a run called RUN."""
     run = [sys.executable, "-m", "launch.pretrain", "--rounds=1", "--eval_every=0",
            "--encoder=tiny", "--label_draws=1", f"--output_dir={tmp_path / 'RUN'}"]  # fmt: skip
-    subprocess.run(run, cwd=project_root, check=True, capture_output=True, timeout=1200)
-    programs = [block.text for block in blocks("python") if block.page == "docs/encoder.md"]
-    assert len(programs) == 2
-    for program in programs:
+    programs.run(run, cwd=project_root, check=True, capture_output=True, timeout=1200)
+    texts = [block.text for block in blocks("python") if block.page == "docs/encoder.md"]
+    assert len(texts) == 2
+    for text in texts:
         done = subprocess.run(
-            [sys.executable, "-c", program],
+            [sys.executable, "-c", text],
             cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True, text=True, timeout=1200, check=True,
         )  # fmt: skip

@@ -8,13 +8,13 @@ import contextlib
 import importlib
 import io
 import json
-import subprocess
 import sys
 
 from absl import flags
 from absl.testing import flagsaver
 
 from launch.options import app, presets
+from tests import programs
 
 
 def preset(name):
@@ -43,7 +43,7 @@ def messages(project_root, script, mistakes):
       script: Name of the script.
       mistakes: Lists of arguments, each with a mistake.
     """
-    done = subprocess.run(
+    done = programs.run(
         [sys.executable, "-m", "tests.launch.mistakes", script],
         cwd=project_root,
         input=json.dumps(mistakes),

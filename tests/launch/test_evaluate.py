@@ -2,11 +2,11 @@
 
 import json
 import shutil
-import subprocess
 import sys
 
 import pytest
 
+from tests import programs
 from tests.launch.mistakes import messages
 
 
@@ -18,7 +18,7 @@ def run(tmp_path_factory, project_root):
 
 
 def script(project_root, name, *arguments):
-    done = subprocess.run(
+    done = programs.run(
         [sys.executable, "-m", f"launch.{name}", *arguments],
         cwd=project_root,
         capture_output=True,
@@ -111,6 +111,7 @@ _CHANGING = """
 from launch import evaluate
 from launch.options import app
 from launch.probes import probing
+from tests import programs
 
 probe = probing.probe
 
@@ -127,7 +128,7 @@ app.run(evaluate.main)
 @pytest.mark.slow
 def test_an_evaluation_that_changes_the_encoder_gives_no_result(project_root, run, tmp_path):
     few = ["--labels_per_class=1", "--label_draws=1", "--baselines="]
-    done = subprocess.run(
+    done = programs.run(
         [sys.executable, "-c", _CHANGING, f"--run={run}", f"--output_dir={tmp_path}", *few],
         cwd=project_root,
         capture_output=True,

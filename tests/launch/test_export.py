@@ -1,7 +1,6 @@
 """`launch.export` writes the files and measures them."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from launch.outputs import run_folder
+from tests import programs
 from tests.launch.mistakes import messages
 from tff_ssl.deployment import saved_model
 from tff_ssl.models.dual_encoder import DualEncoder
@@ -30,7 +30,7 @@ def run(tmp_path_factory):
 
 @pytest.mark.slow
 def test_tflite_files_are_written_and_measured(project_root, run):
-    result = subprocess.run(
+    result = programs.run(
         [sys.executable, "-m", "launch.export", f"--run={run}", "--format=tflite,keras"],
         cwd=project_root, capture_output=True, text=True,
     )  # fmt: skip

@@ -10,6 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 
+from tests import programs
 from tests.launch.test_scripts import (
     ENVIRONMENT,
     ROOT,
@@ -65,7 +66,7 @@ def test_a_run_that_is_killed_at_random_moments_equals_one_that_is_not(algorithm
             break
     assert kills == KILLS
     assert left
-    resumed = subprocess.run(
+    resumed = programs.run(
         resuming(flags, folder), cwd=ROOT, env=environment, capture_output=True, text=True
     )
     assert resumed.returncode == 0, resumed.stderr
@@ -83,7 +84,7 @@ def resuming(flags, folder):
 
 
 def start(flags, folder, environment):
-    return subprocess.Popen(
+    return programs.start(
         resuming(flags, folder),
         cwd=ROOT,
         env=environment,

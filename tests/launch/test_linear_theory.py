@@ -1,14 +1,15 @@
 """`launch.linear_theory` in few dimensions: its table, files and errors."""
 
 import json
-import subprocess
 import sys
 
 import pytest
 
+from tests import programs
+
 
 def script(project_root, *arguments):
-    return subprocess.run(
+    return programs.run(
         [sys.executable, "-m", "launch.linear_theory", *arguments],
         cwd=project_root,
         capture_output=True,

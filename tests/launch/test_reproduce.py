@@ -19,6 +19,7 @@ import pytest
 from launch.experiments import catalog, runner
 from launch.options import app
 from launch.outputs import run_folder
+from tests import programs
 from tests.launch.mistakes import messages
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import report
@@ -29,7 +30,7 @@ TABLE1 = {"experiment": "dcco_table1", "scale": "cpu", "dataset": None, "rounds"
 
 
 def reproduce(project_root, *arguments):
-    return subprocess.run(
+    return programs.run(
         [sys.executable, "-m", "launch.reproduce", *map(str, arguments)],
         cwd=project_root,
         capture_output=True,
@@ -366,6 +367,7 @@ def test_two_jobs_run_at_once_on_different_cores(scripts, monkeypatch, tmp_path)
 # A script in place of a training. It writes files when it starts and when it is interrupted.
 SLOW_SCRIPT = """
 import pathlib, signal, sys, time
+from tests import programs
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 output = pathlib.Path([a for a in sys.argv if a.startswith("--output_dir=")][0].split("=")[1])
 (output / "started").touch()

@@ -1,15 +1,15 @@
 """`launch.routes` on few networks: its table, files and errors."""
 
 import json
-import subprocess
 import sys
 
+from tests import programs
 from tests.launch.mistakes import messages
 from tff_ssl.algorithms.denav import navigator
 
 
 def test_table_json_and_picture(project_root, tmp_path):
-    done = subprocess.run(
+    done = programs.run(
         [sys.executable, "-m", "launch.routes", "--networks=3", "--num_clients=20", "--steps=40",
          f"--output_dir={tmp_path}"],
         cwd=project_root, capture_output=True, text=True, timeout=600, check=False,

@@ -13,6 +13,8 @@ import psutil
 import pytest
 import tensorflow as tf
 
+from tests import programs
+
 ROOT = pathlib.Path(__file__).parent.parent.parent
 # The variable marks the processes that these tests start, among all that run on the machine.
 ENVIRONMENT = os.environ | {"STARTED_BY_TESTS": str(os.getpid())}
@@ -24,7 +26,7 @@ def command(script, *flags):
 
 
 def run(script, *flags, env=ENVIRONMENT, **options):
-    return subprocess.run(
+    return programs.run(
         command(script, *flags),
         cwd=ROOT,
         capture_output=True,
@@ -174,7 +176,7 @@ def test_the_folder_of_a_run_is_not_taken_for_another_run(finished):
 def test_a_stopped_run_saves_a_checkpoint_and_prints_it(tmp_path, signal_number):
     folder = tmp_path / "stopped"
     flags = ["--rounds=500", "--checkpoint_every=400", "--eval_every=0", f"--output_dir={folder}"]
-    process = subprocess.Popen(
+    process = programs.start(
         command("pretrain", *flags),
         cwd=ROOT,
         env=ENVIRONMENT,

@@ -2,12 +2,12 @@
 
 import json
 import shutil
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+from tests import programs
 from tests.launch.mistakes import messages
 from tff_ssl.deployment import saved_model
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
@@ -17,7 +17,7 @@ IMAGE = (8, 8, 1)  # Shape of the digits.
 
 
 def script(project_root, *arguments):
-    done = subprocess.run(
+    done = programs.run(
         [sys.executable, "-m", "launch.visualize", *arguments],
         cwd=project_root,
         capture_output=True,

@@ -10,11 +10,13 @@ TFF compiles a round of one broadcast, client work, one aggregation and server u
 For a round that does not convert to a form, the reason is given.
 """
 
+import functools
 import pathlib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
@@ -35,9 +37,16 @@ class Form(NamedTuple):
     assemble: Callable[[tff.types.FunctionType, Mapping[str, tff.Computation]], Any]
 
 
+# The graphs stay as they are written, so that a form gives the bits of the round: TensorFlow's
+# optimizations, which a runtime applies to what it runs, rearrange float arithmetic.
+_UNCHANGED = tf.compat.v1.ConfigProto()
+_UNCHANGED.graph_options.rewrite_options.disable_meta_optimizer = True
+
 FORMS = {
     "map_reduce": Form(
-        tff.backends.mapreduce.get_map_reduce_form_for_computation,
+        functools.partial(
+            tff.backends.mapreduce.get_map_reduce_form_for_computation, grappler_config=_UNCHANGED
+        ),
         (
             "prepare",
             "work",

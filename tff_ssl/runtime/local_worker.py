@@ -292,9 +292,16 @@ tff.framework.get_context_stack().set_default_context(_NoWorker())
 
 
 def _compile(computation: tff.Computation) -> tff.Computation:
-    """Compiles for TFF's runtime; plain sums replace secure ones, which this runtime lacks."""
-    return tff.backends.native.desugar_and_transform_to_native(
-        tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
+    """Compiles for TFF's runtime; plain sums replace secure ones, which this runtime lacks.
+
+    TFF's own compiler (`desugar_and_transform_to_native`) also optimizes all graphs, which takes
+    seconds at the start of a run. The worker's sessions optimize what they run, and rounds are as
+    fast.
+    """
+    plain = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
+    desugared, _ = tff.tensorflow.replace_intrinsics_with_bodies(plain.to_building_block())
+    return tff.backends.native.transform_to_native_form(
+        tff.framework.ConcreteComputation.from_building_block(desugared)
     )
 
 

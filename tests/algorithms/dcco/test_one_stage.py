@@ -7,18 +7,18 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests.networks import OneLayer, two_views
 from tff_ssl.algorithms.dcco import earlier_statistics, one_stage
 from tff_ssl.algorithms.dcco.parts import build_parts
 from tff_ssl.losses import cco
 from tff_ssl.losses.means import Means
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
 from tff_ssl.templates.task import Task
-from tff_ssl.views import augmentation
 
 N = 12  # Number of images.
 SHAPE = (8, 8, 3)
-MODEL = DualEncoder("tiny", SHAPE, projector=(64, 16))
+MODEL = OneLayer("tiny", SHAPE, projector=(16,))
 IMAGES = np.random.default_rng(0).integers(0, 256, (N, *SHAPE), np.uint8)
 ELEMENT_TYPE = tff.types.to_type(
     collections.OrderedDict(client=np.int64, example_id=np.int64, image=(np.uint8, SHAPE))
@@ -27,12 +27,8 @@ CLIENTS = (np.arange(5), np.arange(5, N))
 SGD = tff.learning.optimizers.build_sgdm(learning_rate=1.0)
 
 
-def augmented(images, example_ids, round_number):
-    return augmentation.two_views("affine", images, example_ids, seed=7, round_number=round_number)
-
-
 def task(objective="cco"):
-    return Task(MODEL, augmented, ELEMENT_TYPE, rounds=10, objective=objective)
+    return Task(MODEL, two_views, ELEMENT_TYPE, rounds=10, objective=objective)
 
 
 @pytest.mark.parametrize("drift", [1.0, 3.0, 20.0])
@@ -104,7 +100,7 @@ def assert_equal_steps(before, after, gradients, tolerance=2e-6):
 
 
 def encode(weights, indices, round_number):
-    x1, x2 = augmented(
+    x1, x2 = two_views(
         tf.constant(IMAGES[indices]), tf.constant(indices), tf.constant(round_number, tf.int64)
     )
     return tuple(o.z for o in MODEL.apply_pair(Weights(weights, ()), x1, x2, training=True))
@@ -260,7 +256,7 @@ def test_a_delayed_gradient_equals_dcco_in_the_round_before(worker):
 def test_a_large_mean_costs_no_digits_after_the_first_round(worker, objective):
     """All encodings have 1000 added, on which the loss does not depend."""
 
-    class WithOffset(DualEncoder):
+    class WithOffset(OneLayer):
         def apply_pair(self, *args, **kwargs):
             pair = super().apply_pair(*args, **kwargs)
             return tuple(outputs._replace(z=outputs.z + 1000) for outputs in pair)

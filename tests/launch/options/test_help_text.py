@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 import re
-import subprocess
 import sys
 
 import pytest
@@ -12,6 +11,7 @@ from absl import flags
 import launch.pretrain  # noqa: F401  (defines the flags)
 from launch import __main__ as launch_main
 from launch.options import defaults, help_text, hyperparameters, presets, topics
+from tests import programs
 from tff_ssl.algorithms import registry
 from tff_ssl.simulation.centralized import CentralizedHyperparameters
 
@@ -114,7 +114,7 @@ def test_help_is_wanted(wanted):
 
 def test_help_ends_with_success_and_a_mistake_beside_it_does_not(project_root):
     def run(*arguments):
-        return subprocess.run(
+        return programs.run(
             [sys.executable, "-m", "launch.reproduce", *arguments],
             cwd=project_root, capture_output=True, text=True, check=False,
         )  # fmt: skip
@@ -129,7 +129,7 @@ def test_help_ends_with_success_and_a_mistake_beside_it_does_not(project_root):
 
 
 def test_launch_lists_every_script_with_a_line(project_root):
-    listed = subprocess.run(
+    listed = programs.run(
         [sys.executable, "-m", "launch"], cwd=project_root, capture_output=True, text=True
     )
     assert (listed.returncode, listed.stderr) == (0, "")
@@ -192,7 +192,7 @@ def test_descriptions_are_inherited_and_the_nearest_one_counts():
 
 @pytest.mark.slow
 def test_the_list_of_an_algorithm_has_only_its_hyperparameters(project_root):
-    listed = subprocess.run(
+    listed = programs.run(
         [sys.executable, "-m", "launch.pretrain", "--list", "--algorithm=fedema"],
         cwd=project_root, capture_output=True, text=True,
     )  # fmt: skip

@@ -16,6 +16,7 @@ from launch import pretrain
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
 from launch.options import network
+from tests import programs
 from tests.launch.mistakes import message_of, preset
 from tff_ssl.algorithms.denav.algorithm import DeNAVSchedule
 from tff_ssl.decentralized import run_costs
@@ -96,7 +97,7 @@ def test_costs_of_models():
 
 def run_script(project_root, name, *flags):
     """Runs a script, which must succeed."""
-    result = subprocess.run(
+    result = programs.run(
         [sys.executable, "-m", f"launch.{name}", *flags],
         cwd=project_root, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=1200,
     )  # fmt: skip

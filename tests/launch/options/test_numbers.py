@@ -2,13 +2,13 @@
 
 import json
 import pathlib
-import subprocess
 import sys
 
 import pytest
 from absl import flags
 
 from launch.options import numbers
+from tests import programs
 
 ROOT = pathlib.Path(__file__).parents[3]
 SCRIPTS = sorted(path.stem for path in (ROOT / "launch").glob("[!_]*.py"))
@@ -24,7 +24,7 @@ ALLOWED = {
 def refused():
     """For each script, by flag that takes numbers: the error for each of BAD, or None."""
     return json.loads(
-        subprocess.run(
+        programs.run(
             [sys.executable, "-m", "tests.launch.options.test_numbers", *SCRIPTS],
             cwd=ROOT,
             check=True,

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import subprocess
 import sys
 
 import numpy as np
@@ -12,6 +11,7 @@ from absl.testing import flagsaver
 
 import launch.pretrain  # noqa: F401  (defines the flags)
 from launch.options import data, unlike_clients
+from tests import programs
 from tff_ssl.deployment import saved_model
 
 
@@ -79,7 +79,7 @@ def test_a_run_evaluates_its_clients_by_architecture(project_root, tmp_path):
         "--hparam=rad_batch_size=20", "--label_draws=1", "--labels_per_class=5", "--eval_every=0",
         f"--output_dir={tmp_path / 'run'}",
     ]  # fmt: skip
-    result = subprocess.run(
+    result = programs.run(
         [sys.executable, "-m", "launch.pretrain", *flags],
         cwd=project_root, capture_output=True, text=True, timeout=1200, check=False,
     )  # fmt: skip
