@@ -75,7 +75,7 @@ def test_the_values_are_those_of_the_preset_the_data_set_and_the_command_line(pa
     preset = f"--flagfile={presets.FOLDER / 'digits' / 'dcco.flags'}"
     text = parsed(preset, "--clients_per_round=8")
     shown = headings(text)
-    for heading in ("--rounds=250", "--views=affine", "--view_size=16", "--clients_per_round=8",
+    for heading in ("--rounds=250", "--views=affine", "--view_size=8", "--clients_per_round=8",
                     "--partition=dirichlet", "--norandom_sizes",
                     "--hparam=lambda=2 --hparam=server_learning_rate=0.002"):  # fmt: skip
         assert heading in shown
