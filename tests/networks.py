@@ -16,6 +16,10 @@ _FEATURES = 5
 class OneLayer(DualEncoder):
     """A dual encoder of one dense layer; projector, predictor and classifier are one layer each."""
 
+    @property
+    def features(self):
+        return _FEATURES
+
     def _forward(self, parameters, images):
         flat = tf.reshape(images, [-1, math.prod(self.image_shape)])
         h = tf.tanh(layers.dense(parameters, "encoder", flat, _FEATURES))

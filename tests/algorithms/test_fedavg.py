@@ -1,12 +1,14 @@
 """FedAvg and FedProx against local training in plain TensorFlow, client by client."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import networks
 from tff_ssl.algorithms import fedavg, fedprox
 from tff_ssl.losses import cco, cosine, segments, vicreg
 from tff_ssl.losses.nt_xent import nt_xent
@@ -33,22 +35,37 @@ def augmented(images, example_ids, round_number):
     return augmentation.two_views("affine", images, example_ids, seed=7, round_number=round_number)
 
 
-def model_of(objective):
+# Class of the network and its views, by name.
+NETWORKS = {
+    "one layer": (networks.OneLayer, networks.two_views),
+    "resnet": (DualEncoder, augmented),
+}
+
+
+def model_of(objective, network="one layer"):
+    model_class, _ = NETWORKS[network]
     if objective == "supervised":
-        return DualEncoder("tiny", SHAPE, classes=3)
+        return model_class("tiny", SHAPE, classes=3)
     predictor = (64, 16) if objective in ("byol", "simsiam") else ()
-    return DualEncoder("tiny", SHAPE, projector=(64, 16), predictor=predictor)
+    return model_class("tiny", SHAPE, projector=(64, 16), predictor=predictor)
 
 
-def task_of(objective):
+def task_of(objective, network="one layer"):
     element = collections.OrderedDict(client=np.int64, example_id=np.int64, image=(np.uint8, SHAPE))
     if objective == "supervised":
         element["label"] = np.int32
-    return Task(model_of(objective), augmented, tff.types.to_type(element), 10, objective, seed=3)
+    model, (_, two_views) = model_of(objective, network), NETWORKS[network]
+    return Task(model, two_views, tff.types.to_type(element), 10, objective, seed=3)
 
 
-def build(objective, builder=fedavg.build_fedavg, values=fedavg.FedAvgHyperparameters, **others):
-    return builder(task_of(objective), values(**{**COMMON, **others}), SGD)
+def build(
+    objective,
+    builder=fedavg.build_fedavg,
+    values=fedavg.FedAvgHyperparameters,
+    network="one layer",
+    **others,
+):
+    return builder(task_of(objective, network), values(**{**COMMON, **others}), SGD)
 
 
 def dataset(objective, *clients):
@@ -86,10 +103,10 @@ def run(built, objective, groups, rounds=1, seed=0):
 EACH = [(0,), (1,), (2,), (3,)]
 
 
-def client_loss(objective, weights, target, indices, round_number):
+def client_loss(objective, weights, target, indices, round_number, network="one layer"):
     """One client's loss from its definition, without the forms for folded groups."""
-    model = model_of(objective)
-    x1, x2 = augmented(
+    model, (_, two_views) = model_of(objective, network), NETWORKS[network]
+    x1, x2 = two_views(
         tf.constant(IMAGES[indices]), tf.constant(indices, tf.int64), tf.constant(round_number)
     )
     one, two = (model.apply(Weights(weights, ()), x, training=True) for x in (x1, x2))
@@ -105,21 +122,28 @@ def client_loss(objective, weights, target, indices, round_number):
         return tf.reduce_mean(nt_xent(one.z, two.z, segments.one(len(indices)), 0.1))
     if objective == "simsiam":
         return tf.reduce_mean(cosine.simsiam(one.p, two.p, one.z, two.z))
-    online = DualEncoder("tiny", SHAPE, projector=(64, 16))
+    online = without_predictor(model)
     t1, t2 = (online.apply(Weights(target, ()), x, training=True) for x in (x1, x2))
     return tf.reduce_mean(cosine.byol(one.p, two.p, t1.z, t2.z))
 
 
-def local_training(objective, weights, client, steps=1, mu=0.0, target_momentum=None, passes=1):
+def without_predictor(model):
+    return dataclasses.replace(model, predictor=())
+
+
+def local_training(
+    objective, weights, client, steps=1, mu=0.0, target_momentum=None, network="one layer"
+):
     """(delta, mean loss) of plain gradient descent on all of a client's examples."""
     indices = np.flatnonzero(client == CLIENT)
     initial = weights = tuple(tf.constant(w) for w in weights)
-    target = weights[: len(weights) - 4]  # Without the predictor of two layers and a norm.
+    # The weights of the predictor are the last ones.
+    target = weights[: len(without_predictor(model_of(objective, network)).trainable_specs)]
     losses = []
     for step in range(steps):
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            loss = client_loss(objective, weights, target, indices, np.int64(step))
+            loss = client_loss(objective, weights, target, indices, np.int64(step), network)
             loss += (
                 mu
                 / 2
@@ -181,14 +205,17 @@ def test_one_step_folded_in_any_way_equals_unfolded(worker, objective):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["nt_xent", "byol"])
-def test_several_steps_equal_a_plain_loop_folded_or_not(worker, objective):
-    built = build(objective, local_steps=3, target="local", target_momentum=0.5)
+@pytest.mark.parametrize(
+    ("objective", "network"),
+    [("nt_xent", "resnet"), ("nt_xent", "one layer"), ("byol", "one layer")],
+)
+def test_several_steps_equal_a_plain_loop_folded_or_not(worker, objective, network):
+    built = build(objective, network=network, local_steps=3, target="local", target_momentum=0.5)
     state = initial_state(built)
     weights = state.global_model_weights.trainable
     momentum = 0.5 if objective == "byol" else None
     parts = [
-        local_training(objective, weights, k, steps=3, target_momentum=momentum)
+        local_training(objective, weights, k, 3, target_momentum=momentum, network=network)
         for k in range(len(SIZES))
     ]
     for groups in (EACH, [(0, 1, 2, 3)]):
@@ -277,7 +304,7 @@ def test_a_client_without_a_finite_update_is_dropped_and_counted(worker):
         bad = tf.reshape(tf.equal(example_ids, SIZES[0]), [-1, 1, 1, 1])
         return tuple(
             tf.where(bad, tf.constant(np.nan, tf.float32), x)
-            for x in augmented(images, example_ids, round_number)
+            for x in networks.two_views(images, example_ids, round_number)
         )
 
     for steps in (0, 2):

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import tensorflow_federated as tff
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.networks import OneLayer, two_views
 from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.losses import cco, vicreg
 from tff_ssl.losses.means import Means
@@ -22,7 +24,6 @@ from tff_ssl.views import augmentation
 
 N = 12  # Number of images.
 SHAPE = (8, 8, 3)
-MODEL = DualEncoder("tiny", SHAPE, projector=(64, 16))
 IMAGES = np.random.default_rng(0).integers(0, 256, (N, *SHAPE), np.uint8)
 ELEMENT_TYPE = tff.types.to_type(
     collections.OrderedDict(example_id=np.int64, image=(np.uint8, SHAPE))
@@ -35,9 +36,20 @@ def augmented(images, example_ids, round_number):
     return augmentation.two_views("affine", images, example_ids, seed=7, round_number=round_number)
 
 
-def build(two_views=augmented, hyperparameters=PARTS, objective="cco", model=MODEL, **aggregators):
+class Network(NamedTuple):
+    """A model and the views that it gets."""
+
+    model: Any
+    two_views: Any
+
+
+RESNET = Network(DualEncoder("tiny", SHAPE, projector=(64, 16)), augmented)
+ONE_LAYER = Network(OneLayer("tiny", SHAPE, projector=(16,)), two_views)
+
+
+def build(network=ONE_LAYER, hyperparameters=PARTS, objective="cco", **aggregators):
     return two_stage.build_dcco(
-        Task(model, two_views, ELEMENT_TYPE, rounds=10, objective=objective),
+        Task(*network, ELEMENT_TYPE, rounds=10, objective=objective),
         two_stage.DCCOHyperparameters(**hyperparameters),
         SGD,
         **aggregators,
@@ -49,29 +61,47 @@ def computations():
     return build()
 
 
+@pytest.fixture(scope="module")
+def of_resnet():
+    return build(RESNET)
+
+
+@pytest.fixture(scope="module")
+def step_of_resnet(of_resnet):
+    """Loss and gradient of all examples at the initial weights."""
+    weights = start(of_resnet).global_model_weights.trainable
+    return centralized_gradient(weights, np.arange(N), network=RESNET)
+
+
 def client(indices):
     return tf.data.Dataset.from_tensor_slices(
         collections.OrderedDict(example_id=np.asarray(indices, np.int64), image=IMAGES[indices])
     )
 
 
-def initial_state(process, seed=0):
-    weights = tff.learning.models.ModelWeights(
-        tuple(w.numpy() for w in MODEL.init(seed).trainable), ()
+def start(built, seed=0):
+    weights = tuple(w.numpy() for w in built.initial_weights(seed).trainable)
+    return built.process.set_model_weights(
+        built.process.initialize(), tff.learning.models.ModelWeights(weights, ())
     )
-    return process.set_model_weights(process.initialize(), weights)
 
 
-def centralized_gradient(weights, indices, round_number=0, lambda_=20.0):
-    """Loss and gradient of CCO on the union of the examples, without TFF."""
+def centralized_gradient(weights, indices, round_number=0, network=ONE_LAYER, objective="cco"):
+    """Loss and gradient of an objective on the union of the examples, without TFF."""
+    x1, x2 = network.two_views(
+        tf.constant(IMAGES[indices]),
+        tf.constant(indices, tf.int64),
+        tf.constant(round_number, tf.int64),
+    )
     weights = Weights(tuple(tf.constant(w) for w in weights), ())
-    images, ids = tf.constant(IMAGES[indices]), tf.constant(indices, tf.int64)
-    x1, x2 = augmented(images, ids, tf.constant(round_number, tf.int64))
     with tf.GradientTape() as tape:
         tape.watch(weights.trainable)
-        f = MODEL.apply(weights, x1, training=True).z
-        g = MODEL.apply(weights, x2, training=True).z
-        loss = cco.cco(f, g, lambda_).loss
+        f, g = (o.z for o in network.model.apply_pair(weights, x1, x2, training=True))
+        if objective == "vicreg":
+            statistics = statistics_of_batch(STATISTICS_LOSSES["vicreg"], f, g)
+            loss = vicreg.vicreg_from_statistics(statistics).loss
+        else:
+            loss = cco.cco(f, g, 20.0).loss
     return loss, tape.gradient(loss, weights.trainable)
 
 
@@ -87,18 +117,15 @@ def assert_equal_steps(before, after, gradients, tolerance=2e-6):
 )
 @given(data=st.data())
 @pytest.mark.slow
-def test_a_round_equals_a_centralized_step_for_any_split(worker, computations, data):
+def test_a_round_equals_a_centralized_step_for_any_split(worker, of_resnet, step_of_resnet, data):
     order = data.draw(st.permutations(range(N)))
     cuts = sorted(data.draw(st.sets(st.integers(1, N - 1))))
     split = np.split(np.array(order), cuts)
-    state = initial_state(computations.process)
-    output = computations.process.next(state, [client(part) for part in split])
-    loss, gradients = centralized_gradient(state.global_model_weights.trainable, np.arange(N))
-    assert_equal_steps(
-        state.global_model_weights.trainable,
-        output.state.global_model_weights.trainable,
-        gradients,
-    )
+    state = start(of_resnet)
+    output = of_resnet.process.next(state, [client(part) for part in split])
+    weights = state.global_model_weights.trainable
+    loss, gradients = step_of_resnet
+    assert_equal_steps(weights, output.state.global_model_weights.trainable, gradients)
     work = output.metrics["client_work"]
     assert work["loss"] == pytest.approx(float(loss), rel=1e-4)
     assert work["samples"] == N
@@ -107,7 +134,7 @@ def test_a_round_equals_a_centralized_step_for_any_split(worker, computations, d
 
 
 def test_clients_of_one_sample_equal_a_centralized_step(worker, computations):
-    state = initial_state(computations.process, seed=5)
+    state = start(computations, seed=5)
     output = computations.process.next(state, [client([i]) for i in range(N)])
     _, gradients = centralized_gradient(state.global_model_weights.trainable, np.arange(N))
     before = state.global_model_weights.trainable
@@ -115,7 +142,7 @@ def test_clients_of_one_sample_equal_a_centralized_step(worker, computations):
 
 
 def test_later_rounds_see_other_views(worker, computations):
-    state = initial_state(computations.process)
+    state = start(computations)
     whole = [client(np.arange(N))]
     second = computations.process.next(computations.process.next(state, whole).state, whole)
     weights = computations.process.next(state, whole).state.global_model_weights.trainable
@@ -125,8 +152,8 @@ def test_later_rounds_see_other_views(worker, computations):
     assert abs(float(loss_of_round_1 - loss_of_round_0)) > 1e-2
 
 
-class WithOffset(DualEncoder):
-    """An encoder whose encodings have 1000 added, on which the loss does not depend."""
+class WithOffset(OneLayer):
+    """A network whose encodings have 1000 added, on which the loss does not depend."""
 
     def apply_pair(self, *args, **kwargs):
         pair = super().apply_pair(*args, **kwargs)
@@ -137,14 +164,14 @@ class WithOffset(DualEncoder):
 @pytest.mark.parametrize("objective", ["cco", "vicreg"])
 def test_a_large_mean_costs_no_digits_after_the_first_round(worker, objective):
     """With the reference of a first cohort, a round equals the step without the offset."""
-    model = WithOffset(MODEL.encoder, SHAPE, projector=MODEL.projector)
-    built = build(model=model, objective=objective)
-    state = initial_state(built.process)
+    model = WithOffset("tiny", SHAPE, projector=(16,))
+    built = build(Network(model, two_views), objective=objective)
+    state = start(built)
     state = built.stages["statistics"].next(state, [client(np.arange(3, 9))]).state
     np.testing.assert_allclose(state.client_work.statistics.f, 1000, rtol=0.02)
     output = built.process.next(state, [client(np.arange(5)), client(np.arange(5, N))])
     before = state.global_model_weights.trainable
-    loss, gradients = step_of(MODEL, objective, before, np.arange(N), np.int64(0))
+    loss, gradients = centralized_gradient(before, np.arange(N), objective=objective)
     assert output.metrics["client_work"]["loss"] == pytest.approx(float(loss), rel=1e-3)
     after = output.state.global_model_weights.trainable
     assert_equal_steps(before, after, gradients, tolerance=2e-3)
@@ -154,10 +181,11 @@ def test_a_large_mean_costs_no_digits_after_the_first_round(worker, objective):
 def test_a_cohort_without_finite_clients_leaves_no_reference_that_is_not_finite(worker):
     def spoiled_once(images, example_ids, round_number):
         bad = tf.where(tf.equal(round_number, 0), np.float32(np.nan), np.float32(1))
-        return tuple(bad * x for x in augmented(images, example_ids, round_number))
+        return tuple(bad * x for x in two_views(images, example_ids, round_number))
 
-    process = build(two_views=spoiled_once).process
-    state = process.next(initial_state(process), [client([0, 1]), client([2])]).state
+    built = build(Network(ONE_LAYER.model, spoiled_once))
+    process = built.process
+    state = process.next(start(built), [client([0, 1]), client([2])]).state
     assert np.all(np.isnan(state.client_work.statistics.f))
     before = state.global_model_weights.trainable
     after = process.next(state, [client(np.arange(N))]).state.global_model_weights.trainable
@@ -166,8 +194,8 @@ def test_a_cohort_without_finite_clients_leaves_no_reference_that_is_not_finite(
 
 
 def test_examples_of_a_round_are_a_centralized_step_on_those_that_are_drawn(worker):
-    drawing = build(hyperparameters={**PARTS, "examples_per_round": 2}).process
-    state = initial_state(drawing)
+    drawing = build(hyperparameters={**PARTS, "examples_per_round": 2})
+    state = start(drawing)
     clients = [np.arange(5), np.arange(5, 6), np.arange(6, N)]
     everything = collections.OrderedDict(
         client=tf.constant(np.repeat(range(3), [len(c) for c in clients])),
@@ -175,7 +203,7 @@ def test_examples_of_a_round_are_a_centralized_step_on_those_that_are_drawn(work
     )
     drawn = drawn_in_round(everything, 2, tf.constant(0, tf.int64), 0)["example_id"].numpy()
     assert len(drawn) == 5
-    output = drawing.next(state, [client(c) for c in clients])
+    output = drawing.process.next(state, [client(c) for c in clients])
     loss, gradients = centralized_gradient(state.global_model_weights.trainable, drawn)
     after = output.state.global_model_weights.trainable
     assert_equal_steps(state.global_model_weights.trainable, after, gradients)
@@ -186,7 +214,7 @@ def test_examples_of_a_round_are_a_centralized_step_on_those_that_are_drawn(work
 def test_local_statistics_alone_would_not_be_enough(worker, computations):
     # The test of the theorem is conclusive only if the mean of within-client gradients differs.
     halves = [np.arange(6), np.arange(6, 12)]
-    weights = MODEL.init(0).trainable
+    weights = ONE_LAYER.model.init(0).trainable
     _, whole = centralized_gradient(weights, np.arange(N))
     parts = [centralized_gradient(weights, half)[1] for half in halves]
     difference = [(a + b) / 2 - w for a, b, w in zip(*parts, whole, strict=True)]
@@ -197,13 +225,14 @@ def flat(state):
     return [np.asarray(leaf) for leaf in tf.nest.flatten(state)]
 
 
-def test_the_two_halves_equal_the_round_to_the_last_bit(worker, computations):
+@pytest.mark.slow
+def test_the_two_halves_equal_the_round_to_the_last_bit(worker, of_resnet):
     cohort = [client([0, 1, 2]), client([3]), client(np.arange(4, N))]
-    state = initial_state(computations.process)
+    state = start(of_resnet)
     for _ in range(2):
-        whole = computations.process.next(state, cohort)
-        half = computations.stages["statistics"].next(state, cohort)
-        halves = computations.stages["update"].next(half.state, cohort)
+        whole = of_resnet.process.next(state, cohort)
+        half = of_resnet.stages["statistics"].next(state, cohort)
+        halves = of_resnet.stages["update"].next(half.state, cohort)
         for a, b in zip(flat(whole.state), flat(halves.state), strict=True):
             np.testing.assert_array_equal(a, b)
         for a, b in zip(flat(whole.metrics), flat(halves.metrics), strict=True):
@@ -216,7 +245,7 @@ def test_the_two_halves_equal_the_round_to_the_last_bit(worker, computations):
 def test_micro_batches_do_not_change_the_result(worker, computations, micro_batch_size):
     other = build(hyperparameters={"micro_batch_size": micro_batch_size})
     cohort = [client(np.arange(7)), client(np.arange(7, N))]
-    state = initial_state(computations.process)
+    state = start(computations)
     expected = computations.process.next(state, cohort).state.global_model_weights.trainable
     actual = other.process.next(state, cohort).state.global_model_weights.trainable
     steps = [b - a for b, a in zip(state.global_model_weights.trainable, expected, strict=True)]
@@ -224,7 +253,7 @@ def test_micro_batches_do_not_change_the_result(worker, computations, micro_batc
 
 
 def test_a_client_without_examples_is_dropped_and_counted(worker, computations):
-    state = initial_state(computations.process)
+    state = start(computations)
     nothing = np.zeros(0, np.int64)
     output = computations.process.next(state, [client(np.arange(N)), client(nothing)])
     assert output.metrics["client_work"]["dropped_clients"] == 1
@@ -240,12 +269,12 @@ def test_a_client_without_a_finite_update_is_dropped_and_counted(worker, computa
         bad = tf.reshape(tf.equal(example_ids, 3), [-1, 1, 1, 1])
         return tuple(
             tf.where(bad, tf.constant(np.nan, tf.float32), x)
-            for x in augmented(images, example_ids, round_number)
+            for x in two_views(images, example_ids, round_number)
         )
 
-    process = build(two_views=spoiled).process
-    state = initial_state(process)
-    output = process.next(state, [client([0, 1, 2]), client([3, 4]), client(np.arange(5, N))])
+    built = build(Network(ONE_LAYER.model, spoiled))
+    state = start(built)
+    output = built.process.next(state, [client([0, 1, 2]), client([3, 4]), client(np.arange(5, N))])
     assert output.metrics["client_work"]["dropped_clients"] == 1
     rest = np.array([0, 1, 2, *range(5, N)])
     _, gradients = centralized_gradient(state.global_model_weights.trainable, rest)
@@ -259,9 +288,9 @@ def test_a_round_without_any_finite_update_changes_nothing(worker):
         x = tf.cast(images, tf.float32) * np.float32(np.nan)
         return x, x
 
-    process = build(two_views=all_nan).process
-    state = initial_state(process)
-    output = process.next(state, [client([0, 1]), client([2])])
+    built = build(Network(ONE_LAYER.model, all_nan))
+    state = start(built)
+    output = built.process.next(state, [client([0, 1]), client([2])])
     assert output.metrics["client_work"]["dropped_clients"] == 2
     assert output.metrics["finalizer"]["update_non_finite"] == 1
     for before, after in zip(
@@ -276,29 +305,27 @@ def test_both_aggregators_are_the_callers(worker, computations):
     clipped = tff.aggregators.clipping_factory(bound, tff.aggregators.MeanFactory())
     cohort = [client(np.arange(5)), client(np.arange(5, N))]
 
-    def round_metrics(process):
-        return process.next(initial_state(process), cohort).metrics
+    def round_metrics(built):
+        return built.process.next(start(built), cohort).metrics
 
-    update_clipped = round_metrics(build(update_aggregator=clipped).process)
+    update_clipped = round_metrics(build(update_aggregator=clipped))
     assert update_clipped["finalizer"]["update_norm"] <= bound * 1.001
-    statistics_clipped = round_metrics(build(statistics_aggregator=clipped).process)
-    plain = round_metrics(computations.process)["client_work"]["encoding_std"]
+    statistics_clipped = round_metrics(build(statistics_aggregator=clipped))
+    plain = round_metrics(computations)["client_work"]["encoding_std"]
     assert statistics_clipped["client_work"]["encoding_std"] < 0.1 * plain
 
 
 @pytest.mark.slow
 def test_the_clients_learning_rate_scales_the_update(worker, computations):
     cohort = [client(np.arange(N))]
-    state = initial_state(computations.process)
+    state = start(computations)
     full = computations.process.next(state, cohort).metrics["finalizer"]["update_norm"]
     half = build(hyperparameters={"client_learning_rate": 0.5}).process.next(state, cohort)
     assert half.metrics["finalizer"]["update_norm"] == pytest.approx(full / 2, rel=1e-4)
 
 
 def test_metrics_and_types(worker, computations):
-    metrics = computations.process.next(
-        initial_state(computations.process), [client(np.arange(N))]
-    ).metrics
+    metrics = computations.process.next(start(computations), [client(np.arange(N))]).metrics
     work = metrics["client_work"]
     assert work["loss"] == pytest.approx(work["on_diagonal"] + 20 * work["off_diagonal"], rel=1e-5)
     assert work["encoding_std"] > 0
@@ -315,7 +342,7 @@ def test_batch_norm_and_missing_projector_are_refused():
         (DualEncoder("small", SHAPE, (16, 1)), "--projector"),
     ):
         with pytest.raises(ValueError, match=named):
-            build(model=model)
+            build(Network(model, augmented))
 
 
 @pytest.mark.parametrize(
@@ -326,59 +353,36 @@ def test_impossible_hyperparameters_are_refused(bad):
         two_stage.DCCOHyperparameters(**bad)
 
 
-def step_of(model, objective, weights, indices, round_number=0):
-    """(loss, gradients) of an objective on the union of the examples, without TFF."""
-    x1, x2 = augmented(
-        tf.constant(IMAGES[indices]), tf.constant(indices, tf.int64), tf.constant(round_number)
-    )
-    weights = Weights(tuple(tf.constant(w) for w in weights), ())
-    with tf.GradientTape() as tape:
-        tape.watch(weights.trainable)
-        f, g = (o.z for o in model.apply_pair(weights, x1, x2, training=True))
-        if objective == "vicreg":
-            statistics = statistics_of_batch(STATISTICS_LOSSES["vicreg"], f, g)
-            loss = vicreg.vicreg_from_statistics(statistics).loss
-        else:
-            loss = cco.cco(f, g, 20.0).loss
-    return loss, tape.gradient(loss, weights.trainable)
-
-
-def start(built, seed=0):
-    weights = tuple(w.numpy() for w in built.initial_weights(seed).trainable)
-    return built.process.set_model_weights(
-        built.process.initialize(), tff.learning.models.ModelWeights(weights, ())
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "towers"),
     [("vicreg", None), ("cco", "views"), ("cco", "halves"), ("vicreg", "colour_planes")],
 )
 def test_the_theorem_holds_for_vicreg_and_for_two_encoders(worker, objective, towers):
-    model = two_towers.TwoTowers(MODEL, towers) if towers else MODEL
-    built = build(objective=objective, model=model)
+    one, views = ONE_LAYER
+    network = Network(two_towers.TwoTowers(one, towers), views) if towers else ONE_LAYER
+    built = build(network, objective=objective)
     state = start(built)
     output = built.process.next(state, [client([0]), client(np.arange(1, 6)), client([6, 7, 8])])
     before = state.global_model_weights.trainable
-    loss, gradients = step_of(model, objective, before, np.arange(9), np.int64(0))
+    loss, gradients = centralized_gradient(before, np.arange(9), 0, network, objective)
     assert_equal_steps(before, output.state.global_model_weights.trainable, gradients)
     assert output.metrics["client_work"]["loss"] == pytest.approx(float(loss), rel=1e-4)
 
 
 @pytest.mark.slow
 def test_the_theorem_holds_in_bfloat16(worker):
-    model = dataclasses.replace(MODEL, precision="bfloat16")
-    built = build(model=model)
+    network = Network(dataclasses.replace(RESNET.model, precision="bfloat16"), augmented)
+    built = build(network)
     state = start(built)
     output = built.process.next(state, [client([0]), client(np.arange(1, 6)), client([6, 7, 8])])
     before = state.global_model_weights.trainable
     after = output.state.global_model_weights.trainable
-    loss, gradients = step_of(model, "cco", before, np.arange(9), np.int64(0))
+    loss, gradients = centralized_gradient(before, np.arange(9), network=network)
     # A product's result has 8 bits, and gradients of kernels are rounded once for each micro-batch.
     assert_equal_steps(before, after, gradients, tolerance=1e-2)
     assert output.metrics["client_work"]["loss"] == pytest.approx(float(loss), rel=1e-3)
-    _, of_float32 = step_of(MODEL, "cco", before, np.arange(9), np.int64(0))
+    _, of_float32 = centralized_gradient(before, np.arange(9), network=RESNET)
     with pytest.raises(AssertionError):
         assert_equal_steps(before, after, of_float32)
 
@@ -405,10 +409,10 @@ def test_local_steps_use_the_statistics_of_the_broadcast_model(
     initial = [tf.constant(w) for w in state.global_model_weights.trainable]
 
     def statistics(weights, indices, view_round):
-        x1, x2 = augmented(
+        x1, x2 = two_views(
             tf.constant(IMAGES[indices]), tf.constant(indices, tf.int64), tf.constant(view_round)
         )
-        pair = MODEL.apply_pair(Weights(tuple(weights), ()), x1, x2, training=True)
+        pair = ONE_LAYER.model.apply_pair(Weights(tuple(weights), ()), x1, x2, training=True)
         return cco.encoding_statistics(*(o.z for o in pair), Means(0.0, 0.0))
 
     aggregated = statistics(initial, np.arange(N), np.int64(0))
@@ -454,17 +458,17 @@ def test_local_steps_use_the_statistics_of_the_broadcast_model(
 @pytest.mark.slow
 @pytest.mark.parametrize("means_follow", [True, False])
 def test_means_that_follow_keep_local_steps_from_diverging(worker, means_follow):
-    """Four steps at a rate of 1e-3, with the lambda of the digits' preset."""
+    """Four steps with the lambda of the digits' preset; with held means, they soon diverge."""
     values = {
         "local_steps": 4,
-        "client_learning_rate": 1e-3,
+        "client_learning_rate": 1e-2,
         "lambda_": 2.0,
         "means_follow": means_follow,
     }
-    process = build(hyperparameters=values).process
-    state, norms = initial_state(process), []
+    built = build(hyperparameters=values)
+    state, norms = start(built), []
     for _ in range(15):
-        output = process.next(state, [client(np.arange(6)), client(np.arange(6, N))])
+        output = built.process.next(state, [client(np.arange(6)), client(np.arange(6, N))])
         state = output.state
         norms.append(float(output.metrics["finalizer"]["update_norm"]))
     assert (bool(np.all(np.isfinite(norms))) and max(norms) < 10) == means_follow
