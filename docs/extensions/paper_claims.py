@@ -131,10 +131,8 @@ SHORT = {
 
 _T1, _LINEAR = "global predictor", "Table 1: linear probe"
 _FEDU4, _FEDU5A = "Table 4: aggregated, updated encoder", "Figure 5a: predictor's rule"
-_FIGURE6 = "Local epochs, alpha = 0.02"
 _HETERO4 = "Table 4: clients by architecture, linear probe on cifar10"
 _DENAV3 = "Table 3: fine-tuned on CIFAR10"
-_LOCAL_EPOCHS = ("E = 1", "E = 4", "E = 16")
 _REPRODUCE = "python -m launch.reproduce --scale=cpu --data_dir=DATA"
 
 NOTED = {
@@ -178,41 +176,6 @@ NOTED = {
                 ("dapu", "accuracy"): "0.401 ± 0.003",
                 ("global", "accuracy"): "0.401 ± 0.001",
                 ("local", "accuracy"): "0.405 ± 0.003",
-            },
-        },
-    ),
-    "dec_ssl_figure6, not kept": Noted(
-        "dec_ssl_figure6",
-        f"{_REPRODUCE} --experiment=dec_ssl_figure6",
-        3,
-        {
-            _FIGURE6: {
-                **{
-                    ("Dec-SSL", column): text
-                    for column, text in zip(
-                        _LOCAL_EPOCHS,
-                        ("0.436 ± 0.001", "0.438 ± 0.006", "0.436 ± 0.004"),
-                        strict=True,
-                    )
-                },
-                **{
-                    ("Dec-SLRep", column): text
-                    for column, text in zip(
-                        _LOCAL_EPOCHS,
-                        ("0.369 ± 0.017", "0.402 ± 0.012", "0.423 ± 0.005"),
-                        strict=True,
-                    )
-                },
-                **{
-                    ("Dec-SL", column): text
-                    for column, text in zip(
-                        _LOCAL_EPOCHS,
-                        ("0.170 ± 0.023", "0.177 ± 0.055", "0.184 ± 0.024"),
-                        strict=True,
-                    )
-                },
-                # The untrained encoder of FedU's Table 4, which is the same network.
-                **{("(untrained encoder)", c): "0.357 ± 0.008" for c in _LOCAL_EPOCHS},
             },
         },
     ),
@@ -565,18 +528,6 @@ _DEC_SSL_CLAIMS = (
     PaperClaim(
         "S7", "dec_ssl", "Figures 4 left, 5 and 6c",
         "As local epochs E rise, Dec-SSL loses less than Dec-SLRep and Dec-SL.",
-        (
-            Trial(
-                "CIFAR-10, 5 clients of 400 images at alpha 0.02, small ResNet at 16x16, 48 epochs "
-                "in all; 3 seeds.",
-                "dec_ssl_figure6, not kept",
-                ("From E = 1 to E = 16, Dec-SSL loses less than Dec-SLRep",
-                 "From E = 1 to E = 16, Dec-SSL loses less than Dec-SL"),
-                _grid(("Dec-SSL", "Dec-SLRep", "Dec-SL"), ("E = 1", "E = 16")),
-                (("Dec-SSL", "E = 16"), ("Dec-SLRep", "E = 16")), (),
-                "One budget of epochs; Dec-SLRep still rises with E here.",
-            ),
-        ),
     ),
     PaperClaim(
         "S8", "dec_ssl", "Figures 4 right and 6d",
