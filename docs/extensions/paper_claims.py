@@ -809,25 +809,26 @@ PLAN = (
          "against rounds.", None, 3, 3, 11.5, _AS_FEDU),
     Plan(("S7",), "A second budget of 96 epochs in all.", None, 9, 3, 6,
          f"{_AS_DEC_SSL}, the double"),
-    Plan(("S2",), "Five clusters of features of a supervised encoder, as `dec_ssl_figure2` has at "
-         "the paper's scale; alpha 5 and 0.01.", None, 5, 3, 3, _AS_DEC_SSL),
+    Plan(("S2",), "Five clusters of the features of a supervised encoder, tiny ResNet at 16x16; "
+         "Dec-SSL and Dec-SL, alpha 5 and 0.01.", "dec_ssl_features", 5, 3, 1.3, "a pilot"),
     Plan(("S3",), "A centralized row beside Figure 2.", None, 1, 3, 3, _AS_DEC_SSL),
     Plan(("S8",), "20 clients, of which 1, 5 or 20 take part; Dec-SSL, Dec-SLRep.", None, 6, 3, 3,
          _AS_DEC_SSL),
     Plan(("S9",), "beta 0, 0.1 and 1 beside the alphas.", None, 6, 3, 3, _AS_DEC_SSL),
-    Plan(("S10", "S11"), "8 clients of two shifts, constant rate, 48 rounds, each client scored on "
-         "images with its own shift: printed and corrected clusters, alignment, clusters, FedAvg, "
-         "FedU, FedEMA.", None, 7, 3, 9, "`dec_ssl_figure5-48` (7 to 9)"),
+    Plan(("S10", "S11"), "8 clients with digits, half of them turned by 180 degrees, constant rate, "
+         "16 rounds of 8 epochs, each client scored on images with its own shift: printed and "
+         "corrected clusters, alignment, clusters, FedAvg, FedU, FedEMA.", "dec_ssl_shifts", 8, 3,
+         1.7, "a pilot"),
     Plan(("S12", "S13"), "Between the CIFARs, because STL-10 is not here; Dec-SSL and Dec-SLRep, "
          "alpha 5 and 0.01.", None, 4, 3, 3, _AS_DEC_SSL),
     Plan(("S14",), "Masked autoencoder with `vit_micro`; alpha 5 and 0.01, E = 1 and 16.", None, 4,
          3, 6, "the double of a run of `dec_ssl_figure2-cpu`, to be timed"),
     Plan(("S15",), "BYOL and SimSiam at alpha 5 and 0.01; Dec-SSL and Dec-SLRep on CIFAR-100.",
          None, 6, 3, 3, _AS_DEC_SSL),
-    Plan(("S16",), "Dec-SSL and Dec-SLRep at alpha 0.1, then `launch.visualize`.", None, 2, 3, 3,
-         _AS_DEC_SSL),
-    Plan(("S17",), "Rotations and styles of `--shifts`; Dec-SSL and Dec-SLRep.", None, 4, 3, 3,
-         _AS_DEC_SSL),
+    Plan(("S16",), "Dec-SSL and Dec-SLRep at alpha 0.1, tiny ResNet at 16x16; distances of the "
+         "clients' encoders in the results.", "dec_ssl_figure9", 2, 3, 1.3, "a pilot"),
+    Plan(("S17",), "Five rotations and five styles; Dec-SSL and Dec-SL, alpha 5 and 0.01, tiny "
+         "ResNet at 16x16.", "dec_ssl_figure11", 8, 3, 1.2, "a pilot"),
     Plan(("S18",), "Views of 24x24.", "dec_ssl_figure12", 10, 3, 6.5,
          "a run of `dec_ssl_figure2-cpu` (2 to 3), times 2.25 for larger views"),
     Plan(("S19",), "10 clients of one class; Dec-SSL and Dec-SLRep.", None, 2, 3, 3, _AS_DEC_SSL),
