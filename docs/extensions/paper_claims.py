@@ -815,10 +815,10 @@ PLAN = (
     Plan(("S8",), "20 clients, of which 1, 5 or 20 take part; Dec-SSL, Dec-SLRep.", None, 6, 3, 3,
          _AS_DEC_SSL),
     Plan(("S9",), "beta 0, 0.1 and 1 beside the alphas.", None, 6, 3, 3, _AS_DEC_SSL),
-    Plan(("S10", "S11"), "8 clients with digits, half of them turned by 180 degrees, constant rate, "
-         "16 rounds of 8 epochs, each client scored on images with its own shift: printed and "
-         "corrected clusters, alignment, clusters, FedAvg, FedU, FedEMA.", "dec_ssl_shifts", 8, 3,
-         1.7, "a pilot"),
+    Plan(("S10", "S11"), "8 clients with digits, half of them turned by 180 degrees, constant "
+         "rate, 10 rounds of 16 epochs, each client scored on images with its own shift: printed "
+         "and corrected clusters, alignment, clusters, FedAvg, FedU, FedEMA.", "dec_ssl_shifts", 8,
+         3, 1.7, "a pilot"),
     Plan(("S12", "S13"), "Between the CIFARs, because STL-10 is not here; Dec-SSL and Dec-SLRep, "
          "alpha 5 and 0.01.", None, 4, 3, 3, _AS_DEC_SSL),
     Plan(("S14",), "Masked autoencoder with `vit_micro`; alpha 5 and 0.01, E = 1 and 16.", None, 4,

@@ -1,7 +1,5 @@
 """Figures 2 and 5 and Table 2 (top) of the Dec-SSL paper."""
 
-import dataclasses
-
 from launch.experiments.dec_ssl_sweeps import (
     SSL,
     UNTRAINED,
@@ -19,18 +17,7 @@ _ALPHAS = {"paper": ("5", "1", "0.5", "0.1", "0.01"), "cpu": ("5", "0.1", "0.01"
 _TOTAL_EPOCHS = {"paper": 500, "cpu": 48}
 # The local epochs of Figure 2.
 _FIGURE2_EPOCHS = {"paper": 50, "cpu": 4}
-_PARTITIONS = {
-    "labels": ("--partition=dirichlet_per_class",),
-    "features": (
-        "--partition=feature_clusters", "--clusters=5", "--cluster_partition=dirichlet_per_class",
-        "--cluster_encoder={needed}",
-    ),
-}  # fmt: skip
-# The encoder whose features are clustered (appendix C.2: a ResNet-50 trained on the labels).
-_FEATURES = Cell(
-    "features", "centralized",
-    ("--flagfile=launch/presets/dec_ssl/paper/features.flags",),
-)  # fmt: skip
+_BY_LABELS = "--partition=dirichlet_per_class"
 # Table 2 (top) in percent: IID and non-IID clients.
 _TABLE2 = {
     "FURL": (71.25, 68.01),
@@ -52,7 +39,7 @@ def _flags(scale: str, dataset: str, epochs: int, rounds: int | None) -> tuple[s
 
 
 def figure2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-    """Figure 2: non-IIDness of labels, and of feature clusters.
+    """Figure 2, non-IIDness of labels; `dec_ssl_features` has its feature clusters.
 
     Args:
       scale: `cpu` or `paper`.
@@ -61,54 +48,43 @@ def figure2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     """
     dataset = dataset or "cifar10"
     epochs = _FIGURE2_EPOCHS[scale]
-    cells: tuple[Cell, ...] = ()
-    tables: tuple[Table, ...] = ()
     columns = {f"alpha {alpha}": alpha for alpha in _ALPHAS[scale]}
-    # The CPU's scale has the non-IIDness of labels only.
-    kinds = ("labels", "features") if scale == "paper" else ("labels",)
-    if "features" in kinds:
-        flags = (*_FEATURES.flags, f"--dataset={dataset}")
-        cells = (dataclasses.replace(_FEATURES, flags=flags),)
-    for kind in kinds:
 
-        def build_cell(objective, alpha, kind=kind):
-            return Cell(
-                f"{objective}_{kind}_alpha{alpha}",
-                "pretrain",
-                (
-                    *_flags(scale, dataset, epochs, rounds), *_PARTITIONS[kind],
-                    f"--alpha={alpha}", f"--objective={objective}",
-                ),
-                evaluations(objective, scale),
-                _FEATURES.name if kind == "features" else None,
-            )  # fmt: skip
+    def build_cell(objective, alpha):
+        return Cell(
+            f"{objective}_labels_alpha{alpha}",
+            "pretrain",
+            (
+                *_flags(scale, dataset, epochs, rounds), _BY_LABELS,
+                f"--alpha={alpha}", f"--objective={objective}",
+            ),
+            evaluations(objective, scale),
+        )  # fmt: skip
 
-        title = f"Non-IIDness of {kind}, E = {epochs}"
-        kind_cells, table = sweep(title, scale, columns, build_cell)
-        cells, tables = (*cells, *kind_cells), (*tables, table)
+    cells, table = sweep(f"Non-IIDness of labels, E = {epochs}", scale, columns, build_cell)
     first, *_, last = columns
     return Experiment(
-        "dec_ssl_figure2", f"Dec-SSL, Figure 2, on {dataset} at {scale} scale", cells, tables,
-        tuple(claim for table in tables for claim in robustness_claims(table, first, last)),
+        "dec_ssl_figure2", f"Dec-SSL, Figure 2, on {dataset} at {scale} scale", cells, (table,),
+        tuple(robustness_claims(table, first, last)),
         ("Published as curves without numbers: Dec-SSL hardly falls with non-IIDness, supervised "
          "learning does. 5 clients, ResNet-18, 500 epochs in all.",),
-        {column: str(cell) for column, cell in zip(columns, tables[0].rows[SSL], strict=True)},
+        {column: str(cell) for column, cell in zip(columns, table.rows[SSL], strict=True)},
     )  # fmt: skip
 
 
 # FeatARC as its paper prints it; see the head of `algorithms.featarc`.
-_PRINTED = (
+PRINTED = (
     "--hparam=exclude_own=false", "--hparam=first_cluster=parity",
     "--hparam=switch_probability=1", "--hparam=warmup_rounds=0",
 )  # fmt: skip
 # Row -> (name of its folders, its flags): FeatARC with its parts, and other methods.
 _FEATARC = {
     "FedAvg": ("fedavg", ("--algorithm=fedbn",)),
-    "align only": ("align", ("--algorithm=featarc", "--hparam=clusters=1", *_PRINTED)),
-    "cluster only": ("cluster", ("--algorithm=featarc", "--hparam=lambda_align=0", *_PRINTED)),
-    "FeatARC": ("featarc", ("--algorithm=featarc", *_PRINTED)),
+    "align only": ("align", ("--algorithm=featarc", "--hparam=clusters=1", *PRINTED)),
+    "cluster only": ("cluster", ("--algorithm=featarc", "--hparam=lambda_align=0", *PRINTED)),
+    "FeatARC": ("featarc", ("--algorithm=featarc", *PRINTED)),
 }
-_OTHER_METHODS = {
+OTHER_METHODS = {
     "FedU": ("fedu", ("--algorithm=fedu", "--objective=byol")),
     "FedEMA": ("fedema", ("--algorithm=fedema", "--objective=byol")),
 }
@@ -128,7 +104,7 @@ def figure5(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     dataset = dataset or "cifar10"
     epochs = _FIGURE5_EPOCHS[scale]
     splits = {"non-IID": "0.02"} if scale == "cpu" else {"IID": "inf", "non-IID": "0.02"}
-    methods = {**_FEATARC, **_OTHER_METHODS} if scale == "paper" else _FEATARC
+    methods = {**_FEATARC, **OTHER_METHODS} if scale == "paper" else _FEATARC
     columns = tuple(splits)
     cells, rows = [], {}
     for row, (name, flags) in methods.items():
@@ -136,13 +112,13 @@ def figure5(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         for split, alpha in splits.items():
             names.append(f"{name}_{split.lower().replace('-', '')}")
             preset = _flags(scale, dataset, epochs, rounds)
-            if row in _OTHER_METHODS:
+            if row in OTHER_METHODS:
                 # FedU's threshold is no hyperparameter of FedEMA.
                 file = "fedu" if name == "fedu" else "clients"
                 preset = (f"--flagfile=launch/presets/fedu/{scale}/{file}.flags", *preset[1:])
             cells.append(
                 Cell(names[-1], "pretrain", (
-                    *preset, *_PARTITIONS["labels"], f"--alpha={alpha}",
+                    *preset, _BY_LABELS, f"--alpha={alpha}",
                     "--personalized_clients=5", *flags,
                 ))
             )  # fmt: skip
