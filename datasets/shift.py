@@ -134,6 +134,37 @@ STYLES: dict[str, Callable[[Pixels], Pixels]] = {
 SHIFTS: dict[str, Callable[[Images, int, int], Images]] = {"rotation": rotation, "style": style}
 
 
+def shift_number(client: int, num_clients: int, shifts: int = DEFAULT_SHIFTS) -> int:
+    """Number of the shift of client k of K: k mod S, with S = min(K, shifts)."""
+    return client % min(num_clients, shifts)
+
+
+def shift_as_client(
+    name: str, images: Images, client: int, num_clients: int, shifts: int = DEFAULT_SHIFTS
+) -> Images:
+    """The images as client k of K sees them.
+
+    Args:
+      name: A key of `SHIFTS`.
+      images: Pixels, uint8 [n, h, w, c].
+      client: Index k of the client, from 0 to num_clients - 1.
+      num_clients: Number of clients K.
+      shifts: Largest number of different shifts, at least 1.
+
+    Returns:
+      The shifted images, uint8 [n, h, w, c].
+
+    Raises:
+      DatasetError: Unknown name; shifts below 1 or above the number of styles.
+    """
+    if name not in SHIFTS:
+        raise DatasetError(f"unknown shift {name!r}: give one of {', '.join(SHIFTS)}")
+    if shifts < 1:
+        raise DatasetError(f"shifts must be at least 1, not {shifts}")
+    number = shift_number(client, num_clients, shifts)
+    return SHIFTS[name](images, number, min(num_clients, shifts))
+
+
 def shift_clients(
     name: str,
     images: Images,
@@ -154,13 +185,9 @@ def shift_clients(
     Raises:
       DatasetError: Unknown name; shifts below 1 or above the number of styles.
     """
-    if name not in SHIFTS:
-        raise DatasetError(f"unknown shift {name!r}: give one of {', '.join(SHIFTS)}")
-    if shifts < 1:
-        raise DatasetError(f"shifts must be at least 1, not {shifts}")
-    different = min(len(partition), shifts)
     shifted = images.copy()
+    different = max(1, min(len(partition), shifts))
     for k in range(different):
         indices = np.concatenate(partition[k::different])
-        shifted[indices] = SHIFTS[name](images[indices], k, different)
+        shifted[indices] = shift_as_client(name, images[indices], k, len(partition), shifts)
     return shifted

@@ -131,10 +131,8 @@ SHORT = {
 
 _T1, _LINEAR = "global predictor", "Table 1: linear probe"
 _FEDU4, _FEDU5A = "Table 4: aggregated, updated encoder", "Figure 5a: predictor's rule"
-_FIGURE6 = "Local epochs, alpha = 0.02"
 _HETERO4 = "Table 4: clients by architecture, linear probe on cifar10"
 _DENAV3 = "Table 3: fine-tuned on CIFAR10"
-_LOCAL_EPOCHS = ("E = 1", "E = 4", "E = 16")
 _REPRODUCE = "python -m launch.reproduce --scale=cpu --data_dir=DATA"
 
 NOTED = {
@@ -178,41 +176,6 @@ NOTED = {
                 ("dapu", "accuracy"): "0.401 ± 0.003",
                 ("global", "accuracy"): "0.401 ± 0.001",
                 ("local", "accuracy"): "0.405 ± 0.003",
-            },
-        },
-    ),
-    "dec_ssl_figure6, not kept": Noted(
-        "dec_ssl_figure6",
-        f"{_REPRODUCE} --experiment=dec_ssl_figure6",
-        3,
-        {
-            _FIGURE6: {
-                **{
-                    ("Dec-SSL", column): text
-                    for column, text in zip(
-                        _LOCAL_EPOCHS,
-                        ("0.436 ± 0.001", "0.438 ± 0.006", "0.436 ± 0.004"),
-                        strict=True,
-                    )
-                },
-                **{
-                    ("Dec-SLRep", column): text
-                    for column, text in zip(
-                        _LOCAL_EPOCHS,
-                        ("0.369 ± 0.017", "0.402 ± 0.012", "0.423 ± 0.005"),
-                        strict=True,
-                    )
-                },
-                **{
-                    ("Dec-SL", column): text
-                    for column, text in zip(
-                        _LOCAL_EPOCHS,
-                        ("0.170 ± 0.023", "0.177 ± 0.055", "0.184 ± 0.024"),
-                        strict=True,
-                    )
-                },
-                # The untrained encoder of FedU's Table 4, which is the same network.
-                **{("(untrained encoder)", c): "0.357 ± 0.008" for c in _LOCAL_EPOCHS},
             },
         },
     ),
@@ -565,18 +528,6 @@ _DEC_SSL_CLAIMS = (
     PaperClaim(
         "S7", "dec_ssl", "Figures 4 left, 5 and 6c",
         "As local epochs E rise, Dec-SSL loses less than Dec-SLRep and Dec-SL.",
-        (
-            Trial(
-                "CIFAR-10, 5 clients of 400 images at alpha 0.02, small ResNet at 16x16, 48 epochs "
-                "in all; 3 seeds.",
-                "dec_ssl_figure6, not kept",
-                ("From E = 1 to E = 16, Dec-SSL loses less than Dec-SLRep",
-                 "From E = 1 to E = 16, Dec-SSL loses less than Dec-SL"),
-                _grid(("Dec-SSL", "Dec-SLRep", "Dec-SL"), ("E = 1", "E = 16")),
-                (("Dec-SSL", "E = 16"), ("Dec-SLRep", "E = 16")), (),
-                "One budget of epochs; Dec-SLRep still rises with E here.",
-            ),
-        ),
     ),
     PaperClaim(
         "S8", "dec_ssl", "Figures 4 right and 6d",
@@ -858,25 +809,26 @@ PLAN = (
          "against rounds.", None, 3, 3, 11.5, _AS_FEDU),
     Plan(("S7",), "A second budget of 96 epochs in all.", None, 9, 3, 6,
          f"{_AS_DEC_SSL}, the double"),
-    Plan(("S2",), "Five clusters of features of a supervised encoder, as `dec_ssl_figure2` has at "
-         "the paper's scale; alpha 5 and 0.01.", None, 5, 3, 3, _AS_DEC_SSL),
+    Plan(("S2",), "Five clusters of the features of a supervised encoder, tiny ResNet at 16x16; "
+         "Dec-SSL and Dec-SL, alpha 5 and 0.01.", "dec_ssl_features", 5, 3, 1.3, "a pilot"),
     Plan(("S3",), "A centralized row beside Figure 2.", None, 1, 3, 3, _AS_DEC_SSL),
     Plan(("S8",), "20 clients, of which 1, 5 or 20 take part; Dec-SSL, Dec-SLRep.", None, 6, 3, 3,
          _AS_DEC_SSL),
     Plan(("S9",), "beta 0, 0.1 and 1 beside the alphas.", None, 6, 3, 3, _AS_DEC_SSL),
-    Plan(("S10", "S11"), "8 clients of two shifts, constant rate, 48 rounds, each client scored on "
-         "images with its own shift: printed and corrected clusters, alignment, clusters, FedAvg, "
-         "FedU, FedEMA.", None, 7, 3, 9, "`dec_ssl_figure5-48` (7 to 9)"),
+    Plan(("S10", "S11"), "8 clients with digits, half of them turned by 180 degrees, constant "
+         "rate, 10 rounds of 16 epochs, each client scored on images with its own shift: printed "
+         "and corrected clusters, alignment, clusters, FedAvg, FedU, FedEMA.", "dec_ssl_shifts", 8,
+         3, 1.7, "a pilot"),
     Plan(("S12", "S13"), "Between the CIFARs, because STL-10 is not here; Dec-SSL and Dec-SLRep, "
          "alpha 5 and 0.01.", None, 4, 3, 3, _AS_DEC_SSL),
     Plan(("S14",), "Masked autoencoder with `vit_micro`; alpha 5 and 0.01, E = 1 and 16.", None, 4,
          3, 6, "the double of a run of `dec_ssl_figure2-cpu`, to be timed"),
     Plan(("S15",), "BYOL and SimSiam at alpha 5 and 0.01; Dec-SSL and Dec-SLRep on CIFAR-100.",
          None, 6, 3, 3, _AS_DEC_SSL),
-    Plan(("S16",), "Dec-SSL and Dec-SLRep at alpha 0.1, then `launch.visualize`.", None, 2, 3, 3,
-         _AS_DEC_SSL),
-    Plan(("S17",), "Rotations and styles of `--shifts`; Dec-SSL and Dec-SLRep.", None, 4, 3, 3,
-         _AS_DEC_SSL),
+    Plan(("S16",), "Dec-SSL and Dec-SLRep at alpha 0.1, tiny ResNet at 16x16; distances of the "
+         "clients' encoders in the results.", "dec_ssl_figure9", 2, 3, 1.3, "a pilot"),
+    Plan(("S17",), "Five rotations and five styles; Dec-SSL and Dec-SL, alpha 5 and 0.01, tiny "
+         "ResNet at 16x16.", "dec_ssl_figure11", 8, 3, 1.2, "a pilot"),
     Plan(("S18",), "Views of 24x24.", "dec_ssl_figure12", 10, 3, 6.5,
          "a run of `dec_ssl_figure2-cpu` (2 to 3), times 2.25 for larger views"),
     Plan(("S19",), "10 clients of one class; Dec-SSL and Dec-SLRep.", None, 2, 3, 3, _AS_DEC_SSL),

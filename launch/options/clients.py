@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 from absl import flags
@@ -139,3 +140,44 @@ def client_images(split: Split, clients: list[np.ndarray], args: flags.FlagValue
         return split
     shifted = shift.shift_clients(args.shift, split.images, clients, args.shifts)
     return dataclasses.replace(split, images=shifted)
+
+
+def dataset_of_client(
+    dataset: ImageDataset, client: int, num_clients: int, args: flags.FlagValues
+) -> ImageDataset:
+    """All images of a data set, test images too, as one of the clients sees them.
+
+    Args:
+      dataset: The images without a shift.
+      client: Index of the client.
+      num_clients: Number of clients of the run.
+      args: The flags.
+    """
+    if args.shift == "none":
+        return dataset
+
+    def shifted(split: Split) -> Split:
+        images = shift.shift_as_client(args.shift, split.images, client, num_clients, args.shifts)
+        return dataclasses.replace(split, images=images)
+
+    return dataclasses.replace(dataset, train=shifted(dataset.train), test=shifted(dataset.test))
+
+
+def by_shift(
+    clients: Sequence[int], num_clients: int, args: flags.FlagValues
+) -> dict[int | None, list[int]]:
+    """Groups clients by their shift.
+
+    Args:
+      clients: Indices of some clients.
+      num_clients: Number of clients of the run.
+      args: The flags.
+
+    Returns:
+      Indices of the clients by the number of their shift; None for the original images.
+    """
+    groups: dict[int | None, list[int]] = {}
+    for client in clients:
+        number = shift.shift_number(client, num_clients, args.shifts)
+        groups.setdefault(None if args.shift == "none" else number, []).append(client)
+    return groups

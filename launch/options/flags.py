@@ -162,8 +162,9 @@ def _define_shift_flags() -> None:
         ["none", *shift.SHIFTS],
         "The way in which the clients' images differ. rotation: client k of K sees its images "
         "turned by 2 pi k / K; style: each client sees its images in one of the styles "
-        f"{', '.join(shift.STYLES)}. Only the clients' training images are shifted; the monitor, "
-        "the probes and the tests see the original images.",
+        f"{', '.join(shift.STYLES)}. The clients' training images are shifted; the monitor, the "
+        "probes and the tests of the run's model see the original images. A client's own model "
+        "(--personalized_clients) is evaluated on images with the client's shift.",
     )
     flags.DEFINE_integer(
         "shifts",

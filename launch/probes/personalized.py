@@ -1,8 +1,13 @@
-"""Results of several clients' own models as one entry, their mean and deviation."""
+"""Results of several clients' own models as one entry, and distances of clients' models."""
 
+import collections
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from tff_ssl.analysis import weight_distances
 from tff_ssl.evaluation import labels, linear_probe
 
 
@@ -78,3 +83,42 @@ def over_architectures(
             for entry in of_encoder
         ]
     return entries
+
+
+def local_distances(
+    shared: Sequence[np.ndarray], local: Sequence[Sequence[np.ndarray]]
+) -> dict[str, float]:
+    """Distances of the clients' models after local training, as in Dec-SSL's appendix B.3.
+
+    The distance of two models is the sum over their layers of the l2 norm of the difference.
+
+    Args:
+      shared: Trainable weights of the global encoder.
+      local: Trainable weights of each client's encoder after its last local training.
+
+    Returns:
+      `local_distance_to_global`, the mean over the clients, and `local_distance_between`, the mean
+      over all pairs of clients, which a single client has not; nothing if there are no clients.
+    """
+
+    def mean_distance(pairs) -> float:
+        return float(np.mean([weight_distances.layer_distances(*pair).sum() for pair in pairs]))
+
+    distances = {}
+    if local:
+        distances["local_distance_to_global"] = mean_distance((shared, own) for own in local)
+    if len(local) > 1:
+        distances["local_distance_between"] = mean_distance(itertools.combinations(local, 2))
+    return distances
+
+
+def purity(clients: Sequence[tuple[float, int | None]]) -> float:
+    """The share of clients that are of the most frequent kind of their cluster.
+
+    Args:
+      clients: Cluster and kind of each client.
+    """
+    largest: dict[float, int] = {}
+    for (cluster, _), count in collections.Counter(clients).items():
+        largest[cluster] = max(count, largest.get(cluster, 0))
+    return sum(largest.values()) / len(clients)

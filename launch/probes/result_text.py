@@ -80,7 +80,10 @@ def _models_line(result: Mapping[str, Any]) -> str:
         )
     if "evaluated_clients" in result:
         pairs = zip(result["evaluated_clients"], result["trained_rounds_of_clients"], strict=True)
-        return "mean over clients (rounds of training): " + ", ".join(
+        own = (
+            f", each on images with its own {result['own_shift']}" if "own_shift" in result else ""
+        )
+        return f"mean over clients (rounds of training){own}: " + ", ".join(
             f"{client} ({rounds})" for client, rounds in pairs
         )
     return ""

@@ -18,7 +18,7 @@ from launch.options.aggregation import Aggregation, choose_aggregation
 from launch.options.participation import build_participation
 from launch.outputs import partition_record, run_folder
 from launch.probes import probing
-from launch.runs import training
+from launch.runs import final_evaluation, training
 from tff_ssl.algorithms.registry import Algorithm
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.two_towers import Model
@@ -77,7 +77,7 @@ def pretrain(args: flags.FlagValues) -> None:
     settings = run_folder.settings("pretrain", args)
     run_folder.open_run(folder, settings, run_folder.given(args), args.resume)
     _record_partition(clients, folder)
-    client_models = training.ClientModels(
+    client_models = final_evaluation.ClientModels(
         len(clients.indices), run.client_models, run.evaluated_client,
         run.untrained_clients_have_models,
     )  # fmt: skip

@@ -92,6 +92,20 @@ def trained_rounds(path: pathlib.Path, num_clients: int) -> npt.NDArray[np.int64
     return counts
 
 
+def last_values(path: pathlib.Path, column: str) -> dict[int, float]:
+    """The last value of a metric by client; empty if no client has it.
+
+    Args:
+      path: A `client_metrics.csv`; it is missing if no client ever took part.
+      column: Name of the metric.
+    """
+    if not path.exists():
+        return {}
+    with open(path, newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row.get(column)]
+    return {int(row["client"]): float(row[column]) for row in rows}
+
+
 def flatten_metrics(metrics: Any) -> dict[str, float]:
     """The scalars of nested metrics by their own names; branches without scalars are left out."""
     leaves: dict[str, float] = {}

@@ -224,6 +224,33 @@ _PAPERS = [
     ("dec_ssl_figure6", "nt_xent_epochs250", {
         "alpha": "0.02", "hparam.local_epochs": "250", "rounds": "2",
     }),
+    ("dec_ssl_figure6", "simsiam_epochs250", {
+        "alpha": "0.02", "rounds": "2", "hparam.client_optimizer": "sgd",
+        "hparam.client_learning_rate": "0.03",
+    }),
+    ("dec_ssl_figure7", "mae_alpha0.02_epochs5", {
+        "encoder": "vit_tiny", "rounds": "200", "hparam.client_optimizer": "adamw",
+        "hparam.batch_size": "256",
+    }),
+    ("dec_ssl_figure12", "tree_alpha0.01", {
+        "num_clients": "20", "hparam.local_epochs": "50", "rounds": "10", "topology": "tree",
+    }),
+    ("dec_ssl_robustness", "nt_xent_beta0.3", {
+        "num_clients": "5", "partition": "skew", "hparam.local_epochs": "5", "rounds": "100",
+    }),
+    ("dec_ssl_transfer", "supervised_beta0.1_epochs5", {
+        "dataset": "cifar100", "num_clients": "5", "rounds": "100",
+    }),
+    ("dec_ssl_clients", "nt_xent_4of20", {
+        "num_clients": "20", "clients_per_round": "4", "alpha": "0.02",
+        "hparam.local_epochs": "5",
+    }),
+    ("dec_ssl_clients", "supervised_10_beta0", {
+        "num_clients": "10", "beta": "0", "hparam.local_epochs": "50", "rounds": "10",
+    }),
+    ("dec_ssl_clients", "nt_xent_100_alpha0.01", {
+        "num_clients": "100", "clients_per_round": "20", "hparam.local_epochs": "50",
+    }),
 ]  # fmt: skip
 
 

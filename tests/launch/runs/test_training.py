@@ -8,16 +8,16 @@ import pytest
 from launch.options import model as model_options
 from launch.pages import run_page
 from launch.probes import personalized, result_text
-from launch.runs import training
+from launch.runs import final_evaluation, training
 from tests.launch.pages import run_folders
 
 
 def choose(trained_rounds, wanted, untrained_have_models=False):
-    client_models = training.ClientModels(
+    client_models = final_evaluation.ClientModels(
         len(trained_rounds), untrained_have_models=untrained_have_models
     )
     args = types.SimpleNamespace(personalized_clients=wanted)
-    return training._choose_clients(client_models, np.array(trained_rounds), args)
+    return final_evaluation.choose_clients(client_models, np.array(trained_rounds), args)
 
 
 def test_clients_that_never_trained_are_left_out_and_named():

@@ -1,0 +1,279 @@
+"""Evaluation and export of a run's models after training: the global one and the clients' own."""
+
+import functools
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from absl import flags
+
+from datasets.image_dataset import ImageDataset
+from launch.options import clients as client_options
+from launch.options import model as model_options
+from launch.probes import personalized, probing
+from tff_ssl.deployment import saved_model
+from tff_ssl.evaluation import frozen
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.models.two_towers import Model
+from tff_ssl.simulation import metrics_log
+from tff_ssl.simulation.training_loop import Simulation
+
+
+class ClientModels(NamedTuple):
+    """The clients' own models of a run, as far as they are evaluated.
+
+    Attributes:
+      num_clients: Number of clients.
+      models: Model of each client if clients have different architectures; else None.
+      evaluated: Client whose model stands for the run; None where it is not that of a certain
+        client.
+      untrained_have_models: Whether clients that never trained get a model from others; otherwise
+        their models are not evaluated.
+    """
+
+    num_clients: int
+    models: Sequence[DualEncoder] | None = None
+    evaluated: int | None = None
+    untrained_have_models: bool = False
+
+
+def choose_clients(
+    client_models: ClientModels, trained_rounds: npt.NDArray[np.int64], args: flags.FlagValues
+) -> tuple[list[int], list[str]]:
+    """Chooses the first `--personalized_clients` clients, without those that never trained.
+
+    Args:
+      client_models: The clients' own models.
+      trained_rounds: Number of rounds in which each client trained, int64 [clients].
+      args: The flags.
+
+    Returns:
+      Indices of the clients; and a line on clients that are left out, if there are any.
+    """
+    wanted = getattr(args, "personalized_clients", 0)
+    if client_models.untrained_have_models:
+        return list(range(wanted)), []
+    chosen = np.flatnonzero(trained_rounds)[:wanted].tolist()
+    passed = range(chosen[-1] if len(chosen) == wanted and chosen else client_models.num_clients)
+    skipped = [client for client in passed if trained_rounds[client] == 0] if wanted else []
+    if not skipped:
+        return chosen, []
+    return chosen, [
+        f"{len(skipped)} clients never trained, and their models are not evaluated: "
+        f"{', '.join(map(str, skipped))} (--personalized_clients={wanted})"
+    ]
+
+
+class Evaluation(NamedTuple):
+    """The evaluation at the end of a run.
+
+    Attributes:
+      dataset: Labelled images.
+      train_images: Number of images that the model was trained on.
+      args: The flags.
+    """
+
+    dataset: ImageDataset
+    train_images: int
+    args: flags.FlagValues
+
+    def results(
+        self,
+        model: Model,
+        encode: tf.types.experimental.GenericFunction,
+        weights: Weights,
+        baselines: Sequence[str],
+    ) -> list[dict[str, Any]]:
+        """Evaluates a model by linear probes, or by its classifier if it is supervised.
+
+        Args:
+          model: The model.
+          encode: (weights, images) -> encodings of the model.
+          weights: Weights of the model.
+          baselines: Names of the baselines that are evaluated on the same labels.
+
+        Returns:
+          Entries of `result.json`.
+        """
+        dataset, args = self.dataset, self.args
+        if model.classes:
+            size = model_options.view_size(dataset, args)
+            return probing.classifier_results(dataset, model, weights, self.train_images, size)
+        untrained = functools.partial(encode, model.init(args.seed))
+        trained = functools.partial(encode, weights)
+        return probing.probe(dataset, trained, untrained, baselines, args)
+
+
+class Evaluated(NamedTuple):
+    """A model that has been evaluated.
+
+    Attributes:
+      name: Whose model it is.
+      model: The model.
+      weights: Its weights.
+      results: Entries of `result.json`, with the baselines of the model.
+    """
+
+    name: str
+    model: Model
+    weights: Weights
+    results: list[dict[str, Any]]
+
+
+def evaluate_clients(
+    simulation: Simulation,
+    state: Any,
+    clients: Sequence[int],
+    client_models: ClientModels,
+    of_run: Evaluated,
+    evaluation: Evaluation,
+    folder: pathlib.Path,
+) -> list[list[dict[str, Any]]]:
+    """Writes clients' own models to `clients/`, and evaluates them on images as the client has.
+
+    With `--shift`, all images of the evaluation have the client's shift. If the run keeps the
+    models after local training, they are written to `clients/K/local/`.
+
+    Args:
+      simulation: Simulation of the run.
+      state: State after the last round.
+      clients: Indices of the clients.
+      client_models: The clients' own models.
+      of_run: The model that stands for the run, evaluated on images without a shift.
+      evaluation: The evaluation at the end of the run.
+      folder: Folder of the run.
+
+    Returns:
+      Entries of `result.json` for each client, with the baselines of its own model.
+    """
+    args, num_clients = evaluation.args, client_models.num_clients
+    size = model_options.view_size(evaluation.dataset, args)
+    encoder_of = functools.cache(lambda model: saved_model.encoder_function(model, size))
+    results = {}
+    for shift, members in client_options.by_shift(clients, num_clients, args).items():
+        dataset = client_options.dataset_of_client(
+            evaluation.dataset, members[0], num_clients, args
+        )
+        done = [of_run] if shift is None else []
+        for client in members:
+            model = client_models.models[client] if client_models.models else of_run.model
+            weights = simulation.encoder_weights(state, str(client))
+            client_folder = folder / "clients" / str(client)
+            export(client_folder, dataset, model, weights, args)
+            local = simulation.local_weights(state, client)
+            if local is not None:
+                export(client_folder / "local", dataset, model, local, args)
+            evaluate = functools.partial(
+                evaluation._replace(dataset=dataset).results, model, encoder_of(model), weights
+            )
+            done.append(_evaluate_client(f"client {client}", model, weights, done, evaluate, args))
+            note = {} if shift is None else {"own_shift": args.shift}
+            results[client] = [entry | note for entry in done[-1].results]
+    return [results[client] for client in clients]
+
+
+def _evaluate_client(
+    name: str,
+    model: Model,
+    weights: Weights,
+    done: Sequence[Evaluated],
+    evaluate: Callable[[Sequence[str]], list[dict[str, Any]]],
+    args: flags.FlagValues,
+) -> Evaluated:
+    """Evaluates a client's own model, if no equal one has been evaluated.
+
+    Args:
+      name: Name of the client.
+      model: Its model.
+      weights: The weights of its model.
+      done: Models that have been evaluated on the same images.
+      evaluate: Function from names of baselines to the results of the model.
+      args: The flags.
+    """
+    for other in done:
+        if frozen.equal(weights, other.weights):
+            print(f"the model of {name} is that of {other.name}", flush=True)
+            return Evaluated(name, model, weights, other.results)
+    print(f"evaluating the model of {name}", flush=True)
+    of_model = [other.results for other in done if other.model == model]
+    entries = evaluate([] if of_model else probing.parse_baselines(args))
+    if of_model:
+        pairs = zip(entries, of_model[0], strict=True)
+        entries = [entry | {"baselines": other["baselines"]} for entry, other in pairs]
+    return Evaluated(name, model, weights, entries)
+
+
+def local_distances(
+    simulation: Simulation, state: Any, clients: Sequence[int], model: Model, weights: Weights
+) -> dict[str, float]:
+    """Distances of the clients' models after local training; none where these are not kept.
+
+    Args:
+      simulation: Simulation of the run.
+      state: State after the last round.
+      clients: Indices of the clients.
+      model: Model of the run.
+      weights: Weights of the global model.
+    """
+    kept = [simulation.local_weights(state, client) for client in clients]
+    encoders = [model.without_heads(w)[1].trainable for w in (weights, *kept) if w is not None]
+    return personalized.local_distances(encoders[0], encoders[1:])
+
+
+def over_clients(
+    results: Sequence[list[dict[str, Any]]],
+    clients: Sequence[int],
+    trained_rounds: npt.NDArray[np.int64],
+    models: Sequence[DualEncoder] | None,
+) -> list[dict[str, Any]]:
+    """Entries of `result.json` over the clients that were evaluated, and over each architecture.
+
+    Args:
+      results: Entries of each of these clients.
+      clients: Indices of the clients.
+      trained_rounds: Number of rounds in which each client of the run trained.
+      models: Model of each client of the run if clients have different architectures; else None.
+    """
+    rounds = [int(trained_rounds[client]) for client in clients]
+    entries = personalized.over_clients(results, clients, rounds)
+    if models:
+        encoders = [models[client].encoder for client in clients]
+        entries += personalized.over_architectures(results, clients, rounds, encoders)
+    return entries
+
+
+def export(
+    folder: pathlib.Path,
+    dataset: ImageDataset,
+    model: Model,
+    weights: Weights,
+    args: flags.FlagValues,
+) -> None:
+    """Writes a model's encoder to the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    height, width, channels = dataset.train.images.shape[1:]
+    shape, size = (height, width, channels), model_options.view_size(dataset, args)
+    saved_model.save_encoder(folder / "encoder", model, weights, shape, size)
+
+
+def cluster_fields(
+    client_metrics: pathlib.Path, num_clients: int, args: flags.FlagValues
+) -> dict[str, float]:
+    """`cluster_purity` of clients with shifts that an algorithm divides into clusters, or nothing.
+
+    It is the share of the clients that have the most frequent shift of their cluster.
+
+    Args:
+      client_metrics: `client_metrics.csv` of the run.
+      num_clients: Number of clients of the run.
+      args: The flags.
+    """
+    clusters = metrics_log.last_values(client_metrics, "cluster")
+    if args.shift == "none" or not clusters:
+        return {}
+    by_shift = client_options.by_shift(list(clusters), num_clients, args)
+    kinds = {client: kind for kind, members in by_shift.items() for client in members}
+    return {"cluster_purity": personalized.purity([(clusters[k], kinds[k]) for k in clusters])}
