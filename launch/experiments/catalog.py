@@ -19,6 +19,8 @@ from launch.experiments import (
     denav,
     digits_defaults,
     fedu,
+    fedu_ablation,
+    fedu_transfer,
     hetero_ssfl,
     production,
 )
@@ -33,6 +35,8 @@ EXPERIMENTS: dict[str, tuple[Build, str]] = {
     **dcco_table2.EXPERIMENTS,
     **dcco_extensions.EXPERIMENTS,
     **fedu.EXPERIMENTS,
+    **fedu_ablation.EXPERIMENTS,
+    **fedu_transfer.EXPERIMENTS,
     **dec_ssl.EXPERIMENTS,
     **dec_ssl_clients.EXPERIMENTS,
     **dec_ssl_epochs.EXPERIMENTS,

@@ -1,62 +1,41 @@
-"""Tables 1, 2 and 4 and Figure 5 of the FedU paper."""
+"""Tables 1 and 2 of the FedU paper, with its two encoders side by side."""
+
+from collections.abc import Callable
 
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
 from tff_ssl.reporting.measured import Selector
 
 # Split -> flags of the partition.
-_SPLITS = {"IID": ("--partition=iid",), "non-IID": ("--partition=skew", "--beta=0")}
+SPLITS = {"IID": ("--partition=iid",), "non-IID": ("--partition=skew", "--beta=0")}
 SINGLE, SUPERVISED = "Single client training", "FedAvg (supervised)"
 CENTRAL = "BYOL (centralized)"
-_ONLINE, _TARGET, UNTRAINED = "online, online", "online, target", "untrained encoder"
-# Table 4: (aggregated, updated) encoder -> accuracy in percent with the global and with the local
-# predictor.
-_TABLE4 = {
-    ("online", "online"): (84.07, 82.18),
-    ("online", "target"): (9.99, 19.22),
-    ("online", "both"): (81.24, 18.23),
-    ("target", "online"): (82.10, 78.06),
-    ("target", "target"): (9.99, 25.02),
-    ("target", "both"): (82.32, 29.03),
-}
-# Settings of Table 4 by scale. A client's local steps of a round replace the share 1 - m^steps of
-# its target network: 54 % in the paper, where 10,000 images in batches of 128 are 78 steps with
-# m = 0.99. At the CPU's scale, 400 images in batches of 64 are 6 steps, which takes m = 0.88; with
-# m = 0.98 it would be 11 %.
-_TABLE4_FLAGS = {
-    "paper": ("--encoder=resnet50", "--hparam=local_epochs=1"),
-    "cpu": ("--hparam=target_momentum=0.88",),
-}
-_TABLE4_ROUNDS = {"paper": 800, "cpu": 200}
-_TABLE4_NOTES = {
-    "paper": (),
-    "cpu": (
-        "At this scale: five clients of 400 images, a small ResNet at 16x16, six steps a round. "
-        "The target network's momentum of 0.88 lets them replace 54 % of it, as the paper's 78 "
-        "steps with 0.99 do.",
-    ),
-}
-# Rows of Table 4 at the CPU's scale, the most informative ones.
-_TABLE4_CPU = (("online", "online"), ("online", "target"), ("online", "both"),
-               ("target", "online"))  # fmt: skip
+UNTRAINED = "untrained encoder"
+# The threshold of DAPU at the CPU's scale, of the squared distance (Eq. 3).
+_CPU_MU = 0.8
 _BYOL, _SIMSIAM, _SIMCLR = "--objective=byol", "--objective=simsiam", "--objective=nt_xent"
 # Table 1 in percent: CIFAR-10 IID and non-IID, CIFAR-100 IID and non-IID; with ResNet-18 if the
 # paper has it, else with ResNet-50.
 _TABLE1 = {
     SINGLE: (81.24, 71.98, 51.33, 49.69),
     "FedSimCLR": (68.10, 64.06, 39.75, 38.70),
+    "FedCA": (71.25, 68.01, 43.30, 42.34),
     "FedSimSiam": (79.64, 76.70, 46.28, 48.80),
     "FedBYOL": (None, None, None, None),
     "FedU": (85.21, 78.71, 56.52, 57.08),
     SUPERVISED: (91.51, 67.74, 65.77, 64.38),
     CENTRAL: (91.85, None, 66.51, None),
 }
+# FedU with ResNet-50 in the same table.
+_FEDU_RESNET50 = (86.48, 83.25, 59.51, 61.94)
 # Row -> (name of its folders, its flags).
-_METHODS = {
+METHODS = {
     SINGLE: (
         "single",
         ("--algorithm=fedbn", _BYOL, "--hparam=averaging=none", "--personalized_clients=5"),
     ),
     "FedSimCLR": ("fedsimclr", ("--algorithm=fedbn", _SIMCLR, "--hparam=batch_norm=averaged")),
+    # The alignment needs an encoder of public images, which are not here.
+    "FedCA": ("fedca", ("--algorithm=fedca", "--hparam=alignment_weight=0")),
     "FedSimSiam": ("fedsimsiam", ("--algorithm=fedbn", _SIMSIAM, "--hparam=batch_norm=averaged")),
     "FedBYOL": (
         "fedbyol",
@@ -75,17 +54,47 @@ _TABLE2: dict[str, dict[float, tuple[float | None, ...]]] = {
     },
     SUPERVISED: {0.01: (26.68, 17.72, 8.09, 14.47), 0.1: (40.44, 21.69, 5.37, 13.98)},
     "FedSimCLR": {0.01: (50.00, 26.03, 23.01, 14.02), 0.1: (60.67, 33.83, 31.56, 20.01)},
+    "FedCA": {0.01: (50.67, 28.50, 23.32, 16.48), 0.1: (61.02, 36.28, 32.09, 22.46)},
     "FedU": {0.01: (79.40, 68.28, 31.31, 30.36), 0.1: (82.61, 78.52, 47.64, 48.80)},
     CENTRAL: {0.01: (89.07, None, 41.49, None), 0.1: (89.66, None, 60.23, None)},
 }  # fmt: skip
 _FRACTIONS = (0.01, 0.1)
+_TABLE1_NOTES = {
+    "paper": ("FedCA has no alignment, because it needs an encoder of public images.",),
+    "cpu": (
+        "At this scale: clients with 96 images each, a ResNet of three blocks at 16x16, 200 rounds "
+        "of one epoch. Supervised clients have all images whose labels the probe or the "
+        "fine-tuning has, in as many steps; in Table 1 these are 5000. BYOL (centralized) is one "
+        "client with 480 images. FedCA has no alignment, because it needs an encoder of public "
+        "images.",
+    ),
+}
+_ENCODER_NOTES = {
+    "paper": ("Published in Table 1.",),
+    "cpu": (
+        "At this scale the larger encoder has twice the channels of the smaller one, and as many "
+        "layers. 100 rounds.",
+    ),
+}
 # Fine-tuning: 100 epochs of a tenth of the labels (section 4.3, which gives neither optimizer nor
 # learning rate).
 _FINETUNING = {"paper": ("--finetune_batch_size=128", "--finetune_steps=3900"), "cpu": ()}
 _TRAIN_IMAGES = 50_000
+# At the CPU's scale, clients have a hundredth of the images, and the probe has a tenth of the
+# labels. Supervised clients have the probe's images there, in as many steps as the others.
+_SUPERVISED_ROUNDS = {0.01: 200, 0.1: 20}
+# The CPU scale's centralized BYOL: one client that has as many images as all clients together. Its
+# target network moves at a rate for 15 steps a round.
+_CENTRAL_CPU = (
+    "--algorithm=fedu", "--partition=iid", "--num_clients=1", "--clients_per_round=1",
+    "--hparam=target_momentum=0.95",
+)  # fmt: skip
+# The encoders of the last statement of section 4.2, and the rounds in which they are compared.
+_ENCODERS = {"paper": ("resnet18", "resnet50"), "cpu": ("tiny", "small")}
+_ENCODER_ROUNDS = {"paper": None, "cpu": 100}
 
 
-def _common(scale: str, dataset: str, rounds: int | None) -> tuple[str, ...]:
+def common(scale: str, dataset: str, rounds: int | None) -> tuple[str, ...]:
     """Flags of all federated cells."""
     name = {"cpu": "fedu", "paper": "clients"}[scale]
     preset = f"--flagfile=launch/presets/fedu/{scale}/{name}.flags"
@@ -96,18 +105,41 @@ def _length(rounds: int | None) -> tuple[str, ...]:
     return (f"--rounds={rounds}",) if rounds else ()
 
 
-def _threshold(scale: str, dataset: str) -> tuple[str, ...]:
-    """Flags of DAPU: the paper's mu for the data set (section 4.1), or the CPU scale's 10.
+def threshold(scale: str, dataset: str) -> tuple[str, ...]:
+    """Flags of DAPU: the paper's mu for the data set (section 4.1), or the CPU scale's own.
 
-    The paper's mu belongs to the divergence that the authors' code takes.
-
-    Under Adam a client's encoder moves farther in a round than under SGD. The divergence falls from
-    14 in the first round to 9 from the tenth round on, and passes 10 on the way.
+    The paper's mu belongs to the divergence that the authors' code takes. At the CPU's scale it is
+    a divergence in the middle of the run, so that clients have their own predictors before, and the
+    global one after it.
     """
     if scale == "cpu":
-        return ("--hparam=mu=10",)
-    mu = {"cifar100": 0.6}.get(dataset, 0.4)
+        return (f"--hparam=mu={_CPU_MU}",)
+    mu = {"cifar100": 0.6, "mini_imagenet": 0.6}.get(dataset, 0.4)
     return (f"--hparam=mu={mu}", "--hparam=divergence=mean_layer_l2")
+
+
+def above(row: str, other: str, column: str) -> Callable[[Lookup], bool]:
+    """The comparison of two rows of a column."""
+    return lambda v: v(row, column) > v(other, column)
+
+
+def method_flags(row: str, scale: str, dataset: str) -> tuple[str, ...]:
+    """Flags of a row of `METHODS`, with the threshold of those that have one."""
+    _, flags = METHODS[row]
+    return (*flags, *(threshold(scale, dataset) if "--algorithm=fedu" in flags else ()))
+
+
+def central_cell(
+    scale: str, dataset: str, rounds: int | None, evaluations: tuple[tuple[str, ...], ...]
+) -> Cell:
+    """Centralized BYOL on the images of all clients, or on as many."""
+    if scale == "cpu":
+        return Cell(
+            "central", "pretrain", (*common(scale, dataset, rounds), *_CENTRAL_CPU), evaluations
+        )
+    preset = f"--flagfile=launch/presets/fedu/{scale}/centralized.flags"
+    flags = (preset, f"--dataset={dataset}", *_length(rounds))
+    return Cell("central", "centralized", flags, evaluations)
 
 
 def _fraction_cell(cell: str, fraction: float) -> str:
@@ -125,29 +157,29 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     """
     dataset = dataset or "cifar10"
     cells, rows = _table1_cells(scale, dataset, rounds)
-    tables = _table1_tables(dataset, rows)
-    columns = tuple(_SPLITS)
-
-    def above(row: str, other: str, column: str):
-        return lambda v: v(row, column) > v(other, column)
-
+    tables = _table1_tables(scale, dataset, rows)
+    columns = tuple(SPLITS)
     claims = [
         Claim(f"FedU is above {other} on {column} clients", tables[0].title,
               above("FedU", other, column))
-        for other in (SINGLE, "FedSimCLR", "FedSimSiam")
+        for other in (SINGLE, "FedSimCLR", "FedCA", "FedSimSiam")
         for column in columns
     ]  # fmt: skip
     claims += [
         Claim(f"FedU is above {other} on {column} clients", table.title,
               above("FedU", other, column))
         for table in tables[1:]
-        for other in (SINGLE, "FedSimCLR", SUPERVISED)
+        for other in (SINGLE, "FedSimCLR", "FedCA", SUPERVISED)
         for column in columns
     ]  # fmt: skip
     claims.append(
         Claim("On non-IID clients FedU is above supervised FedAvg's own classifier",
               tables[0].title, above("FedU", SUPERVISED, "non-IID"))
     )  # fmt: skip
+    claims += [
+        Claim(f"{CENTRAL} is above FedU on IID clients", table.title, above(CENTRAL, "FedU", "IID"))
+        for table in tables
+    ]
     return Experiment(
         "fedu_table1", f"FedU, Tables 1 and 2, on {dataset} at {scale} scale", tuple(cells),
         tables, tuple(claims),
@@ -155,8 +187,9 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             "Published: 5 clients, 100 rounds of 5 epochs, ResNet-18 for single client training "
             "and FedU, ResNet-50 for the others. Single client training: in Table 1 the mean over "
             "the clients' own models, in Table 2 the first client's.",
+            *_TABLE1_NOTES[scale],
         ),
-        {split: str(name) for split, name in zip(_SPLITS, rows["FedU"], strict=True)},
+        {split: str(name) for split, name in zip(SPLITS, rows["FedU"], strict=True)},
     )  # fmt: skip
 
 
@@ -164,154 +197,132 @@ def _table1_cells(
     scale: str, dataset: str, rounds: int | None
 ) -> tuple[list[Cell], dict[str, tuple[str | None, ...]]]:
     """The trainings with their evaluations, and the rows of Table 1."""
-    common = _common(scale, dataset, rounds)
     few_labels = ("--protocol=semi_supervised", "--label_draws=1", *_FINETUNING[scale])
     cells = []
     rows: dict[str, tuple[str | None, ...]] = {}
-    for row, (name, flags) in _METHODS.items():
+    for row, (name, _) in METHODS.items():
         names = []
-        for split, partition in _SPLITS.items():
+        for split, partition in SPLITS.items():
             names.append(f"{name}_{split.lower().replace('-', '')}")
-            all_flags = (*common, *partition, *flags)
-            all_flags += _threshold(scale, dataset) if "--algorithm=fedu" in flags else ()
-            evaluations = (few_labels,) if row in _TABLE2 and row != SUPERVISED else ()
-            cells.append(Cell(names[-1], "pretrain", all_flags, evaluations))
+            flags = (
+                *common(scale, dataset, rounds), *partition, *method_flags(row, scale, dataset),
+            )  # fmt: skip
             if row == SUPERVISED:
-                # With few labels, supervised clients have only the images of these labels.
-                cells += [
-                    Cell(
-                        _fraction_cell(names[-1], fraction),
-                        "pretrain",
-                        (*all_flags, f"--data_fraction={fraction}"),
-                    )
-                    for fraction in _FRACTIONS
-                ]
+                cells += _supervised_cells(names[-1], flags, scale, rounds)
+                continue
+            evaluations = (few_labels,) if row in _TABLE2 else ()
+            cells.append(Cell(names[-1], "pretrain", flags, evaluations))
         rows[row] = tuple(names)
-    preset = f"--flagfile=launch/presets/fedu/{scale}/centralized.flags"
-    flags = (preset, f"--dataset={dataset}", *_length(rounds))
-    cells.append(Cell("central", "centralized", flags, (few_labels,)))
+    if scale == "cpu":
+        rows[SUPERVISED] = tuple(_fraction_cell(str(name), 0.1) for name in rows[SUPERVISED])
+    cells.append(central_cell(scale, dataset, rounds, (few_labels,)))
     rows[CENTRAL] = ("central", None)
     return cells, rows
 
 
-def _table1_tables(dataset: str, rows: dict[str, tuple[str | None, ...]]) -> tuple[Table, ...]:
+def _supervised_cells(
+    name: str, flags: tuple[str, ...], scale: str, rounds: int | None
+) -> list[Cell]:
+    """Supervised clients with all labels (at the paper's scale), and with fractions of them.
+
+    With few labels, clients have only the images of these labels.
+    """
+    cells = [Cell(name, "pretrain", flags)] if scale == "paper" else []
+    for fraction in _FRACTIONS:
+        length = _length(rounds or _SUPERVISED_ROUNDS[fraction]) if scale == "cpu" else ()
+        cells.append(
+            Cell(
+                _fraction_cell(name, fraction), "pretrain",
+                (*flags, f"--data_fraction={fraction}", *length),
+            )
+        )  # fmt: skip
+    return cells
+
+
+def _table1_tables(
+    scale: str, dataset: str, rows: dict[str, tuple[str | None, ...]]
+) -> tuple[Table, ...]:
     """Table 1, and Table 2 with a table for each fraction of the labels."""
-    columns = tuple(_SPLITS)
+    columns = tuple(SPLITS)
     first = 2 if dataset == "cifar100" else 0
+    linear = Selector("linear")
     tables = [
         Table(
             "Table 1: linear probe",
-            Selector("linear"),
+            linear,
             columns,
-            rows,
+            {**rows, UNTRAINED: rows["FedU"]},
             {row: figures[first : first + 2] for row, figures in _TABLE1.items()},
-            {SUPERVISED: Selector("supervised"), SINGLE: Selector("linear_personalized")},
+            {
+                SUPERVISED: Selector("supervised"),
+                SINGLE: Selector("linear_personalized"),
+                UNTRAINED: linear._replace(baseline="random_encoder"),
+            },
         )
     ]
     for fraction in _FRACTIONS:
         fraction_rows = {row: rows[row] for row in _TABLE2}
         fraction_rows[SUPERVISED] = tuple(
-            _fraction_cell(str(name), fraction) for name in rows[SUPERVISED]
+            _fraction_cell(f"supervised_{split.lower().replace('-', '')}", fraction)
+            for split in SPLITS
         )
+        fraction_rows[UNTRAINED] = rows["FedU"]
+        selector = Selector("semi_supervised", round(fraction * _TRAIN_IMAGES))
         tables.append(
             Table(
                 f"Table 2: fine-tuning with {fraction:.0%} of the labels",
-                Selector("semi_supervised", round(fraction * _TRAIN_IMAGES)),
+                selector,
                 columns,
                 fraction_rows,
                 {row: figures[fraction][first : first + 2] for row, figures in _TABLE2.items()},
-                {SUPERVISED: Selector("supervised")},
+                {
+                    SUPERVISED: Selector("supervised"),
+                    UNTRAINED: selector._replace(baseline="random_encoder"),
+                },
             )
         )
     return tuple(tables)
 
 
-def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-    """Table 4 and Figure 5: which encoder is aggregated and updated, and the predictor's rule.
-
-    Args:
-      scale: `cpu` or `paper`.
-      dataset: Name of the data set; None for cifar10.
-      rounds: Number of rounds of each run; None for the preset's.
-    """
+def encoders(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
+    """FedU with two encoders, of Table 1; arguments as for `table1`."""
     dataset = dataset or "cifar10"
-    cells, rows, published = _table4_cells(scale, dataset, rounds)
-    title4, title5 = "Table 4: aggregated, updated encoder", "Figure 5a: predictor's rule"
-    columns = ("global predictor", "local predictor")
-    tables = (
-        Table(
-            title4, Selector("linear"), columns, {**rows, UNTRAINED: ("dapu",)}, published,
-            {UNTRAINED: Selector("linear", baseline="random_encoder")},
-        ),
-        Table(
-            title5, Selector("linear"), ("accuracy",),
-            {"dapu": ("dapu",), "global": ("online_online_global",),
-             "local": ("online_online_local",)}, {},
-        ),
-    )  # fmt: skip
-
-    def best(lookup: Lookup) -> bool:
-        others = [lookup(row, c) for row in rows if row != _ONLINE for c in columns]
-        return lookup(_ONLINE, columns[0]) >= max(others)
-
-    def worst(lookup: Lookup) -> bool:
-        others = [lookup(row, columns[0]) for row in rows if not row.endswith(", target")]
-        return lookup(_TARGET, columns[0]) < min(others)
-
-    claims = (
-        Claim("Aggregating and updating the online encoder is best", title4, best),
-        Claim("Updating only the target encoder is worst (global predictor)", title4, worst),
-        Claim("Updating only the target encoder collapses: no better than an untrained one", title4,
-              lambda v: max(v(_TARGET, c) for c in columns) <= v(UNTRAINED, columns[0])),
-        Claim("The global predictor is better than the local one, for the online encoder", title4,
-              lambda v: v(_ONLINE, columns[0]) > v(_ONLINE, columns[1])),
-        Claim("DAPU is better than either static rule", title5,
-              lambda v: v("dapu", "accuracy")
-              > max(v("global", "accuracy"), v("local", "accuracy"))),
+    rounds = rounds or _ENCODER_ROUNDS[scale]
+    first = 2 if dataset == "cifar100" else 0
+    cells, rows, published = [], {}, {}
+    for encoder, figures in zip(_ENCODERS[scale], (_TABLE1["FedU"], _FEDU_RESNET50), strict=True):
+        names = []
+        for split, partition in SPLITS.items():
+            names.append(f"{encoder}_{split.lower().replace('-', '')}")
+            flags = (
+                *common(scale, dataset, rounds), *partition, f"--encoder={encoder}",
+                *method_flags("FedU", scale, dataset),
+            )  # fmt: skip
+            cells.append(Cell(names[-1], "pretrain", flags))
+        rows[f"FedU, {encoder}"] = tuple(names)
+        published[f"FedU, {encoder}"] = figures[first : first + 2]
+    smaller, larger = rows
+    linear = Selector("linear")
+    untrained = linear._replace(baseline="random_encoder")
+    starts = {f"untrained encoder, {encoder}": untrained for encoder in _ENCODERS[scale]}
+    table = Table(
+        "Table 1: FedU by encoder", linear, tuple(SPLITS),
+        {**rows, **dict(zip(starts, rows.values(), strict=True))}, published, starts,
     )  # fmt: skip
     return Experiment(
-        "fedu_table4", f"FedU, Table 4 and Figure 5, on {dataset} at {scale} scale", tuple(cells),
-        tables, claims,
-        (
-            "Published: ResNet-50, 800 rounds of one epoch, 5 clients of two classes each. Figure "
-            "5 prints no numbers; its text says that DAPU is about 5 points above both rules.",
-            *_TABLE4_NOTES[scale],
+        "fedu_encoders", f"FedU with two encoders, on {dataset} at {scale} scale", tuple(cells),
+        (table,),
+        tuple(
+            Claim(f"The larger encoder is better on {column} clients", table.title,
+                  above(larger, smaller, column))
+            for column in SPLITS
         ),
-        {"non-IID": "dapu"},
+        _ENCODER_NOTES[scale],
+        {split: str(name) for split, name in zip(SPLITS, rows[smaller], strict=True)},
     )  # fmt: skip
-
-
-def _table4_cells(
-    scale: str, dataset: str, rounds: int | None
-) -> tuple[list[Cell], dict[str, tuple[str, ...]], dict[str, tuple[float, ...]]]:
-    """The trainings, the rows of Table 4, and the paper's figures of each row."""
-    combinations = tuple(_TABLE4) if scale == "paper" else _TABLE4_CPU
-    common = (
-        *_common(scale, dataset, rounds or _TABLE4_ROUNDS[scale]), *_SPLITS["non-IID"],
-        "--algorithm=fedu", "--personalized_clients=0", *_TABLE4_FLAGS[scale],
-    )  # fmt: skip
-    cells: list[Cell] = []
-    rows: dict[str, tuple[str, ...]] = {}
-    published: dict[str, tuple[float, ...]] = {}
-    for aggregate, update in combinations:
-        row = f"{aggregate}, {update}"
-        names = []
-        for rule in ("global", "local"):
-            names.append(f"{aggregate}_{update}_{rule}")
-            cells.append(
-                Cell(names[-1], "pretrain", (
-                    *common, f"--hparam=aggregate={aggregate}", f"--hparam=update={update}",
-                    f"--hparam=predictor_update={rule}",
-                ))
-            )  # fmt: skip
-        rows[row] = tuple(names)
-        published[row] = _TABLE4[aggregate, update]
-    threshold = _threshold(scale, dataset)
-    cells.append(Cell("dapu", "pretrain", (*common, "--hparam=predictor_update=dapu", *threshold)))
-    return cells, rows, published
 
 
 EXPERIMENTS = {
-    "fedu_table1": (table1, "FedU against single clients, FedSimCLR, FedSimSiam, FedBYOL"),
-    "fedu_table4": (table4, "FedU's encoders and predictor: which to aggregate, which to update"),
+    "fedu_table1": (table1, "FedU against single clients, FedSimCLR, FedCA, FedSimSiam, FedBYOL"),
+    "fedu_encoders": (encoders, "FedU with a smaller and with a larger encoder"),
 }

@@ -61,6 +61,18 @@ def test_a_baseline_of_a_result_can_be_shown(folder):
     assert value.mean == pytest.approx(0.26)
 
 
+def test_results_of_earlier_versions_have_no_effective_rank(tmp_path):
+    """A later figure is not measured where it is missing; any other is an error."""
+    runs = [
+        write_run(tmp_path, "dcco_1", 0, 0.5),
+        write_run(tmp_path, "dcco_1", 1, 0.5, effective_rank=7.0),
+    ]
+    value = measured.select(runs, LINEAR._replace(metric="effective_rank"))
+    assert (value.mean, value.seeds) == (7.0, 1)
+    with pytest.raises(ConfigurationError, match="nosuch"):
+        measured.select(runs, LINEAR._replace(metric="nosuch"))
+
+
 def test_grids(folder):
     (folder / "fedavg_4" / "seed0").mkdir(parents=True)
     (folder / "fedavg_4" / "seed0" / measured.FAILED).write_text("{}")

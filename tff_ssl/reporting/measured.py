@@ -14,6 +14,8 @@ from tff_ssl.errors import ConfigurationError
 # Columns of metrics.csv with costs of a round: what a network of clients without a server takes.
 COSTS = ("simulated_time", "examples_trained")
 TRAINING = "training"  # Protocol of a `Selector` of a field of `summarize_training`.
+# Figures that results of earlier versions do not have. They count as not measured there.
+_LATER_FIGURES = ("effective_rank", "effective_rank_untrained")
 FAILED = "failed.json"  # File in the folder of a run whose training diverged.
 
 
@@ -176,7 +178,8 @@ def select(runs: Sequence[pathlib.Path], selector: Selector) -> Value:
             continue
         for entry in read_results(run):
             if _matches(entry, selector):
-                figures.append(_figure(run, entry, selector))
+                if selector.metric not in _LATER_FIGURES or selector.metric in entry:
+                    figures.append(_figure(run, entry, selector))
                 break
     failed = sum((run / FAILED).exists() for run in runs)
     if not figures:
