@@ -5,7 +5,10 @@ from collections.abc import Callable
 from launch.experiments import (
     all_methods,
     dcco,
+    dcco_appendix_c,
     dcco_extensions,
+    dcco_few_cases,
+    dcco_revisited,
     dcco_table2,
     dec_ssl,
     dec_ssl_clients,
@@ -32,7 +35,10 @@ Build = Callable[[str, str | None, int | None], Experiment]
 # scale (`cpu` or `paper`), and a data set and a number of rounds, None for the experiment's own.
 EXPERIMENTS: dict[str, tuple[Build, str]] = {
     **dcco.EXPERIMENTS,
+    **dcco_revisited.EXPERIMENTS,
+    **dcco_appendix_c.EXPERIMENTS,
     **dcco_table2.EXPERIMENTS,
+    **dcco_few_cases.EXPERIMENTS,
     **dcco_extensions.EXPERIMENTS,
     **fedu.EXPERIMENTS,
     **fedu_ablation.EXPERIMENTS,

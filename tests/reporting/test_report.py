@@ -300,6 +300,17 @@ def test_a_figure_of_the_training_is_read_from_the_summaries(folder):
     assert seconds.mean == 8.0
 
 
+def test_the_last_accuracy_of_a_monitor_and_its_loss_since_the_best_are_figures(folder):
+    runs = [folder / "dcco_1" / f"seed{seed}" for seed in range(3)]
+    for run, curve in zip(runs, ([0.2, 0.5, 0.4], [0.3, 0.3, 0.6], []), strict=True):
+        knn = [[10 * k, accuracy] for k, accuracy in enumerate(curve)]
+        (run / "done.json").write_text(json.dumps({"knn": knn}))
+    last = measured.select(runs, Selector(measured.TRAINING, metric="knn_last"))
+    assert (last.mean, last.seeds) == (pytest.approx(0.5), 2)
+    lost = measured.select(runs, Selector(measured.TRAINING, metric="knn_lost"))
+    assert (lost.mean, lost.seeds) == (pytest.approx(0.05), 2)
+
+
 def test_learning_curves_are_drawn_against_the_sums_of_costs(folder, monkeypatch):
     header = "round,simulated_time,examples_trained,seconds,knn_accuracy\n"
     rows = "1,5.0,70,1,\n2,3.0,30,1,0.4\n3,1.0,10,1,\n4,2.0,20,1,0.6\n"
@@ -313,7 +324,10 @@ def test_learning_curves_are_drawn_against_the_sums_of_costs(folder, monkeypatch
     costs = {"time": "simulated_time", "samples": "examples_trained"}
     experiment = Experiment("x", "X", cells, (TABLE,), (), costs=costs)
     report.write(folder, experiment, {})
-    curve = {"accuracy": [0.4, 0.6], "simulated_time": [8, 11], "examples_trained": [100, 130]}
+    curve = {
+        "accuracy": [0.4, 0.6], "round": [2, 4], "simulated_time": [8, 11],
+        "examples_trained": [100, 130],
+    }  # fmt: skip
     # The second seed goes on: it has fewer points, and is left out until it ends.
     ((curves, labels, styles),) = drawn
     assert curves == {"DCCO, one": [curve], "DCCO, four": [curve]}

@@ -94,7 +94,7 @@ class Experiment:
       choices: Names of cells by the name of a choice between them: of one setting at several
         learning rates, the tables show the cell with the best kNN accuracy on training images.
       costs: Columns of `metrics.csv`, by the label of an axis, against whose sums over the rounds
-        the learning curves are drawn, too.
+        the learning curves are drawn, too; `round` stands for the number of rounds.
     """
 
     name: str

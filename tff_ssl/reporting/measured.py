@@ -11,9 +11,13 @@ import numpy as np
 
 from tff_ssl.errors import ConfigurationError
 
-# Columns of metrics.csv with costs of a round: what a network of clients without a server takes.
-COSTS = ("simulated_time", "examples_trained")
-TRAINING = "training"  # Protocol of a `Selector` of a field of `summarize_training`.
+# Columns of metrics.csv with costs of a round: what a network of clients without a server takes,
+# and what is sent.
+COSTS = ("simulated_time", "examples_trained", "bytes")
+ROUND = "round"  # Name of the number of rounds among the costs of a curve.
+# Protocol of a `Selector` of a field of `summarize_training`; or of `knn_last`, the monitor's last
+# accuracy, or `knn_lost`, how far that is below its best one.
+TRAINING = "training"
 # Figures that results of earlier versions do not have. They count as not measured there.
 _LATER_FIGURES = ("effective_rank", "effective_rank_untrained")
 FAILED = "failed.json"  # File in the folder of a run whose training diverged.
@@ -119,7 +123,8 @@ def summarize_training(run: pathlib.Path) -> dict[str, Any]:
         knn = [[int(row["round"]), float(row["knn_accuracy"])] for row in monitored]
         costs = {
             name: [
-                sum(float(row[name]) for row in rows[: int(last["round"])]) for last in monitored
+                sum(float(row[name] or 0) for row in rows[: int(last["round"])])
+                for last in monitored
             ]
             for name in COSTS
             if monitored and name in rows[0]
@@ -173,7 +178,7 @@ def select(runs: Sequence[pathlib.Path], selector: Selector) -> Value:
     figures = []
     for run in runs:
         if selector.protocol == TRAINING:
-            summary = read_summary(run)
+            summary = _with_ends(read_summary(run))
             figures += [summary[selector.metric]] if selector.metric in summary else []
             continue
         for entry in read_results(run):
@@ -186,6 +191,13 @@ def select(runs: Sequence[pathlib.Path], selector: Selector) -> Value:
         return Value(math.nan, 0.0, 0, failed)
     std = float(np.std(figures, ddof=1)) if len(figures) > 1 else 0.0
     return Value(float(np.mean(figures)), std, len(figures), failed)
+
+
+def _with_ends(summary: dict[str, Any]) -> dict[str, Any]:
+    """The summary of a training with `knn_last` and `knn_lost`, if it was monitored."""
+    curve = [accuracy for _, accuracy in summary.get("knn", ())]
+    ends = {"knn_last": curve[-1], "knn_lost": max(curve) - curve[-1]} if curve else {}
+    return summary | ends
 
 
 def _matches(entry: Mapping[str, Any], selector: Selector) -> bool:

@@ -307,17 +307,19 @@ def _read_costs(
       For each cell, by its method, the curves of its seeds.
     """
     curves = {}
+    names = [name for name in experiment.costs.values() if name != measured.ROUND]
     for cell, method in cells.items() if experiment.costs else ():
         summaries = [_read_training(run) for run in list_runs(folder, cell)]
         points = [len(summary.get("knn", ())) for summary in summaries]
         curves[method.label] = [
             {
                 "accuracy": [accuracy for _, accuracy in summary["knn"]],
-                **{name: summary[name] for name in experiment.costs.values()},
+                measured.ROUND: [number for number, _ in summary["knn"]],
+                **{name: summary[name] for name in names},
             }
             for summary, count in zip(summaries, points, strict=True)
             # A run that goes on has fewer points; an old summary has no costs.
-            if count == max(points) and set(experiment.costs.values()) <= summary.keys()
+            if count == max(points) and set(names) <= summary.keys()
         ]
     return curves
 

@@ -10,7 +10,7 @@ from launch.experiments import catalog, dcco, dcco_table2, production
 from launch.experiments.runner import effective_flags
 from tff_ssl.algorithms.fedu import FedUHyperparameters
 from tff_ssl.reporting.experiment import check
-from tff_ssl.reporting.measured import COSTS, TRAINING, Value
+from tff_ssl.reporting.measured import COSTS, ROUND, TRAINING, Value
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_every_cell_of_every_table_exists_and_has_its_preset(project_root, name,
     titles = {table.title for table in experiment.tables}
     assert {claim.table for claim in experiment.claims} <= titles
     assert {title for pair in experiment.against for title in pair} <= titles
-    assert set(experiment.costs.values()) <= set(COSTS)
+    assert set(experiment.costs.values()) <= {*COSTS, ROUND}
     used = {flag for cell in experiment.cells for flag in cell.flags if "flagfile" in flag}
     for flag in used:
         assert (project_root / flag.partition("=")[2]).exists()
@@ -279,7 +279,7 @@ def test_cifar10_has_a_larger_encoder_and_more_rounds_at_the_cpus_scale():
         for cell in cells.values():
             assert effective_flags(cell.flags)["encoder"] == "small"
         assert effective_flags(cells["centralized"].flags)["rounds"] == expected
-        assert effective_flags(cells["dcco_iid_4"].flags)["rounds"] == expected
+        assert effective_flags(cells["dcco_noniid_4"].flags)["rounds"] == expected
         supervised = effective_flags(cells["supervised_5000"].flags)["rounds"]
         assert supervised == ("1900" if rounds is None else "3")  # 100 epochs of the labels.
 
