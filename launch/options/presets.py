@@ -23,7 +23,6 @@ _RENAMED_BY_SCALE = {
     "dec_ssl_networks_{}": "dec_ssl/{}/networks",
     "denav_{}": "denav/{}/denav",
     "fedu_{}": "fedu/{}/fedu",
-    "fedu_central_{}": "fedu/{}/centralized",
     "hetero_{}": "hetero_ssfl/{}/clients",
     "hetero_central_{}": "hetero_ssfl/{}/centralized",
     "hetero_ssfl_{}": "hetero_ssfl/{}/hetero_ssfl",
@@ -50,6 +49,7 @@ RENAMED = {
     "digits_hetero": "digits/hetero_ssfl",
     "digits_nt_xent": "digits/fedbn",
     "digits_private_dcco": "digits/private_dcco",
+    "fedu_central_paper": "fedu/paper/centralized",
 }
 
 
