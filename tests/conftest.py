@@ -95,7 +95,7 @@ def small_algorithm():
     import tensorflow as tf
     import tensorflow_federated as tff
 
-    from tests.networks import OneLayer, two_views
+    from tests.networks import Linear, two_views
     from tff_ssl.algorithms import registry
     from tff_ssl.objectives.registry import OBJECTIVES
     from tff_ssl.templates.task import FrozenEncoder, Population, Task
@@ -124,10 +124,10 @@ def small_algorithm():
         objective = next(o for o in algorithm.objectives if not OBJECTIVES[o].decoder)
         needs_predictor = OBJECTIVES[objective].predictor or algorithm.predictor
         predictor = (4,) if needs_predictor else ()
-        model = OneLayer("tiny", shape, (4,), predictor)
+        model = Linear("tiny", shape, (4,), predictor)
         population = Population((model,), (0, 0, 0), (3, 5, 2), 4)
         element_type = tff.types.tensorflow_to_type(element)
-        base = OneLayer("tiny", shape)
+        base = Linear("tiny", shape)
         task = Task(
             model,
             two_views,

@@ -20,13 +20,25 @@ class OneLayer(DualEncoder):
     def features(self):
         return _FEATURES
 
+    activation = staticmethod(tf.tanh)
+
     def _forward(self, parameters, images):
         flat = tf.reshape(images, [-1, math.prod(self.image_shape)])
-        h = tf.tanh(layers.dense(parameters, "encoder", flat, _FEATURES))
+        h = self.activation(layers.dense(parameters, "encoder", flat, _FEATURES))
         z = layers.dense(parameters, "projector", h, self.projector[-1]) if self.projector else h
         p = layers.dense(parameters, "predictor", z, self.predictor[-1]) if self.predictor else z
         logits = layers.dense(parameters, "classes", h, self.classes) if self.classes else h
         return h, z, p, logits
+
+
+class Linear(OneLayer):
+    """The same without an activation.
+
+    No unit is saturated, so that no gradient is small enough for the rounding of secure sums to
+    change its sign, which Adam would make a full step.
+    """
+
+    activation = staticmethod(tf.identity)
 
 
 def two_views(images, example_ids, round_number):
