@@ -1,38 +1,35 @@
 """Tables 3, 4 and 5 of the DeNAV paper."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from launch.experiments.denav_cells import (
+    CLIENTS,
+    COSTS,
+    DOWNSTREAM,
+    LOCAL_EPOCHS,
+    MODELS,
+    NOTE,
+    STEPS,
+    above,
+    accuracy_tables,
+    cell,
+    counts,
+    denav,
+)
 from tff_ssl.algorithms.denav import navigator
-from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
-from tff_ssl.reporting.measured import Selector
+from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup
 
-_CLIENTS, _LOCAL_EPOCHS = 100, 5
-# Numbers of local epochs of all clients together, which give DeNAV's steps and gossip's rounds.
-_EPOCHS = {"paper": (5000, 15000, 25000), "cpu": (1500,)}
-# Steps of Table 4 and of Table 5 (the paper's: Table 6), and the models that train at the same time
-# in Table 5.
-_STEPS = {"paper": 200, "cpu": 300}
-_PARALLEL_STEPS = {"paper": 200, "cpu": 60}
-_MODELS = 5
-# Data sets on which the pretrained block is fine-tuned, by name in the tables.
-_DOWNSTREAM = {"paper": {"CIFAR10": "cifar10", "CIFAR100": "cifar100"},
-               "cpu": {"CIFAR10": "cifar10"}}  # fmt: skip
-_LABELS = {"paper": 50_000, "cpu": 5000}
-_FINETUNE = {
-    # At the paper's scale, 100 epochs of all 50,000 images, at the size of the pretraining images.
-    "paper": ("--image_size=224", "--finetune_steps=19532", "--finetune_batch_size=256",
-              "--finetune_learning_rate=0.001"),
-    "cpu": ("--finetune_steps=150", "--finetune_batch_size=128", "--finetune_learning_rate=0.001"),
-}  # fmt: skip
-_DEPTH = 5  # Blocks of the downstream model (Table 6).
-_MONITORED = 10  # Number of times that a training is monitored, if it has as many rounds.
-# Axes of the learning curves. A round of DeNAV is the training of one client, and one of gossip
-# learning that of all clients, so that rounds cannot be compared.
-_COSTS = {
-    "simulated time (examples x epochs of a slow client)": "simulated_time",
-    "samples (images of the clients that train x epochs)": "examples_trained",
+# Numbers of local epochs of all clients together, which give DeNAV's steps and gossip's rounds. The
+# fewest are ten rounds of gossip at both scales.
+_EPOCHS = {"paper": (5000, 15000, 25000), "cpu": (3000,)}
+# Table 4: steps, and flags of all cells. One step for each client at the CPU's scale leaves the
+# navigator the most choice, and so do its many local epochs, after which a small client has less.
+_TABLE4_STEPS = {"paper": STEPS["paper"], "cpu": STEPS["cpu"] // 2}
+_TABLE4_FLAGS: dict[str, tuple[str, ...]] = {
+    "paper": (),
+    "cpu": (f"--hparam=local_epochs={4 * LOCAL_EPOCHS['cpu']}",),
 }
-
+_PROBED = ("cpu",)  # Scales at which Tables 4 and 5 have linear probes, too.
 DENAV, RANDOM, GOSSIP, ALL_REDUCE = "DeNAV", "Random route", "Gossip learning", "All-reduce"
 # Table 3: (method, epochs) -> CIFAR-10 and CIFAR-100 in percent, communications.
 _TABLE3 = {
@@ -67,107 +64,6 @@ _TABLE5 = {
 }
 
 
-def _cell(
-    name: str, scale: str, dataset: str | None, rounds: int, *flags: str, baseline: bool = False
-) -> Cell:
-    """A pretraining, and its fine-tuning on each downstream data set.
-
-    With `baseline`, the same network is also trained from scratch.
-    """
-    baselines = f"--baselines={'random_encoder' if baseline else ''}"
-    return Cell(
-        name,
-        "pretrain",
-        (
-            f"--flagfile=launch/presets/denav/{scale}/denav.flags",
-            *((f"--dataset={dataset}",) if dataset else ()),
-            f"--rounds={rounds}",
-            f"--eval_every={max(1, rounds // _MONITORED)}",
-            *flags,
-        ),
-        tuple(
-            (
-                "--protocol=finetune", f"--dataset={downstream}", f"--depth={_DEPTH}",
-                f"--labels={_LABELS[scale]}", "--label_draws=1", *_FINETUNE[scale], baselines,
-            )
-            for downstream in _DOWNSTREAM[scale].values()
-        ),
-    )  # fmt: skip
-
-
-def _denav(
-    name: str, scale: str, dataset: str | None, steps: int, rounds: int | None, *flags: str,
-    baseline: bool = False,
-) -> Cell:  # fmt: skip
-    """A `_cell` of DeNAV.
-
-    The selection limit Z is 1.5 S / M, the paper's ratio to the number of steps per client
-    (Table 6: Z = 3 for S = 200 and M = 100).
-    """
-    steps = rounds or steps
-    limit = navigator.papers_limit(steps, _CLIENTS)
-    return _cell(
-        name, scale, dataset, steps, "--algorithm=denav", f"--hparam=selection_limit={limit}",
-        *flags, baseline=baseline,
-    )  # fmt: skip
-
-
-def _accuracy_tables(
-    title: str, scale: str, rows: dict[str, str], published: Mapping[str, Sequence[float | None]]
-) -> tuple[Table, ...]:
-    """A table of accuracies for each downstream data set.
-
-    Args:
-      title: Start of the tables' titles.
-      scale: `cpu` or `paper`.
-      rows: Row -> name of its cell.
-      published: Row -> the paper's figures, in the order of the data sets.
-    """
-    return tuple(
-        Table(
-            f"{title}: fine-tuned on {name}",
-            Selector("finetune", dataset=downstream),
-            ("accuracy",),
-            {row: (cell,) for row, cell in rows.items()},
-            {row: (figures[i],) for row, figures in published.items()},
-        )
-        for i, (name, downstream) in enumerate(_DOWNSTREAM[scale].items())
-    )
-
-
-def _counts(
-    title: str, metric: str, rows: dict[str, str], published: Mapping[str, Sequence[float | None]]
-) -> Table:
-    """A table of counts, which pretraining writes beside its linear probe."""
-    return Table(
-        title, Selector("linear", metric=metric), (metric.replace("_", " "),),
-        {row: (cell,) for row, cell in rows.items()}, published, percent=False,
-    )  # fmt: skip
-
-
-def _scratch(scale: str, cell: str) -> Table:
-    """The table of the same network without pretraining; `cell` has this baseline."""
-    downstream = next(iter(_DOWNSTREAM[scale].values()))
-    return Table(
-        "Without pretraining",
-        Selector("finetune", baseline="random_encoder", dataset=downstream),
-        ("accuracy",),
-        {"From scratch": (cell,)},
-        {},
-    )
-
-
-def _above(better: str, worse: str, column: str = "accuracy"):
-    return lambda v: v(better, column) > v(worse, column)
-
-
-_NOTE = (
-    "Published: Mini-ImageNet at 224x224 on 100 clients, connectivity 0.15, fine-tuned for 100 "
-    "epochs with a backbone of 5 blocks. At CPU scale: 8000 of CIFAR-100's images on as many "
-    "clients in the same networks, a block of width 128, 5000 labels of CIFAR-10."
-)
-
-
 def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     """Table 3: DeNAV against gossip learning at equal epochs, accuracy and communications.
 
@@ -191,33 +87,32 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             if (method, paper_epochs) in _TABLE3:
                 published[f"{method}, {paper_epochs} epochs"] = _TABLE3[method, paper_epochs]
         claims += _table3_claims(scale, names, epochs)
-    counts = {row: (figures[2],) for row, figures in published.items()}
+    sent = {row: (figures[2],) for row, figures in published.items()}
     travelling = {
         row: cell for row, cell in rows.items() if row.partition(",")[0] in (DENAV, RANDOM)
     }
     return Experiment(
         "denav_table3", f"DeNAV, Table 3, at {scale} scale", tuple(cells),
         (
-            *_accuracy_tables("Table 3", scale, rows, published),
-            _counts("Communications", "communications", rows, counts),
-            _counts("Communications as the paper counts", "communications_as_published",
-                    {row: cell for row, cell in rows.items() if not row.startswith(ALL_REDUCE)},
-                    counts),
-            _counts("Bytes sent", "communication_bytes", rows, {}),
-            _counts("Clients that trained the model", "visited_clients", travelling, {}),
-            _counts("Steps after which the model stayed", "moves_to_same_client", travelling, {}),
-            _scratch(scale, cells[0].name),
+            *accuracy_tables("Table 3", scale, rows, published, cells[0].name),
+            counts("Communications", "communications", rows, sent),
+            counts("Communications as the paper counts", "communications_as_published",
+                   {row: cell for row, cell in rows.items() if not row.startswith(ALL_REDUCE)},
+                   sent),
+            counts("Bytes sent", "communication_bytes", rows, {}),
+            counts("Clients that trained the model", "visited_clients", travelling, {}),
+            counts("Steps after which the model stayed", "moves_to_same_client", travelling, {}),
         ),
         tuple(claims),
         (
-            _NOTE,
+            NOTE,
             "The paper has no figures of a random route and of all-reduce here. It counts a "
             "communication for each step, and for gossip the expected number of directed links for "
             "each round; the models really sent are counted too.",
         ),
         {"clients": cells[0].name},
-        tuple(("Communications", f"Table 3: fine-tuned on {name}") for name in _DOWNSTREAM[scale]),
-        costs=_COSTS,
+        tuple(("Communications", f"Table 3: fine-tuned on {name}") for name in DOWNSTREAM[scale]),
+        costs=COSTS,
     )  # fmt: skip
 
 
@@ -225,15 +120,15 @@ def _table3_methods(
     scale: str, dataset: str | None, rounds: int | None, epochs: int
 ) -> dict[str, Cell]:
     """Method -> its training for as many local epochs of all clients together."""
-    steps = epochs // _LOCAL_EPOCHS
+    steps = epochs // LOCAL_EPOCHS[scale]
     # In a round of gossip and of all-reduce, all clients train.
-    shared_rounds = rounds or steps // _CLIENTS
+    shared_rounds = rounds or steps // CLIENTS[scale]
     is_first = epochs == _EPOCHS[scale][0]
     return {
-        DENAV: _denav(f"denav_{epochs}", scale, dataset, steps, rounds, baseline=is_first),
-        RANDOM: _denav(f"random_{epochs}", scale, dataset, steps, rounds, "--hparam=route=random"),
-        GOSSIP: _cell(f"gossip_{epochs}", scale, dataset, shared_rounds, "--algorithm=gossip"),
-        ALL_REDUCE: _cell(
+        DENAV: denav(f"denav_{epochs}", scale, dataset, rounds or steps, baseline=is_first),
+        RANDOM: denav(f"random_{epochs}", scale, dataset, rounds or steps, "--hparam=route=random"),
+        GOSSIP: cell(f"gossip_{epochs}", scale, dataset, shared_rounds, "--algorithm=gossip"),
+        ALL_REDUCE: cell(
             f"all_reduce_{epochs}", scale, dataset, shared_rounds, "--algorithm=all_reduce"
         ),
     }
@@ -245,10 +140,10 @@ def _table3_claims(scale: str, names: Mapping[str, str], epochs: int) -> list[Cl
         Claim(
             f"DeNAV is above {other.lower()} on {name} after {epochs} epochs",
             f"Table 3: fine-tuned on {name}",
-            _above(names[DENAV], names[other]),
+            above(names[DENAV], names[other]),
         )
         for other in (GOSSIP, RANDOM)
-        for name in _DOWNSTREAM[scale]
+        for name in DOWNSTREAM[scale]
     ]
 
     def fewer(v: Lookup) -> bool:
@@ -271,70 +166,80 @@ def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
       rounds: Number of steps of each run; None for the experiment's.
     """
     cells = [
-        _denav(name, scale, dataset, _STEPS[scale], rounds, *flags, baseline=row == _OURS)
+        denav(
+            name,
+            scale,
+            dataset,
+            rounds or _TABLE4_STEPS[scale],
+            *_TABLE4_FLAGS[scale],
+            *flags,
+            baseline=row == _OURS,
+            probed=scale in _PROBED,
+        )
         for row, (name, flags) in _FORMULAS.items()
     ]
     rows = {row: name for row, (name, _) in _FORMULAS.items()}
-    tables = _accuracy_tables("Table 4", scale, rows, _TABLE4)
-    times = _counts(
+    tables = accuracy_tables("Table 4", scale, rows, _TABLE4, "denav", scale in _PROBED)
+    times = counts(
         "Simulated time of pretraining (published: minutes)", "simulated_time", rows,
         {row: (figures[2],) for row, figures in _TABLE4.items()},
     )  # fmt: skip
     time = "simulated time"
     claims = [
-        Claim(f"The formula is above {row[0].lower()}{row[1:]}", table.title, _above(_OURS, row))
+        Claim(f"The formula is above {row[0].lower()}{row[1:]}", table.title, above(_OURS, row))
         for table in tables
         for row in rows
         if row != _OURS
     ]
     claims += [
         Claim("Computing resources in the formula save time", times.title,
-              _above(_WITHOUT_TIME, _OURS, time)),
+              above(_WITHOUT_TIME, _OURS, time)),
         Claim("Data volume in the formula costs time", times.title,
-              _above(_OURS, _WITHOUT_VOLUME, time)),
+              above(_OURS, _WITHOUT_VOLUME, time)),
     ]  # fmt: skip
     return Experiment(
         "denav_table4", f"DeNAV, Table 4, at {scale} scale", tuple(cells),
-        (*tables, times, _scratch(scale, "denav")), tuple(claims),
+        (*tables, times), tuple(claims),
         (
-            _NOTE,
+            NOTE,
             "Simulated time is examples times epochs, divided by the factor of the client's "
             "computing rank: it does not depend on the machine.",
         ),
         {"clients": "denav"},
-        costs=_COSTS,
+        costs=COSTS,
     )  # fmt: skip
 
 
 def table5(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     """Table 5: aggregation of models that train in parallel; arguments as for `table4`."""
     cells = [
-        _denav(name, scale, dataset, _PARALLEL_STEPS[scale], rounds,
-               f"--hparam=models={_MODELS}", f"--hparam=aggregation={name}",
-               baseline=name == "staleness")
+        denav(name, scale, dataset, rounds or STEPS[scale],
+              f"--hparam=models={MODELS}", f"--hparam=aggregation={name}",
+              baseline=name == "staleness", probed=scale in _PROBED)
         for name, _ in _TABLE5.values()
     ]  # fmt: skip
     cells.append(
-        _denav("none", scale, dataset, _PARALLEL_STEPS[scale], rounds,
-               f"--hparam=models={_MODELS}", "--hparam=aggregation=none")
+        denav("none", scale, dataset, rounds or STEPS[scale],
+              f"--hparam=models={MODELS}", "--hparam=aggregation=none", probed=scale in _PROBED)
     )  # fmt: skip
     rows = {row: name for row, (name, _) in _TABLE5.items()} | {"No aggregation": "none"}
-    tables = _accuracy_tables(
-        "Table 5", scale, rows, {row: figures for row, (_, figures) in _TABLE5.items()}
-    )
+    tables = accuracy_tables(
+        "Table 5", scale, rows, {row: figures for row, (_, figures) in _TABLE5.items()},
+        "staleness", scale in _PROBED,
+    )  # fmt: skip
     best = "Staleness-aware aggregation"
     claims = tuple(
-        Claim(f"{best} is above {row[0].lower()}{row[1:]}", table.title, _above(best, row))
+        Claim(f"{best} is above {row[0].lower()}{row[1:]}", table.title, above(best, row))
         for table in tables
         for row in rows
         if row != best
     )
     return Experiment(
         "denav_table5", f"DeNAV, Table 5, at {scale} scale", tuple(cells),
-        (*tables, _scratch(scale, "staleness")), claims,
-        (_NOTE, f"{_MODELS} models in parallel. The paper has no figures without aggregation."),
+        tables, claims,
+        (NOTE, f"{MODELS} models in parallel. The paper has no figures without aggregation."),
         {"clients": "staleness"},
-        costs=_COSTS,
+        costs=COSTS,
     )  # fmt: skip
 
 
