@@ -46,7 +46,7 @@ _PAPER_FLAGS = ("--encoder=resnet50", "--image_size=84")
 _NOTES = {
     "paper": (),
     "cpu": (
-        "At this scale the encoders are pretrained on five clients with 96 images of CIFAR-100 "
+        "At this scale the encoders are pretrained on five clients with 160 images of CIFAR-100 "
         "each, because Mini-ImageNet is not here, and fine-tuned on 5000 labels.",
     ),
 }
