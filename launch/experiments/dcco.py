@@ -30,12 +30,12 @@ _CPU_LEFT_OUT = {
 # the better number is chosen on labels that were not drawn.
 _FINETUNE_STEPS = {"paper": (), "cpu": ("--finetune_steps=100,400",)}
 # Supervised training from scratch: labels -> (steps, which are 100 epochs at either scale, batch).
-_SUPERVISED = {5000: (1900, 256), 500: (200, 250)}
+_SUPERVISED = {5000: (1900, 256), 500: (200, 250), 50: (100, 50), 10: (100, 10)}
 _PUBLISHED_COLUMNS = (
     "non-IID, 1", "non-IID, 4", "non-IID, 8", "non-IID, 16", "IID, 4", "IID, 8", "IID, 16",
 )  # fmt: skip
 # The paper's Table 1, in percent. A single figure holds for all columns.
-_LINEAR_5000 = {
+_LINEAR_OF_5000 = {
     CCO: (None, "failed", 28.7, 30.7, "failed", 41.2, 44.1),
     CONTRASTIVE: (None, 31.1, 32.4, 31.8, 41.1, 44.1, 46.4),
     DCCO: (51.7, 49.6, 48.1, 45.9, 51.4, 52.0, 51.9),
@@ -49,13 +49,14 @@ _FINETUNE_5000 = {
     CENTRALIZED: (52.5,),
     SCRATCH: (42.4,),
 }
-_LINEAR_500 = {
+_LINEAR_OF_500 = {
     CCO: (None, "failed", 13.5, 14.5, "failed", 26.2, 27.6),
     CONTRASTIVE: (None, 14.8, 15.6, 15.0, 24.7, 27.8, 29.3),
     DCCO: (33.3, 31.2, 29.5, 26.7, 33.3, 33.5, 33.5),
     CENTRALIZED: (34.0,),
     SCRATCH: (13.1,),
 }
+_LINEAR = {5000: _LINEAR_OF_5000, 500: _LINEAR_OF_500}
 
 
 class _Method(NamedTuple):
@@ -106,6 +107,7 @@ class Setting(NamedTuple):
       flags: Flags of all trainings, after those of the presets.
       evaluations: Flags of the evaluations after each pretraining.
       rounds: Number of rounds of every training; None for their own.
+      labels: Numbers of labels of the probes, and of supervised training.
       images: Number of images that clients have together; None for all training images.
       pretraining_flags: Further flags of pretraining.
       cco_flags: Further flags of the methods with CCO's loss.
@@ -120,6 +122,7 @@ class Setting(NamedTuple):
     flags: tuple[str, ...]
     evaluations: tuple[tuple[str, ...], ...]
     rounds: int | None
+    labels: tuple[int, int] = (5000, 500)
     images: int | None = None
     pretraining_flags: tuple[str, ...] = ()
     cco_flags: tuple[str, ...] = ()
@@ -259,7 +262,8 @@ def central_cells(setting: Setting) -> list[Cell]:
         *setting.cco_flags, *setting.central_flags, *setting.last_flags(),
     )  # fmt: skip
     cells = [Cell("centralized", "centralized", flags, setting.evaluations)]
-    for labels, (steps, batch_size) in _SUPERVISED.items():
+    for labels in setting.labels:
+        steps, batch_size = _SUPERVISED[labels]
         flags = (
             setting.preset("supervised"),
             *setting.flags,
@@ -292,13 +296,17 @@ def table1_tables(
             {SCRATCH: Selector("supervised"), **without_pretraining(selector)},
         )
 
+    def linear(labels):
+        selector, published = Selector("linear", labels), _LINEAR.get(labels, {})
+        return table(f"Linear probe, {labels} labels", selector, published, labels)
+
+    more, fewer = setting.labels
     protocols = {evaluation[0].partition("=")[2] for evaluation in setting.evaluations}
+    finetuned = Selector("finetune", 5000)
     tables: dict[str, Table] = {
-        "linear": table("Linear probe, 5000 labels", Selector("linear", 5000), _LINEAR_5000, 5000),
-        "finetune": table(
-            "Full fine-tuning, 5000 labels", Selector("finetune", 5000), _FINETUNE_5000, 5000
-        ),
-        "few": table("Linear probe, 500 labels", Selector("linear", 500), _LINEAR_500, 500),
+        "linear": linear(more),
+        "finetune": table("Full fine-tuning, 5000 labels", finetuned, _FINETUNE_5000, 5000),
+        "few": linear(fewer),
         "knn": table("Nearest neighbours, all labels", Selector("knn"), {}),
     }
     return tuple(table for key, table in tables.items() if key in {"linear", "few", *protocols})

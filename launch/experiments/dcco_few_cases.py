@@ -20,7 +20,7 @@ _DRAWS = 3
 _COLUMN = f"{_CLIENTS} clients a round"
 # Flags of the trainings after those of Table 2's presets, and of fine-tuning.
 _TRAINING = {
-    "cpu": ("--image_size=24", "--rounds=200", "--checkpoint_every=200", "--eval_every=25"),
+    "cpu": ("--image_size=24", "--rounds=150", "--checkpoint_every=150", "--eval_every=25"),
     "paper": (),
 }
 _STEPS = {"cpu": ("--finetune_steps=100",), "paper": ("--finetune_steps=1000,10000",)}
