@@ -809,13 +809,14 @@ PLAN = (
          "clients, tiny ResNet at 24x24, 150 rounds. Room in the pilot, balanced accuracy of "
          "nearest neighbours among training images: DCCO 22.1, contrastive 17.9.",
          "dcco_table2_few_labels", 3, 3, 2.3, "pilots of seed 0"),
-    Plan(("D1", "D2", "D3", "D4", "D5", "D6", "D7"), "Clients that come often, of 1, 4 and 16 "
-         "non-IID and 4 and 16 IID, better of two rates, best and last round. CIFAR-10: 2000 "
-         "images, 300 rounds of 256, tiny ResNet at 16x16; with `--dataset=digits`: 1280 images, 250 "
-         "rounds of 128. Room in the pilots, nearest neighbours among training images, centralized over "
-         "contrastive on clients of 4 of a class: CIFAR-10 37.3 over 33.5, digits 98.3 over 92.1 "
-         "(best round 93.3). On CIFAR-10, three settings of at most 4 minutes a run gave 0, 4 and "
-         "4 points, so that the margin of 4 points has no room there.",
+    Plan(("D1", "D2", "D3", "D4", "D5", "D6", "D7"),
+         "Clients that come often, of 1, 4 and 16 non-IID and 4 and 16 IID, better of two "
+         "rates, best and last round. CIFAR-10: 2000 images, 300 rounds of 256, tiny ResNet at "
+         "16x16; with `--dataset=digits`: 1280 images, 250 rounds of 128. Room in the pilots, "
+         "nearest neighbours among training images, centralized over contrastive on clients of "
+         "4 of a class: CIFAR-10 37.3 over 33.5, digits 98.3 over 92.1 (best round 93.3). On "
+         "CIFAR-10, three settings of at most 4 minutes a run gave 0, 4 and 4 points, so that "
+         "the margin of 4 points has no room there.",
          "dcco_table1_revisited", 58, 3, 1.3,
          "pilots of seed 0 (digits 0.8, CIFAR-10 1.8)"),
     Plan(("U5", "U6", "U7"), f"{_FEDU_TINY} of CIFAR-10: all twelve cells of Table 4, DAPU with "
