@@ -111,8 +111,9 @@ def damage(folder, chance):
         done = rounds_in(checkpoints[-1]) if checkpoints else 0
         for path in (folder / "metrics.csv", folder / "client_metrics.csv"):
             rows = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-            # Rows of rounds that are in a checkpoint have been written before it.
-            if len(rows) > 1 and int(rows[-1].split(b",")[0]) > done:
+            # Rows of rounds that are in a checkpoint have been written before it. A row of one byte
+            # was cut before.
+            if len(rows) > 1 and len(rows[-1]) > 1 and int(rows[-1].split(b",")[0]) > done:
                 cut = chance.randrange(1, len(rows[-1]))
                 path.write_bytes(b"".join(rows)[:-cut])
 
