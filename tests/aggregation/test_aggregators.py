@@ -152,8 +152,10 @@ def secure(small_algorithm, name):
     """The algorithm with plain means, the algorithm with secure means, and the clients' data.
 
     Adam's first step has the sign of the gradient, and the rounding of secure sums decides the sign
-    of a gradient of nearly 0. The server's step is therefore one of SGD. The objective is, where
-    possible, one whose gradients stay within the bounds for clients of two examples.
+    of a gradient of nearly 0. The server's step is therefore one of SGD. Its rate keeps the weights
+    at the size of a network's, where rounding is that of the means and not of large weights. The
+    objective is, where possible, one whose gradients stay within the bounds for clients of two
+    examples.
     """
     algorithm = registry.ALGORITHMS[name]
     task, _, clients = small_algorithm(name)
@@ -161,7 +163,7 @@ def secure(small_algorithm, name):
         task = task._replace(objective="nt_xent")
     means = aggregators.AGGREGATORS["secure"]
     factories = {f"{what}_aggregator": means.update(0, 0) for what in algorithm.aggregates}
-    values = algorithm.hyperparameters(server_optimizer="sgd", server_learning_rate=1.0)
+    values = algorithm.hyperparameters(server_optimizer="sgd", server_learning_rate=0.1)
     plain = algorithm.build(task, values)
     built = algorithm.build(task, values, **factories, metric_sum=aggregators.secure_metric_sum)
     return plain, built, clients

@@ -367,7 +367,6 @@ def test_two_jobs_run_at_once_on_different_cores(scripts, monkeypatch, tmp_path)
 # A script in place of a training. It writes files when it starts and when it is interrupted.
 SLOW_SCRIPT = """
 import pathlib, signal, sys, time
-from tests import programs
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 output = pathlib.Path([a for a in sys.argv if a.startswith("--output_dir=")][0].split("=")[1])
 (output / "started").touch()
@@ -395,7 +394,10 @@ def start_slow_cells(project_root, tmp_path):
         "app.run(lambda: runner.run(experiment, cells, folder, args))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], cwd=project_root)
-    assert wait_until(lambda: len(list(tmp_path.glob("runs/*/seed0/started"))) == 2)
+    assert wait_until(
+        lambda: len(list(tmp_path.glob("runs/*/seed0/started"))) == 2 or process.poll() is not None
+    )
+    assert process.poll() is None
     return process
 
 
