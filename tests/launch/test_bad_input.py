@@ -201,8 +201,8 @@ def test_an_interrupt_is_repeated_if_python_ignores_it(monkeypatch):
         start = time.monotonic()
         _ = Collected() and None
         with pytest.raises(KeyboardInterrupt):
-            time.sleep(60)
-        assert time.monotonic() - start < 60  # It does not wait for the end of the call.
+            time.sleep(600)
+        assert time.monotonic() - start < 600  # It does not wait for the end of the call.
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import networks
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.simulation import centralized
 from tff_ssl.views import augmentation
@@ -16,8 +17,12 @@ LABELS = RNG.integers(0, 3, N).astype(np.int32)
 BATCHES = ([7, 1, 2, 5, 0, 9], [3, 8, 4, 6, 2, 1])
 
 
-def two_views(images, example_ids, round_number):
+def affine_views(images, example_ids, round_number):
     return augmentation.two_views("affine", images, example_ids, seed=3, round_number=round_number)
+
+
+RESNET = (DualEncoder, affine_views)
+ONE_LAYER = (networks.OneLayer, networks.two_views)
 
 
 def unit(x):
@@ -67,12 +72,20 @@ def supervised(one, two, target, labels):
     return -tf.reduce_mean(tf.stack([log[i, c] for i, c in enumerate(labels)]))
 
 
-@pytest.mark.parametrize("loss", [nt_xent, vicreg, byol, simsiam, supervised])
-def test_two_steps_of_descent(loss):
+@pytest.mark.parametrize(
+    ("loss", "network"),
+    [
+        pytest.param(nt_xent, RESNET, marks=pytest.mark.slow),
+        (nt_xent, ONE_LAYER), (vicreg, ONE_LAYER), (byol, ONE_LAYER), (simsiam, ONE_LAYER),
+        (supervised, ONE_LAYER),
+    ],
+)  # fmt: skip
+def test_two_steps_of_descent(loss, network):
+    model_class, two_views = network
     name = loss.__name__
     heads = {"projector": (16, 8), "predictor": (8, 8)} if name in ("byol", "simsiam") else {}
     heads = heads or ({"classes": 3} if name == "supervised" else {"projector": (16, 8)})
-    model = DualEncoder("tiny", (8, 8, 1), **heads)
+    model = model_class("tiny", (8, 8, 1), **heads)
     run = centralized.Centralized(
         name, model, two_views, IMAGES, IDS, lambda step: np.array(BATCHES[step]), STEPS,
         centralized.CentralizedHyperparameters(

@@ -46,7 +46,9 @@ def test_without_test_images_training_images_are_mapped_and_not_searched():
 
 
 def test_samples_of_large_images_are_bounded():
-    large = split(90, shape=(1200, 1200, 3))
+    # All images are the same memory.
+    images = np.broadcast_to(np.zeros((1200, 1200, 3), np.uint8), (90, 1200, 1200, 3))
+    large = Split(images, np.full(90, -1, np.int32), np.arange(90))
     sample = image_samples.draw_sample(dataset(large, split(3)), 0)
     assert len(sample.bank) == 64_000_000 // (1200 * 1200 * 3)
 
