@@ -743,11 +743,12 @@ _DENAV_CLAIMS = (
 
 CLAIMS = (*_DCCO_CLAIMS, *_FEDU_CLAIMS, *_DEC_SSL_CLAIMS, *_HETERO_CLAIMS, *_DENAV_CLAIMS)
 
-_AS_DEC_SSL = "a run of `dec_ssl_figure2-cpu` (2 to 3)"
 _AS_FEDU = "pilots, BUILD_NOTES.md"
 _AS_DENAV = "to be timed; one to two minutes are meant"
 _DENAV_SMALL = "3000 images of CIFAR-100 on 30 clients, fine-tuned on 5000 labels of CIFAR-10."
 _FEDU_TINY = "Tiny ResNet at 12x12, 200 rounds, momentum 0.856, 5 clients of 160 images"
+_SWEEPS = "CIFAR-10, 5000 images, tiny ResNet at 16x16, 10 epochs in all."
+_PILOTS = "pilots of one seed"
 PLAN = (
     Plan(("D11",), "CIFAR-10, tiny ResNet at 16x16, 500 steps of 128 images. Room in the pilot, "
          "nearest neighbours among training images: BYOL 32.1 with batch norm (untrained 27.5), "
@@ -780,35 +781,29 @@ PLAN = (
          "fedu_table3", 9, 3, 1.5, _AS_FEDU),
     Plan(("U10",), f"{_FEDU_TINY} of CIFAR-10: the tiny ResNet, and the small one, which has twice "
          "the channels; 75 rounds, IID and non-IID.", "fedu_encoders", 4, 3, 1.5, _AS_FEDU),
-    Plan(("S7",), "A second budget of 96 epochs in all.", None, 9, 3, 6,
-         f"{_AS_DEC_SSL}, the double"),
+    Plan(("S3", "S9", "S13", "S20"), f"{_SWEEPS} Skewness beta 1, 0.3, 0; one client with all "
+         "images; a tenth and three tenths of the images; FedProx; probes on CIFAR-100, because "
+         "STL-10 is not here.", "dec_ssl_robustness", 12, 3, 1.4, _PILOTS),
+    Plan(("S7", "S15"), f"{_SWEEPS} E = 1, 2, 5 of 10 epochs in all, 1 and 10 of 20; BYOL and "
+         "SimSiam at E = 1 and 5. CIFAR-100 is in `dec_ssl_transfer`.", "dec_ssl_figure6", 14, 3,
+         1.3, _PILOTS),
+    Plan(("S8", "S19", "S21"), f"{_SWEEPS} 1, 5 or 20 of 20 clients; 10 clients, IID and of one "
+         "class; 20 of 100 clients, alpha 5 and 0.01.", "dec_ssl_clients", 14, 3, 1.2, _PILOTS),
+    Plan(("S12", "S22"), "The same with 5000 images of CIFAR-100, and probes on CIFAR-10: beta 1 "
+         "and 0.1, E = 2 and 5; FedProx and FeatARC.", "dec_ssl_transfer", 8, 3, 1.6, _PILOTS),
+    Plan(("S14",), "`vit_micro` at 16x16, 40 epochs of 5000 images; alpha 5 and 0.02, E = 2 and "
+         "20; Dec-SLRep beside it.", "dec_ssl_figure7", 6, 3, 1.2, _PILOTS),
+    Plan(("S18",), f"{_SWEEPS} 10 and 20 clients.", "dec_ssl_figure12", 10, 3, 1.1, _PILOTS),
     Plan(("S2",), "Five clusters of the features of a supervised encoder, tiny ResNet at 16x16; "
          "Dec-SSL and Dec-SL, alpha 5 and 0.01.", "dec_ssl_features", 5, 3, 1.3, "a pilot"),
-    Plan(("S3",), "A centralized row beside Figure 2.", None, 1, 3, 3, _AS_DEC_SSL),
-    Plan(("S8",), "20 clients, of which 1, 5 or 20 take part; Dec-SSL, Dec-SLRep.", None, 6, 3, 3,
-         _AS_DEC_SSL),
-    Plan(("S9",), "beta 0, 0.1 and 1 beside the alphas.", None, 6, 3, 3, _AS_DEC_SSL),
     Plan(("S10", "S11"), "8 clients with digits, half of them turned by 180 degrees, constant "
          "rate, 10 rounds of 16 epochs, each client scored on images with its own shift: printed "
          "and corrected clusters, alignment, clusters, FedAvg, FedU, FedEMA.", "dec_ssl_shifts", 8,
          3, 1.7, "a pilot"),
-    Plan(("S12", "S13"), "Between the CIFARs, because STL-10 is not here; Dec-SSL and Dec-SLRep, "
-         "alpha 5 and 0.01.", None, 4, 3, 3, _AS_DEC_SSL),
-    Plan(("S14",), "Masked autoencoder with `vit_micro`; alpha 5 and 0.01, E = 1 and 16.", None, 4,
-         3, 6, "the double of a run of `dec_ssl_figure2-cpu`, to be timed"),
-    Plan(("S15",), "BYOL and SimSiam at alpha 5 and 0.01; Dec-SSL and Dec-SLRep on CIFAR-100.",
-         None, 6, 3, 3, _AS_DEC_SSL),
     Plan(("S16",), "Dec-SSL and Dec-SLRep at alpha 0.1, tiny ResNet at 16x16; distances of the "
          "clients' encoders in the results.", "dec_ssl_figure9", 2, 3, 1.3, "a pilot"),
     Plan(("S17",), "Five rotations and five styles; Dec-SSL and Dec-SL, alpha 5 and 0.01, tiny "
          "ResNet at 16x16.", "dec_ssl_figure11", 8, 3, 1.2, "a pilot"),
-    Plan(("S18",), "Views of 24x24.", "dec_ssl_figure12", 10, 3, 6.5,
-         "a run of `dec_ssl_figure2-cpu` (2 to 3), times 2.25 for larger views"),
-    Plan(("S19",), "10 clients of one class; Dec-SSL and Dec-SLRep.", None, 2, 3, 3, _AS_DEC_SSL),
-    Plan(("S20",), "10, 25, 50 and 100 % of the images.", None, 4, 3, 3, _AS_DEC_SSL),
-    Plan(("S21",), "100 clients, 20 in a round; Dec-SSL and Dec-SLRep, alpha 5 and 0.01.", None, 4,
-         3, 3, _AS_DEC_SSL),
-    Plan(("S22",), "CIFAR-100: FedAvg, FedProx, FeatARC.", None, 3, 3, 3, _AS_DEC_SSL),
     Plan(("H1", "H2", "H5", "H6"), "5 clients of two classes with 510 images, four tiny and one "
          "small, 80 rounds of 4 epochs, RAD 1000, mu with warm-up: Hetero-SSFL, local, FedBYOL, "
          "FedU, FedEMA, centralized. Then fine-tuned with 500 and 5000 labels, which the "

@@ -110,9 +110,8 @@ def test_a_run_writes_its_results_and_equals_one_that_was_killed(
     try:
         path = killed / "untrained"
         while process.poll() is None and not list(path.glob("checkpoints/round_8.npz")):
-            time.sleep(0.2)
+            time.sleep(0.02)
         assert process.poll() is None
-        time.sleep(0.5)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -13,7 +13,8 @@ from tests.launch.mistakes import messages
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, project_root):
     folder = tmp_path_factory.mktemp("run")
-    script(project_root, "pretrain", "--rounds=2", "--eval_every=0", f"--output_dir={folder}")
+    flags = ("--encoder=tiny", "--rounds=2", "--eval_every=0", "--baselines=", "--label_draws=1")
+    script(project_root, "pretrain", *flags, f"--output_dir={folder}")
     return folder
 
 
@@ -111,7 +112,6 @@ _CHANGING = """
 from launch import evaluate
 from launch.options import app
 from launch.probes import probing
-from tests import programs
 
 probe = probing.probe
 

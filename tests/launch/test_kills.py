@@ -27,7 +27,7 @@ SEED = 24
 ROUNDS = 8
 COMMON = [
     "--encoder=tiny", "--data_fraction=0.2", f"--rounds={ROUNDS}", "--checkpoint_every=2",
-    "--eval_every=0", "--baselines=", "--label_draws=1",
+    "--eval_every=0", "--baselines=", "--label_draws=1", "--labels_per_class=1",
 ]  # fmt: skip
 # A server alone, clients with memory, unlike clients, and no server.
 RUNS = {
@@ -38,7 +38,7 @@ RUNS = {
     ],
     "hetero_ssfl": [
         "--encoders=tiny,vit_micro", "--hparam=local_epochs=1", "--rad_size=40",
-        "--hparam=rad_batch_size=20", "--labels_per_class=1",
+        "--hparam=rad_batch_size=20",
     ],
     "gossip": [],
 }  # fmt: skip

@@ -1,5 +1,6 @@
 """`launch.reproduce`: its experiments, and tiny reproductions that are stopped and continued."""
 
+import concurrent.futures
 import dataclasses
 import json
 import os
@@ -271,13 +272,20 @@ def test_after_a_failure_running_cells_end_and_waiting_ones_do_not_start(
     calls, failures = scripts
     failures["bad"] = "no space left on device"
     run_quickly, both_started = runner._run_script, threading.Barrier(2, timeout=1200)
+    pools, cancelled = concurrent.futures.ThreadPoolExecutor, threading.Event()
+    shutdown = pools.shutdown
+
+    def shut_down(pool, **options):
+        shutdown(pool, **options)
+        cancelled.set()
 
     def run_together(arguments, log):
         both_started.wait()
         if log.parent.parent.name == "long":
-            time.sleep(0.5)  # Meanwhile the waiting cells are cancelled.
+            assert cancelled.wait(600)
         return run_quickly(arguments, log)
 
+    monkeypatch.setattr(pools, "shutdown", shut_down)
     monkeypatch.setattr(runner, "_run_script", run_together)
     cells = tuple(Cell(name, "pretrain", ()) for name in ("long", "bad", "third", "fourth"))
     args = types.SimpleNamespace(**{**vars(ARGS), "jobs": 2})

@@ -126,7 +126,7 @@ def test_a_run_prints_no_messages_of_libraries(finished):
 def test_the_encoder_of_the_best_evaluation_is_kept(tmp_path):
     flags = (
         f"--output_dir={tmp_path}/run", *SHORT, "--encoder_round=best", "--eval_every=1",
-        "--hparam=server_learning_rate=0.05",
+        "--hparam=server_learning_rate=0.05", "--encoder=tiny", "--baselines=",
     )  # fmt: skip
     result = run("pretrain", *flags)
     assert result.returncode == 0, result.stderr
@@ -175,7 +175,10 @@ def test_the_folder_of_a_run_is_not_taken_for_another_run(finished):
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_run_saves_a_checkpoint_and_prints_it(tmp_path, signal_number):
     folder = tmp_path / "stopped"
-    flags = ["--rounds=500", "--checkpoint_every=400", "--eval_every=0", f"--output_dir={folder}"]
+    flags = [
+        "--encoder=tiny", "--rounds=500", "--checkpoint_every=400", "--eval_every=0",
+        f"--output_dir={folder}",
+    ]  # fmt: skip
     process = programs.start(
         command("pretrain", *flags),
         cwd=ROOT,
@@ -221,7 +224,8 @@ def test_evaluate_takes_over_the_runs_flags(finished, tmp_path):
 def test_a_run_with_feature_clusters_a_data_fraction_and_shifts(tmp_path):
     result = run("pretrain", f"--output_dir={tmp_path}/r", *SHORT, "--rounds=2", "--num_clients=12",
                  "--clients_per_round=4", "--partition=feature_clusters", "--alpha=1",
-                 "--cluster_encoder=pixels", "--data_fraction=0.5", "--shift=style")  # fmt: skip
+                 "--cluster_encoder=pixels", "--data_fraction=0.5", "--shift=style",
+                 "--encoder=tiny", "--baselines=")  # fmt: skip
     assert result.returncode == 0, result.stderr
     entry = json.loads((tmp_path / "r" / "result.json").read_text())[0]
     left_out = entry["examples_left_out"]
@@ -233,7 +237,8 @@ def test_a_run_with_feature_clusters_a_data_fraction_and_shifts(tmp_path):
 @pytest.mark.slow
 def test_centralized_runs_and_resumes(tmp_path):
     flags = ["--rounds=4", "--checkpoint_every=2", "--eval_every=0", f"--output_dir={tmp_path}/c",
-             "--objective=supervised", "--train_labels=40", "--batch_size=16"]  # fmt: skip
+             "--encoder=tiny", "--objective=supervised", "--train_labels=40",
+             "--batch_size=16"]  # fmt: skip
     first = run("centralized", *flags)
     assert first.returncode == 0, first.stderr
     assert "centralized supervised on digits" in first.stdout

@@ -43,7 +43,10 @@ def test_an_algorithm_that_does_not_exist_is_one_line(project_root):
 
 @pytest.mark.slow
 def test_the_least_address_space_is_enough_for_a_short_run(project_root, tmp_path):
-    flags = ("--rounds=1", "--eval_every=0", "--label_draws=1", "--labels_per_class=1")
+    flags = (
+        "--encoder=tiny", "--rounds=1", "--eval_every=0", "--label_draws=1", "--labels_per_class=1",
+        "--baselines=",
+    )  # fmt: skip
     limit = app._ADDRESS_SPACE
     done = subprocess.run(
         [sys.executable, "-m", "launch.pretrain", *flags, f"--output_dir={tmp_path}/run"],

@@ -74,9 +74,9 @@ def test_encoders_are_assigned_in_equal_shares_in_random_order(parse):
 def test_a_run_evaluates_its_clients_by_architecture(project_root, tmp_path):
     flags = [
         "--algorithm=hetero_ssfl", "--rounds=2", "--encoders=vit_micro,tiny", "--rad_size=60",
-        "--clients_per_round=3", "--personalized_clients=3", "--data_fraction=0.3",
+        "--clients_per_round=3", "--personalized_clients=3", "--data_fraction=0.2",
         "--projector=32,16", "--predictor=32,16", "--hparam=local_epochs=1",
-        "--hparam=rad_batch_size=20", "--label_draws=1", "--labels_per_class=5", "--eval_every=0",
+        "--hparam=rad_batch_size=20", "--label_draws=1", "--labels_per_class=1", "--eval_every=0",
         f"--output_dir={tmp_path / 'run'}",
     ]  # fmt: skip
     result = programs.run(
