@@ -26,6 +26,7 @@ from launch.experiments import (
     fedu,
     fedu_ablation,
     fedu_transfer,
+    hetero_influence,
     hetero_ssfl,
     production,
 )
@@ -58,6 +59,7 @@ EXPERIMENTS: dict[str, tuple[Build, str]] = {
     **denav.EXPERIMENTS,
     **denav_influence.EXPERIMENTS,
     **hetero_ssfl.EXPERIMENTS,
+    **hetero_influence.EXPERIMENTS,
     **production.EXPERIMENTS,
     **digits_defaults.EXPERIMENTS,
     **all_methods.EXPERIMENTS,

@@ -207,7 +207,7 @@ def _pixel_scores(
     kinds = {linear_probe.ENCODER: features.raw_pixels}
     probed, *_ = probing.linear_probes(dataset, kinds, [count], args)
     names = [name for score in _SCORES for name in (score, f"{score}_std")]
-    return {name: probed[name] for name in names}
+    return {name: probed[name] for name in [*names, "class_accuracies"]}
 
 
 def _configs(labels: int, args: flags.FlagValues) -> list[finetune.FinetuneConfig]:

@@ -2,45 +2,76 @@
 
 import collections
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tff_ssl.analysis import weight_distances
-from tff_ssl.evaluation import labels, linear_probe
+from tff_ssl.evaluation import linear_probe
+
+_SCORES = ("accuracy", "balanced_accuracy")
+
+
+class EvaluatedClients(NamedTuple):
+    """Clients whose own models are evaluated.
+
+    Attributes:
+      clients: Indices of the clients.
+      trained_rounds: Number of rounds in which each of them trained.
+      classes: Classes of each one's training images; None for a client some of whose images have no
+        label.
+    """
+
+    clients: Sequence[int]
+    trained_rounds: Sequence[int]
+    classes: Sequence[Collection[int] | None]
+
+    def take(self, positions: Sequence[int]) -> "EvaluatedClients":
+        """The clients at some positions."""
+        return EvaluatedClients(
+            [self.clients[i] for i in positions],
+            [self.trained_rounds[i] for i in positions],
+            [self.classes[i] for i in positions],
+        )
 
 
 def over_clients(
-    results: Sequence[list[dict[str, Any]]], clients: Sequence[int], trained_rounds: Sequence[int]
+    results: Sequence[list[dict[str, Any]]], evaluated: EvaluatedClients
 ) -> list[dict[str, Any]]:
     """Mean and deviation over clients of the scores of their personalized models.
 
     Args:
       results: Results of each client, with the same entries in the same order.
-      clients: Indices of the clients.
-      trained_rounds: Number of rounds in which each of them trained.
+      evaluated: The clients.
 
     Returns:
       The entries with the protocol `..._personalized`, the clients, their accuracies and their
-      rounds of training, and baselines that are means over the clients' own untrained models.
+      rounds of training, and baselines that are means over the clients' own untrained models. If
+      each client has seen some of the test images' classes and not others, the entries and their
+      baselines have `seen_accuracy` and `unseen_accuracy` too: the accuracies on test images of the
+      classes that a client has training images of, and of the others. Every class counts as much.
     """
     entries = []
     for client_entries in zip(*results, strict=True):
-        first = {key: value for key, value in client_entries[0].items() if key != "client"}
+        first = {
+            key: value
+            for key, value in client_entries[0].items()
+            if key not in ("client", "class_accuracies")
+        }
         baselines = [entry["baselines"] for entry in client_entries]
         entries.append(
             first
-            | _mean_scores(client_entries)
+            | _mean_scores(client_entries, evaluated.classes)
             | {
                 "protocol": f"{first['protocol']}_personalized",
-                "clients_evaluated": len(clients),
-                "evaluated_clients": list(clients),
+                "clients_evaluated": len(evaluated.clients),
+                "evaluated_clients": list(evaluated.clients),
                 "accuracy_of_clients": [entry["accuracy"] for entry in client_entries],
-                "trained_rounds": sum(trained_rounds) / len(trained_rounds),
-                "trained_rounds_of_clients": list(trained_rounds),
+                "trained_rounds": sum(evaluated.trained_rounds) / len(evaluated.trained_rounds),
+                "trained_rounds_of_clients": list(evaluated.trained_rounds),
                 "baselines": {
-                    name: _mean_scores([baseline[name] for baseline in baselines])
+                    name: _mean_scores([b[name] for b in baselines], evaluated.classes)
                     for name in baselines[0]
                 },
             }
@@ -48,24 +79,44 @@ def over_clients(
     return entries
 
 
-def _mean_scores(entries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _mean_scores(
+    entries: Sequence[Mapping[str, Any]], classes: Sequence[Collection[int] | None]
+) -> dict[str, float]:
     """Mean and deviation of the scores of several entries."""
-    fields = labels.Scores._fields
-    return linear_probe.summarize([labels.Scores(*(e[name] for name in fields)) for e in entries])
+    scores: dict[str, float] = {}
+    for name in _SCORES:
+        scores |= linear_probe.mean_and_std(name, [entry[name] for entry in entries])
+    parted = [
+        _seen_and_unseen(entry.get("class_accuracies", {}), seen)
+        for entry, seen in zip(entries, classes, strict=True)
+    ]
+    if all(seen and unseen for seen, unseen in parted):
+        for i, name in enumerate(("seen_accuracy", "unseen_accuracy")):
+            means = [float(np.mean(of_client[i])) for of_client in parted]
+            scores |= linear_probe.mean_and_std(name, means)
+    return scores
+
+
+def _seen_and_unseen(
+    class_accuracies: Mapping[str, float], seen: Collection[int] | None
+) -> tuple[list[float], list[float]]:
+    """The accuracies of the classes that a client has seen, and those of the others."""
+    if seen is None:
+        return [], []
+    parted: tuple[list[float], list[float]] = ([], [])
+    for label, accuracy in class_accuracies.items():
+        parted[int(label) not in seen].append(accuracy)
+    return parted
 
 
 def over_architectures(
-    results: Sequence[list[dict[str, Any]]],
-    clients: Sequence[int],
-    trained_rounds: Sequence[int],
-    encoders: Sequence[str],
+    results: Sequence[list[dict[str, Any]]], evaluated: EvaluatedClients, encoders: Sequence[str]
 ) -> list[dict[str, Any]]:
     """`over_clients` of the clients of each encoder separately.
 
     Args:
       results: Results of each client.
-      clients: Indices of the clients.
-      trained_rounds: Number of rounds in which each of them trained.
+      evaluated: The clients.
       encoders: Name of each one's encoder.
 
     Returns:
@@ -74,10 +125,7 @@ def over_architectures(
     entries = []
     for encoder in dict.fromkeys(encoders):
         same = [i for i, name in enumerate(encoders) if name == encoder]
-        of_encoder = over_clients(
-            [results[i] for i in same], [clients[i] for i in same],
-            [trained_rounds[i] for i in same],
-        )  # fmt: skip
+        of_encoder = over_clients([results[i] for i in same], evaluated.take(same))
         entries += [
             entry | {"protocol": f"{entry['protocol']}_{encoder}", "encoder": encoder}
             for entry in of_encoder

@@ -283,12 +283,11 @@ def knn_results(
         raise ConfigurationError(f"--dataset={dataset.name} has no labels or no test images")
     indices, bank_cases = train.take(labelled)
 
-    def knn_scores(extract: Features) -> dict[str, float]:
+    def knn_scores(extract: Features) -> dict[str, Any]:
         bank = cases.average(extract(dataset.train.images[indices]), bank_cases)
         queries = cases.average(extract(dataset.test.images), test)
         scores = knn.knn_probe(bank, bank_cases.labels, queries, test.labels)
-        stds = {f"{name}_std": 0.0 for name in scores._fields}
-        return {**scores._asdict(), **stds}
+        return linear_probe.summarize([scores])
 
     kinds: dict[str, Features] = {
         "random_encoder": functools.partial(encodings, random_encode),
@@ -339,8 +338,7 @@ def classifier_results(
             "dataset": dataset.name,
             "labels": trained_on,
             "labels_per_class": None,
-            **scores._asdict(),
-            **{f"{name}_std": 0.0 for name in scores._fields},
+            **linear_probe.summarize([scores]),
             "baselines": {},
         }
     ]

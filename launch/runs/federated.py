@@ -79,7 +79,7 @@ def pretrain(args: flags.FlagValues) -> None:
     _record_partition(clients, folder)
     client_models = final_evaluation.ClientModels(
         len(clients.indices), run.client_models, run.evaluated_client,
-        run.untrained_clients_have_models,
+        run.untrained_clients_have_models, clients.indices,
     )  # fmt: skip
     _announce(clients, model, values, [run.describe(), *aggregation.summary], folder, args)
     pictures = run.draw(folder, args.algorithm)

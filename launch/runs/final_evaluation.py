@@ -2,7 +2,7 @@
 
 import functools
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,12 +10,12 @@ import numpy.typing as npt
 import tensorflow as tf
 from absl import flags
 
-from datasets.image_dataset import ImageDataset
+from datasets.image_dataset import ImageDataset, Split
 from launch.options import clients as client_options
 from launch.options import model as model_options
 from launch.probes import personalized, probing
 from tff_ssl.deployment import saved_model
-from tff_ssl.evaluation import frozen
+from tff_ssl.evaluation import frozen, labels
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.simulation import metrics_log
@@ -32,12 +32,14 @@ class ClientModels(NamedTuple):
         client.
       untrained_have_models: Whether clients that never trained get a model from others; otherwise
         their models are not evaluated.
+      images: Indices of each client's training images among those of all clients.
     """
 
     num_clients: int
     models: Sequence[DualEncoder] | None = None
     evaluated: int | None = None
     untrained_have_models: bool = False
+    images: Sequence[npt.NDArray[np.int64]] = ()
 
 
 def choose_clients(
@@ -227,7 +229,8 @@ def over_clients(
     results: Sequence[list[dict[str, Any]]],
     clients: Sequence[int],
     trained_rounds: npt.NDArray[np.int64],
-    models: Sequence[DualEncoder] | None,
+    client_models: ClientModels,
+    train: Split,
 ) -> list[dict[str, Any]]:
     """Entries of `result.json` over the clients that were evaluated, and over each architecture.
 
@@ -235,14 +238,26 @@ def over_clients(
       results: Entries of each of these clients.
       clients: Indices of the clients.
       trained_rounds: Number of rounds in which each client of the run trained.
-      models: Model of each client of the run if clients have different architectures; else None.
+      client_models: The clients' own models.
+      train: Training images of all clients.
     """
-    rounds = [int(trained_rounds[client]) for client in clients]
-    entries = personalized.over_clients(results, clients, rounds)
+    evaluated = personalized.EvaluatedClients(
+        clients,
+        [int(trained_rounds[client]) for client in clients],
+        [_classes(train, client_models.images[client]) for client in clients],
+    )
+    entries = personalized.over_clients(results, evaluated)
+    models = client_models.models
     if models:
         encoders = [models[client].encoder for client in clients]
-        entries += personalized.over_architectures(results, clients, rounds, encoders)
+        entries += personalized.over_architectures(results, evaluated, encoders)
     return entries
+
+
+def _classes(train: Split, images: npt.NDArray[np.int64]) -> Collection[int] | None:
+    """The classes of some training images; None if one of them has no label."""
+    classes = set(train.labels[images].tolist())
+    return None if labels.UNLABELLED in classes else classes
 
 
 def export(

@@ -83,8 +83,9 @@ def train_and_probe(
         simulation, state, chosen, client_models, Evaluated("the run", model, weights, results),
         evaluation, folder,
     )  # fmt: skip
+    clients_train = clients_train or dataset.train
     results = results + final_evaluation.over_clients(
-        client_results, chosen, trained_rounds, client_models.models
+        client_results, chosen, trained_rounds, client_models, clients_train
     )
     if client_models.evaluated is None:
         fields = fields | final_evaluation.local_distances(
@@ -102,7 +103,7 @@ def train_and_probe(
         run_page.TRAINED: functools.partial(encode, weights),
         run_page.UNTRAINED: functools.partial(encode, model.init(args.seed)),
     }
-    page = _write_page(folder, dataset, clients_train or dataset.train, encoders, args)
+    page = _write_page(folder, dataset, clients_train, encoders, args)
     print()
     print(result_text.format_results(results) if results else _no_probe(dataset))
     lines = [

@@ -105,11 +105,15 @@ def test_scores_equal_scikit_learn():
     assert scores.balanced_accuracy == pytest.approx(
         metrics.balanced_accuracy_score(labels, predicted)
     )
+    recalls = metrics.recall_score(labels, predicted, average=None)
+    assert list(scores.class_accuracies) == [0, 2, 5]
+    assert list(scores.class_accuracies.values()) == pytest.approx(recalls)
 
 
 def test_a_class_never_seen_in_training_counts_as_wrong():
     scores = labelling.score(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 7]))
-    assert scores == (0.75, pytest.approx(2 / 3))
+    assert scores[:2] == (0.75, pytest.approx(2 / 3))
+    assert scores.class_accuracies == {0: 1.0, 1: 1.0, 7: 0.0}
 
 
 def test_labelled_examples_drops_unknown_labels_and_names_errors():

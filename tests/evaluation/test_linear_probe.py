@@ -47,7 +47,8 @@ def compare(drawn, **kwargs):
 def test_the_result_has_the_fields_of_result_json():
     result = compare(draw(4, per_class=2), labels_per_class=2)
     assert json.loads(json.dumps(result)) == result
-    means = {"accuracy", "accuracy_std", "balanced_accuracy", "balanced_accuracy_std"}
+    means = {"accuracy", "accuracy_std", "balanced_accuracy", "balanced_accuracy_std",
+             "class_accuracies"}  # fmt: skip
     fields = {"protocol", "method", "dataset", "labels", "labels_per_class", "draws", "baselines"}
     assert set(result) == means | fields
     assert set(result["baselines"]) == {"random_encoder", "raw_pixels"}
@@ -84,7 +85,9 @@ def test_equals_single_probes_on_the_same_draws(method):
                         reference_features=train,
                     )
                 )
-        accuracy, balanced = np.transpose(scores)
+        accuracy, balanced = np.transpose([s[:2] for s in scores])
+        of_class = [s.class_accuracies[1] for s in scores]
+        assert entry["class_accuracies"]["1"] == pytest.approx(np.mean(of_class))
         assert entry["accuracy"] == pytest.approx(accuracy.mean())
         assert entry["accuracy_std"] == pytest.approx(accuracy.std() * np.sqrt(3 / 2))
         assert entry["balanced_accuracy"] == pytest.approx(balanced.mean())

@@ -1,6 +1,7 @@
 """Draws of labelled examples for evaluation, and scores of predicted classes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -14,17 +15,19 @@ class Scores(NamedTuple):
     Attributes:
       accuracy: Share of the examples whose class is predicted, in [0, 1].
       balanced_accuracy: The same share within each class, averaged over the classes, in [0, 1].
+      class_accuracies: The same share within each class, by class.
     """
 
     accuracy: float
     balanced_accuracy: float
+    class_accuracies: Mapping[int, float] = MappingProxyType({})
 
 
 def score(predicted: np.ndarray, labels: np.ndarray) -> Scores:
     """Scores predicted classes [n] against labels [n]; the classes are those of the labels."""
     correct = predicted == labels
-    recalls = [correct[labels == c].mean() for c in np.unique(labels)]
-    return Scores(float(correct.mean()), float(np.mean(recalls)))
+    recalls = {int(c): float(correct[labels == c].mean()) for c in np.unique(labels)}
+    return Scores(float(correct.mean()), float(np.mean(list(recalls.values()))), recalls)
 
 
 def draw_labels(

@@ -128,16 +128,25 @@ def _probe(
     )
 
 
-def summarize(scores: list[labelling.Scores]) -> dict[str, float]:
-    """Summarizes scores over draws or clients.
+def summarize(scores: Sequence[labelling.Scores]) -> dict[str, Any]:
+    """Summarizes scores over draws.
 
     Returns:
       The mean of each score in [0, 1] by its name, `accuracy` and `balanced_accuracy`, and its
-      sample standard deviation by its name with `_std` (n - 1 in the divisor; 0 for one draw).
+      sample standard deviation by its name with `_std` (n - 1 in the divisor; 0 for one draw); and
+      `class_accuracies`, the mean accuracy within each class, by the class as text.
     """
-    summary = {}
-    for field in labelling.Scores._fields:
-        values = np.array([getattr(s, field) for s in scores])
-        summary[field] = float(values.mean())
-        summary[f"{field}_std"] = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    summary: dict[str, Any] = {}
+    for field in ("accuracy", "balanced_accuracy"):
+        summary |= mean_and_std(field, [getattr(s, field) for s in scores])
+    summary["class_accuracies"] = {
+        str(c): float(np.mean([s.class_accuracies[c] for s in scores]))
+        for c in scores[0].class_accuracies
+    }
     return summary
+
+
+def mean_and_std(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Returns the mean by the name, and the sample standard deviation by the name with `_std`."""
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return {name: float(np.mean(values)), f"{name}_std": std}

@@ -116,6 +116,12 @@ def test_a_run_evaluates_its_clients_by_architecture(project_root, tmp_path):
     assert over_clients["baselines"]["random_encoder"]["accuracy"] == pytest.approx(
         np.mean([untrained[encoders[k]] for k in evaluated])
     )
+    # Each client has two of the ten digits.
+    assert 0 <= over_clients["unseen_accuracy"] < over_clients["accuracy"] + 0.2
+    accuracies_of_classes = entries["linear"]["class_accuracies"]
+    assert list(accuracies_of_classes) == list("0123456789")
+    balanced = entries["linear"]["balanced_accuracy"]
+    assert np.mean(list(accuracies_of_classes.values())) == pytest.approx(balanced)
     # The client with the larger model that took part most often stands for the run.
     client = entries["linear"]["client"]
     assert encoders[client] == "vit_micro"

@@ -111,7 +111,9 @@ def test_without_shifts_clients_are_compared_with_the_runs_model_first(evaluate,
 
 def test_the_result_says_that_clients_saw_their_own_shift(evaluate):
     results, _, _ = evaluate("style", 2, 2.0)
-    (mean,) = personalized.over_clients(results, [0, 1, 2, 3], [5, 5, 5, 5])
+    (mean,) = personalized.over_clients(
+        results, personalized.EvaluatedClients([0, 1, 2, 3], [5] * 4, [None] * 4)
+    )
     assert mean["own_shift"] == "style"
     assert "each on images with its own style: 0 (5)" in result_text.format_results([mean])
 

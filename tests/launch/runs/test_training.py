@@ -5,6 +5,7 @@ import types
 import numpy as np
 import pytest
 
+from datasets.image_dataset import Split
 from launch.options import model as model_options
 from launch.pages import run_page
 from launch.probes import personalized, result_text
@@ -46,16 +47,16 @@ def entry(accuracy, baseline):
 
 def test_the_mean_over_clients_has_their_untrained_encoders_and_rounds():
     results = [[entry(0.6, 0.3)], [entry(0.8, 0.5)], [entry(0.4, 0.3)]]
-    (mean,) = personalized.over_clients(results, [1, 4, 6], [2, 5, 1])
+    evaluated = personalized.EvaluatedClients([1, 4, 6], [2, 5, 1], [None] * 3)
+    (mean,) = personalized.over_clients(results, evaluated)
+    assert "unseen_accuracy" not in mean
     assert mean["accuracy"] == pytest.approx(0.6)
     assert mean["baselines"]["random_encoder"]["accuracy"] == pytest.approx(1.1 / 3)
     assert mean["clients_evaluated"] == 3
     assert mean["evaluated_clients"] == [1, 4, 6]
     assert mean["trained_rounds_of_clients"] == [2, 5, 1]
     assert mean["trained_rounds"] == pytest.approx(8 / 3)
-    small, tiny = personalized.over_architectures(
-        results, [1, 4, 6], [2, 5, 1], ["small", "tiny", "small"]
-    )
+    small, tiny = personalized.over_architectures(results, evaluated, ["small", "tiny", "small"])
     assert small["evaluated_clients"] == [1, 6]
     assert tiny["evaluated_clients"] == [4]
     assert small["baselines"]["random_encoder"]["accuracy"] == pytest.approx(0.3)
@@ -63,6 +64,42 @@ def test_the_mean_over_clients_has_their_untrained_encoders_and_rounds():
     text = result_text.format_results([mean])
     assert "mean over clients (rounds of training): 1 (2), 4 (5), 6 (1)" in text
     assert "0.367 ± 0.115" in text
+
+
+def entry_of_classes(accuracies, untrained):
+    def scores(values):
+        accuracies = {str(label): value for label, value in enumerate(values)}
+        return entry(np.mean(values), 0.0) | {"class_accuracies": accuracies}
+
+    return scores(accuracies) | {"baselines": {"random_encoder": scores(untrained)}}
+
+
+def test_classes_that_a_client_has_never_seen_are_scored_by_themselves():
+    results = [
+        [entry_of_classes([0.9, 0.8, 0.3, 0.1], [0.4, 0.4, 0.4, 0.2])],
+        [entry_of_classes([0.5, 0.2, 0.7, 0.3], [0.1, 0.2, 0.3, 0.0])],
+    ]
+    (mean,) = personalized.over_clients(
+        results, personalized.EvaluatedClients([0, 3], [1, 1], [{0, 1}, {2}])
+    )
+    assert mean["seen_accuracy"] == pytest.approx((0.85 + 0.7) / 2)
+    unseen = [(0.3 + 0.1) / 2, (0.5 + 0.2 + 0.3) / 3]
+    assert mean["unseen_accuracy"] == pytest.approx(np.mean(unseen))
+    assert mean["unseen_accuracy_std"] == pytest.approx(np.std(unseen, ddof=1))
+    baseline = mean["baselines"]["random_encoder"]
+    assert baseline["unseen_accuracy"] == pytest.approx((0.3 + 0.1) / 2)
+    assert "class_accuracies" not in mean
+    # It takes a class of each kind for every client, and the classes of every client.
+    for classes in ([{0, 1}, {0, 1, 2, 3}], [{0, 1}, {7}], [{0, 1}, None]):
+        evaluated = personalized.EvaluatedClients([0, 3], [1, 1], classes)
+        (mean,) = personalized.over_clients(results, evaluated)
+        assert "unseen_accuracy" not in mean
+
+
+def test_the_classes_of_a_client_are_known_if_all_its_images_are_labelled():
+    train = Split(np.zeros((4, 1, 1, 1), np.uint8), np.array([5, -1, 2, 5]), np.arange(4))
+    assert final_evaluation._classes(train, np.array([0, 2, 3])) == {2, 5}
+    assert final_evaluation._classes(train, np.array([0, 1])) is None
 
 
 def test_the_table_names_the_client_whose_model_stands_for_the_run():
