@@ -11,13 +11,22 @@ def test_it_is_short(project_root):
 
 def test_the_table_of_algorithms_is_the_registrys(project_root):
     text = (project_root / "README.md").read_text()
-    rows = re.findall(r"^\| \[`(\w+)`\]\(([^)]*)\) \| (.*?) \| (.*) \|$", text, re.MULTILINE)
-    assert [(name, summary) for name, _, summary, _ in rows] == [
-        (name, entry.summary) for name, entry in registry.ALGORITHMS.items()
-    ]
-    for name, page, _, paper in rows:
+    rows = re.findall(r"^\| \[`(\w+)`\]\((.*?)\) \| (.*) \|$", text, re.MULTILINE)
+    cells = {name: rest.split(" | ") for name, _, rest in rows}
+    assert {name: summary for name, (summary, *_) in cells.items()} == {
+        name: entry.summary for name, entry in registry.ALGORITHMS.items()
+    }
+    assert list(cells) == list(registry.ALGORITHMS)
+    for name, page, _ in rows:
         assert page == f"docs/algorithms/{name}.md"
-        assert "](https://" in paper or "paper" in paper
+        assert "](https://" in cells[name][1] or "paper" in cells[name][1]
+    report = (project_root / "measured" / "digits_defaults-cpu" / "report.md").read_text()
+    for column, labels in ((2, "one label"), (3, "five labels")):
+        (table,) = re.findall(rf"## Linear probe, {labels} a class\n(.*?)\n## ", report, re.DOTALL)
+        measured = dict(re.findall(r"^\| (.*) \| ([\d.]+ ± [\d.]+) \|$", table, re.MULTILINE))
+        for name, shown in cells.items():
+            untrained = measured[f"{name}, untrained"].split()[0]
+            assert shown[column] == f"{measured[name]}, {untrained}"
 
 
 def test_the_papers_to_cite_are_the_five(project_root):
