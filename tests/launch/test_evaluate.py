@@ -13,7 +13,7 @@ from tests.launch.mistakes import messages
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, project_root):
     folder = tmp_path_factory.mktemp("run")
-    flags = ("--encoder=tiny", "--rounds=2", "--eval_every=0", "--baselines=", "--label_draws=1")
+    flags = ("--encoder=tiny", "--rounds=2", "--eval_every=0")
     script(project_root, "pretrain", *flags, f"--output_dir={folder}")
     return folder
 
@@ -86,7 +86,7 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
         ("--finetune_steps", ["--protocol=finetune", "--finetune_steps=3,x"]),
         ("--label_fractions", ["--protocol=semi_supervised", "--label_fractions=2"]),
         ("--per_case", ["--per_case"]),
-        ("--encoder", ["--protocol=finetune", "--encoder=tiny"]),
+        ("--encoder", ["--protocol=finetune", "--encoder=small"]),
         ("no encoder", [f"--run={tmp_path}"]),
         ("than the run's, cifar10", [f"--run={elsewhere}", "--protocol=transfer"]),
         ("weights.npz is damaged", [f"--run={damaged}"]),
@@ -94,7 +94,7 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
         ("--label_fractions=0.001", ["--protocol=semi_supervised", "--label_fractions=0.001"]),
         ("--labels_per_class is empty", ["--protocol=finetune", "--labels_per_class="]),
         ("--label_fractions is empty", ["--protocol=semi_supervised", "--label_fractions="]),
-        ("--baselines=raw_pixels", ["--encoder=tiny"]),
+        ("--baselines=raw_pixels", ["--encoder=small"]),
         ("--labels is for", ["--protocol=knn", "--labels=50"]),
         ("--finetune_steps is for", ["--finetune_steps=3"]),
         ("--output_dir", [f"--output_dir={run}/config.json"]),

@@ -26,8 +26,9 @@ KILLS = 5  # of each run; 20 in all
 SEED = 24
 ROUNDS = 8
 COMMON = [
-    "--encoder=tiny", "--data_fraction=0.2", f"--rounds={ROUNDS}", "--checkpoint_every=2",
-    "--eval_every=0", "--baselines=", "--label_draws=1", "--labels_per_class=1",
+    "--encoder=tiny", "--view_size=8", "--data_fraction=0.2", f"--rounds={ROUNDS}",
+    "--checkpoint_every=2", "--eval_every=0", "--baselines=", "--label_draws=1",
+    "--labels_per_class=1",
 ]  # fmt: skip
 # A server alone, clients with memory, unlike clients, and no server.
 RUNS = {

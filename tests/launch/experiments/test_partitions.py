@@ -94,6 +94,8 @@ def check(project_root, monkeypatch):
     monkeypatch.setattr(client_options, "partition_dataset", shared)
     monkeypatch.setattr(client_options, "cluster_ids", _uneven_clusters)
     monkeypatch.setattr(data, "load_dataset", lambda args: _stand_in(args.dataset))
+    # Shifts change pixels, and the stand-ins have none.
+    monkeypatch.setattr(client_options.shift, "shift_clients", lambda _, images, *others: images)
     monkeypatch.setattr(
         unlike_clients, "build_population", lambda *_: Population((), (), (), 0)
     )  # Models take long to build.
