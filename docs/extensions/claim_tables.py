@@ -121,7 +121,7 @@ def figures(trial: Trial) -> str:
 def _format(value, shown) -> str:
     if not value.seeds:
         return "not measured"
-    factor, digits = (100, 1) if shown.percent else (1, 0)
+    factor, digits = (100, 1) if shown.percent else (1, 1 if value.mean < 100 else 0)
     mean = f"{factor * value.mean:,.{digits}f}"
     return f"{mean} ± {factor * value.std:.{digits}f}" if value.seeds > 1 else f"{mean} (one seed)"
 
