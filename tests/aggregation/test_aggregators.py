@@ -194,6 +194,7 @@ def test_with_secure_sums_the_server_sees_no_client_and_learns_the_same(
     assert other["loss"] == pytest.approx(one["loss"], rel=1e-2)
 
 
+@pytest.mark.slow
 def test_secure_sums_run_in_simulation_as_plain_ones(worker):
     values, weights = statistics_of_clients(3), [1, 2, 3]
     (found,) = rounds(aggregators.AGGREGATORS["secure"].statistics(0, 0), values, weights)

@@ -72,6 +72,7 @@ def test_epsilon_grows_with_rounds_and_is_infinite_without_noise():
     assert privacy.Accountant(0.1, (1.0, 0.0), 1e-4).epsilon(1) == math.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
 def test_noise_is_found_for_an_epsilon(epsilon):
     z = privacy.noise_for(epsilon, 20, 0.25, 2, 1e-3)
@@ -142,6 +143,7 @@ def test_private_dcco_without_noise_or_clipping_is_its_uniform_mean(worker, smal
     assert results[1].metrics["client_work"]["dropped_clients"] == 1
 
 
+@pytest.mark.slow
 def test_uniform_weights_make_a_client_of_many_examples_count_once(worker, small_algorithm):
     task, _, clients = small_algorithm("dcco")
     values = two_stage.DCCOHyperparameters(client_weighting="uniform", server_optimizer="sgd")

@@ -152,6 +152,7 @@ def assert_same(few, many, sizes=SIZES):
 QUICK = ("mean", "symmetric", "private", "private adaptive", "quantized update")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in FACTORIES],
@@ -174,6 +175,7 @@ def test_no_aggregator_sees_how_many_groups_have_no_client(worker, name):
             assert np.linalg.norm(result - expected) <= error, f"{size} clients"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("below", [True, False])
 def test_one_client_more_moves_the_private_count_by_half_at_most(worker, below):
     # The logarithm of the clip moves by 0.2 (1/2 + count / expected clients - 1/2).
@@ -241,6 +243,7 @@ def test_no_algorithm_depends_on_how_many_groups_have_no_client(
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavg", "fedprox"])
 def test_one_local_step_of_no_client_is_no_update(worker, small_algorithm, name):
     process, clients = build(small_algorithm, name, tff.aggregators.MeanFactory())

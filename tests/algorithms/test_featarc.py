@@ -88,6 +88,7 @@ def test_with_a_cluster_for_each_client_it_equals_local_training(scalars):
         np.testing.assert_allclose(model.trainable[0], alone.own.trainable[0])
 
 
+@pytest.mark.slow
 def test_a_client_takes_the_model_whose_features_agree_with_its_own(scalars):
     computations, data = build(scalars, clusters=2, lambda_align=0.0)
     state = computations.process.initialize()
@@ -109,6 +110,7 @@ def test_a_client_takes_the_model_whose_features_agree_with_its_own(scalars):
     np.testing.assert_allclose(first.trainable[0], (-3 + 1) / 2, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_cluster_without_a_client_keeps_its_model_whoever_was_sampled(scalars):
     computations, data = build(scalars, clusters=2, lambda_align=0.0)
     state = computations.process.initialize()
@@ -120,6 +122,7 @@ def test_a_cluster_without_a_client_keeps_its_model_whoever_was_sampled(scalars)
     np.testing.assert_allclose(output.state.model.models[1].trainable[0], (5 + 1) / 2)
 
 
+@pytest.mark.slow
 def test_at_first_clients_are_dealt_to_the_models(scalars):
     computations, data = build(scalars, clusters=2, lambda_align=0.0)
     output = run(computations, data, 1)
@@ -130,6 +133,7 @@ def test_at_first_clients_are_dealt_to_the_models(scalars):
     assert [m["cluster"] for m in output.client_metrics] == [0, 1]
 
 
+@pytest.mark.slow
 def test_the_alignment_holds_predictions_to_the_models_features(scalars):
     values = {"clusters": 1, "local_epochs": 3}
     computations, data = build(scalars, lambda_align=100.0, **values)
@@ -147,6 +151,7 @@ def test_the_alignment_holds_predictions_to_the_models_features(scalars):
     np.testing.assert_allclose(aligned, w, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_evaluated_model_is_the_clusters_with_the_clients_batch_norm(scalars):
     computations, data = build(scalars, clusters=2, lambda_align=0.0)
     output = run(computations, data, 1)
@@ -230,6 +235,7 @@ def follow(computations, data, server, states, rounds, until=()):
     return clusters, metrics
 
 
+@pytest.mark.slow
 def test_the_printed_algorithm_keeps_clients_where_they_were_dealt(four):
     computations, data = four(**PRINTED)
     server = computations.process.initialize()
@@ -239,6 +245,7 @@ def test_the_printed_algorithm_keeps_clients_where_they_were_dealt(four):
     assert all(m["switched"] == 0 for m in metrics)
 
 
+@pytest.mark.slow
 def test_clusters_of_two_kinds_are_found_from_any_start(four):
     computations, data = four()
     for number in range(0, 16, 2):  # The other eight only exchange the names of the clusters.
@@ -252,6 +259,7 @@ def test_clusters_of_two_kinds_are_found_from_any_start(four):
             assert all(m["switched"] == 0 for m in metrics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [(0, 1, 0, 1), (0, 0, 0, 1), (1, 1, 1, 1)])
 def test_clients_train_one_model_in_the_warmup_and_are_divided_by_it(four, start):
     computations, data = four(warmup_rounds=30)
@@ -278,6 +286,7 @@ def test_clients_train_one_model_in_the_warmup_and_are_divided_by_it(four, start
     assert kept.trainable[0] == server.model.models[clusters[-1][0]].trainable[0]
 
 
+@pytest.mark.slow
 def test_the_first_cluster_is_a_function_of_seed_and_client(four):
     computations, data = four()
     server, states = computations.process.initialize(), [new_state(computations)] * 4

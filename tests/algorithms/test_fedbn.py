@@ -90,6 +90,7 @@ def test_alone_a_clients_target_network_is_kept(scalars):
     np.testing.assert_allclose(output.client_states[0].target.trainable[0], 0.92, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_learning_rate_falls_in_steps_and_the_l2_term_pulls_to_zero(scalars):
     computations, data = build(scalars, rounds=4, learning_rate_schedule="steps")
     states = new_states(computations, 1)

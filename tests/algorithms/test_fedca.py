@@ -42,6 +42,7 @@ def train(algorithm, clients, cohorts):
 EVERYONE = [(0, 1, 2)] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [0, 2])
 def test_with_neither_part_it_is_fedsimclr(worker, small_algorithm, batch_size):
     task, _, clients = small_algorithm("fedca")
@@ -104,6 +105,7 @@ def by_hand(task, batch, weights, others, round_number, beta):
     return weights, z[:n]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dictionary", "beta"), [(True, BETA), (True, 0.0), (False, BETA)])
 def test_rounds_equal_a_plain_loop(worker, small_algorithm, dictionary, beta):
     task, _, clients = small_algorithm("fedca")
@@ -184,6 +186,7 @@ def test_bytes(small_algorithm, dictionary):
     assert up == 4 * (weights + dictionary * 5 * 4) + dictionary * 8
 
 
+@pytest.mark.slow
 def test_encoders_and_hyperparameters_that_do_not_fit_are_refused(small_algorithm):
     task = small_algorithm("fedca").task
     with pytest.raises(ValueError, match=r"alignment_weight=0.3 needs --alignment_encoder"):

@@ -56,6 +56,7 @@ def centralized_step(task, clients):
     return float(loss), [RATE * g for g in tape.gradient(loss, weights.trainable)]
 
 
+@pytest.mark.slow
 def test_one_step_with_shares_is_dccos_and_a_centralized_step(worker, small_algorithm):
     task, _, clients = small_algorithm("fedsc")
     loss, expected = centralized_step(task, clients)
@@ -90,6 +91,7 @@ def fedavg_of(task):
     return fedavg.build_fedavg(task, values)
 
 
+@pytest.mark.slow
 def test_with_own_weight_1_and_with_a_single_client_it_is_fedavg(worker, small_algorithm):
     task, _, clients = small_algorithm("fedsc")
     averaging = fedavg_of(task)
@@ -133,6 +135,7 @@ def statistics_after(built, clients):
     return built.stages["statistics"].next(built.process.initialize(), clients).state.client_work
 
 
+@pytest.mark.slow
 def test_moments_are_means_over_passes_and_micro_batches(worker, small_algorithm):
     task, _, clients = small_algorithm("fedsc")
     got = statistics_after(build(task, statistics_passes=3, micro_batch_size=2), clients[:1])
@@ -147,6 +150,7 @@ def test_moments_are_means_over_passes_and_micro_batches(worker, small_algorithm
     assert got.cohort == fedsc.Cohort(1, 1)
 
 
+@pytest.mark.slow
 def test_noise_is_added_to_what_is_sent_and_differs_between_runs(worker, small_algorithm):
     task, _, clients = small_algorithm("fedsc")
     exact = statistics_after(build(task), clients).statistics
@@ -158,6 +162,7 @@ def test_noise_is_added_to_what_is_sent_and_differs_between_runs(worker, small_a
     assert 0.5 / 3**0.5 / 2 < noise.std() < 2 * 0.5 / 3**0.5
 
 
+@pytest.mark.slow
 def test_a_local_step_is_shortened_to_the_norm(worker, small_algorithm):
     task, _, clients = small_algorithm("fedsc")
     free, _ = moved(build(task), clients[:1])

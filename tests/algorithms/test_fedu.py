@@ -87,6 +87,7 @@ def test_a_new_client_takes_everything_from_the_server(scalars):
     assert output.metrics["samples"] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregate", ["online", "target"])
 @pytest.mark.parametrize("update", ["online", "target", "both"])
 @pytest.mark.parametrize("rule", ["global", "local"])
@@ -112,6 +113,7 @@ def test_all_twelve_combinations_of_table_4(scalars, aggregate, update, rule):
         np.testing.assert_allclose(after.encoder.trainable[0], w1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("divergence", "expected"), [(0.39, 6.0), (0.41, 30.0)])
 def test_dapu_takes_the_global_predictor_below_mu(scalars, divergence, expected):
     computations, data = build(scalars, fedu.build_fedu, fedu.FedUHyperparameters, mu=0.4)
@@ -121,6 +123,7 @@ def test_dapu_takes_the_global_predictor_below_mu(scalars, divergence, expected)
     assert output.metrics["global_predictor"] == (expected == 6.0)
 
 
+@pytest.mark.slow
 def test_the_divergence_may_be_a_mean_over_parameters(scalars):
     computations, data = build(
         scalars, fedu.build_fedu, fedu.FedUHyperparameters, divergence="mean_squared"
@@ -173,6 +176,7 @@ def test_an_encoder_without_convolutions_has_no_divergence_of_convolutions(scala
         build(scalars, fedu.build_fedu, fedu.FedUHyperparameters, divergence="mean_layer_l2")
 
 
+@pytest.mark.slow
 def test_a_client_whose_training_diverges_keeps_its_state_and_is_not_averaged(scalars):
     computations, data = build(
         scalars, fedu.build_fedu, fedu.FedUHyperparameters, predictor_update="local"
@@ -188,6 +192,7 @@ def test_a_client_whose_training_diverges_keeps_its_state_and_is_not_averaged(sc
     assert empty.state.model.trainable[0] == 2
 
 
+@pytest.mark.slow
 def test_fedema_mixes_by_the_scaled_divergence(scalars):
     computations, data = build(scalars, fedema.build_fedema, fedema.FedEMAHyperparameters, tau=0.7)
 

@@ -36,6 +36,7 @@ def before_and_after(built, clients, rounds=1):
     return [[np.asarray(w) for w in s.global_model_weights.trainable] for s in (before, state)]
 
 
+@pytest.mark.slow
 def test_without_both_weights_it_is_fedavg_and_the_predictor_stays(worker, small_algorithm):
     task, _, clients = small_algorithm("fedx")
     values = fedavg.FedAvgHyperparameters(**TRAINING, **MEAN_OF_MODELS)
@@ -83,6 +84,7 @@ def by_hand(task, client):
     return [w.numpy() for w in weights]
 
 
+@pytest.mark.slow
 def test_clients_alone_and_folded_equal_a_plain_loop(worker, small_algorithm):
     task, _, clients = small_algorithm("fedx")
     # All examples are in each step, so that their order has no effect.

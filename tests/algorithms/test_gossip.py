@@ -68,6 +68,7 @@ def plain(mixings, number, unmixed=()):
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("passes", "expected"), [({"local_epochs": 4}, 12), ({"local_steps": 2}, 6)]
 )
@@ -86,6 +87,7 @@ def test_a_round_on_a_path_by_hand(simulate):
     assert metrics["bytes"] == 4 * 3 * 4  # A model has three float32.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixing", gossip.MIXINGS)
 def test_rounds_equal_a_plain_loop(simulate, mixing):
     graph = topology.tree(4)
@@ -128,6 +130,7 @@ def test_local_batch_norms_stay_with_their_clients(simulate):
     np.testing.assert_allclose(seen[-1][0][:, 2], PIXELS)
 
 
+@pytest.mark.slow
 def test_after_a_departure_and_a_cut_gossip_goes_on_and_nothing_is_lost(simulate):
     # A ring of four; client 3 leaves before round 2, the link 0-1 is cut before round 3.
     ring = topology.cycle(4)

@@ -149,6 +149,7 @@ def stepped(model, state, images, stacked, mu):
     return loss, [v - 0.5 * g for v, g in zip((w, p), gradients, strict=True)]
 
 
+@pytest.mark.slow
 def test_a_local_step_descends_on_the_plain_formula(worker):
     mu = 0.5
     computations = build(mu=mu)
@@ -177,6 +178,7 @@ def test_a_local_step_descends_on_the_plain_formula(worker):
         np.testing.assert_allclose(output.client_metrics[0]["cka"], cka, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_contrastive_loss_aligns_projections(worker):
     """Without a predictor, A is the projection z; the loss is that of SimCLR with temperature 1."""
     models = tuple(dataclasses.replace(model, predictor=()) for model in MODELS)
@@ -209,6 +211,7 @@ def _arrays(state):
     return tf.nest.map_structure(np.asarray, state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["byol", "simsiam"])
 def test_without_mu_it_is_local_training_bit_for_bit(worker, objective):
     options = {"client_momentum": 0.9, "local_epochs": 2, "batch_size": 2}
@@ -304,6 +307,7 @@ def test_normalized_kernels_weigh_alike_and_broken_ones_not_at_all(worker):
     np.testing.assert_allclose(factor @ factor.T, (kernels[0] + kernels[2]) / 3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_byol_in_one_direction_predicts_from_the_first_view_alone(worker):
     images, losses = pixels()[0], {}
     x1, x2 = (np.reshape(x, [-1, PIXELS]) for x in two_views(images, None, np.int64(0)))
@@ -322,6 +326,7 @@ def test_byol_in_one_direction_predicts_from_the_first_view_alone(worker):
     np.testing.assert_allclose(losses["both"], np.mean(forth + back), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_mu_grows_from_zero_in_its_warmup(worker):
     values = hetero_ssfl.HeteroSSFLHyperparameters(mu=0.5, mu_warmup_rounds=4)
     grown = [float(values.mu_of_round(tf.constant(r, tf.int64))) for r in (0, 1, 3, 4, 50)]

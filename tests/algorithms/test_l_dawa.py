@@ -52,6 +52,7 @@ def servers_rule(before, models, granularity):
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("granularity", ["layer", "model"])
 def test_the_clients_rule_is_that_of_the_papers_server(worker, small_algorithm, granularity):
     task, _, clients = small_algorithm("l_dawa")
@@ -67,6 +68,7 @@ def test_the_clients_rule_is_that_of_the_papers_server(worker, small_algorithm, 
     assert max(np.abs(e - p).max() for e, p in zip(expected, plain, strict=True)) > 1e-3
 
 
+@pytest.mark.slow
 def test_the_first_rounds_are_fedavgs_to_the_last_bit(worker, small_algorithm):
     task, _, clients = small_algorithm("l_dawa")
     expected = after_rounds(build_fedavg(task), clients, 2)[1]
@@ -78,6 +80,7 @@ def test_the_first_rounds_are_fedavgs_to_the_last_bit(worker, small_algorithm):
     assert any(np.abs(a - b).max() > 1e-4 for a, b in zip(later, expected, strict=True))
 
 
+@pytest.mark.slow
 def test_clients_that_are_folded_give_the_same_round(worker, small_algorithm):
     task, _, clients = small_algorithm("l_dawa")
     built = build(task, fedavg_rounds=0)

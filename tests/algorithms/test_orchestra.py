@@ -56,6 +56,7 @@ def in_order(rows):
     return np.array(sorted(np.round(np.asarray(rows), 5).tolist()))
 
 
+@pytest.mark.slow
 def test_round_0_trains_nothing_and_finds_the_first_clusters(worker, small_algorithm):
     task, _, clients = small_algorithm("orchestra")
     algorithm = build(task)
@@ -110,6 +111,7 @@ def by_hand(task, model, batch, start, target, centroids, round_number):
     return weights, target, projections
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["server", "client"])
 def test_rounds_equal_a_plain_loop(worker, small_algorithm, place):
     task, _, clients = small_algorithm("orchestra")
@@ -157,6 +159,7 @@ def test_rounds_equal_a_plain_loop(worker, small_algorithm, place):
     assert len(model_weights.trainable) == len(task.model.trainable_specs)
 
 
+@pytest.mark.slow
 def test_the_server_clusters_the_centroids_of_all_clients(worker, small_algorithm):
     task, _, clients = small_algorithm("orchestra")
     algorithm = build(task)
@@ -189,6 +192,7 @@ def test_the_server_clusters_the_centroids_of_all_clients(worker, small_algorith
     assert np.abs(expected - before).max() > 0.05
 
 
+@pytest.mark.slow
 def test_a_client_that_joins_later_fills_its_memory_first(worker, small_algorithm):
     task, _, clients = small_algorithm("orchestra")
     algorithm = build(task, local_steps=1, batch_size=1)
@@ -222,6 +226,7 @@ def test_clusterings_differ_between_clients_and_rounds_and_repeat(small_algorith
     assert np.abs(centroids(0, 1) - centroids(0, 2)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_batch_norm_averages_follow_the_views_and_stay_in_round_0(worker, small_algorithm):
     task, _, clients = small_algorithm("orchestra")
     model = DualEncoder("tiny", (2, 2, 3), (8, 4), norm="batch", projector_output_batch_norm=True)
@@ -237,6 +242,7 @@ def test_batch_norm_averages_follow_the_views_and_stay_in_round_0(worker, small_
     assert all(np.isfinite(w).all() for w in tf.nest.flatten(output.state.model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["server", "client"])
 @pytest.mark.parametrize("rotation_weight", [0.0, 1.0])
 def test_bytes(small_algorithm, place, rotation_weight):

@@ -46,6 +46,7 @@ def by_hand(cohorts, weights, participation, eta_g, decay=0.0, eta_l=0.1, steps=
         yield x, c, m, tuple(c_k)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "weights"),
     [
@@ -95,6 +96,7 @@ def assert_close(values, expected):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("like", ["fedbn", "fedu"])  # With nt_xent, and with BYOL's target network.
 def test_the_first_round_is_fedavgs(worker, small_algorithm, like):
     task, _, clients = small_algorithm(like)
@@ -107,6 +109,7 @@ def test_the_first_round_is_fedavgs(worker, small_algorithm, like):
     assert gap.max() > 1e-4
 
 
+@pytest.mark.slow
 def test_identical_clients_have_no_drift(worker, small_algorithm):
     task, _, clients = small_algorithm("fedbn")
     same = [clients[1]] * 2

@@ -256,6 +256,7 @@ def test_impossible_sources_are_an_error(source, dimension, counts):
 # Theorem 3.2 and Proposition 4.1
 
 
+@pytest.mark.slow
 def test_unlabeled_sources_learn_the_others_directions_and_labeled_ones_do_not():
     results = {d: theory.compare(draw(2, d), 4) for d in (64, 512)}
     others = ~np.eye(2, dtype=bool)

@@ -52,6 +52,7 @@ def assert_same(elements, rows):
         assert np.array_equal(np.asarray(element["image"]), row[2])
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from([(8, 8, 1), (4, 6, 3), (1, 1, 1)]),

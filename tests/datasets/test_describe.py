@@ -75,6 +75,7 @@ def test_nothing_labelled_has_no_distance():
     assert (summary["examples"], summary["examples_left_out"], summary["unlabelled"]) == (2, 3, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clients", "classes"), [(3, 10), (200, 100), (1, 20)])
 def test_picture(tmp_path, clients, classes):
     counts = np.random.default_rng(0).integers(0, 5, (clients, classes))

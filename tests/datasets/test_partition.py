@@ -148,6 +148,7 @@ def test_dirichlet_per_class_limits(balance):
     assert all(np.all(np.bincount(labels[indices]) == 100) for indices in even)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(labels_strategy, seeds, alphas, st.integers(1, 20), st.integers(1, 9), st.booleans())
 def test_no_client_is_below_the_smallest_size(labels, seed, alpha, count, smallest, balance):
@@ -177,6 +178,7 @@ def test_a_small_client_takes_from_the_largest_clients_largest_class():
     assert dirichlet_draws._fill_small_clients(counts, 1).tolist() == counts.tolist()
 
 
+@pytest.mark.slow
 def test_twenty_clients_of_ten_classes_at_the_smallest_alpha_of_dec_ssl():
     # Figure 12 of Dec-SSL, where one of the first three seeds leaves a client a single image.
     split = as_split(np.random.default_rng(0).permutation(np.repeat(np.arange(10), 5000)))
@@ -413,6 +415,7 @@ def one_by_one(labels, rng, alpha, size):
     return tuple(clients)
 
 
+@pytest.mark.slow
 def test_dirichlet_renormalizes_like_drawing_one_by_one():
     labels, draws = np.array([0, 0, 0, 1, 1, 2]), 4000
 
@@ -464,6 +467,7 @@ def many_settings():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), many_settings())
 def test_cifar100_is_partitioned_quickly_and_completely(name, options):
     started = time.perf_counter()

@@ -142,6 +142,7 @@ def test_departures_give_new_networks():
         topology.without_link(cut, 0, 5)
 
 
+@pytest.mark.slow
 def test_the_picture_shows_the_route_also_where_clients_have_left(tmp_path):
     from matplotlib.image import imread
 
@@ -203,6 +204,7 @@ def test_the_picture_of_the_network_shows_volumes_and_ranks(tmp_path, drawn):
     assert two["c"] == [10, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_clients", "arrows"), [(10, 3), (100, 0)])
 def test_the_steps_of_a_route_are_rows_in_the_order_of_the_first_visit(
     tmp_path, drawn, num_clients, arrows

@@ -38,6 +38,7 @@ def expected(run):
     return served
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", ["", "encoder", "encoder/weights.npz"])
 def test_features_are_those_of_the_saved_model(run, expected, inside):
     encode = tff_ssl.load_encoder(run / inside)
@@ -104,6 +105,7 @@ def test_a_folder_without_an_encoder_is_named(tmp_path):
         tff_ssl.load_encoder(tmp_path)
 
 
+@pytest.mark.slow
 def test_no_tff_is_imported(run, project_root):
     program = (
         "import sys, numpy as np, tff_ssl\n"
@@ -126,6 +128,7 @@ def test_the_public_interface_is_there_and_documented():
         _ = tff_ssl.nosuch
 
 
+@pytest.mark.slow
 def test_a_program_with_an_algorithm_ends_quietly(project_root):
     """TFF's own default context prints an error when Python collects it at the exit."""
     done = subprocess.run(
@@ -136,6 +139,7 @@ def test_a_program_with_an_algorithm_ends_quietly(project_root):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_an_algorithm_is_built_by_its_name(small_algorithm):
     task = small_algorithm("fedavg").task
     built = tff_ssl.build_algorithm("fedavg", task, client_learning_rate=0.5)

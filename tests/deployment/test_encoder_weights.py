@@ -41,6 +41,7 @@ def folder(saved, tmp_path):
     return shutil.copytree(saved, tmp_path / "encoder")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_read_is_the_models_encoder(tmp_path, name):
     model = MODELS[name]
@@ -65,6 +66,7 @@ def test_images_are_resized_to_the_view(tmp_path):
     assert stored.view_size == 16
 
 
+@pytest.mark.slow
 def test_equal_encoders_give_equal_files(tmp_path):
     encoder, weights = TINY.without_heads(TINY.init(3))
     stored = encoder_weights.StoredEncoder(encoder, weights, (16, 16, 3), None)
@@ -109,6 +111,7 @@ def rewrite(path, description=None, arrays=None):
     np.savez_compressed(path, **(entries | (arrays or {})))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("description", "named"),
     [
@@ -136,6 +139,7 @@ def test_wrong_descriptions_are_one_line(folder, description, named):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -171,6 +175,7 @@ def test_pickles_are_not_loaded(folder, tmp_path):
     assert not touched.exists()
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_changes_weights_silently(folder):
     path = folder / "weights.npz"
     content = path.read_bytes()
@@ -218,6 +223,7 @@ def test_a_model_for_other_images_is_not_written(tmp_path):
         encoder_weights.write(tmp_path / "weights.npz", stored)
 
 
+@pytest.mark.slow
 def test_reading_imports_no_tff(folder, project_root):
     program = (
         "import sys; from tff_ssl.deployment import saved_model; "

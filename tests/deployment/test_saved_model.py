@@ -27,6 +27,7 @@ def test_saved_encoder_equals_the_model(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["encoder"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["group", "batch"])
 def test_weights_and_their_names_are_those_of_the_model(tmp_path, norm):
     model = DualEncoder("tiny", (16, 16, 1), projector=(16, 8), norm=norm)
@@ -43,6 +44,7 @@ def test_weights_and_their_names_are_those_of_the_model(tmp_path, norm):
             np.testing.assert_array_equal(actual, expected)
 
 
+@pytest.mark.slow
 def test_names_that_two_towers_share_are_numbered(tmp_path):
     model = TwoTowers(MODEL)
     saved_model.save_encoder(tmp_path / "encoder", model, model.init(0), (8, 8, 1), view_size=16)
@@ -51,6 +53,7 @@ def test_names_that_two_towers_share_are_numbered(tmp_path):
     assert names == tuple(f"{name} #{tower}" for tower in (1, 2) for name in first)
 
 
+@pytest.mark.slow
 def test_saving_again_replaces_the_encoder(tmp_path):
     for seed in (1, 2):
         weights = MODEL.init(seed)

@@ -31,6 +31,7 @@ def test_the_papers_settings():
     assert finetune.config_for(500) == finetune.FinetuneConfig(40, 128, 5e-3)
 
 
+@pytest.mark.slow
 def test_two_steps_are_adam_on_the_cross_entropy_of_the_mean_encoding():
     rate = 0.01
     tuner, encoder = build_tuner(steps=2, learning_rate=rate)
@@ -69,6 +70,7 @@ def test_two_steps_are_adam_on_the_cross_entropy_of_the_mean_encoding():
     assert moved > 1000
 
 
+@pytest.mark.slow
 def test_a_case_is_scored_by_the_mean_of_its_images():
     tuner, encoder = build_tuner(steps=3)
     single = cases.each_image(LABELS)

@@ -33,6 +33,7 @@ FEDCA = [*preset("digits/fedca"), "--algorithm=fedca"]
 HETERO = [*preset("digits/hetero_ssfl"), "--algorithm=hetero_ssfl"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("named", "flags"),
     [

@@ -150,6 +150,7 @@ def test_a_small_encoder_keeps_its_stem_and_says_what_that_costs(project_root, c
     assert "note: the encoder was trained on images of less than 96 pixels" in done.stdout
 
 
+@pytest.mark.slow
 def test_mistakes_are_named_before_anything_is_written(project_root, encoder, coco, tmp_path):
     transformer = save(
         tmp_path / "vit", DualEncoder("vit_one_block_micro", (16, 16, 3)), (16, 16, 3)

@@ -76,6 +76,7 @@ def test_the_experiments_own_data_set_may_be_named(project_root, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_knows_its_experiment_and_its_data(project_root, tmp_path):
     (tmp_path / "experiment.json").write_text(json.dumps(TABLE1 | {"dataset": "cifar10"}))
     run = tmp_path / "dcco" / "seed0"
@@ -208,6 +209,7 @@ def test_runs_with_another_number_of_draws_count_as_done(scripts, tmp_path):
     assert len(calls) == num_calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(path.name for path in MEASURED.iterdir()))
 def test_every_measured_report_can_be_written_again(name, tmp_path):
     folder = tmp_path / name
@@ -325,6 +327,7 @@ def test_diverged_training_is_a_result_and_other_errors_are_not(scripts, tmp_pat
         runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path / "other", ARGS)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_cell_that_needs_another_runs_after_it_with_its_folder(
@@ -416,6 +419,7 @@ def wait_until(condition):
     return condition()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_running_cells_and_no_other_starts(project_root, tmp_path, sent):
     if signal.getsignal(sent) is signal.SIG_IGN:
@@ -427,6 +431,7 @@ def test_a_signal_ends_the_running_cells_and_no_other_starts(project_root, tmp_p
     assert len(list(tmp_path.glob("runs/*/seed*/started"))) == 2
 
 
+@pytest.mark.slow
 def test_cells_end_with_a_killed_reproduction(project_root, tmp_path):
     process = start_slow_cells(project_root, tmp_path)
     cells = psutil.Process(process.pid).children()

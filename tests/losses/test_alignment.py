@@ -181,6 +181,7 @@ def test_the_mixed_factor_is_a_function_of_the_kernel(columns):
         np.testing.assert_allclose(factor, np.linalg.cholesky(b.astype(float) @ b.T), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outlier", [1.0, 1e6])
 def test_blocks_of_a_kernel_of_rank_1_have_a_finite_factor(outlier):
     b = np.ones((1500, 1600), np.float32)

@@ -147,6 +147,7 @@ def test_impossible_settings_are_refused(settings, message):
         DualEncoder(**{"encoder": "small", "image_shape": SHAPE, **settings})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["tiny", "vit_micro"])
 def test_bfloat16_is_for_the_products_of_the_encoder_only(encoder):
     model = DualEncoder(encoder, SHAPE, projector=(16, 8), precision="bfloat16")

@@ -74,6 +74,7 @@ def test_head_parameter_counts():
     assert model.parameter_count - plain == projector + predictor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["small", "resnet14", "resnet14_bottleneck", "resnet18"])
 def test_output_shapes(encoder):
     model = DualEncoder(encoder, (16, 16, 3), projector=(64, 40), predictor=(32, 24))

@@ -424,6 +424,7 @@ def test_small_mean_counts_have_a_decimal(tmp_path):
     assert [row[1] for row in grid[1:]] == ["1.4 ± 0.3", "10", "1,234"]
 
 
+@pytest.mark.slow
 def test_nothing_overflows_in_a_browser(folder):
     columns = tuple(f"a setting with a name, {number}" for number in range(8))
     rows = {"DCCO": ("dcco_1",) * 8, "Another method with a long name": ("dcco_4",) * 8}

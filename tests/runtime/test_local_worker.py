@@ -238,6 +238,7 @@ def test_the_relay_tells_what_is_forbidden_from_what_fails(monkeypatch, capsys, 
     assert capsys.readouterr().out == f"{line}\n"
 
 
+@pytest.mark.slow
 def test_waiting_for_a_stopped_worker_is_said_once(monkeypatch, caplog):
     monkeypatch.setattr(local_worker, "_PATIENCE_SECONDS", 1.0)
     monkeypatch.setattr(local_worker, "_ANSWER_SECONDS", 1.0)

@@ -209,6 +209,7 @@ def run(worker, tmp_path):
     return build, clients
 
 
+@pytest.mark.slow
 def test_states_stay_with_their_clients_whatever_the_order_of_the_cohorts(run):
     build, clients = run
     simulated = build("run")
@@ -307,6 +308,7 @@ def test_stopped_in_any_round_and_resumed_equals_never_stopped(run, tmp_path):
             assert other.read_bytes() == path.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_the_states_of_the_checkpoint_before(run, tmp_path):
     build, _ = run
     expected = loop(tmp_path / "whole").run(build("whole"), seed=0)
@@ -320,6 +322,7 @@ def test_a_resumed_run_keeps_the_states_of_the_checkpoint_before(run, tmp_path):
     assert state.server.model == expected.server.model
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_after_its_last_checkpoint_is_tidied_up(run, tmp_path):
     build, _ = run
     simulated = build("run")
@@ -335,6 +338,7 @@ def test_a_run_that_is_killed_after_its_last_checkpoint_is_tidied_up(run, tmp_pa
     assert kept == {item for item in enumerate(state.versions.tolist()) if item[1] != NEVER}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["deleted", "emptied", "overwritten"])
 def test_a_run_whose_images_are_gone_ends_in_a_line_and_loses_nothing(run, tmp_path, damage):
     build, _ = run
@@ -359,6 +363,7 @@ def test_a_run_whose_images_are_gone_ends_in_a_line_and_loses_nothing(run, tmp_p
     assert state.server.model == expected.server.model
 
 
+@pytest.mark.slow
 def test_a_client_whose_state_was_damaged_takes_part_in_later_rounds(run, tmp_path, caplog):
     build, _ = run
     simulated = build("run")

@@ -319,6 +319,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_ends_and_keeps_its_metrics(tmp_
     assert len(rows(tmp_path)) == 6
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_is_noticed_or_harmless(tmp_path):
     manager = checkpoints.CheckpointManager(tmp_path)
     state = {"float32": np.arange(5, dtype=np.float32), "bytes3": np.array([b"abc"])}

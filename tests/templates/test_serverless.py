@@ -39,6 +39,7 @@ def built():
     return model, algorithm.build_denav(Task(model, plain_views, ELEMENT, 4, "mae"))
 
 
+@pytest.mark.slow
 def test_models_are_placed_at_clients_and_only_the_clock_at_the_server(built):
     model, computations = built
     clock, models, data = computations.training.type_signature.parameter

@@ -26,6 +26,7 @@ def _pair(policy, images, ids, round_number=7, **kwargs) -> np.ndarray:
 # --- Purity ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_view_has_the_same_bits_alone_and_in_permuted_batches(policy):
     images, ids = _images(37), np.arange(37, dtype=np.int64) * 1001
@@ -70,6 +71,7 @@ def test_view_has_the_same_bits_in_graphs(name, capfd):
     assert "optimizer" not in capfd.readouterr().err  # The graph optimizer logs when it gives up.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_view_has_the_same_bits_in_the_graphs_of_tff(policy):
     # They are made outside of tf.function, where `==` between tensors compares Python objects.

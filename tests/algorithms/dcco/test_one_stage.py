@@ -31,6 +31,7 @@ def task(objective="cco"):
     return Task(MODEL, two_views, ELEMENT_TYPE, rounds=10, objective=objective)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drift", [1.0, 3.0, 20.0])
 @pytest.mark.parametrize("objective", ["cco", "vicreg"])
 def test_a_drift_of_the_means_does_not_enter_the_second_moments(worker, objective, drift):

@@ -133,6 +133,7 @@ def test_a_round_equals_a_centralized_step_for_any_split(worker, of_resnet, step
     assert output.metrics["finalizer"]["update_norm"] == pytest.approx(norm, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_clients_of_one_sample_equal_a_centralized_step(worker, computations):
     state = start(computations, seed=5)
     output = computations.process.next(state, [client([i]) for i in range(N)])
@@ -193,6 +194,7 @@ def test_a_cohort_without_finite_clients_leaves_no_reference_that_is_not_finite(
     assert_equal_steps(before, after, gradients)
 
 
+@pytest.mark.slow
 def test_examples_of_a_round_are_a_centralized_step_on_those_that_are_drawn(worker):
     drawing = build(hyperparameters={**PARTS, "examples_per_round": 2})
     state = start(drawing)

@@ -72,6 +72,7 @@ def global_model(simulation, state):
     return simulation.encoder_weights(state).trainable[0]
 
 
+@pytest.mark.slow
 def test_a_model_is_trained_where_it_goes_and_every_client_keeps_its_copy(
     scalars, stored, tmp_path, monkeypatch
 ):
@@ -137,6 +138,7 @@ def softmax(values):
     return [p / sum(powers) for p in powers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [0, 1, 5])
 def test_parallel_models_mix_by_algorithm_2(scalars, stored, tmp_path, bound):
     values = hyperparameters(models=2, staleness_bound=bound, selection_limit=3)
@@ -252,6 +254,7 @@ def test_if_a_client_leaves_only_its_own_training_is_lost(scalars, stored, tmp_p
     np.testing.assert_allclose(planned.evaluated(4, 1), [1 / 2, 1 / 2, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ["score", "random"])
 @pytest.mark.parametrize(("limit", "forced"), [(1, True), (2, True), (3, False)])
 def test_a_limit_that_forces_every_selection_is_announced(scalars, route, limit, forced):

@@ -48,6 +48,7 @@ def assert_close(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["group", "batch"])
 @pytest.mark.parametrize(("name", "side"), [("tiny", 128), ("tiny", 32), ("resnet18", 96)])
 def test_the_last_endpoint_averages_to_the_encoding(name, side, norm):
@@ -72,6 +73,7 @@ def test_the_last_endpoint_averages_to_the_encoding(name, side, norm):
     assert last.std() > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "side", "channels"),
     [

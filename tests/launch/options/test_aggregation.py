@@ -51,6 +51,7 @@ def test_half_of_the_statistics_can_be_private(worker):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_private_clients_do_not_receive_the_number_of_clients():
     assert "expected_clients" not in choose(dp_epsilon=8.0).arguments
     chosen = choose("fedsc", dp_epsilon=8.0, objective="spectral")

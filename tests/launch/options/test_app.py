@@ -11,6 +11,7 @@ from launch.options import app
 from tff_ssl.runtime import REQUIRE_PRIVATE_WORKER
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["pretrain", "evaluate", "partition_report"])
 def test_too_low_a_limit_of_address_space_is_one_line(project_root, script):
     limit = 2**30
@@ -30,6 +31,7 @@ def test_too_low_a_limit_of_address_space_is_one_line(project_root, script):
     )
 
 
+@pytest.mark.slow
 def test_an_algorithm_that_does_not_exist_is_one_line(project_root):
     # The choice of its preset imports TFF, whose packages warn.
     done = subprocess.run(
@@ -89,6 +91,7 @@ app.run(main)
 """
 
 
+@pytest.mark.slow
 def test_tensorflow_is_eager_where_a_script_imports_it_first(project_root):
     done = run_code(EAGER, project_root)
     assert (done.returncode, done.stdout) == (0, "eager\n"), done.stderr

@@ -38,6 +38,7 @@ def test_clusters_of_pixels_are_partitioned_and_no_image_is_lost(parse):
     assert all(map(np.array_equal, clients, again))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_run_folder", [True, False])
 def test_clusters_of_an_encoder(parse, tmp_path, in_run_folder):
     args = parse(*CLUSTERS, f"--cluster_encoder={tmp_path}", "--encoder=tiny")

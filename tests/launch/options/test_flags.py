@@ -101,6 +101,7 @@ def test_names_with_underscores_in_help_texts_exist():
         assert set(names) <= known, (flag.name, set(names) - known)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["pretrain", "centralized", "lower", "reproduce"])
 def test_a_script_prints_its_help_without_slow_imports(project_root, script):
     code = (

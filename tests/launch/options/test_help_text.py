@@ -112,6 +112,7 @@ def test_help_is_wanted(wanted):
     assert not help_text.is_wanted(["pretrain", "--rounds=3", "--nohelp"])
 
 
+@pytest.mark.slow
 def test_help_ends_with_success_and_a_mistake_beside_it_does_not(project_root):
     def run(*arguments):
         return programs.run(

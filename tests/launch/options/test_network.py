@@ -28,6 +28,7 @@ from tff_ssl.models.two_towers import TwoTowers
 DENAV = [*preset("digits/denav"), "--algorithm=denav", "--rounds=4"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("named", "flags"),
     [

@@ -82,6 +82,7 @@ def damaged_configs():
         yield bytes(changed)
 
 
+@pytest.mark.slow
 def test_a_damaged_config_is_one_line_or_a_command_line(define, monkeypatch, tmp_path):
     refused = 0
     for content in damaged_configs():

@@ -70,6 +70,7 @@ def test_names_are_as_short_as_they_can_be(tmp_path):
     assert len(set(comparison_page.run_names([tmp_path, tmp_path]))) == 2
 
 
+@pytest.mark.slow
 def test_nothing_overflows_in_a_browser(tmp_path, shown):
     runs = [write_run(tmp_path / f"a_long_name_of_run_{k}", [entry(1)], seed=k) for k in range(4)]
     browser.check_layout(write(tmp_path, runs, shown))

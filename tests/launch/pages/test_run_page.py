@@ -130,6 +130,7 @@ def test_a_folder_without_a_run_is_named(tmp_path):
         run_files.read(run)
 
 
+@pytest.mark.slow
 def test_nothing_overflows_in_a_browser(tmp_path, shown):
     results = [
         entry(1), entry(5, 0.9), entry(5, 0.9, protocol="semi_supervised"),
