@@ -19,8 +19,6 @@ from tff_ssl.evaluation.labels import Scores
 from tff_ssl.models.costs import model_costs
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 
-# Scores of each network in a result; `_std` is appended for the deviations over draws.
-_SCORES = ("accuracy", "balanced_accuracy")
 # Number of held-out cases if the data set has no validation split; as many as the validation split
 # of the DCCO paper's DERM has (section 4.1).
 _VALIDATION_CASES = 1190
@@ -206,7 +204,7 @@ def _pixel_scores(
     """Scores of a linear probe on raw pixels."""
     kinds = {linear_probe.ENCODER: features.raw_pixels}
     probed, *_ = probing.linear_probes(dataset, kinds, [count], args)
-    names = [name for score in _SCORES for name in (score, f"{score}_std")]
+    names = [name for score in linear_probe.SCORES for name in (score, f"{score}_std")]
     return {name: probed[name] for name in [*names, "class_accuracies"]}
 
 

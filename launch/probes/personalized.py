@@ -10,8 +10,6 @@ import numpy as np
 from tff_ssl.analysis import weight_distances
 from tff_ssl.evaluation import linear_probe
 
-_SCORES = ("accuracy", "balanced_accuracy")
-
 
 class EvaluatedClients(NamedTuple):
     """Clients whose own models are evaluated.
@@ -84,7 +82,7 @@ def _mean_scores(
 ) -> dict[str, float]:
     """Mean and deviation of the scores of several entries."""
     scores: dict[str, float] = {}
-    for name in _SCORES:
+    for name in linear_probe.SCORES:
         scores |= linear_probe.mean_and_std(name, [entry[name] for entry in entries])
     parted = [
         _seen_and_unseen(entry.get("class_accuracies", {}), seen)

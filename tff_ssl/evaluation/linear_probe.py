@@ -14,6 +14,7 @@ from tff_ssl.evaluation import adam_probe, lars_probe, logistic_probe
 from tff_ssl.evaluation import labels as labelling
 
 METHODS = ("logistic", "lars", "adam")
+SCORES = ("accuracy", "balanced_accuracy")  # Names of the scores that have a deviation.
 ENCODER = "encoder"  # The feature set that a comparison is about; all others are baselines.
 
 
@@ -137,7 +138,7 @@ def summarize(scores: Sequence[labelling.Scores]) -> dict[str, Any]:
       `class_accuracies`, the mean accuracy within each class, by the class as text.
     """
     summary: dict[str, Any] = {}
-    for field in ("accuracy", "balanced_accuracy"):
+    for field in SCORES:
         summary |= mean_and_std(field, [getattr(s, field) for s in scores])
     summary["class_accuracies"] = {
         str(c): float(np.mean([s.class_accuracies[c] for s in scores]))
