@@ -8,7 +8,7 @@ from scipy import special
 from sklearn import datasets
 
 from tff_ssl.evaluation import labels as labelling
-from tff_ssl.evaluation import lars_probe
+from tff_ssl.evaluation import lars_probe, scaling
 
 SMALL = lars_probe.LARS_PROBES["500_labels"]
 
@@ -81,9 +81,9 @@ def test_the_presets_are_the_papers():
 def test_flipped_features_are_trained_on():
     (x, y), test = noisy_classes(300, 0), noisy_classes(500, 1)
     noise = np.random.default_rng(3).standard_normal(x.shape)
-    without = lars_probe.lars_probe(noise, y, *test, seed=0, reference_features=x)
+    without = lars_probe.lars_probe(noise, y, *test, seed=0, scaler=scaling.fit_scaler(x))
     with_flips = lars_probe.lars_probe(
-        noise, y, *test, seed=0, reference_features=x, flipped_features=x
+        noise, y, *test, seed=0, scaler=scaling.fit_scaler(x), flipped_features=x
     )
     assert without.accuracy < 0.4 < 0.6 < with_flips.accuracy
     with pytest.raises(ValueError, match="shaped as the training features"):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tff_ssl.evaluation import adam_probe, lars_probe, linear_probe, logistic_probe
+from tff_ssl.evaluation import adam_probe, lars_probe, linear_probe, logistic_probe, scaling
 from tff_ssl.evaluation import labels as labelling
 from tff_ssl.evaluation.linear_probe import FeatureSet
 
@@ -67,22 +67,20 @@ def test_equals_single_probes_on_the_same_draws(method):
     result = compare(drawn, method=method)
     for name, entry in [("encoder", result), *result["baselines"].items()]:
         train, test, flipped = SETS[name]
-        scores = []
+        scaler, scores = scaling.fit_scaler(train), []
         for i, indices in enumerate(drawn):
             data = (train[indices], TRAIN_LABELS[indices], test, TEST_LABELS)
             if method == "logistic":
-                scores.append(logistic_probe.logistic_probe(*data, reference_features=train))
+                scores.append(logistic_probe.logistic_probe(*data, scaler=scaler))
             elif method == "adam":
-                scores.append(
-                    adam_probe.adam_probe(*data, seed=[3, i, 1], reference_features=train)
-                )
+                scores.append(adam_probe.adam_probe(*data, seed=[3, i, 1], scaler=scaler))
             else:
                 scores.append(
                     lars_probe.lars_probe(
                         *data,
                         seed=[3, i, 1],
                         flipped_features=flipped[indices],
-                        reference_features=train,
+                        scaler=scaler,
                     )
                 )
         accuracy, balanced = np.transpose([s[:2] for s in scores])

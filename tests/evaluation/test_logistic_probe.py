@@ -6,7 +6,7 @@ from scipy import optimize, special
 from sklearn import datasets
 
 from tff_ssl.evaluation import labels as labelling
-from tff_ssl.evaluation import logistic_probe
+from tff_ssl.evaluation import logistic_probe, scaling
 
 
 def noisy_classes(n, seed):
@@ -73,7 +73,9 @@ def test_raw_digits_have_their_usual_accuracy(per_class, lowest, highest):
         chosen = np.arange(1200)
         if per_class:
             chosen = labelling.draw_labels(y, np.random.default_rng(seed), per_class=per_class)
-        scores = logistic_probe.logistic_probe(x[chosen], y[chosen], *test, reference_features=x)
+        scores = logistic_probe.logistic_probe(
+            x[chosen], y[chosen], *test, scaler=scaling.fit_scaler(x)
+        )
         accuracies.append(scores.accuracy)
     assert lowest < np.mean(accuracies) < highest
 

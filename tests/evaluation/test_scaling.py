@@ -37,7 +37,8 @@ def test_rounding_errors_of_constant_features_are_not_enlarged():
 def test_the_scaling_is_fitted_on_the_reference_alone():
     train, test = np.array([[0.0], [1.0]]), np.array([[3.0]])
     reference = np.array([[2.0], [6.0]])  # mean 4, standard deviation 2
-    sets = scaling.prepare(train, np.array([0, 1]), test, np.array([1]), reference)
+    scaler = scaling.fit_scaler(reference)
+    sets = scaling.prepare(train, np.array([0, 1]), test, np.array([1]), scaler)
     np.testing.assert_allclose(sets.train_features, [[-2.0], [-1.5]])
     np.testing.assert_allclose(sets.test_features, [[-0.5]])
 
@@ -49,4 +50,4 @@ def test_sets_that_cannot_be_probed():
     with pytest.raises(ValueError, match="two classes; all training labels are 1"):
         scaling.prepare(two, np.array([1, -1]), two, labels, None)
     with pytest.raises(ValueError, match="reference features are not finite"):
-        scaling.prepare(two, labels, two, labels, np.full([2, 2], np.nan))
+        scaling.fit_scaler(np.full([2, 2], np.nan))

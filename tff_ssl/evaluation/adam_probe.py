@@ -44,7 +44,7 @@ def adam_probe(
     test_labels: np.ndarray,
     *,
     seed: int | Sequence[int],
-    reference_features: np.ndarray | None = None,
+    scaler: scaling.FeatureScaler | None = None,
     config: AdamProbeConfig | None = None,
 ) -> labelling.Scores:
     """Scores the paper's linear classifier after its last step; no step is selected on test data.
@@ -59,8 +59,8 @@ def adam_probe(
       test_features: Test features, [m, d], finite.
       test_labels: Class labels, integers [m]; examples labelled -1 are ignored.
       seed: Seed of the order of the examples.
-      reference_features: Features of training images with or without labels, [r, d], on which the
-        scaling is fitted; None for the labelled training features.
+      scaler: Scaling of the features (`scaling.fit_scaler`), by convention that of training images
+        with or without labels; None for that of the labelled training features.
       config: Settings of the training; None for the paper's.
 
     Returns:
@@ -69,9 +69,7 @@ def adam_probe(
     Raises:
       ValueError: Shapes do not fit, features are not finite, or there is one class only.
     """
-    sets = scaling.prepare(
-        train_features, train_labels, test_features, test_labels, reference_features
-    )
+    sets = scaling.prepare(train_features, train_labels, test_features, test_labels, scaler)
     config = config or AdamProbeConfig()
     classes, targets = np.unique(sets.train_labels, return_inverse=True)
     count, size = sets.train_features.shape

@@ -74,7 +74,7 @@ def lars_probe(
     *,
     seed: int | Sequence[int],
     flipped_features: np.ndarray | None = None,
-    reference_features: np.ndarray | None = None,
+    scaler: scaling.FeatureScaler | None = None,
     config: LarsProbeConfig | None = None,
 ) -> labelling.Scores:
     """Scores the paper's linear classifier after its last step; no step is selected on test data.
@@ -91,8 +91,8 @@ def lars_probe(
       flipped_features: Features of the training images mirrored left to right, [n, d]. With them,
         each example of each step is the image or its mirror image with equal probability, the
         paper's only augmentation here.
-      reference_features: Features of training images with or without labels, [r, d], on which the
-        scaling is fitted; None for the labelled training features (not flipped).
+      scaler: Scaling of the features (`scaling.fit_scaler`), by convention that of training images
+        with or without labels; None for that of the labelled training features (not flipped).
       config: Settings of the training; None for `config_for` the number of labelled training
         examples.
 
@@ -102,9 +102,7 @@ def lars_probe(
     Raises:
       ValueError: Shapes do not fit, features are not finite, or there is one class only.
     """
-    sets = scaling.prepare(
-        train_features, train_labels, test_features, test_labels, reference_features
-    )
+    sets = scaling.prepare(train_features, train_labels, test_features, test_labels, scaler)
     variants = [sets.train_features]  # The original images, then the mirrored ones.
     if flipped_features is not None:
         flipped, _ = labelling.labelled_examples("flipped", flipped_features, train_labels)

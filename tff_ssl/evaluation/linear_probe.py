@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tff_ssl.evaluation import adam_probe, lars_probe, logistic_probe
+from tff_ssl.evaluation import adam_probe, lars_probe, logistic_probe, scaling
 from tff_ssl.evaluation import labels as labelling
 
 METHODS = ("logistic", "lars", "adam")
@@ -80,8 +80,9 @@ def few_label_comparison(
     summaries = {}
     for name, features in feature_sets.items():
         try:
+            scaler = scaling.fit_scaler(features.train)
             scores = [
-                _probe(features, train_labels, test_labels, indices, method, [seed, i, 1])
+                _probe(features, scaler, train_labels, test_labels, indices, method, [seed, i, 1])
                 for i, indices in enumerate(drawn)
             ]
         except ValueError as error:
@@ -101,6 +102,7 @@ def few_label_comparison(
 
 def _probe(
     features: FeatureSet,
+    scaler: scaling.FeatureScaler,
     train_labels: np.ndarray,
     test_labels: np.ndarray,
     indices: np.ndarray,
@@ -115,17 +117,16 @@ def _probe(
     train = (features.train[indices], train_labels[indices])
     test = (features.test, test_labels)
     if method == "logistic":
-        return logistic_probe.logistic_probe(*train, *test, reference_features=features.train)
+        return logistic_probe.logistic_probe(*train, *test, scaler=scaler)
     if method == "adam":
-        reference = features.train
-        return adam_probe.adam_probe(*train, *test, seed=seed, reference_features=reference)
+        return adam_probe.adam_probe(*train, *test, seed=seed, scaler=scaler)
     flipped = features.flipped_train
     return lars_probe.lars_probe(
         *train,
         *test,
         seed=seed,
         flipped_features=None if flipped is None else flipped[indices],
-        reference_features=features.train,
+        scaler=scaler,
     )
 
 

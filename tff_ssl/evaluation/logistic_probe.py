@@ -2,6 +2,7 @@
 
 import numpy as np
 from sklearn import linear_model
+from threadpoolctl import threadpool_limits
 
 from tff_ssl.evaluation import labels as labelling
 from tff_ssl.evaluation import scaling
@@ -13,7 +14,7 @@ def logistic_probe(
     test_features: np.ndarray,
     test_labels: np.ndarray,
     *,
-    reference_features: np.ndarray | None = None,
+    scaler: scaling.FeatureScaler | None = None,
     inverse_regularization: float = 10.0,
     max_iterations: int = 1000,
 ) -> labelling.Scores:
@@ -34,9 +35,9 @@ def logistic_probe(
         (unknown) are ignored.
       test_features: Test features, [m, d], finite.
       test_labels: Class labels, integers [m]; examples labelled -1 are ignored.
-      reference_features: Features of training images with or without labels, [r, d], on which the
-        scaling is fitted; None for the labelled training features, which are only a few images at
-        one label per class.
+      scaler: Scaling of the features (`scaling.fit_scaler`), by convention that of training images
+        with or without labels; None for that of the labelled training features, which are only a
+        few images at one label per class.
       inverse_regularization: Inverse strength of the regularization, positive, as above.
       max_iterations: Maximum number of L-BFGS iterations; scikit-learn warns when they do not
         suffice.
@@ -47,10 +48,10 @@ def logistic_probe(
     Raises:
       ValueError: Shapes do not fit, features are not finite, or there is one class only.
     """
-    sets = scaling.prepare(
-        train_features, train_labels, test_features, test_labels, reference_features
-    )
+    sets = scaling.prepare(train_features, train_labels, test_features, test_labels, scaler)
     c = inverse_regularization / sets.train_features.shape[1]
     classifier = linear_model.LogisticRegression(C=c, max_iter=max_iterations)
-    classifier.fit(sets.train_features, sets.train_labels)
+    # Where other work keeps the cores busy, two threads took five times as long as one.
+    with threadpool_limits(1, "blas"):
+        classifier.fit(sets.train_features, sets.train_labels)
     return labelling.score(classifier.predict(sets.test_features), sets.test_labels)

@@ -33,9 +33,12 @@ def fit_scaler(reference: np.ndarray) -> FeatureScaler:
     A feature that does not vary is centred and not divided.
 
     Args:
-      reference: Features, [n, d].
+      reference: Features, [n, d], finite.
+
+    Raises:
+      ValueError: The shape is wrong, or a feature is not finite.
     """
-    reference = np.asarray(reference, np.float64)
+    reference = labelling.finite_features("reference", reference).astype(np.float64)
     offset, variance = reference.mean(axis=0), reference.var(axis=0)
     common_scale = np.sqrt(variance.mean())
     rounding = 1e-6 * np.abs(offset)  # Rounding errors of a constant feature in float32.
@@ -66,7 +69,7 @@ def prepare(
     train_labels: np.ndarray,
     test_features: np.ndarray,
     test_labels: np.ndarray,
-    reference_features: np.ndarray | None,
+    scaler: FeatureScaler | None,
 ) -> ProbeSets:
     """Checks the sets of a probe, drops examples labelled -1 (unknown) and scales the features.
 
@@ -75,23 +78,19 @@ def prepare(
       train_labels: Class labels, integers [n].
       test_features: Test features, [m, d].
       test_labels: Class labels, integers [m].
-      reference_features: Features on which the scaling is fitted, [r, d]; None for the labelled
-        training features.
+      scaler: Scaling of the features; None for that of the labelled training features.
 
     Raises:
       ValueError: Shapes do not fit, features are not finite, or the training set has one class.
     """
     train, train_labels = labelling.labelled_examples("training", train_features, train_labels)
     test, test_labels = labelling.labelled_examples("test", test_features, test_labels)
-    reference = train
-    if reference_features is not None:
-        reference = labelling.finite_features("reference", reference_features)
-    if not train.shape[1] == test.shape[1] == reference.shape[1]:
+    scaler = scaler or fit_scaler(train)
+    if not train.shape[1] == test.shape[1] == len(scaler.offset):
         raise ValueError(
-            "Training, test and reference features differ in size: "
-            f"{train.shape[1]}, {test.shape[1]} and {reference.shape[1]}."
+            "Training features, test features and scaling differ in size: "
+            f"{train.shape[1]}, {test.shape[1]} and {len(scaler.offset)}."
         )
     if len(np.unique(train_labels)) < 2:
         raise ValueError(f"A probe needs two classes; all training labels are {train_labels[0]}.")
-    scaler = fit_scaler(reference)
     return ProbeSets(scaler(train), train_labels, scaler(test), test_labels, scaler)
