@@ -3,10 +3,14 @@ published ones.
 
     python -m launch.reproduce --experiment=NAME --data_dir=...
     python -m launch.reproduce --output_dir=FOLDER [--report_only]
+    python -m launch.reproduce --experiment=NAME --scale=paper --estimate
 
 A reproduction that was stopped continues when it is started again with the same --output_dir, which
 knows its experiment, scale and data set. The report is rewritten after each run, so that it can be
 read before the end.
+
+With --estimate nothing is reproduced: each cell is trained for two rounds on few random images in
+place of its data, which may be missing, and the memory and the hours of its runs are estimated.
 """
 
 import fnmatch
@@ -54,6 +58,11 @@ flags.DEFINE_integer(
 flags.DEFINE_boolean(
     "report_only", False, "Run nothing, and write the report of the runs that are finished."
 )
+flags.DEFINE_boolean(
+    "estimate",
+    False,
+    "Train two rounds of each cell on random images, and write what its runs would take.",
+)
 flags.DEFINE_boolean("retry_failed", False, "Repeat the runs that failed before.")
 flags.DEFINE_boolean("list", False, "Print the experiments, and end.")
 flags.adopt_module_key_flags(launch.options.flags)
@@ -72,8 +81,15 @@ def main() -> None:
     experiment = _build_experiment(args)
     cells = _choose_cells(experiment, args.only)
     name = "-".join(filter(None, (experiment.name, args.scale, args.dataset)))
+    if args.estimate:
+        name = f"estimate-{name}"
     folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
-    runner.run(experiment, cells, folder, args)
+    if args.estimate:
+        from launch.experiments import estimates
+
+        estimates.run(experiment, cells, folder, args)
+    else:
+        runner.run(experiment, cells, folder, args)
 
 
 def _take_over(args: flags.FlagValues) -> None:
@@ -92,7 +108,7 @@ def _take_over(args: flags.FlagValues) -> None:
 
 
 def _check(args: flags.FlagValues) -> None:
-    """Checks `--experiment` and `--jobs`."""
+    """Checks `--experiment`, `--jobs` and `--estimate`."""
     from launch.experiments import catalog
 
     if args.experiment is None:
@@ -107,6 +123,8 @@ def _check(args: flags.FlagValues) -> None:
     cores = len(os.sched_getaffinity(0))
     if args.jobs > cores:
         raise ConfigurationError(f"--jobs={args.jobs} is more than this process's {cores} cores")
+    if args.estimate and args.jobs > 1:
+        raise ConfigurationError("--estimate measures one cell at a time: leave --jobs out")
 
 
 def _build_experiment(args: flags.FlagValues) -> Experiment:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -284,7 +284,7 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
     train = [cell.script, *cell_flags, *data, f"--seed={seed}", f"--output_dir={output}"]
     start = time.monotonic()
     if not (output / "result.json").exists():
-        failure = _run_script([*train, "--resume"], output / "log.txt")
+        failure = run_script([*train, "--resume"], output / "log.txt")
         if failure:
             if "training diverged" not in failure:
                 raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
@@ -296,7 +296,7 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
         if _is_evaluated(evaluation, before):
             continue
         arguments = ["evaluate", f"--run={output}", *data, *evaluation]
-        failure = _run_script(arguments, output / "log.txt")
+        failure = run_script(arguments, output / "log.txt")
         if failure:
             raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
     # A finished run needs no checkpoints; those of a paper's table would take some gigabytes.
@@ -314,12 +314,17 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
     return "done"
 
 
-def _run_script(arguments: Sequence[str], log: pathlib.Path) -> str | None:
+def run_script(
+    arguments: Sequence[str],
+    log: pathlib.Path,
+    on_start: Callable[[int], None] = lambda pid: None,
+) -> str | None:
     """Runs a script from the project's root.
 
     Args:
       arguments: Name of the script in `launch`, and its flags.
       log: File to which the command and its output are appended.
+      on_start: Is called with the process id.
 
     Returns:
       None, or if the script fails the reason: the last line of its output, or the signal.
@@ -339,6 +344,7 @@ def _run_script(arguments: Sequence[str], log: pathlib.Path) -> str | None:
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             _running.add(process)
+        on_start(process.pid)
         try:
             code = process.wait()
         except KeyboardInterrupt:
@@ -370,7 +376,7 @@ def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.F
         names = sorted({flag.removeprefix("--").partition("=")[0] for flag in given})
         ignored = f"--undefok={','.join(names)}"
         arguments = [*cell_flags[cell], *data, ignored, f"--output_dir={output}"]
-        failure = _run_script(["partition_report", *arguments], output / "log.txt")
+        failure = run_script(["partition_report", *arguments], output / "log.txt")
         if failure:
             raise TrainingError(f"the partition {name}: {failure}")
 

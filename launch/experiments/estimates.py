@@ -1,0 +1,340 @@
+"""What an experiment would take in memory and hours, from a few rounds of each cell.
+
+Each cell is trained for two rounds on few random images in place of its data, with its own network,
+clients, batches and flags. So it shows that every cell builds and trains, also where its data is
+not here, and what its second round, which prepares nothing any more, takes an image.
+"""
+
+import csv
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import flags
+from PIL import Image
+
+from launch.benchmarks.processes import MEGABYTE, MemoryWatch
+from launch.experiments import runner
+from launch.outputs import run_folder
+from tff_ssl.algorithms import registry
+from tff_ssl.errors import TrainingError
+from tff_ssl.reporting import measured
+from tff_ssl.reporting.experiment import Cell, Experiment
+
+_FILE = "estimate.json"
+_ROUNDS = 2  # The first one prepares graphs.
+# Data set -> training images, classes, side in pixels. Mini-ImageNet has 600 images of each class.
+_DATA = {
+    "cifar10": (50_000, 10, 32),
+    "cifar100": (50_000, 100, 32),
+    "mini_imagenet": (60_000, 100, 84),
+    "case_folder": (0, 7, 32),
+}
+_IMAGES_PER_CLIENT = 40
+_FEWER_IMAGES = 16  # of a client, where there are fifty clients and more
+_IMAGES_PER_CASE = 3
+_FILES_PER_CLASS = 4  # The other images of a class are links to these.
+# Flags that change neither what a round computes nor its data: cells that differ in them alone are
+# measured once.
+_SAME_COST = {
+    "alpha", "beta", "rounds", "labels", "labels_per_class", "label_draws", "probe", "baselines",
+    "also_logistic", "checkpoint_every", "eval_every", "encoder_round", "personalized_clients",
+    "dp_epsilon", "dp_noise_multiplier", "hparam.client_learning_rate",
+    "hparam.server_learning_rate", "hparam.learning_rate", "hparam.temperature", "hparam.lambda",
+    "hparam.mu", "hparam.tau", "hparam.target_momentum", "hparam.local_epochs",
+    "hparam.client_weight_decay", "hparam.selection_limit", "hparam.learning_rate_schedule",
+    "connectivity", "data_fraction", "min_client_size", "random_sizes",
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class StandIn:
+    """Random images in place of a cell's data.
+
+    Attributes:
+      images: Number of training images.
+      classes: Number of classes.
+      size: Side in pixels.
+      cases: Whether images belong to cases, which are clients.
+    """
+
+    images: int
+    classes: int
+    size: int
+    cases: bool
+
+
+def run(
+    experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: flags.FlagValues
+) -> None:
+    """Measures the cells that are not measured yet, and prints and writes the estimates.
+
+    Args:
+      experiment: The experiment.
+      cells: Its cells.
+      folder: Folder of the estimates.
+      args: The flags of `launch.reproduce`.
+
+    Raises:
+      TrainingError: If a cell does not train. The others are measured all the same.
+    """
+    run_folder.make(folder)
+    run_folder.lock(folder)
+    path = folder / _FILE
+    rows = _read(path)
+    groups = _groups(cells)
+    pending = [group for group in groups if group[0].name not in rows]
+    print(
+        f"{experiment.title}: {_ROUNDS} rounds of each of {len(cells)} cells on random images, "
+        f"{len(groups)} of which differ in what they compute, {len(pending)} to do; results go to "
+        f"{folder}/",
+        flush=True,
+    )
+    for number, (cell, *_) in enumerate(pending, start=1):
+        print(f"[{number}/{len(pending)}] {cell.name}", flush=True)
+        rows[cell.name] = _measure(cell, cells, folder)
+        run_folder.write_json(path, {"machine": machine(), "cells": rows})
+    text = _table(groups, rows)
+    (folder / "estimate.md").write_text(_heading(experiment) + text)
+    print(f"\n{text}\nwritten to {folder / 'estimate.md'} and {path}")
+    failed = [name for name, row in rows.items() if "failed" in row]
+    if failed:
+        raise TrainingError(f"{len(failed)} cells do not train: {', '.join(failed)}")
+
+
+def machine() -> str:
+    """The processor and the number of cores of this process."""
+    with open("/proc/cpuinfo") as file:
+        models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    return f"{len(os.sched_getaffinity(0))} cores, {models[0] if models else platform.machine()}"
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    """The rows that are measured; those that failed are measured again."""
+    if not path.exists():
+        return {}
+    rows = measured.read_json(path)["cells"]
+    return {name: row for name, row in rows.items() if "failed" not in row}
+
+
+def _groups(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Cells that compute the same in a round, in the order of their first."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        own = runner.effective_flags(cell.flags)
+        key = json.dumps(
+            [cell.script, *sorted((n, v) for n, v in own.items() if n not in _SAME_COST)]
+        )
+        groups.setdefault(key, []).append(cell)
+    return list(groups.values())
+
+
+def _measure(cell: Cell, cells: Sequence[Cell], folder: pathlib.Path) -> dict[str, Any]:
+    """Trains a cell for a few rounds, and the cell that it needs before.
+
+    Returns:
+      `peak_rss_mb`, `round_seconds` and `round_images` of the last round; or `failed`, the reason.
+    """
+    needed = ""
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        root = pathlib.Path(scratch)
+        if cell.needs:
+            needed = str(root / "needed")
+            first = next(other for other in cells if other.name == cell.needs)
+            failure = _train(first, root / "needed_data", needed, "", folder)[0]
+            if failure:
+                return {"failed": failure}
+        failure, peak = _train(cell, root / "data", str(root / "run"), needed, folder)
+        if failure:
+            return {"failed": failure}
+        with open(root / "run" / "metrics.csv", newline="") as file:
+            *_, last = csv.DictReader(file)
+        return {
+            "peak_rss_mb": round(peak / MEGABYTE),
+            "round_seconds": round(float(last["seconds"]), 2),
+            "round_images": round(float(last["samples"])),
+        }
+
+
+def _train(
+    cell: Cell, data: pathlib.Path, output: str, needed: str, folder: pathlib.Path
+) -> tuple[str | None, int]:
+    """Trains a cell on its stand-in; the reason of a failure or None, and the peak of memory."""
+    own = runner.effective_flags(cell.flags)
+    given = [flag.replace("{needed}", needed) for flag in cell.flags]
+    changes = trial_flags(cell.script, own)
+    if own.get("dataset") != "digits":
+        stand_in = stand_in_for(cell.script, own)
+        write_stand_in(data, stand_in)
+        changes += [
+            "--dataset=case_folder", f"--data_dir={data}", f"--image_size={stand_in.size}",
+        ]  # fmt: skip
+    watches: list[MemoryWatch] = []
+    try:
+        failure = runner.run_script(
+            [cell.script, *given, *changes, f"--output_dir={output}"],
+            folder / "log.txt",
+            lambda pid: watches.append(MemoryWatch(pid)),
+        )
+    finally:
+        for watch in watches:
+            watch.stop()
+    return failure, max(watch.peak for watch in watches)
+
+
+def trial_flags(script: str, own: Mapping[str, str]) -> list[str]:
+    """Flags that make a cell's training short, and its evaluation as small as possible."""
+    changes = [
+        f"--rounds={_ROUNDS}", "--eval_every=0", "--checkpoint_every=1000", "--labels=",
+        "--labels_per_class=1", "--label_draws=1", "--probe=logistic", "--baselines=",
+    ]  # fmt: skip
+    if "data_fraction" in own:
+        changes.append("--data_fraction=1")
+    if "min_client_size" in own:
+        changes.append("--min_client_size=2")
+    if script == "pretrain":
+        changes.append("--personalized_clients=0")
+        if _local_epochs(own) is not None:
+            changes.append("--hparam=local_epochs=1")
+        if "num_clients" in own and "samples_per_client" in own:
+            changes.append(f"--samples_per_client={_images_per_client(own)}")
+    return changes
+
+
+def _images_per_client(own: Mapping[str, str]) -> int:
+    images = _FEWER_IMAGES if int(own["num_clients"]) >= 50 else _IMAGES_PER_CLIENT
+    return min(images, int(own.get("samples_per_client", images)))
+
+
+def stand_in_for(script: str, own: Mapping[str, str]) -> StandIn:
+    """The stand-in for a cell's data: as few images as its rounds need."""
+    _, classes, side = _DATA[own["dataset"]]
+    side = int(own.get("image_size", side))
+    cases = own.get("partition") == "per_case" or own["dataset"] == "case_folder"
+    if script == "centralized":
+        images = 2 * int(own.get("train_labels", own.get("batch_size", 256)))
+    elif "num_clients" in own:
+        images = int(own["num_clients"]) * _images_per_client(own)
+    else:
+        per_client = _IMAGES_PER_CASE if cases else int(own["samples_per_client"])
+        # Poisson sampling and clients that are too small to take part need some more.
+        images = 2 * int(own["clients_per_round"]) * per_client
+    images = max(images, 4 * classes, int(own.get("rad_size", 0)) * 2)
+    return StandIn(images, classes, side, cases)
+
+
+def write_stand_in(root: pathlib.Path, stand_in: StandIn) -> None:
+    """Writes the images of a stand-in as a `case_folder`, with two test images of each class."""
+    rng = np.random.default_rng(0)
+    lines = ["file_name,case_id,label,split"]
+    files = {}
+    (root / "files").mkdir(parents=True)
+    for label in range(stand_in.classes):
+        for k in range(_FILES_PER_CLASS):
+            coarse = rng.integers(0, 256, (4, 4, 3), dtype=np.uint8)
+            files[label, k] = root / "files" / f"{label}_{k}.png"
+            image = Image.fromarray(coarse).resize([stand_in.size] * 2)
+            image.save(files[label, k])
+    for split, number in (("train", stand_in.images), ("test", 2 * stand_in.classes)):
+        for i in range(number):
+            # The images of a case have one label.
+            case = i // _IMAGES_PER_CASE if stand_in.cases and split == "train" else i
+            label = case % stand_in.classes
+            name = f"class_{label}/{i}.png"
+            path = root / split / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.link(files[label, i % _FILES_PER_CLASS], path)
+            lines.append(f"{split}/{name},{split}{case},{label},{split}")
+    shutil.rmtree(root / "files")
+    if stand_in.cases:
+        (root / "metadata.csv").write_text("\n".join(lines) + "\n")
+
+
+def images_of_run(script: str, own: Mapping[str, str]) -> float | None:
+    """Images times epochs of all rounds of a cell; None where its number of images is not known."""
+    rounds = int(own["rounds"])
+    if script == "centralized":
+        return rounds * int(own["batch_size"])
+    clients = int(own.get("clients_per_round", own.get("num_clients", 0)))
+    algorithm = own["algorithm"]
+    if algorithm == "denav":
+        clients = int(own.get("hparam.models", _default(algorithm, "models")))
+    total = _DATA[own["dataset"]][0] if own["dataset"] in _DATA else 0
+    if "samples_per_client" in own:
+        images = float(own["samples_per_client"])
+    elif own.get("partition") == "per_case":
+        images = float(_IMAGES_PER_CASE)
+    elif total and "num_clients" in own:
+        images = total * float(own.get("data_fraction", 1)) / int(own["num_clients"])
+    else:
+        return None
+    most = int(own.get("hparam.examples_per_round", 0))
+    images = min(images, most) if most else images
+    return rounds * clients * images * (_local_epochs(own) or 1)
+
+
+def _local_epochs(own: Mapping[str, str]) -> int | None:
+    """Number of local epochs; None if the algorithm has no such hyperparameter."""
+    default = _default(own["algorithm"], "local_epochs") if "algorithm" in own else None
+    return None if default is None else int(own.get("hparam.local_epochs", default))
+
+
+def _default(algorithm: str, name: str) -> Any:
+    fields = dataclasses.fields(registry.ALGORITHMS[algorithm].hyperparameters)
+    return next((field.default for field in fields if field.name == name), None)
+
+
+def _rows(
+    groups: Sequence[Sequence[Cell]], rows: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, str, str, str, str]]:
+    """A row for each cell: name, MB, seconds for an image, images in all rounds, hours."""
+    for group in groups:
+        row = rows[group[0].name]
+        for cell in group:
+            if "failed" in row:
+                yield cell.name, f"failed: {row['failed']}", "-", "-", "-"
+                continue
+            each = row["round_seconds"] / max(row["round_images"], 1)
+            images = images_of_run(cell.script, runner.effective_flags(cell.flags))
+            yield (
+                cell.name,
+                f"{row['peak_rss_mb']:,}",
+                f"{1000 * each:.1f}",
+                "-" if images is None else f"{images:,.0f}",
+                "-" if images is None else _hours(images * each / 3600),
+            )
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2f}"
+
+
+def _table(groups: Sequence[Sequence[Cell]], rows: Mapping[str, Mapping[str, Any]]) -> str:
+    header = ("cell", "MB in the trial", "ms an image", "images times epochs", "hours")
+    grid = [header, *_rows(groups, rows)]
+    widths = [max(len(row[k]) for row in grid) for k in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        return f"| {' | '.join([row[0].ljust(len(first)), *others])} |"
+
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([line(header), rule, *map(line, grid[1:])]) + "\n"
+
+
+def _heading(experiment: Experiment) -> str:
+    return (
+        f"# What it would take: {experiment.title}\n\n"
+        f"Measured on {machine()}, with the second of {_ROUNDS} rounds of each cell on random "
+        "images. A client of the trial has fewer images, and one local epoch. Hours are those of "
+        "the training of one seed: the milliseconds that an image took, times the images and "
+        "epochs of all rounds. The memory of a run hardly depends on the number of its rounds; "
+        "its data comes on top.\n\n"
+    )

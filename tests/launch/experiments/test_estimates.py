@@ -1,0 +1,151 @@
+"""Estimates of what an experiment would take, from a few rounds on random images."""
+
+import csv
+import json
+
+import pytest
+from absl import flags
+
+from datasets import case_folder
+from launch.experiments import catalog, estimates, runner
+from launch.experiments.runner import effective_flags
+from tff_ssl.errors import TrainingError
+from tff_ssl.reporting.experiment import Cell, Experiment
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(project_root, monkeypatch):
+    """Changes to the project's root, from which cells name presets."""
+    monkeypatch.chdir(project_root)
+
+
+def cells(name, scale="paper"):
+    return catalog.EXPERIMENTS[name][0](scale, None, None).cells
+
+
+def flags_of(name, cell):
+    return effective_flags(next(c for c in cells(name) if c.name == cell).flags)
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "clients"),
+    [
+        (estimates.StandIn(50, 7, 20, cases=True), 17),  # Of three images, and one of two.
+        (estimates.StandIn(40, 10, 16, cases=False), None),
+    ],
+)
+def test_a_stand_in_has_the_images_classes_and_cases_that_it_says(tmp_path, stand_in, clients):
+    estimates.write_stand_in(tmp_path / "data", stand_in)
+    dataset = case_folder.load(tmp_path / "data", stand_in.size)
+    assert dataset.train.images.shape == (stand_in.images, stand_in.size, stand_in.size, 3)
+    assert set(dataset.train.labels) == set(range(stand_in.classes))
+    assert len(dataset.test) == 2 * stand_in.classes
+    if clients:
+        assert len(set(dataset.train.case_ids)) == clients
+
+
+@pytest.mark.slow
+def test_every_cell_of_every_experiment_has_a_stand_in_with_enough_images():
+    for name in catalog.EXPERIMENTS:
+        for cell in [*cells(name, "cpu"), *cells(name, "paper")]:
+            own = effective_flags(cell.flags)
+            if own.get("dataset", "digits") == "digits":
+                continue
+            stand_in = estimates.stand_in_for(cell.script, own)
+            per_client = 3 if stand_in.cases else int(own.get("samples_per_client", 1))
+            needed = int(own.get("clients_per_round", 1))
+            needed *= 1 if "num_clients" in own else per_client
+            assert needed <= stand_in.images <= 10_000, (name, cell.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "cell", "images"),
+    [
+        # 100,000 rounds of 128 clients of four images.
+        ("dcco_table1", "dcco_noniid_4", 51_200_000),
+        # 100 rounds of five epochs of all images (FedU, section 4.1).
+        ("fedu_table1", "fedu_noniid", 25_000_000),
+        # 500 epochs of all images (Dec-SSL, appendix B).
+        ("dec_ssl_figure12", "star_alpha5", 25_000_000),
+        ("hetero_table4", "local", 50_000_000),
+    ],
+)
+def test_images_of_a_run(name, cell, images):
+    names = [c.name for c in cells(name)]
+    assert cell in names, names
+    assert estimates.images_of_run("pretrain", flags_of(name, cell)) == images
+
+
+FIGURES = {"seconds": "7.5", "samples": "300"}
+
+
+def fake_script(ran, failing=()):
+    """Writes the metrics of two rounds in place of training."""
+
+    def run_script(arguments, log, on_start):
+        on_start(1)
+        given = effective_flags(arguments[1:])
+        ran.append(given)
+        if given["alpha"] in failing:
+            return "out of memory"
+        folder = estimates.pathlib.Path(given["output_dir"])
+        folder.mkdir(parents=True)
+        with open(folder / "metrics.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, FIGURES)
+            writer.writeheader()
+            writer.writerows([{"seconds": "60", "samples": "300"}, FIGURES])
+        return None
+
+    return run_script
+
+
+@pytest.fixture
+def experiment():
+    common = (
+        "--dataset=cifar10", "--algorithm=fedu", "--num_clients=5", "--clients_per_round=5",
+        "--rounds=100", "--hparam=local_epochs=5", "--encoder=tiny",
+    )  # fmt: skip
+    return Experiment(
+        "toy", "Toy",
+        (
+            Cell("iid", "pretrain", (*common, "--alpha=inf")),
+            Cell("skewed", "pretrain", (*common, "--alpha=0.1")),
+            Cell("larger", "pretrain", (*common, "--alpha=5", "--encoder=small")),
+        ),
+        (), (),
+    )  # fmt: skip
+
+
+def test_cells_that_compute_the_same_are_measured_once_and_nothing_twice(
+    experiment, tmp_path, monkeypatch, capsys
+):
+    ran = []
+    monkeypatch.setattr(runner, "run_script", fake_script(ran))
+    estimates.run(experiment, experiment.cells, tmp_path, flags.FlagValues())
+    assert [(own["encoder"], own["hparam.local_epochs"]) for own in ran] == [
+        ("tiny", "1"), ("small", "1"),
+    ]  # fmt: skip
+    assert all(own["dataset"] == "case_folder" and own["rounds"] == "2" for own in ran)
+    table = (tmp_path / "estimate.md").read_text()
+    # 25 ms an image, for 25 million of them.
+    for cell in ("iid", "skewed", "larger"):
+        row = next(line for line in table.splitlines() if line.startswith(f"| {cell} "))
+        assert [part.strip() for part in row.split("|")[3:6]] == ["25.0", "25,000,000", "174"]
+    assert "174" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} <= {
+        "estimate.md", "estimate.json", ".lock",
+    }  # fmt: skip
+    estimates.run(experiment, experiment.cells, tmp_path, flags.FlagValues())
+    assert len(ran) == 2
+
+
+def test_a_cell_that_does_not_train_is_named_and_measured_again(experiment, tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(runner, "run_script", fake_script(ran, failing=("5",)))
+    with pytest.raises(TrainingError, match="1 cells do not train: larger"):
+        estimates.run(experiment, experiment.cells, tmp_path, flags.FlagValues())
+    rows = json.loads((tmp_path / "estimate.json").read_text())["cells"]
+    assert rows["larger"] == {"failed": "out of memory"}
+    monkeypatch.setattr(runner, "run_script", fake_script(ran))
+    estimates.run(experiment, experiment.cells, tmp_path, flags.FlagValues())
+    assert [own["encoder"] for own in ran] == ["tiny", "small", "small"]
