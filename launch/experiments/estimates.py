@@ -12,7 +12,6 @@ import os
 import pathlib
 import platform
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -142,13 +141,13 @@ def _measure(cell: Cell, cells: Sequence[Cell], folder: pathlib.Path) -> dict[st
     Returns:
       `peak_rss_mb`, `round_seconds` and `round_images` of the last round; or `failed`, the reason.
     """
-    needed = ""
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        root = pathlib.Path(scratch)
+    root, needed = folder / "trial", ""
+    shutil.rmtree(root, ignore_errors=True)  # Of a trial that was killed.
+    try:
         if cell.needs:
             needed = str(root / "needed")
             first = next(other for other in cells if other.name == cell.needs)
-            failure = _train(first, root / "needed_data", needed, "", folder)[0]
+            failure, _ = _train(first, root / "needed_data", needed, "", folder)
             if failure:
                 return {"failed": failure}
         failure, peak = _train(cell, root / "data", str(root / "run"), needed, folder)
@@ -156,11 +155,13 @@ def _measure(cell: Cell, cells: Sequence[Cell], folder: pathlib.Path) -> dict[st
             return {"failed": failure}
         with open(root / "run" / "metrics.csv", newline="") as file:
             *_, last = csv.DictReader(file)
-        return {
-            "peak_rss_mb": round(peak / MEGABYTE),
-            "round_seconds": round(float(last["seconds"]), 2),
-            "round_images": round(float(last["samples"])),
-        }
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return {
+        "peak_rss_mb": round(peak / MEGABYTE),
+        "round_seconds": round(float(last["seconds"]), 2),
+        "round_images": round(float(last["samples"])),
+    }
 
 
 def _train(
