@@ -249,11 +249,15 @@ class DualEncoder:
         Encodings are float32 whatever the precision of the training, so that they can be computed
         fast, and alike, on machines without bfloat16 instructions.
         """
-        encoder = dataclasses.replace(
+        return self._encoder_alone, self._encoder_alone.part_of(weights)
+
+    @functools.cached_property
+    def _encoder_alone(self) -> "DualEncoder":
+        """The model of `without_heads`, whose weights are listed once."""
+        return dataclasses.replace(
             self, projector=(), predictor=(), classes=0, decoder=False,
             projector_output_batch_norm=False, precision="float32",
         )  # fmt: skip
-        return encoder, encoder.part_of(weights)
 
     def part_of(self, weights: Any) -> Weights:
         """This model's weights, taken from those of a model with more heads."""
