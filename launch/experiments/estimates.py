@@ -29,11 +29,12 @@ from tff_ssl.reporting.experiment import Cell, Experiment
 
 _FILE = "estimate.json"
 _ROUNDS = 2  # The first one prepares graphs.
-# Data set -> training images, classes, side in pixels. Mini-ImageNet has 600 images of each class.
+# Data set -> training images, classes, side in pixels. Mini-ImageNet has 600 images of each class,
+# of which a fifth is held out.
 _DATA = {
     "cifar10": (50_000, 10, 32),
     "cifar100": (50_000, 100, 32),
-    "mini_imagenet": (60_000, 100, 84),
+    "mini_imagenet": (48_000, 100, 84),
     "case_folder": (0, 7, 32),
 }
 _IMAGES_PER_CLIENT = 40
@@ -88,7 +89,7 @@ def run(
     run_folder.lock(folder)
     path = folder / _FILE
     rows = _read(path)
-    groups = _groups(cells)
+    groups = groups_of(cells)
     pending = [group for group in groups if group[0].name not in rows]
     print(
         f"{experiment.title}: {_ROUNDS} rounds of each of {len(cells)} cells on random images, "
@@ -123,7 +124,7 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     return {name: row for name, row in rows.items() if "failed" not in row}
 
 
-def _groups(cells: Sequence[Cell]) -> list[list[Cell]]:
+def groups_of(cells: Sequence[Cell]) -> list[list[Cell]]:
     """Cells that compute the same in a round, in the order of their first."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -223,6 +224,8 @@ def stand_in_for(script: str, own: Mapping[str, str]) -> StandIn:
         images = 2 * int(own.get("train_labels", own.get("batch_size", 256)))
     elif "num_clients" in own:
         images = int(own["num_clients"]) * _images_per_client(own)
+        if "samples_per_client" in own:
+            images *= 2  # Classes run out before all clients have theirs.
     else:
         per_client = _IMAGES_PER_CASE if cases else int(own["samples_per_client"])
         # Poisson sampling and clients that are too small to take part need some more.

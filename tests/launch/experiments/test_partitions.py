@@ -14,7 +14,7 @@ from absl.testing import flagsaver
 import launch.pretrain  # noqa: F401  (defines the flags)
 from datasets import catalog as dataset_catalog
 from datasets.image_dataset import ImageDataset, Split
-from launch.experiments import catalog
+from launch.experiments import catalog, estimates
 from launch.experiments.runner import effective_flags
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
@@ -79,9 +79,12 @@ def _cells(scale, name):
 
 @pytest.fixture
 def check(project_root, monkeypatch):
-    """A function that builds the clients of a cell at a seed, and returns their sizes."""
+    """A function that builds the clients of a cell at a seed, and returns their sizes.
+
+    Its third argument is a data set in place of that which the flags name.
+    """
     monkeypatch.chdir(project_root)  # Presets name other presets from there.
-    partitions = {}
+    partitions, others = {}, {}
     partition_dataset = client_options.partition_dataset
 
     def shared(dataset, args, clusters=None):
@@ -93,14 +96,19 @@ def check(project_root, monkeypatch):
 
     monkeypatch.setattr(client_options, "partition_dataset", shared)
     monkeypatch.setattr(client_options, "cluster_ids", _uneven_clusters)
-    monkeypatch.setattr(data, "load_dataset", lambda args: _stand_in(args.dataset))
+    monkeypatch.setattr(
+        data, "load_dataset", lambda args: others.get(args.dataset) or _stand_in(args.dataset)
+    )
     # Shifts change pixels, and the stand-ins have none.
     monkeypatch.setattr(client_options.shift, "shift_clients", lambda _, images, *others: images)
     monkeypatch.setattr(
         unlike_clients, "build_population", lambda *_: Population((), (), (), 0)
     )  # Models take long to build.
 
-    def build(given, seed):
+    def build(given, seed, other=None):
+        if other:
+            others[other.name] = other
+            partitions.clear()
         with flagsaver.flagsaver():
             args = absl_flags.FLAGS
             args(["pretrain", *given, f"--seed={seed}"])
@@ -129,6 +137,23 @@ def test_the_clients_of_every_cell_and_seed_are_large_enough(check, name, scale)
             left_out = effective_flags(cell.flags).get("skip_small_clients") is not None
             number = effective_flags(cell.flags).get("num_clients")
             assert left_out or number is None or len(sizes) == int(number), (cell.name, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
+def test_the_random_images_of_an_estimate_are_enough_for_every_cell(check, name):
+    for cell, *_ in estimates.groups_of(_cells("paper", name)):
+        own = effective_flags(cell.flags)
+        if own["dataset"] == "digits":
+            continue
+        stand_in = estimates.stand_in_for(cell.script, own)
+        cases = np.arange(stand_in.images) // (3 if stand_in.cases else 1)
+        case_ids = cases.astype(str).astype(object) if stand_in.cases else None
+        train = _split(cases % stand_in.classes, case_ids)
+        classes = tuple(map(str, range(stand_in.classes)))
+        images = ImageDataset("case_folder", train, train, classes)
+        trial = estimates.trial_flags(cell.script, own)
+        assert check([*cell.flags, *trial, "--dataset=case_folder"], 0, images), cell.name
 
 
 def test_stand_ins_have_the_sizes_of_the_data_sets():
