@@ -14,7 +14,7 @@ import psutil
 
 from launch.benchmarks import processes
 from tff_ssl.errors import ConfigurationError, TrainingError
-from tff_ssl.runtime import child_process
+from tff_ssl.runtime import child_process, process_memory
 
 FOLDER = "launch/benchmarks/peer_side"
 _FOLDER = pathlib.Path(__file__).parent / "peer_side"
@@ -128,7 +128,7 @@ class PeerProcess:
         assert self._process.stdout
         self._requests, self._answers = self._process.stdin, self._process.stdout
         self.pid = self._process.pid
-        self._watch = processes.MemoryWatch(self.pid)
+        self._watch = process_memory.MemoryWatch(self.pid)
         try:
             start = time.monotonic()
             self.facts = self._ask(json.dumps(settings))
@@ -148,7 +148,7 @@ class PeerProcess:
     def close(self) -> None:
         """Ends the process and all that it has started."""
         self._watch.stop()
-        tree = list(processes.process_tree(self.pid))
+        tree = list(process_memory.process_tree(self.pid))
         with contextlib.suppress(BrokenPipeError):
             self._requests.close()
         _, alive = psutil.wait_procs(tree, timeout=_CLOSE_SECONDS)

@@ -19,7 +19,7 @@ import psutil
 from launch.benchmarks import processes, programs
 from launch.benchmarks.peer_process import PEERS, Peer, PeerProcess
 from tff_ssl.errors import TrainingError
-from tff_ssl.runtime import temporary_folder
+from tff_ssl.runtime import process_memory, temporary_folder
 
 _POLICY = "byol_no_blur"
 _LEARNING_RATE = 0.01
@@ -343,7 +343,7 @@ class Counted:
         return sum(map(_cpu, self._processes()))
 
     def _processes(self) -> Iterator[psutil.Process]:
-        return processes.process_tree(self._program.pid)
+        return process_memory.process_tree(self._program.pid)
 
 
 def _cpu(process: psutil.Process) -> float:

@@ -3,19 +3,17 @@
 import math
 import multiprocessing
 import statistics
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import numpy as np
 import psutil
 
-from tff_ssl.runtime import child_process, temporary_folder
+from tff_ssl.runtime import child_process, process_memory, temporary_folder
 
 MEGABYTE = 1e6
-_POLL_SECONDS = 0.02
 
 
 class Program(Protocol):
@@ -48,7 +46,7 @@ class Child:
         self._process.start()
         child_end.close()
         self.pid = self._process.pid or 0
-        self._watch = MemoryWatch(self.pid)
+        self._watch = process_memory.MemoryWatch(self.pid)
         self.facts = self._pipe.recv()
         self.first_seconds = time.monotonic() - start
 
@@ -63,7 +61,7 @@ class Child:
 
     def rss_mb(self) -> float:
         """Resident memory of the process and its children now, MB."""
-        return _tree_rss(self.pid) / MEGABYTE
+        return process_memory.tree_resident(self.pid) / MEGABYTE
 
     def close(self) -> None:
         """Ends the process."""
@@ -92,54 +90,13 @@ def _serve(
         steps.close()
 
 
-class MemoryWatch:
-    """Samples the resident memory of a process and its children.
-
-    Attributes:
-      peak: Largest sum so far, bytes.
-    """
-
-    def __init__(self, pid: int):
-        self.peak = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(pid,), daemon=True)
-        self._thread.start()
-
-    def _run(self, pid: int) -> None:
-        while not self._stop.wait(_POLL_SECONDS):
-            self.peak = max(self.peak, _tree_rss(pid))
-
-    def stop(self) -> None:
-        """Ends the sampling."""
-        self._stop.set()
-        self._thread.join()
-
-
-def process_tree(pid: int) -> Iterator[psutil.Process]:
-    """Yields a process and all its descendants; nothing if it has ended."""
-    try:
-        process = psutil.Process(pid)
-        yield process
-        yield from process.children(recursive=True)
-    except psutil.NoSuchProcess:
-        pass
-
-
 def resource_use(pid: int) -> dict[str, float]:
     """Resident memory (`rss_mb`) and `open_files` of a process and its descendants now."""
-    tree = list(process_tree(pid))
-    return {"rss_mb": sum(map(_rss, tree)) / MEGABYTE, "open_files": sum(map(_open_files, tree))}
-
-
-def _tree_rss(pid: int) -> int:
-    return sum(map(_rss, process_tree(pid)))
-
-
-def _rss(process: psutil.Process) -> int:
-    try:
-        return process.memory_info().rss
-    except psutil.NoSuchProcess:
-        return 0
+    tree = list(process_memory.process_tree(pid))
+    return {
+        "rss_mb": sum(map(process_memory.resident, tree)) / MEGABYTE,
+        "open_files": sum(map(_open_files, tree)),
+    }
 
 
 def _open_files(process: psutil.Process) -> int:

@@ -19,13 +19,13 @@ import numpy as np
 from absl import flags
 from PIL import Image
 
-from launch.benchmarks.processes import MEGABYTE, MemoryWatch
 from launch.experiments import runner
 from launch.outputs import run_folder
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import TrainingError
 from tff_ssl.reporting import measured
 from tff_ssl.reporting.experiment import Cell, Experiment
+from tff_ssl.runtime.process_memory import MemoryWatch
 
 _FILE = "estimate.json"
 _ROUNDS = 2  # The first one prepares graphs.
@@ -159,7 +159,7 @@ def _measure(cell: Cell, cells: Sequence[Cell], folder: pathlib.Path) -> dict[st
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return {
-        "peak_rss_mb": round(peak / MEGABYTE),
+        "peak_rss_mb": round(peak / 1e6),
         "round_seconds": round(float(last["seconds"]), 2),
         "round_images": round(float(last["samples"])),
     }
