@@ -138,7 +138,7 @@ def scripts(monkeypatch):
             run_folder.write_json(output / "result.json", [])
         return failures.get(output.parent.name)
 
-    monkeypatch.setattr(runner, "_run_script", run)
+    monkeypatch.setattr(runner, "run_script", run)
     return calls, failures
 
 
@@ -273,7 +273,7 @@ def test_after_a_failure_running_cells_end_and_waiting_ones_do_not_start(
 ):
     calls, failures = scripts
     failures["bad"] = "no space left on device"
-    run_quickly, both_started = runner._run_script, threading.Barrier(2, timeout=1200)
+    run_quickly, both_started = runner.run_script, threading.Barrier(2, timeout=1200)
     pools, cancelled = concurrent.futures.ThreadPoolExecutor, threading.Event()
     shutdown = pools.shutdown
 
@@ -288,7 +288,7 @@ def test_after_a_failure_running_cells_end_and_waiting_ones_do_not_start(
         return run_quickly(arguments, log)
 
     monkeypatch.setattr(pools, "shutdown", shut_down)
-    monkeypatch.setattr(runner, "_run_script", run_together)
+    monkeypatch.setattr(runner, "run_script", run_together)
     cells = tuple(Cell(name, "pretrain", ()) for name in ("long", "bad", "third", "fourth"))
     args = types.SimpleNamespace(**{**vars(ARGS), "jobs": 2})
     with pytest.raises(TrainingError, match="bad, seed 0: no space"):
@@ -304,7 +304,7 @@ def test_the_failure_of_a_script_names_the_signal_that_ended_it(monkeypatch, tmp
     monkeypatch.setattr(
         runner.subprocess, "Popen", lambda _, **given: popen(["sh", str(script)], **given)
     )
-    assert runner._run_script(["pretrain"], tmp_path / "log.txt").startswith("ended by SIGKILL")
+    assert runner.run_script(["pretrain"], tmp_path / "log.txt").startswith("ended by SIGKILL")
 
 
 def test_a_folder_that_holds_a_run_is_an_error(scripts, tmp_path):
@@ -334,7 +334,7 @@ def test_a_cell_that_needs_another_runs_after_it_with_its_folder(
     scripts, monkeypatch, tmp_path, jobs
 ):
     calls, _ = scripts
-    run_quickly, ended = runner._run_script, []
+    run_quickly, ended = runner.run_script, []
 
     def run_slowly(arguments, log):
         if log.parent.parent.name == "encoder":
@@ -343,7 +343,7 @@ def test_a_cell_that_needs_another_runs_after_it_with_its_folder(
         ended.append(log.parent.relative_to(tmp_path))
         return failure
 
-    monkeypatch.setattr(runner, "_run_script", run_slowly)
+    monkeypatch.setattr(runner, "run_script", run_slowly)
     cells = (
         Cell("encoder", "centralized", ()),
         Cell("clusters", "pretrain", ("--cluster_encoder={needed}",), (), "encoder"),
@@ -358,7 +358,7 @@ def test_a_cell_that_needs_another_runs_after_it_with_its_folder(
 
 
 def test_two_jobs_run_at_once_on_different_cores(scripts, monkeypatch, tmp_path):
-    both_started, run_quickly = threading.Barrier(2, timeout=1200), runner._run_script
+    both_started, run_quickly = threading.Barrier(2, timeout=1200), runner.run_script
     cores = {}
 
     def run(arguments, log):
@@ -367,7 +367,7 @@ def test_two_jobs_run_at_once_on_different_cores(scripts, monkeypatch, tmp_path)
             both_started.wait()
         return run_quickly(arguments, log)
 
-    monkeypatch.setattr(runner, "_run_script", run)
+    monkeypatch.setattr(runner, "run_script", run)
     args = types.SimpleNamespace(**vars(ARGS) | {"jobs": 2})
     runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, args)
     first, second = {frozenset(share) for share in cores.values()}
