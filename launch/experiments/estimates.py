@@ -24,10 +24,12 @@ from launch.outputs import run_folder
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import TrainingError
 from tff_ssl.reporting import measured
+from tff_ssl.reporting.document import Document
 from tff_ssl.reporting.experiment import Cell, Experiment
 from tff_ssl.runtime.process_memory import MemoryWatch
 
 _FILE = "estimate.json"
+_HEADER = ("cell", "MB in the trial", "ms an image", "images times epochs", "hours")
 _ROUNDS = 2  # The first one prepares graphs.
 # Data set -> training images, classes, side in pixels. Mini-ImageNet has 600 images of each class,
 # of which a fifth is held out.
@@ -101,9 +103,13 @@ def run(
         print(f"[{number}/{len(pending)}] {cell.name}", flush=True)
         rows[cell.name] = _measure(cell, cells, folder)
         run_folder.write_json(path, {"machine": machine(), "cells": rows})
-    text = _table(groups, rows)
-    (folder / "estimate.md").write_text(_heading(experiment) + text)
-    print(f"\n{text}\nwritten to {folder / 'estimate.md'} and {path}")
+    grid = [list(row) for row in (_HEADER, *_rows(groups, rows))]
+    document = Document(f"What it would take: {experiment.title}", folder)
+    document.add_paragraph(_explanation())
+    document.add_grid(grid, "measured")
+    markdown, page = document.write("estimate")
+    _print(grid)
+    print(f"\nwritten to {markdown}, {page} and {path}")
     failed = [name for name, row in rows.items() if "failed" in row]
     if failed:
         raise TrainingError(f"{len(failed)} cells do not train: {', '.join(failed)}")
@@ -188,7 +194,7 @@ def _train(
     finally:
         for watch in watches:
             watch.stop()
-    return failure, max(watch.peak for watch in watches)
+    return failure, max((watch.peak for watch in watches), default=0)
 
 
 def trial_flags(script: str, own: Mapping[str, str]) -> list[str]:
@@ -320,25 +326,19 @@ def _hours(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2f}"
 
 
-def _table(groups: Sequence[Sequence[Cell]], rows: Mapping[str, Mapping[str, Any]]) -> str:
-    header = ("cell", "MB in the trial", "ms an image", "images times epochs", "hours")
-    grid = [header, *_rows(groups, rows)]
-    widths = [max(len(row[k]) for row in grid) for k in range(len(header))]
-
-    def line(row: Sequence[str]) -> str:
-        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        return f"| {' | '.join([row[0].ljust(len(first)), *others])} |"
-
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([line(header), rule, *map(line, grid[1:])]) + "\n"
+def _print(grid: Sequence[Sequence[str]]) -> None:
+    first, *others = [max(map(len, column)) for column in zip(*grid, strict=True)]
+    print()
+    for name, *figures in grid:
+        aligned = (f"  {text:>{width}}" for text, width in zip(figures, others, strict=True))
+        print(f"{name:{first}}{''.join(aligned)}")
 
 
-def _heading(experiment: Experiment) -> str:
+def _explanation() -> str:
     return (
-        f"# What it would take: {experiment.title}\n\n"
         f"Measured on {machine()}, with the second of {_ROUNDS} rounds of each cell on random "
         "images. A client of the trial has fewer images, and one local epoch. Hours are those of "
         "the training of one seed: the milliseconds that an image took, times the images and "
         "epochs of all rounds. The memory of a run hardly depends on the number of its rounds; "
-        "its data comes on top.\n\n"
+        "its data comes on top."
     )

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 
 import pytest
 from absl import flags
@@ -83,7 +84,7 @@ def fake_script(ran, failing=()):
     """Writes the metrics of two rounds in place of training."""
 
     def run_script(arguments, log, on_start):
-        on_start(1)
+        on_start(os.getpid())
         given = effective_flags(arguments[1:])
         ran.append(given)
         if given["alpha"] in failing:
@@ -133,7 +134,7 @@ def test_cells_that_compute_the_same_are_measured_once_and_nothing_twice(
         assert [part.strip() for part in row.split("|")[3:6]] == ["25.0", "25,000,000", "174"]
     assert "174" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} <= {
-        "estimate.md", "estimate.json", ".lock",
+        "estimate.md", "estimate.html", "estimate.json", ".lock",
     }  # fmt: skip
     estimates.run(experiment, experiment.cells, tmp_path, flags.FlagValues())
     assert len(ran) == 2
