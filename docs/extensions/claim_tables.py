@@ -16,7 +16,7 @@ from collections import Counter
 import experiments
 import paper_claims
 from markdown_tables import ROOT, table
-from paper_claims import Noted, PaperClaim, Trial
+from paper_claims.records import Noted, PaperClaim, Trial
 
 NOT_RUN = "not run yet"
 BUDGET = 60  # Hours of one core: 30 hours of two cores.

@@ -1,0 +1,43 @@
+"""The claims of the five papers, the runs that try them, and the plan of the runs to come.
+
+Each paper has a module, which says of every claim by which runs it was tried, and of the others
+which runs are planned or why none are. What was measured is not here: it is read from `measured/`,
+except for the figures of `NOTED`, whose results are not kept; BUILD_NOTES.md has them, and a test
+compares them.
+"""
+
+from paper_claims import dcco, dec_ssl, denav, fedu, hetero_ssfl
+
+PAPERS = {
+    "dcco": "DCCO",
+    "fedu": "FedU",
+    "dec_ssl": "Dec-SSL and FeatARC",
+    "hetero_ssfl": "Hetero-SSFL",
+    "denav": "DeNAV",
+}
+
+# Rows of tables -> shorter names.
+SHORT = {
+    "Proposed DCCO": "DCCO",
+    "Contrastive + FedAvg": "contrastive",
+    "Centralized CCO": "centralized",
+    "Supervised from scratch": "from scratch",
+    "(untrained encoder)": "untrained",
+    "Single client training": "single clients",
+    "tiny (in place of ResNet-18)": "tiny",
+    "small (in place of ResNet-34)": "small",
+    "DeNAV, 3000 epochs": "DeNAV",
+    "Random route, 3000 epochs": "random route",
+    "Gossip learning, 3000 epochs": "gossip",
+    "All-reduce, 3000 epochs": "all-reduce",
+    "From scratch": "from scratch",
+}
+
+_MODULES = (dcco, fedu, dec_ssl, hetero_ssfl, denav)
+
+CLAIMS = tuple(claim for module in _MODULES for claim in module.CLAIMS)
+NOTED = fedu.NOTED
+PLAN = tuple(entry for module in _MODULES for entry in module.PLAN)
+
+# Claims that the plan leaves out, and what stands in their rows.
+NOT_PLANNED = {names: text for module in _MODULES for names, text in module.NOT_PLANNED.items()}

@@ -1,0 +1,166 @@
+"""The claims of FedU's paper, and the runs that try them."""
+
+from paper_claims.records import Noted, PaperClaim, Plan, Trial, grid
+
+_T1, _LINEAR = "global predictor", "Table 1: linear probe"
+_REPRODUCE = "python -m launch.reproduce --scale=cpu --data_dir=DATA"
+
+NOTED = {
+    "fedu_table1, not kept": Noted(
+        "fedu_table1",
+        f"{_REPRODUCE} --experiment=fedu_table1 --only=single_noniid,fedu_noniid",
+        3,
+        {
+            _LINEAR: {
+                ("Single client training", "non-IID"): "0.382 ± 0.007",
+                ("FedU", "non-IID"): "0.401 ± 0.003",
+                # The untrained encoder of Table 4, which is the same network.
+                ("untrained encoder", "non-IID"): "0.357 ± 0.008",
+            },
+            "Table 2: fine-tuning with 1% of the labels": {
+                ("Single client training", "non-IID"): "0.338 ± 0.011",
+                ("FedU", "non-IID"): "0.346 ± 0.011",
+            },
+            "Table 2: fine-tuning with 10% of the labels": {
+                ("Single client training", "non-IID"): "0.440 ± 0.012",
+                ("FedU", "non-IID"): "0.462 ± 0.003",
+            },
+        },
+    ),
+}
+
+_CPU = (
+    "CIFAR-10, 5 clients of 400 images of two classes, small ResNet at 16x16, 40 rounds; 3 seeds."
+)
+_TINY = "Tiny ResNet at 12x12, 200 rounds, momentum 0.856, 5 clients of 160 images"
+_NO_RULE = (
+    "The rules for the predictor do not differ by more than the deviation, so that there is no "
+    "room. Not planned again."
+)
+_NOT_BEST = (
+    "Updating both encoders is as good as updating the online one. Updating the target alone costs "
+    "accuracy and rank, but stays above the untrained encoder. Not planned again."
+)
+_ABOVE = tuple(
+    f"FedU is above {other} on non-IID clients" for other in ("Single client training", "FedSimCLR")
+)
+CLAIMS = (
+    PaperClaim(
+        "U1", "fedu", "Table 1",
+        "In linear probes FedU is above single clients, FedSimCLR, FedSimSiam and FedCA; non-IID "
+        "CIFAR-10: 78.7 against 72.0 of single clients (ResNet-18).",
+        (
+            Trial(
+                _CPU, "fedu_table1, not kept",
+                (*_ABOVE, "FedU is above FedSimSiam on non-IID clients"),
+                grid(("FedU", "Single client training"), ("non-IID",)), None, ("Table 1",),
+                "Of the baselines, single clients alone were run.",
+            ),
+        ),
+    ),
+    PaperClaim(
+        "U2", "fedu", "Table 1",
+        "On non-IID CIFAR-10 FedU is above supervised FedAvg: 83.25 against 67.74.",
+    ),
+    PaperClaim(
+        "U3", "fedu", "Table 2",
+        "Fine-tuned with 1 % and 10 % of the labels FedU is above all but centralized BYOL; "
+        "non-IID CIFAR-10: 68.3 and 78.5, single clients 60.3 and 70.6.",
+        (
+            Trial(
+                _CPU, "fedu_table1, not kept",
+                _ABOVE,
+                grid(("FedU", "Single client training"), ("non-IID",)), None, ("Table 2",),
+                "Of the baselines, single clients alone were run.",
+            ),
+        ),
+    ),
+    PaperClaim(
+        "U4", "fedu", "Table 3",
+        "Transferred from Mini-ImageNet to CIFAR-100 FedU is best: 75.60 on non-IID clients, "
+        "single clients 75.14, FedSimCLR 70.91.",
+    ),
+    PaperClaim(
+        "U5", "fedu", "Table 4, Figure 4",
+        "To aggregate and update the online encoder is best (84.07); to update the target alone "
+        "collapses (9.99).",
+        (
+            Trial(
+                f"{_TINY} of CIFAR-10; 3 seeds.", "fedu_table4-cpu",
+                ("Aggregating and updating the online encoder is best",
+                 "Updating only the target encoder collapses: no better than an untrained one"),
+                grid(
+                    ("online, online", "online, both", "online, target", "target, online",
+                     "untrained encoder"),
+                    (_T1,),
+                ),
+                (("online, online", _T1), ("online, target", _T1)), ("Table 4",), _NOT_BEST,
+            ),
+            Trial(
+                "The same: the effective rank of the encodings.", "fedu_table4-cpu",
+                ("Updating only the target encoder has a lower effective rank than updating the "
+                 "online one, for either predictor",),
+                grid(("online, online", "online, target"), (_T1, "local predictor")),
+                (("online, online", _T1), ("online, target", _T1)), ("Effective rank",),
+                "The paper does not measure it.",
+            ),
+        ),
+    ),
+    PaperClaim(
+        "U6", "fedu", "Figure 5a, Figure 4",
+        "DAPU is about 5 points above both static rules.",
+        (
+            Trial(
+                f"{_TINY} of CIFAR-10; 3 seeds.", "fedu_table4-cpu",
+                ("DAPU is better than either static rule",),
+                grid(("dapu", "global", "local", "untrained encoder"), ("accuracy",)),
+                (("global", "accuracy"), ("local", "accuracy")), ("Figure 5a",), _NO_RULE,
+            ),
+        ),
+    ),
+    PaperClaim(
+        "U7", "fedu", "Figure 5b", "A threshold mu of 0.2 is better than smaller and larger ones.",
+        (
+            Trial(
+                f"{_TINY} of CIFAR-10; 3 seeds.", "fedu_table4-cpu",
+                ("A threshold in between is better than the smallest and the largest one",),
+                grid(
+                    ("0 (local)", "1", "2.6", "4.5", "infinite (global)", "untrained encoder"),
+                    ("accuracy",),
+                ),
+                (("infinite (global)", "accuracy"), ("0 (local)", "accuracy")), ("Figure 5b",),
+                _NO_RULE,
+            ),
+        ),
+    ),
+    PaperClaim(
+        "U8", "fedu", "Figure 6a",
+        "With 500 epochs in all, accuracy falls as the local epochs E of a round rise.",
+    ),
+    PaperClaim(
+        "U9", "fedu", "Figure 6b", "More rounds of one epoch, from 100 to 800, are better.",
+    ),
+    PaperClaim(
+        "U10", "fedu", "Table 1",
+        "A deeper encoder is better: ResNet-50 86.48, ResNet-18 85.21 (IID CIFAR-10).",
+    ),
+)  # fmt: skip
+
+_BASIS = "pilots, BUILD_NOTES.md"
+PLAN = (
+    Plan(("U8", "U9"), f"{_TINY} of CIFAR-10: E = 1, 5 and 20 at 200 epochs in all; 25, 50, "
+         "100 and 200 rounds of one epoch.", "fedu_figure6", 6, 3, 1.5, _BASIS),
+    Plan(("U1", "U2", "U3"), f"{_TINY} of CIFAR-10, IID and non-IID clients: single clients, "
+         "FedSimCLR, FedCA, FedSimSiam, FedBYOL, FedU, supervised, centralized BYOL.",
+         "fedu_table1", 17, 3, 1.5, _BASIS),
+    Plan(("U4",), f"{_TINY}, from CIFAR-100 to CIFAR-10, because Mini-ImageNet is not here: "
+         "single clients, FedSimCLR, FedCA, FedU, centralized BYOL, IID and non-IID.",
+         "fedu_table3", 9, 3, 1.5, _BASIS),
+    Plan(("U10",), f"{_TINY} of CIFAR-10: the tiny ResNet, and the small one, which has twice "
+         "the channels; 75 rounds, IID and non-IID.", "fedu_encoders", 4, 3, 1.5, _BASIS),
+)  # fmt: skip
+
+NOT_PLANNED = {
+    ("U5",): _NOT_BEST,
+    ("U6", "U7"): _NO_RULE,
+}

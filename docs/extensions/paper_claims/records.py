@@ -1,0 +1,110 @@
+"""What a claim of a paper consists of, its trials, and the runs to come.
+
+A claim is a comparison that the text of a paper draws from a table, a figure or a proof. Figures of
+papers are in percent.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Trial(NamedTuple):
+    """A run of an experiment that tries a claim.
+
+    Attributes:
+      setting: Data, network, clients and rounds.
+      run: Folder in `measured/`, or a key of `NOTED`.
+      statements: Texts of the experiment's claims that make up the paper's claim.
+      figures: (row, column) of the figures that are shown, of the first table.
+      room: The two ends of the comparison, upper and lower, as (row, column) of the same table;
+        None where the run has not both ends.
+      tables: Parts of titles of the tables that count; all tables if empty.
+      note: What the reader has to know of the setting.
+    """
+
+    setting: str
+    run: str
+    statements: tuple[str, ...]
+    figures: tuple[tuple[str, str], ...]
+    room: tuple[tuple[str, str], tuple[str, str]] | None
+    tables: tuple[str, ...] = ()
+    note: str = ""
+
+
+class Proof(NamedTuple):
+    """A claim that is computed, and has no deviation over seeds.
+
+    Attributes:
+      setting: What is computed.
+      figures: The figures, which stand in BUILD_NOTES.md.
+      verdict: The verdict.
+      command: Command that computes it.
+    """
+
+    setting: str
+    figures: str
+    verdict: str
+    command: str
+
+
+class PaperClaim(NamedTuple):
+    """A claim of a paper.
+
+    Attributes:
+      name: Short name, a letter and a number.
+      paper: Key of `PAPERS`.
+      place: Table, figure or section.
+      text: The comparison with the paper's figures.
+      trials: Its trials, of which the first decides the verdict.
+      proofs: Its proofs.
+    """
+
+    name: str
+    paper: str
+    place: str
+    text: str
+    trials: tuple[Trial, ...] = ()
+    proofs: tuple[Proof, ...] = ()
+
+
+class Noted(NamedTuple):
+    """Measured figures whose results are not kept.
+
+    Attributes:
+      experiment: Name of the experiment.
+      command: Command of the runs.
+      seeds: Number of seeds.
+      figures: Title of a table -> (row, column) -> figure as in BUILD_NOTES.md.
+    """
+
+    experiment: str
+    command: str
+    seeds: int
+    figures: Mapping[str, Mapping[tuple[str, str], str]]
+
+
+class Plan(NamedTuple):
+    """Runs to come.
+
+    Attributes:
+      claims: Names of the claims.
+      setting: Setting that leaves room.
+      experiment: Experiment that has the runs, with its changes; None if there is none.
+      cells: Number of cells.
+      seeds: Number of seeds.
+      minutes: Minutes of one core a run.
+      basis: Measured run from which the minutes are taken.
+    """
+
+    claims: tuple[str, ...]
+    setting: str
+    experiment: str | None
+    cells: int
+    seeds: int
+    minutes: float
+    basis: str
+
+
+def grid(rows: tuple[str, ...], columns: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """The (row, column) of all figures of some rows and columns of a table, column by column."""
+    return tuple((row, column) for column in columns for row in rows)
