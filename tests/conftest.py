@@ -10,6 +10,8 @@ import sys
 from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# As many processes of tests as cores: threads of BLAS would wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import psutil
 import pytest

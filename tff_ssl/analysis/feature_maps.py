@@ -49,17 +49,19 @@ def feature_map(features: np.ndarray, seed: int, steps: int = 1000) -> FeatureMa
         raise ValueError(f"A map needs at least 3 examples, found {len(features)}.")
     features = features.astype(np.float64)
     pca = PCA(min(PCA_COMPONENTS, *features.shape), svd_solver="full")
-    # scikit-learn divides by the total variance, which may be zero.
-    with np.errstate(invalid="ignore"):
-        reduced = pca.fit_transform(features)
     # t-SNE needs fewer neighbours than points; its authors advise at most a third of them.
     perplexity = min(_PERPLEXITY, (len(features) - 1) / 3)
-    tsne = TSNE(
-        2, perplexity=perplexity, init=_initial_points(reduced), random_state=seed, max_iter=steps
-    )
-    # The threads of t-SNE synchronize in each of a thousand steps: on busy cores that took 100
-    # times as long as one thread.
-    with threadpool_limits(1):
+    # The threads of both synchronize often: on busy cores they took up to 100 times as long as one.
+    # scikit-learn divides by the total variance, which may be zero.
+    with threadpool_limits(1), np.errstate(invalid="ignore"):
+        reduced = pca.fit_transform(features)
+        tsne = TSNE(
+            2,
+            perplexity=perplexity,
+            init=_initial_points(reduced),
+            random_state=seed,
+            max_iter=steps,
+        )
         points = tsne.fit_transform(reduced)
     return FeatureMap(points, pca.n_components_, _explained_variance(reduced, features))
 
