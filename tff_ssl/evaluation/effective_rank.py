@@ -11,6 +11,7 @@ encodings (`encoding_std`) cannot show this: it may rise while all images move a
 """
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 # Encodings are computed in float32: a smaller spread around the mean is error of rounding.
 _EPSILON = float(np.finfo(np.float32).eps)
@@ -39,7 +40,9 @@ def effective_rank(encodings: np.ndarray) -> float:
     centred = h - h.mean(0)
     # The nonzero eigenvalues of H^T H and H H^T are the same.
     gram = centred.T @ centred if h.shape[1] <= len(h) else centred @ centred.T
-    eigenvalues = np.linalg.eigvalsh(gram)
+    # Its threads wait for each other: on busy cores two took thirty times as long as one.
+    with threadpool_limits(1, "blas"):
+        eigenvalues = np.linalg.eigvalsh(gram)
     noise = len(h) * (_EPSILON * np.abs(h).max(initial=0.0)) ** 2
     eigenvalues = eigenvalues[eigenvalues > noise]
     if len(eigenvalues) == 0:
