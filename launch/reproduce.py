@@ -80,9 +80,9 @@ def main() -> None:
     _check(args)
     experiment = _build_experiment(args)
     cells = _choose_cells(experiment, args.only)
-    name = "-".join(filter(None, (experiment.name, args.scale, args.dataset)))
-    if args.estimate:
-        name = f"estimate-{name}"
+    # Experiments share what is measured for estimates.
+    first = "estimates" if args.estimate else experiment.name
+    name = "-".join(filter(None, (first, args.scale, args.dataset)))
     folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
     if args.estimate:
         from launch.experiments import estimates

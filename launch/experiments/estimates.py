@@ -7,6 +7,7 @@ not here, and what its second round, which prepares nothing any more, takes an i
 
 import csv
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -28,7 +29,7 @@ from tff_ssl.reporting.document import Document
 from tff_ssl.reporting.experiment import Cell, Experiment
 from tff_ssl.runtime.process_memory import MemoryWatch
 
-_FILE = "estimate.json"
+_FILE = "measurements.json"
 _HEADER = ("cell", "MB in the trial", "ms an image", "images times epochs", "hours")
 _ROUNDS = 2  # The first one prepares graphs.
 # Data set -> training images, classes, side in pixels. Mini-ImageNet has 600 images of each class,
@@ -43,8 +44,8 @@ _IMAGES_PER_CLIENT = 40
 _FEWER_IMAGES = 16  # of a client, where there are fifty clients and more
 _IMAGES_PER_CASE = 3
 _FILES_PER_CLASS = 4  # The other images of a class are links to these.
-# Flags that change neither what a round computes nor its data: cells that differ in them alone are
-# measured once.
+# Flags that change neither what a round computes nor the size of its data: where cells differ in
+# these alone, one is measured.
 _SAME_COST = {
     "alpha", "beta", "rounds", "labels", "labels_per_class", "label_draws", "probe", "baselines",
     "also_logistic", "checkpoint_every", "eval_every", "encoder_round", "personalized_clients",
@@ -52,8 +53,12 @@ _SAME_COST = {
     "hparam.server_learning_rate", "hparam.learning_rate", "hparam.temperature", "hparam.lambda",
     "hparam.mu", "hparam.tau", "hparam.target_momentum", "hparam.local_epochs",
     "hparam.client_weight_decay", "hparam.selection_limit", "hparam.learning_rate_schedule",
-    "connectivity", "data_fraction", "min_client_size", "random_sizes",
+    "hparam.staleness_bound", "hparam.route", "hparam.use_history", "hparam.use_time",
+    "hparam.use_volume", "hparam.switch_probability", "hparam.statistics_momentum",
+    "connectivity", "data_fraction", "min_client_size", "random_sizes", "quantization_bits",
 }  # fmt: skip
+# Partitions of all images over a fixed number of clients, which differ in what each client has.
+_SAME_SIZES = ("iid", "skew", "dirichlet", "dirichlet_per_class")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,10 +83,12 @@ def run(
 ) -> None:
     """Measures the cells that are not measured yet, and prints and writes the estimates.
 
+    Rounds that another experiment has measured in the same folder are not measured again.
+
     Args:
       experiment: The experiment.
       cells: Its cells.
-      folder: Folder of the estimates.
+      folder: Folder of the estimates of all experiments.
       args: The flags of `launch.reproduce`.
 
     Raises:
@@ -92,25 +99,26 @@ def run(
     path = folder / _FILE
     rows = _read(path)
     groups = groups_of(cells)
-    pending = [group for group in groups if group[0].name not in rows]
+    pending = {key: group[0] for key, group in groups.items() if key not in rows}
     print(
         f"{experiment.title}: {_ROUNDS} rounds of each of {len(cells)} cells on random images, "
         f"{len(groups)} of which differ in what they compute, {len(pending)} to do; results go to "
         f"{folder}/",
         flush=True,
     )
-    for number, (cell, *_) in enumerate(pending, start=1):
+    for number, (key, cell) in enumerate(pending.items(), start=1):
         print(f"[{number}/{len(pending)}] {cell.name}", flush=True)
-        rows[cell.name] = _measure(cell, cells, folder)
-        run_folder.write_json(path, {"machine": machine(), "cells": rows})
+        name = f"{experiment.name}/{cell.name}"
+        rows[key] = {"cell": name} | _measure(cell, cells, folder)
+        run_folder.write_json(path, {"machine": machine(), "rounds": rows})
     grid = [list(row) for row in (_HEADER, *_rows(groups, rows))]
     document = Document(f"What it would take: {experiment.title}", folder)
     document.add_paragraph(_explanation())
     document.add_grid(grid, "measured")
-    markdown, page = document.write("estimate")
+    markdown, page = document.write(experiment.name)
     _print(grid)
     print(f"\nwritten to {markdown}, {page} and {path}")
-    failed = [name for name, row in rows.items() if "failed" in row]
+    failed = [cell.name for key, cell in pending.items() if "failed" in rows[key]]
     if failed:
         raise TrainingError(f"{len(failed)} cells do not train: {', '.join(failed)}")
 
@@ -123,23 +131,31 @@ def machine() -> str:
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
-    """The rows that are measured; those that failed are measured again."""
+    """The rounds that this machine has measured; those that failed are measured again."""
     if not path.exists():
         return {}
-    rows = measured.read_json(path)["cells"]
-    return {name: row for name, row in rows.items() if "failed" not in row}
+    before = measured.read_json(path)
+    if before["machine"] != machine():
+        return {}
+    return {key: row for key, row in before["rounds"].items() if "failed" not in row}
 
 
-def groups_of(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Cells that compute the same in a round, in the order of their first."""
+def groups_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """Cells that compute the same in a round, in the order of their first, by a key of the round.
+
+    The key is the same in all experiments that have such a round.
+    """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         own = runner.effective_flags(cell.flags)
-        key = json.dumps(
-            [cell.script, *sorted((n, v) for n, v in own.items() if n not in _SAME_COST)]
-        )
-        groups.setdefault(key, []).append(cell)
-    return list(groups.values())
+        ignored = set(_SAME_COST)
+        if "num_clients" in own and own.get("partition") in _SAME_SIZES:
+            ignored.add("partition")
+        computed = sorted((name, value) for name, value in own.items() if name not in ignored)
+        needs = [cell.needs] if cell.needs else []
+        text = json.dumps([cell.script, computed, *needs])
+        groups.setdefault(hashlib.sha256(text.encode()).hexdigest()[:16], []).append(cell)
+    return groups
 
 
 def _measure(cell: Cell, cells: Sequence[Cell], folder: pathlib.Path) -> dict[str, Any]:
@@ -302,11 +318,11 @@ def _default(algorithm: str, name: str) -> Any:
 
 
 def _rows(
-    groups: Sequence[Sequence[Cell]], rows: Mapping[str, Mapping[str, Any]]
+    groups: Mapping[str, Sequence[Cell]], rows: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[str, str, str, str, str]]:
     """A row for each cell: name, MB, seconds for an image, images in all rounds, hours."""
-    for group in groups:
-        row = rows[group[0].name]
+    for key, group in groups.items():
+        row = rows[key]
         for cell in group:
             if "failed" in row:
                 yield cell.name, f"failed: {row['failed']}", "-", "-", "-"

@@ -1,6 +1,7 @@
 """Estimates of what an experiment would take, from a few rounds on random images."""
 
 import csv
+import dataclasses
 import json
 import os
 
@@ -127,17 +128,29 @@ def test_cells_that_compute_the_same_are_measured_once_and_nothing_twice(
         ("tiny", "1"), ("small", "1"),
     ]  # fmt: skip
     assert all(own["dataset"] == "case_folder" and own["rounds"] == "2" for own in ran)
-    table = (tmp_path / "estimate.md").read_text()
+    table = (tmp_path / "toy.md").read_text()
     # 25 ms an image, for 25 million of them.
     for cell in ("iid", "skewed", "larger"):
         row = next(line for line in table.splitlines() if line.startswith(f"| {cell} "))
         assert [part.strip() for part in row.split("|")[3:6]] == ["25.0", "25,000,000", "174"]
     assert "174" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} <= {
-        "estimate.md", "estimate.html", "estimate.json", ".lock",
+        "toy.md", "toy.html", "measurements.json", ".lock",
     }  # fmt: skip
     estimates.run(experiment, experiment.cells, tmp_path, flags.FlagValues())
     assert len(ran) == 2
+    # Another experiment whose cell has the same round, with other clients of the same number.
+    cell = dataclasses.replace(
+        experiment.cells[0], flags=(*experiment.cells[0].flags, "--partition=skew")
+    )
+    again = dataclasses.replace(experiment, name="again", cells=(cell,))
+    estimates.run(again, again.cells, tmp_path, flags.FlagValues())
+    assert len(ran) == 2
+    assert "| iid " in (tmp_path / "again.md").read_text()
+    # Another machine has other figures.
+    monkeypatch.setattr(estimates, "machine", lambda: "64 cores")
+    estimates.run(again, again.cells, tmp_path, flags.FlagValues())
+    assert len(ran) == 3
 
 
 def test_a_cell_that_does_not_train_is_named_and_measured_again(experiment, tmp_path, monkeypatch):
@@ -145,8 +158,8 @@ def test_a_cell_that_does_not_train_is_named_and_measured_again(experiment, tmp_
     monkeypatch.setattr(runner, "run_script", fake_script(ran, failing=("5",)))
     with pytest.raises(TrainingError, match="1 cells do not train: larger"):
         estimates.run(experiment, experiment.cells, tmp_path, flags.FlagValues())
-    rows = json.loads((tmp_path / "estimate.json").read_text())["cells"]
-    assert rows["larger"] == {"failed": "out of memory"}
+    rows = json.loads((tmp_path / "measurements.json").read_text())["rounds"].values()
+    assert {"cell": "toy/larger", "failed": "out of memory"} in rows
     monkeypatch.setattr(runner, "run_script", fake_script(ran))
     estimates.run(experiment, experiment.cells, tmp_path, flags.FlagValues())
     assert [own["encoder"] for own in ran] == ["tiny", "small", "small"]

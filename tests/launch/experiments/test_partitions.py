@@ -142,7 +142,7 @@ def test_the_clients_of_every_cell_and_seed_are_large_enough(check, name, scale)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
 def test_the_random_images_of_an_estimate_are_enough_for_every_cell(check, name):
-    for cell, *_ in estimates.groups_of(_cells("paper", name)):
+    for cell, *_ in estimates.groups_of(_cells("paper", name)).values():
         own = effective_flags(cell.flags)
         if own["dataset"] == "digits":
             continue
