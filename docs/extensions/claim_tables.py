@@ -20,7 +20,8 @@ from paper_claims.records import Noted, PaperClaim, Trial
 
 NOT_RUN = "not run yet"
 BUDGET = 60  # Hours of one core: 30 hours of two cores.
-_DATA_OF = {"dcco_table2": "FOLDER_OF_HAM10000"}  # Experiment -> value of --data_dir; else DATA.
+# Experiment -> value of --data_dir; else DATA.
+_DATA_OF = dict.fromkeys(("dcco_table2", "dcco_table2_few_labels"), "FOLDER_OF_HAM10000")
 
 
 @functools.cache

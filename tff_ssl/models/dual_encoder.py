@@ -130,8 +130,7 @@ class DualEncoder:
     @functools.cached_property
     def specs(self) -> tuple[layers.ParameterSpec, ...]:
         """Name, shape and kind of each weight."""
-        network = self._autoencoder_of_one_patch if self.decoder else self._forward
-        return layers.collect(network, self.image_shape, **self._options)
+        return _specs(self)
 
     @property
     def trainable_specs(self) -> tuple[layers.ParameterSpec, ...]:
@@ -308,6 +307,13 @@ class DualEncoder:
     def _autoencoder_of_one_patch(self, parameters, images):
         """The autoencoder with the arguments that `layers.collect` gives a network."""
         return self._autoencoder(parameters, images, tf.zeros([1, 1], tf.int32))
+
+
+@functools.lru_cache(maxsize=64)
+def _specs(model: DualEncoder) -> tuple[layers.ParameterSpec, ...]:
+    """The weights of a network, traced once for all models that are equal."""
+    network = model._autoencoder_of_one_patch if model.decoder else model._forward
+    return layers.collect(network, model.image_shape, **model._options)
 
 
 def _encode(
