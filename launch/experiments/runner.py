@@ -67,6 +67,8 @@ def run(
         # The folder is claimed only now, because missing data ends the drawing of partitions.
         run_folder.write_json(folder / "experiment.json", _identity(experiment, args))
     _run_all(pending, experiment, folder, args)
+    if pending:
+        _draw_partitions(experiment, folder, args)  # Those that needed a run.
     markdown, page = _write_report(experiment, folder)
     _print_tables(experiment, folder)
     print(f"\nwritten to {markdown} and {page}")
@@ -279,9 +281,13 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
         output.mkdir()
     before = {"seconds": 0, "evaluations": [], **measured.read_summary(output)}
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
-    needed = folder / str(cell.needs) / f"seed{seed}"
-    cell_flags = [flag.replace("{needed}", str(needed)) for flag in cell.flags]
-    train = [cell.script, *cell_flags, *data, f"--seed={seed}", f"--output_dir={output}"]
+    train = [
+        cell.script,
+        *_flags_of(cell, seed, folder),
+        *data,
+        f"--seed={seed}",
+        f"--output_dir={output}",
+    ]
     start = time.monotonic()
     if not (output / "result.json").exists():
         failure = run_script([*train, "--resume"], output / "log.txt")
@@ -362,20 +368,29 @@ def run_script(
     return lines[-1].removeprefix("error: ")
 
 
+def _flags_of(cell: Cell, seed: int, folder: pathlib.Path) -> list[str]:
+    """The flags of a cell, with the folder of the run that it needs."""
+    needed = folder / str(cell.needs) / f"seed{seed}"
+    return [flag.replace("{needed}", str(needed)) for flag in cell.flags]
+
+
 def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.FlagValues) -> None:
-    """Draws a picture of each partition, with seed 0."""
+    """Draws a picture of each partition, with seed 0; of those that need a run, once it is done."""
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
-    cell_flags = {cell.name: cell.flags for cell in experiment.cells}
-    for name, cell in experiment.partitions.items():
+    cells = {cell.name: cell for cell in experiment.cells}
+    for name, cell_name in experiment.partitions.items():
+        cell = cells[cell_name]
         output = folder / "partitions" / name
         if (output / "partition.png").exists():
             continue
+        if cell.needs and not (folder / cell.needs / "seed0" / "result.json").exists():
+            continue
         run_folder.make(output)
         # `partition_report` does not know the training's flags, so that unknown ones are ignored.
-        given = flags.FlagValues().read_flags_from_files(list(cell_flags[cell]))
+        given = flags.FlagValues().read_flags_from_files(list(cell.flags))
         names = sorted({flag.removeprefix("--").partition("=")[0] for flag in given})
         ignored = f"--undefok={','.join(names)}"
-        arguments = [*cell_flags[cell], *data, ignored, f"--output_dir={output}"]
+        arguments = [*_flags_of(cell, 0, folder), *data, ignored, f"--output_dir={output}"]
         failure = run_script(["partition_report", *arguments], output / "log.txt")
         if failure:
             raise TrainingError(f"the partition {name}: {failure}")

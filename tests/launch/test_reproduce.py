@@ -131,7 +131,9 @@ def scripts(monkeypatch):
     def run(arguments, log):
         calls.append(list(arguments))
         output = log.parent
-        if arguments[0] != "evaluate" and output.parent.name not in failures:
+        if arguments[0] == "partition_report":
+            shutil.copy(MEASURED / "fedu_encoders-cpu/partitions/IID/partition.png", output)
+        elif arguments[0] != "evaluate" and output.parent.name not in failures:
             for unneeded in ("checkpoints", "client_states"):
                 (output / unneeded).mkdir()
             (output / "metrics.csv").write_text("round,seconds,knn_accuracy\n1,30,0.5\n")
@@ -167,6 +169,25 @@ def test_a_cell_is_trained_and_evaluated_once_for_each_seed(scripts, tmp_path):
     assert [path.name for path in output.iterdir() if path.is_dir()] == []
     runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     assert len(calls) == 8
+
+
+def test_a_partition_that_needs_a_run_is_drawn_after_it(scripts, tmp_path):
+    calls, _ = scripts
+    cells = (
+        Cell("encoder", "centralized", ()),
+        Cell("clusters", "pretrain", ("--cluster_encoder={needed}",), needs="encoder"),
+    )
+    experiment = Experiment(
+        "needs", "A needed cell", cells, (), (), partitions={"plain": "encoder", "own": "clusters"}
+    )
+    runner.run(experiment, cells, tmp_path, ARGS)
+    assert [call[0] for call in calls] == [
+        "partition_report", *["centralized", "pretrain"] * 2, "partition_report",
+    ]  # fmt: skip
+    needed = f"--cluster_encoder={tmp_path / 'encoder' / 'seed0'}"
+    assert needed in calls[2]
+    assert needed in calls[-1]
+    assert f"--output_dir={tmp_path / 'partitions' / 'own'}" in calls[-1]
 
 
 def test_a_new_evaluation_of_a_cell_uses_the_finished_runs(scripts, tmp_path):
