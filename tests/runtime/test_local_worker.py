@@ -269,6 +269,18 @@ def test_a_lost_worker_is_an_error_and_not_a_hang():
             add_one(1)
 
 
+@pytest.mark.parametrize(("of_the_user", "expected"), [(None, "1"), ("0", "0")])
+def test_the_worker_has_fast_convolutions_unless_the_user_forbids_them(
+    monkeypatch, of_the_user, expected
+):
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    if of_the_user is not None:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", of_the_user)
+    with local_worker.start() as worker:
+        process = psutil.Process(worker_pid(worker.relay_pid))
+        assert process.environ()["TF_ENABLE_ONEDNN_OPTS"] == expected
+
+
 @pytest.mark.usefixtures("own_temporary_folder")
 def test_a_worker_that_cannot_start_says_why(monkeypatch, tmp_path):
     fake = tmp_path / "data" / "worker_binary"
