@@ -47,8 +47,8 @@ _NO_FALL = (
     "planned again."
 )
 _SIMCLR_BEST = (
-    "FedSimCLR is best on both kinds of clients, in probes by 2 to 3 points above FedU, and FedU "
-    "is as good as single clients. Not planned again."
+    "FedSimCLR has the highest mean on both kinds of clients; on IID ones FedU is within the "
+    "deviation of it. FedU is above single clients within the deviation only. Not planned again."
 )
 _TRANSFER_ROWS = ("FedU", "Single client training", "FedSimCLR", "FedCA", "Random Init.")
 _ABOVE = tuple(
