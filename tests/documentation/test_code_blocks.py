@@ -40,7 +40,7 @@ NOT_PARSED = (
 )
 # Pages whose blocks have tests of their own, beside this module's.
 OWN_TESTS = ("docs/your_own_algorithm.md", "docs/production.md", "docs/encoder.md")
-SCRIPT = re.compile(r"(?:uv run |\.venv/bin/)?python -m launch\.(\w+)(.*)")
+SCRIPT = re.compile(r"(?:[A-Z_]+=\S+ )?(?:uv run |\.venv/bin/)?python -m launch\.(\w+)(.*)")
 LISTS_SCRIPTS = "uv run python -m launch"  # Another test runs it.
 
 
