@@ -9,6 +9,7 @@ from launch.experiments.denav_cells import (
     LOCAL_EPOCHS,
     MODELS,
     NOTE,
+    PROBED,
     STEPS,
     above,
     accuracy_tables,
@@ -29,7 +30,6 @@ _TABLE4_FLAGS: dict[str, tuple[str, ...]] = {
     "paper": (),
     "cpu": (f"--hparam=local_epochs={4 * LOCAL_EPOCHS['cpu']}",),
 }
-_PROBED = ("cpu",)  # Scales at which Tables 4 and 5 have linear probes, too.
 DENAV, RANDOM, GOSSIP, ALL_REDUCE = "DeNAV", "Random route", "Gossip learning", "All-reduce"
 # Table 3: (method, epochs) -> CIFAR-10 and CIFAR-100 in percent, communications.
 _TABLE3 = {
@@ -174,12 +174,12 @@ def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             *_TABLE4_FLAGS[scale],
             *flags,
             baseline=row == _OURS,
-            probed=scale in _PROBED,
+            probed=scale in PROBED,
         )
         for row, (name, flags) in _FORMULAS.items()
     ]
     rows = {row: name for row, (name, _) in _FORMULAS.items()}
-    tables = accuracy_tables("Table 4", scale, rows, _TABLE4, "denav", scale in _PROBED)
+    tables = accuracy_tables("Table 4", scale, rows, _TABLE4, "denav", scale in PROBED)
     times = counts(
         "Simulated time of pretraining (published: minutes)", "simulated_time", rows,
         {row: (figures[2],) for row, figures in _TABLE4.items()},
@@ -215,17 +215,17 @@ def table5(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     cells = [
         denav(name, scale, dataset, rounds or STEPS[scale],
               f"--hparam=models={MODELS}", f"--hparam=aggregation={name}",
-              baseline=name == "staleness", probed=scale in _PROBED)
+              baseline=name == "staleness", probed=scale in PROBED)
         for name, _ in _TABLE5.values()
     ]  # fmt: skip
     cells.append(
         denav("none", scale, dataset, rounds or STEPS[scale],
-              f"--hparam=models={MODELS}", "--hparam=aggregation=none", probed=scale in _PROBED)
+              f"--hparam=models={MODELS}", "--hparam=aggregation=none", probed=scale in PROBED)
     )  # fmt: skip
     rows = {row: name for row, (name, _) in _TABLE5.items()} | {"No aggregation": "none"}
     tables = accuracy_tables(
         "Table 5", scale, rows, {row: figures for row, (_, figures) in _TABLE5.items()},
-        "staleness", scale in _PROBED,
+        "staleness", scale in PROBED,
     )  # fmt: skip
     best = "Staleness-aware aggregation"
     claims = tuple(

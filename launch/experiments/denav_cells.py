@@ -22,6 +22,7 @@ _FINETUNE = {
               "--finetune_learning_rate=0.001"),
     "cpu": ("--finetune_steps=100", "--finetune_batch_size=128", "--finetune_learning_rate=0.002"),
 }  # fmt: skip
+PROBED = ("cpu",)  # Scales at which linear probes follow, which show more than fine-tuning there.
 _MONITORED = 5  # Number of times that a training is monitored, if it has as many rounds.
 # Axes of the learning curves. A round of DeNAV is the training of one client, and one of gossip
 # learning that of all clients, so that rounds cannot be compared.

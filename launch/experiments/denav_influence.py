@@ -13,6 +13,7 @@ from launch.experiments.denav_cells import (
     LOCAL_EPOCHS,
     MODELS,
     NOTE,
+    PROBED,
     STEPS,
     above,
     accuracy_tables,
@@ -122,7 +123,7 @@ def influence(scale: str, dataset: str | None, rounds: int | None) -> Experiment
             sweep.row(value): sweep.published[papers]
             for value, papers in sweep.values(scale).items()
         }
-        accuracies = accuracy_tables(sweep.table, scale, rows, published, _DEFAULT)
+        accuracies = accuracy_tables(sweep.table, scale, rows, published, _DEFAULT, scale in PROBED)
         tables += accuracies
         claims += [claim for table in accuracies for claim in _claims(sweep, table, scale)]
         if all(len(figures) > 2 for figures in published.values()):
@@ -157,7 +158,10 @@ def _cell(
     name: str, scale: str, dataset: str | None, rounds: int | None, *flags: str,
     baseline: bool = False,
 ) -> Cell:  # fmt: skip
-    return denav(name, scale, dataset, rounds or STEPS[scale], *flags, baseline=baseline)
+    return denav(
+        name, scale, dataset, rounds or STEPS[scale], *flags, baseline=baseline,
+        probed=scale in PROBED,
+    )  # fmt: skip
 
 
 def _changed(
@@ -166,7 +170,7 @@ def _changed(
     """The cell of a value that neither base has."""
     if sweep is _S:
         steps = int(value) if rounds is None else rounds * int(value) // STEPS[scale]
-        return denav(name, scale, dataset, steps)
+        return denav(name, scale, dataset, steps, probed=scale in PROBED)
     flags = {
         "epochs": (f"--hparam=local_epochs={value}",),
         "models": (f"--hparam=models={value}",),

@@ -160,11 +160,13 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-_BASIS = "to be timed; one to two minutes are meant"
+_BASIS = "a pilot of four runs, which took one to three"
 PLAN = (
     Plan(("N8", "N9", "N10", "N11", "N12", "N13"), f"{_SMALL} Two values beside the default "
-         "of S, K, C, connectivity, Z and the staleness bound.", "denav_influence", 15, 3, 2,
-         _BASIS),
+         "of S, K, C, connectivity, Z and the staleness bound. In a pilot, fine-tuned on seed 0, "
+         "K = 2 and 30 had 29.0 and 34.0, S = 60 and 300 had 32.2 and 30.9, while the kNN accuracy "
+         "on training images rose with both, so that linear probes count beside.",
+         "denav_influence", 15, 3, 2, _BASIS),
 )  # fmt: skip
 
 NOT_PLANNED = {
