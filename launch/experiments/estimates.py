@@ -40,8 +40,7 @@ _DATA = {
     "mini_imagenet": (48_000, 100, 84),
     "case_folder": (0, 7, 32),
 }
-_IMAGES_PER_CLIENT = 40
-_FEWER_IMAGES = 16  # of a client, where there are fifty clients and more
+_IMAGES_PER_CLIENT = 16  # An image of the papers' networks costs much more than a client's start.
 _IMAGES_PER_CASE = 3
 _FILES_PER_CLASS = 4  # The other images of a class are links to these.
 # Flags that change neither what a round computes nor the size of its data: where cells differ in
@@ -233,8 +232,7 @@ def trial_flags(script: str, own: Mapping[str, str]) -> list[str]:
 
 
 def _images_per_client(own: Mapping[str, str]) -> int:
-    images = _FEWER_IMAGES if int(own["num_clients"]) >= 50 else _IMAGES_PER_CLIENT
-    return min(images, int(own.get("samples_per_client", images)))
+    return min(_IMAGES_PER_CLIENT, int(own.get("samples_per_client", _IMAGES_PER_CLIENT)))
 
 
 def stand_in_for(script: str, own: Mapping[str, str]) -> StandIn:
