@@ -24,7 +24,7 @@ _TABLE5_NOTE = (
     "Not planned again."
 )
 _S_NOTE = (
-    "Fine-tuning gets worse with more steps, by 3.6 points, and linear probes get better, by 1.8. "
+    "Fine-tuning gets worse with more steps, by 3.6 points, and linear probes get better, by 1.7. "
     "Not planned again."
 )
 _K_NOTE = (
