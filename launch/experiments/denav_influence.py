@@ -170,7 +170,7 @@ def _changed(
     """The cell of a value that neither base has."""
     if sweep is _S:
         steps = int(value) if rounds is None else rounds * int(value) // STEPS[scale]
-        return denav(name, scale, dataset, steps, probed=scale in PROBED)
+        return _cell(name, scale, dataset, steps)
     flags = {
         "epochs": (f"--hparam=local_epochs={value}",),
         "models": (f"--hparam=models={value}",),
