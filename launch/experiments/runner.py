@@ -30,6 +30,8 @@ _ROOT = pathlib.Path(__file__).parent.parent.parent
 _running: set[subprocess.Popen] = set()
 _lock = threading.Lock()
 _ending = threading.Event()
+# Held while a report reads the folders of the runs, and while the folder of one is deleted.
+_run_folders = threading.Lock()
 
 
 def run(
@@ -277,8 +279,9 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
     output = folder / cell.name / f"seed{seed}"
     output.mkdir(parents=True, exist_ok=True)
     if (output / measured.FAILED).exists():
-        shutil.rmtree(output)
-        output.mkdir()
+        with _run_folders:
+            shutil.rmtree(output)
+            output.mkdir()
     before = {"seconds": 0, "evaluations": [], **measured.read_summary(output)}
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
     train = [
@@ -404,12 +407,13 @@ def _write_report(
         f"Partition {name}": folder / "partitions" / name / "partition.png"
         for name in experiment.partitions
     }
-    notes = (*experiment.notes, *_notes_on_changed_flags(experiment, folder))
-    return report.write(
-        folder,
-        dataclasses.replace(experiment, notes=notes),
-        {name: path for name, path in pictures.items() if path.exists()},
-    )
+    with _run_folders:
+        notes = (*experiment.notes, *_notes_on_changed_flags(experiment, folder))
+        return report.write(
+            folder,
+            dataclasses.replace(experiment, notes=notes),
+            {name: path for name, path in pictures.items() if path.exists()},
+        )
 
 
 def _print_tables(experiment: Experiment, folder: pathlib.Path) -> None:

@@ -279,6 +279,26 @@ def test_runs_with_other_flags_are_rejected(scripts, tmp_path, failed):
         assert len(calls) == num_calls + 8
 
 
+def test_no_failed_run_is_deleted_while_a_report_is_written(scripts, monkeypatch, tmp_path):
+    _, failures = scripts
+    failures["good"] = failures["bad"] = "training diverged: loss nan in round 3"
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
+    failures.clear()
+    write, before_and_after = runner.report.write, []
+
+    def write_slowly(folder, *arguments):
+        before = sorted(folder.glob("*/seed?/failed.json"))
+        time.sleep(0.3)  # The next run starts in another thread meanwhile.
+        before_and_after.append((before, sorted(folder.glob("*/seed?/failed.json"))))
+        return write(folder, *arguments)
+
+    monkeypatch.setattr(runner.report, "write", write_slowly)
+    retry = types.SimpleNamespace(**{**vars(ARGS), "retry_failed": True})
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, retry)
+    assert before_and_after[-1] == ([], [])
+    assert all(before == after for before, after in before_and_after)
+
+
 def test_after_a_failure_no_run_is_started_and_the_report_is_written(scripts, tmp_path):
     calls, failures = scripts
     failures["bad"] = "ended by SIGKILL (out of memory, or killed)"
