@@ -329,7 +329,8 @@ CLAIMS = (
                  "From IID to one class a client, Dec-SSL keeps more than half of its gain over "
                  "the untrained encoder"),
                 grid(("Dec-SSL", "Dec-SLRep", "Dec-SL"), ("IID", "one class a client")),
-                (("Dec-SSL", "one class a client"), ("Dec-SL", "one class a client")), ("Figure 13",),
+                (("Dec-SSL", "one class a client"), ("Dec-SL", "one class a client")),
+                ("Figure 13",),
                 _ONE_CLASS_NOTE,
             ),
         ),
