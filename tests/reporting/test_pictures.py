@@ -106,6 +106,21 @@ def test_curves_against_costs_have_a_panel_for_each_cost_and_a_band_over_seeds()
     assert pictures.draw_curves_against({}, {}, STYLES) is None
 
 
+@pytest.mark.parametrize(
+    ("most", "labels"),
+    [(90_000, ["30,000", "50,000"]), (800_000, ["30,000", "100,000", "300,000"])],
+)
+def test_costs_have_few_and_plain_labels(figures, most, labels):
+    seed = {"accuracy": [0.4, 0.6], "samples": [25_000.0, most]}
+    pictures.draw_curves_against({"a": [seed], "b": [seed]}, {"samples": "samples"}, STYLES)
+    figures[0].draw_without_rendering()
+    axis = figures[0].axes[0].xaxis
+    low, high = axis.get_view_interval()
+    ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+    assert [tick.label1.get_text() for tick in ticks] == labels
+    assert {tick.label1.get_text() for tick in axis.get_minor_ticks()} == {""}
+
+
 def test_cost_against_gain():
     some = table(("bytes",), {})
     assert has_color(pictures.draw_against(some, values(some), some, values(some), STYLES), SECOND)

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from tff_ssl.reporting.experiment import Table
 from tff_ssl.reporting.measured import TableValues
@@ -99,7 +101,7 @@ def draw_curves_against(
                 )
         # Clients that train one after the other need much more time than clients that train at
         # the same time.
-        axes.set_xscale("log")
+        _make_logarithmic(axes)
         axes.set_xlabel(label)
     all_axes[0].set_ylabel("kNN accuracy (training images)")
     _add_legend(figure, shown, styles)
@@ -185,12 +187,23 @@ def draw_against(
             color=styles[row]["color"], capsize=3, label=row,
         )  # fmt: skip
     for axes, (column, _) in zip(panels, pairs, strict=True):
-        axes.set_xscale("log")
+        _make_logarithmic(axes)
         axes.set_title(column if same and len(pairs) > 1 else "")
     figure.supxlabel(x.with_unit(x.title), fontsize="medium")
     panels[0].set_ylabel(y.with_unit(y.title))
     panels[-1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _png(figure)
+
+
+def _make_logarithmic(axes: Axes) -> None:
+    """Makes the horizontal axis of a drawn panel logarithmic, with plain numbers such as 3,000."""
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    decades = math.log10(high / low)
+    steps = (1, 2, 3, 5) if decades < 1 else (1, 3) if decades < 3 else (1,)
+    axes.xaxis.set_major_locator(LogLocator(subs=steps))
+    axes.xaxis.set_major_formatter("{x:,.10g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _expand(figures: Sequence[float | str | None], columns: int) -> Sequence[float | str | None]:
