@@ -154,14 +154,16 @@ def minutes(trial: Trial) -> str:
     """Minutes of training of a run: the smallest and the largest median of the figures' cells."""
     if trial.run in paper_claims.NOTED:
         return "not kept"
+    experiment, _ = read(trial.run)
     shown, _ = _table_of(trial)
     medians = []
     for row, column in trial.figures:
         cells = shown.rows[row]
-        cell = cells[shown.columns.index(column) if len(cells) > 1 else 0]
+        cell = str(cells[shown.columns.index(column) if len(cells) > 1 else 0])
         summaries = [
             json.loads(path.read_text())
-            for path in (ROOT / "measured" / trial.run / str(cell)).glob("seed*/done.json")
+            for name in experiment.choices.get(cell, (cell,))
+            for path in (ROOT / "measured" / trial.run / name).glob("seed*/done.json")
         ]
         found = [summary["training_minutes"] for summary in summaries]
         medians += [statistics.median(found)] if found else []
