@@ -83,6 +83,7 @@ def _build(entry, values, dataset, args: flags.FlagValues):
     from launch.options import aggregation, unlike_clients
     from launch.options import algorithm as algorithm_options
     from launch.options import clients as client_options
+    from tff_ssl.simulation.dropouts import clients_to_invite
     from tff_ssl.templates.federated_algorithm import Need
 
     clients_dataset, population = dataset, None
@@ -93,9 +94,8 @@ def _build(entry, values, dataset, args: flags.FlagValues):
     if needs_population:
         population = unlike_clients.build_population(clients_dataset, clients, args)
     # Noise for differential privacy and SCAFFOLD's server step depend on the number of clients.
-    means = aggregation.choose_aggregation(
-        args, entry, values, len(clients), args.clients_per_round
-    ).arguments
+    invited = clients_to_invite(args.clients_per_round, args.dropout)
+    means = aggregation.choose_aggregation(args, entry, values, len(clients), invited).arguments
     participation = 1.0
     if Need.COHORTS in entry.kind.needs:
         participation = min(args.clients_per_round / len(clients), 1.0)

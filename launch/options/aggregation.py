@@ -12,6 +12,7 @@ from tff_ssl.aggregation import aggregators, differential_privacy
 from tff_ssl.algorithms.registry import Algorithm
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, plausible_of_each
+from tff_ssl.simulation.dropouts import expected_in_first_stage
 
 _PRIVACY_FLAGS = (
     "dp_epsilon",
@@ -88,12 +89,15 @@ def choose_aggregation(
         summary.append(f"aggregator: {args.aggregator}{_describe_bits(args)}")
     if private:
         means, accountant = _private_means(args, algorithm, values, num_clients, invited)
+        in_first_stage = expected_in_first_stage(invited, args.dropout)
         arguments = {
-            f"{name}_aggregator": mean.factory(args.clients_per_round)
+            f"{name}_aggregator": mean.factory(
+                in_first_stage if name in algorithm.first_stage else args.clients_per_round
+            )
             for name, mean in means.items()
         }
         if algorithm.counts_clients:
-            arguments["expected_clients"] = args.clients_per_round
+            arguments["expected_clients"] = round(in_first_stage)
         epsilon = accountant.epsilon
         summary += differential_privacy.describe(means, accountant, args.rounds, num_clients)
         result["privacy"] = _privacy_fields(means, accountant, args.rounds)

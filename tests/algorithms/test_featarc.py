@@ -64,7 +64,7 @@ def with_models(state, *weights):
     """The server's state with models of these w, as it would be after round 0."""
     models = tuple(model_of(w) for w in weights)
     server = featarc.Clusters(
-        models, np.full(len(weights), 6, np.float32), np.int64(0), np.int64(1)
+        models, np.full(len(weights), 6, np.float32), np.zeros(len(weights), np.int64), np.int64(1)
     )
     return state._replace(model=server, round_number=np.int64(1))
 
@@ -201,8 +201,9 @@ def assigned(computations, clusters):
     members = [[w for w, c in zip(trained, clusters, strict=True) if c == j] for j in (0, 1)]
     models = tuple(model_of(np.mean(m) if m else 0.5) for m in members)
     weights = np.array([2 * len(m) for m in members], np.float32)
+    formed = np.array([1 if m else -1 for m in members], np.int64)
     server = computations.process.initialize()._replace(
-        model=featarc.Clusters(models, weights, np.int64(1), np.int64(2)), round_number=np.int64(2)
+        model=featarc.Clusters(models, weights, formed, np.int64(2)), round_number=np.int64(2)
     )
     client = new_state(computations)
     return server, [
@@ -391,7 +392,7 @@ def test_the_mean_without_a_client_is_exact():
     server = featarc.Clusters(
         tuple(as_weights(mean(clusters == j)) for j in range(3)),
         tf.constant([weights[clusters == j].sum() for j in range(3)], tf.float32),
-        tf.constant(4, tf.int64),
+        tf.constant([4, 4, 4], tf.int64),
         tf.constant(6, tf.int64),
     )
 
@@ -417,6 +418,50 @@ def test_the_mean_without_a_client_is_exact():
         assert np.array_equal(model.trainable[0], mean_model.trainable[0])
 
 
+@pytest.mark.parametrize(("rounds", "is_empty"), [(4, [0, 0, 0, 1]), (8, [0, 0, 1, 1])])
+def test_a_cluster_is_empty_when_nobody_has_taken_it_for_a_clients_interval(rounds, is_empty):
+    """After 8 rounds, a client that was in 4 of them waits for 2 rounds, on average."""
+
+    def model(w):
+        return Weights((tf.constant([w]),), ())
+
+    # The last means of the clusters are of rounds 7, 7 and 6; nobody has taken the fourth.
+    server = featarc.Clusters(
+        tuple(map(model, (1.0, 2.0, 3.0, 4.0))),
+        tf.constant([5.0, 6.0, 7.0, 0.0]),
+        tf.constant([7, 7, 6, -1], tf.int64),
+        tf.constant(8, tf.int64),
+    )
+    state = featarc.ClientState(
+        tf.constant(rounds, tf.int64), tf.constant(0), tf.constant(7, tf.int64),
+        tf.constant(2.0), model(9.0),
+    )  # fmt: skip
+    others = featarc.without_client(server, state)
+    assert others.is_empty.numpy().tolist() == list(map(bool, is_empty))
+    assert others.weights.numpy().tolist() == [3.0, 6.0, 0.0 if is_empty[2] else 7.0, 0.0]
+    # A client's own cluster is never empty, however long ago it was taken.
+    own = featarc.without_client(
+        server, state._replace(cluster=tf.constant(2), last_round=tf.constant(6, tf.int64))
+    )
+    assert own.is_empty.numpy().tolist() == [False, False, False, True]
+    assert own.weights[2] == 5.0
+
+
+@pytest.mark.slow
+def test_clusters_stay_where_cohorts_miss_one_of_them(four):
+    computations, data = four()
+    server, states = assigned(computations, RIGHT[0])
+    # The clients take turns, so that each cluster is missed in some rounds.
+    states = [state._replace(rounds=np.int64(1)) for state in states]
+    for number in range(2, 26):
+        k = number % 4
+        output = computations.process.next(server, [states[k]], [data[k]])
+        server, states[k] = output.state, output.client_states[0]
+        assert [int(state.cluster) for state in states] == RIGHT[0]
+        assert int(server.model.formed[states[k].cluster]) == number
+    assert np.all(server.model.weights == 2)  # Of the last client of each cluster.
+
+
 class Recorder:
     """A model that notes the images of its calls."""
 
@@ -430,6 +475,22 @@ class Recorder:
         n = len(self.seen)
         h, z = tf.ones([n, self.features]), -tf.ones([n, 2])
         return Outputs(h, z, z, h, ())
+
+
+@pytest.mark.parametrize("size", [(4, 6), (8, 8)])
+def test_images_are_resized_only_where_they_do_not_fit_the_network(monkeypatch, size):
+    monkeypatch.setattr(featarc, "LocalWeights", lambda model, batch_norm: None)
+    model = Recorder(2)
+    model.image_shape = (4, 6, 1) if size == (4, 6) else (4, 4, 1)
+    client = featarc.FeatARCClient(
+        model, registry.OBJECTIVES["nt_xent"], SeedOnly(0), featarc.FeatARCHyperparameters()
+    )
+    images = tf.zeros([3, *size, 1], tf.uint8)
+    client._features(Weights((), ()), images)
+    assert model.seen.shape[1:] == model.image_shape
+    x1 = tf.zeros([3, *model.image_shape])
+    client._target_features(Weights((), ()), registry.Batch(x1, None, None, None, images=images))
+    assert model.seen.shape[1:] == model.image_shape
 
 
 @pytest.mark.parametrize(("features", "layer"), [(2, "h"), (5, "z")])

@@ -1,6 +1,7 @@
 """Rounds go on without failing clients; clients that drop out between stages do not bias DCCO."""
 
 import collections
+import dataclasses
 import itertools
 
 import numpy as np
@@ -14,7 +15,7 @@ from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.errors import ClientTimeoutError, TrainingError
 from tff_ssl.runtime import local_worker
-from tff_ssl.simulation import dropouts, state_files
+from tff_ssl.simulation import dropouts, packing, state_files
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.templates.federated_algorithm import Need, RunSetting
 
@@ -134,11 +135,11 @@ def _fail(condition, hangs):
     return tf.cond(condition, queue.dequeue, lambda: tf.constant(0))
 
 
-def build(small_algorithm, name, hangs=False):
+def build(small_algorithm, name, hangs=False, **options):
     algorithm = registry.ALGORITHMS[name]
     task = small_algorithm(name).task
     task = task._replace(two_views=faulty_views(task.two_views, hangs), client_sizes=SIZES)
-    return task, algorithm.build(task, algorithm.hyperparameters())
+    return task, algorithm.build(task, algorithm.hyperparameters(**options))
 
 
 class Rounds:
@@ -209,6 +210,80 @@ def test_a_cohort_of_any_size_takes_one_local_step(worker, small_algorithm, stor
     state, metrics = padded(cohort[:0])
     assert (metrics["clients"], metrics["samples"], metrics["dropped_clients"]) == (0, 0, 0)
     assert_same_state(state.global_model_weights, padded.initial.global_model_weights)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, a in registry.ALGORITHMS.items() if a.kind.needs == {Need.COHORTS}]
+)
+@pytest.mark.slow
+def test_a_round_without_clients_changes_no_model_and_can_be_saved(
+    worker, small_algorithm, store, tmp_path, name
+):
+    _, computations = build(small_algorithm, name)
+    faulty = dropouts.Dropouts(dropout=0.01, max_dropped=0.5)
+    round_of = Rounds(computations, store, tmp_path, faulty=faulty)
+    nobody = np.zeros(0, np.int64)
+    state, metrics = round_of(nobody)
+    assert np.isnan(metrics["loss"])
+    counts = ("clients", "samples", "dropped_clients", "bytes")
+    assert [metrics[count] for count in counts] == [0, 0, 0, 0]
+    assert all(packing.is_finite(part) for part in packing.pack(state).values())
+    before, after = map(round_of.simulation.encoder_weights, (round_of.initial, state))
+    assert_same_state(after, before)
+    # The next round runs, with its own number.
+    round_of.cohort = np.array([0, 2])
+    after, metrics = round_of.simulation.run_round(state, 1)
+    assert np.isfinite(metrics["loss"])
+    work = after.server if computations.kind == "stateful_clients" else after.client_work
+    if hasattr(work, "round_number"):
+        assert work.round_number == 2
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedbn"])
+@pytest.mark.slow
+def test_a_round_that_all_clients_leave_ends_the_run(
+    worker, small_algorithm, store, tmp_path, name
+):
+    _, computations = build(small_algorithm, name)
+    invited = np.array([0, 2])
+    faulty = next(
+        f for f in (dropouts.Dropouts(0.9, seed=k) for k in range(100))
+        if not len(f.reports(0, invited).last)
+    )  # fmt: skip
+    with pytest.raises(TrainingError, match="2 of 2 clients were dropped"):
+        Rounds(computations, store, tmp_path, faulty=faulty)(invited)
+    lenient = dataclasses.replace(faulty, max_dropped=1.0)
+    _, metrics = Rounds(computations, store, tmp_path, faulty=lenient)(invited)
+    assert (metrics["clients"], metrics["dropped_clients"], metrics["samples"]) == (2, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("groups", "faulty", "left"),
+    [
+        (1, dropouts.Dropouts(0.3, 1.0, seed=1), 2),
+        (2, dropouts.Dropouts(0.3, 1.0, seed=1), 2),
+        (2, dropouts.Dropouts(0.5, 1.0, seed=2), 1),
+    ],
+)
+@pytest.mark.slow
+def test_clients_that_drop_out_of_a_folded_dcco_round_count_as_in_an_unfolded_one(
+    worker, small_algorithm, store, tmp_path, groups, faulty, left
+):
+    # Adam's first step would not depend on the size of the update.
+    _, computations = build(
+        small_algorithm, "dcco", server_optimizer="sgd", server_learning_rate=1.0
+    )
+    invited = np.array([0, 2, 5])
+    reports = faulty.reports(0, invited)
+    assert (len(reports.first), len(reports.last)) == (3, left)  # The seeds are chosen for this.
+    folded, unfolded = (
+        Rounds(computations, store, tmp_path, groups=n, faulty=faulty)(invited)[0]
+        for n in (groups, 0)
+    )
+    for a, b in zip(
+        folded.global_model_weights.trainable, unfolded.global_model_weights.trainable, strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -73,6 +73,24 @@ def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_from_it(tmp_path):
     assert [row["round"] for row in rows(tmp_path)] == [str(r) for r in range(1, 8)]
 
 
+@pytest.mark.parametrize(("every", "kept"), [(3, 3), (100, 0)])
+def test_ctrl_c_saves_no_state_that_could_not_be_resumed_from(tmp_path, capsys, every, kept):
+    class Overflowing(Counting):
+        def run_round(self, state, round_number):
+            state, metrics = super().run_round(state, round_number)
+            bad = np.float32(np.inf if round_number == 4 else state["total"])
+            return {**state, "total": bad}, metrics
+
+    with pytest.raises(KeyboardInterrupt):
+        loop(tmp_path, every=every).run(Overflowing(stop_at=5), seed=0)
+    assert f"not finite, so that --resume goes on after round {kept}" in capsys.readouterr().out
+    again = Counting()
+    state = loop(tmp_path).run(again, seed=0)
+    assert again.rounds == list(range(kept, 7))
+    assert state["total"] == sum(range(7))
+    assert [row["round"] for row in rows(tmp_path)] == [str(r) for r in range(1, 8)]
+
+
 def test_ctrl_c_while_a_row_is_written_loses_nothing(tmp_path, monkeypatch):
     release = tff.program.CSVFileReleaseManager.release
 

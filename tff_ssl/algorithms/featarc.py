@@ -27,13 +27,15 @@ sixteen, which takes a longer warm-up (`tests/algorithms/test_featarc.py`). With
 most starts ended with wrong clusters:
 
 - `exclude_own`: A_ij compares with the mean of cluster j *without* client i. The server broadcasts
-  the total weight W_j of each mean and the round in which the means were formed; the client keeps
-  its model theta~ and weight w of that round, and computes (W_j theta_j - w theta~) / (W_j - w).
+  the total weight W_j of each mean and the round in which it was formed; the client keeps its model
+  theta~ and weight w of its last round, and computes (W_j theta_j - w theta~) / (W_j - w).
   The features of the mean over all other clients, of whichever cluster, are subtracted from both
   sides of the comparison. Networks that training has moved from a common one share most of their
   features, and the larger cluster, whose mean has less noise, would else agree best with everybody.
-  A client that is alone in its cluster stays. A cluster that nobody took in that round has no mean
-  to compare with; a client goes there with probability 1/4, and founds it with its own last model.
+  A client that is alone in its cluster stays. A cluster counts as empty for a client if nobody has
+  taken it for as many rounds as the client needs on average to take part once: for one round, if
+  all clients take part in every round. It has no mean to compare with; a client goes there with
+  probability 1/4, and founds it with its own last model.
 - `switch_probability`: A client that finds another cluster better switches with this probability
   only. If all switched at once, two mixed clusters would exchange their clients for ever.
 - `first_cluster=random`: A client's first cluster is a random function of seed and client.
@@ -133,9 +135,8 @@ class Clusters(NamedTuple):
 
     Attributes:
       models: Models theta_j, a tuple of C `Weights`.
-      weights: Total weight W_j of the clients in each mean of the round `formed`, float32 [C]; 0
-        where no client took the model in that round.
-      formed: Last round in which a client contributed, int64; -1 before the first round.
+      weights: Total weight W_j of the clients in each mean, float32 [C]; 0 if there is none yet.
+      formed: Round in which each mean was formed, int64 [C]; -1 if there is none yet.
       round: Number of the next round, int64.
     """
 
@@ -171,12 +172,14 @@ class _Others(NamedTuple):
       models: Candidates, C `Weights`: means without the client, or the server's models.
       weights: Total weights of the other clients in each mean, float32 [C].
       is_valid: Whether there is such a mean, bool [C].
+      is_empty: Whether nobody has taken the cluster for long, bool [C].
       is_alone: Whether the client is the only one of its cluster, bool.
     """
 
     models: list[Weights]
     weights: tf.Tensor
     is_valid: tf.Tensor
+    is_empty: tf.Tensor
     is_alone: tf.Tensor
 
 
@@ -189,12 +192,15 @@ def without_client(server: Clusters, state: ClientState) -> _Others:
       server: Models of the server and total weights of their means.
       state: State of the client, with its contribution theta~ and its weight w.
     """
-    clusters = len(server.models)
-    was_there = tf.equal(state.last_round, server.formed) & (state.rounds > 0)
-    is_member = was_there & tf.equal(tf.range(clusters), state.cluster)
+    was_there = tf.equal(server.formed, state.last_round) & (state.rounds > 0)
+    is_member = was_there & tf.equal(tf.range(len(server.models)), state.cluster)
+    # The client takes part once in so many rounds, on average.
+    interval = tf.math.floordiv(server.round + state.rounds - 1, tf.maximum(state.rounds, 1))
+    is_recent = tf.reduce_max(server.formed) - server.formed < interval
+    is_empty = tf.equal(server.weights, 0.0) | ~(is_recent | is_member)
     own = tf.where(is_member, state.weight, 0.0)
     others = server.weights - own
-    is_valid = others > _ROUNDING * server.weights
+    is_valid = ~is_empty & (others > _ROUNDING * server.weights)
     # In a mean of which the client is no part, own is 0 and the factors are exactly 1 and 0.
     factors = own / tf.where(is_valid, others, 1.0)
 
@@ -208,7 +214,7 @@ def without_client(server: Clusters, state: ClientState) -> _Others:
         for j, model in enumerate(server.models)
     ]
     is_alone = tf.reduce_any(is_member & ~is_valid)
-    return _Others(models, tf.where(is_valid, others, 0.0), is_valid, is_alone)
+    return _Others(models, tf.where(is_valid, others, 0.0), is_valid, is_empty, is_alone)
 
 
 def mean_over_clusters(models: Sequence[Weights], weights: tf.Tensor) -> Weights:
@@ -277,6 +283,12 @@ class _Taken(NamedTuple):
     alignment: Any
 
 
+def _without_augmentation(images: tf.Tensor, shape: Sequence[int | None]) -> tf.Tensor:
+    """The images as a network gets them for evaluation, resized if they are not of its shape."""
+    fits = tuple(images.shape[1:]) == tuple(shape)
+    return augmentation.to_float(images, output_size=None if fits else shape[0])
+
+
 class FeatARCClient:
     """The client's part of the round (Algorithms 1 and 2)."""
 
@@ -313,7 +325,7 @@ class FeatARCClient:
 
     def _features(self, weights: Weights, images: tf.Tensor) -> tf.Tensor:
         """Features f of images without augmentation, float32 [n, d]; h if supervised, else z."""
-        x = augmentation.to_float(images, output_size=self._model.image_shape[0])
+        x = _without_augmentation(images, self._model.image_shape)
         outputs = self._model.apply(weights, x, training=False)
         return outputs.h if self._objective.supervised else outputs.z
 
@@ -392,7 +404,7 @@ class FeatARCClient:
             alignments = self._alignments(own_norms(others.models), local, data["image"], centre)
             compared = tf.where(others.is_valid, alignments, _NO_MEAN)
             best = tf.where(others.is_alone, default, _best(compared, default))
-            is_empty = tf.equal(server.weights, 0.0)
+            is_empty = others.is_empty
             may_found = tf.reduce_any(is_empty) & ~is_new & ~others.is_alone
             founds = may_found & (draws[0] < _FOUNDING)
         else:
@@ -413,9 +425,10 @@ class FeatARCClient:
         """The model with which training starts: in the warm-up, the mean over all clients."""
         is_warmup = server.round < self._options.warmup_rounds
         norms = self.local_weights.select(taken.start)
-        common = self.local_weights.restore(
-            mean_over_clusters(server.models, server.weights), norms
-        )
+        # Without the means of clusters that nobody took in the last round, which are older.
+        is_last = tf.equal(server.formed, tf.reduce_max(server.formed))
+        weights = tf.where(is_last, server.weights, 0.0)
+        common = self.local_weights.restore(mean_over_clusters(server.models, weights), norms)
         return tf.nest.map_structure(
             lambda c, t: tf.where(is_warmup, c, t), common, Weights(*taken.start)
         )
@@ -424,7 +437,7 @@ class FeatARCClient:
         """z_g, the features of the images in the model as it was taken, float32 [n, d]."""
         x = batch.x1
         if self._options.align_image == "clean":
-            x = augmentation.to_float(batch.images, output_size=x.shape[1])
+            x = _without_augmentation(batch.images, x.shape[1:])
         outputs = self._model.apply(start, x, training=False)
         return outputs.h if self._aligns_encoding else outputs.z
 
@@ -491,7 +504,7 @@ def update_clusters(
       weights: Total weight of each cluster's clients, float32.
     """
     total = tf.stack(weights)
-    is_formed = tf.reduce_sum(total) > 0
+    is_formed = total > 0
     return Clusters(
         tuple(
             previous_if_empty(Weights(*old), Weights(*mean))
@@ -527,7 +540,7 @@ def build_featarc(
         return Clusters(
             tuple(model.init(seed) for _ in range(clusters)),
             tf.zeros([clusters]),
-            tf.constant(-1, tf.int64),
+            tf.fill([clusters], tf.constant(-1, tf.int64)),
             tf.constant(0, tf.int64),
         )
 

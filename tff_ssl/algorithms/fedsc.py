@@ -315,6 +315,7 @@ def build_aggregate_statistics(
 def build_update_locally(parts: DCCOParts) -> Callable[..., tff.templates.MeasuredProcessOutput]:
     """Builds stage 2: (state, weights, examples) -> state, model deltas and metrics."""
     local_update, round_metrics = build_local_update(parts), build_round_metrics(parts)
+    keep_finite = two_stage.build_keep_finite(parts)
 
     def update_locally(state, weights, client_data):
         shared = tff.federated_broadcast((state.round_number, state.statistics, state.cohort))
@@ -323,7 +324,7 @@ def build_update_locally(parts: DCCOParts) -> Callable[..., tff.templates.Measur
         new_state = ClientWorkState(
             tff.federated_map(next_round_number, state.round_number),
             state.statistics_aggregator,
-            state.statistics,
+            tff.federated_map(keep_finite, state.statistics),
             state.cohort,
         )
         return tff.templates.MeasuredProcessOutput(

@@ -50,6 +50,7 @@ class Algorithm:
       aggregates: Contributions of clients that are averaged, `statistics` and `update` (a model
         delta): `build` then takes `statistics_aggregator`, `update_aggregator` and `metric_sum`.
         Empty where clients send whole models, which can be neither clipped nor left out.
+      first_stage: Those of `aggregates` that clients send in a stage before the others.
       counts_clients: Whether clients receive the number of clients of their round. With
         differential privacy, `build` then takes `expected_clients`, which replaces it.
       predictor: Whether the model needs a predictor, even if the objective has none.
@@ -65,6 +66,7 @@ class Algorithm:
     objectives: tuple[str, ...]
     folds: bool = False
     aggregates: tuple[str, ...] = ()
+    first_stage: tuple[str, ...] = ()
     counts_clients: bool = False
     predictor: bool = False
     collects: str = ""
@@ -104,6 +106,7 @@ ALGORITHMS = {
         objectives=tuple(STATISTICS_LOSSES),
         folds=True,
         aggregates=("statistics", "update"),
+        first_stage=("statistics",),
     ),
     "dcco_one_stage": Algorithm(
         "DCCO with one communication a round: the statistics of earlier rounds",
@@ -121,6 +124,7 @@ ALGORITHMS = {
         fedsc.build_fedsc,
         objectives=("spectral",),
         aggregates=("statistics", "update"),
+        first_stage=("statistics",),
         counts_clients=True,
     ),
     "fedavg": Algorithm(

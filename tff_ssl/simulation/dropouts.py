@@ -100,9 +100,10 @@ class Dropouts:
     def check_metrics(self, round_number: int, metrics: Mapping[str, float]) -> None:
         """Calls `check` with the counts of a round's metrics.
 
-        A round whose loss is not finite is left to the training loop: the training has diverged.
+        A round whose loss is not finite is left to the training loop: the training has diverged,
+        unless the loss is that of no samples.
         """
-        if math.isfinite(metrics["loss"]):
+        if math.isfinite(metrics["loss"]) or not metrics["samples"]:
             self.check(round_number, int(metrics["clients"]), int(metrics["dropped_clients"]))
 
     def run_without_failing(
@@ -152,6 +153,16 @@ class Dropouts:
 def clients_to_invite(clients_per_round: int, dropout: float) -> int:
     """The number of clients to invite so that `clients_per_round` of them finish on average."""
     return math.ceil(clients_per_round / (1 - dropout))
+
+
+def expected_in_first_stage(invited: int, dropout: float) -> float:
+    """The expected number of clients that report in the first of two stages.
+
+    Args:
+      invited: Number of invited clients.
+      dropout: Probability that a client does not finish its round.
+    """
+    return invited * (1 - dropout / 2)
 
 
 def _halves(clients: Cohort) -> list[Cohort]:

@@ -1,5 +1,6 @@
 """Simulation of a server and clients that keep a state between rounds, in files."""
 
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,10 +9,8 @@ import numpy as np
 import tensorflow_federated as tff
 import tree
 
-from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation import cohort, metrics_log, state_files
-from tff_ssl.simulation.dropouts import Reports
 from tff_ssl.simulation.metrics_log import flatten_metrics
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.training_loop import Simulation
@@ -110,7 +109,10 @@ class StatefulClientsSimulation(Simulation):
         # They are not deleted at the end of a round, because a run that is stopped there goes on
         # from the state before the round.
         self._states.keep_only([*self._kept, state.versions], self._last_cohort)
-        reports = self._reports(round_number)
+        invited = self._participation.cohorts(round_number)
+        reports = self._dropouts.reports(round_number, invited)
+        if not len(reports.last):
+            return self._without_clients(state, round_number, len(invited))
         before = state_files.healed([self._states], reports.last, state.versions)
 
         def run(clients: cohort.Cohort) -> Any:
@@ -138,12 +140,25 @@ class StatefulClientsSimulation(Simulation):
         self._dropouts.check_metrics(round_number, values)
         return StatefulClientsState(server, versions), values
 
-    def _reports(self, round_number: int) -> Reports:
-        invited = self._participation.cohorts(round_number)
-        reports = self._dropouts.reports(round_number, invited)
-        if not len(reports.last):
-            raise TrainingError(f"round {round_number + 1}: all clients have dropped out")
-        return reports
+    def _without_clients(
+        self, state: StatefulClientsState, round_number: int, invited: int
+    ) -> tuple[StatefulClientsState, dict[str, float]]:
+        """A round in which no client takes part: only the server's round number changes.
+
+        The computation is not called, since TFF cannot call it without clients.
+        """
+        self._dropouts.check(round_number, invited, invited)
+        self._last_cohort = np.zeros(0, np.int64)
+        metrics_type = self._algorithm.process.next.type_signature.result.metrics.member
+        values = dict.fromkeys(tff.structure.name_list(metrics_type), math.nan)
+        counts = {
+            "samples": 0,
+            "dropped_clients": invited,
+            "clients": invited,
+            "bytes": invited * self._bytes_per_client,
+        }
+        server = state.server._replace(round_number=np.int64(state.server.round_number + 1))
+        return state._replace(server=server), values | counts
 
     def encoder_weights(self, state: StatefulClientsState, client_id: str | None = None) -> Weights:
         model = state.server.model

@@ -32,6 +32,7 @@ class StatelessClientsSimulation(Simulation):
         bytes_per_client: int = 0,
         *,
         stages: Sequence[tff.learning.templates.LearningProcess] = (),
+        with_group_size: Callable[[Any, float], Any] | None = None,
         epsilon: Callable[[int], float] | None = None,
         sliced: Any = None,
     ):
@@ -48,6 +49,7 @@ class StatelessClientsSimulation(Simulation):
           bytes_per_client: Bytes that a client receives and sends in a round, folded or not.
           stages: Stages of the round, each of which takes the state of the stage before, where
             clients drop out between the stages; they then replace `process`.
+          with_group_size: See `StatelessClients`; needed for stages whose clients are folded.
           epsilon: Number of rounds -> their privacy loss epsilon, a metric.
           sliced: A `sliced_rounds.SlicedStatelessClients` if rounds are cut into slices; else None.
         """
@@ -61,6 +63,7 @@ class StatelessClientsSimulation(Simulation):
                 sliced.stages if sliced else [compose(group_data, s).next for s in stages]
             )
         self._multiple = _GROUPS if participation.varies or self._dropouts.dropout else 1
+        self._with_group_size = with_group_size
         self._epsilon = epsilon
         self._model = model
         self._initial_weights = initial_weights
@@ -106,8 +109,12 @@ class StatelessClientsSimulation(Simulation):
     def _folded_round(self, state: Any, reports: Reports, groups: int) -> Any:
         rounds = self._stages or [self._next]
         reporting = [reports.first, reports.last] if self._stages else [reports.last]
+        size = 0.0  # Mean number of clients of a group in the stage before.
         for next_round, clients in zip(rounds, reporting, strict=True):
             folded = cohort.fold(clients, min(groups, len(clients)), self._multiple)
+            size_before, size = size, len(clients) / max(sum(len(g) > 0 for g in folded), 1)
+            if self._with_group_size and size_before and size != size_before:
+                state = self._with_group_size(state, size / size_before)
             output = next_round(state, folded)
             state = output.state
         metrics = flatten_metrics(output.metrics)

@@ -132,11 +132,17 @@ class TrainingLoop:
                         saved = done
         except KeyboardInterrupt:
             with _interrupts_delayed():
+                packed = pack(state) if done > saved else {}
+                # A checkpoint with other values than finite ones could not be resumed from.
+                diverged = not all(map(is_finite, packed.values()))
+                last = saved if diverged else done
                 # Deletes the row of a round that was stopped before it was counted.
-                trim_metrics(self._metrics_path, done)
-                if done > saved:
-                    self._save(simulation, state, pack(state), done, saved)
-            kept = "the checkpoint is saved" if done else "there is nothing to save yet"
+                trim_metrics(self._metrics_path, last)
+                if last > saved:
+                    self._save(simulation, state, packed, last, saved)
+            kept = "the checkpoint is saved" if last else "there is nothing to save yet"
+            if diverged:
+                kept = f"its state is not finite, so that --resume goes on after round {last}"
             progress.note(f"stopped after round {done} of {self.rounds}; {kept}")
             raise
         finally:

@@ -37,6 +37,9 @@ class StatelessClients(FederatedAlgorithm):
       uploads: Types that a client sends in a round, beside its weight and metrics.
       compose_stages: Composes the stages of a round of several aggregations, for `stages`. Most
         runs need the whole round alone, and composing takes a second or more.
+      with_group_size: (state between two stages, r) -> the state for a second stage whose groups of
+        clients that share a call have r times the clients of the first stage's groups on average.
+        None where clients are not folded, or where the state does not depend on their number.
     """
 
     kind: ClassVar[str] = "stateless_clients"
@@ -49,6 +52,7 @@ class StatelessClients(FederatedAlgorithm):
     downloads: Sequence[tff.Type]
     uploads: Sequence[tff.Type]
     compose_stages: Callable[[], Mapping[str, tff.learning.templates.LearningProcess]] = dict
+    with_group_size: Callable[[Any, float], Any] | None = None
 
     @functools.cached_property
     def stages(self) -> Mapping[str, tff.learning.templates.LearningProcess]:
@@ -99,6 +103,7 @@ class StatelessClientsRun(ServerRounds, PlannedRun):
             self.setting.groups,
             sum(self.client_bytes),
             stages=list(algorithm.stages.values()) if needs_stages else (),
+            with_group_size=algorithm.with_group_size,
             epsilon=self.setting.epsilon,
             sliced=sliced,
         )

@@ -61,6 +61,30 @@ def test_private_clients_do_not_receive_the_number_of_clients():
     assert "expected_clients" not in chosen.arguments
 
 
+@pytest.mark.slow
+def test_private_means_divide_by_the_clients_that_are_expected_in_their_stage(worker):
+    # Of 4 invited clients, 3 are expected to send statistics, and 2 to send an update.
+    given = {"dp_epsilon": float("inf"), "clients_per_round": 2, "dropout": 0.5}
+
+    def denominator(algorithm, mean):
+        factory = choose(algorithm, **given).arguments[f"{mean}_aggregator"]
+        if mean == "statistics":
+            value = tff.tensorflow.computation(lambda: cco.zero_statistics(D))
+            process = factory.create(value.type_signature.result, tff.types.TensorType(np.float32))
+            sent = statistics(np.random.default_rng(0))
+            found = process.next(process.initialize(), [sent], [np.float32(1)]).result
+            return sent.f / found.f
+        process = factory.create(tff.types.to_type(np.float32), tff.types.TensorType(np.float32))
+        return 1 / process.next(process.initialize(), [np.float32(1)], [np.float32(1)]).result
+
+    np.testing.assert_allclose(denominator("dcco", "update"), 2, rtol=1e-5)
+    np.testing.assert_allclose(denominator("dcco", "statistics"), 3, rtol=1e-5)
+    # All that a client of one stage sends arrives at once.
+    np.testing.assert_allclose(denominator("dcco_one_stage", "statistics"), 2, rtol=1e-5)
+    spectral = {**given, "objective": "spectral"}
+    assert choose("fedsc", **spectral).arguments["expected_clients"] == 3
+
+
 def test_the_result_lists_what_privacy_covers_and_what_it_does_not():
     chosen = choose(dp_epsilon=8.0)
     assert "what clients receive" in chosen.result["privacy"]["covers"]

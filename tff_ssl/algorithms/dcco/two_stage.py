@@ -75,6 +75,7 @@ from tff_ssl.algorithms.dcco.parts import (
     with_client_work,
 )
 from tff_ssl.losses.means import Means
+from tff_ssl.templates import non_finite
 from tff_ssl.templates.round_number import next_round_number
 from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
@@ -105,7 +106,7 @@ def _counts(weight):
 
 @tff.tensorflow.computation(np.int64, np.int64)
 def _ratio(samples, clients):
-    return tf.cast(samples / clients, tf.float32)
+    return tf.cast(samples / tf.maximum(clients, 1), tf.float32)
 
 
 def build_initialize(parts: DCCOParts) -> tff.Computation:
@@ -137,6 +138,20 @@ def build_reference(parts: DCCOParts) -> tff.Computation:
         return Means(*(tf.where(tf.math.is_finite(mean), mean, 0.0) for mean in last))
 
     return reference
+
+
+def build_keep_finite(parts: DCCOParts) -> tff.Computation:
+    """Builds (statistics of a cohort) -> the statistics that the server keeps after the round.
+
+    Those of a cohort without any finite client are replaced by zeros, as in the first round. A
+    state with NaN could not be saved.
+    """
+
+    @tff.tensorflow.computation(parts.statistics_type)
+    def keep_finite(statistics):
+        return non_finite.zero_unless_finite(statistics)[0]
+
+    return keep_finite
 
 
 def build_aggregate_statistics(parts: DCCOParts) -> Callable[..., tff.Value]:
@@ -175,7 +190,7 @@ def build_update_locally(parts: DCCOParts) -> Callable[..., tff.templates.Measur
       A function of federated values, for use in a `tff.federated_computation`.
     """
     local_update = client.build_local_update(parts)
-    round_metrics = build_round_metrics(parts)
+    round_metrics, keep_finite = build_round_metrics(parts), build_keep_finite(parts)
 
     def update_locally(state, weights, client_data):
         shared = tff.federated_broadcast((state.round_number, state.statistics, state.mean_weight))
@@ -185,7 +200,7 @@ def build_update_locally(parts: DCCOParts) -> Callable[..., tff.templates.Measur
         new_state = ClientWorkState(
             tff.federated_map(next_round_number, state.round_number),
             state.statistics_aggregator,
-            state.statistics,
+            tff.federated_map(keep_finite, state.statistics),
             state.mean_weight,
         )
         return tff.templates.MeasuredProcessOutput(
@@ -193,6 +208,23 @@ def build_update_locally(parts: DCCOParts) -> Callable[..., tff.templates.Measur
         )
 
     return update_locally
+
+
+def with_group_size(state: Any, ratio: float) -> Any:
+    """The state between the stages, where the groups of folded clients change in size.
+
+    A group counts as one client with the examples of all. The mean weight of the first stage is
+    then one over groups, and the mean over the second stage's groups is to be scaled by n / |S|,
+    and not by the ratio of the numbers of groups.
+
+    Args:
+      state: The process's state after the first stage.
+      ratio: Clients of a group in the second stage over those of a group in the first, on average.
+    """
+    work = state.client_work
+    return state._replace(
+        client_work=work._replace(mean_weight=np.float32(work.mean_weight * ratio))
+    )
 
 
 def build_statistics_round(
@@ -259,6 +291,7 @@ def build_dcco(
         build_aggregate_statistics(parts),
         build_update_locally(parts),
         cohort_type=tff.types.to_type(np.float32),
+        with_group_size=with_group_size,
     )
 
 
@@ -268,6 +301,7 @@ def compose_two_stages(
     aggregate_statistics: Callable[..., tff.Value],
     update_locally: Callable[..., tff.templates.MeasuredProcessOutput],
     cohort_type: tff.Type,
+    with_group_size: Callable[[Any, float], Any] | None = None,
 ) -> StatelessClients:
     """Composes the round of two stages, and each stage as a process of its own.
 
@@ -279,6 +313,7 @@ def compose_two_stages(
         this cohort.
       update_locally: Stage 2: (state, weights, examples) -> state, model deltas and metrics.
       cohort_type: Type of what a client receives about the cohort beside its statistics.
+      with_group_size: See `StatelessClients`.
     """
     work_type = (
         initialize.type_signature.result,
@@ -312,4 +347,5 @@ def compose_two_stages(
             "statistics": build_statistics_round(parts, process, aggregate_statistics),
             "update": parts.compose(initialize, next_update),
         },
+        with_group_size=with_group_size,
     )
