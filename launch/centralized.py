@@ -41,6 +41,11 @@ flags.DEFINE_integer(
 )
 flags.adopt_module_key_flags(launch.options.flags)
 
+# Flags of clients that change what is trained on, and that many presets have for both scripts.
+_OF_CLIENTS = (
+    "partition", "num_clients", "samples_per_client", "data_fraction", "clients_per_round",
+)  # fmt: skip
+
 
 def main() -> None:
     args = flags.FLAGS
@@ -91,19 +96,19 @@ def _train(args: flags.FlagValues) -> None:
     dataset = data.load_dataset(args)
     adapting.fit_evaluation(dataset, args)
     train = _training_images(dataset, args)
-    train, batches = _choose_batches(dataset, train, args)
+    train, batches, images = _choose_batches(dataset, train, args)
     model = model_options.build_model(dataset, args, args.objective)
     simulation = _build_simulation(dataset, train, batches, model, values, args)
     probing.check_labels(dataset, args)
     folder = data.default_output_dir("centralized", args)
     settings = run_folder.settings("centralized", args)
     run_folder.open_run(folder, settings, run_folder.given(args), args.resume)
-    _announce(dataset, len(train), len(batches(0)), model, values, folder, args)
+    _announce(dataset, images, len(batches(0)), model, values, folder, args)
     fields = {
         "algorithm": "centralized",
         "objective": args.objective,
         "rounds": args.rounds,
-        "train_images": len(train),
+        "train_images": images,
     }
     training.train_and_probe(simulation, model, dataset, folder, args, fields)
 
@@ -150,8 +155,8 @@ def _choose_batches(dataset, train, args: flags.FlagValues):
       args: The flags.
 
     Returns:
-      The training images, with the clients' input shift if batches are cohorts; and step ->
-      indices of the step's images, int64 [batch].
+      The images, with the clients' input shift if batches are cohorts; step -> indices of the
+      step's images, int64 [batch]; and the number of images that are trained on.
 
     Raises:
       ConfigurationError: If `--shift` is given without clients.
@@ -165,17 +170,21 @@ def _choose_batches(dataset, train, args: flags.FlagValues):
     if args.batches == "shuffled":
         if args.shift != "none":
             raise ConfigurationError("--shift needs --batches=cohorts: no clients, no shifts")
+        ignored = [f"--{name}" for name in _OF_CLIENTS if args[name].present]
+        if ignored:
+            print(f"note: --batches=shuffled has no clients; unused: {', '.join(ignored)}")
         adapting.fit_batch(len(train), args)
-        return train, centralized.shuffled_batches(len(train), args.batch_size, args.seed)
+        batches = centralized.shuffled_batches(len(train), args.batch_size, args.seed)
+        return train, batches, len(train)
     clients = client_options.partition_dataset(dataset, args)
     train = client_options.client_images(train, clients, args)
     adapting.fit_cohort([len(indices) for indices in clients], args)
     cohorts = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)
 
-    def batches(step):
+    def batches_of_cohorts(step):
         return np.concatenate([clients[client] for client in np.sort(cohorts(step))])
 
-    return train, batches
+    return train, batches_of_cohorts, sum(map(len, clients))
 
 
 def _build_simulation(dataset, train, batches, model, values, args: flags.FlagValues):

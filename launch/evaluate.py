@@ -19,7 +19,7 @@ import launch.options.flags
 from launch.options import app, numbers
 
 launch.options.flags.define_common_flags()
-launch.options.flags.define_data_flags()
+launch.options.flags.define_image_flags()
 launch.options.flags.define_model_flags()
 launch.options.flags.define_probe_flags()
 launch.options.flags.define_encoder_flags()
@@ -104,6 +104,7 @@ def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> tuple[pathli
     Returns:
       The folder of the encoder, and the name of the data set that it was trained on, if known.
     """
+    from launch.options import defaults
     from launch.outputs import run_folder
     from tff_ssl.errors import ConfigurationError
 
@@ -112,6 +113,12 @@ def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> tuple[pathli
         return folder, None
     trained_on = settings.get("dataset")
     run_folder.take_over(settings, _RUN_FLAGS, args)
+    if args.dataset != trained_on and not args["view_size"].present:
+        args.view_size = defaults.view_size_of(
+            trained_on, settings.get("view_size"), settings.get("image_size")
+        )
+    if settings.get("shift", "none") != "none":
+        print("note: the run has --shift, and this evaluation is on images without it")
     if args.protocol == "transfer" and args.dataset == trained_on:
         raise ConfigurationError(
             f"--protocol=transfer needs another --dataset than the run's, {trained_on}"

@@ -79,30 +79,17 @@ def _lower(args: flags.FlagValues) -> None:
 
 
 def _build(entry, values, dataset, args: flags.FlagValues):
-    """Builds the algorithm with the means and the clients that the flags describe."""
-    from launch.options import aggregation, unlike_clients
-    from launch.options import algorithm as algorithm_options
-    from launch.options import clients as client_options
-    from tff_ssl.simulation.dropouts import clients_to_invite
-    from tff_ssl.templates.federated_algorithm import Need
+    """Builds the algorithm of the run that the flags describe.
 
-    clients_dataset, population = dataset, None
-    needs_population = Need.POPULATION in entry.kind.needs
-    if needs_population:
-        clients_dataset, _ = unlike_clients.take_out_rad(dataset, args)
-    clients = client_options.partition_dataset(clients_dataset, args)
-    if needs_population:
-        population = unlike_clients.build_population(clients_dataset, clients, args)
-    # Noise for differential privacy and SCAFFOLD's server step depend on the number of clients.
-    invited = clients_to_invite(args.clients_per_round, args.dropout)
-    means = aggregation.choose_aggregation(args, entry, values, len(clients), invited).arguments
-    participation = 1.0
-    if Need.COHORTS in entry.kind.needs:
-        participation = min(args.clients_per_round / len(clients), 1.0)
-    _, algorithm = algorithm_options.build(
-        args, entry, values, dataset, means, population, participation,
-        client_sizes=[len(client) for client in clients],
-    )  # fmt: skip
+    Noise for differential privacy and SCAFFOLD's server step depend on the number of clients.
+    """
+    from launch.runs import federated
+
+    clients = federated.partition(entry, values, dataset, args)
+    setting, aggregation = federated.build_setting(entry, values, clients, args)
+    _, algorithm = federated.build_algorithm(
+        entry, values, dataset, clients, setting, aggregation, args
+    )
     return algorithm
 
 

@@ -140,7 +140,7 @@ def _compare_runs(runs: list[pathlib.Path], args: flags.FlagValues) -> None:
     rebuilt = {}
     for name, run in folders.items():
         for flag, default in own.items():  # Of the run before.
-            args[flag].value = default
+            args[flag].value, args[flag].present = default, 0
         rebuilt[name] = rebuilding.rebuild(run, args, draw_seed=0)
     run_folder.make(output)
     page = comparison_page.write(
@@ -174,7 +174,10 @@ def _compare_encoders(
         f"and writes features.png, distances.png and visualize.json to {output}/",
         flush=True,
     )
-    encoders = _encode(loaded, folders, images)
+    encoders = _encode(loaded, folders, images, skips_unlike=bool(args.run))
+    if len(encoders) < 2:
+        print("note: no two encoders have equally many features, so that none are compared")
+        return []
     pairs = [_compare(a, b) for a, b in itertools.combinations(encoders, 2)]
     plane = _plane(encoders, args)
     report = {
@@ -267,12 +270,20 @@ def _choose_images(dataset, args: flags.FlagValues):
     return split.take(np.sort(rng.choice(candidates, count, replace=False)))
 
 
-def _encode(loaded: dict[str, Any], folders: dict[str, pathlib.Path], images) -> list[Encoder]:
-    """Applies all encoders to the images.
+def _encode(
+    loaded: dict[str, Any], folders: dict[str, pathlib.Path], images, skips_unlike: bool
+) -> list[Encoder]:
+    """Applies the encoders to the images.
+
+    Args:
+      loaded: Encoders by name.
+      folders: Their folders by name.
+      images: The images.
+      skips_unlike: Whether encoders with another number of features than the first are left out.
 
     Raises:
-      ConfigurationError: If an encoder's features are not finite, or not as many as the first's;
-        the message names it.
+      ConfigurationError: If an encoder's features are not finite, or else not as many as the
+        first's; the message names it.
     """
     from tff_ssl.errors import ConfigurationError
     from tff_ssl.evaluation import features, labels
@@ -284,10 +295,14 @@ def _encode(loaded: dict[str, Any], folders: dict[str, pathlib.Path], images) ->
         except ValueError as error:
             raise ConfigurationError(f"encoder {name}: {error}") from error
         if encoders and h.shape[1] != encoders[0].features.shape[1]:
-            raise ConfigurationError(
+            unlike = (
                 f"encoder {name} has {h.shape[1]} features and {encoders[0].name} has "
                 f"{encoders[0].features.shape[1]}: they lie in no common space"
             )
+            if not skips_unlike:
+                raise ConfigurationError(unlike)
+            print(f"note: {unlike}")
+            continue
         encoders.append(Encoder(name, folders[name], encoder.weights, encoder.weight_names, h))
     return encoders
 

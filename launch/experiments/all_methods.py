@@ -113,7 +113,8 @@ _SAME = (
     "of the learning rate. Hyperparameters that belong to one method alone were not tuned here: "
     "they are its preset's for the digits, or its own defaults.",
     "FedBN's encoder has batch norm, the others group norm. Hetero-SSFL has one architecture here, "
-    "500 further images for its server, and is evaluated as the mean over five of its clients.",
+    "and 500 further images for its server. Its linear probe is the mean over five of its clients, "
+    "and its other rows are of the client that takes part most often.",
 )
 
 
@@ -136,7 +137,10 @@ def all_methods(scale: str, dataset: str | None, rounds: int | None) -> Experime
     tables = (
         Table(
             _LINEAR, linear, columns, {**rows, _UNTRAINED: rows["FedAvg"]}, {},
-            {_UNTRAINED: linear._replace(baseline="random_encoder")},
+            {
+                _UNTRAINED: linear._replace(baseline="random_encoder"),
+                "Hetero-SSFL": Selector("linear_personalized", 5000),
+            },
         ),
         Table("Nearest neighbours, all labels", Selector("knn"), columns, rows, {}),
         Table(

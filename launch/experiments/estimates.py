@@ -23,7 +23,7 @@ from PIL import Image
 from launch.experiments import runner
 from launch.outputs import run_folder
 from tff_ssl.algorithms import registry
-from tff_ssl.errors import TrainingError
+from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import measured
 from tff_ssl.reporting.document import Document
 from tff_ssl.reporting.experiment import Cell, Experiment
@@ -237,6 +237,10 @@ def _images_per_client(own: Mapping[str, str]) -> int:
 
 def stand_in_for(script: str, own: Mapping[str, str]) -> StandIn:
     """The stand-in for a cell's data: as few images as its rounds need."""
+    if own["dataset"] not in _DATA:
+        raise ConfigurationError(
+            f"--dataset={own['dataset']}: --estimate knows digits, {', '.join(_DATA)} alone"
+        )
     _, classes, side = _DATA[own["dataset"]]
     side = int(own.get("image_size", side))
     cases = own.get("partition") == "per_case" or own["dataset"] == "case_folder"
@@ -287,7 +291,7 @@ def images_of_run(script: str, own: Mapping[str, str]) -> float | None:
     if script == "centralized":
         return rounds * int(own["batch_size"])
     clients = int(own.get("clients_per_round", own.get("num_clients", 0)))
-    algorithm = own["algorithm"]
+    algorithm = own.get("algorithm", "dcco")  # The default of `pretrain`.
     if algorithm == "denav":
         clients = int(own.get("hparam.models", _default(algorithm, "models")))
     total = _DATA[own["dataset"]][0] if own["dataset"] in _DATA else 0

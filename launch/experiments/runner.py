@@ -291,16 +291,17 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
         f"--seed={seed}",
         f"--output_dir={output}",
     ]
+    needed = folder / cell.needs / f"seed{seed}" / measured.FAILED if cell.needs else None
+    if needed and needed.exists():
+        return _fail(cell, output, f"{cell.needs}, which it needs, has failed")
     start = time.monotonic()
-    if not (output / "result.json").exists():
+    # The script itself compares its flags with those of a run that was stopped in its evaluation.
+    if not (output / "result.json").exists() or not (output / "done.json").exists():
         failure = run_script([*train, "--resume"], output / "log.txt")
         if failure:
             if "training diverged" not in failure:
                 raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
-            run_folder.write_json(
-                output / measured.FAILED, {"reason": failure, "flags": effective_flags(cell.flags)}
-            )
-            return f"failed: {failure}"
+            return _fail(cell, output, failure)
     for evaluation in cell.evaluations:
         if _is_evaluated(evaluation, before):
             continue
@@ -321,6 +322,14 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
     }
     run_folder.write_json(output / "done.json", summary)
     return "done"
+
+
+def _fail(cell: Cell, output: pathlib.Path, reason: str) -> str:
+    """Records that a run has failed, and returns the outcome."""
+    run_folder.write_json(
+        output / measured.FAILED, {"reason": reason, "flags": effective_flags(cell.flags)}
+    )
+    return f"failed: {reason}"
 
 
 def run_script(

@@ -55,7 +55,7 @@ def run(
     argv = list(sys.argv)
     before = _run_to_resume(argv, resumes) if resumes else {}
     if before:
-        argv[1:1] = resuming.given_flags(before)
+        argv[1:1] = resuming.given_flags(before, argv)
     elif default_preset and not presets.given(argv, "flagfile"):
         dataset = (presets.given(argv, "dataset") or ["digits"])[-1]
         preset = default_preset((presets.given(argv, chosen_by) or [""])[-1], dataset)

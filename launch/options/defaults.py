@@ -31,9 +31,14 @@ def views(dataset: str, objective: str | None) -> str:
 
 def view_size(dataset: str, args: flags.FlagValues) -> int | None:
     """Height and width of the views in pixels; None if views have the size of the images."""
-    if args.view_size is None and dataset == "digits" and args.image_size is None:
+    return view_size_of(dataset, args.view_size, args.image_size)
+
+
+def view_size_of(dataset: str | None, given: int | None, image_size: int | None) -> int | None:
+    """`view_size` from the values of `--view_size` and `--image_size`."""
+    if given is None and dataset == "digits" and image_size is None:
         return _DIGITS_VIEW_SIZE
-    return args.view_size
+    return given
 
 
 def of_data(args: flags.FlagValues) -> dict[str, str]:

@@ -50,12 +50,15 @@ def _is_given(argv: Sequence[str]) -> bool:
     return not negated and (value or "true").lower() in ("true", "t", "1", "yes", "y")
 
 
-def given_flags(config: Mapping[str, Any]) -> list[str]:
+def given_flags(config: Mapping[str, Any], argv: Sequence[str]) -> list[str]:
     """The flags that a run was begun with, as a command line gives them.
 
     Args:
       config: The content of its `config.json`. Earlier versions did not write which of the flags
         were given; then there are none, and the command line has to give them again.
+      argv: The command line that resumes the run. Flags that may be given several times, such as
+        `--leave`, are left out if it gives them, since the values would add up; of hyperparameters,
+        the last value counts.
     """
     arguments = []
     for name in config.get("given", ()):
@@ -65,6 +68,8 @@ def given_flags(config: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             arguments.append(f"--{'' if value else 'no'}{name}")
         elif isinstance(value, list) and name in _repeatable():
+            if name != "hparam" and presets.given(argv, name):
+                continue
             arguments += [f"--{name}={item}" for item in value]
         else:
             text = ",".join(map(str, value)) if isinstance(value, list) else value

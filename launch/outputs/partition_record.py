@@ -1,5 +1,6 @@
 """The file `partition.json` of a run: how its clients divide the training images."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,25 @@ def describe_clients(
             for row in shown
         ],
     }
+
+
+def digest(train: Split, clients: Sequence[np.ndarray], server_images: np.ndarray | None) -> str:
+    """A hash of the images and of their division between the clients and the server, hexadecimal.
+
+    Args:
+      train: The training images.
+      clients: Indices of each client's images.
+      server_images: Images of the server, uint8 [n, h, w, c]; None if it has none.
+    """
+    content = hashlib.blake2b(digest_size=16)
+    sizes = np.array([len(indices) for indices in clients], np.int64)
+    arrays: list[np.ndarray] = [train.images, np.asarray(train.example_ids), sizes, *clients]
+    if server_images is not None:
+        arrays.append(server_images)
+    for array in arrays:
+        content.update(str(array.shape).encode())
+        content.update(np.ascontiguousarray(array).data)
+    return content.hexdigest()
 
 
 def _evenly(total: int, count: int) -> np.ndarray:

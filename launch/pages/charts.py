@@ -266,10 +266,10 @@ def map_charts(
     for name, places in points.items():
         figure = Figure(figsize=(_WIDTH, _WIDTH + 0.2), layout="constrained")
         axes = figure.subplots()
-        unlabelled = labels < 0
         size = min(16.0, 6000 / len(places))
         x, y = places.T
-        shades = np.where(unlabelled[:, None], (0.55, 0.55, 0.6, 1.0), colours[labels])
+        shades = np.full([len(labels), 4], (0.55, 0.55, 0.6, 1.0))
+        shades[labels >= 0] = colours[labels[labels >= 0]]
         axes.scatter(x, y, s=size, c=shades, linewidths=0, alpha=0.85)
         axes.set_xticks([])
         axes.set_yticks([])

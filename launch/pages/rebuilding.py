@@ -10,12 +10,13 @@ from absl import flags
 
 from datasets.image_dataset import ImageDataset
 from launch.options import clients as client_options
-from launch.options import data
+from launch.options import data, hyperparameters
 from launch.options import model as model_options
 from launch.outputs import partition_record, run_folder
 from launch.pages import run_page
 from launch.pages.image_samples import Encode
 from launch.pages.run_page import Shown
+from tff_ssl.algorithms import registry
 from tff_ssl.deployment import saved_model
 from tff_ssl.errors import ConfigurationError
 
@@ -48,7 +49,10 @@ def rebuild(folder: pathlib.Path, args: flags.FlagValues, draw_seed: int | None 
     Raises:
       ConfigurationError: If the flags or the encoder do not belong to the images.
     """
+    config = run_folder.read_config(folder)
     settings = run_folder.read_flags(folder)
+    # The default partition of a folder of images holds only where the run did not choose one.
+    args["partition"].present |= "partition" in config.get("given", ())
     names = [name for name in settings if name in args and name not in _NOT_TAKEN]
     run_folder.take_over(settings, names, args)
     dataset = data.load_dataset(args)
@@ -86,7 +90,13 @@ def _clients(
     """
     if settings.get("script") != "pretrain" or settings.get("algorithm") == "hetero_ssfl":
         return None
-    return client_options.partition_dataset(dataset, args)
+    entry = registry.ALGORITHMS[settings["algorithm"]]
+    values = hyperparameters.parse(entry.hyperparameters, settings.get("hparam", []))
+    least = entry.min_samples(settings["objective"], values)
+    clients = client_options.partition_dataset(dataset, args)
+    if not settings.get("skip_small_clients"):
+        return clients
+    return [client for client in clients if len(client) >= least]
 
 
 def _untrained(

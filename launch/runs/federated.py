@@ -1,6 +1,7 @@
 """Simulates the pretraining run that the flags describe."""
 
 import contextlib
+import json
 import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ from tff_ssl.templates.federated_algorithm import FederatedAlgorithm, Need, Plan
 from tff_ssl.templates.task import Population
 
 
-class _Clients(NamedTuple):
+class Clients(NamedTuple):
     """The clients of a run and their images.
 
     Attributes:
@@ -61,12 +62,9 @@ def pretrain(args: flags.FlagValues) -> None:
     entry, values = algorithm_options.choose(args)
     dataset = _load(args)
     adapting.fit_evaluation(dataset, args)
-    clients = _partition(entry, values, dataset, args)
-    setting, aggregation = _build_setting(entry, values, clients, args)
-    model, algorithm = algorithm_options.build(
-        args, entry, values, dataset, aggregation.arguments, clients.population,
-        _participation(setting), setting.evaluated_client, setting.client_sizes,
-    )  # fmt: skip
+    clients = partition(entry, values, dataset, args)
+    setting, aggregation = build_setting(entry, values, clients, args)
+    model, algorithm = build_algorithm(entry, values, dataset, clients, setting, aggregation, args)
     _check_client_models(entry, algorithm, values, len(clients.indices), args)
     run = algorithm.plan_run(setting)
     probing.check_labels(dataset, args)
@@ -76,7 +74,7 @@ def pretrain(args: flags.FlagValues) -> None:
     folder = data.default_output_dir("pretrain", args)
     settings = run_folder.settings("pretrain", args)
     run_folder.open_run(folder, settings, run_folder.given(args), args.resume)
-    _record_partition(clients, folder)
+    _record_partition(clients, folder, args.resume)
     client_models = final_evaluation.ClientModels(
         len(clients.indices), run.client_models, run.evaluated_client,
         run.untrained_clients_have_models, clients.indices,
@@ -91,12 +89,25 @@ def pretrain(args: flags.FlagValues) -> None:
         )  # fmt: skip
 
 
-def _record_partition(clients: _Clients, folder: pathlib.Path) -> None:
-    """Writes `partition.json`, from which the run's page draws the clients."""
-    record = partition_record.describe_clients(
-        clients.dataset.train, clients.indices, clients.dataset.class_names
-    )
-    run_folder.write_json(folder / "partition.json", record)
+def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> None:
+    """Writes `partition.json`, from which the run's page draws the clients.
+
+    Raises:
+      ConfigurationError: If a resumed run had other images, or divided them otherwise. The states
+        that clients keep would else belong to the images of others.
+    """
+    path, train = folder / "partition.json", clients.dataset.train
+    digest = partition_record.digest(train, clients.indices, clients.server_images)
+    if resume and path.exists():
+        before = json.loads(path.read_text()).get("digest", digest)
+        if before != digest:
+            raise ConfigurationError(
+                f"--resume: the images in --dataset={clients.dataset.name}, or how clients divide "
+                f"them, are not those with which {folder} was begun: put them back, or start anew "
+                "in another --output_dir"
+            )
+    record = partition_record.describe_clients(train, clients.indices, clients.dataset.class_names)
+    run_folder.write_json(path, record | {"digest": digest})
 
 
 def _load(args: flags.FlagValues) -> ImageDataset:
@@ -110,9 +121,9 @@ def _load(args: flags.FlagValues) -> ImageDataset:
     return dataset
 
 
-def _partition(
+def partition(
     entry: Algorithm, values: Any, dataset: ImageDataset, args: flags.FlagValues
-) -> _Clients:
+) -> Clients:
     """Divides the training images between the clients, and the server if it needs images.
 
     Args:
@@ -140,11 +151,11 @@ def _partition(
     images = client_options.client_images(clients_dataset.train, indices, args)
     if Need.POPULATION in entry.kind.needs:
         population = unlike_clients.build_population(clients_dataset, indices, args)
-    return _Clients(clients_dataset, indices, images, skipped, server_images, population)
+    return Clients(clients_dataset, indices, images, skipped, server_images, population)
 
 
-def _build_setting(
-    entry: Algorithm, values: Any, clients: _Clients, args: flags.FlagValues
+def build_setting(
+    entry: Algorithm, values: Any, clients: Clients, args: flags.FlagValues
 ) -> tuple[RunSetting, Aggregation]:
     """Builds the parts of a run that this kind of algorithm needs, and the means of a round."""
     needs, sizes = entry.kind.needs, [len(indices) for indices in clients.indices]
@@ -165,8 +176,34 @@ def _build_setting(
     return setting, aggregation
 
 
+def build_algorithm(
+    entry: Algorithm,
+    values: Any,
+    dataset: ImageDataset,
+    clients: Clients,
+    setting: RunSetting,
+    aggregation: Aggregation,
+    args: flags.FlagValues,
+) -> tuple[Model, FederatedAlgorithm]:
+    """Builds the model and the algorithm.
+
+    Args:
+      entry: Registry entry of the algorithm.
+      values: Hyperparameters of the algorithm.
+      dataset: The data set.
+      clients: Result of `partition`.
+      setting: Result of `build_setting`, with the next.
+      aggregation: The means of a round.
+      args: The flags.
+    """
+    return algorithm_options.build(
+        args, entry, values, dataset, aggregation.arguments, clients.population,
+        _participation(setting), setting.evaluated_client, setting.client_sizes,
+    )  # fmt: skip
+
+
 def _choose_evaluated_client(
-    clients: _Clients, participation: Participation | None, rounds: int
+    clients: Clients, participation: Participation | None, rounds: int
 ) -> int:
     """The client whose model stands for the run where there is no global model.
 
@@ -209,7 +246,7 @@ def _check_client_models(
         )
 
 
-def _result_fields(clients: _Clients, args: flags.FlagValues) -> dict[str, Any]:
+def _result_fields(clients: Clients, args: flags.FlagValues) -> dict[str, Any]:
     """The fields of `result.json` that all runs have."""
     images = sum(map(len, clients.indices))
     return {
@@ -227,7 +264,7 @@ def _result_fields(clients: _Clients, args: flags.FlagValues) -> dict[str, Any]:
 def _simulate(
     algorithm: FederatedAlgorithm,
     run: PlannedRun,
-    clients: _Clients,
+    clients: Clients,
     folder: pathlib.Path,
     args: flags.FlagValues,
 ) -> Iterator[Simulation]:
@@ -277,7 +314,7 @@ def _announce_nodes(nodes: ray_nodes.RayNodes, at_once: int, args: flags.FlagVal
 
 
 def _announce(
-    clients: _Clients,
+    clients: Clients,
     model: Model,
     values: Any,
     lines: list[str],

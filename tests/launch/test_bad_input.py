@@ -176,6 +176,22 @@ def test_the_error_for_an_output_dir_that_is_a_file_names_it(tmp_path):
         ("hparam", ["--hparam=nosuch=1"]),
         ("norm", ["--norm=batch"]),
         ("algorithm", ["--algorithm=x"]),
+        # The clients are those of `pretrain`, on whose number the noise depends.
+        (
+            "clients of at least 2 examples",
+            ["--algorithm=fedavg", "--objective=nt_xent", "--alpha=1", "--samples_per_client=1"],
+        ),
+        (
+            "clients_per_round",
+            [
+                "--sampling=poisson",
+                "--clients_per_round=5000",
+                "--dp_epsilon=2",
+                "--dp_clip=1",
+                "--dp_statistics_clip=1",
+                "--hparam=client_weighting=uniform",
+            ],
+        ),
     ],
 )
 def test_lower_writes_nothing_if_a_flag_is_wrong(tmp_path, named, flags):

@@ -97,6 +97,8 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
         ("--baselines=raw_pixels", ["--encoder=small"]),
         ("--labels is for", ["--protocol=knn", "--labels=50"]),
         ("--finetune_steps is for", ["--finetune_steps=3"]),
+        # Partitions and shifts belong to training.
+        ("Unknown command line flag 'data_fraction'", ["--data_fraction=0.5"]),
         ("--output_dir", [f"--output_dir={run}/config.json"]),
     )
     output = tmp_path / "out"

@@ -368,6 +368,33 @@ def test_diverged_training_is_a_result_and_other_errors_are_not(scripts, tmp_pat
         runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path / "other", ARGS)
 
 
+def test_a_cell_whose_needed_cell_has_failed_fails_too_and_the_others_run(scripts, tmp_path):
+    calls, failures = scripts
+    failures["encoder"] = "training diverged: loss nan in round 3"
+    cells = (
+        Cell("encoder", "centralized", ()),
+        Cell("clusters", "pretrain", ("--cluster_encoder={needed}",), (), "encoder"),
+        Cell("other", "pretrain", ()),
+    )
+    for _ in range(2):  # The second time, nothing is left to do.
+        runner.run(Experiment("needs", "", cells, (), ()), cells, tmp_path, ARGS)
+        assert [call[0] for call in calls] == ["centralized", "pretrain"] * 2
+    reason = json.loads((tmp_path / "clusters" / "seed0" / "failed.json").read_text())["reason"]
+    assert reason == "encoder, which it needs, has failed"
+
+
+def test_a_run_that_was_killed_in_its_evaluation_is_compared_by_its_script(scripts, tmp_path):
+    calls, _ = scripts
+    output = tmp_path / "good" / "seed0"
+    output.mkdir(parents=True)
+    run_folder.write_json(output / "result.json", [])  # As after its training.
+    runner.run(EXPERIMENT, EXPERIMENT.cells[:1], tmp_path, types.SimpleNamespace(
+        **{**vars(ARGS), "seeds": 1}
+    ))  # fmt: skip
+    assert [call[0] for call in calls] == ["pretrain", "evaluate", "evaluate"]
+    assert calls[0][-1] == "--resume"  # `pretrain` ends with an error if its flags have changed.
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -239,8 +239,9 @@ def test_centralized_runs_and_resumes(tmp_path):
     flags = ["--rounds=4", "--checkpoint_every=2", "--eval_every=0", f"--output_dir={tmp_path}/c",
              "--encoder=tiny", "--objective=supervised", "--train_labels=40",
              "--batch_size=16"]  # fmt: skip
-    first = run("centralized", *flags)
+    first = run("centralized", *flags, "--data_fraction=0.5", "--num_clients=3")
     assert first.returncode == 0, first.stderr
+    assert "has no clients; unused: --num_clients, --data_fraction\n" in first.stdout
     assert "centralized supervised on digits" in first.stdout
     assert len(metrics(tmp_path / "c")) == 4
     (result,) = json.loads((tmp_path / "c" / "result.json").read_text())
@@ -252,6 +253,17 @@ def test_centralized_runs_and_resumes(tmp_path):
     assert len(metrics(tmp_path / "c")) == 6
     config = json.loads((tmp_path / "c" / "config.json").read_text())
     assert (config["flags"]["rounds"], config["rounds_before"]) == (6, [4])
+
+
+@pytest.mark.slow
+def test_centralized_counts_the_images_of_its_clients(tmp_path):
+    done = run("centralized", f"--output_dir={tmp_path}/c", "--rounds=2", "--eval_every=0",
+               "--encoder=tiny", "--batches=cohorts", "--partition=iid", "--num_clients=20",
+               "--samples_per_client=20", "--data_fraction=0.1", "--clients_per_round=4",
+               "--labels_per_class=1", "--label_draws=1", "--baselines=")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "on digits: 40 images, 2 steps of 8 (cohorts)" in done.stdout
+    assert json.loads((tmp_path / "c" / "result.json").read_text())[0]["train_images"] == 40
 
 
 @pytest.mark.slow

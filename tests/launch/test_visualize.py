@@ -125,6 +125,24 @@ def test_a_run_of_one_encoder_and_runs_side_by_side(project_root, run, tmp_path)
 
 
 @pytest.mark.slow
+def test_clients_with_other_features_are_named_and_the_page_is_written(project_root, run, tmp_path):
+    unlike = tmp_path / "unlike"
+    shutil.copytree(run, unlike)
+    shutil.rmtree(unlike / "clients" / "1" / "encoder")
+    small = DualEncoder("small", (16, 16, 1), projector=(8,), norm="batch")
+    saved_model.save_encoder(
+        unlike / "clients" / "1" / "encoder", small, small.init(0), IMAGE, view_size=16
+    )
+    done = script(project_root, f"--run={unlike}", "--max_images=20")
+    assert "note: encoder client 1 has 128 features and global has 64" in done.stdout
+    assert (unlike / "run.html").exists()
+    assert len(json.loads((unlike / "visualize.json").read_text())["pairs"]) == 1
+    shutil.rmtree(unlike / "clients" / "0")
+    done = script(project_root, f"--run={unlike}", "--max_images=20")
+    assert "no two encoders have equally many features" in done.stdout
+
+
+@pytest.mark.slow
 def test_different_structures_have_features_but_no_distances(project_root, run, tmp_path):
     group = DualEncoder("tiny", (16, 16, 1))
     saved_model.save_encoder(tmp_path / "group", group, group.init(1), IMAGE, view_size=16)

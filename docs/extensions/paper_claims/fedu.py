@@ -194,7 +194,7 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-_BASIS = "two runs of it beside each other"
+_BASIS = "those of two runs of `fedu_table1`, one beside the other"
 PLAN = (
     Plan(("U1", "U2", "U3"), f"{_TINY} of CIFAR-10, IID and non-IID clients: single clients, "
          "FedSimCLR, FedCA, FedSimSiam, FedBYOL, FedU, supervised, centralized BYOL.",

@@ -11,7 +11,7 @@ from absl import flags
 from datasets import case_folder
 from launch.experiments import catalog, estimates, runner
 from launch.experiments.runner import effective_flags
-from tff_ssl.errors import TrainingError
+from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting.experiment import Cell, Experiment
 
 
@@ -76,6 +76,17 @@ def test_images_of_a_run(name, cell, images):
     names = [c.name for c in cells(name)]
     assert cell in names, names
     assert estimates.images_of_run("pretrain", flags_of(name, cell)) == images
+
+
+def test_a_cell_without_an_algorithm_is_dccos():
+    own = {"rounds": "100", "clients_per_round": "32", "samples_per_client": "4"}
+    assert estimates.images_of_run("pretrain", {**own, "dataset": "digits"}) == 12_800
+
+
+def test_a_data_set_without_a_stand_in_is_named():
+    own = {"dataset": "mnist", "num_clients": "5", "clients_per_round": "5"}
+    with pytest.raises(ConfigurationError, match="--dataset=mnist: --estimate knows digits, cifar"):
+        estimates.stand_in_for("pretrain", own)
 
 
 FIGURES = {"seconds": "7.5", "samples": "300"}

@@ -113,7 +113,7 @@ def check(project_root, monkeypatch):
             args = absl_flags.FLAGS
             args(["pretrain", *given, f"--seed={seed}"])
             entry, values = algorithm_options.choose(args)
-            clients = federated._partition(entry, values, federated._load(args), args)
+            clients = federated.partition(entry, values, federated._load(args), args)
             sizes = [len(indices) for indices in clients.indices]
             if Need.NETWORK in entry.kind.needs:
                 network.build_network(args, sizes)

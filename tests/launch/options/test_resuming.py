@@ -25,6 +25,7 @@ def define():
         flags.DEFINE_float("alpha", 0.0, "", flag_values=values)
         flags.DEFINE_list("projector", ["8"], "", flag_values=values)
         flags.DEFINE_multi_string("hparam", [], "", flag_values=values)
+        flags.DEFINE_multi_string("leave", [], "", flag_values=values)
         flags.DEFINE_string("objective", None, "", flag_values=values)
         return values
 
@@ -45,7 +46,7 @@ CONFIG = {
 def test_the_flags_of_a_run_are_given_again(define, monkeypatch):
     args = define()
     monkeypatch.setattr(resuming.flags, "FLAGS", args)
-    arguments = resuming.given_flags(CONFIG)
+    arguments = resuming.given_flags(CONFIG, [])
     assert arguments == [
         "--alpha=inf", "--nofold", "--hparam=a=1", "--hparam=b=2", "--projector=4,2",
         "--rounds=20",
@@ -59,6 +60,19 @@ def test_the_flags_of_a_run_are_given_again(define, monkeypatch):
     assert args.objective == "cco"
     assert args["rounds"].present
     assert not args["objective"].present
+
+
+def test_events_of_a_network_that_are_given_again_do_not_add_up(define, monkeypatch):
+    args = define()
+    monkeypatch.setattr(resuming.flags, "FLAGS", args)
+    events = ["2:3", "4:1"]
+    config = {"flags": CONFIG["flags"] | {"leave": events}, "given": ["hparam", "leave"]}
+    kept = ["--hparam=a=1", "--hparam=b=2"]
+    again = [*kept, "--leave=2:3", "--leave=4:1"]
+    assert resuming.given_flags(config, ["pretrain", "--resume"]) == again
+    assert resuming.given_flags(config, ["pretrain", "--resume", *again]) == kept
+    args(["pretrain", *kept, *again])
+    assert args.leave == events
 
 
 def damaged_configs():
@@ -91,7 +105,7 @@ def test_a_damaged_config_is_one_line_or_a_command_line(define, monkeypatch, tmp
         monkeypatch.setattr(resuming.flags, "FLAGS", args)
         try:
             config = resuming.find(["x", "--resume", f"--output_dir={tmp_path}"], "pretrain")
-            args(["pretrain", *resuming.given_flags(config)])
+            args(["pretrain", *resuming.given_flags(config, [])])
             resuming.check_algorithm(config, args)
             resuming.take_over_defaults(config, args)
         except (ConfigurationError, flags.Error):

@@ -96,11 +96,12 @@ def test_a_run_that_was_stopped_has_a_page(tmp_path):
     assert sections(html) == ["Learning curves", "Go on from here", "Flags of the run"]
 
 
-def test_unlabelled_images_have_no_classes(tmp_path):
+@pytest.mark.parametrize("class_names", [CLASSES, ()])
+def test_unlabelled_images_have_no_classes(tmp_path, class_names):
     dataset = run_folders.images(channels=3, labelled=False)
     run = write_run(tmp_path / "run", [entry()])
     shown = run_folders.shown(dataset, encoders=(run_page.TRAINED,))
-    html = run_page.write(run, run, shown, CLASSES).read_text()
+    html = run_page.write(run, run, shown, class_names).read_text()
     assert "no label" in html
     assert "have the class of the image" not in html
 

@@ -1,0 +1,59 @@
+"""A run and its lowering have the same clients; a resumed run has the same images."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from datasets.image_dataset import ImageDataset, Split
+from launch.outputs import partition_record
+from launch.runs import federated
+from tff_ssl.errors import ConfigurationError
+
+
+@pytest.fixture
+def clients():
+    """The clients of a run on twelve images."""
+    rng = np.random.default_rng(0)
+    split = Split(
+        rng.integers(0, 256, (12, 4, 4, 1), np.uint8), np.arange(12, dtype=np.int32) % 3,
+        np.arange(12),
+    )  # fmt: skip
+    dataset = ImageDataset("toy", split, split, ("a", "b", "c"))
+    indices = [np.arange(5), np.arange(5, 12)]
+    return federated.Clients(dataset, indices, split, 0, None, None)
+
+
+def changed_images(clients):
+    train = clients.dataset.train
+    swapped = train.images.copy()
+    swapped[[0, 11]] = swapped[[11, 0]]
+    return clients._replace(
+        dataset=dataclasses.replace(
+            clients.dataset, train=Split(swapped, train.labels, train.example_ids)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed_images,
+        lambda c: c._replace(indices=[np.arange(6), np.arange(6, 12)]),
+        lambda c: c._replace(indices=c.indices[::-1]),
+        lambda c: c._replace(server_images=c.dataset.train.images[:2]),
+    ],
+)
+def test_a_run_is_not_resumed_on_other_images_or_clients(clients, tmp_path, change):
+    federated._record_partition(clients, tmp_path, resume=False)
+    federated._record_partition(clients, tmp_path, resume=True)
+    with pytest.raises(ConfigurationError, match=r"the images in --dataset=toy, or how clients"):
+        federated._record_partition(change(clients), tmp_path, resume=True)
+
+
+def test_a_run_of_an_earlier_release_has_no_digest(clients, tmp_path):
+    (tmp_path / "partition.json").write_text("{}")
+    federated._record_partition(clients, tmp_path, resume=True)
+    train = clients.dataset.train
+    digest = partition_record.digest(train, clients.indices, None)
+    assert f'"digest": "{digest}"' in (tmp_path / "partition.json").read_text()
