@@ -286,6 +286,37 @@ def test_clients_that_drop_out_of_a_folded_dcco_round_count_as_in_an_unfolded_on
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+@pytest.mark.slow
+def test_after_all_clients_have_dropped_between_the_stages_dcco_goes_on(
+    worker, small_algorithm, store, tmp_path, weighting
+):
+    _, computations = build(
+        small_algorithm, "dcco", server_optimizer="sgd", server_learning_rate=1.0,
+        client_weighting=weighting,
+    )  # fmt: skip
+    invited = np.array([0, 2])
+    faulty = next(
+        f for f in (dropouts.Dropouts(0.5, max_dropped=1.0, seed=k) for k in range(1000))
+        if len(f.reports(0, invited).first) == 2 and not len(f.reports(0, invited).last)
+        and len(f.reports(1, invited).last) == 2
+    )  # fmt: skip
+    round_of = Rounds(computations, store, tmp_path, faulty=faulty)
+    state, _ = round_of(invited)
+    assert_same_state(state.global_model_weights, round_of.initial.global_model_weights)
+    state, metrics = round_of.simulation.run_round(state, 1)
+    assert metrics["dropped_clients"] == 0
+    assert all(packing.is_finite(part) for part in packing.pack(state).values())
+    moved = [
+        np.any(a != b)
+        for a, b in zip(
+            state.global_model_weights.trainable, round_of.initial.global_model_weights.trainable,
+            strict=True,
+        )
+    ]  # fmt: skip
+    assert any(moved)
+
+
 @pytest.mark.slow
 def test_too_many_bad_clients_end_the_run(worker, small_algorithm, store, tmp_path):
     _, computations = build(small_algorithm, "fedavg")

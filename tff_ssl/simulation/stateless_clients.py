@@ -113,7 +113,7 @@ class StatelessClientsSimulation(Simulation):
         for next_round, clients in zip(rounds, reporting, strict=True):
             folded = cohort.fold(clients, min(groups, len(clients)), self._multiple)
             size_before, size = size, len(clients) / max(sum(len(g) > 0 for g in folded), 1)
-            if self._with_group_size and size_before and size != size_before:
+            if self._with_group_size and size and size_before not in (0.0, size):
                 state = self._with_group_size(state, size / size_before)
             output = next_round(state, folded)
             state = output.state
