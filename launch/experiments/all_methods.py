@@ -107,6 +107,8 @@ _CLIENTS = {
 }  # fmt: skip
 _UNTRAINED = "(untrained encoder)"
 _LINEAR = "Linear probe, 5000 labels"
+# Its clients have models of their own, and there is no global one.
+_CLIENTS_OWN = {"Hetero-SSFL": Selector("linear_personalized", 5000)}
 _TRAFFIC = "Megabytes that server and clients send in all rounds"
 _SAME = (
     "All methods see the same images as often, with one encoder, the same views and three trials "
@@ -137,10 +139,7 @@ def all_methods(scale: str, dataset: str | None, rounds: int | None) -> Experime
     tables = (
         Table(
             _LINEAR, linear, columns, {**rows, _UNTRAINED: rows["FedAvg"]}, {},
-            {
-                _UNTRAINED: linear._replace(baseline="random_encoder"),
-                "Hetero-SSFL": Selector("linear_personalized", 5000),
-            },
+            {_UNTRAINED: linear._replace(baseline="random_encoder"), **_CLIENTS_OWN},
         ),
         Table("Nearest neighbours, all labels", Selector("knn"), columns, rows, {}),
         Table(
@@ -182,7 +181,11 @@ def rates(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         "all_methods_rates",
         f"Rates of all algorithms with a server, at {scale} scale",
         tuple(cells),
-        (Table(_LINEAR, Selector("linear", 5000), ("at the chosen rate",), rows, {}),),
+        (
+            Table(
+                _LINEAR, Selector("linear", 5000), ("at the chosen rate",), rows, {}, _CLIENTS_OWN
+            ),
+        ),
         (),
         (
             *_SAME,

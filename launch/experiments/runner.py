@@ -296,7 +296,7 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
         return _fail(cell, output, f"{cell.needs}, which it needs, has failed")
     start = time.monotonic()
     # The script itself compares its flags with those of a run that was stopped in its evaluation.
-    if not (output / "result.json").exists() or not (output / "done.json").exists():
+    if not (output / "done.json").exists():
         failure = run_script([*train, "--resume"], output / "log.txt")
         if failure:
             if "training diverged" not in failure:

@@ -283,12 +283,6 @@ class _Taken(NamedTuple):
     alignment: Any
 
 
-def _without_augmentation(images: tf.Tensor, shape: Sequence[int | None]) -> tf.Tensor:
-    """The images as a network gets them for evaluation, resized if they are not of its shape."""
-    fits = tuple(images.shape[1:]) == tuple(shape)
-    return augmentation.to_float(images, output_size=None if fits else shape[0])
-
-
 class FeatARCClient:
     """The client's part of the round (Algorithms 1 and 2)."""
 
@@ -325,7 +319,7 @@ class FeatARCClient:
 
     def _features(self, weights: Weights, images: tf.Tensor) -> tf.Tensor:
         """Features f of images without augmentation, float32 [n, d]; h if supervised, else z."""
-        x = _without_augmentation(images, self._model.image_shape)
+        x = augmentation.to_float_of_shape(images, self._model.image_shape)
         outputs = self._model.apply(weights, x, training=False)
         return outputs.h if self._objective.supervised else outputs.z
 
@@ -437,7 +431,7 @@ class FeatARCClient:
         """z_g, the features of the images in the model as it was taken, float32 [n, d]."""
         x = batch.x1
         if self._options.align_image == "clean":
-            x = _without_augmentation(batch.images, x.shape[1:])
+            x = augmentation.to_float_of_shape(batch.images, x.shape[1:])
         outputs = self._model.apply(start, x, training=False)
         return outputs.h if self._aligns_encoding else outputs.z
 

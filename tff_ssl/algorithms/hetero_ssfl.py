@@ -142,9 +142,7 @@ class RADEncoder(NamedTuple):
 
     def represent(self, weights: Weights, images: tf.Tensor, training: bool):
         """Representation Phi of images without augmentation, and the new non-trainable weights."""
-        size = self.model.image_shape[0]
-        fits = images.shape[1:3] == self.model.image_shape[:2]
-        x = augmentation.to_float(images, output_size=None if fits else size)
+        x = augmentation.to_float_of_shape(images, self.model.image_shape)
         outputs = self.model.apply(weights, x, training=training)
         return getattr(outputs, _LAYERS[self.hyperparameters.representation]), outputs.non_trainable
 

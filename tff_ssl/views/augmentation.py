@@ -91,6 +91,18 @@ def to_float(images: tf.Tensor, *, output_size: int | None = None) -> tf.Tensor:
     return _normalize(_resize(_to_unit_range(images), output_size))
 
 
+def to_float_of_shape(images: tf.Tensor, shape: Sequence[int | None]) -> tf.Tensor:
+    """`to_float` for a network of this input shape: images that fit it are not resized.
+
+    Args:
+      images: As in `to_float`.
+      shape: Height, width and channels of the network's images. Other images become squares of its
+        height.
+    """
+    fits = tuple(images.shape[1:3]) == tuple(shape[:2])
+    return to_float(images, output_size=None if fits else shape[0])
+
+
 def _views(
     policy: str | ViewPolicy,
     images: tf.Tensor,

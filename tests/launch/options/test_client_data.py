@@ -12,6 +12,7 @@ from datasets.errors import DatasetError
 from launch.options import clients as client_options
 from launch.options import data
 from launch.options import model as model_options
+from launch.pages import rebuilding
 from launch.runs import federated
 from tff_ssl.deployment import saved_model
 from tff_ssl.errors import ConfigurationError
@@ -99,6 +100,19 @@ def test_the_smallest_client_holds_after_the_fraction_and_is_announced(parse):
     assert min(map(len, clients)) >= 4
     text = federated._describe_data_settings(7, 30, args)
     assert text == ", at least 4 images each (--min_client_size), 7 images left out"
+
+
+def test_the_page_of_a_run_has_the_clients_that_were_large_enough(parse):
+    args = parse("--partition=dirichlet_per_class", "--alpha=0.05", "--num_clients=30",
+                 "--data_fraction=0.3")  # fmt: skip
+    dataset = data.load_dataset(args)
+    everyone = client_options.partition_dataset(dataset, args)
+    settings = {"script": "pretrain", "algorithm": "fedavg", "objective": "nt_xent",
+                "hparam": ["min_samples=4"]}  # fmt: skip
+    assert len(rebuilding._clients(dataset, settings, args)) == len(everyone)
+    kept = rebuilding._clients(dataset, settings | {"skip_small_clients": True}, args)
+    assert len(kept) < len(everyone)
+    assert all(map(np.array_equal, kept, [c for c in everyone if len(c) >= 4]))
 
 
 def test_clients_see_shifted_images_with_the_same_labels(parse):

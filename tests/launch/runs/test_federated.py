@@ -1,4 +1,4 @@
-"""A run and its lowering have the same clients; a resumed run has the same images."""
+"""A run is resumed with the images and the clients with which it was begun."""
 
 import dataclasses
 
