@@ -150,6 +150,7 @@ def _build_experiment(args: flags.FlagValues) -> Experiment:
     if settings == default_settings:
         # The reproduction has the same name and folder as without the flag.
         args.dataset = None
+        return default
     return experiment
 
 

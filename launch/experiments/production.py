@@ -32,6 +32,7 @@ _CLIENT_FACTORS = (1, 10, 100)
 # Clients, expected number of clients in a round, and rounds at each scale.
 _CLIENTS = {"cpu": (364, 96, 40), "paper": (50_000, 512, 100_000)}
 _CLIPPED, _WITHOUT = "epsilon inf", "no privacy"
+_UNTRAINED = "untrained encoder"
 
 # Row -> (name of its folder, its flags).
 _AGGREGATORS = {
@@ -73,7 +74,7 @@ def privacy(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         accuracies = [v(row, _COLUMN) for row in by_privacy]
         return all(more >= less - 0.02 for less, more in itertools.pairwise(accuracies))
 
-    return _experiment(
+    experiment = _experiment(
         "dcco_privacy",
         f"DCCO's accuracy against epsilon, at {scale} scale",
         common,
@@ -96,6 +97,9 @@ def privacy(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             _NOTHING_PUBLISHED,
         ),
     )
+    return dataclasses.replace(
+        experiment, tables=tuple(_with_untrained(table) for table in experiment.tables)
+    )
 
 
 def _more_clients(scale: str) -> str:
@@ -115,6 +119,17 @@ def _more_clients(scale: str) -> str:
         "What noise does depends on the noise multiplier over the clients of a round. So a row of "
         f"{clients:,} clients with little noise is one of more clients with a smaller epsilon, the "
         f"same part of them in each round. {'; '.join(rows)}."
+    )
+
+
+def _with_untrained(table: Table) -> Table:
+    """The table with a row of the untrained encoder, which is the same in all cells."""
+    (cell,) = table.rows[_WITHOUT]
+    untrained = table.selector._replace(baseline="random_encoder")
+    return dataclasses.replace(
+        table,
+        rows={**table.rows, _UNTRAINED: (cell,)},
+        selectors={**table.selectors, _UNTRAINED: untrained},
     )
 
 
