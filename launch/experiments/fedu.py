@@ -316,11 +316,14 @@ def encoders(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         published[f"FedU, {encoder}"] = figures[first : first + 2]
     smaller, larger = rows
     linear = Selector("linear")
-    untrained = linear._replace(baseline="random_encoder")
-    starts = {f"untrained encoder, {encoder}": untrained for encoder in _ENCODERS[scale]}
+    untrained = {
+        f"{UNTRAINED}, {encoder}": linear._replace(baseline="random_encoder")
+        for encoder in _ENCODERS[scale]
+    }
     table = Table(
         "Table 1: FedU by encoder", linear, tuple(SPLITS),
-        {**rows, **dict(zip(starts, rows.values(), strict=True))}, published, starts,
+        {**rows, **dict(zip(untrained, rows.values(), strict=True))}, published, untrained,
+        starts=dict(zip(rows, untrained, strict=True)),
     )  # fmt: skip
     return Experiment(
         "fedu_encoders", f"FedU with two encoders, on {dataset} at {scale} scale", tuple(cells),

@@ -3,6 +3,7 @@
 from launch.experiments.hetero_ssfl import (
     PERSONALIZED,
     SSFL,
+    STARTS,
     UNSEEN,
     UNTRAINED,
     UNTRAINED_CLIENTS,
@@ -112,7 +113,7 @@ def local_epochs(scale: str, dataset: str | None, rounds: int | None) -> Experim
     table = Table(
         title, Selector("linear"), columns,
         {**rows, UNTRAINED_CLIENTS: rows[SSFL], UNTRAINED_LARGER: rows["FedU"]}, {},
-        {SSFL: PERSONALIZED, **UNTRAINED},
+        {SSFL: PERSONALIZED, **UNTRAINED}, starts=STARTS,
     )  # fmt: skip
 
     def fall(v: Lookup, row: str) -> float:

@@ -68,6 +68,8 @@ UNTRAINED = {
     UNTRAINED_CLIENTS: Selector("linear_personalized", baseline="random_encoder"),
     UNTRAINED_LARGER: Selector("linear", baseline="random_encoder"),
 }
+# The rows that did not start with the encoders of Hetero-SSFL's clients.
+STARTS = dict.fromkeys((*_BASELINES, SUPERVISED, CENTRAL), UNTRAINED_LARGER)
 
 
 def preset_flags(scale: str, dataset: str, rounds: int | None, preset: str) -> tuple[str, ...]:
@@ -129,6 +131,7 @@ def table1(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         {row: (figure,) for row, figure in _TABLE1.get(dataset, {}).items()},
         {LOCAL: PERSONALIZED, SSFL: PERSONALIZED, SUPERVISED: Selector("supervised"),
          **UNTRAINED},
+        starts=STARTS,
     )  # fmt: skip
     claims = [
         Claim(f"{SSFL} is above {other}", title, above(SSFL, other, column))
@@ -195,7 +198,7 @@ def table2(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         title, Selector("linear"), (column,),
         {**rows, UNTRAINED_CLIENTS: ("hetero_ssfl",), UNTRAINED_LARGER: ("fedbyol",)},
         {row: (figure,) for row, figure in zip(rows, figures, strict=False)},
-        {SSFL: PERSONALIZED, **UNTRAINED},
+        {SSFL: PERSONALIZED, **UNTRAINED}, starts=STARTS,
     )  # fmt: skip
     return Experiment(
         "hetero_table2", f"Hetero-SSFL, Table 2, on {dataset} at {scale} scale", tuple(cells),
@@ -241,7 +244,13 @@ def table3(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
     title = f"Table 3: clients (in a round), linear probe on {dataset}"
     shown = {**rows, UNTRAINED_CLIENTS: rows[SSFL], UNTRAINED_LARGER: rows["FedU"]}
     table = Table(
-        title, Selector("linear"), columns, shown, _TABLE3, {SSFL: PERSONALIZED, **UNTRAINED}
+        title,
+        Selector("linear"),
+        columns,
+        shown,
+        _TABLE3,
+        {SSFL: PERSONALIZED, **UNTRAINED},
+        starts=STARTS,
     )
     trained = Table(
         "Rounds in which an evaluated client trained, mean", _TRAINED_ROUNDS, columns,
@@ -300,6 +309,7 @@ def table4(scale: str, dataset: str | None, rounds: int | None) -> Experiment:
             **{row: Selector(f"linear_personalized_{name}") for row, (name, _) in rows.items()},
             **untrained,
         },
+        starts={row: f"untrained {encoder}" for row, (encoder, _) in rows.items()},
     )  # fmt: skip
     unseen = f"Classes that a client has never seen, {dataset}"
     of_unseen = Table(

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import statistics
 
 import pytest
 
@@ -129,12 +130,12 @@ def value(mean, std=0.01, seeds=3, failed=0):
     return measured.Value(mean, std, seeds, failed)
 
 
-def verdict(holds, figures, untrained=False, percent=True):
+def verdict(holds, figures, untrained=(), metric="accuracy", starts=None):
     """The verdict on a claim, from figures {row: (one of each column)} of columns 0, 1, ..."""
-    selectors = {"untrained": Selector("linear", baseline="random_encoder")} if untrained else {}
+    selectors = {row: Selector("linear", baseline="random_encoder") for row in untrained}
     columns = tuple(map(str, range(max(map(len, figures.values())))))
-    table = Table("T", Selector("linear"), columns, dict.fromkeys(figures, ()), {}, selectors,
-                  percent)  # fmt: skip
+    table = Table("T", Selector("linear", metric=metric), columns, dict.fromkeys(figures, ()), {},
+                  selectors, metric == "accuracy", starts or {})  # fmt: skip
     values = {
         (row, str(column)): one
         for row, cells in figures.items()
@@ -165,9 +166,36 @@ def test_a_claim_needs_a_margin_beyond_the_deviation(a, b, expected):
     assert verdict(above, {"a": [a], "b": [b]}) == expected
 
 
-def test_counts_of_one_seed_can_be_compared():
+def test_bytes_of_one_seed_can_be_compared_and_ranks_cannot():
     figures = {"a": [value(5000.0, 0.0, seeds=1)], "b": [value(400.0, 0.0, seeds=1)]}
-    assert verdict(above, figures, percent=False) == "holds"
+    assert verdict(above, figures, metric="megabytes") == "holds"
+    assert verdict(above, figures, metric="effective_rank") == "not shown"
+
+
+def test_failed_seeds_count_as_seeds_with_an_accuracy_of_zero():
+    # 0.9, 0 and 0 have a mean of 0.3 and a deviation of 0.52.
+    for b, expected in ((0.8, "not shown"), (0.85, "does not hold")):
+        figures = {"a": [value(0.9, 0.0, seeds=1, failed=2)], "b": [value(b)]}
+        assert verdict(above, figures) == expected
+    two = [value(statistics.mean((0.9, 0.8)), statistics.stdev((0.9, 0.8)), 2, failed=1)]
+    deviation = statistics.stdev((0.9, 0.8, 0.0))
+    for b, expected in ((1.7 / 3 - deviation - 0.001, "holds"),
+                        (1.7 / 3 - deviation + 0.001, "not shown")):  # fmt: skip
+        assert verdict(above, {"a": two, "b": [value(b, 0.0)]}) == expected
+
+
+def test_counts_of_failed_trainings_are_not_measured():
+    failed = value(math.nan, 0.0, 0, failed=3)
+    cheaper = lambda v: v("a", "0") < v("b", "0")  # noqa: E731
+    figures = {"a": [failed], "b": [value(100.0, 1.0)]}
+    assert verdict(cheaper, figures, metric="models_sent") == "not measured"
+
+
+def test_a_figure_that_only_a_moved_claim_looks_up_may_be_not_measured():
+    both = lambda v: v("a", "0") > v("b", "0") and v("a", "0") > v("c", "0")  # noqa: E731
+    figures = {"a": [value(0.5)], "b": [value(0.505)], "c": [value(math.nan, 0.0, 0)]}
+    assert verdict(both, figures) == "not measured"
+    assert verdict(both, figures | {"c": [value(0.4)]}) == "not shown"
 
 
 def test_claims_on_several_figures_are_moved_in_all_combinations():
@@ -212,7 +240,7 @@ def test_claims_on_many_figures_are_moved_two_at_a_time(low, expected):
 def test_a_claim_needs_an_encoder_above_the_untrained_one():
     def result(untrained, a=0.53, b=0.5, holds=above):
         figures = {"a": [value(a)], "b": [value(b)], "untrained": [value(untrained)]}
-        return verdict(holds, figures, untrained=True)
+        return verdict(holds, figures, untrained=["untrained"])
 
     assert result(0.45) == "holds"
     assert result(0.515) == "not shown"  # Above it by less than the deviations.
@@ -230,10 +258,20 @@ def test_each_column_that_is_compared_needs_an_encoder_above_the_untrained_one()
 
     figures = {"a": [value(0.6), value(0.4)], "b": [value(0.5), value(0.3)],
                "untrained": [value(0.45), value(0.45)]}  # fmt: skip
-    assert verdict(everywhere, figures, untrained=True) == "not shown"
+    assert verdict(everywhere, figures, untrained=["untrained"]) == "not shown"
     # One row in two columns: its encoder may have fallen below the untrained one.
     falls = lambda v: v("a", "1") < v("a", "0")  # noqa: E731
-    assert verdict(falls, figures, untrained=True) == "holds"
+    assert verdict(falls, figures, untrained=["untrained"]) == "holds"
+
+
+def test_each_row_is_compared_with_the_untrained_encoder_that_it_started_with():
+    figures = {"a": [value(0.53)], "b": [value(0.5)], "smaller": [value(0.4)],
+               "larger": [value(0.55)]}  # fmt: skip
+    untrained = ["smaller", "larger"]
+    assert verdict(above, figures, untrained) == "holds"
+    both = {"a": "larger", "b": "larger"}
+    assert verdict(above, figures, untrained, starts=both) == "not shown"
+    assert verdict(above, figures, untrained, starts={"a": "larger"}) == "holds"
 
 
 def test_the_report_is_complete_and_small(folder):

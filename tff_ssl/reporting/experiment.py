@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from tff_ssl.reporting.measured import Selector, TableValues, Value
+from tff_ssl.reporting.measured import SENT, Selector, TableValues, Value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Table:
         where it has none, or a word such as "failed".
       selectors: Selectors of rows that show another result than `selector`, by row name.
       percent: Whether figures are shares of one, shown in percent; else they are counts.
+      starts: Row of the untrained encoder with which a row's training started, by row name, in a
+        table with several of them; the rows that are not named started with the first.
     """
 
     title: str
@@ -51,6 +53,7 @@ class Table:
     published: Mapping[str, Sequence[float | str | None]]
     selectors: Mapping[str, Selector] = dataclasses.field(default_factory=dict)
     percent: bool = True
+    starts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def with_unit(self, text: str) -> str:
         """Returns the text followed by the unit of the figures, if they have one."""
@@ -116,12 +119,15 @@ def check(claim: Claim, table: Table, values: TableValues) -> str:
     every figure that it looks up is moved by its deviation over seeds, up or down, in any
     combination. Otherwise it is not shown. Nor is it where
 
-    - a share was measured with one seed only, which has no deviation; or
-    - the table has an untrained encoder, and no figure that is compared is above that encoder's by
-      both deviations: in every column in which the claim compares several rows, or in any column
-      if there is none. A claim that looks up the untrained encoder itself is exempt.
+    - a figure was measured with one seed only, which has no deviation, unless it is one of what is
+      sent (`measured.SENT`); or
+    - the table has an untrained encoder, and no figure that is compared is above that of the
+      untrained encoder it started with (`Table.starts`) by both deviations: in every column in
+      which the claim compares several rows, or in any column if there is none. A claim that looks
+      up an untrained encoder itself is exempt.
 
-    The figure of a failed training is the lowest possible, 0.
+    The accuracy of a failed training is the lowest possible, 0, and enters mean and deviation. A
+    count of which a training failed is not measured.
 
     Args:
       claim: Claim to check.
@@ -132,22 +138,24 @@ def check(claim: Claim, table: Table, values: TableValues) -> str:
       `holds`, `does not hold`, `not shown`, or `not measured`.
     """
     looked_up: dict[_Figure, None] = {}  # In the order of the lookups.
+    values = {figure: _with_failures(value, table.percent) for figure, value in values.items()}
 
     def holds(moves: Mapping[_Figure, int]) -> bool:
         def lookup(row: str, column: str) -> float:
             looked_up[row, column] = None
             value = values[row, column]
-            return _mean(value) + moves.get((row, column), 0) * value.std
+            return value.mean + moves.get((row, column), 0) * value.std
 
         return bool(claim.holds(lookup))
 
     verdict = holds({})
-    if any(math.isnan(_mean(values[figure])) for figure in looked_up):
+    changes = any(holds(moves) != verdict for moves in _all_moves(looked_up))
+    # A moved claim may be the first to look up a figure that is not measured.
+    if any(math.isnan(values[figure].mean) for figure in looked_up):
         return "not measured"
-    if any(holds(moves) != verdict for moves in _all_moves(looked_up)):
-        return "not shown"
-    one_seed = any(values[figure].seeds + values[figure].failed == 1 for figure in looked_up)
-    if (one_seed and table.percent) or not _has_learned(table, values, looked_up):
+    one_seed = any(values[figure].seeds == 1 for figure in looked_up)
+    has_deviation = not one_seed or table.selector.metric in SENT
+    if changes or not has_deviation or not _has_learned(table, values, looked_up):
         return "not shown"
     return "holds" if verdict else "does not hold"
 
@@ -156,9 +164,18 @@ _Figure = tuple[str, str]  # (row, column)
 _MOVED_TOGETHER = 12  # Up to so many figures are moved in all combinations of signs, 4096.
 
 
-def _mean(value: Value) -> float:
-    """The mean; 0 if every training failed, NaN if nothing was measured."""
-    return 0.0 if math.isnan(value.mean) and value.failed else value.mean
+def _with_failures(value: Value, percent: bool) -> Value:
+    """The figure with each failed training as a seed: 0 for a share, and for a count NaN."""
+    if not value.failed:
+        return value
+    seeds, failed = value.seeds, value.failed
+    if not percent:
+        return Value(math.nan, 0.0, seeds + failed, 0)
+    if not seeds:
+        return Value(0.0, 0.0, failed, 0)
+    mean = value.mean * seeds / (seeds + failed)
+    squares = (seeds - 1) * value.std**2 + seeds * (value.mean - mean) ** 2 + failed * mean**2
+    return Value(mean, math.sqrt(squares / (seeds + failed - 1)), seeds + failed, 0)
 
 
 def _all_moves(looked_up: Mapping[_Figure, None]) -> Iterator[dict[_Figure, int]]:
@@ -179,7 +196,7 @@ def _all_moves(looked_up: Mapping[_Figure, None]) -> Iterator[dict[_Figure, int]
 
 
 def _has_learned(table: Table, values: TableValues, looked_up: Iterable[_Figure]) -> bool:
-    """Whether an encoder of the comparison is above the untrained one, if the table has one."""
+    """Whether an encoder of the comparison is above its untrained one, if the table has one."""
     untrained = [
         row for row, selector in table.selectors.items() if selector.baseline == "random_encoder"
     ]
@@ -192,9 +209,10 @@ def _has_learned(table: Table, values: TableValues, looked_up: Iterable[_Figure]
         return True
 
     def is_above(row: str, column: str) -> bool:
-        value, start = values[row, column], values[untrained[0], column]
+        value = values[row, column]
+        start = values[table.starts.get(row, untrained[0]), column]
         # A missing figure of the untrained encoder shows nothing.
-        return _mean(value) - value.std > start.mean + start.std
+        return value.mean - value.std > start.mean + start.std
 
     learned = {
         column: any(is_above(row, column) for row in rows) for column, rows in by_column.items()

@@ -20,6 +20,8 @@ ROUND = "round"  # Name of the number of rounds among the costs of a curve.
 TRAINING = "training"
 # Figures that results of earlier versions do not have. They count as not measured there.
 _LATER_FIGURES = ("effective_rank", "effective_rank_untrained")
+# Counts of what is sent, which follow from types and flags, so that one seed tells them.
+SENT = ("bytes_up_per_client_and_round", "bytes_down_per_client_and_round", "megabytes")
 FAILED = "failed.json"  # File in the folder of a run whose training diverged.
 
 
