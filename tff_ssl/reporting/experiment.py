@@ -138,12 +138,14 @@ def check(claim: Claim, table: Table, values: TableValues) -> str:
       `holds`, `does not hold`, `not shown`, or `not measured`.
     """
     looked_up: dict[_Figure, None] = {}  # In the order of the lookups.
-    values = {figure: _with_failures(value, table.percent) for figure, value in values.items()}
+
+    def figure(row: str, column: str) -> Value:
+        return _with_failures(values[row, column], table.percent)
 
     def holds(moves: Mapping[_Figure, int]) -> bool:
         def lookup(row: str, column: str) -> float:
             looked_up[row, column] = None
-            value = values[row, column]
+            value = figure(row, column)
             return value.mean + moves.get((row, column), 0) * value.std
 
         return bool(claim.holds(lookup))
@@ -151,11 +153,11 @@ def check(claim: Claim, table: Table, values: TableValues) -> str:
     verdict = holds({})
     changes = any(holds(moves) != verdict for moves in _all_moves(looked_up))
     # A moved claim may be the first to look up a figure that is not measured.
-    if any(math.isnan(values[figure].mean) for figure in looked_up):
+    if any(math.isnan(figure(*key).mean) for key in looked_up):
         return "not measured"
-    one_seed = any(values[figure].seeds == 1 for figure in looked_up)
+    one_seed = any(figure(*key).seeds == 1 for key in looked_up)
     has_deviation = not one_seed or table.selector.metric in SENT
-    if changes or not has_deviation or not _has_learned(table, values, looked_up):
+    if changes or not has_deviation or not _has_learned(table, figure, looked_up):
         return "not shown"
     return "holds" if verdict else "does not hold"
 
@@ -195,7 +197,9 @@ def _all_moves(looked_up: Mapping[_Figure, None]) -> Iterator[dict[_Figure, int]
                 yield dict(zip(moved, signs, strict=True))
 
 
-def _has_learned(table: Table, values: TableValues, looked_up: Iterable[_Figure]) -> bool:
+def _has_learned(
+    table: Table, figure: Callable[[str, str], Value], looked_up: Iterable[_Figure]
+) -> bool:
     """Whether an encoder of the comparison is above its untrained one, if the table has one."""
     untrained = [
         row for row, selector in table.selectors.items() if selector.baseline == "random_encoder"
@@ -209,8 +213,7 @@ def _has_learned(table: Table, values: TableValues, looked_up: Iterable[_Figure]
         return True
 
     def is_above(row: str, column: str) -> bool:
-        value = values[row, column]
-        start = values[table.starts.get(row, untrained[0]), column]
+        value, start = figure(row, column), figure(table.starts.get(row, untrained[0]), column)
         # A missing figure of the untrained encoder shows nothing.
         return value.mean - value.std > start.mean + start.std
 
