@@ -170,7 +170,7 @@ def draw(
     )
     _style_axes(axes, shown)
     explain_colours(figure, axes, colours, class_names)
-    figure.savefig(path, dpi=120)
+    _save(figure, path)
 
 
 def draw_images(
@@ -201,7 +201,15 @@ def draw_images(
         for axes, i in zip(row, indices, strict=False):
             # Matplotlib ignores the colour map and its limits if there are several channels.
             axes.imshow(np.squeeze(images[i]), cmap="gray", vmin=0, vmax=255)
-    figure.savefig(path, dpi=120)
+    _save(figure, path)
+
+
+def _save(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Writes a figure; an interrupted write leaves no partial file at `path`."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}")  # With the extension, which is the format.
+    figure.savefig(temporary, dpi=120)
+    os.replace(temporary, path)
 
 
 def _evenly_spaced(indices: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:

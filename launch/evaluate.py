@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> tuple[pathlib.Path, str | None]:
-    """Sets the flags that are not given to those of the run in `folder`, if it holds one.
+    """Sets the flags that are not given to those of the run, or of the encoder, in `folder`.
 
     Returns:
       The folder of the encoder, and the name of the data set that it was trained on, if known.
@@ -110,6 +110,8 @@ def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> tuple[pathli
 
     settings = run_folder.read_flags(run_folder.run_of(folder))
     if not settings:
+        network = _network_settings(folder)
+        run_folder.take_over(network, network.keys(), args)
         return folder, None
     trained_on = settings.get("dataset")
     run_folder.take_over(settings, _RUN_FLAGS, args)
@@ -124,6 +126,24 @@ def _take_settings(folder: pathlib.Path, args: flags.FlagValues) -> tuple[pathli
             f"--protocol=transfer needs another --dataset than the run's, {trained_on}"
         )
     return run_folder.encoder_of(folder), trained_on
+
+
+def _network_settings(folder: pathlib.Path) -> dict[str, Any]:
+    """The flags of the network in the folder of an encoder; none if it has no `weights.npz`."""
+    from tff_ssl.deployment import encoder_weights
+    from tff_ssl.models.two_towers import TwoTowers
+
+    if not (folder / encoder_weights.FILE_NAME).exists():
+        return {}
+    model, _, image_shape, view_size = encoder_weights.read(folder)
+    is_pair = isinstance(model, TwoTowers)
+    network = model.tower if is_pair else model
+    settings = {
+        "encoder": network.encoder, "norm": network.norm, "towers": model.pair if is_pair else "one"
+    }  # fmt: skip
+    if view_size or image_shape[0] == image_shape[1]:
+        settings["view_size"] = view_size or image_shape[0]
+    return settings
 
 
 def _evaluate(
@@ -215,8 +235,10 @@ def _check_architecture(network, encoder, baselines: list[str], args: flags.Flag
     """
     from tff_ssl.errors import ConfigurationError
 
-    shapes = [spec.shape for spec in network.trainable_specs]
-    if shapes == [w.shape for w in encoder.weights.trainable]:
+    # Norms differ in the weights that are not trained alone.
+    needed = [[s.shape for s in specs] for specs in
+              (network.trainable_specs, network.non_trainable_specs)]  # fmt: skip
+    if needed == [[w.shape for w in weights] for weights in encoder.weights]:
         return
     mismatch = (
         f"--encoder={args.encoder} with --norm={args.norm} is not the one in --run={args.run}"

@@ -307,7 +307,8 @@ def define_training_flags(rounds: int, unit: str) -> None:
         "last",
         ["last", "best"],
         "Evaluation whose encoder is exported and probed: that of the last one, or of the one with "
-        "the best kNN accuracy on training images (see --eval_every).",
+        "the best kNN accuracy on training images (see --eval_every). Clients' own models "
+        "(--personalized_clients) are those of the last round.",
     )
     flags.DEFINE_boolean("resume", False, "Continue the run in --output_dir.")
     flags.DEFINE_boolean("list", False, "Print what can be chosen, and end.")
@@ -440,15 +441,31 @@ def _define_privacy_flags() -> None:
     )
 
 
+class _AlternativeList(flags.Flag):
+    """A list flag in place of another one: the one that is given last counts, as of one flag."""
+
+    def __init__(self, name: str, default: list[str], help_string: str, other: str):
+        self.other = other
+        super().__init__(
+            flags.ListParser(), flags.CsvListSerializer(","), name, default, help_string
+        )
+
+    def parse(self, argument: str | list[str]) -> None:
+        super().parse(argument)
+        if self.value:
+            flags.FLAGS[self.other].unparse()
+
+
 def define_probe_flags() -> None:
     """Defines the flags of the linear probe."""
-    flags.DEFINE_list(
-        "labels_per_class", ["1", "5"], "Numbers of labels per class of the linear probes."
-    )
-    flags.DEFINE_list(
-        "labels", [], "Total numbers of labels of the linear probes, instead of --labels_per_class."
-    )
-    for name in ("labels_per_class", "labels"):
+    for name, default, help_string, other in (
+        ("labels_per_class", ["1", "5"], "Numbers of labels per class of the linear probes.",
+         "labels"),
+        ("labels", [],
+         "Total numbers of labels of the linear probes, instead of --labels_per_class.",
+         "labels_per_class"),
+    ):  # fmt: skip
+        flags.DEFINE_flag(_AlternativeList(name, default, help_string, other))
         numbers.bound_list(name, int, 1)
     flags.DEFINE_integer(
         "label_draws",

@@ -230,6 +230,8 @@ def take_over(before: dict[str, Any], names: Iterable[str], args: flags.FlagValu
     for name in names:
         if other_dataset and name in _DATASET_FLAGS:
             continue
+        if name == "labels" and args["labels_per_class"].present:  # Given in place of it.
+            continue
         if not args[name].present and name in before:
             args[name].value = _flag_value(args[name], before[name])
 

@@ -307,9 +307,16 @@ def knn_results(
 
 
 def classifier_results(
-    dataset: ImageDataset, model: Model, weights: Weights, trained_on: int, view_size: int | None
+    dataset: ImageDataset,
+    model: Model,
+    weights: Weights,
+    trained_on: int,
+    view_size: int | None,
+    args: flags.FlagValues,
 ) -> list[dict[str, Any]]:
-    """The result of a supervised model's classifier on the test images.
+    """The result of a supervised model's classifier on the test images, or with `--per_case` cases.
+
+    A case has the class with the largest mean of its images' logits, as after fine-tuning.
 
     Args:
       dataset: The data set.
@@ -317,20 +324,24 @@ def classifier_results(
       weights: Its weights.
       trained_on: Number of images, and hence of labels, that it was trained on.
       view_size: Side of the images that the model takes; None for the images' own.
+      args: The flags.
 
     Returns:
       One result; none if there are no test images.
     """
     if len(dataset.test) == 0:
         return []
+    split = counted(dataset, args).test
+    test = cases_of(split, args)
 
     @tf.function(autograph=False)
     def classify(images):
         x = augmentation.to_float(images, output_size=view_size)
         return model.apply(weights, x, training=False).logits
 
-    labelled = dataset.test.take(np.flatnonzero(dataset.test.labels >= 0))
-    predicted = np.argmax(features.extract(classify, labelled.images), 1)
+    indices, labelled = test.take(np.flatnonzero(test.labels >= 0))
+    logits = features.extract(classify, split.images[indices])
+    predicted = cases.average(logits, labelled).argmax(1)
     scores = labels.score(predicted, labelled.labels)
     return [
         {
@@ -338,6 +349,7 @@ def classifier_results(
             "dataset": dataset.name,
             "labels": trained_on,
             "labels_per_class": None,
+            **tested(dataset, test, args),
             **linear_probe.summarize([scores]),
             "baselines": {},
         }

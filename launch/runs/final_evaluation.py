@@ -103,7 +103,9 @@ class Evaluation(NamedTuple):
         dataset, args = self.dataset, self.args
         if model.classes:
             size = model_options.view_size(dataset, args)
-            return probing.classifier_results(dataset, model, weights, self.train_images, size)
+            return probing.classifier_results(
+                dataset, model, weights, self.train_images, size, args
+            )
         untrained = functools.partial(encode, model.init(args.seed))
         trained = functools.partial(encode, weights)
         return probing.probe(dataset, trained, untrained, baselines, args)
@@ -218,7 +220,7 @@ def local_distances(
       state: State after the last round.
       clients: Indices of the clients.
       model: Model of the run.
-      weights: Weights of the global model.
+      weights: Weights of the global model after the last round.
     """
     kept = [simulation.local_weights(state, client) for client in clients]
     encoders = [model.without_heads(w)[1].trainable for w in (weights, *kept) if w is not None]

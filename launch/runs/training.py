@@ -60,9 +60,8 @@ def train_and_probe(
         monitor=best.monitor if best else monitor,
     )
     state = loop.run(simulation, args.seed)
-    weights = simulation.encoder_weights(state)
-    if best:
-        weights = best.weights(weights)
+    last = simulation.encoder_weights(state)
+    weights = best.weights(last) if best else last
     final_evaluation.export(folder, dataset, model, weights, args)
     rank = monitoring.rank_of(dataset, functools.partial(encode, weights))
     untrained = monitoring.rank_of(dataset, functools.partial(encode, model.init(args.seed)))
@@ -88,9 +87,7 @@ def train_and_probe(
         client_results, chosen, trained_rounds, client_models, clients_train
     )
     if client_models.evaluated is None:
-        fields = fields | final_evaluation.local_distances(
-            simulation, state, chosen, model, weights
-        )
+        fields = fields | final_evaluation.local_distances(simulation, state, chosen, model, last)
     fields = fields | final_evaluation.cluster_fields(
         folder / "client_metrics.csv", client_models.num_clients, args
     )

@@ -60,12 +60,14 @@ def test_the_encoder_in_a_run_is_compared_with_the_runs_untrained_network(projec
     shutil.copytree(run, graph_only)
     (graph_only / "encoder" / "weights.npz").unlink()
     graph = ["--run_saved_model_graph"]
-    for folder, flags in ((run, []), (run / "encoder", []), (graph_only, graph)):
+    alone = run.parent / "alone"  # Its network is that of `weights.npz`.
+    shutil.copytree(run / "encoder", alone)
+    for folder, flags in ((run, []), (run / "encoder", []), (graph_only, graph), (alone, [])):
         output = run.parent / f"output_{folder.name}"
         flags = [*flags, *few, f"--output_dir={output}"]
         script(project_root, "evaluate", f"--run={folder}", *flags)
         results.append(json.loads((output / "result_linear.json").read_text()))
-    assert results[0] == results[1] == results[2]
+    assert results[0] == results[1] == results[2] == results[3]
 
 
 @pytest.mark.slow
@@ -95,6 +97,7 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
         ("--labels_per_class is empty", ["--protocol=finetune", "--labels_per_class="]),
         ("--label_fractions is empty", ["--protocol=semi_supervised", "--label_fractions="]),
         ("--baselines=raw_pixels", ["--encoder=small"]),
+        ("--norm=batch is not the one", ["--norm=batch"]),
         ("--labels is for", ["--protocol=knn", "--labels=50"]),
         ("--finetune_steps is for", ["--finetune_steps=3"]),
         # Partitions and shifts belong to training.

@@ -116,3 +116,26 @@ def test_a_script_prints_its_help_without_slow_imports(project_root, script):
     )
     assert "--output_dir" in result.stdout, result.stderr
     assert result.stdout.splitlines()[-1] == "slow: []"
+
+
+@pytest.mark.parametrize(
+    ("given", "labels", "per_class"),
+    [
+        ((), [], ["1", "5"]),
+        (("--labels=5000", "--labels_per_class=2"), [], ["2"]),
+        (("--labels_per_class=2", "--labels=50"), ["50"], ["1", "5"]),
+        (("--labels_per_class=2", "--labels="), [], ["2"]),
+    ],
+)
+def test_the_last_of_two_alternative_flags_counts(given, labels, per_class):
+    values = flags.FLAGS
+    before = {name: values[name].value for name in ("labels", "labels_per_class")}
+    try:
+        for argument in given:
+            name, _, text = argument.removeprefix("--").partition("=")
+            values[name].parse(text)
+        assert (values["labels"].value, values["labels_per_class"].value) == (labels, per_class)
+    finally:
+        for name, value in before.items():
+            values[name].unparse()
+            values[name].value = value

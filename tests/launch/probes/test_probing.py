@@ -177,6 +177,28 @@ def test_cases_that_are_labelled_in_part_are_scored_by_their_labelled_images():
     assert (result["accuracy"], result["per_case"], result["test_examples"]) == (1.0, True, 4)
 
 
+@pytest.mark.parametrize(("per_case", "accuracy", "number"), [(True, 1.0, 2), (False, 1 / 3, 6)])
+def test_a_supervised_classifier_scores_a_case_by_the_mean_of_its_logits(
+    per_case, accuracy, number
+):
+    # Of each case, two images are wrong by a little and one is right by much.
+    shades = np.array([100, 100, 250, 150, 150, 5])
+    images = np.zeros((6, 2, 2, 1), np.uint8) + shades[:, None, None, None].astype(np.uint8)
+    labels, case_ids = np.repeat([1, 0], 3).astype(np.int32), np.repeat(["a", "b"], 3)
+    test = Split(images, labels, np.arange(6, dtype=np.int64), case_ids.astype(object))
+    dataset = ImageDataset("case_folder", test, test, ("a", "b"))
+
+    def apply(weights, x, training):
+        brightness = tf.reduce_mean(x, [1, 2])
+        return types.SimpleNamespace(logits=tf.concat([-brightness, brightness], 1))
+
+    model = types.SimpleNamespace(apply=apply)
+    args = types.SimpleNamespace(per_case=per_case, dataset="case_folder")
+    [result] = probing.classifier_results(dataset, model, (), 6, None, args)
+    assert result["accuracy"] == pytest.approx(accuracy)
+    assert (result["per_case"], result["test_examples"]) == (per_case, number)
+
+
 def test_too_few_labels_are_reported_by_the_names_of_classes():
     with pytest.raises(ConfigurationError, match=r"class dog has 2\. Ask for at most 2"):
         probing.draw(np.array([0, 0, 0, 1, 1]), {"labels_per_class": 3}, [0], ("cat", "dog"))
