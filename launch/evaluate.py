@@ -136,11 +136,8 @@ def _network_settings(folder: pathlib.Path) -> dict[str, Any]:
     if not (folder / encoder_weights.FILE_NAME).exists():
         return {}
     model, _, image_shape, view_size = encoder_weights.read(folder)
-    is_pair = isinstance(model, TwoTowers)
-    network = model.tower if is_pair else model
-    settings = {
-        "encoder": network.encoder, "norm": network.norm, "towers": model.pair if is_pair else "one"
-    }  # fmt: skip
+    towers, tower = (model.pair, model.tower) if isinstance(model, TwoTowers) else ("one", model)
+    settings: dict[str, Any] = {"encoder": tower.encoder, "norm": tower.norm, "towers": towers}
     if view_size or image_shape[0] == image_shape[1]:
         settings["view_size"] = view_size or image_shape[0]
     return settings

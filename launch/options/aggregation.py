@@ -12,7 +12,7 @@ from tff_ssl.aggregation import aggregators, differential_privacy
 from tff_ssl.algorithms.registry import Algorithm
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, plausible_of_each
-from tff_ssl.simulation.dropouts import expected_in_first_stage
+from tff_ssl.simulation.dropouts import expected_in_first_stage, expected_to_finish
 
 _PRIVACY_FLAGS = (
     "dp_epsilon",
@@ -90,9 +90,10 @@ def choose_aggregation(
     if private:
         means, accountant = _private_means(args, algorithm, values, num_clients, invited)
         in_first_stage = expected_in_first_stage(invited, args.dropout)
+        to_the_end = expected_to_finish(invited, args.dropout)
         arguments = {
             f"{name}_aggregator": mean.factory(
-                in_first_stage if name in algorithm.first_stage else args.clients_per_round
+                in_first_stage if name in algorithm.first_stage else to_the_end
             )
             for name, mean in means.items()
         }

@@ -26,7 +26,7 @@ from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
 from tff_ssl.runtime import local_worker, ray_cluster, ray_nodes
 from tff_ssl.runtime.sliced_rounds import Slicing
-from tff_ssl.simulation import cohort
+from tff_ssl.simulation import cohort, dropouts
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.training_loop import Simulation
 from tff_ssl.templates.federated_algorithm import FederatedAlgorithm, Need, PlannedRun, RunSetting
@@ -219,9 +219,11 @@ def _choose_evaluated_client(
 
 def _participation(setting: RunSetting) -> float:
     """Fraction of the clients that are expected to take part in a round."""
-    if setting.participation is None:
+    cohorts = setting.participation
+    if cohorts is None:
         return 1.0
-    return setting.participation.clients_per_round / len(setting.client_sizes)
+    finishing = dropouts.expected_to_finish(cohorts.invited, cohorts.dropouts.dropout)
+    return finishing / len(setting.client_sizes)
 
 
 def _check_client_models(

@@ -130,6 +130,24 @@ def test_local_batch_norms_stay_with_their_clients(simulate):
     np.testing.assert_allclose(seen[-1][0][:, 2], PIXELS)
 
 
+@pytest.mark.parametrize("batch_norm", ["local", "averaged"])
+def test_a_client_is_evaluated_with_its_own_batch_norms_where_they_stay(simulate, batch_norm):
+    def evaluated(simulation, state):
+        """All clients, the evaluated model of client 1, and that of the run."""
+        of_client, of_run = (simulation.encoder_weights(state, k) for k in ("1", None))
+        return models(simulation, state), *(
+            [*model.trainable, *model.non_trainable] for model in (of_client, of_run)
+        )
+
+    values = {"mixing": "neighbours", "batch_norm": batch_norm}
+    ((every, of_client, of_run), _) = simulate(nx.path_graph(4), 1, evaluated, **values)[-1]
+    for client, found in ((1, of_client), (0, of_run)):
+        expected = every[max(0, client - 1) : client + 2].mean(0)
+        if batch_norm == "local":  # b, an offset, and m, a moving average, are the norm's.
+            expected[1:] = every[client, 1:]
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_after_a_departure_and_a_cut_gossip_goes_on_and_nothing_is_lost(simulate):
     # A ring of four; client 3 leaves before round 2, the link 0-1 is cut before round 3.

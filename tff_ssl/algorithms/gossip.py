@@ -14,7 +14,9 @@ All clients start from one model. The defaults of local training are DeNAV's.
 
 Choices: A run is evaluated with the model of the first client, averaged with its neighbours' models
 as DeNAV's is before fine-tuning (`evaluated=client`), or with the mean of all clients' models
-(`evaluated=mean`). The model of a client that leaves is lost; the others go on.
+(`evaluated=mean`). Where clients keep their own batch norms (`batch_norm=local`), the model of a
+client is evaluated with its own norms, and the mean with the mean of all norms. The model of a
+client that leaves is lost; the others go on.
 """
 
 import dataclasses
@@ -176,11 +178,10 @@ class GossipSchedule:
     def evaluated(self, done: int, client: int | None = None) -> SlotWeights:
         graph = self._network.graphs(max(done, 1))
         row = np.zeros(self.num_slots)
-        if client is None and self._hyperparameters.evaluated == "mean":
+        client = self.evaluated_slot(done, client)
+        if client is None:
             row[sorted(graph)] = 1 / len(graph)
             return row
-        if client is None:
-            client = min(graph)
         if client not in graph:
             raise ValueError(f"client {client} has left the network")
         averaged = [client]
@@ -188,6 +189,11 @@ class GossipSchedule:
             averaged += topology.neighbours(graph, client)
         row[averaged] = 1 / len(averaged)
         return row
+
+    def evaluated_slot(self, done: int, client: int | None = None) -> int | None:
+        if client is None and self._hyperparameters.evaluated == "client":
+            return min(self._network.graphs(max(done, 1)))
+        return client
 
     def published_transmissions(self, epochs: int) -> float | None:
         connectivity = self._network.connectivity

@@ -117,6 +117,13 @@ class Schedule(Protocol):
           ValueError: If the client has left.
         """
 
+    def evaluated_slot(self, done: int, client: int | None = None) -> int | None:
+        """Slot whose batch norms the evaluated model has, where clients keep their own.
+
+        None if it is the model of no single client, and has the mean of the norms. Arguments are
+        those of `evaluated`.
+        """
+
     def published_transmissions(self, epochs: int) -> float | None:
         """The count of DeNAV's Table 3 for a total number of local epochs; None if it has none."""
 

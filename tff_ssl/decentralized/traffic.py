@@ -39,11 +39,11 @@ def gossip(graph: nx.Graph, model_bytes: int) -> Traffic:
 def all_reduce(graph: nx.Graph, model_bytes: int) -> Traffic:
     """Traffic of a round in which every model reaches all clients that it has a route to.
 
-    Clients hand models on along shortest paths, one transmission for each link. Where all clients
-    are linked, that is one transmission for each ordered pair of clients.
+    A client gets each model once, from a neighbour that has it, so that a model's way to the c
+    clients of its component is a tree of c - 1 links: one transmission for each ordered pair of
+    clients, whatever the network.
     """
-    distances = nx.all_pairs_shortest_path_length(graph)
-    models = sum(sum(hops.values()) for _, hops in distances)
+    models = sum(len(c) * (len(c) - 1) for c in nx.connected_components(graph))
     return Traffic(models, models * model_bytes)
 
 

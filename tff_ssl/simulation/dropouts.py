@@ -151,7 +151,7 @@ class Dropouts:
 
 
 def clients_to_invite(clients_per_round: int, dropout: float) -> int:
-    """The number of clients to invite so that `clients_per_round` of them finish on average."""
+    """The number of clients to invite so that `clients_per_round` or more finish on average."""
     return math.ceil(clients_per_round / (1 - dropout))
 
 
@@ -163,6 +163,18 @@ def expected_in_first_stage(invited: int, dropout: float) -> float:
       dropout: Probability that a client does not finish its round.
     """
     return invited * (1 - dropout / 2)
+
+
+def expected_to_finish(invited: int, dropout: float) -> float:
+    """The expected number of clients that finish their round.
+
+    It may be more than `clients_per_round`: whole clients are invited (`clients_to_invite`).
+
+    Args:
+      invited: Number of invited clients.
+      dropout: Probability that a client does not finish its round.
+    """
+    return invited * (1 - dropout)
 
 
 def _halves(clients: Cohort) -> list[Cohort]:

@@ -153,7 +153,7 @@ class ServerlessSimulation(Simulation):
         self, operation: Averaging, versions: state_files.Versions, version: int
     ) -> list[int]:
         """Averages models, and returns the slots that changed."""
-        keeps_own = self._algorithm.keeps_own
+        keeps_own = self._algorithm.local_weights is not None
         rows = dict(zip(operation.targets, operation.weights, strict=True))
         changed = [target for target, row in rows.items() if row[target] != 1.0]
         paths = dict(zip(changed, self._states.paths_to_write(changed, version), strict=True))
@@ -186,7 +186,12 @@ class ServerlessSimulation(Simulation):
 
     def encoder_weights(self, state: ServerlessState, client_id: str | None = None) -> Weights:
         client = None if client_id is None else int(client_id)
-        return self.mean_model(state, self._schedule.evaluated(int(state.done), client))
+        done, local = int(state.done), self._algorithm.local_weights
+        model = self.mean_model(state, self._schedule.evaluated(done, client))
+        own = self._schedule.evaluated_slot(done, client) if local else None
+        if own is None:
+            return model
+        return local.restore(model, local.select(self._load(state, own)))
 
     def mean_model(self, state: ServerlessState, weights: SlotWeights) -> Weights:
         """The weighted mean of the models in the slots.
@@ -196,11 +201,18 @@ class ServerlessSimulation(Simulation):
           weights: Weight of each slot, float64 [slots].
         """
         sources = np.flatnonzero(weights)
-        models = [self._states.load(int(k), int(state.versions[k])) for k in sources]
-        flat = [[t.numpy() for t in (*m.trainable, *m.non_trainable)] for m in models]
+        models = [self._load(state, k) for k in sources]
+        flat = [[*m.trainable, *m.non_trainable] for m in models]
         mean = mixing.combine(flat, weights[sources])
         cut = len(models[0].trainable)
         return Weights(tuple(mean[:cut]), tuple(mean[cut:]))
+
+    def _load(self, state: ServerlessState, slot: int) -> Weights:
+        """The model in a slot, as arrays."""
+        model = self._states.load(int(slot), int(state.versions[slot]))
+        return Weights(
+            *(tuple(t.numpy() for t in kind) for kind in (model.trainable, model.non_trainable))
+        )
 
     def on_start(self, states: Sequence[ServerlessState], done: int) -> None:
         self._kept = [state.versions for state in states]

@@ -58,7 +58,7 @@ class Serverless(FederatedAlgorithm):
       training: Computation of local training; see the module.
       averaging: Computation that averages received models; see the module.
       initial_weights: Seed -> the model that all clients start from.
-      keeps_own: Whether an average depends on the client's own model beside the received ones.
+      local_weights: The weights that stay with a client when models are averaged, if any do.
       schedule: Network of the clients -> the rounds of the run.
       downloads: Types that a client receives with a model.
       uploads: Types that a client sends as a model.
@@ -73,7 +73,7 @@ class Serverless(FederatedAlgorithm):
     training: tff.Computation
     averaging: tff.Computation
     initial_weights: Callable[[int], Weights]
-    keeps_own: bool
+    local_weights: LocalWeights | None
     schedule: Callable[[ClientNetwork], Schedule]
     downloads: Sequence[tff.Type]
     uploads: Sequence[tff.Type]
@@ -199,9 +199,10 @@ def _build_training(
     return training
 
 
-def _build_averaging(model: DualEncoder, model_type: tff.Type, local_norm: bool) -> tff.Computation:
+def _build_averaging(
+    model: DualEncoder, model_type: tff.Type, local_weights: LocalWeights | None
+) -> tff.Computation:
     """Builds `Serverless.averaging`."""
-    local_weights = LocalWeights(model, batch_norm=local_norm)
     sequence_type = _received_type(model_type)
 
     @tff.tensorflow.computation(model_type, sequence_type)
@@ -220,6 +221,8 @@ def _build_averaging(model: DualEncoder, model_type: tff.Type, local_norm: bool)
         mean = [tf.cast(t, leaf.dtype) for t, leaf in zip(total, leaves, strict=True)]
         cut = len(model.trainable_specs)
         averaged = Weights(tuple(mean[:cut]), tuple(mean[cut:]))
+        if local_weights is None:
+            return averaged
         return local_weights.restore(averaged, local_weights.select(own))
 
     @tff.federated_computation(
@@ -253,13 +256,14 @@ def build_serverless(
     training = _build_training(task, hyperparameters, model)
     model_type = training.type_signature.parameter[1].member
     model_bytes = int(sum(np.prod(s.shape, dtype=int) * 4 for s in model.specs))
+    local_weights = LocalWeights(model, batch_norm=True) if local_norm else None
     return Serverless(
         model,
         hyperparameters,
         training,
-        _build_averaging(model, model_type, local_norm),
+        _build_averaging(model, model_type, local_weights),
         model.init,
-        local_norm,
+        local_weights,
         lambda network: build_schedule(network, model_bytes),
         downloads=(model_type,),
         uploads=(model_type,),

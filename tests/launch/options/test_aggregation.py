@@ -66,8 +66,8 @@ def test_private_means_divide_by_the_clients_that_are_expected_in_their_stage(wo
     # Of 4 invited clients, 3 are expected to send statistics, and 2 to send an update.
     given = {"dp_epsilon": float("inf"), "clients_per_round": 2, "dropout": 0.5}
 
-    def denominator(algorithm, mean):
-        factory = choose(algorithm, **given).arguments[f"{mean}_aggregator"]
+    def denominator(algorithm, mean, **more):
+        factory = choose(algorithm, **{**given, **more}).arguments[f"{mean}_aggregator"]
         if mean == "statistics":
             value = tff.tensorflow.computation(lambda: cco.zero_statistics(D))
             process = factory.create(value.type_signature.result, tff.types.TensorType(np.float32))
@@ -78,6 +78,9 @@ def test_private_means_divide_by_the_clients_that_are_expected_in_their_stage(wo
         return 1 / process.next(process.initialize(), [np.float32(1)], [np.float32(1)]).result
 
     np.testing.assert_allclose(denominator("dcco", "update"), 2, rtol=1e-5)
+    # 3 / (1 - 0.2) is 3.75: of the 4 that are invited, 3.2 are expected to finish.
+    found = denominator("dcco", "update", clients_per_round=3, dropout=0.2)
+    np.testing.assert_allclose(found, 3.2, rtol=1e-5)
     np.testing.assert_allclose(denominator("dcco", "statistics"), 3, rtol=1e-5)
     # All that a client of one stage sends arrives at once.
     np.testing.assert_allclose(denominator("dcco_one_stage", "statistics"), 2, rtol=1e-5)

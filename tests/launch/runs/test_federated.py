@@ -1,6 +1,7 @@
 """A run is resumed with the images and the clients with which it was begun."""
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from datasets.image_dataset import ImageDataset, Split
 from launch.outputs import partition_record
 from launch.runs import federated
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.simulation.dropouts import Dropouts
+from tff_ssl.simulation.participation import Participation
 
 
 @pytest.fixture
@@ -57,3 +60,10 @@ def test_a_run_of_an_earlier_release_has_no_digest(clients, tmp_path):
     train = clients.dataset.train
     digest = partition_record.digest(train, clients.indices, None)
     assert f'"digest": "{digest}"' in (tmp_path / "partition.json").read_text()
+
+
+def test_the_fraction_of_clients_in_a_round_counts_those_that_are_invited_in_whole_numbers():
+    # 5 / (1 - 0.2) is 6.25: 7 clients are invited, of which 5.6 are expected to finish.
+    cohorts = Participation(lambda _: np.arange(7), 5, 7, dropouts=Dropouts(0.2))
+    setting = types.SimpleNamespace(participation=cohorts, client_sizes=[1] * 20)
+    assert federated._participation(setting) == pytest.approx(5.6 / 20)

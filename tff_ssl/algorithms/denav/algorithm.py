@@ -264,6 +264,9 @@ class DeNAVSchedule:
     def published_transmissions(self, epochs: int) -> int:
         return traffic.published_transmissions(epochs, self._hyperparameters.local_epochs)
 
+    def evaluated_slot(self, done: int, client: int | None = None) -> None:
+        return None  # Models travel with all of their weights.
+
     def evaluated(self, done: int, client: int | None = None) -> SlotWeights:
         graph = self._graphs(max(done, 1))
         if client is None:
