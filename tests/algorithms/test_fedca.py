@@ -165,6 +165,16 @@ def test_a_clients_own_rows_have_no_effect_and_those_of_others_have(worker, smal
     np.testing.assert_allclose(np.linalg.norm(plain.dictionary[1], axis=1), 1, rtol=1e-5)
 
 
+def test_rows_of_absent_clients_and_of_images_that_were_in_no_step_stay():
+    def rows(*values):
+        return tf.constant(values, tf.float32)[..., tf.newaxis]
+
+    weights = Weights((tf.zeros(1),), ())
+    server = fedca.ServerModel(weights, rows((1, 2), (3, 4)))
+    after = fedca.server_update(server, (weights,), rows((0, 0), (5, 0)))
+    np.testing.assert_array_equal(after.dictionary, rows((1, 2), (5, 4)))
+
+
 def test_the_base_encoder_stays_in_the_clients_state(worker, small_algorithm):
     task, _, clients = small_algorithm("fedca")
     algorithm = build(task)

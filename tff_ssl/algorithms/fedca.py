@@ -16,7 +16,7 @@ and the other clients' rows of the last round,
 
 where j is the other view of i. It sends w and D_k, the projections of its images. The server takes
 the mean of w, weighted by n_k, and puts the new D_k in the places of the old ones. Absent clients
-keep their rows.
+keep their rows, as do images that are in no step of a round (`local_steps`).
 
 Without the dictionary (`dictionary=false`) and with beta = 0 this is FedSimCLR: FedAvg with
 `nt_xent`, and FedBN with `batch_norm=averaged`.
@@ -202,14 +202,14 @@ def server_update(
     Args:
       server: The server's model.
       means: The one mean of the clients' models; NaN if there were none.
-      rows: New rows of each client, float32 [clients, rows, d], zeros for absent clients; None if
-        there is no dictionary.
+      rows: New rows of each client, float32 [clients, rows, d]; None if there is no dictionary.
+        Zeros stand for absent clients and for images that were in no step; their rows stay.
     """
     weights = previous_if_empty(server.weights, means[0])
     if rows is None:
         return ServerModel(weights, ())
-    is_present = tf.reduce_any(tf.not_equal(rows, 0.0), [1, 2], keepdims=True)
-    return ServerModel(weights, tf.where(is_present, rows, server.dictionary))
+    is_new = tf.reduce_any(tf.not_equal(rows, 0.0), 2, keepdims=True)
+    return ServerModel(weights, tf.where(is_new, rows, server.dictionary))
 
 
 def _base_encoder(task: Task, values: FedCAHyperparameters, model: DualEncoder) -> FrozenEncoder:

@@ -33,6 +33,9 @@ Choices and deviations:
   privacy; `--dp_epsilon` is one, by other means. A client's own noise stays in its R_ext.
 - With differential privacy, q_k is one over the expected number of clients: the true number of a
   round would tell whether a client took part.
+- A client takes out its R_k as it is, also where a clip has made it smaller in Rbar. R_ext then has
+  a negative part of the client's own moments, which is the larger, the fewer clients there are. The
+  norm of what is sent in stage 1 is at most sqrt(2 mu^2 + 8 mu), and such a clip changes nothing.
 - R_k is computed with the views of the round's first passes; the authors draw others.
 - Batch norm is refused, as in DCCO.
 """

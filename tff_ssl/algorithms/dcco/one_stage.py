@@ -60,7 +60,8 @@ Both terms belong to theta_r for any m: the average is over rounds, and not over
 for estimates of a moving quantity is corrected likewise in STORM, Cutkosky & Orabona 2019.) The
 clients of round r + 1 get Q_r + M_r: the next step is expected to change v and K as the last one
 did. Such an extrapolation may leave what encodings can have; `StatisticsLoss.plausible` brings it
-back.
+back. For CCO it also raises a variance that is possible, but below a tenth of the mean over the
+dimensions, to that tenth.
 
 A client of the variants that pair models receives the weights of two models. It sends as much as in
 `stale_statistics`, in `paired_moments` its statistics twice. DCCO's client receives the model twice
