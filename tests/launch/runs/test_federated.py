@@ -1,4 +1,4 @@
-"""A run is resumed with the images and the clients with which it was begun."""
+"""Resuming with the same images and clients, and the fraction of clients in a round."""
 
 import dataclasses
 import types
