@@ -13,7 +13,7 @@ import os
 import pathlib
 import platform
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,30 @@ class StandIn:
     cases: bool
 
 
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What one run of a cell would take.
+
+    Attributes:
+      cell: Name of the cell.
+      failed: Why it does not train; empty if it does, else nothing else is known.
+      megabytes: Peak memory of its processes in the trial.
+      milliseconds: What an image took in the trial's last round.
+      images: Images times epochs of all rounds; None where their number is not known.
+    """
+
+    cell: str
+    failed: str = ""
+    megabytes: int = 0
+    milliseconds: float = 0.0
+    images: float | None = None
+
+    @property
+    def hours(self) -> float | None:
+        """Hours of the run's training; None where the number of images is not known."""
+        return None if self.images is None else self.images * self.milliseconds / 3_600_000
+
+
 def run(
     experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: flags.FlagValues
 ) -> None:
@@ -110,7 +134,7 @@ def run(
         name = f"{experiment.name}/{cell.name}"
         rows[key] = {"cell": name} | _measure(cell, cells, folder)
         run_folder.write_json(path, {"machine": machine(), "rounds": rows})
-    grid = [list(row) for row in (_HEADER, *_rows(groups, rows))]
+    grid = [list(_HEADER), *map(_row, estimates_of(groups, rows))]
     document = Document(f"What it would take: {experiment.title}", folder)
     document.add_paragraph(_explanation())
     document.add_grid(grid, "measured")
@@ -126,7 +150,9 @@ def machine() -> str:
     """The processor and the number of cores of this process."""
     with open("/proc/cpuinfo") as file:
         models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-    return f"{len(os.sched_getaffinity(0))} cores, {models[0] if models else platform.machine()}"
+    cores = len(os.sched_getaffinity(0))
+    processor = models[0] if models else platform.machine()
+    return f"{cores} {'core' if cores == 1 else 'cores'}, {processor}"
 
 
 def _read(path: pathlib.Path) -> dict[str, Any]:
@@ -319,28 +345,50 @@ def _default(algorithm: str, name: str) -> Any:
     return next((field.default for field in fields if field.name == name), None)
 
 
-def _rows(
+def estimates_of(
     groups: Mapping[str, Sequence[Cell]], rows: Mapping[str, Mapping[str, Any]]
-) -> Iterator[tuple[str, str, str, str, str]]:
-    """A row for each cell: name, MB, seconds for an image, images in all rounds, hours."""
+) -> list[Estimate]:
+    """The estimates of all cells.
+
+    Args:
+      groups: The cells that compute the same, by the key of their round (see `groups_of`).
+      rows: What was measured, by the same keys.
+
+    Returns:
+      An estimate for each cell of the groups that were measured.
+    """
+    found = []
     for key, group in groups.items():
-        row = rows[key]
-        for cell in group:
-            if "failed" in row:
-                yield cell.name, f"failed: {row['failed']}", "-", "-", "-"
-                continue
-            each = row["round_seconds"] / max(row["round_images"], 1)
-            images = images_of_run(cell.script, runner.effective_flags(cell.flags))
-            yield (
-                cell.name,
-                f"{row['peak_rss_mb']:,}",
-                f"{1000 * each:.1f}",
-                "-" if images is None else f"{images:,.0f}",
-                "-" if images is None else _hours(images * each / 3600),
-            )
+        row = rows.get(key, {})
+        if "failed" in row:
+            found += [Estimate(cell.name, row["failed"]) for cell in group]
+        elif row:
+            each = 1000 * row["round_seconds"] / max(row["round_images"], 1)
+            found += [
+                Estimate(
+                    cell.name, "", row["peak_rss_mb"], each,
+                    images_of_run(cell.script, runner.effective_flags(cell.flags)),
+                )
+                for cell in group
+            ]  # fmt: skip
+    return found
 
 
-def _hours(hours: float) -> str:
+def _row(estimate: Estimate) -> list[str]:
+    if estimate.failed:
+        return [estimate.cell, f"failed: {estimate.failed}", "-", "-", "-"]
+    hours = estimate.hours
+    return [
+        estimate.cell,
+        f"{estimate.megabytes:,}",
+        f"{estimate.milliseconds:.1f}",
+        "-" if estimate.images is None else f"{estimate.images:,.0f}",
+        "-" if hours is None else format_hours(hours),
+    ]
+
+
+def format_hours(hours: float) -> str:
+    """Hours, as a text with two digits after the point below ten."""
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2f}"
 
 
