@@ -1,4 +1,4 @@
-"""The tables of the page of claims: each claim of a paper beside what was measured, and the plan.
+"""The tables of the page of claims: each claim of a paper beside what was measured.
 
 The claims are in `paper_claims`. Their figures and verdicts are computed from the results in
 `measured/`, or from the figures of BUILD_NOTES.md where results are not kept, by the code that
@@ -18,8 +18,7 @@ import paper_claims
 from markdown_tables import ROOT, table
 from paper_claims.records import Noted, PaperClaim, Trial
 
-NOT_RUN = "not run yet"
-BUDGET = 60  # Hours of one core: 30 hours of two cores.
+NOT_RUN = "not run"
 # Experiment -> value of --data_dir; else DATA.
 _DATA_OF = dict.fromkeys(("dcco_table2", "dcco_table2_few_labels"), "FOLDER_OF_HAM10000")
 
@@ -174,7 +173,7 @@ def minutes(trial: Trial) -> str:
 def paper(key: str) -> list[str]:
     """The table of a paper's claims, and the commands of its runs.
 
-    A claim without a run has one row with the number of its entry in the plan.
+    A claim without a run has one row, which says why.
     """
     grid = [["claim", "our setting", "room", "our figures, in percent", "verdict", "minutes"]]
     claims = [claim for claim in paper_claims.CLAIMS if claim.paper == key]
@@ -191,7 +190,7 @@ def paper(key: str) -> list[str]:
             grid.append([head, proof.setting, "-", proof.figures, f"**{proof.verdict}**", "-"])
             head = f"**{claim.name}**, the same"
         if not (claim.trials or claim.proofs):
-            grid.append([head, _plan_of(claim), "not seen", "none", f"**{NOT_RUN}**", "-"])
+            grid.append([head, claim.untried, "not seen", "none", f"**{NOT_RUN}**", "-"])
     runs = dict.fromkeys(trial.run for claim in claims for trial in claim.trials)
     lines = table(grid)
     if runs:
@@ -200,13 +199,6 @@ def paper(key: str) -> list[str]:
     proofs = [proof for claim in claims for proof in claim.proofs]
     lines += [f"- {proof.setting.rstrip('.')}: `{proof.command}`" for proof in proofs]
     return [*lines, ""]
-
-
-def _plan_of(claim: PaperClaim) -> str:
-    numbers = [str(i) for i, entry in enumerate(plan(), 1) if claim.name in entry.claims]
-    if not numbers:
-        return next(text for names, text in paper_claims.NOT_PLANNED.items() if claim.name in names)
-    return f"see the plan, number {' and '.join(numbers)}"
 
 
 def commands(run: str) -> list[str]:
@@ -229,33 +221,6 @@ def commands(run: str) -> list[str]:
         only = "" if len(cells) == len(experiment.cells) else f" --only={','.join(cells)}"
         lines.append(f"{base}{only}{'' if seeds == 3 else f' --seeds={seeds}'}")
     return lines
-
-
-def hours(entry) -> float:
-    """Hours of one core that an entry of the plan takes."""
-    return entry.cells * entry.seeds * entry.minutes / 60
-
-
-def plan() -> list:
-    """The entries of the plan, those with the fewest hours a claim first."""
-    return sorted(paper_claims.PLAN, key=lambda entry: hours(entry) / len(entry.claims))
-
-
-def plan_table() -> list[str]:
-    """The plan, with the sum of hours, and a line where the budget ends."""
-    grid = [["number", "claims", "setting", "experiment", "cells x seeds x minutes", "core-hours",
-             "sum"]]  # fmt: skip
-    total = 0.0
-    for number, entry in enumerate(plan(), 1):
-        total += hours(entry)
-        beyond = " (beyond the budget)" if total > BUDGET else ""
-        grid.append(
-            [str(number), ", ".join(entry.claims), f"{entry.setting} Minutes: {entry.basis}.",
-             f"`{entry.experiment}`" if entry.experiment else "none yet",
-             f"{entry.cells} x {entry.seeds} x {entry.minutes:g}", f"{hours(entry):.1f}",
-             f"{total:.1f}{beyond}"]
-        )  # fmt: skip
-    return table(grid)
 
 
 def counts_table() -> list[str]:

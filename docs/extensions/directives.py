@@ -7,7 +7,8 @@
 - `{default-run} fedu`, `{default-runs}`: the default run of an algorithm on the digits, and of all;
 - `{gallery-index}`: the experiments of the gallery, with their verdicts;
 - `{claims} dcco`: the claims of a paper, with figures and verdicts;
-- `{claim-counts}`, `{claim-plan}`: the claims by verdict, and the plan of the runs to come;
+- `{claim-counts}`: the claims by verdict;
+- `{paper-scale}`: what the experiments' runs would take at the paper's scale;
 - `{round} server | client k`: a picture of a round (see `round_pictures`);
 - `{pseudocode}`: text in a fixed-width font.
 """
@@ -16,6 +17,7 @@ import pathlib
 
 import choices
 import claim_tables
+import estimate_tables
 import experiments
 import hyperparameter_tables
 import round_pictures
@@ -103,9 +105,9 @@ class ClaimCounts(_Markdown):
         return claim_tables.counts_table()
 
 
-class ClaimPlan(_Markdown):
+class PaperScale(_Markdown):
     def markdown(self):
-        return claim_tables.plan_table()
+        return estimate_tables.paper_scale()
 
 
 class Round(SphinxDirective):
@@ -140,7 +142,7 @@ def setup(app):
     app.add_directive("gallery-index", GalleryIndex)
     app.add_directive("claims", Claims)
     app.add_directive("claim-counts", ClaimCounts)
-    app.add_directive("claim-plan", ClaimPlan)
+    app.add_directive("paper-scale", PaperScale)
     app.add_directive("round", Round)
     app.add_directive("pseudocode", Pseudocode)
     app.connect(

@@ -244,6 +244,8 @@ def trial_flags(script: str, own: Mapping[str, str]) -> list[str]:
         f"--rounds={_ROUNDS}", "--eval_every=0", "--checkpoint_every=1000", "--labels=",
         "--labels_per_class=1", "--label_draws=1", "--probe=logistic", "--baselines=",
     ]  # fmt: skip
+    if "encoder_round" in own:  # The best one needs evaluations.
+        changes.append("--encoder_round=last")
     if "data_fraction" in own:
         changes.append("--data_fraction=1")
     if "min_client_size" in own:

@@ -1,9 +1,8 @@
-"""The claims of the five papers, the runs that try them, and the plan of the runs to come.
+"""The claims of the five papers, and the runs that try them.
 
 Each paper has a module, which says of every claim by which runs it was tried, and of the others
-which runs are planned or why none are. What was measured is not here: it is read from `measured/`,
-except for the figures of `NOTED`, whose results are not kept; BUILD_NOTES.md has them, and a test
-compares them.
+why they were not. What was measured is not here: it is read from `measured/`, except for the
+figures of `NOTED`, whose results are not kept; BUILD_NOTES.md has them, and a test compares them.
 """
 
 from paper_claims import dcco, dec_ssl, denav, fedu, hetero_ssfl
@@ -37,7 +36,3 @@ _MODULES = (dcco, fedu, dec_ssl, hetero_ssfl, denav)
 
 CLAIMS = tuple(claim for module in _MODULES for claim in module.CLAIMS)
 NOTED = fedu.NOTED
-PLAN = tuple(entry for module in _MODULES for entry in module.PLAN)
-
-# Claims that the plan leaves out, and what stands in their rows.
-NOT_PLANNED = {names: text for module in _MODULES for names, text in module.NOT_PLANNED.items()}

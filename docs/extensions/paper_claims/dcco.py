@@ -39,7 +39,7 @@ def _table1(
 
 _FEW_LABELS = (
     "Fine-tuned on 100 and on 300 labelled cases, pretrained networks are not above the one from "
-    "scratch either. Not planned again."
+    "scratch either."
 )
 
 
@@ -76,20 +76,20 @@ _DIGITS = (
 )
 _OVERFITTING = (
     "CCO within clients loses 7 points after its best round on non-IID clients of 4. Elsewhere, "
-    "both FedAvg variants lose about a point at most, and DCCO 0.4 at most. Not planned again."
+    "both FedAvg variants lose about a point at most, and DCCO 0.4 at most."
 )
 _LITTLE_ROOM = (
     "On the CIFARs, centralized CCO is one to four points above contrastive FedAvg here, so that "
-    "there is little to see; on the digits, below, there is. Not planned again."
+    "there is little to see; on the digits, below, there is."
 )
 _IID_NOTE = (
     "On IID clients of CIFAR-100 contrastive FedAvg is as good as centralized CCO here. On the "
     "digits with 50 labels DCCO is above both FedAvg variants by the means, on clients of 4 by "
-    "more than the deviation and on clients of 16 within it. Not planned again."
+    "more than the deviation and on clients of 16 within it."
 )
 _SCRATCH_NOTE = (
     "Training from scratch on 5000 labels is above the linear probes here. It is below the "
-    "fine-tuned encoders and, with 500 labels, below the probes. Not planned again."
+    "fine-tuned encoders and, with 500 labels, below the probes."
 )
 _LOST = "Nearest neighbours on training images: the last round below the best one"
 
@@ -112,7 +112,7 @@ _BARELY_CHANGES = (
 )
 _GROUP_NORM = (
     "With group norm both are within the deviation of the untrained encoder, so that it is not "
-    "shown that they learn nothing. Not planned again."
+    "shown that they learn nothing."
 )
 _CENTRAL_OVER_CONTRASTIVE = ((_CENTRAL, "non-IID, 4"), (_CONTRASTIVE, "non-IID, 4"))
 CLAIMS = (
@@ -286,14 +286,3 @@ CLAIMS = (
         ),
     ),
 )  # fmt: skip
-
-PLAN = ()
-
-NOT_PLANNED = {
-    ("D1",): _LITTLE_ROOM,
-    ("D2",): _IID_NOTE,
-    ("D3",): _SCRATCH_NOTE,
-    ("D7",): _OVERFITTING,
-    ("D8", "D9", "D10"): _FEW_LABELS,
-    ("D11",): _GROUP_NORM,
-}

@@ -1,6 +1,6 @@
 """The claims of FedU's paper, and the runs that try them."""
 
-from paper_claims.records import Noted, PaperClaim, Plan, Trial, grid
+from paper_claims.records import Noted, PaperClaim, Trial, grid
 
 _T1, _LINEAR = "global predictor", "Table 1: linear probe"
 _REPRODUCE = "python -m launch.reproduce --scale=cpu --data_dir=DATA"
@@ -36,19 +36,16 @@ _TINY = "Tiny ResNet at 12x12, 200 rounds, momentum 0.856, 5 clients of 160 imag
 _PARTITIONS = ("IID", "non-IID")
 _NO_RULE = (
     "The rules for the predictor do not differ by more than the deviation, so that there is no "
-    "room. Not planned again."
+    "room."
 )
 _NOT_BEST = (
     "Updating both encoders is as good as updating the online one. Updating the target alone costs "
-    "accuracy and rank, but stays above the untrained encoder. Not planned again."
+    "accuracy and rank, but stays above the untrained encoder."
 )
-_NO_FALL = (
-    "With 20 local epochs a round FedU is as good as with one, on clients of 160 images. Not "
-    "planned again."
-)
+_NO_FALL = "With 20 local epochs a round FedU is as good as with one, on clients of 160 images."
 _SIMCLR_BEST = (
     "FedSimCLR has the highest mean on both kinds of clients; on IID ones FedU is within the "
-    "deviation of it. FedU is above single clients within the deviation only. Not planned again."
+    "deviation of it. FedU is above single clients within the deviation only."
 )
 _SIMCLR_ABOVE = (
     "FedSimCLR is 2.6 to 3.6 points above FedU. FedSimSiam and FedBYOL have higher means, within "
@@ -241,14 +238,3 @@ CLAIMS = (
         ),
     ),
 )  # fmt: skip
-
-PLAN: tuple[Plan, ...] = ()
-
-NOT_PLANNED = {
-    ("U1",): f"{_SIMCLR_ABOVE} Not planned again.",
-    ("U3",): f"{_FINE_TUNED} Not planned again.",
-    ("U4",): _SIMCLR_BEST,
-    ("U5",): _NOT_BEST,
-    ("U6", "U7"): _NO_RULE,
-    ("U8",): _NO_FALL,
-}

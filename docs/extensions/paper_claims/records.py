@@ -1,4 +1,4 @@
-"""What a claim of a paper consists of, its trials, and the runs to come.
+"""What a claim of a paper consists of, and its trials.
 
 A claim is a comparison that the text of a paper draws from a table, a figure or a proof. Figures of
 papers are in percent.
@@ -57,6 +57,7 @@ class PaperClaim(NamedTuple):
       text: The comparison with the paper's figures.
       trials: Its trials, of which the first decides the verdict.
       proofs: Its proofs.
+      untried: Why it has neither a trial nor a proof.
     """
 
     name: str
@@ -65,6 +66,7 @@ class PaperClaim(NamedTuple):
     text: str
     trials: tuple[Trial, ...] = ()
     proofs: tuple[Proof, ...] = ()
+    untried: str = ""
 
 
 class Noted(NamedTuple):
@@ -81,28 +83,6 @@ class Noted(NamedTuple):
     command: str
     seeds: int
     figures: Mapping[str, Mapping[tuple[str, str], str]]
-
-
-class Plan(NamedTuple):
-    """Runs to come.
-
-    Attributes:
-      claims: Names of the claims.
-      setting: Setting that leaves room.
-      experiment: Experiment that has the runs, with its changes; None if there is none.
-      cells: Number of cells.
-      seeds: Number of seeds.
-      minutes: Minutes of one core a run.
-      basis: Measured run from which the minutes are taken.
-    """
-
-    claims: tuple[str, ...]
-    setting: str
-    experiment: str | None
-    cells: int
-    seeds: int
-    minutes: float
-    basis: str
 
 
 def grid(rows: tuple[str, ...], columns: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

@@ -89,6 +89,13 @@ def test_a_data_set_without_a_stand_in_is_named():
         estimates.stand_in_for("pretrain", own)
 
 
+def test_a_trial_does_not_need_the_evaluations_that_choose_the_best_encoder():
+    own = flags_of("dcco_table1", "cco_fedavg_noniid_4")
+    assert own["encoder_round"] == "best"
+    changes = estimates.trial_flags("pretrain", own)
+    assert {"--eval_every=0", "--encoder_round=last"} <= set(changes)
+
+
 FIGURES = {"seconds": "7.5", "samples": "300"}
 
 

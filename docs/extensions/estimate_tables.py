@@ -1,0 +1,52 @@
+"""What the runs of the experiments would take at the paper's scale, from `measured/`."""
+
+import functools
+import json
+from collections.abc import Sequence
+
+from markdown_tables import ROOT, table
+
+_HEADER = [
+    "experiment", "cells", "MB at most", "ms an image", "images times epochs, the longest run",
+    "hours, the longest run", "hours, all runs of a seed",
+]  # fmt: skip
+
+
+@functools.cache
+def _measured() -> dict:
+    path = ROOT / "measured" / "estimates-paper" / "measurements.json"
+    return json.loads(path.read_text())
+
+
+def paper_scale() -> list[str]:
+    """A row for each experiment, with the cells that were measured."""
+    from launch.experiments import catalog, estimates
+
+    rows = _measured()["rounds"]
+    grid = [_HEADER]
+    for name, (build, _) in catalog.EXPERIMENTS.items():
+        cells = build("paper", None, None).cells
+        found = estimates.estimates_of(estimates.groups_of(cells), rows)
+        grid.append([f"`{name}`", *_figures(found, len(cells))])
+    return [f"Measured on {_measured()['machine']}:", *table(grid)]
+
+
+def _figures(found: Sequence, number: int) -> list[str]:
+    """The figures of an experiment's cells, some of which may be missing or have failed."""
+    from launch.experiments.estimates import format_hours
+
+    done = [estimate for estimate in found if not estimate.failed]
+    cells = str(number) if len(done) == number else f"{len(done)} of {number}"
+    if not done:
+        return [cells, *["-"] * (len(_HEADER) - 2)]
+    fastest, slowest = (f"{f(one.milliseconds for one in done):.1f}" for f in (min, max))
+    known = [estimate for estimate in done if estimate.images is not None]
+    longest = max(known, key=lambda estimate: estimate.hours, default=None)
+    return [
+        cells,
+        f"{max(estimate.megabytes for estimate in done):,}",
+        fastest if fastest == slowest else f"{fastest} to {slowest}",
+        "-" if longest is None else f"{longest.images:,.0f}",
+        "-" if longest is None else format_hours(longest.hours),
+        "-" if longest is None else format_hours(sum(estimate.hours for estimate in known)),
+    ]
