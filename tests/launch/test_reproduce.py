@@ -234,7 +234,9 @@ def test_runs_with_another_number_of_draws_count_as_done(scripts, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(path.name for path in MEASURED.iterdir()))
+@pytest.mark.parametrize(
+    "name", sorted({path.name for path in MEASURED.iterdir()} - {"estimates-paper"})
+)
 def test_every_measured_report_can_be_written_again(name, tmp_path):
     folder = tmp_path / name
     shutil.copytree(MEASURED / name, folder)
