@@ -1,4 +1,4 @@
-"""The page of claims: figures and verdicts are as measured; each claim has a run or says why not."""
+"""The page of claims: figures and verdicts are as measured; each claim has a run or a reason."""
 
 import json
 import re
