@@ -41,12 +41,14 @@ def _figures(found: Sequence, number: int) -> list[str]:
         return [cells, *["-"] * (len(_HEADER) - 2)]
     fastest, slowest = (f"{f(one.milliseconds for one in done):.1f}" for f in (min, max))
     known = [estimate for estimate in done if estimate.images is not None]
-    longest = max(known, key=lambda estimate: estimate.hours, default=None)
+    hours = ["-"] * 3
+    if known:
+        longest = max(known, key=lambda estimate: estimate.hours)
+        total = sum(estimate.hours for estimate in known)
+        hours = [f"{longest.images:,.0f}", format_hours(longest.hours), format_hours(total)]
     return [
         cells,
         f"{max(estimate.megabytes for estimate in done):,}",
         fastest if fastest == slowest else f"{fastest} to {slowest}",
-        "-" if longest is None else f"{longest.images:,.0f}",
-        "-" if longest is None else format_hours(longest.hours),
-        "-" if longest is None else format_hours(sum(estimate.hours for estimate in known)),
+        *hours,
     ]

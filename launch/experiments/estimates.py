@@ -16,14 +16,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from absl import flags
-from PIL import Image
 
-from launch.experiments import runner
+from launch.experiments import runner, stand_ins
 from launch.outputs import run_folder
 from tff_ssl.algorithms import registry
-from tff_ssl.errors import ConfigurationError, TrainingError
+from tff_ssl.errors import TrainingError
 from tff_ssl.reporting import measured
 from tff_ssl.reporting.document import Document
 from tff_ssl.reporting.experiment import Cell, Experiment
@@ -32,17 +30,6 @@ from tff_ssl.runtime.process_memory import MemoryWatch
 _FILE = "measurements.json"
 _HEADER = ("cell", "MB in the trial", "ms an image", "images times epochs", "hours")
 _ROUNDS = 2  # The first one prepares graphs.
-# Data set -> training images, classes, side in pixels. Mini-ImageNet has 600 images of each class,
-# of which a fifth is held out.
-_DATA = {
-    "cifar10": (50_000, 10, 32),
-    "cifar100": (50_000, 100, 32),
-    "mini_imagenet": (48_000, 100, 84),
-    "case_folder": (0, 7, 32),
-}
-_IMAGES_PER_CLIENT = 16  # An image of the papers' networks costs much more than a client's start.
-_IMAGES_PER_CASE = 3
-_FILES_PER_CLASS = 4  # The other images of a class are links to these.
 # Flags that change neither what a round computes nor the size of its data: where cells differ in
 # these alone, one is measured.
 _SAME_COST = {
@@ -58,23 +45,6 @@ _SAME_COST = {
 }  # fmt: skip
 # Partitions of all images over a fixed number of clients, which differ in what each client has.
 _SAME_SIZES = ("iid", "skew", "dirichlet", "dirichlet_per_class")
-
-
-@dataclasses.dataclass(frozen=True)
-class StandIn:
-    """Random images in place of a cell's data.
-
-    Attributes:
-      images: Number of training images.
-      classes: Number of classes.
-      size: Side in pixels.
-      cases: Whether images belong to cases, which are clients.
-    """
-
-    images: int
-    classes: int
-    size: int
-    cases: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,8 +190,8 @@ def _train(
     given = [flag.replace("{needed}", needed) for flag in cell.flags]
     changes = trial_flags(cell.script, own)
     if own.get("dataset") != "digits":
-        stand_in = stand_in_for(cell.script, own)
-        write_stand_in(data, stand_in)
+        stand_in = stand_ins.of_cell(cell.script, own)
+        stand_ins.write(data, stand_in)
         changes += [
             "--dataset=case_folder", f"--data_dir={data}", f"--image_size={stand_in.size}",
         ]  # fmt: skip
@@ -243,9 +213,8 @@ def trial_flags(script: str, own: Mapping[str, str]) -> list[str]:
     changes = [
         f"--rounds={_ROUNDS}", "--eval_every=0", "--checkpoint_every=1000", "--labels=",
         "--labels_per_class=1", "--label_draws=1", "--probe=logistic", "--baselines=",
+        "--encoder_round=last",
     ]  # fmt: skip
-    if "encoder_round" in own:  # The best one needs evaluations.
-        changes.append("--encoder_round=last")
     if "data_fraction" in own:
         changes.append("--data_fraction=1")
     if "min_client_size" in own:
@@ -255,62 +224,8 @@ def trial_flags(script: str, own: Mapping[str, str]) -> list[str]:
         if _local_epochs(own) is not None:
             changes.append("--hparam=local_epochs=1")
         if "num_clients" in own and "samples_per_client" in own:
-            changes.append(f"--samples_per_client={_images_per_client(own)}")
+            changes.append(f"--samples_per_client={stand_ins.images_per_client(own)}")
     return changes
-
-
-def _images_per_client(own: Mapping[str, str]) -> int:
-    return min(_IMAGES_PER_CLIENT, int(own.get("samples_per_client", _IMAGES_PER_CLIENT)))
-
-
-def stand_in_for(script: str, own: Mapping[str, str]) -> StandIn:
-    """The stand-in for a cell's data: as few images as its rounds need."""
-    if own["dataset"] not in _DATA:
-        raise ConfigurationError(
-            f"--dataset={own['dataset']}: --estimate knows digits, {', '.join(_DATA)} alone"
-        )
-    _, classes, side = _DATA[own["dataset"]]
-    side = int(own.get("image_size", side))
-    cases = own.get("partition") == "per_case" or own["dataset"] == "case_folder"
-    if script == "centralized":
-        images = 2 * int(own.get("train_labels", own.get("batch_size", 256)))
-    elif "num_clients" in own:
-        images = int(own["num_clients"]) * _images_per_client(own)
-        if "samples_per_client" in own:
-            images *= 2  # Classes run out before all clients have theirs.
-    else:
-        per_client = _IMAGES_PER_CASE if cases else int(own["samples_per_client"])
-        # Poisson sampling and clients that are too small to take part need some more.
-        images = 2 * int(own["clients_per_round"]) * per_client
-    images = max(images, 4 * classes, int(own.get("rad_size", 0)) * 2)
-    return StandIn(images, classes, side, cases)
-
-
-def write_stand_in(root: pathlib.Path, stand_in: StandIn) -> None:
-    """Writes the images of a stand-in as a `case_folder`, with two test images of each class."""
-    rng = np.random.default_rng(0)
-    lines = ["file_name,case_id,label,split"]
-    files = {}
-    (root / "files").mkdir(parents=True)
-    for label in range(stand_in.classes):
-        for k in range(_FILES_PER_CLASS):
-            coarse = rng.integers(0, 256, (4, 4, 3), dtype=np.uint8)
-            files[label, k] = root / "files" / f"{label}_{k}.png"
-            image = Image.fromarray(coarse).resize([stand_in.size] * 2)
-            image.save(files[label, k])
-    for split, number in (("train", stand_in.images), ("test", 2 * stand_in.classes)):
-        for i in range(number):
-            # The images of a case have one label.
-            case = i // _IMAGES_PER_CASE if stand_in.cases and split == "train" else i
-            label = case % stand_in.classes
-            name = f"class_{label}/{i}.png"
-            path = root / split / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.link(files[label, i % _FILES_PER_CLASS], path)
-            lines.append(f"{split}/{name},{split}{case},{label},{split}")
-    shutil.rmtree(root / "files")
-    if stand_in.cases:
-        (root / "metadata.csv").write_text("\n".join(lines) + "\n")
 
 
 def images_of_run(script: str, own: Mapping[str, str]) -> float | None:
@@ -322,11 +237,11 @@ def images_of_run(script: str, own: Mapping[str, str]) -> float | None:
     algorithm = own.get("algorithm", "dcco")  # The default of `pretrain`.
     if algorithm == "denav":
         clients = int(own.get("hparam.models", _default(algorithm, "models")))
-    total = _DATA[own["dataset"]][0] if own["dataset"] in _DATA else 0
+    total = stand_ins.DATA[own["dataset"]][0] if own["dataset"] in stand_ins.DATA else 0
     if "samples_per_client" in own:
         images = float(own["samples_per_client"])
     elif own.get("partition") == "per_case":
-        images = float(_IMAGES_PER_CASE)
+        images = float(stand_ins.IMAGES_PER_CASE)
     elif total and "num_clients" in own:
         images = total * float(own.get("data_fraction", 1)) / int(own["num_clients"])
     else:

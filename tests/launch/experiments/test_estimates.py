@@ -9,7 +9,7 @@ import pytest
 from absl import flags
 
 from datasets import case_folder
-from launch.experiments import catalog, estimates, runner
+from launch.experiments import catalog, estimates, runner, stand_ins
 from launch.experiments.runner import effective_flags
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting.experiment import Cell, Experiment
@@ -32,12 +32,12 @@ def flags_of(name, cell):
 @pytest.mark.parametrize(
     ("stand_in", "clients"),
     [
-        (estimates.StandIn(50, 7, 20, cases=True), 17),  # Of three images, and one of two.
-        (estimates.StandIn(40, 10, 16, cases=False), None),
+        (stand_ins.StandIn(50, 7, 20, cases=True), 17),  # Of three images, and one of two.
+        (stand_ins.StandIn(40, 10, 16, cases=False), None),
     ],
 )
 def test_a_stand_in_has_the_images_classes_and_cases_that_it_says(tmp_path, stand_in, clients):
-    estimates.write_stand_in(tmp_path / "data", stand_in)
+    stand_ins.write(tmp_path / "data", stand_in)
     dataset = case_folder.load(tmp_path / "data", stand_in.size)
     assert dataset.train.images.shape == (stand_in.images, stand_in.size, stand_in.size, 3)
     assert set(dataset.train.labels) == set(range(stand_in.classes))
@@ -53,7 +53,7 @@ def test_every_cell_of_every_experiment_has_a_stand_in_with_enough_images():
             own = effective_flags(cell.flags)
             if own.get("dataset", "digits") == "digits":
                 continue
-            stand_in = estimates.stand_in_for(cell.script, own)
+            stand_in = stand_ins.of_cell(cell.script, own)
             per_client = 3 if stand_in.cases else int(own.get("samples_per_client", 1))
             needed = int(own.get("clients_per_round", 1))
             needed *= 1 if "num_clients" in own else per_client
@@ -86,7 +86,7 @@ def test_a_cell_without_an_algorithm_is_dccos():
 def test_a_data_set_without_a_stand_in_is_named():
     own = {"dataset": "mnist", "num_clients": "5", "clients_per_round": "5"}
     with pytest.raises(ConfigurationError, match="--dataset=mnist: --estimate knows digits, cifar"):
-        estimates.stand_in_for("pretrain", own)
+        stand_ins.of_cell("pretrain", own)
 
 
 def test_a_trial_does_not_need_the_evaluations_that_choose_the_best_encoder():

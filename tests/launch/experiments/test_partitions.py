@@ -14,7 +14,7 @@ from absl.testing import flagsaver
 import launch.pretrain  # noqa: F401  (defines the flags)
 from datasets import catalog as dataset_catalog
 from datasets.image_dataset import ImageDataset, Split
-from launch.experiments import catalog, estimates
+from launch.experiments import catalog, estimates, stand_ins
 from launch.experiments.runner import effective_flags
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
@@ -146,7 +146,7 @@ def test_the_random_images_of_an_estimate_are_enough_for_every_cell(check, name)
         own = effective_flags(cell.flags)
         if own["dataset"] == "digits":
             continue
-        stand_in = estimates.stand_in_for(cell.script, own)
+        stand_in = stand_ins.of_cell(cell.script, own)
         cases = np.arange(stand_in.images) // (3 if stand_in.cases else 1)
         case_ids = cases.astype(str).astype(object) if stand_in.cases else None
         train = _split(cases % stand_in.classes, case_ids)

@@ -1,0 +1,104 @@
+"""Random images in place of an experiment's data, for a trial of few rounds of a cell."""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping
+
+import numpy as np
+from PIL import Image
+
+from tff_ssl.errors import ConfigurationError
+
+# Data set -> training images, classes, side in pixels. Mini-ImageNet has 600 images of each class,
+# of which a fifth is held out.
+DATA = {
+    "cifar10": (50_000, 10, 32),
+    "cifar100": (50_000, 100, 32),
+    "mini_imagenet": (48_000, 100, 84),
+    "case_folder": (0, 7, 32),
+}
+_IMAGES_PER_CLIENT = 16  # An image of the papers' networks costs much more than a client's start.
+IMAGES_PER_CASE = 3
+_FILES_PER_CLASS = 4  # The other images of a class are links to these.
+
+
+@dataclasses.dataclass(frozen=True)
+class StandIn:
+    """Random images in place of a cell's data.
+
+    Attributes:
+      images: Number of training images.
+      classes: Number of classes.
+      size: Side in pixels.
+      cases: Whether images belong to cases, which are clients.
+    """
+
+    images: int
+    classes: int
+    size: int
+    cases: bool
+
+
+def images_per_client(own: Mapping[str, str]) -> int:
+    """Images of a client of a trial: those of the cell's clients, and sixteen at most."""
+    return min(_IMAGES_PER_CLIENT, int(own.get("samples_per_client", _IMAGES_PER_CLIENT)))
+
+
+def of_cell(script: str, own: Mapping[str, str]) -> StandIn:
+    """The stand-in for a cell's data: as few images as its rounds need.
+
+    Args:
+      script: The cell's script.
+      own: Its flags, with those of its presets.
+
+    Raises:
+      ConfigurationError: If nothing is known of its data set.
+    """
+    if own["dataset"] not in DATA:
+        raise ConfigurationError(
+            f"--dataset={own['dataset']}: --estimate knows digits, {', '.join(DATA)} alone"
+        )
+    _, classes, side = DATA[own["dataset"]]
+    side = int(own.get("image_size", side))
+    cases = own.get("partition") == "per_case" or own["dataset"] == "case_folder"
+    if script == "centralized":
+        images = 2 * int(own.get("train_labels", own.get("batch_size", 256)))
+    elif "num_clients" in own:
+        images = int(own["num_clients"]) * images_per_client(own)
+        if "samples_per_client" in own:
+            images *= 2  # Classes run out before all clients have theirs.
+    else:
+        per_client = IMAGES_PER_CASE if cases else int(own["samples_per_client"])
+        # Poisson sampling and clients that are too small to take part need some more.
+        images = 2 * int(own["clients_per_round"]) * per_client
+    images = max(images, 4 * classes, int(own.get("rad_size", 0)) * 2)
+    return StandIn(images, classes, side, cases)
+
+
+def write(root: pathlib.Path, stand_in: StandIn) -> None:
+    """Writes the images of a stand-in as a `case_folder`, with two test images of each class."""
+    rng = np.random.default_rng(0)
+    lines = ["file_name,case_id,label,split"]
+    files = {}
+    (root / "files").mkdir(parents=True)
+    for label in range(stand_in.classes):
+        for k in range(_FILES_PER_CLASS):
+            coarse = rng.integers(0, 256, (4, 4, 3), dtype=np.uint8)
+            files[label, k] = root / "files" / f"{label}_{k}.png"
+            image = Image.fromarray(coarse).resize([stand_in.size] * 2)
+            image.save(files[label, k])
+    for split, number in (("train", stand_in.images), ("test", 2 * stand_in.classes)):
+        for i in range(number):
+            # The images of a case have one label.
+            case = i // IMAGES_PER_CASE if stand_in.cases and split == "train" else i
+            label = case % stand_in.classes
+            name = f"class_{label}/{i}.png"
+            path = root / split / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.link(files[label, i % _FILES_PER_CLASS], path)
+            lines.append(f"{split}/{name},{split}{case},{label},{split}")
+    shutil.rmtree(root / "files")
+    if stand_in.cases:
+        (root / "metadata.csv").write_text("\n".join(lines) + "\n")
