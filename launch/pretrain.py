@@ -82,11 +82,13 @@ flags.DEFINE_string(
 )
 flags.DEFINE_integer(
     "slices",
-    16,
-    "With --ray: largest number of slices into which the clients or groups of a round are divided. "
-    "A slice is computed on one node, and all slices have about the same work. The weights "
+    None,
+    "Largest number of slices into which the clients or groups of a round are divided; all slices "
+    "have about the same work. With --ray a slice is computed on one node, and there are at most "
+    "16 by default. Without --ray, slices are computed one after another, so that a round holds "
+    "the contributions of one slice in memory at a time; by default it is not divided. The weights "
     "depend on the number of slices in their last digits, but not on the number of nodes. With one "
-    "slice per client or group, they equal those of a run without --ray.",
+    "slice per client or group, they equal those of a round that is not divided.",
     lower_bound=1,
 )
 flags.DEFINE_integer(

@@ -19,8 +19,11 @@ DATA = {
     "mini_imagenet": (48_000, 100, 84),
     "case_folder": (0, 7, 32),
 }
-_IMAGES_PER_CLIENT = 16  # An image of the papers' networks costs much more than a client's start.
-IMAGES_PER_CASE = 3
+# An image of the papers' networks costs much more than a client's start, and one of a ResNet-50 ten
+# times as much as one of a ResNet-18.
+_IMAGES_PER_CLIENT, _IMAGES_PER_CLIENT_WITH_RESNET50 = 16, 8
+IMAGES_PER_CASE = 3  # Of the experiment's data.
+_IMAGES_PER_CASE = 2  # Of the trial: local losses need two.
 _FILES_PER_CLASS = 4  # The other images of a class are links to these.
 
 
@@ -42,8 +45,13 @@ class StandIn:
 
 
 def images_per_client(own: Mapping[str, str]) -> int:
-    """Images of a client of a trial: those of the cell's clients, and sixteen at most."""
-    return min(_IMAGES_PER_CLIENT, int(own.get("samples_per_client", _IMAGES_PER_CLIENT)))
+    """Images of a client of a trial: those of the cell's clients, and sixteen at most.
+
+    With a ResNet-50, there are eight at most.
+    """
+    is_large = own.get("encoder") == "resnet50"
+    most = _IMAGES_PER_CLIENT_WITH_RESNET50 if is_large else _IMAGES_PER_CLIENT
+    return min(most, int(own.get("samples_per_client", most)))
 
 
 def of_cell(script: str, own: Mapping[str, str]) -> StandIn:
@@ -70,7 +78,7 @@ def of_cell(script: str, own: Mapping[str, str]) -> StandIn:
         if "samples_per_client" in own:
             images *= 2  # Classes run out before all clients have theirs.
     else:
-        per_client = IMAGES_PER_CASE if cases else int(own["samples_per_client"])
+        per_client = _IMAGES_PER_CASE if cases else int(own["samples_per_client"])
         # Poisson sampling and clients that are too small to take part need some more.
         images = 2 * int(own["clients_per_round"]) * per_client
     images = max(images, 4 * classes, int(own.get("rad_size", 0)) * 2)
@@ -92,7 +100,7 @@ def write(root: pathlib.Path, stand_in: StandIn) -> None:
     for split, number in (("train", stand_in.images), ("test", 2 * stand_in.classes)):
         for i in range(number):
             # The images of a case have one label.
-            case = i // IMAGES_PER_CASE if stand_in.cases and split == "train" else i
+            case = i // _IMAGES_PER_CASE if stand_in.cases and split == "train" else i
             label = case % stand_in.classes
             name = f"class_{label}/{i}.png"
             path = root / split / name

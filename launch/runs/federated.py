@@ -26,11 +26,14 @@ from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
 from tff_ssl.runtime import local_worker, ray_cluster, ray_nodes
 from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.runtime.slices import InThisProcess
 from tff_ssl.simulation import cohort, dropouts
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.training_loop import Simulation
 from tff_ssl.templates.federated_algorithm import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.templates.task import Population
+
+_DEFAULT_SLICES = 16  # With `--ray`.
 
 
 class Clients(NamedTuple):
@@ -282,35 +285,37 @@ def _simulate(
     ):
         group_data, sliced = client_data.group_dataset_computation, None
         if nodes is not None:
-            slicing = Slicing(nodes, client_data.client_sizes(), args.slices)
+            slices = args.slices or _DEFAULT_SLICES
+            slicing = Slicing(nodes, client_data.client_sizes(), slices)
             sliced = run.slice_rounds(group_data, slicing)
-            _announce_nodes(nodes, run.clients_at_once, args)
+            _announce_nodes(nodes, min(run.clients_at_once, slices))
         yield run.simulate(group_data, folder, sliced)
     store.unlink()  # A run that is resumed writes it again.
 
 
 def _nodes(args: flags.FlagValues, calls: int | None, store: pathlib.Path):
-    """A context manager that starts the nodes of `--ray` and yields them; None without `--ray`."""
+    """A context manager that starts the nodes, and yields them; None if rounds are not cut."""
     if args.ray is None:
-        return contextlib.nullcontext()
+        return contextlib.nullcontext(InThisProcess() if args.slices else None)
     print(f"starting nodes: --ray={args.ray}", flush=True)
     return ray_nodes.ray_nodes(args.ray, [store], calls, args.round_timeout)
 
 
-def _announce_nodes(nodes: ray_nodes.RayNodes, at_once: int, args: flags.FlagValues) -> None:
+def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> None:
     """Prints the nodes, and a note if there is not enough work for all of them.
 
     Args:
       nodes: The nodes.
-      at_once: Number of clients or groups that can train at the same time.
-      args: The flags.
+      slices: Largest number of slices of a round.
     """
+    if isinstance(nodes, InThisProcess):
+        print(f"{slices} slices a round, one after another")
+        return
     hosts = [facts.host for facts in nodes.facts()]
-    count = min(at_once, args.slices)
-    print(f"{len(hosts)} nodes, on {', '.join(sorted(set(hosts)))}; {count} slices a round")
-    if count < len(hosts):
+    print(f"{len(hosts)} nodes, on {', '.join(sorted(set(hosts)))}; {slices} slices a round")
+    if slices < len(hosts):
         print(
-            f"note: {len(hosts) - count} of them have nothing to do; more clients at once, a "
+            f"note: {len(hosts) - slices} of them have nothing to do; more clients at once, a "
             "larger --fold (0: each client by itself) or --slices make more slices"
         )
 

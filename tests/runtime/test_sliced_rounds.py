@@ -1,7 +1,6 @@
 """Rounds cut into slices and computed in one process, against rounds that are not cut."""
 
 import csv
-import functools
 import importlib.util
 
 import numpy as np
@@ -16,7 +15,7 @@ from tff_ssl.decentralized.events import Leave
 from tff_ssl.decentralized.schedule import ClientNetwork, Training
 from tff_ssl.runtime import sliced_rounds
 from tff_ssl.runtime.sliced_rounds import Slicing
-from tff_ssl.runtime.slices import deserialize, work_on_slice
+from tff_ssl.runtime.slices import InThisProcess
 from tff_ssl.simulation import cohort, dropouts, training_loop
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.templates.federated_algorithm import Need, RunSetting
@@ -39,21 +38,20 @@ def kinds():
         yield pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else [skipped])
 
 
-class InThisProcess:
+class Repeating(InThisProcess):
     """Computes each slice twice and in reverse order, as if nodes failed and were late."""
 
     def __init__(self):
+        super().__init__()
         self.work = []
-        self._load = functools.cache(deserialize)
 
     def work_on(self, programs, state, slices, work):
         assert len(programs) == len(slices) == len(work)
         self.work.append(list(work))
         done = {}
         for k in reversed(range(len(slices))):
-            computation = self._load(programs[k])
             for _ in range(2):  # A repetition changes nothing.
-                done[k] = work_on_slice(computation, state, slices[k])
+                (done[k],) = super().work_on([programs[k]], state, [slices[k]], [work[k]])
         return [done[k] for k in range(len(slices))]
 
 
@@ -187,7 +185,7 @@ def test_a_round_in_slices_of_one_client_equals_the_whole_one_to_the_last_bit(
     algorithm = build(small_algorithm, name)
     whole = simulate(algorithm, stored, tmp_path / "whole")
     expected = train(whole, tmp_path / "whole")
-    nodes = InThisProcess()
+    nodes = Repeating()
     sliced = simulate(algorithm, stored, tmp_path / "sliced", nodes)
     state = train(sliced, tmp_path / "sliced")
     assert_same_run(tmp_path / "sliced", state, tmp_path / "whole", expected)
@@ -200,7 +198,7 @@ def test_clients_that_drop_out_between_the_stages(worker, small_algorithm, store
     options = {"dropout": 0.5, "fold": 2}
     simulated = simulate(algorithm, stored, tmp_path / "whole", **options)
     expected = train(simulated, tmp_path / "whole")
-    nodes = InThisProcess()
+    nodes = Repeating()
     simulated = simulate(algorithm, stored, tmp_path / "sliced", nodes, 16, **options)
     state = train(simulated, tmp_path / "sliced")
     assert_same_run(tmp_path / "sliced", state, tmp_path / "whole", expected)
@@ -218,7 +216,7 @@ def test_clients_that_drop_out_between_the_stages(worker, small_algorithm, store
 def test_larger_slices_give_the_same_but_for_rounding(worker, small_algorithm, stored, tmp_path):
     algorithm = build(small_algorithm, "fedavg")
     expected = train(simulate(algorithm, stored, tmp_path / "a"), tmp_path / "a")
-    nodes = InThisProcess()
+    nodes = Repeating()
     sliced = simulate(algorithm, stored, tmp_path / "b", nodes, slices=2)
     state = train(sliced, tmp_path / "b")
     assert all(len(work) == 2 for work in nodes.work)

@@ -1,4 +1,4 @@
-"""Rounds cut into slices of the cohort, for computation on several nodes.
+"""Rounds cut into slices of the cohort, for computation on several nodes or in little memory.
 
 A round's mergeable form has three parts: `up_to_merge`, the clients' work and the sums over the
 clients of a slice; `merge`, which adds the sums of two slices; and `after_merge`, the server's
@@ -39,7 +39,7 @@ from tff_ssl.simulation.cohort import Cohort
 
 
 class Nodes(Protocol):
-    """Nodes that compute slices: this process, or `ray_nodes.RayNodes`."""
+    """Nodes that compute slices: `slices.InThisProcess` or `ray_nodes.RayNodes`."""
 
     def work_on(
         self, programs: Sequence[bytes], state: bytes, slices: Sequence[Slice], work: Sequence[int]

@@ -1,12 +1,13 @@
 """The work of a node on a slice of a round's cohort.
 
 A node gets a program, the server's state and the slice as bytes, and returns bytes. It may
-therefore be this process or another machine, and a slice can be computed again. `sliced_rounds`
-makes the programs and slices.
+therefore be this process (`InThisProcess`) or another machine, and a slice can be computed again.
+`sliced_rounds` makes the programs and slices.
 """
 
 import collections
 import contextlib
+import functools
 import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -121,6 +122,26 @@ def work_on_slice(
             [(folder / f"{k}{end}").read_bytes() for k in range(len(clients))] for end in _WRITTEN
         )
         return Partial((folder / "sums").read_bytes(), new, metrics)
+
+
+class InThisProcess:
+    """A node that is this process, with TFF's installed context (see `sliced_rounds.Nodes`).
+
+    Slices are computed one after another, so that the worker holds what the clients of one slice
+    contribute at a time.
+    """
+
+    def __init__(self) -> None:
+        self._load = functools.cache(deserialize)
+
+    def work_on(
+        self, programs: Sequence[bytes], state: bytes, slices: Sequence[Slice], work: Sequence[int]
+    ) -> list[Partial]:
+        """See `sliced_rounds.Nodes`."""
+        return [
+            work_on_slice(self._load(program), state, part)
+            for program, part in zip(programs, slices, strict=True)
+        ]
 
 
 @contextlib.contextmanager

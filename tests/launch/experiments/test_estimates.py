@@ -32,7 +32,7 @@ def flags_of(name, cell):
 @pytest.mark.parametrize(
     ("stand_in", "clients"),
     [
-        (stand_ins.StandIn(50, 7, 20, cases=True), 17),  # Of three images, and one of two.
+        (stand_ins.StandIn(51, 7, 20, cases=True), 26),  # Of two images, and one of one.
         (stand_ins.StandIn(40, 10, 16, cases=False), None),
     ],
 )
@@ -54,7 +54,7 @@ def test_every_cell_of_every_experiment_has_a_stand_in_with_enough_images():
             if own.get("dataset", "digits") == "digits":
                 continue
             stand_in = stand_ins.of_cell(cell.script, own)
-            per_client = 3 if stand_in.cases else int(own.get("samples_per_client", 1))
+            per_client = 2 if stand_in.cases else int(own.get("samples_per_client", 1))
             needed = int(own.get("clients_per_round", 1))
             needed *= 1 if "num_clients" in own else per_client
             assert needed <= stand_in.images <= 10_000, (name, cell.name)
