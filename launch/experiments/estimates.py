@@ -1,8 +1,9 @@
 """What an experiment would take in memory and hours, from a few rounds of each cell.
 
 Each cell is trained for two rounds on few random images in place of its data, with its own network,
-clients, batches and flags. So it shows that every cell builds and trains, also where its data is
-not here, and what its second round, which prepares nothing any more, takes an image.
+clients and flags. So it shows that every cell builds and trains, also where its data is not here,
+and what its second round, which prepares nothing any more, takes an image. Where a round takes
+minutes, one is enough.
 """
 
 import csv
@@ -29,7 +30,6 @@ from tff_ssl.runtime.process_memory import MemoryWatch
 
 _FILE = "measurements.json"
 _HEADER = ("cell", "MB in the trial", "ms an image", "images times epochs", "hours")
-_ROUNDS = 2  # The first one prepares graphs.
 # Flags that change neither what a round computes nor the size of its data: where cells differ in
 # these alone, one is measured.
 _SAME_COST = {
@@ -94,7 +94,7 @@ def run(
     groups = groups_of(cells)
     pending = {key: group[0] for key, group in groups.items() if key not in rows}
     print(
-        f"{experiment.title}: {_ROUNDS} rounds of each of {len(cells)} cells on random images, "
+        f"{experiment.title}: two rounds of each of {len(cells)} cells on random images, "
         f"{len(groups)} of which differ in what they compute, {len(pending)} to do; results go to "
         f"{folder}/",
         flush=True,
@@ -211,7 +211,7 @@ def _train(
 def trial_flags(script: str, own: Mapping[str, str]) -> list[str]:
     """Flags that make a cell's training short, and its evaluation as small as possible."""
     changes = [
-        f"--rounds={_ROUNDS}", "--eval_every=0", "--checkpoint_every=1000", "--labels=",
+        f"--rounds={_rounds(own)}", "--eval_every=0", "--checkpoint_every=1000", "--labels=",
         "--labels_per_class=1", "--label_draws=1", "--probe=logistic", "--baselines=",
         "--encoder_round=last",
     ]  # fmt: skip
@@ -225,7 +225,25 @@ def trial_flags(script: str, own: Mapping[str, str]) -> list[str]:
             changes.append("--hparam=local_epochs=1")
         if "num_clients" in own and "samples_per_client" in own:
             changes.append(f"--samples_per_client={stand_ins.images_per_client(own)}")
+        if own.get("algorithm") == "hetero_ssfl" and own.get("dataset") != "digits":
+            # As many images of the RAD for each of the client's as in the cell's local steps.
+            batch, rad_batch = (
+                int(own.get(f"hparam.{name}", _default("hetero_ssfl", name)))
+                for name in ("batch_size", "rad_batch_size")
+            )
+            size = max(2, round(rad_batch * stand_ins.images_per_client(own) / batch))
+            changes += [f"--rad_size={size}", f"--hparam.rad_batch_size={size}"]
     return changes
+
+
+def _rounds(own: Mapping[str, str]) -> int:
+    """Rounds of a trial: two, of which the first one prepares graphs.
+
+    One round of a ResNet-50 on large images takes minutes, of which preparation is a small part:
+    123 s, and 110 s in the second one.
+    """
+    is_slow = own.get("encoder") == "resnet50" and int(own.get("image_size", 0)) > 32
+    return 1 if is_slow else 2
 
 
 def images_of_run(script: str, own: Mapping[str, str]) -> float | None:
@@ -319,8 +337,9 @@ def _print(grid: Sequence[Sequence[str]]) -> None:
 
 def _explanation() -> str:
     return (
-        f"Measured on {machine()}, with the second of {_ROUNDS} rounds of each cell on random "
-        "images. A client of the trial has fewer images, and one local epoch. Hours are those of "
+        f"Measured on {machine()}, with the second of two rounds of each cell on random images; "
+        "with the first one for a ResNet-50 on images above 32 pixels. A client of the trial has "
+        "fewer images, and one local epoch. Hours are those of "
         "the training of one seed: the milliseconds that an image took, times the images and "
         "epochs of all rounds. The memory of a run hardly depends on the number of its rounds; "
         "its data comes on top."

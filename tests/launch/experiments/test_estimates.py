@@ -181,3 +181,20 @@ def test_a_cell_that_does_not_train_is_named_and_measured_again(experiment, tmp_
     monkeypatch.setattr(runner, "run_script", fake_script(ran))
     estimates.run(experiment, experiment.cells, tmp_path, flags.FlagValues())
     assert [own["encoder"] for own in ran] == ["tiny", "small", "small"]
+
+
+def test_the_rad_of_a_trial_shrinks_with_its_clients():
+    changes = estimates.trial_flags("pretrain", flags_of("hetero_table1", "hetero_ssfl"))
+    # 16 of the 200 images of a batch, and so of the 200 of the RAD.
+    assert {"--rad_size=16", "--hparam.rad_batch_size=16"} <= set(changes)
+    others = estimates.trial_flags("pretrain", flags_of("hetero_table1", "fedu"))
+    assert not any("rad" in flag for flag in others)
+
+
+def test_one_round_of_a_large_network_on_large_images_is_enough():
+    for cell, rounds in (("dcco_64", 1), ("centralized", 1)):
+        own = flags_of("dcco_table2", cell)
+        assert f"--rounds={rounds}" in estimates.trial_flags("pretrain", own)
+    own = flags_of("fedu_encoders", "resnet50_iid")
+    assert own["encoder"] == "resnet50"
+    assert "--rounds=2" in estimates.trial_flags("pretrain", own)

@@ -147,7 +147,7 @@ def test_the_random_images_of_an_estimate_are_enough_for_every_cell(check, name)
         if own["dataset"] == "digits":
             continue
         stand_in = stand_ins.of_cell(cell.script, own)
-        cases = np.arange(stand_in.images) // (3 if stand_in.cases else 1)
+        cases = np.arange(stand_in.images) // (2 if stand_in.cases else 1)
         case_ids = cases.astype(str).astype(object) if stand_in.cases else None
         train = _split(cases % stand_in.classes, case_ids)
         classes = tuple(map(str, range(stand_in.classes)))
