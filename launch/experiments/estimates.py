@@ -43,6 +43,9 @@ _SAME_COST = {
     "hparam.use_volume", "hparam.switch_probability", "hparam.statistics_momentum",
     "connectivity", "data_fraction", "min_client_size", "random_sizes", "quantization_bits",
 }  # fmt: skip
+# Cases are images of a side of 224 pixels, and clients that are folded. From 64 to 128 of them,
+# memory grew by 1 %, and the time of an image fell by 7 %.
+_MOST_CASES = 64
 # Partitions of all images over a fixed number of clients, which differ in what each client has.
 _SAME_SIZES = ("iid", "skew", "dirichlet", "dirichlet_per_class")
 
@@ -146,7 +149,11 @@ def groups_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
         ignored = set(_SAME_COST)
         if "num_clients" in own and own.get("partition") in _SAME_SIZES:
             ignored.add("partition")
-        computed = sorted((name, value) for name, value in own.items() if name not in ignored)
+        computed = sorted(
+            (name, value)
+            for name, value in (own | _clients_of_trial(own)).items()
+            if name not in ignored
+        )
         needs = [cell.needs] if cell.needs else []
         text = json.dumps([cell.script, computed, *needs])
         groups.setdefault(hashlib.sha256(text.encode()).hexdigest()[:16], []).append(cell)
@@ -221,6 +228,7 @@ def trial_flags(script: str, own: Mapping[str, str]) -> list[str]:
         changes.append("--min_client_size=2")
     if script == "pretrain":
         changes.append("--personalized_clients=0")
+        changes += [f"--{name}={value}" for name, value in _clients_of_trial(own).items()]
         if _local_epochs(own) is not None:
             changes.append("--hparam=local_epochs=1")
         if "num_clients" in own and "samples_per_client" in own:
@@ -234,6 +242,12 @@ def trial_flags(script: str, own: Mapping[str, str]) -> list[str]:
             size = max(2, round(rad_batch * stand_ins.images_per_client(own) / batch))
             changes += [f"--rad_size={size}", f"--hparam.rad_batch_size={size}"]
     return changes
+
+
+def _clients_of_trial(own: Mapping[str, str]) -> dict[str, str]:
+    """The flag of a trial's clients in a round, where they are not those of the cell."""
+    is_many = own.get("partition") == "per_case" and int(own["clients_per_round"]) > _MOST_CASES
+    return {"clients_per_round": str(_MOST_CASES)} if is_many else {}
 
 
 def _rounds(own: Mapping[str, str]) -> int:

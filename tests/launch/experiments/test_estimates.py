@@ -198,3 +198,15 @@ def test_one_round_of_a_large_network_on_large_images_is_enough():
     own = flags_of("fedu_encoders", "resnet50_iid")
     assert own["encoder"] == "resnet50"
     assert "--rounds=2" in estimates.trial_flags("pretrain", own)
+
+
+def test_cells_with_more_cases_in_a_round_have_the_trial_of_64():
+    groups = estimates.groups_of(cells("dcco_table2"))
+    names = [[cell.name for cell in group] for group in groups.values()]
+    assert ["dcco_64", "dcco_128", "dcco_256"] in names
+    changes = estimates.trial_flags("pretrain", flags_of("dcco_table2", "dcco_256"))
+    assert "--clients_per_round=64" in changes
+    # Other cohorts are not changed.
+    assert "--clients_per_round=64" not in estimates.trial_flags(
+        "pretrain", flags_of("dcco_table1", "dcco_noniid_1")
+    )
