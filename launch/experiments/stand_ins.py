@@ -19,9 +19,9 @@ DATA = {
     "mini_imagenet": (48_000, 100, 84),
     "case_folder": (0, 7, 32),
 }
-# An image of the papers' networks costs much more than a client's start, and one of a ResNet-50 ten
-# times as much as one of a ResNet-18.
-_IMAGES_PER_CLIENT, _IMAGES_PER_CLIENT_WITH_RESNET50 = 16, 8
+# An image of the papers' networks costs much more than a client's start, and most with a ResNet-50
+# or a side of 224 pixels.
+_IMAGES_PER_CLIENT, _LARGE_IMAGES_PER_CLIENT = 16, 8
 IMAGES_PER_CASE = 3  # Of the experiment's data.
 _IMAGES_PER_CASE = 2  # Of the trial: local losses need two.
 _FILES_PER_CLASS = 4  # The other images of a class are links to these.
@@ -47,10 +47,10 @@ class StandIn:
 def images_per_client(own: Mapping[str, str]) -> int:
     """Images of a client of a trial: those of the cell's clients, and sixteen at most.
 
-    With a ResNet-50, there are eight at most.
+    With a ResNet-50, or images of 224 pixels, there are eight at most.
     """
-    is_large = own.get("encoder") == "resnet50"
-    most = _IMAGES_PER_CLIENT_WITH_RESNET50 if is_large else _IMAGES_PER_CLIENT
+    is_large = own.get("encoder") == "resnet50" or int(own.get("image_size", 0)) >= 224
+    most = _LARGE_IMAGES_PER_CLIENT if is_large else _IMAGES_PER_CLIENT
     return min(most, int(own.get("samples_per_client", most)))
 
 
