@@ -17,8 +17,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags
-
 from launch.experiments import runner, stand_ins
 from launch.outputs import run_folder
 from tff_ssl.algorithms import registry
@@ -75,7 +73,10 @@ class Estimate:
 
 
 def run(
-    experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: flags.FlagValues
+    experiment: Experiment,
+    cells: Sequence[Cell],
+    folder: pathlib.Path,
+    images: int | None = None,
 ) -> None:
     """Measures the cells that are not measured yet, and prints and writes the estimates.
 
@@ -85,7 +86,7 @@ def run(
       experiment: The experiment.
       cells: Its cells.
       folder: Folder of the estimates of all experiments.
-      args: The flags of `launch.reproduce`.
+      images: Largest number of images of a client in a trial, see `stand_ins.images_per_client`.
 
     Raises:
       TrainingError: If a cell does not train. The others are measured all the same.
@@ -94,7 +95,7 @@ def run(
     run_folder.lock(folder)
     path = folder / _FILE
     rows = _read(path)
-    groups = groups_of(cells)
+    groups = groups_of(cells, images)
     pending = {key: group[0] for key, group in groups.items() if key not in rows}
     print(
         f"{experiment.title}: two rounds of each of {len(cells)} cells on random images, "
@@ -105,7 +106,7 @@ def run(
     for number, (key, cell) in enumerate(pending.items(), start=1):
         print(f"[{number}/{len(pending)}] {cell.name}", flush=True)
         name = f"{experiment.name}/{cell.name}"
-        rows[key] = {"cell": name} | _measure(cell, cells, folder)
+        rows[key] = {"cell": name} | _measure(cell, cells, folder, images)
         run_folder.write_json(path, {"machine": machine(), "rounds": rows})
     grid = [list(_HEADER), *map(_row, estimates_of(groups, rows))]
     document = Document(f"What it would take: {experiment.title}", folder)
@@ -138,10 +139,14 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     return {key: row for key, row in before["rounds"].items() if "failed" not in row}
 
 
-def groups_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+def groups_of(cells: Sequence[Cell], images: int | None = None) -> dict[str, list[Cell]]:
     """Cells that compute the same in a round, in the order of their first, by a key of the round.
 
     The key is the same in all experiments that have such a round.
+
+    Args:
+      cells: The cells.
+      images: Largest number of images of a client in a trial, see `stand_ins.images_per_client`.
     """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -155,12 +160,14 @@ def groups_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
             if name not in ignored
         )
         needs = [cell.needs] if cell.needs else []
-        text = json.dumps([cell.script, computed, *needs])
+        text = json.dumps([cell.script, computed, *needs, *([images] if images else [])])
         groups.setdefault(hashlib.sha256(text.encode()).hexdigest()[:16], []).append(cell)
     return groups
 
 
-def _measure(cell: Cell, cells: Sequence[Cell], folder: pathlib.Path) -> dict[str, Any]:
+def _measure(
+    cell: Cell, cells: Sequence[Cell], folder: pathlib.Path, images: int | None = None
+) -> dict[str, Any]:
     """Trains a cell for a few rounds, and the cell that it needs before.
 
     Returns:
@@ -172,10 +179,10 @@ def _measure(cell: Cell, cells: Sequence[Cell], folder: pathlib.Path) -> dict[st
         if cell.needs:
             needed = str(root / "needed")
             first = next(other for other in cells if other.name == cell.needs)
-            failure, _ = _train(first, root / "needed_data", needed, "", folder)
+            failure, _ = _train(first, root / "needed_data", needed, "", folder, images)
             if failure:
                 return {"failed": failure}
-        failure, peak = _train(cell, root / "data", str(root / "run"), needed, folder)
+        failure, peak = _train(cell, root / "data", str(root / "run"), needed, folder, images)
         if failure:
             return {"failed": failure}
         with open(root / "run" / "metrics.csv", newline="") as file:
@@ -190,14 +197,19 @@ def _measure(cell: Cell, cells: Sequence[Cell], folder: pathlib.Path) -> dict[st
 
 
 def _train(
-    cell: Cell, data: pathlib.Path, output: str, needed: str, folder: pathlib.Path
+    cell: Cell,
+    data: pathlib.Path,
+    output: str,
+    needed: str,
+    folder: pathlib.Path,
+    images: int | None,
 ) -> tuple[str | None, int]:
     """Trains a cell on its stand-in; the reason of a failure or None, and the peak of memory."""
     own = runner.effective_flags(cell.flags)
     given = [flag.replace("{needed}", needed) for flag in cell.flags]
-    changes = trial_flags(cell.script, own)
+    changes = trial_flags(cell.script, own, images)
     if own.get("dataset") != "digits":
-        stand_in = stand_ins.of_cell(cell.script, own)
+        stand_in = stand_ins.of_cell(cell.script, own, images)
         stand_ins.write(data, stand_in)
         changes += [
             "--dataset=case_folder", f"--data_dir={data}", f"--image_size={stand_in.size}",
@@ -215,8 +227,9 @@ def _train(
     return failure, max((watch.peak for watch in watches), default=0)
 
 
-def trial_flags(script: str, own: Mapping[str, str]) -> list[str]:
+def trial_flags(script: str, own: Mapping[str, str], images: int | None = None) -> list[str]:
     """Flags that make a cell's training short, and its evaluation as small as possible."""
+    per_client = stand_ins.images_per_client(own, images)
     changes = [
         f"--rounds={_rounds(own)}", "--eval_every=0", "--checkpoint_every=1000", "--labels=",
         "--labels_per_class=1", "--label_draws=1", "--probe=logistic", "--baselines=",
@@ -232,15 +245,15 @@ def trial_flags(script: str, own: Mapping[str, str]) -> list[str]:
         if _local_epochs(own) is not None:
             changes.append("--hparam=local_epochs=1")
         if "num_clients" in own and "samples_per_client" in own:
-            changes.append(f"--samples_per_client={stand_ins.images_per_client(own)}")
+            changes.append(f"--samples_per_client={per_client}")
         if own.get("algorithm") == "hetero_ssfl" and own.get("dataset") != "digits":
             # As many images of the RAD for each of the client's as in the cell's local steps.
             batch, rad_batch = (
                 int(own.get(f"hparam.{name}", _default("hetero_ssfl", name)))
                 for name in ("batch_size", "rad_batch_size")
             )
-            size = max(2, round(rad_batch * stand_ins.images_per_client(own) / batch))
-            changes += [f"--rad_size={size}", f"--hparam.rad_batch_size={size}"]
+            size = max(2, round(rad_batch * min(per_client / batch, 1)))
+            changes += [f"--rad_size={size}", f"--hparam=rad_batch_size={size}"]
     return changes
 
 

@@ -44,22 +44,23 @@ class StandIn:
     cases: bool
 
 
-def images_per_client(own: Mapping[str, str]) -> int:
-    """Images of a client of a trial: those of the cell's clients, and sixteen at most.
+def images_per_client(own: Mapping[str, str], most: int | None = None) -> int:
+    """Images of a client of a trial: those of the cell's clients, and `most` at most.
 
-    With a ResNet-50, or images of 224 pixels, there are eight at most.
+    By default, there are sixteen at most; with a ResNet-50, or images of 224 pixels, eight.
     """
     is_large = own.get("encoder") == "resnet50" or int(own.get("image_size", 0)) >= 224
-    most = _LARGE_IMAGES_PER_CLIENT if is_large else _IMAGES_PER_CLIENT
+    most = most or (_LARGE_IMAGES_PER_CLIENT if is_large else _IMAGES_PER_CLIENT)
     return min(most, int(own.get("samples_per_client", most)))
 
 
-def of_cell(script: str, own: Mapping[str, str]) -> StandIn:
+def of_cell(script: str, own: Mapping[str, str], most: int | None = None) -> StandIn:
     """The stand-in for a cell's data: as few images as its rounds need.
 
     Args:
       script: The cell's script.
       own: Its flags, with those of its presets.
+      most: See `images_per_client`.
 
     Raises:
       ConfigurationError: If nothing is known of its data set.
@@ -74,7 +75,7 @@ def of_cell(script: str, own: Mapping[str, str]) -> StandIn:
     if script == "centralized":
         images = 2 * int(own.get("train_labels", own.get("batch_size", 256)))
     elif "num_clients" in own:
-        images = int(own["num_clients"]) * images_per_client(own)
+        images = int(own["num_clients"]) * images_per_client(own, most)
         if "samples_per_client" in own:
             images *= 2  # Classes run out before all clients have theirs.
     else:

@@ -6,7 +6,6 @@ import json
 import os
 
 import pytest
-from absl import flags
 
 from datasets import case_folder
 from launch.experiments import catalog, estimates, runner, stand_ins
@@ -141,7 +140,7 @@ def test_cells_that_compute_the_same_are_measured_once_and_nothing_twice(
 ):
     ran = []
     monkeypatch.setattr(runner, "run_script", fake_script(ran))
-    estimates.run(experiment, experiment.cells, tmp_path, flags.FlagValues())
+    estimates.run(experiment, experiment.cells, tmp_path)
     assert [(own["encoder"], own["hparam.local_epochs"]) for own in ran] == [
         ("tiny", "1"), ("small", "1"),
     ]  # fmt: skip
@@ -155,19 +154,19 @@ def test_cells_that_compute_the_same_are_measured_once_and_nothing_twice(
     assert {path.name for path in tmp_path.iterdir()} <= {
         "toy.md", "toy.html", "measurements.json", ".lock",
     }  # fmt: skip
-    estimates.run(experiment, experiment.cells, tmp_path, flags.FlagValues())
+    estimates.run(experiment, experiment.cells, tmp_path)
     assert len(ran) == 2
     # Another experiment whose cell has the same round, with other clients of the same number.
     cell = dataclasses.replace(
         experiment.cells[0], flags=(*experiment.cells[0].flags, "--partition=skew")
     )
     again = dataclasses.replace(experiment, name="again", cells=(cell,))
-    estimates.run(again, again.cells, tmp_path, flags.FlagValues())
+    estimates.run(again, again.cells, tmp_path)
     assert len(ran) == 2
     assert "| iid " in (tmp_path / "again.md").read_text()
     # Another machine has other figures.
     monkeypatch.setattr(estimates, "machine", lambda: "64 cores")
-    estimates.run(again, again.cells, tmp_path, flags.FlagValues())
+    estimates.run(again, again.cells, tmp_path)
     assert len(ran) == 3
 
 
@@ -175,18 +174,18 @@ def test_a_cell_that_does_not_train_is_named_and_measured_again(experiment, tmp_
     ran = []
     monkeypatch.setattr(runner, "run_script", fake_script(ran, failing=("5",)))
     with pytest.raises(TrainingError, match="1 cells do not train: larger"):
-        estimates.run(experiment, experiment.cells, tmp_path, flags.FlagValues())
+        estimates.run(experiment, experiment.cells, tmp_path)
     rows = json.loads((tmp_path / "measurements.json").read_text())["rounds"].values()
     assert {"cell": "toy/larger", "failed": "out of memory"} in rows
     monkeypatch.setattr(runner, "run_script", fake_script(ran))
-    estimates.run(experiment, experiment.cells, tmp_path, flags.FlagValues())
+    estimates.run(experiment, experiment.cells, tmp_path)
     assert [own["encoder"] for own in ran] == ["tiny", "small", "small"]
 
 
 def test_the_rad_of_a_trial_shrinks_with_its_clients():
     changes = estimates.trial_flags("pretrain", flags_of("hetero_table1", "hetero_ssfl"))
     # 16 of the 200 images of a batch, and so of the 200 of the RAD.
-    assert {"--rad_size=16", "--hparam.rad_batch_size=16"} <= set(changes)
+    assert {"--rad_size=16", "--hparam=rad_batch_size=16"} <= set(changes)
     others = estimates.trial_flags("pretrain", flags_of("hetero_table1", "fedu"))
     assert not any("rad" in flag for flag in others)
 
@@ -210,3 +209,18 @@ def test_cells_with_more_cases_in_a_round_have_the_trial_of_64():
     assert "--clients_per_round=64" not in estimates.trial_flags(
         "pretrain", flags_of("dcco_table1", "dcco_noniid_1")
     )
+
+
+def test_a_trial_with_whole_batches_is_a_measurement_of_its_own(experiment, tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(runner, "run_script", fake_script(ran))
+    estimates.run(experiment, experiment.cells[:1], tmp_path)
+    estimates.run(experiment, experiment.cells[:1], tmp_path, images=128)
+    assert len(ran) == 2
+    rows = json.loads((tmp_path / "measurements.json").read_text())["rounds"]
+    assert len(rows) == 2
+    own = effective_flags(experiment.cells[0].flags)
+    assert stand_ins.of_cell("pretrain", own, 128).images == 5 * 128
+    assert stand_ins.of_cell("pretrain", own).images == 5 * 16
+    hetero = flags_of("hetero_table1", "hetero_ssfl")
+    assert "--rad_size=200" in estimates.trial_flags("pretrain", hetero, 200)
