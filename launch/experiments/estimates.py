@@ -246,14 +246,9 @@ def trial_flags(script: str, own: Mapping[str, str], images: int | None = None) 
             changes.append("--hparam=local_epochs=1")
         if "num_clients" in own and "samples_per_client" in own:
             changes.append(f"--samples_per_client={per_client}")
-        if own.get("algorithm") == "hetero_ssfl" and own.get("dataset") != "digits":
-            # As many images of the RAD for each of the client's as in the cell's local steps.
-            batch, rad_batch = (
-                int(own.get(f"hparam.{name}", _default("hetero_ssfl", name)))
-                for name in ("batch_size", "rad_batch_size")
-            )
-            size = max(2, round(rad_batch * min(per_client / batch, 1)))
-            changes += [f"--rad_size={size}", f"--hparam=rad_batch_size={size}"]
+        rad = stand_ins.rad_images(own, images)
+        if rad and own.get("dataset") != "digits":
+            changes += [f"--rad_size={rad}", f"--hparam=rad_batch_size={rad}"]
     return changes
 
 

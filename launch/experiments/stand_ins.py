@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from PIL import Image
 
+from tff_ssl.algorithms.hetero_ssfl import HeteroSSFLHyperparameters
 from tff_ssl.errors import ConfigurationError
 
 # Data set -> training images, classes, side in pixels. Mini-ImageNet has 600 images of each class,
@@ -54,6 +55,21 @@ def images_per_client(own: Mapping[str, str], most: int | None = None) -> int:
     return min(most, int(own.get("samples_per_client", most)))
 
 
+def rad_images(own: Mapping[str, str], most: int | None = None) -> int:
+    """Images of a trial's RAD, and of its batches; 0 without a RAD.
+
+    A local step has as many of them for each image of the client as the cell's steps have.
+    """
+    if own.get("algorithm") != "hetero_ssfl":
+        return 0
+    defaults = HeteroSSFLHyperparameters()
+    batch, rad_batch = (
+        int(own.get(f"hparam.{name}", getattr(defaults, name)))
+        for name in ("batch_size", "rad_batch_size")
+    )
+    return max(2, round(rad_batch * min(images_per_client(own, most) / batch, 1)))
+
+
 def of_cell(script: str, own: Mapping[str, str], most: int | None = None) -> StandIn:
     """The stand-in for a cell's data: as few images as its rounds need.
 
@@ -82,7 +98,7 @@ def of_cell(script: str, own: Mapping[str, str], most: int | None = None) -> Sta
         per_client = _IMAGES_PER_CASE if cases else int(own["samples_per_client"])
         # Poisson sampling and clients that are too small to take part need some more.
         images = 2 * int(own["clients_per_round"]) * per_client
-    images = max(images, 4 * classes, int(own.get("rad_size", 0)) * 2)
+    images = max(images + rad_images(own, most), 4 * classes)
     return StandIn(images, classes, side, cases)
 
 

@@ -186,6 +186,8 @@ def test_the_rad_of_a_trial_shrinks_with_its_clients():
     changes = estimates.trial_flags("pretrain", flags_of("hetero_table1", "hetero_ssfl"))
     # 16 of the 200 images of a batch, and so of the 200 of the RAD.
     assert {"--rad_size=16", "--hparam=rad_batch_size=16"} <= set(changes)
+    own = flags_of("hetero_table1", "hetero_ssfl")
+    assert stand_ins.of_cell("pretrain", own).images == 5 * 16 + 16
     others = estimates.trial_flags("pretrain", flags_of("hetero_table1", "fedu"))
     assert not any("rad" in flag for flag in others)
 
