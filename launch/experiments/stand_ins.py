@@ -25,6 +25,7 @@ DATA = {
 _IMAGES_PER_CLIENT, _LARGE_IMAGES_PER_CLIENT, _IMAGES_PER_CLIENT_WITH_RESNET50 = 16, 8, 4
 IMAGES_PER_CASE = 3  # Of the experiment's data.
 _IMAGES_PER_CASE = 2  # Of the trial: local losses need two.
+_FEWEST_CLASSES = 10
 _FILES_PER_CLASS = 4  # The other images of a class are links to these.
 
 
@@ -102,7 +103,10 @@ def of_cell(script: str, own: Mapping[str, str], most: int | None = None) -> Sta
         per_client = _IMAGES_PER_CASE if cases else int(own["samples_per_client"])
         # Poisson sampling and clients that are too small to take part need some more.
         images = 2 * int(own["clients_per_round"]) * per_client
-    images = max(images + rad_images(own, most), 4 * classes)
+    images += rad_images(own, most)
+    # All images are divided among the clients: many classes would make clients large.
+    classes = min(classes, max(_FEWEST_CLASSES, images // 4))
+    images = max(images, 4 * classes)
     return StandIn(images, classes, side, cases)
 
 
