@@ -67,7 +67,7 @@ flags.DEFINE_integer(
     "estimate_images",
     None,
     "With --estimate: largest number of images of a client. Give the size of a batch to see the "
-    "memory of whole batches. Default: 16; of images of 224 pixels 8, and with a ResNet-50 4.",
+    "memory of whole batches. Default: 16; of images of 224 pixels or with a ResNet-50, 8.",
     lower_bound=2,
 )
 flags.DEFINE_boolean("retry_failed", False, "Repeat the runs that failed before.")

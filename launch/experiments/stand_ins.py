@@ -22,7 +22,7 @@ DATA = {
 }
 # An image of the papers' networks costs much more than a client's start, and most with a ResNet-50
 # (0.7 s for one of 32 pixels, where a ResNet-18 takes 0.06 s) or a side of 224 pixels.
-_IMAGES_PER_CLIENT, _LARGE_IMAGES_PER_CLIENT, _IMAGES_PER_CLIENT_WITH_RESNET50 = 16, 8, 4
+_IMAGES_PER_CLIENT, _LARGE_IMAGES_PER_CLIENT = 16, 8
 IMAGES_PER_CASE = 3  # Of the experiment's data.
 _IMAGES_PER_CASE = 2  # Of the trial: local losses need two.
 _FEWEST_CLASSES = 10
@@ -49,14 +49,10 @@ class StandIn:
 def images_per_client(own: Mapping[str, str], most: int | None = None) -> int:
     """Images of a client of a trial: those of the cell's clients, and `most` at most.
 
-    By default, there are sixteen at most; of 224 pixels eight, and with a ResNet-50 four.
+    By default, there are sixteen at most; of 224 pixels or with a ResNet-50, eight.
     """
-    if most is None:
-        most = _IMAGES_PER_CLIENT
-        if int(own.get("image_size", 0)) >= 224:
-            most = _LARGE_IMAGES_PER_CLIENT
-        if own.get("encoder") == "resnet50":
-            most = _IMAGES_PER_CLIENT_WITH_RESNET50
+    is_large = own.get("encoder") == "resnet50" or int(own.get("image_size", 0)) >= 224
+    most = most or (_LARGE_IMAGES_PER_CLIENT if is_large else _IMAGES_PER_CLIENT)
     return min(most, int(own.get("samples_per_client", most)))
 
 
