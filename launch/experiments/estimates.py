@@ -241,6 +241,8 @@ def trial_flags(script: str, own: Mapping[str, str], images: int | None = None) 
         changes.append("--data_fraction=1")
     if "min_client_size" in own:
         changes.append("--min_client_size=2")
+    if script == "centralized" and stand_ins.is_large(own):
+        changes.append(f"--batch_size={per_client}")  # Whole batches do not fit into 23 GB.
     if script == "pretrain":
         changes.append("--personalized_clients=0")
         changes += [f"--{name}={value}" for name, value in _clients_of_trial(own).items()]

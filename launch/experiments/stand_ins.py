@@ -46,13 +46,17 @@ class StandIn:
     cases: bool
 
 
+def is_large(own: Mapping[str, str]) -> bool:
+    """Whether an image costs much with the cell's network."""
+    return own.get("encoder") == "resnet50" or int(own.get("image_size", 0)) >= 224
+
+
 def images_per_client(own: Mapping[str, str], most: int | None = None) -> int:
     """Images of a client of a trial: those of the cell's clients, and `most` at most.
 
     By default, there are sixteen at most; of 224 pixels or with a ResNet-50, eight.
     """
-    is_large = own.get("encoder") == "resnet50" or int(own.get("image_size", 0)) >= 224
-    most = most or (_LARGE_IMAGES_PER_CLIENT if is_large else _IMAGES_PER_CLIENT)
+    most = most or (_LARGE_IMAGES_PER_CLIENT if is_large(own) else _IMAGES_PER_CLIENT)
     return min(most, int(own.get("samples_per_client", most)))
 
 

@@ -196,6 +196,8 @@ def test_one_round_of_a_large_network_on_large_images_is_enough():
     for cell, rounds in (("dcco_64", 1), ("centralized", 1)):
         own = flags_of("dcco_table2", cell)
         assert f"--rounds={rounds}" in estimates.trial_flags("pretrain", own)
+        if cell == "centralized":
+            assert "--batch_size=8" in estimates.trial_flags("centralized", own)
     own = flags_of("fedu_encoders", "resnet50_iid")
     assert own["encoder"] == "resnet50"
     assert "--rounds=2" in estimates.trial_flags("pretrain", own)
