@@ -312,12 +312,14 @@ def test_another_platform_gets_one_line():
 
 
 @pytest.mark.slow
-def test_a_private_run_reports_its_epsilon(tmp_path):
+@pytest.mark.parametrize("slices", [(), ("--slices=2",)])
+def test_a_private_run_reports_its_epsilon(tmp_path, slices):
     folder = tmp_path / "private"
     result = run(
         "pretrain",
         f"--output_dir={folder}",
         "--flagfile=launch/presets/digits/private_dcco.flags",
+        *slices,
         "--rounds=3",
         "--clients_per_round=6",
         "--dp_epsilon=20",

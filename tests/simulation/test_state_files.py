@@ -55,6 +55,28 @@ def test_the_worker_reads_the_states_that_it_wrote(worker, tmp_path):
         np.testing.assert_array_equal(states.load(3, 5)[name], value)
 
 
+def test_strings_and_booleans_are_kept_in_any_place():
+    """The state of an aggregator with differential privacy has both."""
+    state = collections.OrderedDict(
+        names=np.array(["a.b", "", "\u00e9\x00"], object),
+        first=np.bool_(True),
+        one=np.array("Event", object),
+        numbers=np.arange(6, dtype=np.float32).reshape(2, 3),
+        flags=np.array([False, True]),
+        last=np.int64(-7),
+    )
+    content = state_files.to_bytes(state)
+    specs = tf.nest.map_structure(
+        lambda v: tf.TensorSpec(np.shape(v), tf.convert_to_tensor(v).dtype), state
+    )
+    expected = tf.nest.map_structure(lambda v: tf.convert_to_tensor(v).numpy(), state)
+    in_graph = tf.function(lambda content: state_files.from_bytes(content, specs))
+    for found in (state_files.from_bytes(content, specs), in_graph(content)):
+        for name, value in expected.items():
+            assert found[name].dtype == specs[name].dtype
+            np.testing.assert_array_equal(found[name].numpy(), value)
+
+
 def test_only_versions_in_a_table_are_kept(worker, tmp_path):
     states = ClientStates(tmp_path / "states", initial())
     for client, version in ((0, 1), (0, 2), (0, 3), (4, 2)):

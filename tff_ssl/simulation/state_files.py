@@ -31,7 +31,7 @@ Versions = npt.NDArray[np.int64]
 NEVER = -1  # The version of a client that has not taken part.
 _UNFINISHED = ".new"
 _DAMAGED = ".damaged"
-_CHECKSUM_BYTES = 8
+_CHECKSUM_BYTES = _LENGTH_BYTES = 8
 
 
 class ClientStates:
@@ -327,9 +327,37 @@ def write_state(path: str, state: Any) -> None:
 
 def _serialize(state: Any) -> tf.Tensor:
     """The bytes of all tensors in order, followed by a checksum, as a string tensor."""
-    parts = [tf.reshape(tf.bitcast(t, tf.uint8), [-1]) for t in tf.nest.flatten(state)]
-    values = tf.concat(parts, 0)
+    values = tf.concat([_bytes_of(t) for t in tf.nest.flatten(state)], 0)
     return tf.io.serialize_tensor(tf.concat([values, _checksum(values)], 0))
+
+
+def _bytes_of(tensor: tf.Tensor) -> tf.Tensor:
+    """The bytes of a tensor, uint8 [n]; those of strings are preceded by their number, int64."""
+    if tensor.dtype == tf.string:  # Such as the names of events of differential privacy.
+        content = tf.io.decode_raw(tf.io.serialize_tensor(tensor), tf.uint8)
+        return tf.concat([_bytes_of(tf.size(content, tf.int64)), content], 0)
+    if tensor.dtype == tf.bool:
+        tensor = tf.cast(tensor, tf.uint8)
+    return tf.reshape(tf.bitcast(tensor, tf.uint8), [-1])
+
+
+def _tensor_of(
+    values: tf.Tensor, start: tf.Tensor | int, spec: tf.TensorSpec
+) -> tuple[tf.Tensor, tf.Tensor | int]:
+    """The tensor whose bytes start here, and where they end."""
+    if spec.dtype == tf.string:
+        first = start + _LENGTH_BYTES
+        end = tf.cast(first, tf.int64) + tf.bitcast(values[start:first], tf.int64)
+        characters = tf.constant([bytes([b]) for b in range(256)])
+        content = tf.cast(values[first:end], tf.int32)
+        text = tf.strings.reduce_join(tf.gather(characters, content))
+        return tf.io.parse_tensor(text, tf.string), end
+    dtype = tf.uint8 if spec.dtype == tf.bool else spec.dtype
+    end = start + spec.shape.num_elements() * dtype.size
+    # `bitcast` wants a last dimension for the bytes of a value only if there are several.
+    byte_dimension = [dtype.size] if dtype.size > 1 else []
+    part = tf.bitcast(tf.reshape(values[start:end], [*spec.shape, *byte_dimension]), dtype)
+    return tf.cast(part, spec.dtype), end
 
 
 def _checksum(values: tf.Tensor) -> tf.Tensor:
@@ -358,12 +386,9 @@ def from_bytes(content: tf.Tensor | bytes, specs: Any) -> Any:
     values, is_intact = _values(content)
     with tf.control_dependencies([tf.Assert(is_intact, ["a client's state has been damaged"])]):
         values = tf.identity(values)
-    flat, start = [], 0
+    flat: list[tf.Tensor] = []
+    start: tf.Tensor | int = 0
     for spec in tf.nest.flatten(specs):
-        size = spec.shape.num_elements() * spec.dtype.size
-        # `bitcast` wants a last dimension for the bytes of a value only if there are several.
-        byte_dimension = [spec.dtype.size] if spec.dtype.size > 1 else []
-        part = tf.reshape(values[start : start + size], [*spec.shape, *byte_dimension])
-        flat.append(tf.ensure_shape(tf.bitcast(part, spec.dtype), spec.shape))
-        start += size
+        tensor, start = _tensor_of(values, start, spec)
+        flat.append(tf.ensure_shape(tensor, spec.shape))
     return tf.nest.pack_sequence_as(specs, flat)
