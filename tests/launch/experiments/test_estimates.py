@@ -193,14 +193,17 @@ def test_the_rad_of_a_trial_shrinks_with_its_clients():
 
 
 def test_one_round_of_a_large_network_on_large_images_is_enough():
-    for cell, rounds in (("dcco_64", 1), ("centralized", 1)):
-        own = flags_of("dcco_table2", cell)
-        assert f"--rounds={rounds}" in estimates.trial_flags("pretrain", own)
-        if cell == "centralized":
-            assert "--batch_size=8" in estimates.trial_flags("centralized", own)
-    own = flags_of("fedu_encoders", "resnet50_iid")
-    assert own["encoder"] == "resnet50"
-    assert "--rounds=2" in estimates.trial_flags("pretrain", own)
+    large = estimates.trial_flags("pretrain", flags_of("dcco_table2", "dcco_64"))
+    assert "--rounds=1" in large
+    small = estimates.trial_flags("pretrain", flags_of("fedu_encoders", "resnet50_iid"))
+    assert "--rounds=2" in small
+
+
+def test_centralized_cells_of_large_networks_have_small_batches():
+    large = estimates.trial_flags("centralized", flags_of("dcco_table2", "centralized"))
+    assert {"--rounds=1", "--batch_size=8"} <= set(large)
+    small = estimates.trial_flags("centralized", flags_of("dcco_table1", "centralized"))
+    assert not any(flag.startswith("--batch_size") for flag in small)
 
 
 def test_cells_with_more_cases_in_a_round_have_the_trial_of_64():
