@@ -9,7 +9,9 @@ linear probe on the converted features; and writes them to `export.json`.
 """
 
 import pathlib
+import shutil
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -67,7 +69,7 @@ def main() -> None:
     args = flags.FLAGS
     from launch.options import data
     from launch.outputs import run_folder
-    from tff_ssl.deployment import encoder_weights
+    from tff_ssl.deployment import encoder_weights, export
     from tff_ssl.errors import ConfigurationError
 
     if not args.run:
@@ -75,6 +77,8 @@ def main() -> None:
     for name in args.format:
         if name not in _FORMATS:
             raise ConfigurationError(f"--format takes {', '.join(_FORMATS)}; got {name!r}")
+    if "onnx" in args.format:
+        export.check_onnx()
     run = pathlib.Path(args.run)
     run_folder.take_over(run_folder.read_flags(run_folder.run_of(run)), _RUN_FLAGS, args)
     folder = run_folder.encoder_of(run)
@@ -84,10 +88,21 @@ def main() -> None:
     output = pathlib.Path(args.output_dir) if args.output_dir else run / "export"
     run_folder.make(output)
     print(f"exporting the encoder in {folder}/ to {', '.join(args.format)}", flush=True)
-    converted = _convert(stored, dataset.train.images, output, args)
-    results = _measure(converted, dataset, args)
-    run_folder.write_json(output / "export.json", results)
+    with tempfile.TemporaryDirectory(prefix=".export_", dir=output) as name:
+        converted = _convert(stored, dataset.train.images, pathlib.Path(name), args)
+        results = _measure(converted, dataset, args)
+        run_folder.write_json(pathlib.Path(name) / "export.json", results)
+        _replace_all(pathlib.Path(name), output)
     print(f"\n{_table(results)}\n\nwritten to {output}/: {_names(converted)}export.json")
+
+
+def _replace_all(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Moves files and folders from one folder to another, where they replace those of before."""
+    for path in source.iterdir():
+        replaced = target / path.name
+        if replaced.is_dir():
+            shutil.rmtree(replaced)
+        path.rename(replaced)
 
 
 def _convert(stored, images: np.ndarray, output: pathlib.Path, args) -> dict[str, Converted]:

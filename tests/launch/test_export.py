@@ -1,5 +1,6 @@
 """`launch.export` writes the files and measures them."""
 
+import importlib.util
 import json
 import sys
 
@@ -58,6 +59,35 @@ def test_tflite_files_are_written_and_measured(project_root, run):
     interpreter.allocate_tensors()
     source = interpreter.get_input_details()[0]
     assert (source["dtype"], tuple(source["shape"])) == (np.uint8, (1, 8, 8, 1))
+
+
+@pytest.mark.slow
+def test_an_export_that_fails_leaves_the_files_of_before(project_root, run, tmp_path):
+    program = (
+        "from launch import export\n"
+        "from launch.options import app\n"
+        "def fails(*_): raise RuntimeError('on purpose')\n"
+        "export._measure = fails\n"
+        "app.run(export.main)\n"
+    )
+    before = tmp_path / "encoder_float32.tflite"
+    before.write_bytes(b"before")
+    result = programs.run(
+        [sys.executable, "-c", program, f"--run={run}", f"--output_dir={tmp_path}"],
+        cwd=project_root, capture_output=True, text=True,
+    )  # fmt: skip
+    assert result.returncode != 0
+    assert "on purpose" in result.stderr
+    assert list(tmp_path.iterdir()) == [before]
+    assert before.read_bytes() == b"before"
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("tf2onnx")), reason="the extra is installed")
+def test_a_missing_extra_is_found_before_anything_is_written(project_root, run, tmp_path):
+    flags = [f"--run={run}", f"--output_dir={tmp_path}", "--format=tflite,onnx"]
+    (line,) = messages(project_root, "export", [flags])
+    assert "--format=onnx needs the extra `onnx`" in line
+    assert not list(tmp_path.iterdir())
 
 
 def test_bad_input_gives_one_line(project_root, run, tmp_path):

@@ -5,6 +5,7 @@ batch size, as the SavedModel does, and gives features float32 [batch, features]
 """
 
 import contextlib
+import importlib
 import os
 import pathlib
 import shutil
@@ -117,6 +118,21 @@ def to_keras(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
     return lambda images: loaded(tf.constant(images)).numpy()
 
 
+def check_onnx() -> None:
+    """Checks that an encoder can be written as an ONNX model.
+
+    Raises:
+      ConfigurationError: If the extra `onnx` is not installed.
+    """
+    try:
+        for name in ("onnx", "onnxruntime", "tf2onnx"):
+            importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"--format=onnx needs the extra `onnx`: `uv sync --extra onnx` ({error})"
+        ) from error
+
+
 def to_onnx(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
     """Writes the encoder as an ONNX model, checked by `onnx` and run by `onnxruntime`.
 
@@ -130,14 +146,11 @@ def to_onnx(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
     Raises:
       ConfigurationError: If the extra `onnx` is not installed.
     """
-    try:
-        import onnx
-        import onnxruntime
-        import tf2onnx
-    except ImportError as error:
-        raise ConfigurationError(
-            f"--format=onnx needs the extra `onnx`: `uv sync --extra onnx` ({error})"
-        ) from error
+    check_onnx()
+    import onnx
+    import onnxruntime
+    import tf2onnx
+
     module = EncoderModule(*stored)
     signature = [tf.TensorSpec([None, *stored.image_shape], tf.uint8, "images")]
     with _quiet():
