@@ -2,7 +2,10 @@
 
 from paper_claims.records import PaperClaim, Trial, grid
 
-_SMALL_GAIN = "Collaboration gains 0.4 and 0.6 points, which is within the deviation."
+_SMALL_GAIN = (
+    "Collaboration gains 0.4 and 0.6 points, which is within the deviation. After 80 rounds of one "
+    "epoch, in a pilot of one seed, it gains 1.1 and 0.1."
+)
 _POPULATIONS = ("5 (5)", "20 (5)", "100 (10)")
 _NO_CLIENT_LEARNS = (
     "With 20 and 100 clients no method is above its untrained encoder after ten rounds, of which "
