@@ -224,7 +224,7 @@ def commands(run: str) -> list[str]:
 
 
 def counts_table() -> list[str]:
-    """The number of claims of each paper, and of each verdict.
+    """The number of claims of each paper and of each verdict, and the hours of all runs.
 
     A claim with several trials counts with the verdict on its first.
     """
@@ -238,7 +238,18 @@ def counts_table() -> list[str]:
         totals += found
         grid.append([title, str(sum(found.values())), *(str(found[word]) for word in words)])
     grid.append(["all", str(sum(totals.values())), *(str(totals[word]) for word in words)])
-    return table(grid)
+    return [*table(grid), _hours()]
+
+
+def _hours() -> str:
+    """What the runs in `measured/` took."""
+    found = [json.loads(path.read_text()) for path in ROOT.glob("measured/*/*/seed*/done.json")]
+    training = sum(summary["training_minutes"] for summary in found) / 60
+    all_hours = sum(summary["seconds"] for summary in found) / 3600
+    return (
+        f"The {len(found):,} runs in `measured/` trained for {training:.0f} hours of one core, "
+        f"and took {all_hours:.0f} with their starts and evaluations."
+    )
 
 
 def main_verdict(claim: PaperClaim) -> str:
