@@ -4,8 +4,8 @@ from paper_claims.records import PaperClaim, Proof, Trial, grid
 
 _SMALL = "3000 images of CIFAR-100 on 30 clients, fine-tuned on 5000 labels of CIFAR-10."
 _TABLE2_NOTE = (
-    "Fed-SimCLR has the highest mean, by 1.8 points, within the deviation. DeNAV has the next mean, "
-    "and is above FedU and FedEMA within the deviation only."
+    "Fed-SimCLR has the highest mean, by 1.8 points, within the deviation. DeNAV has the next "
+    "mean, and is above FedU and FedEMA within the deviation only."
 )
 _FEDERATED = ("Fed-SimSiam", "Fed-SimCLR", "FedU", "FedEMA", "Orchestra")
 _TABLE3_NOTE = (
