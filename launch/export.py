@@ -57,7 +57,8 @@ class Converted(NamedTuple):
     """A file that was written.
 
     Attributes:
-      path: Path of the file or folder; None for the encoder before conversion.
+      path: Path at which it was written, before it was moved to the output folder; None for the
+        encoder before conversion.
       encode: Images uint8 [n, h, w, c] -> features float32 [n, d].
     """
 
@@ -88,11 +89,12 @@ def main() -> None:
     output = pathlib.Path(args.output_dir) if args.output_dir else run / "export"
     run_folder.make(output)
     print(f"exporting the encoder in {folder}/ to {', '.join(args.format)}", flush=True)
-    with tempfile.TemporaryDirectory(prefix=".export_", dir=output) as name:
-        converted = _convert(stored, dataset.train.images, pathlib.Path(name), args)
+    with tempfile.TemporaryDirectory(prefix=".export_", dir=output) as scratch:
+        new = pathlib.Path(scratch)
+        converted = _convert(stored, dataset.train.images, new, args)
         results = _measure(converted, dataset, args)
-        run_folder.write_json(pathlib.Path(name) / "export.json", results)
-        _replace_all(pathlib.Path(name), output)
+        run_folder.write_json(new / "export.json", results)
+        _replace_all(new, output)
     print(f"\n{_table(results)}\n\nwritten to {output}/: {_names(converted)}export.json")
 
 

@@ -367,6 +367,7 @@ def _explanation() -> str:
         "with the first one for a ResNet-50 on images above 32 pixels. A client of the trial has "
         "fewer images, and one local epoch. Hours are those of "
         "the training of one seed: the milliseconds that an image took, times the images and "
-        "epochs of all rounds. The memory of a run hardly depends on the number of its rounds; "
+        "epochs of all rounds. They are upper bounds where the cell's clients have many images. "
+        "The memory of a run hardly depends on the number of its rounds; "
         "its data comes on top."
     )
