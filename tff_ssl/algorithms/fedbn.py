@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.algorithms.fedprox import proximal_terms
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
@@ -160,7 +161,10 @@ def build_fedbn(
     model, objective = one_tower(task.model), OBJECTIVES[task.objective]
     client = FedBNClient(model, objective.target, hyperparameters)
     training = build_local_training(
-        task, hyperparameters, keeps_target=objective.target, proximal=hyperparameters.mu
+        task,
+        hyperparameters,
+        keeps_target=objective.target,
+        regularizers=proximal_terms(hyperparameters.mu),
     )
     return build_stateful_clients(
         initial_model=model.init,

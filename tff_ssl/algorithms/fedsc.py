@@ -56,7 +56,7 @@ from tff_ssl.algorithms.dcco.parts import DCCOParts, build_centre, build_parts, 
 from tff_ssl.losses import means, spectral
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
-from tff_ssl.templates import non_finite
+from tff_ssl.templates import group_training, non_finite
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
 from tff_ssl.templates.local_training import LocalTraining, build_local_training
 from tff_ssl.templates.micro_batches import mean_over_examples
@@ -84,10 +84,6 @@ class FedSCHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHype
     local_epochs: int = 5
     batch_size: int = 512
     client_weighting: str = "uniform"
-    server_optimizer: str = "sgd"
-    server_learning_rate: float = 1.0
-    server_schedule: str = "constant"
-    server_momentum: float = 0.0
     own_weight: str = "schedule"
     last_own_weight: float = 0.2
     statistics_passes: int = 5
@@ -215,7 +211,7 @@ def build_training(parts: DCCOParts, alpha: tf.Tensor, r_ext: tf.Tensor) -> Loca
         first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
         f, g = prepared(parts, (first, second))
         losses = tf.fill(tf.shape(f)[:1], fedsc_loss(f, g, alpha, r_ext))
-        return Evaluated(losses, f, (first.p, second.p), second.non_trainable)
+        return Evaluated.of_pair(losses, first, second)._replace(z=f)
 
     return dataclasses.replace(
         build_local_training(parts.task, values),
@@ -243,7 +239,9 @@ def build_local_update(parts: DCCOParts) -> tff.Computation:
             passed = tf.cast(round_number, tf.float32) / parts.task.rounds
             alpha = 1.0 - (1.0 - values.last_own_weight) * passed
         training = build_training(parts, tf.where(has_others, alpha, 1.0), r_ext)
-        trained = training.many_steps(weights, Weights((), ()), round_number, examples)
+        trained = group_training.many_steps(
+            training, weights, Weights((), ()), round_number, examples
+        )
         # Its part in the mean over the clients that send a delta; see `dcco.two_stage`.
         scale = share * tf.cast(cohort.clients, tf.float32)
         scaled = tf.nest.map_structure(lambda t: scale * t, trained.means.delta)

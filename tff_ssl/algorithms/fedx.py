@@ -22,6 +22,7 @@ Choices and deviations:
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -32,6 +33,7 @@ from tff_ssl.algorithms import fedavg
 from tff_ssl.losses.nt_xent import nt_xent
 from tff_ssl.losses.relational import DIVERGENCES, relational
 from tff_ssl.objectives.registry import Batch, Evaluated, Objective
+from tff_ssl.templates import group_training
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
 from tff_ssl.templates.local_training import build_local_training
 from tff_ssl.templates.stateless_clients import StatelessClients
@@ -56,10 +58,6 @@ class FedXHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyper
     local_epochs: int = 10
     batch_size: int = 64
     min_samples: int = 2
-    server_optimizer: str = "sgd"
-    server_learning_rate: float = 1.0
-    server_schedule: str = "constant"
-    server_momentum: float = 0.0
     relational_weight: float = 1.0
     global_weight: float = 1.0
     temperature_local: float = 0.1
@@ -108,11 +106,11 @@ def fedx_losses(
 def _evaluate(model, weights, target, batch, values):
     """The objective of local training, whose target network is the teacher."""
     outputs = model.apply(weights, tf.concat([batch.x1, batch.x2, batch.x3], 0), training=True)
-    z, p = tuple(tf.split(outputs.z, 3)), tf.split(outputs.p, 3)
+    h, z, p = (tuple(tf.split(output, 3)) for output in (outputs.h, outputs.z, outputs.p))
     seen = tf.concat([batch.x2, batch.x3], 0)
     teacher = tf.stop_gradient(model.target_model.apply(target, seen, training=False).z)
-    losses = fedx_losses(z, (p[0], p[1]), tuple(tf.split(teacher, 2)), batch, values)
-    return Evaluated(losses, z[0], (p[0], p[1]), outputs.non_trainable)
+    losses = fedx_losses(z, p[:2], tuple(tf.split(teacher, 2)), batch, values)
+    return Evaluated(losses, z[0], p[:2], outputs.non_trainable, h[:2])
 
 
 def build_fedx(
@@ -140,6 +138,7 @@ def build_fedx(
     )
     # The teacher begins as the broadcast model on each client, and local training leaves it there.
     teacher = fedavg.TargetNetwork(model, on_server=False, on_client=True)
+    train = functools.partial(group_training.many_steps, training)
     return fedavg.compose_fedavg(
-        task, training.many_steps, teacher, server_optimizer, values, update_aggregator, metric_sum
+        task, train, teacher, server_optimizer, values, update_aggregator, metric_sum
     )

@@ -31,7 +31,6 @@ Choices and deviations:
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -54,13 +53,10 @@ class LDAWAHyperparameters(fedavg.FedAvgHyperparameters):
     client_learning_rate: float = 0.03
     client_momentum: float = 0.9
     client_weight_decay: float = 1e-4
+    local_epochs: int = 1
     batch_size: int = 256
     client_weighting: str = "uniform"
     temperature: float = 0.07
-    server_optimizer: str = "sgd"
-    server_learning_rate: float = 1.0
-    server_schedule: str = "constant"
-    server_momentum: float = 0.0
     granularity: str = "layer"
     fedavg_rounds: int = 3
 
@@ -69,11 +65,6 @@ class LDAWAHyperparameters(fedavg.FedAvgHyperparameters):
         check_choice("granularity", self.granularity, ("layer", "model"))
         if self.fedavg_rounds < 0:
             raise ValueError(f"fedavg_rounds must not be negative; got {self.fedavg_rounds}")
-
-    @property
-    def is_one_gradient_step(self) -> bool:
-        """False: the rule needs each client's model by itself."""
-        return False
 
 
 def one_minus_cosine(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
@@ -138,7 +129,7 @@ def build_l_dawa(
     Arguments and errors are those of `fedavg.build_fedavg`.
     """
     values = hyperparameters or LDAWAHyperparameters()
-    rule: Any = functools.partial(angular_delta, values.granularity, values.fedavg_rounds)
+    rule = functools.partial(angular_delta, values.granularity, values.fedavg_rounds)
     return fedavg.build_fedavg(
         task, values, server_optimizer, client_optimizer, update_aggregator, metric_sum,
         delta_rule=rule,

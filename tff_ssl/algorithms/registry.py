@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tff_ssl.algorithms import (
-    featarc,
     fedavg,
     fedbn,
     fedca,
+    feddecorr,
     fedema,
     fedprox,
     fedsc,
@@ -23,6 +23,7 @@ from tff_ssl.algorithms import (
 from tff_ssl.algorithms.dcco import one_stage, two_stage
 from tff_ssl.algorithms.dcco.parts import DCCOHyperparameters
 from tff_ssl.algorithms.denav import algorithm as denav
+from tff_ssl.algorithms.featarc import algorithm as featarc
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.registry import GENERAL_OBJECTIVES, OBJECTIVES
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES
@@ -132,7 +133,7 @@ ALGORITHMS = {
         StatelessClients,
         fedavg.FedAvgHyperparameters,
         fedavg.build_fedavg,
-        objectives=GENERAL_OBJECTIVES,
+        objectives=_starting_with("nt_xent"),
         folds=True,
         aggregates=("update",),
     ),
@@ -141,7 +142,16 @@ ALGORITHMS = {
         StatelessClients,
         fedprox.FedProxHyperparameters,
         fedprox.build_fedprox,
-        objectives=GENERAL_OBJECTIVES,
+        objectives=_starting_with("nt_xent"),
+        folds=True,
+        aggregates=("update",),
+    ),
+    "feddecorr": Algorithm(
+        "federated averaging whose clients decorrelate the dimensions of their encodings",
+        StatelessClients,
+        feddecorr.FedDecorrHyperparameters,
+        feddecorr.build_feddecorr,
+        objectives=_starting_with("nt_xent"),
         folds=True,
         aggregates=("update",),
     ),
