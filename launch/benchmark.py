@@ -237,9 +237,10 @@ def _start_rounds(algorithm, objective, size, splits, scratch, args):
         )
         for precision in _precisions(args)
     }  # fmt: skip
+    one_step = {"local_steps": 1, "batch_size": 0}
     for clients, samples in splits:
         children[f"{clients}x{samples}"] = processes.Child(
-            programs.federated_round, algorithm, objective, {}, clients, samples, settings,
+            programs.federated_round, algorithm, objective, one_step, clients, samples, settings,
             args.seed, scratch,
         )  # fmt: skip
     return children

@@ -25,7 +25,8 @@ flags.DEFINE_string(
     "algorithm",
     "dcco",
     "Name of the algorithm; --list shows all, and --list --algorithm=NAME the hyperparameters of "
-    "one.",
+    "one. package.module:ENTRY is an algorithm of your own, the registry entry of that name in a "
+    "module on PYTHONPATH.",
 )
 flags.DEFINE_string(
     "objective",

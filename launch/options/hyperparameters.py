@@ -79,7 +79,7 @@ def descriptions(cls: type) -> dict[str, str]:
 
     Args:
       cls: A dataclass whose docstring, or that of a class it inherits from, describes each field
-        under `Attributes:`.
+        under `Attributes:`; fields that it leaves out have an empty description.
 
     Returns:
       Name of the field -> its description in one line.
@@ -90,7 +90,7 @@ def descriptions(cls: type) -> dict[str, str]:
         section = re.split(r"^\S", section, maxsplit=1, flags=re.MULTILINE)[0]
         for name, text in re.findall(r"^  (\w+): (.*(?:\n    .*)*)", section, re.MULTILINE):
             texts[name] = " ".join(text.split())
-    return {field.name: texts[field.name] for field in dataclasses.fields(cls)}
+    return {field.name: texts.get(field.name, "") for field in dataclasses.fields(cls)}
 
 
 def describe(values: Any, unused: Collection[str]) -> str:

@@ -19,6 +19,7 @@ from launch.pages.run_page import Shown
 from tff_ssl.algorithms import registry
 from tff_ssl.deployment import saved_model
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.templates.federated_algorithm import Need
 
 _NOT_TAKEN = {"output_dir", "encoders"}  # Flags that this script has for itself.
 
@@ -86,11 +87,13 @@ def _clients(
 ) -> list[np.ndarray] | None:
     """The indices of each client's training images; None without clients.
 
-    Those of Hetero-SSFL, whose server has images too, are known from its `partition.json` alone.
+    Where the server has images too, they are known from the run's `partition.json` alone.
     """
-    if settings.get("script") != "pretrain" or settings.get("algorithm") == "hetero_ssfl":
+    if settings.get("script") != "pretrain":
         return None
-    entry = registry.ALGORITHMS[settings["algorithm"]]
+    entry = registry.find(settings["algorithm"], None)
+    if Need.POPULATION in entry.kind.needs:
+        return None
     values = hyperparameters.parse(entry.hyperparameters, settings.get("hparam", []))
     least = entry.min_samples(settings["objective"], values)
     clients = client_options.partition_dataset(dataset, args)
