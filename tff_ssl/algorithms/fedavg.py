@@ -38,7 +38,7 @@ from tff_ssl.objectives.registry import OBJECTIVES, Objective, moved_target
 from tff_ssl.templates import group_training, non_finite
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
 from tff_ssl.templates.group_training import DeltaRule, Trained
-from tff_ssl.templates.local_training import Regularizer, build_local_training
+from tff_ssl.templates.local_training import Regularizer, WeightTerm, build_local_training
 from tff_ssl.templates.round_number import next_round_number
 from tff_ssl.templates.server_step import build_server_step
 from tff_ssl.templates.stateless_clients import StatelessClients
@@ -257,6 +257,7 @@ def build_fedavg(
     *,
     objective: Objective | None = None,
     regularizers: Sequence[Regularizer] = (),
+    weight_terms: Sequence[WeightTerm] = (),
     delta_rule: DeltaRule | None = None,
 ) -> StatelessClients:
     """Builds FedAvg's round.
@@ -272,6 +273,7 @@ def build_fedavg(
       metric_sum: Sum of a metric over the clients: of counts, losses and means of encodings.
       objective: Objective that clients minimize; the task's if None.
       regularizers: Terms that are added to the objective.
+      weight_terms: Terms of the weights alone that are added to the objective.
       delta_rule: Rule that gives each client's delta; initial minus final weights if it is None.
 
     Raises:
@@ -288,9 +290,10 @@ def build_fedavg(
         keeps_target=on_client,
         objective=minimized,
         regularizers=regularizers,
+        weight_terms=weight_terms,
     )
-    needs_steps = client_optimizer or regularizers or delta_rule or minimized.needs_third_images
-    if values.is_one_gradient_step and not needs_steps:
+    by_client = client_optimizer or regularizers or weight_terms or delta_rule
+    if values.is_one_gradient_step and not (by_client or minimized.needs_third_images):
         train: Train = functools.partial(
             group_training.one_step,
             training,

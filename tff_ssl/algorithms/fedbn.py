@@ -164,7 +164,7 @@ def build_fedbn(
         task,
         hyperparameters,
         keeps_target=objective.target,
-        regularizers=proximal_terms(hyperparameters.mu),
+        weight_terms=proximal_terms(hyperparameters.mu),
     )
     return build_stateful_clients(
         initial_model=model.init,

@@ -14,7 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from tff_ssl.algorithms import fedavg
-from tff_ssl.templates.local_training import LocalStep, Regularizer
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.templates.local_training import WeightTerm
 from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import squared_distance
@@ -36,11 +37,11 @@ class FedProxHyperparameters(fedavg.FedAvgHyperparameters):
             raise ValueError(f"mu must not be negative; got {self.mu}")
 
 
-def proximal_terms(mu: float) -> tuple[Regularizer, ...]:
+def proximal_terms(mu: float) -> tuple[WeightTerm, ...]:
     """The term mu / 2 |w - w_0|^2; none if mu is 0."""
 
-    def term(step: LocalStep) -> tf.Tensor:
-        return mu / 2 * squared_distance(step.weights.trainable, step.initial.trainable)
+    def term(weights: Weights, initial: Weights) -> tf.Tensor:
+        return mu / 2 * squared_distance(weights.trainable, initial.trainable)
 
     return (term,) if mu else ()
 
@@ -52,4 +53,4 @@ def build_fedprox(
     values = hyperparameters or FedProxHyperparameters()
     # The gradient of the term is zero in a round of one step.
     terms = () if values.is_one_gradient_step else proximal_terms(values.mu)
-    return fedavg.build_fedavg(task, values, regularizers=terms, **arguments)
+    return fedavg.build_fedavg(task, values, weight_terms=terms, **arguments)

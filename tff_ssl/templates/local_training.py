@@ -72,6 +72,10 @@ class LocalStep(NamedTuple):
 
 # The step -> a term of the client's loss, float32, or a term of each example's loss, float32 [n].
 Regularizer = Callable[[LocalStep], tf.Tensor]
+# (weights with which the step starts, weights with which the client began the round) -> a term of
+# the loss that depends on the weights alone, float32. Its gradient is added by itself, after
+# clipping, and it is not in the loss that is reported.
+WeightTerm = Callable[[Weights, Weights], tf.Tensor]
 # (weights, of which the objective has updated the non-trainable ones; step in the round, int32) ->
 # (term that is added to the loss, float32; the new non-trainable weights).
 Term = Callable[[Weights, tf.Tensor], tuple[tf.Tensor, tuple[tf.Tensor, ...]]]
@@ -95,14 +99,15 @@ class LocalTraining:
       schedule: Round number -> learning rate; None for the optimizer's own.
       l2: Weight of the L2 term |w|^2 / 2 of the loss.
       regularizers: Terms that are added to the objective.
+      weight_terms: Terms of the weights alone that are added to the objective.
       target_momentum: Momentum with which the target network follows the online network in each
         local step; None where it stays as it was broadcast.
       target_first: Whether the target network moves before the local step, to the weights with
         which the step starts, and not after it.
       uniform: Whether a client's weight is 1 instead of N_k.
       seed: Seed of the order of a client's examples, and of masks.
-      clip_norm: Largest norm of the gradient of a step, over all weights and before `l2` is added;
-        longer ones are shortened. None for no bound.
+      clip_norm: Largest norm of the gradient of a step, over all weights and before the terms of
+        the weights are added; longer ones are shortened. None for no bound.
     """
 
     model: Model
@@ -116,6 +121,7 @@ class LocalTraining:
     schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
     l2: float = 0.0
     regularizers: tuple[Regularizer, ...] = ()
+    weight_terms: tuple[WeightTerm, ...] = ()
     target_momentum: float | None = None
     target_first: bool = False
     uniform: bool = False
@@ -211,7 +217,7 @@ class LocalTraining:
         self, batch: Batch, weights: Weights, target: Weights, initial: Weights,
         term: Term | None, t: tf.Tensor,
     ) -> tuple[tf.Tensor, Any, Evaluated]:  # fmt: skip
-        """The loss of a step, its gradient with the L2 term, and the value of the objective."""
+        """The loss of a step, its gradient with all terms, and the value of the objective."""
         with tf.GradientTape() as tape:
             tape.watch(weights.trainable)
             evaluated = self.evaluate(weights, target, batch)
@@ -231,12 +237,22 @@ class LocalTraining:
         gradient = tape.gradient(loss, weights.trainable, unconnected_gradients="zero")
         if self.clip_norm is not None:
             gradient, _ = tf.clip_by_global_norm(gradient, self.clip_norm)
-        gradient = tuple(gradient)
+        gradient = self._with_weight_terms(tuple(gradient), weights, initial)
+        return loss, gradient, evaluated._replace(non_trainable=tuple(non_trainable))
+
+    def _with_weight_terms(self, gradient: Any, weights: Weights, initial: Weights) -> Any:
+        """The gradient with those of the weight terms, and with the L2 term."""
+        for term in self.weight_terms:
+            with tf.GradientTape() as tape:
+                tape.watch(weights.trainable)
+                value = term(weights, initial)
+            added = tape.gradient(value, weights.trainable, unconnected_gradients="zero")
+            gradient = tf.nest.map_structure(tf.add, gradient, tuple(added))
         if self.l2:
             gradient = tf.nest.map_structure(
                 lambda g, w: g + self.l2 * w, gradient, weights.trainable
             )
-        return loss, gradient, evaluated._replace(non_trainable=tuple(non_trainable))
+        return gradient
 
     @property
     def passes(self) -> int:
@@ -313,6 +329,7 @@ def build_local_training(
     keeps_target: bool = False,
     objective: Objective | None = None,
     regularizers: Sequence[Regularizer] = (),
+    weight_terms: Sequence[WeightTerm] = (),
 ) -> LocalTraining:
     """Builds local training from the hyperparameters.
 
@@ -323,6 +340,7 @@ def build_local_training(
       keeps_target: Whether clients move the target network while they train.
       objective: Objective that is minimized; the task's if None.
       regularizers: Terms that are added to the objective.
+      weight_terms: Terms of the weights alone that are added to the objective.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs.
@@ -341,6 +359,7 @@ def build_local_training(
         schedule=hyperparameters.build_schedule(task.rounds),
         l2=hyperparameters.l2,
         regularizers=tuple(regularizers),
+        weight_terms=tuple(weight_terms),
         target_momentum=hyperparameters.target_momentum if keeps_target else None,
         uniform=hyperparameters.client_weighting == "uniform",
         seed=task.seed,

@@ -241,7 +241,7 @@ def build_featarc(
         task,
         hyperparameters,
         keeps_target=objective.target,
-        regularizers=proximal_terms(hyperparameters.mu),
+        weight_terms=proximal_terms(hyperparameters.mu),
     )
     client = FeatARCClient(model, objective, training, hyperparameters)
 

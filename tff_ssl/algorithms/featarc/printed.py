@@ -280,9 +280,7 @@ class PrintedClient:
         if self.objective.target:
             target = self.model.target_model.part_of(start)
         terms = (self.alignment_term,) if self._weight else ()
-        training = dataclasses.replace(
-            self.training, regularizers=(*terms, *self.training.regularizers)
-        )
+        training = dataclasses.replace(self.training, regularizers=terms)
         trained = training.train(start, target, round_number, data)
         weight = training.client_weight(samples)
         switched = (state.cluster >= 0) & tf.not_equal(cluster, state.cluster)
