@@ -63,6 +63,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.algorithms.fedbn import FedBNHyperparameters
+from tff_ssl.kinds.stateful.algorithm import StatefulClients, build_stateful_clients
 from tff_ssl.losses import cosine
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES, Batch, Objective
@@ -70,7 +71,6 @@ from tff_ssl.templates.client_hyperparameters import check_choice
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, previous_if_empty
 from tff_ssl.templates.local_training import LocalTraining, Regularizer, build_local_training
 from tff_ssl.templates.micro_batches import read_all
-from tff_ssl.templates.stateful_clients import StatefulClients, build_stateful_clients
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import LocalWeights, one_tower
 from tff_ssl.views import augmentation

@@ -23,6 +23,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, moved_target
@@ -36,7 +37,6 @@ from tff_ssl.templates.local_training import (
 )
 from tff_ssl.templates.round_number import next_round_number
 from tff_ssl.templates.server_step import build_server_step
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
 

@@ -20,17 +20,17 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
-from tff_ssl.templates.client_output import previous_if_empty
-from tff_ssl.templates.local_training import LocalModel, build_local_training
-from tff_ssl.templates.stateful_clients import (
+from tff_ssl.kinds.stateful.algorithm import (
     ClientEnd,
     ClientStart,
     StatefulClients,
     build_stateful_clients,
     client_work_around_training,
 )
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.client_output import previous_if_empty
+from tff_ssl.templates.local_training import LocalModel, build_local_training
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import encoder_of, one_tower, squared_distance
 

@@ -53,6 +53,7 @@ from tff_ssl import optimizers
 from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.algorithms.dcco.client import LocalStatistics, LocalUpdate, encode, prepared
 from tff_ssl.algorithms.dcco.parts import DCCOParts, build_centre, build_parts, build_round_metrics
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses import means, spectral
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
@@ -61,7 +62,6 @@ from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, chec
 from tff_ssl.templates.local_training import LocalTraining, build_local_training
 from tff_ssl.templates.micro_batches import mean_over_examples
 from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
 

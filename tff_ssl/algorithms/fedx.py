@@ -29,12 +29,12 @@ import tensorflow_federated as tff
 
 from tff_ssl import optimizers
 from tff_ssl.algorithms import fedavg
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses.nt_xent import nt_xent
 from tff_ssl.losses.relational import DIVERGENCES, relational
 from tff_ssl.objectives.registry import Batch, Evaluated, Objective
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
 from tff_ssl.templates.local_training import build_local_training
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import one_tower
 

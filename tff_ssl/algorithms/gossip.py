@@ -39,8 +39,8 @@ from tff_ssl.decentralized.schedule import (
     SlotWeights,
     Training,
 )
+from tff_ssl.kinds.decentralized.algorithm import Decentralized, build_decentralized
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.templates.serverless import Serverless, build_serverless
 from tff_ssl.templates.task import Task
 
 MIXINGS = ("neighbours", "metropolis", "first_received", "all_reduce")
@@ -204,7 +204,7 @@ class GossipSchedule:
         )
 
 
-def build_gossip(task: Task, hyperparameters: GossipHyperparameters | None = None) -> Serverless:
+def build_gossip(task: Task, hyperparameters: GossipHyperparameters | None = None) -> Decentralized:
     """Builds the computations of gossip learning.
 
     Args:
@@ -217,4 +217,4 @@ def build_gossip(task: Task, hyperparameters: GossipHyperparameters | None = Non
         return GossipSchedule(network, model_bytes, values)
 
     local_norm = values.batch_norm == "local"
-    return build_serverless(task, values, build_schedule, local_norm=local_norm)
+    return build_decentralized(task, values, build_schedule, local_norm=local_norm)

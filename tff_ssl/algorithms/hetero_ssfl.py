@@ -38,6 +38,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.kinds.heterogeneous.algorithm import Architecture, HeterogeneousClients, TrainOutput
 from tff_ssl.losses import alignment
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
@@ -46,7 +47,6 @@ from tff_ssl.templates.client_output import output_if_finite, server_metrics
 from tff_ssl.templates.local_training import LocalTraining, Term, build_local_training
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Population, Task
-from tff_ssl.templates.unlike_clients import Architecture, TrainOutput, UnlikeClients
 from tff_ssl.templates.weight_groups import one_tower
 from tff_ssl.views import augmentation
 
@@ -171,7 +171,7 @@ def _prepared(a: tf.Tensor, hyperparameters: HeteroSSFLHyperparameters) -> tf.Te
 def build_aggregate(
     population: Population, hyperparameters: HeteroSSFLHyperparameters
 ) -> tff.Computation:
-    """Builds the server's aggregation over all clients; see `UnlikeClients.aggregate`."""
+    """Builds the server's aggregation over all clients; see `HeterogeneousClients.aggregate`."""
     sizes = np.array(population.sizes, np.float64)
     if hyperparameters.client_weighting == "uniform":
         sizes = np.ones_like(sizes)
@@ -341,7 +341,7 @@ def _checked(population: Population | None) -> Population:
 
 def build_hetero_ssfl(
     task: Task, hyperparameters: HeteroSSFLHyperparameters | None = None
-) -> UnlikeClients:
+) -> HeterogeneousClients:
     """Builds the computations of Hetero-SSFL for each architecture, and the aggregation.
 
     Args:
@@ -354,7 +354,7 @@ def build_hetero_ssfl(
     hyperparameters = hyperparameters or HeteroSSFLHyperparameters()
     population = _checked(task.population)
     aggregate = build_aggregate(population, hyperparameters)
-    return UnlikeClients(
+    return HeterogeneousClients(
         tuple(
             _build_architecture(
                 task._replace(model=model),

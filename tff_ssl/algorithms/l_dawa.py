@@ -37,8 +37,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.algorithms import fedavg
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.templates.client_hyperparameters import check_choice
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
 

@@ -44,6 +44,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.kinds.stateful.algorithm import StatefulClients, build_stateful_clients
 from tff_ssl.losses import clusters
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
@@ -57,7 +58,6 @@ from tff_ssl.templates.local_training import (
     build_local_training,
 )
 from tff_ssl.templates.micro_batches import read_all
-from tff_ssl.templates.stateful_clients import StatefulClients, build_stateful_clients
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import encoder_of, one_tower
 from tff_ssl.views import quarter_turns

@@ -86,9 +86,9 @@ from tff_ssl.algorithms.dcco.parts import (
     build_round_metrics,
     with_client_work,
 )
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.templates.client_hyperparameters import check_choice
 from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
 VARIANTS = ("stale_statistics", "paired_mean", "delayed_gradient", "paired_moments")

@@ -40,8 +40,8 @@ from tff_ssl.decentralized.schedule import (
     Training,
 )
 from tff_ssl.decentralized.traffic import Traffic
+from tff_ssl.kinds.decentralized.algorithm import Decentralized, build_decentralized
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.templates.serverless import Serverless, build_serverless
 from tff_ssl.templates.task import Task
 
 
@@ -291,7 +291,7 @@ class DeNAVSchedule:
         return np.mean([self._own(k, done) for k in sorted(holders)], axis=0)
 
 
-def build_denav(task: Task, hyperparameters: DeNAVHyperparameters | None = None) -> Serverless:
+def build_denav(task: Task, hyperparameters: DeNAVHyperparameters | None = None) -> Decentralized:
     """Builds the computations of DeNAV.
 
     Args:
@@ -303,4 +303,4 @@ def build_denav(task: Task, hyperparameters: DeNAVHyperparameters | None = None)
     def build_schedule(network: ClientNetwork, model_bytes: int) -> DeNAVSchedule:
         return DeNAVSchedule(network, model_bytes, values, task.rounds)
 
-    return build_serverless(task, values, build_schedule)
+    return build_decentralized(task, values, build_schedule)
