@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.bounds import bounded
 from tff_ssl.kinds.stateful.algorithm import StatefulClients, build_stateful_clients
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
@@ -56,9 +57,9 @@ class ScaffoldHyperparameters(ClientHyperparameters):
 
     client_momentum: float = 0.0
     client_weighting: str = "uniform"
-    server_learning_rate: float = 1.0
+    server_learning_rate: float = bounded(1.0, above=0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         plain = {
             "client_optimizer": "sgd",
@@ -68,10 +69,6 @@ class ScaffoldHyperparameters(ClientHyperparameters):
         for name, value in plain.items():
             if getattr(self, name) != value:
                 raise ValueError(f"{name} of SCAFFOLD must be {value}; got {getattr(self, name)}")
-        if self.server_learning_rate <= 0:
-            raise ValueError(
-                f"server_learning_rate must be positive; got {self.server_learning_rate}"
-            )
 
 
 class ServerModel(NamedTuple):
