@@ -174,7 +174,7 @@ def paper(key: str) -> list[str]:
 
     A claim without a run has one row, which says why.
     """
-    grid = [["claim", "our setting", "room", "our figures, in percent", "verdict", "minutes"]]
+    grid = [["claim", "our setting", "margin", "our figures, in percent", "verdict", "minutes"]]
     claims = [claim for claim in paper_claims.CLAIMS if claim.paper == key]
     for claim in claims:
         head = f"**{claim.name}** {claim.text} ({claim.place})"
