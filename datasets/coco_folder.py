@@ -201,12 +201,7 @@ def _read(path: pathlib.Path) -> Any:
 
 
 def _check(truth: Any) -> None:
-    """Checks what all later steps rely on.
-
-    Raises:
-      ValueError: If there are no images, no classes, or annotations of unknown images or classes.
-      KeyError: If a field is missing.
-    """
+    """Raises a ValueError or KeyError unless images, classes and annotations are complete."""
     if not truth.imgs or not truth.cats:
         raise ValueError("it lists no images or no categories")
     for image in truth.imgs.values():

@@ -146,11 +146,7 @@ def _scaled(image: Image.Image, size: tuple[int, int], bits: int) -> npt.NDArray
 def _for_each_image(
     function: Callable[[Row], _Result], rows: Sequence[Row], problems: Problems, title: str
 ) -> list[_Result | None]:
-    """Runs `function` on every row in a few threads, with a progress bar if it takes long.
-
-    Returns:
-      The result for each row; None where `function` raised, which becomes a problem of the row.
-    """
+    """Runs `function` on every row in threads; None where it raised, a problem of the row."""
 
     def result_or_problem(row: Row) -> _Result | str:
         try:

@@ -137,15 +137,7 @@ def _not_prepared(
     root_is_given: bool,
     catalog_names: tuple[str, ...],
 ) -> DatasetError:
-    """Returns the error for a set that is not on disk: an unknown name, or a set not prepared.
-
-    Args:
-      name: Name of the set, as the user gave it.
-      base_name: Name without configuration and version.
-      root: Folder that was searched.
-      root_is_given: Whether the user gave `root`; otherwise, it is the default folder.
-      catalog_names: Names of the catalog.
-    """
+    """The error for a set that is not on disk: an unknown name, or a set not prepared."""
     if base_name not in catalog_names:
         import tensorflow_datasets as tfds
 

@@ -78,14 +78,7 @@ def _norm_quantile(
     learning_rate: float,
     counts: tff.aggregators.UnweightedAggregationFactory | None = None,
 ) -> tff.aggregators.PrivateQuantileEstimationProcess:
-    """A quantile of the norms of contributions, which adapts without noise (Andrew et al. 2021).
-
-    Args:
-      initial: Estimate before the first round.
-      quantile: The quantile, between 0 and 1.
-      learning_rate: Largest change of the estimate's logarithm in a round.
-      counts: Sum of the counts of clients; a plain one by default.
-    """
+    """A quantile of the norms of contributions, which adapts without noise (Andrew et al. 2021)."""
     query = _QuantileOfClients(initial, quantile, learning_rate, geometric_update=True)
     return tff.aggregators.PrivateQuantileEstimationProcess(query, counts)
 

@@ -39,7 +39,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.bounds import bounded, one_of
-from tff_ssl.kinds.heterogeneous.algorithm import Architecture, HeterogeneousClients, TrainOutput
+from tff_ssl.kinds.heterogeneous.algorithm import HeterogeneousClients
+from tff_ssl.kinds.heterogeneous.computations import Architecture, TrainOutput
 from tff_ssl.losses import alignment
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
@@ -318,11 +319,7 @@ def _build_architecture(
 
 
 def _checked(population: Population | None) -> Population:
-    """Returns the population, after checks.
-
-    Raises:
-      ValueError: If it is missing, or its models or RAD cannot be trained with.
-    """
+    """The population, after checks that models and RAD can be trained with."""
     if population is None:
         raise ValueError("hetero_ssfl needs a population: clients, their models and the RAD's size")
     encoders = [model.encoder for model in population.models]

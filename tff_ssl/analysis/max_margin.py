@@ -79,10 +79,7 @@ def solve_dual(gram: np.ndarray, labels: np.ndarray, num_classes: int) -> np.nda
 
 
 def _most_violated(gradient: np.ndarray, limit: int) -> np.ndarray:
-    """Returns the flat indices of the most negative entries of the gradient [n, c].
-
-    There is at most one entry per row, and at most `limit` entries.
-    """
+    """Flat indices of the most negative entries of the gradient [n, c], at most one per row."""
     lowest = gradient.min(axis=1)
     rows = np.argsort(lowest, kind="stable")[:limit]
     rows = rows[lowest[rows] < -_PRECISION]

@@ -195,14 +195,7 @@ def _pushes(
     hyperparameters: DCCOHyperparameters,
     clip: float,
 ) -> np.ndarray:
-    """What each canary contributes to the sum of deltas if it takes part, [canaries, outputs].
-
-    Args:
-      kernel: Weights that the round starts from.
-      aggregated: Statistics that the clients receive in the round.
-      hyperparameters: Hyperparameters of DCCO.
-      clip: Largest norm of a contribution.
-    """
+    """What each canary contributes to the sum of deltas if it takes part, [canaries, outputs]."""
     loss = statistics.STATISTICS_LOSSES["cco"]
     aggregated = EncodingStatistics(*map(tf.convert_to_tensor, aggregated))
 

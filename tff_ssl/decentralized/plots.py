@@ -230,15 +230,7 @@ def _draw_visited(axes, graph: nx.Graph, route: Sequence[int], positions: Positi
 
 
 def _draw_hops(axes, route: Sequence[int], positions: Positions, scale, arrows: bool) -> None:
-    """Draws each link that the model took, as an arrow or as a thin line below the clients.
-
-    Args:
-      axes: Axes of the map.
-      route: Clients of the steps.
-      positions: Positions of the clients.
-      scale: Colours of the steps.
-      arrows: Whether directions are shown.
-    """
+    """Draws each link that the model took, as an arrow or as a thin line below the clients."""
     hops = [(step, (a, b)) for step, (a, b) in enumerate(itertools.pairwise(route), 1) if a != b]
     counts = collections.Counter(link for _, link in hops)
     first_steps = {link: step for step, link in reversed(hops)}

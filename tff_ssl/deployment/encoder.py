@@ -20,10 +20,7 @@ _encoders: "weakref.WeakSet[Encoder]" = weakref.WeakSet()
 
 @atexit.register
 def _release_functions() -> None:
-    """Deletes the functions of all encoders while TensorFlow's modules still exist.
-
-    TensorFlow prints errors of functions that Python deletes after them.
-    """
+    """Deletes all encoders' functions before TensorFlow's modules, which would print errors."""
     for encoder in _encoders:
         del encoder._encode
     gc.collect()  # A function is part of circles of references.

@@ -195,14 +195,7 @@ def _arrays(
 def _array(
     file: IO[bytes], name: str, shape: tuple[int, ...] | None, largest: int = 0
 ) -> npt.NDArray[Any]:
-    """Reads an array whose header is checked before memory is taken for its values.
-
-    Args:
-      file: File in NumPy's format (`numpy.lib.format`), version 1.
-      name: Name of the array in errors.
-      shape: Shape that a float32 array must have; None for a text.
-      largest: Largest number of bytes of a text.
-    """
+    """Reads an array (a text if `shape` is None) whose header is checked before its values."""
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError(f"{name}: another version of NumPy's format than 1.0")
     size = int.from_bytes(file.read(2), "little")

@@ -101,10 +101,7 @@ def _check_total(total: int, sizes: np.ndarray) -> None:
 
 
 def _proportional_counts(total: int, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Takes one example of each class, and splits the rest in proportion to the other examples.
-
-    Rounding is by largest remainders.
-    """
+    """One example of each class, and the rest in proportion, rounded by largest remainders."""
     rest, other_examples = total - len(sizes), sizes - 1
     counts, remainders = np.divmod(rest * other_examples, max(other_examples.sum(), 1))
     missing = rest - counts.sum()

@@ -48,10 +48,7 @@ def digest(path: str) -> str | None:
 
 
 def _take_share_of_cores(number: int, nodes: int) -> None:
-    """Restricts this process to its share of the cores, for the node of this number out of `nodes`.
-
-    Otherwise each node's worker would have a thread for every core.
-    """
+    """Restricts this process, and so its worker's threads, to the cores of node `number`."""
     if hasattr(os, "sched_setaffinity"):  # Only Linux has it.
         cores = sorted(os.sched_getaffinity(0))[number::nodes]
         if cores:

@@ -86,19 +86,7 @@ def crop_box(
 def _compose_with_inverse_move(
     policy: ViewPolicy, draws: Draws, shape: tuple[int, int], crop: tuple[tf.Tensor, ...]
 ) -> tuple[tf.Tensor, ...]:
-    """Composes the crop's map with the inverse of scale, shear, rotation and shift.
-
-    The rotation is counter-clockwise.
-
-    Args:
-      policy: Ranges of the steps.
-      draws: Uniforms of each row.
-      shape: Height and width of the images in pixels.
-      crop: Map of the crop, (x0, y0, dx, dy) of `_crop_map`.
-
-    Returns:
-      The eight coefficients of a projective transform in TensorFlow's order, [rows] each.
-    """
+    """The crop's map after the inverse of scale, shear, rotation and shift: 8 coefficients."""
     x0, y0, dx, dy = crop
     max_angle = math.radians(policy.rotation)
     angle = scale_between(draws["rotation"], -max_angle, max_angle)

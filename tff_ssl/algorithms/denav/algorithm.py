@@ -188,14 +188,7 @@ class DeNAVSchedule:
     def _aggregated(
         self, received: StateLog, slot: int, client: int, local: list[StateLog]
     ) -> SlotWeights:
-        """Weights of Algorithm 2; with `aggregation=none`, the received model alone.
-
-        Args:
-          received: Log of the received model.
-          slot: Slot of the received model.
-          client: Client that averages.
-          local: Logs of the client's copies of other models.
-        """
+        """Weights of Algorithm 2; with `aggregation=none`, the received model alone."""
         row = self._unit(slot)
         if self._hyperparameters.aggregation == "none":
             return row

@@ -96,10 +96,7 @@ class SlicedHeterogeneousClients:
 def _round_of(
     train: tff.Computation, group_data: tff.Computation
 ) -> tuple[ClientFiles, tff.Computation]:
-    """Composes the round of an architecture: (<round, B, X>@SERVER, clients@CLIENTS).
-
-    A client's representations are in one file with its metrics.
-    """
+    """Composes an architecture's round: (<round, B, X>@SERVER, clients@CLIENTS)."""
     _, kernel_type, rad_type, states_type, _ = train.type_signature.parameter
     result = train.type_signature.result
     notes_type = tff.types.to_type((result.client_metrics.member, result.representations.member))
