@@ -165,6 +165,17 @@ def _many_steps(
     return trained.means.delta, trained.samples
 
 
+def scaled_update(delta: Any, scale: tf.Tensor, samples: tf.Tensor) -> LocalUpdate:
+    """What a client sends for this model delta times `scale`, its part in the mean over clients."""
+    scaled = tf.nest.map_structure(lambda t: scale * t, delta)
+    delta, is_finite = non_finite.zero_unless_finite(scaled)
+    return LocalUpdate(
+        tff.learning.templates.ClientResult(delta, tf.cast(is_finite, tf.float32)),
+        samples,
+        1 - tf.cast(is_finite, tf.int64),
+    )
+
+
 def build_local_update(parts: DCCOParts) -> tff.Computation:
     """Builds stage 2: (weights, round, statistics, mean w_k, examples) -> `LocalUpdate`."""
     hyperparameters = parts.hyperparameters
@@ -178,12 +189,6 @@ def build_local_update(parts: DCCOParts) -> tff.Computation:
     def local_update(weights, round_number, aggregated, mean_weight, examples):
         delta, samples = train(parts, weights, round_number, aggregated, examples)
         share = hyperparameters.client_weight(samples, True) / mean_weight
-        scaled = tf.nest.map_structure(lambda t: share * t, delta)
-        delta, is_finite = non_finite.zero_unless_finite(scaled)
-        return LocalUpdate(
-            tff.learning.templates.ClientResult(delta, tf.cast(is_finite, tf.float32)),
-            samples,
-            1 - tf.cast(is_finite, tf.int64),
-        )
+        return scaled_update(delta, share, samples)
 
     return local_update
