@@ -56,11 +56,7 @@ class CocoImages:
     """
 
     def __init__(self, folder: str | os.PathLike[str], split: str):
-        """Reads the annotations of a split.
-
-        Args:
-          folder: The folder.
-          split: Name of the split, such as `train2017`.
+        """Reads the annotations of a split, such as `train2017`.
 
         Raises:
           DatasetError: If the folder, its annotations or its images are missing, or the annotations
@@ -166,11 +162,7 @@ class CocoImages:
 def load(
     folder: str | os.PathLike[str], train_images: int | None = None
 ) -> tuple[CocoImages, CocoImages]:
-    """The training images that have instances, and the validation images.
-
-    Args:
-      folder: The folder.
-      train_images: Number of training images; None for all.
+    """The (first `train_images`) training images that have instances, and those for validation.
 
     Raises:
       DatasetError: As `CocoImages`; or if the two splits have different classes.

@@ -21,20 +21,12 @@ DEFAULT_SAMPLES_PER_CLIENT = 4  # as for CIFAR-100 with 12,500 clients in DCCO, 
 def keep_fraction(clients: Partition, fraction: float, seed: int) -> Partition:
     """Keeps a random share of each client's examples (Dec-SSL, appendix B.7).
 
-    With the same seed, the examples that a smaller fraction keeps are among those that a larger
-    one keeps.
-
-    Args:
-      clients: A partition.
-      fraction: Share of its size that each client keeps, rounded, and at least one example; above
-        0 and at most 1.
-      seed: Seed of the random choice, not negative.
-
-    Returns:
-      Indices of each client's remaining examples; clients and examples keep their order.
+    A client keeps the share of its size, rounded, and at least one example; clients and examples
+    keep their order. With the same seed, the examples that a smaller fraction keeps are among those
+    that a larger one keeps.
 
     Raises:
-      DatasetError: fraction outside (0, 1].
+      DatasetError: The fraction is not above 0 and at most 1, or the seed is negative.
     """
     if not 0 < fraction <= 1:
         raise DatasetError(f"data_fraction must be above 0 and at most 1, not {fraction}")
@@ -49,11 +41,9 @@ def keep_fraction(clients: Partition, fraction: float, seed: int) -> Partition:
 
 
 def size_before_fraction(size: int, fraction: float) -> int:
-    """The smallest client of which `keep_fraction` leaves at least so many examples.
+    """The smallest client of which `keep_fraction` leaves at least `size` examples, 1 or more.
 
-    Args:
-      size: Number of examples that a client keeps at least; 1 or more.
-      fraction: Argument of `keep_fraction`; impossible ones, which it rejects, count as 1.
+    Impossible fractions, which `keep_fraction` rejects, count as 1.
     """
     if not 0 < fraction < 1 or size <= 1:
         return size
@@ -122,12 +112,7 @@ CLUSTER_PARTITIONS = ("dirichlet_per_class", "dirichlet", "skew")
 
 
 def flags_of(name: str, cluster_partition: str) -> tuple[str, ...]:
-    """Names of the flags that a partition reads.
-
-    Args:
-      name: A key of `PARTITIONS`.
-      cluster_partition: The partition whose flags `feature_clusters` reads beside its own.
-    """
+    """Names of the flags that a partition reads; `feature_clusters` also reads another one's."""
     flags = PARTITIONS[name].flags
     return flags + (PARTITIONS[cluster_partition].flags if name == "feature_clusters" else ())
 

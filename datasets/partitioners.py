@@ -25,18 +25,11 @@ def iid(
     random_sizes: bool = False,
     min_client_size: int = 1,
 ) -> Partition:
-    """Allocates the examples to clients at random.
+    """Allocates the examples to clients at random; only the number of labels is used.
 
-    Args:
-      labels: Class labels, int [n]. Only their number is used, so -1 is allowed.
-      rng: Source of all randomness.
-      num_clients: Number of clients. Without `samples_per_client`, their sizes differ by at most
-        one; with it, the rest of the examples is left out.
-      samples_per_client: Size of a client. Without `num_clients`, the remainder makes one smaller
-        client.
-      random_sizes: Whether sizes are random, see `allocation.random_sizes`; needs `num_clients`
-        alone.
-      min_client_size: Smallest random size.
+    Sizes differ by at most one, or are random (`allocation.random_sizes`), for `num_clients` alone.
+    With `samples_per_client` alone, the remainder makes one smaller client; with both, the rest of
+    the examples is left out.
 
     Raises:
       DatasetError: Neither number is given, one is below 1, or there are not enough examples.

@@ -29,21 +29,18 @@ def load(
     image_size: int | None,
     catalog_names: tuple[str, ...] = (),
 ) -> ImageDataset:
-    """Loads `name` from its prepared folder.
+    """Loads `name` or `name/config`, with `:version` unless it is the newest, from its folder.
 
     The test split is TFDS's `test`, else its `validation`, else a stratified fifth of `train`,
     which is always the same. Example ids number the examples of train, test and validation, in
     this order and in the order of the files.
 
     Args:
-      name: `name` or `name/config`, with `:version` unless it is the newest prepared version.
+      name: Name of the set.
       data_dir: Folder that holds `name/version/`; None means TFDS's default folder.
       image_size: Side in pixels of the square to which images are resized; required if their
         sizes differ.
       catalog_names: Names of the catalog, for the error on an unknown name.
-
-    Returns:
-      The data set.
 
     Raises:
       DatasetError: Unknown name; not prepared in `data_dir`; no `image` and `label` features;

@@ -135,12 +135,9 @@ def own_statistics(
 def others_moments(
     mean: tf.Tensor, own: tf.Tensor, share: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """(R_ext, whether there are others): the mean moments without a client's own, float32 [d, d].
+    """(R_ext, whether there are others) from Rbar, R_k and the client's share q_k of the weights.
 
-    Args:
-      mean: Rbar.
-      own: R_k.
-      share: q_k, the client's share of the weights; 1 where there is no other client.
+    The share is 1 where there is no other client; the moments are float32 [d, d].
     """
     has_others = share < 1.0
     others = (mean - share * own) / tf.where(has_others, 1.0 - share, 1.0)
@@ -255,18 +252,12 @@ def build_fedsc(
 ) -> StatelessClients:
     """Builds FedSC's two-stage round, and each of its stages as a process of its own.
 
-    Arguments are those of `dcco.two_stage.build_dcco`, and one more. The objective is `spectral`.
+    The other arguments are those of `dcco.two_stage.build_dcco`. The objective is `spectral`.
 
     Args:
-      task: Model, views, objective and type of the examples.
-      hyperparameters: Hyperparameters; the defaults if None.
-      server_optimizer: See `build_dcco`.
-      statistics_aggregator: See `build_dcco`.
-      update_aggregator: See `build_dcco`.
-      metric_sum: See `build_dcco`.
       expected_clients: Number of clients from which a client computes its share q_k, in place of
-        the true number of the round. Differential privacy needs it: a client would else receive
-        the true number, and a client more or less would change what all others send.
+        the true number of the round. Differential privacy needs it: a client would otherwise
+        receive the true number, and a client more or less would change what all others send.
 
     Raises:
       ValueError: If the model has batch norm or fewer than two outputs, the objective is not

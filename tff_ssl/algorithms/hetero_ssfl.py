@@ -189,10 +189,7 @@ def build_aggregate(
 def _batch_of_rad(
     encoder: RADEncoder, seed: int, round_number: tf.Tensor, step: tf.Tensor
 ) -> tf.Tensor:
-    """Positions in X of a local step's batch, int32 [batch].
-
-    The batches of successive steps pass through X in random order, in a new order in each pass.
-    """
+    """Positions in X of a local step's batch, int32 [batch]; passes have random orders."""
     rad_size = encoder.rad_size
     batch_size = min(encoder.hyperparameters.rad_batch_size or rad_size, rad_size)
     batches = rad_size // batch_size
@@ -334,10 +331,6 @@ def build_hetero_ssfl(
     task: Task, hyperparameters: HeteroSSFLHyperparameters | None = None
 ) -> HeterogeneousClients:
     """Builds the computations of Hetero-SSFL for each architecture, and the aggregation.
-
-    Args:
-      task: Views, objective, type of the examples, and the population.
-      hyperparameters: Hyperparameters; the defaults if None.
 
     Raises:
       ValueError: If the population is missing, or its models or RAD cannot be trained with.

@@ -120,8 +120,7 @@ def check_values(images: np.ndarray) -> None:
 def load_encoder(path: str | os.PathLike[str]) -> Encoder:
     """Reads an encoder that a run wrote. Nothing in the file is run, and TFF is not imported.
 
-    Args:
-      path: Folder of a run or of its `encoder/`, or the file `weights.npz` in it.
+    The path is that of a run, of its `encoder/`, or of the file `weights.npz` in it.
 
     Raises:
       ConfigurationError: If there is no encoder, or it is damaged or of another format.

@@ -60,11 +60,7 @@ class StoredEncoder(NamedTuple):
 
 
 def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
-    """Writes an encoder.
-
-    Args:
-      path: Path of the file, which is not written atomically.
-      stored: The encoder; its model has no heads.
+    """Writes an encoder without heads; the file is not written atomically.
 
     Raises:
       ValueError: If the model takes other images than `image_shape` and `view_size` give.
@@ -94,10 +90,7 @@ def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> StoredEncoder:
-    """Reads an encoder. Nothing in the file is run.
-
-    Args:
-      path: Path of the file, or of the folder that holds it as `weights.npz`.
+    """Reads an encoder from a file, or from its folder. Nothing in the file is run.
 
     Raises:
       ConfigurationError: If there is no such file, or it is damaged or not one that `write` makes.

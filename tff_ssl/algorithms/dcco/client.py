@@ -71,10 +71,7 @@ def prepared(parts: DCCOParts, pair: Any) -> tuple[tf.Tensor, tf.Tensor]:
 def loss_with(
     parts: DCCOParts, aggregated: Any, f: tf.Tensor, g: tf.Tensor, centre: Means | None = None
 ) -> tf.Tensor:
-    """The loss of aggregated statistics, with gradients through local encodings only.
-
-    Arguments are those of `objectives.statistics.combined_statistics`.
-    """
+    """The loss of aggregated statistics (`combined_statistics`), with local gradients only."""
     combined = combined_statistics(parts.loss, f, g, aggregated, centre)
     return parts.loss.terms(combined, parts.hyperparameters).loss
 

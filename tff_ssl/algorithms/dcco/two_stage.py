@@ -96,11 +96,8 @@ def with_group_size(state: Any, ratio: float) -> Any:
 
     A group counts as one client with the examples of all. The mean weight of the first stage is
     then one over groups, and the mean over the second stage's groups is to be scaled by n / |S|,
-    and not by the ratio of the numbers of groups.
-
-    Args:
-      state: The process's state after the first stage.
-      ratio: Clients of a group in the second stage over those of a group in the first, on average.
+    and not by the ratio of the numbers of groups. `ratio` is the mean number of clients of a group
+    in the second stage over that in the first.
     """
     work = state.client_work
     return state._replace(client_work=work._replace(cohort=np.float32(work.cohort * ratio)))
