@@ -109,26 +109,19 @@ class PlannedRun(Protocol):
         return ""
 
     def draw(self, folder: pathlib.Path, name: str) -> list[str]:
-        """Draws pictures of the run, from what is known before training.
-
-        Args:
-          folder: Folder of the run.
-          name: Name of the algorithm, for titles.
+        """Draws pictures of the run before training, with its algorithm's name in the titles.
 
         Returns:
-          Names of the files that were written.
+          Names of the files that were written to the folder of the run.
         """
         return []
 
     def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> Any:
-        """Cuts the rounds into slices for several nodes.
+        """Cuts the rounds into slices for several nodes: the argument `sliced` of `simulate`.
 
         Args:
           group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
           slicing: The nodes, and how a cohort is cut.
-
-        Returns:
-          The argument `sliced` of `simulate`.
         """
 
     def simulate(

@@ -367,15 +367,9 @@ def start(
     call_seconds: float | None = None,
     require_private: bool | None = None,
 ) -> Iterator[LocalWorker]:
-    """Runs the TFF computations of the `with` block on a private TFF worker.
+    """Runs the TFF computations of the `with` block on a private TFF worker; see `LocalWorker`.
 
     The worker ends with the block, and with this process if that ends first, however it ends.
-
-    Args:
-      max_concurrent_calls: See `LocalWorker`.
-      allow_private: See `LocalWorker`.
-      call_seconds: See `LocalWorker`.
-      require_private: See `LocalWorker`.
 
     Raises:
       ConfigurationError: If the system forbids namespaces and `require_private` is True.

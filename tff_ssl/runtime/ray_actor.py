@@ -65,13 +65,9 @@ class Actor:
         call_seconds: float | None,
         require_private: bool | None = None,
     ):
-        """Starts the TFF worker.
+        """Starts the TFF worker, see `local_worker.LocalWorker`.
 
-        Args:
-          share: (number of the node from 0, number of nodes that share this machine's cores).
-          max_concurrent_calls: See `local_worker.LocalWorker`.
-          call_seconds: See `local_worker.LocalWorker`.
-          require_private: See `local_worker.LocalWorker`.
+        `share` is (number of the node from 0, number of nodes that share this machine's cores).
         """
         _take_share_of_cores(*share)
         # Ray runs this in the main thread; the worker ends with the thread that starts it.
@@ -96,16 +92,9 @@ class Actor:
             self._end()
 
     def work(self, program: bytes, state: bytes, part: Slice) -> Partial | ClientFailedError:
-        """Works on a slice.
+        """Works on a slice with a serialized program (`slices.with_files`) and the server's state.
 
-        Args:
-          program: A serialized program; see `slices.with_files`.
-          state: The server's state; see `slices.to_bytes`.
-          part: The slice.
-
-        Returns:
-          The result; or the failure of a client, which is not raised, since the round may go on
-          without this client.
+        The failure of a client is returned and not raised, since the round may go on without it.
         """
         key = hashlib.sha256(program).digest()
         if key not in self._programs:

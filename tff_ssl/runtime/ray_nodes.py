@@ -360,13 +360,7 @@ def ray_nodes(
     max_concurrent_calls: int | None = None,
     call_seconds: float | None = None,
 ) -> Iterator[RayNodes]:
-    """Starts nodes for a `with` block.
-
-    Args:
-      address: See `ray_cluster.connected`.
-      files: See `RayNodes`.
-      max_concurrent_calls: See `RayNodes`.
-      call_seconds: See `RayNodes`.
+    """Starts nodes for a `with` block; see `ray_cluster.connected` and `RayNodes`.
 
     Raises:
       ConfigurationError: If Ray is not installed, does not start or cannot be reached; or if a file

@@ -27,12 +27,7 @@ class Checkpoints:
     """The checkpoints in a folder; a state is a dict of arrays, such as the result of `pack`."""
 
     def __init__(self, folder: str | os.PathLike[str], keep: int = 2):
-        """Sets the folder without reading or writing any file.
-
-        Args:
-          folder: Path of the folder; the first `save` makes it.
-          keep: Number of the newest versions that are kept.
-        """
+        """Sets the folder, which `save` makes, and the number of newest versions to keep."""
         self._folder = pathlib.Path(folder)
         self._keep = keep
 

@@ -150,12 +150,7 @@ class TrainingLoop:
         return state
 
     def _round(self, simulation: Simulation, state: Any, done: int):
-        """Runs and checks a round.
-
-        Returns:
-          The new state; the content of its checkpoint, or None if none is written after this round;
-          the metrics with those of the monitor.
-        """
+        """Runs and checks a round: its state, what is saved of it (or None) and its metrics."""
         start = time.monotonic()
         state, metrics = simulation.run_round(state, done)
         # A round without examples, in which no client was sampled, has no loss.
@@ -295,10 +290,6 @@ def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
 
 def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
     """Deletes the rows after a round, and an incomplete last row that a killed run has left.
-
-    Args:
-      path: A `metrics.csv`; it may be missing if `last_round` is 0.
-      last_round: Number of the last round whose row is kept.
 
     Raises:
       TrainingError: If the file or rows of earlier rounds are missing, or it is not a text.

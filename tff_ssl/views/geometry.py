@@ -19,14 +19,8 @@ from tff_ssl.views.policies import ViewPolicy
 def transform(policy: ViewPolicy, draws: Draws, x: tf.Tensor, size: int | None) -> tf.Tensor:
     """Moves around the centre (rotation, shear, scale, shift); then crops, resizes and flips.
 
-    Args:
-      policy: Ranges of the steps.
-      draws: Uniforms of each row.
-      x: Images, float32 [rows, height, width, channels].
-      size: Height and width of the views in pixels; None for those of the images.
-
-    Returns:
-      Views, float32 [rows, size, size, channels], interpolated once.
+    Images are float32 [rows, height, width, channels], interpolated once to views of `size` pixels,
+    or of their own size if it is None.
     """
     crops = policy.crop_area is not None or policy.flip > 0.0
     moves = policy.rotation or policy.shear or policy.shift or policy.scale != (1.0, 1.0)

@@ -246,12 +246,7 @@ class DecentralizedSimulation(StoredStatesSimulation):
         return local.restore(model, local.select(self._load(state, own)))
 
     def mean_model(self, state: DecentralizedState, weights: SlotWeights) -> Weights:
-        """The weighted mean of the models in the slots.
-
-        Args:
-          state: State of the run.
-          weights: Weight of each slot, float64 [slots].
-        """
+        """The mean of the models in the slots with these weights, float64 [slots]."""
         sources = np.flatnonzero(weights)
         models = [self._load(state, k) for k in sources]
         flat = [[*m.trainable, *m.non_trainable] for m in models]

@@ -263,18 +263,10 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
 def mean_kernel_of_files(
     aggregate: tff.Computation, sent: Sequence[state_files.ClientStates]
 ) -> tff.Computation:
-    """Composes the aggregation with the reading of the representations from files.
+    """Composes the aggregation with the reading of each client's representations from files.
 
-    The computation reads the files itself, because TFF keeps values that pass between two
-    computations in memory.
-
-    Args:
-      aggregate: The algorithm's aggregation.
-      sent: Files of each client's representations.
-
-    Returns:
-      A `tff.tensorflow.computation`: (path of each client's last
-      representations) -> the factor of K-bar that clients receive.
+    The computation (path of each client's last representations) -> factor of K-bar reads the files
+    itself, because TFF keeps values that pass between two computations in memory.
     """
 
     @tff.tensorflow.computation((np.str_,) * len(sent))

@@ -70,15 +70,12 @@ def client_work_around_training(
     start_round: Callable[[Any, Any], ClientStart],
     end_round: Callable[[Any, ClientStart, LocalModel], ClientEnd],
 ) -> Callable[[Any, tf.Tensor, Any, tf.data.Dataset], ClientOutput]:
-    """Composes the work of a client that trains one model and sends one contribution.
+    """Composes the `client_work` of a client that trains one model and sends one contribution.
 
     Args:
       training: Local training.
       start_round: (server's model, the client's state) -> `ClientStart`.
       end_round: (the client's state, its `ClientStart`, the trained model) -> `ClientEnd`.
-
-    Returns:
-      The argument `client_work` of `build_stateful_clients`.
     """
 
     def client_work(server_model, round_number, state, examples):
@@ -107,13 +104,8 @@ def _compose_process(
 ) -> tff.templates.IterativeProcess:
     """The process whose `next` is described in the module.
 
-    Args:
-      initial_model: As in `build_stateful_clients`.
-      work: The work of a client.
-      aggregators: Aggregator of each mean.
-      update_model: The server's update.
-      further: (the server's state, the clients' outputs) -> further arguments of the server's
-        update by name, at the server; None if it has none.
+    `further` maps (the server's state, the clients' outputs) to further arguments of the server's
+    update by name, at the server.
     """
 
     @tff.tensorflow.computation
