@@ -37,7 +37,7 @@ class Participation(NamedTuple):
         )
 
     def most_frequent(self, rounds: int, clients: Sequence[int]) -> int:
-        """The client, of these, that is invited most often in so many rounds; the first of several."""
+        """The one of these clients that is invited most often in so many rounds, or the first."""
         counts = np.zeros(max(clients) + 1, np.int64)
         for number in range(rounds):
             invited = self.cohorts(number)
