@@ -1,4 +1,4 @@
-"""Presets: default presets of algorithms, earlier names of presets, flags that presets set."""
+"""Presets: default presets of algorithms, flags that presets set."""
 
 import dataclasses
 import types
@@ -9,23 +9,6 @@ from launch.options import model, presets
 from tff_ssl.algorithms import registry
 
 KINDS = presets.FOLDER / "digits" / "kinds"
-
-
-@pytest.mark.parametrize("name", presets.RENAMED)
-def test_a_renamed_preset_exists_only_under_its_new_name(name):
-    assert (presets.FOLDER / f"{presets.RENAMED[name]}.flags").is_file()
-    assert not (presets.FOLDER / f"{name}.flags").exists()
-
-
-def test_an_earlier_name_on_the_command_line_is_answered_with_the_new_one():
-    message = presets.missing(["pretrain", "--flagfile=launch/presets/digits_byol.flags"])
-    assert message == (
-        "--flagfile=launch/presets/digits_byol.flags: this preset is now "
-        "launch/presets/digits/fedema.flags"
-    )
-    assert presets.missing(["pretrain", "--flagfile=launch/presets/nosuch.flags"]) is None
-    existing = presets.FOLDER / "digits" / "fedema.flags"
-    assert presets.missing(["pretrain", f"--flagfile={existing}"]) is None
 
 
 @pytest.mark.parametrize("name", registry.ALGORITHMS)
