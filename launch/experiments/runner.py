@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from absl import flags
-
+from launch.options import presets, resuming
 from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import measured, report
@@ -34,9 +33,7 @@ _ending = threading.Event()
 _run_folders = threading.Lock()
 
 
-def run(
-    experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: flags.FlagValues
-) -> None:
+def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: Any) -> None:
     """Runs the cells that are not done, and writes the report after each run.
 
     Args:
@@ -80,7 +77,7 @@ def _run_all(
     pending: Sequence[tuple[Cell, int]],
     experiment: Experiment,
     folder: pathlib.Path,
-    args: flags.FlagValues,
+    args: Any,
 ) -> None:
     """Runs the pending cells, `args.jobs` at once; writes the report after each."""
     core_shares: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
@@ -138,12 +135,11 @@ def _run_all(
             raise
 
 
-def command_to_continue(folder: pathlib.Path, args: flags.FlagValues) -> str:
+def command_to_continue(folder: pathlib.Path, args: Any) -> str:
     """The command that goes on with a reproduction, whose folder knows its experiment."""
     known = ("experiment", "scale", "dataset", "rounds", "data_dir", "output_dir")
-    own = [flag for flag in run_folder.own_flags(args) if flag.present and flag.name not in known]
-    given = " ".join([f"--output_dir={folder}", *(flag.serialize() for flag in own)])
-    return f"python -m launch.reproduce {given}"
+    own = resuming.as_arguments(args, args.given - set(known))
+    return f"python -m launch.reproduce {' '.join([f'--output_dir={folder}', *own])}"
 
 
 def _print_line(line: str) -> None:
@@ -159,13 +155,13 @@ def _interrupt() -> None:
             process.terminate()
 
 
-def _identity(experiment: Experiment, args: flags.FlagValues) -> dict[str, Any]:
+def _identity(experiment: Experiment, args: Any) -> dict[str, Any]:
     """The content of `experiment.json`, which identifies a reproduction."""
     return {"experiment": experiment.name, "scale": args.scale, "dataset": args.dataset,
             "rounds": args.rounds}  # fmt: skip
 
 
-def _check_folder(folder: pathlib.Path, experiment: Experiment, args: flags.FlagValues) -> None:
+def _check_folder(folder: pathlib.Path, experiment: Experiment, args: Any) -> None:
     """Checks that the folder is new, or holds this reproduction.
 
     Raises:
@@ -249,7 +245,7 @@ def effective_flags(given: Sequence[str]) -> dict[str, str]:
     A hyperparameter NAME counts as a flag `hparam.NAME`.
     """
     values = {}
-    for flag in flags.FlagValues().read_flags_from_files(list(given)):
+    for flag in presets.expand(given):
         name, _, value = flag.removeprefix("--").partition("=")
         if name == "hparam":
             name, _, value = value.partition("=")
@@ -267,7 +263,7 @@ def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) ->
     return bool(done) and all(_is_evaluated(e, done) for e in cell.evaluations)
 
 
-def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValues) -> str:
+def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
     """Trains and evaluates a cell, as far as that is not done.
 
     Returns:
@@ -386,7 +382,7 @@ def _flags_of(cell: Cell, seed: int, folder: pathlib.Path) -> list[str]:
     return [flag.replace("{needed}", str(needed)) for flag in cell.flags]
 
 
-def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.FlagValues) -> None:
+def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: Any) -> None:
     """Draws a picture of each partition, with seed 0; of those that need a run, once it is done."""
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
     cells = {cell.name: cell for cell in experiment.cells}
@@ -399,7 +395,7 @@ def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.F
             continue
         run_folder.make(output)
         # `partition_report` does not know the training's flags, so that unknown ones are ignored.
-        given = flags.FlagValues().read_flags_from_files(list(cell.flags))
+        given = presets.expand(cell.flags)
         names = sorted({flag.removeprefix("--").partition("=")[0] for flag in given})
         ignored = f"--undefok={','.join(names)}"
         arguments = [*_flags_of(cell, 0, folder), *data, ignored, f"--output_dir={output}"]

@@ -32,16 +32,17 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, Objective, moved_target
 from tff_ssl.templates import group_training, non_finite
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.group_training import DeltaRule, Trained
 from tff_ssl.templates.local_training import Regularizer, WeightTerm, build_local_training
 from tff_ssl.templates.round_number import next_round_number
 from tff_ssl.templates.server_step import build_server_step
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
 # (online network, target network, round number, examples) -> `Trained`.
@@ -62,15 +63,8 @@ class FedAvgHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyp
     client_momentum: float = 0.0
     local_epochs: int = 5
     batch_size: int = 64
-    target: str = "server"
-    micro_batch_size: int = 32
-
-    def __post_init__(self):
-        ClientHyperparameters.__post_init__(self)
-        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
-        check_choice("target", self.target, ("server", "local"))
-        if self.micro_batch_size < 1:
-            raise ValueError(f"micro_batch_size must be at least 1; got {self.micro_batch_size}")
+    target: str = one_of("server", ("server", "local"))
+    micro_batch_size: int = bounded(32, at_least=1)
 
     @property
     def is_one_gradient_step(self) -> bool:

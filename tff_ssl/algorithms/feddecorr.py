@@ -21,8 +21,9 @@ from typing import Any
 import tensorflow as tf
 
 from tff_ssl.algorithms import fedavg
+from tff_ssl.bounds import bounded
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.templates.local_training import LocalStep
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
 _EPSILON = 1e-8
@@ -36,12 +37,7 @@ class FedDecorrHyperparameters(fedavg.FedAvgHyperparameters):
       beta: Weight beta of the term; 0.1 in the paper.
     """
 
-    beta: float = 0.1
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.beta < 0:
-            raise ValueError(f"beta must not be negative; got {self.beta}")
+    beta: float = bounded(0.1, at_least=0)
 
 
 def decorrelation(h: tf.Tensor) -> tf.Tensor:

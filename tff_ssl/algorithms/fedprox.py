@@ -14,9 +14,10 @@ from typing import Any
 import tensorflow as tf
 
 from tff_ssl.algorithms import fedavg
+from tff_ssl.bounds import bounded
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.templates.local_training import WeightTerm
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import squared_distance
 
@@ -29,12 +30,7 @@ class FedProxHyperparameters(fedavg.FedAvgHyperparameters):
       mu: Weight mu of the term; 0.01 is the middle of the values that the paper tries.
     """
 
-    mu: float = 0.01
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.mu < 0:
-            raise ValueError(f"mu must not be negative; got {self.mu}")
+    mu: float = bounded(0.01, at_least=0)
 
 
 def proximal_terms(mu: float) -> tuple[WeightTerm, ...]:

@@ -36,8 +36,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.algorithms import fedavg
-from tff_ssl.templates.client_hyperparameters import check_choice
-from tff_ssl.templates.stateless_clients import StatelessClients
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.templates.task import Task
 
 
@@ -57,14 +57,8 @@ class LDAWAHyperparameters(fedavg.FedAvgHyperparameters):
     batch_size: int = 256
     client_weighting: str = "uniform"
     temperature: float = 0.07
-    granularity: str = "layer"
-    fedavg_rounds: int = 3
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("granularity", self.granularity, ("layer", "model"))
-        if self.fedavg_rounds < 0:
-            raise ValueError(f"fedavg_rounds must not be negative; got {self.fedavg_rounds}")
+    granularity: str = one_of("layer", ("layer", "model"))
+    fedavg_rounds: int = bounded(3, at_least=0)
 
 
 def one_minus_cosine(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Presets: default presets of algorithms, earlier names of presets, flags that presets set."""
+"""Presets: default presets of algorithms, flags that presets set."""
 
 import dataclasses
 import types
@@ -9,23 +9,6 @@ from launch.options import model, presets
 from tff_ssl.algorithms import registry
 
 KINDS = presets.FOLDER / "digits" / "kinds"
-
-
-@pytest.mark.parametrize("name", presets.RENAMED)
-def test_a_renamed_preset_exists_only_under_its_new_name(name):
-    assert (presets.FOLDER / f"{presets.RENAMED[name]}.flags").is_file()
-    assert not (presets.FOLDER / f"{name}.flags").exists()
-
-
-def test_an_earlier_name_on_the_command_line_is_answered_with_the_new_one():
-    message = presets.missing(["pretrain", "--flagfile=launch/presets/digits_byol.flags"])
-    assert message == (
-        "--flagfile=launch/presets/digits_byol.flags: this preset is now "
-        "launch/presets/digits/fedema.flags"
-    )
-    assert presets.missing(["pretrain", "--flagfile=launch/presets/nosuch.flags"]) is None
-    existing = presets.FOLDER / "digits" / "fedema.flags"
-    assert presets.missing(["pretrain", f"--flagfile={existing}"]) is None
 
 
 @pytest.mark.parametrize("name", registry.ALGORITHMS)
@@ -99,9 +82,9 @@ def test_the_presets_of_the_kinds_set_no_hyperparameters():
         ("fedavg", ("nt_xent",), "stateless_clients"),
         ("fedbn", ("nt_xent", "byol"), "stateful_clients"),
         ("fedbn", ("byol", "nt_xent"), "stateful_clients_byol"),
-        ("gossip", ("mae",), "serverless_mae"),
-        ("gossip", ("nt_xent",), "serverless"),
-        ("hetero_ssfl", ("simsiam",), "unlike_clients"),
+        ("gossip", ("mae",), "decentralized_mae"),
+        ("gossip", ("nt_xent",), "decentralized"),
+        ("hetero_ssfl", ("simsiam",), "heterogeneous_clients"),
     ],
 )
 def test_a_new_algorithm_gets_the_preset_of_its_kind_and_objective(

@@ -50,11 +50,11 @@ from tff_ssl.algorithms.featarc.printed import (
     update_clusters,
 )
 from tff_ssl.algorithms.fedprox import proximal_terms
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateful.algorithm import StatefulClients, build_stateful_clients
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import OBJECTIVES
-from tff_ssl.templates.client_hyperparameters import check_choice
 from tff_ssl.templates.local_training import build_local_training
-from tff_ssl.templates.stateful_clients import StatefulClients, build_stateful_clients
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import one_tower
 
@@ -80,17 +80,9 @@ class FeatARCHyperparameters(PrintedHyperparameters):
     """
 
     exclude_own: bool = True
-    first_cluster: str = "random"
-    switch_probability: float = 0.5
-    warmup_rounds: int = 5
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not 0 < self.switch_probability <= 1:
-            raise ValueError(f"switch_probability must be in (0, 1]; got {self.switch_probability}")
-        if self.warmup_rounds < 0:
-            raise ValueError(f"warmup_rounds must not be negative; got {self.warmup_rounds}")
-        check_choice("first_cluster", self.first_cluster, ("random", "parity"))
+    first_cluster: str = one_of("random", ("random", "parity"))
+    switch_probability: float = bounded(0.5, above=0, at_most=1)
+    warmup_rounds: int = bounded(5, at_least=0)
 
 
 class _Others(NamedTuple):

@@ -34,10 +34,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tff_ssl.algorithms.fedbn import FedBNHyperparameters
+from tff_ssl.bounds import bounded, one_of
 from tff_ssl.losses import cosine
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import Objective
-from tff_ssl.templates.client_hyperparameters import check_choice
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, previous_if_empty
 from tff_ssl.templates.local_training import LocalStep, LocalTraining
 from tff_ssl.templates.micro_batches import read_all
@@ -61,21 +61,15 @@ class PrintedHyperparameters(FedBNHyperparameters):
       align_image: Image of z_g, the `clean` image or the first `view`.
     """
 
-    clusters: int = 2
-    lambda_align: float = 1.0
-    align_features: str = "auto"
-    align_image: str = "clean"
+    clusters: int = bounded(2, at_least=1)
+    lambda_align: float = bounded(1.0, at_least=0)
+    align_features: str = one_of("auto", ("auto", "encoding", "projection"))
+    align_image: str = one_of("clean", ("clean", "view"))
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        if self.clusters < 1:
-            raise ValueError(f"clusters must be at least 1; got {self.clusters}")
-        if self.lambda_align < 0:
-            raise ValueError(f"lambda_align must not be negative; got {self.lambda_align}")
         if self.averaging != "all":
             raise ValueError("averaging=none is for fedbn; here a cluster per client does the same")
-        check_choice("align_features", self.align_features, ("auto", "encoding", "projection"))
-        check_choice("align_image", self.align_image, ("clean", "view"))
 
 
 class Clusters(NamedTuple):
