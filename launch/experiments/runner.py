@@ -137,7 +137,7 @@ def _run_all(
 
 def command_to_continue(folder: pathlib.Path, args: Any) -> str:
     """The command that goes on with a reproduction, whose folder knows its experiment."""
-    known = ("experiment", "scale", "dataset", "rounds", "data_dir", "output_dir")
+    known = ("experiment", "scale", "dataset", "rounds", "algorithm", "data_dir", "output_dir")
     own = resuming.as_arguments(args, args.given - set(known))
     return f"python -m launch.reproduce {' '.join([f'--output_dir={folder}', *own])}"
 
@@ -157,8 +157,9 @@ def _interrupt() -> None:
 
 def _identity(experiment: Experiment, args: Any) -> dict[str, Any]:
     """The content of `experiment.json`, which identifies a reproduction."""
+    further = {"algorithm": args.algorithm} if args.algorithm else {}
     return {"experiment": experiment.name, "scale": args.scale, "dataset": args.dataset,
-            "rounds": args.rounds}  # fmt: skip
+            "rounds": args.rounds, **further}  # fmt: skip
 
 
 def _check_folder(folder: pathlib.Path, experiment: Experiment, args: Any) -> None:
