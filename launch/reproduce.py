@@ -3,6 +3,8 @@ published ones.
 
     python -m launch.reproduce --experiment=NAME --data_dir=...
     python -m launch.reproduce --output_dir=FOLDER [--report_only]
+    python -m launch.reproduce --import_from=measured/NAME-cpu.jsonl --report_only
+    python -m launch.reproduce --output_dir=FOLDER --report_only --export_to=measured/NAME-cpu.jsonl
     python -m launch.reproduce --experiment=NAME --scale=paper --estimate
 
 A reproduction that was stopped continues when it is started again with the same --output_dir, which
@@ -70,13 +72,24 @@ flags.DEFINE_integer(
     "memory of whole batches. Default: 16; of images of 224 pixels or with a ResNet-50, 8.",
     lower_bound=2,
 )
+flags.DEFINE_string(
+    "import_from",
+    None,
+    "File of measured/ whose runs are taken into the output folder, so that only others are run.",
+)
+flags.DEFINE_string(
+    "export_to",
+    None,
+    "File such as measured/EXPERIMENT-SCALE.jsonl, to which the runs that have ended are added in "
+    "the end. Runs of the same cell and seed are replaced.",
+)
 flags.DEFINE_boolean("retry_failed", False, "Repeat the runs that failed before.")
 flags.DEFINE_boolean("list", False, "Print the experiments, and end.")
 flags.adopt_module_key_flags(launch.options.flags)
 
 
 def main() -> None:
-    from launch.experiments import catalog, runner
+    from launch.experiments import catalog, exchange, runner
 
     args = flags.FLAGS
     if args.list:
@@ -90,27 +103,39 @@ def main() -> None:
     # Experiments share what is measured for estimates.
     first = "estimates" if args.estimate else experiment.name
     name = "-".join(filter(None, (first, args.scale, args.dataset)))
+    if args.import_from:
+        name = pathlib.Path(args.import_from).stem
     folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
     if args.estimate:
         from launch.experiments import estimates
 
         estimates.run(experiment, cells, folder, args.estimate_images)
-    else:
-        runner.run(experiment, cells, folder, args)
+        return
+    if args.import_from:
+        exchange.import_runs(pathlib.Path(args.import_from), folder)
+    runner.run(experiment, cells, folder, args)
+    if args.export_to:
+        exchange.export_runs(folder, pathlib.Path(args.export_to))
 
 
 def _take_over(args: flags.FlagValues) -> None:
-    """Sets the flags that are not given to those of the reproduction in `--output_dir`."""
+    """Sets the flags that are not given to those of the reproduction in `--output_dir`, or of the
+    file of `--import_from`.
+    """
     from launch.outputs import run_folder
-    from tff_ssl.reporting import measured
+    from tff_ssl.reporting import records
 
-    path = pathlib.Path(args.output_dir or "") / "experiment.json"
-    if not args.output_dir or not path.exists():
+    folder = pathlib.Path(args.output_dir) if args.output_dir else None
+    if folder and (folder / records.IDENTITY).exists():
+        before = records.read_json(folder / records.IDENTITY)
+    elif args.import_from:
+        before = records.read_file(pathlib.Path(args.import_from)).identity
+    else:
         return
-    before = measured.read_json(path)
     if args.experiment in (None, before["experiment"]):
         run_folder.take_over(before, before.keys(), args)
-        runs = (run_folder.read_flags(file.parent) for file in path.parent.glob("*/*/config.json"))
+        configs = sorted(folder.glob("*/*/config.json")) if folder else []
+        runs = (run_folder.read_flags(path.parent) for path in configs)
         run_folder.take_over(next(filter(None, runs), {}), ["data_dir"], args)
 
 
@@ -121,7 +146,7 @@ def _check(args: flags.FlagValues) -> None:
     if args.experiment is None:
         raise ConfigurationError(
             f"--experiment is missing: name one of {', '.join(catalog.EXPERIMENTS)}; or by "
-            "--output_dir the folder of a reproduction, which knows its experiment"
+            "--output_dir or --import_from a reproduction, which knows its experiment"
         )
     if args.experiment not in catalog.EXPERIMENTS:
         raise ConfigurationError(
@@ -132,6 +157,9 @@ def _check(args: flags.FlagValues) -> None:
         raise ConfigurationError(f"--jobs={args.jobs} is more than this process's {cores} cores")
     if args.estimate and args.jobs > 1:
         raise ConfigurationError("--estimate measures one cell at a time: leave --jobs out")
+    if args.estimate and (args.import_from or args.export_to):
+        raise ConfigurationError("--estimate has no runs to take or to add: leave "
+                                 "--import_from and --export_to out")  # fmt: skip
     if args.estimate_images and not args.estimate:
         raise ConfigurationError("--estimate_images is for --estimate: add it, or leave this out")
 

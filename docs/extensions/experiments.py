@@ -1,12 +1,10 @@
 """What was measured, as Markdown: tables, verdicts on claims, and the gallery.
 
-All is read from the results in `measured/` and from the definitions of the experiments, which have
+All is read from the records in `measured/` and from the definitions of the experiments, which have
 the papers' figures, so that no figure of theirs is typed into the pages.
-
 """
 
 import functools
-import json
 import pathlib
 import shutil
 from collections import Counter
@@ -17,25 +15,34 @@ from matplotlib.lines import Line2D
 
 _MEASURED = ROOT / "measured"
 _DEFAULTS = "digits_defaults-cpu"
+# Files of `measured/` without runs: estimates, and figures whose runs are not kept.
+_OTHERS = ("estimates-paper", "noted")
 _VERDICTS = ("holds", "does not hold", "not shown")
 
 
 @functools.cache
+def records(name: str):
+    """The records of a file of `measured/`."""
+    from tff_ssl.reporting.records import read_file
+
+    return read_file(_MEASURED / f"{name}.jsonl")
+
+
+@functools.cache
 def read(name: str):
-    """The experiment of a folder of `measured/`, and the figures of its tables."""
+    """The experiment of a file of `measured/`, and the figures of its tables."""
     from launch.experiments import catalog
     from tff_ssl.reporting import report
 
-    folder = _MEASURED / name
-    identity = json.loads((folder / "experiment.json").read_text())
+    identity = records(name).identity
     build, _ = catalog.EXPERIMENTS[identity["experiment"]]
     experiment = build(identity["scale"], identity["dataset"], identity["rounds"])
-    return experiment, report.read_values(folder, experiment)
+    return experiment, report.read_values(records(name), experiment)
 
 
-def folders() -> list[str]:
-    """Names of the experiments in `measured/`."""
-    return sorted(path.parent.name for path in _MEASURED.glob("*/experiment.json"))
+def names() -> list[str]:
+    """Names of the files in `measured/` with an experiment's runs, without their extension."""
+    return sorted(path.stem for path in _MEASURED.glob("*.jsonl") if path.stem not in _OTHERS)
 
 
 def comparison(shown, values) -> list[list[str]]:
@@ -95,11 +102,11 @@ def default_rows(names: list[str]) -> list[list[str]]:
 
 def _traffic(name: str) -> str:
     """A sentence on what a client received and sent in a round of the default run."""
-    from tff_ssl.reporting import measured, report
+    from tff_ssl.reporting.measured import first
 
-    runs = report.list_runs(_MEASURED / _DEFAULTS, name)
-    down = measured.read_first(runs, "bytes_down_per_client_and_round")
-    up = measured.read_first(runs, "bytes_up_per_client_and_round")
+    runs = records(_DEFAULTS).of_cell(name)
+    down = first(runs, "bytes_down_per_client_and_round")
+    up = first(runs, "bytes_up_per_client_and_round")
     if down is None:
         return ""
     return f"A client received {down / 1e6:.2f} MB and sent {up / 1e6:.2f} MB in a round of it."
@@ -157,7 +164,7 @@ def gallery(name: str, pictures: pathlib.Path) -> str:
     """The page of an experiment in the gallery: a picture and a sentence for each claim.
 
     Args:
-      name: Folder of the experiment in `measured/`.
+      name: Name of the experiment's file in `measured/`.
       pictures: Folder for the pictures, which is that of the page.
     """
     from tff_ssl.reporting import methods
@@ -166,7 +173,12 @@ def gallery(name: str, pictures: pathlib.Path) -> str:
     styles = methods.method_styles(experiment)
     tables = {shown.title: shown for shown in experiment.tables}
     claims = {(claim.table, claim.text): claim for claim in experiment.claims}
-    lines = [f"# {experiment.title}", "", summary(name), f"The results are in `measured/{name}/`."]
+    lines = [
+        f"# {experiment.title}",
+        "",
+        summary(name),
+        f"The results are in `measured/{name}.jsonl`.",
+    ]
     for verdict in _VERDICTS:
         chosen = [row for row in verdicts(name) if row[2] == verdict]
         if chosen:
@@ -190,14 +202,25 @@ def write_gallery(target: pathlib.Path) -> None:
     """Writes the gallery's pages into a folder, which is emptied first."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
-    for name in folders():
+    for name in names():
         (target / f"{name}.md").write_text(gallery(name, target))
+
+
+def write_picture(name: str, caption: str, folder: pathlib.Path) -> str:
+    """Draws a picture of the report of an experiment in `measured/`; the name of its file."""
+    from tff_ssl.reporting import report
+
+    experiment, values = read(name)
+    drawn = report.draw_pictures(records(name), experiment, values)
+    path = folder / f"{name}-{list(drawn).index(caption) + 1}.png"
+    path.write_bytes(drawn[caption])
+    return path.name
 
 
 def gallery_index() -> list[str]:
     """A table of the experiments in the gallery, with the number of claims of each verdict."""
     grid = [["experiment", *_VERDICTS]]
-    for name in folders():
+    for name in names():
         counts = Counter(verdict for _, _, verdict in verdicts(name))
         link = f"[{read(name)[0].title}](generated/{name}.md)"
         grid.append([link, *(str(counts[verdict]) for verdict in _VERDICTS)])
@@ -211,7 +234,7 @@ def measured(name: str, numbers: list[int] | None = None) -> list[str]:
     for number in numbers or range(1, len(experiment.tables) + 1):
         shown = experiment.tables[number - 1]
         lines += [f"**{shown.title}**", *table(comparison(shown, values[shown.title]))]
-    return [*lines, f"The result of every run is in `measured/{name}/`.", ""]
+    return [*lines, f"The result of every run is in `measured/{name}.jsonl`.", ""]
 
 
 def published(name: str, numbers: list[int] | None = None) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.reporting import measured
+from tff_ssl.reporting import records
 
 
 class RunFiles(NamedTuple):
@@ -71,8 +71,8 @@ def read(folder: pathlib.Path) -> RunFiles:
             metrics = list(csv.DictReader(file))
     return RunFiles(
         folder,
-        measured.read_json(path),
-        measured.read_results(folder),
+        records.read_json(path),
+        records.read_run(folder).entries,
         metrics,
-        measured.read_json(partition) if partition.exists() else None,
+        records.read_json(partition) if partition.exists() else None,
     )
