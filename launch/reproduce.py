@@ -111,6 +111,8 @@ def main() -> None:
 
         estimates.run(experiment, cells, folder, args.estimate_images)
         return
+    if args.export_to:  # Fails now, and not after all runs.
+        exchange.read_target(pathlib.Path(args.export_to), runner.identity(experiment, args))
     if args.import_from:
         exchange.import_runs(pathlib.Path(args.import_from), folder)
     runner.run(experiment, cells, folder, args)

@@ -4,8 +4,8 @@
 - `{choices} partition`: what a flag can choose;
 - `{measured} dcco_table1-cpu`: an experiment's tables, measured beside published;
 - `{published} hetero_table4`: the paper's tables of an experiment;
-- `{report-picture} all_methods-cpu`: a picture of an experiment's report, whose caption is the
-  content, with the text `:alt:`;
+- `{report-picture} all_methods-cpu 1`: `picture_1.png` of an experiment's report, with the text
+  `:alt:`;
 - `{default-run} fedu`, `{default-runs}`: the default run of an algorithm on the digits, and of all;
 - `{gallery-index}`: the experiments of the gallery, with their verdicts;
 - `{claims} dcco`: the claims of a paper, with figures and verdicts;
@@ -79,13 +79,15 @@ class Published(_Markdown):
 
 
 class ReportPicture(_Markdown):
-    has_content = True
-    required_arguments = 1
+    required_arguments = 2
     option_spec = {"alt": directives.unchanged_required}  # noqa: RUF012
 
     def markdown(self):
         folder = pathlib.Path(self.env.srcdir) / "generated"
-        name = experiments.write_picture(self.arguments[0], " ".join(self.content), folder)
+        experiment, number = self.arguments
+        name = experiments.write_picture(experiment, int(number), folder)
+        if not name:
+            raise ValueError(f"the report of {experiment} has no picture_{number}.png")
         return [f"![{self.options['alt']}](/generated/{name})"]
 
 

@@ -161,24 +161,22 @@ def draw_claim(claim, shown, values, styles, path: pathlib.Path) -> None:
 
 
 def gallery(name: str, pictures: pathlib.Path) -> str:
-    """The page of an experiment in the gallery: a picture and a sentence for each claim.
+    """The page of an experiment in the gallery.
+
+    It has a picture and a sentence for each claim, the tables, learning curves and partitions.
 
     Args:
       name: Name of the experiment's file in `measured/`.
       pictures: Folder for the pictures, which is that of the page.
     """
+    from datasets import describe
     from tff_ssl.reporting import methods
 
     experiment, values = read(name)
     styles = methods.method_styles(experiment)
     tables = {shown.title: shown for shown in experiment.tables}
     claims = {(claim.table, claim.text): claim for claim in experiment.claims}
-    lines = [
-        f"# {experiment.title}",
-        "",
-        summary(name),
-        f"The results are in `measured/{name}.jsonl`.",
-    ]
+    lines = [f"# {experiment.title}", "", summary(name)]
     for verdict in _VERDICTS:
         chosen = [row for row in verdicts(name) if row[2] == verdict]
         if chosen:
@@ -189,13 +187,22 @@ def gallery(name: str, pictures: pathlib.Path) -> str:
             lines += [
                 "",
                 f'**{text}** in the table "{title}": {verdict}.',
-                "",
-                f"```{{image}} {path.name}",
-                f":alt: The figures that this claim compares: {text}",
-                ":loading: lazy",
-                "```",
+                *_image(path.name, f"The figures that this claim compares: {text}"),
             ]
+    lines += ["", "## Tables", "", *measured(name)]
+    for number, caption in enumerate(_report_pictures(name), 1):
+        file = write_picture(name, number, pictures)
+        lines += [f"## {caption}", *_image(file, caption), ""] if file else []
+    for number, (partition, picture) in enumerate(records(name).partitions.items(), 1):
+        path = pictures / f"{name}-partition_{number}.png"
+        describe.draw(picture, path)
+        caption = f"Partition {partition}"
+        lines += [f"## {caption}", *_image(path.name, caption), ""]
     return "\n".join(lines) + "\n"
+
+
+def _image(path: str, description: str) -> list[str]:
+    return ["", f"```{{image}} {path}", f":alt: {description}", ":loading: lazy", "```"]
 
 
 def write_gallery(target: pathlib.Path) -> None:
@@ -206,14 +213,25 @@ def write_gallery(target: pathlib.Path) -> None:
         (target / f"{name}.md").write_text(gallery(name, target))
 
 
-def write_picture(name: str, caption: str, folder: pathlib.Path) -> str:
-    """Draws a picture of the report of an experiment in `measured/`; the name of its file."""
+@functools.cache
+def _report_pictures(name: str):
+    """The pictures of an experiment's report by caption, of which some may be None."""
     from tff_ssl.reporting import report
 
-    experiment, values = read(name)
-    drawn = report.draw_pictures(records(name), experiment, values)
-    path = folder / f"{name}-{list(drawn).index(caption) + 1}.png"
-    path.write_bytes(drawn[caption])
+    return report.draw_pictures(records(name), *read(name))
+
+
+def write_picture(name: str, number: int, folder: pathlib.Path) -> str:
+    """Writes `picture_NUMBER.png` of the report of an experiment.
+
+    Returns:
+      The name of the file; empty if the report has no such picture.
+    """
+    drawn = list(_report_pictures(name).values())[number - 1]
+    path = folder / f"{name}-picture_{number}.png"
+    if drawn is None:
+        return ""
+    path.write_bytes(drawn)
     return path.name
 
 

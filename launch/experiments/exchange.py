@@ -3,13 +3,15 @@
 import os
 import pathlib
 import shutil
+from collections.abc import Mapping
+from typing import Any
 
 from datasets import describe
 from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.reporting import records
 from tff_ssl.reporting.page import replace_file
-from tff_ssl.reporting.records import Run
+from tff_ssl.reporting.records import Records, Run
 
 
 def import_runs(path: pathlib.Path, folder: pathlib.Path) -> None:
@@ -63,12 +65,25 @@ def export_runs(folder: pathlib.Path, path: pathlib.Path) -> None:
     elsewhere.
 
     Raises:
-      ConfigurationError: The file cannot be read or written, or holds another reproduction.
+      ConfigurationError: As `read_target`; or the file cannot be written.
     """
-    before = records.read_file(path) if path.exists() else records.Records({}, {})
-    merged = records.merge(before, records.read_folder(folder), str(path))
+    found = records.read_folder(folder)
+    merged = records.merge(read_target(path, found.identity), found, str(path))
     try:
         replace_file(path, records.to_text(merged).encode())
     except OSError as error:
         raise ConfigurationError(f"--export_to={path} cannot be written ({error})") from error
     print(f"{path} has {sum(run.is_over for run in merged.all_runs())} runs now")
+
+
+def read_target(path: pathlib.Path, identity: Mapping[str, Any]) -> Records:
+    """The records of a file to which runs will be added; none if it is missing.
+
+    Raises:
+      ConfigurationError: The file cannot be read, or holds another reproduction; or its folder is
+        missing.
+    """
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"--export_to={path}: there is no folder {path.parent}")
+    before = records.read_file(path) if path.exists() else Records({}, {})
+    return records.merge(before, Records(identity, {}), str(path))

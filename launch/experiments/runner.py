@@ -61,7 +61,7 @@ def run(
         run_folder.lock(folder)
         _draw_partitions(experiment, folder, args)
         # The folder is claimed only now, because missing data ends the drawing of partitions.
-        run_folder.write_json(folder / records.IDENTITY, _identity(experiment, args))
+        run_folder.write_json(folder / records.IDENTITY, identity(experiment, args))
     _run_all(pending, experiment, folder, args)
     if pending:
         _draw_partitions(experiment, folder, args)  # Those that needed a run.
@@ -145,7 +145,7 @@ def _print_line(line: str) -> None:
     print(f"{line}\n", end="", flush=True)
 
 
-def _identity(experiment: Experiment, args: flags.FlagValues) -> dict[str, Any]:
+def identity(experiment: Experiment, args: flags.FlagValues) -> dict[str, Any]:
     """The content of `experiment.json`, which identifies a reproduction."""
     return {"experiment": experiment.name, "scale": args.scale, "dataset": args.dataset,
             "rounds": args.rounds}  # fmt: skip
@@ -160,7 +160,7 @@ def _check_folder(folder: pathlib.Path, experiment: Experiment, args: flags.Flag
     path = folder / records.IDENTITY
     if path.exists():
         before = records.read_json(path)
-        if before != _identity(experiment, args):
+        if before != identity(experiment, args):
             raise ConfigurationError(
                 f"--output_dir={folder} holds another reproduction ({records.name_flags(before)}); "
                 "name another folder"

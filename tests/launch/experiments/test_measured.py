@@ -1,9 +1,8 @@
-"""The files of `measured/`: their reports and verdicts are those that are known, and they are kept
-as `launch.reproduce` writes them.
+"""The files of `measured/`: their reports and verdicts are those that are known.
 
 `measured_digests.json` has digests of each report and of its verdicts, from results that were kept
-as a folder for each run. Where a text of an experiment is changed, or runs are added, replace the
-digest of this experiment by the one that the test names, after a look at what changed in the report.
+as a folder for each run. Where a text of an experiment is changed, or runs are added, look at what
+changes in its report, and replace its digests by those that the tests name.
 """
 
 import hashlib
