@@ -231,17 +231,19 @@ def read_file(path: pathlib.Path) -> Records:
     return Records(identity, runs, partitions)
 
 
-def read_lines(path: pathlib.Path) -> Iterator[tuple[str, Any]]:
-    """Reads the lines of a file of JSON lines, each with the name of its place for messages.
+def read_lines(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Reads the objects of a file of JSON lines, each with the name of its place for messages.
 
     Raises:
-      ConfigurationError: The file cannot be read.
+      ConfigurationError: The file cannot be read, or a line is no JSON object.
     """
+    where = str(path)
     try:
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            yield f"{path}, line {number}", json.loads(line)
-    except (ValueError, OSError) as error:
-        raise ConfigurationError(f"{path} cannot be read ({error})") from error
+        for number, text in enumerate(path.read_text().splitlines(), 1):
+            where = f"{path}, line {number}"
+            yield where, dict(json.loads(text))
+    except (ValueError, TypeError, OSError) as error:
+        raise ConfigurationError(f"{where} cannot be read ({error})") from error
 
 
 def _run(where: str, fields: dict[str, Any], settings: Mapping[str, Any]) -> Run:
@@ -251,7 +253,7 @@ def _run(where: str, fields: dict[str, Any], settings: Mapping[str, Any]) -> Run
         _check_result(content, where, "remove the line")
     if "failed" in fields:
         return Run(where, results, {}, {"reason": fields["failed"], **settings})
-    return Run(where, results, fields | settings)
+    return Run(where, results, {**fields, **settings})
 
 
 def to_text(records: Records) -> str:
