@@ -30,7 +30,7 @@ COMMON = [
     "--checkpoint_every=2", "--eval_every=0", "--baselines=", "--label_draws=1",
     "--labels_per_class=1",
 ]  # fmt: skip
-# A server alone, clients with memory, unlike clients, and no server.
+# A server alone, clients with memory, heterogeneous clients, and no server.
 RUNS = {
     "dcco": [],
     "fedbn": [
