@@ -10,7 +10,8 @@ from launch.experiments import catalog, dcco, dcco_table2, production
 from launch.experiments.runner import effective_flags
 from tff_ssl.algorithms.fedu import FedUHyperparameters
 from tff_ssl.reporting.experiment import check
-from tff_ssl.reporting.measured import COSTS, ROUND, TRAINING, Value
+from tff_ssl.reporting.measured import ROUND, TRAINING, Value
+from tff_ssl.reporting.records import COSTS
 
 
 @pytest.fixture(autouse=True)
