@@ -174,7 +174,8 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
         given = [name for name in content.get("given", set_by_run) if [flags[name]]]
         about = {name: content[name] for name in _ABOUT if name in content}
         is_earlier = "flags" in content  # The layout of earlier releases.
-        flags = {"script": flags["script"], **flags}
+        if not flags:
+            raise ValueError("it is empty")
         return {**about, "flags": flags, "given": given, "is_earlier": is_earlier}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(

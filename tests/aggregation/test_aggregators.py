@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from launch import pretrain
+from launch.options import settings
+from launch.options.run_config import RunConfig
 from tff_ssl.aggregation import aggregators
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import ConfigurationError
@@ -203,4 +204,5 @@ def test_secure_sums_run_in_simulation_as_plain_ones(worker):
 
 
 def test_the_flag_names_the_aggregators():
-    assert pretrain.flags.FLAGS["aggregator"].parser.enum_values == list(aggregators.AGGREGATORS)
+    choices = settings.settings(RunConfig)["aggregator"].declared.choices
+    assert list(choices) == list(aggregators.AGGREGATORS)

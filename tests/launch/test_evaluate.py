@@ -126,7 +126,7 @@ def changing(dataset, encoder, *others):
     return probe(dataset, encoder, *others)
 
 probing.probe = changing
-app.run(evaluate.main)
+app.run(evaluate.SCRIPT)
 """
 
 

@@ -108,7 +108,7 @@ def test_a_run_writes_its_files_and_prints_its_results(finished):
     assert f"{one['accuracy']:.3f}" in result.stdout
     assert str(folder) in result.stdout.splitlines()[-1]
     config = json.loads((folder / "config.json").read_text())
-    assert config["flags"]["rounds"] == 6
+    assert config["participation"]["rounds"] == 6
     assert config["versions"]["tensorflow-federated"] == "0.87.0"
 
 
@@ -253,7 +253,7 @@ def test_centralized_runs_and_resumes(tmp_path):
     assert "round 1/" not in again.stdout
     assert len(metrics(tmp_path / "c")) == 6
     config = json.loads((tmp_path / "c" / "config.json").read_text())
-    assert (config["flags"]["rounds"], config["rounds_before"]) == (6, [4])
+    assert (config["participation"]["rounds"], config["rounds_before"]) == (6, [4])
 
 
 @pytest.mark.slow

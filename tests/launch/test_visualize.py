@@ -62,7 +62,7 @@ def run(tmp_path_factory):
         "encoder": "tiny", "norm": "batch", "projector": ["8"], "alpha": "inf", "rounds": 3,
         "num_clients": 4, "samples_per_client": None, "seed": 5,
     }  # fmt: skip
-    config = {"flags": flags, "versions": {"python": "3.11"}, "git_commit": None}
+    config = {**flags, "versions": {"python": "3.11"}, "git_commit": None}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 

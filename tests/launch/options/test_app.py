@@ -72,10 +72,10 @@ def run_code(code, project_root):
 
 EAGER = """
 import sys
-from launch.options import app
+from launch.options import app, settings
 sys.argv = ["a script"]
 
-def main():
+def main(_):
     import tensorflow as tf
 
     @tf.function(autograph=False)
@@ -87,7 +87,7 @@ def main():
     assert hasattr(tf.keras.Input([3]), "node"), "Keras builds no functional models"
     print("eager")
 
-app.run(main)
+app.run(app.Script("a script", main, settings.Settings))
 """
 
 
@@ -99,12 +99,12 @@ def test_tensorflow_is_eager_where_a_script_imports_it_first(project_root):
 
 MEMORY = """
 import sys
-from launch.options import app
+from launch.options import app, settings
 
-def main():
+def main(_):
     raise MemoryError
 
-app.run(main)
+app.run(app.Script("a script", main, settings.Settings))
 """
 
 
@@ -118,16 +118,16 @@ def test_memory_that_runs_out_is_one_line(project_root):
 INTERRUPTED = """
 import atexit
 import ctypes
-from launch.options import app
+from launch.options import app, settings
 
 system = ctypes.CDLL(None)
 system.__cxa_atexit(system.abort, None, None)  # As destructors of libraries do at times.
 
-def main():
+def main(_):
     atexit.register(print, "files are removed")
     raise KeyboardInterrupt
 
-app.run(main)
+app.run(app.Script("a script", main, settings.Settings))
 """
 
 
@@ -139,10 +139,10 @@ def test_an_interrupt_ends_a_program_without_the_destructors_of_libraries(projec
 
 PRIVATE = """
 import os
-from launch.options import app, flags
+from launch.options import app, run_config
 
-flags.define_common_flags()
-app.run(lambda: print(os.environ.get("NAME")))
+main = lambda _: print(os.environ.get("NAME"))
+app.run(app.Script("a script", main, run_config.ScriptConfig))
 """
 
 
