@@ -54,7 +54,8 @@ def _evaluate(model, weights, target, batch, hyperparameters):
     outputs = model.apply(weights, batch.x1, True)
     # Predictions for the two views: (w, 1) and (w, 2).
     predictions = (outputs.z, outputs.z + tf.constant([0.0, 1.0]))
-    return registry.Evaluated(losses, outputs.z, predictions, outputs.non_trainable)
+    both = (outputs.h, outputs.h)
+    return registry.Evaluated(losses, outputs.z, predictions, outputs.non_trainable, both)
 
 
 @pytest.fixture

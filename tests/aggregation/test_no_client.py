@@ -246,7 +246,8 @@ def test_no_algorithm_depends_on_how_many_groups_have_no_client(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavg", "fedprox"])
 def test_one_local_step_of_no_client_is_no_update(worker, small_algorithm, name):
-    process, clients = build(small_algorithm, name, tff.aggregators.MeanFactory())
+    one_step = {"local_epochs": 1, "batch_size": 0}
+    process, clients = build(small_algorithm, name, tff.aggregators.MeanFactory(), **one_step)
     output = process.next(process.initialize(), [clients[0].take(0)])
     assert output.metrics["client_work"]["samples"] == 0
     one, other = (s.global_model_weights.trainable for s in (process.initialize(), output.state))

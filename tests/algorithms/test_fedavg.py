@@ -26,7 +26,9 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (N, *SHAPE), np.uint8)
 LABELS = np.random.default_rng(1).integers(0, 3, N).astype(np.int32)
 SGD = tff.learning.optimizers.build_sgdm(learning_rate=1.0)
 RATE = 0.1
-COMMON = {"client_learning_rate": RATE, "micro_batch_size": 6}
+COMMON = {
+    "client_learning_rate": RATE, "micro_batch_size": 6, "local_epochs": 1, "batch_size": 0,
+}  # fmt: skip
 OBJECTIVES = ("nt_xent", "cco", "vicreg", "byol", "simsiam", "supervised")
 QUICK_FIRST = ["nt_xent", *(pytest.param(name, marks=pytest.mark.slow) for name in OBJECTIVES[1:])]
 
@@ -65,7 +67,8 @@ def build(
     network="one layer",
     **others,
 ):
-    return builder(task_of(objective, network), values(**{**COMMON, **others}), SGD)
+    values = values(**{**COMMON, **others})
+    return builder(task_of(objective, network), values, server_optimizer=SGD)
 
 
 def dataset(objective, *clients):
@@ -308,7 +311,7 @@ def test_a_client_without_a_finite_update_is_dropped_and_counted(worker):
         )
 
     for steps in (0, 2):
-        values = fedavg.FedAvgHyperparameters(local_steps=steps, **COMMON)
+        values = fedavg.FedAvgHyperparameters(**COMMON, local_steps=steps)
         built = fedavg.build_fedavg(task_of("nt_xent")._replace(two_views=spoiled), values, SGD)
         output = run(built, "nt_xent", EACH)
         assert output.metrics["client_work"]["dropped_clients"] == 1
@@ -340,7 +343,7 @@ def test_models_that_do_not_fit_are_refused():
     "bad",
     [
         {"client_optimizer": "nosuch"}, {"client_weighting": "nosuch"}, {"target": "nosuch"},
-        {"client_learning_rate": 0.0}, {"target_momentum": 1.5}, {"mu": -1.0}, {"local_epochs": 0},
+        {"client_learning_rate": 0.0}, {"target_momentum": 1.5}, {"local_epochs": 0},
         {"batch_size": -1}, {"micro_batch_size": 0}, {"temperature": 0.0},
         {"server_optimizer": "nosuch"},
     ],

@@ -109,7 +109,7 @@ def test_the_other_images_are_of_the_same_client_and_in_another_order(small_algo
         seen.append((batch.example_ids.numpy().tolist(), batch.x3.numpy()))
         losses = tf.reduce_sum(weights.trainable[0]) + tf.zeros([len(batch.x1)])
         outputs = model.apply(weights, batch.x1, True)
-        return fedx.Evaluated(losses, outputs.z, (outputs.p, outputs.p), ())
+        return fedx.Evaluated(losses, outputs.z, (outputs.p,) * 2, (), (outputs.h,) * 2)
 
     def views(images, ids, number):
         shown = tf.cast(ids, tf.float32)[:, None, None, None] + 0 * tf.cast(images, tf.float32)

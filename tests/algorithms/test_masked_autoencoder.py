@@ -137,8 +137,9 @@ def test_impossible_weight_decay_is_refused(bad):
 def build(builder=fedavg.build_fedavg, values=fedavg.FedAvgHyperparameters, **others):
     element = collections.OrderedDict(client=np.int64, example_id=np.int64, image=(np.uint8, SHAPE))
     task = Task(MODEL, augmented, tff.types.to_type(element), 10, "mae", seed=SEED)
-    common = {"client_learning_rate": RATE, "micro_batch_size": 2}
-    return builder(task, values(**{**common, **others}), SGD)
+    common = {"client_learning_rate": RATE, "micro_batch_size": 2, "local_epochs": 1,
+              "batch_size": 0}  # fmt: skip
+    return builder(task, values(**{**common, **others}), server_optimizer=SGD)
 
 
 def deltas_of(built, groups):
