@@ -16,7 +16,7 @@ from typing import Any
 
 from absl import flags
 
-from launch.outputs import run_folder
+from launch.outputs import commands, run_folder
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import measured, report
 from tff_ssl.reporting.experiment import Cell, Experiment
@@ -104,7 +104,7 @@ def _run_all(
             failed.set()
             if args.jobs > 1 and not _ending.is_set():
                 _print_line(
-                    f"    {error}; no other run is started, those that go on will end first"
+                    f"    {error}; no other run is started, and those in progress are finished"
                 )
             raise
 
@@ -129,7 +129,7 @@ def _run_all(
             pool.shutdown(wait=False, cancel_futures=True)
             if isinstance(error, KeyboardInterrupt):
                 _interrupt()  # The scripts save their states before they end.
-                _print_line(f"stopped; go on with: {command_to_continue(folder, args)}")
+                _print_line(f"stopped; continue with: {command_to_continue(folder, args)}")
             else:
                 # After a failure, the runs of other cells end first. `wait` would not do, because
                 # it never returns after futures were cancelled.
@@ -139,11 +139,11 @@ def _run_all(
 
 
 def command_to_continue(folder: pathlib.Path, args: flags.FlagValues) -> str:
-    """The command that goes on with a reproduction, whose folder knows its experiment."""
+    """The command that continues a reproduction, whose folder knows its experiment."""
     known = ("experiment", "scale", "dataset", "rounds", "data_dir", "output_dir")
     own = [flag for flag in run_folder.own_flags(args) if flag.present and flag.name not in known]
-    given = " ".join([f"--output_dir={folder}", *(flag.serialize() for flag in own)])
-    return f"python -m launch.reproduce {given}"
+    given = [f"--output_dir={folder}", *(flag.serialize() for flag in own)]
+    return commands.module("launch.reproduce", *given)
 
 
 def _print_line(line: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from absl import flags
 
 from launch.options import defaults, presets, topics
+from launch.outputs import commands
 
 _WANTED = re.compile(r"--?(help|helpfull|helpshort|h|\?)(=(true|1|yes|y|t))?", re.IGNORECASE)
 _LARGEST_WIDTH = 100
@@ -36,7 +37,8 @@ def text(argv: Sequence[str], args: flags.FlagValues) -> str:
     width = min(shutil.get_terminal_size().columns, _LARGEST_WIDTH)
     main = sys.modules["__main__"]
     name = main.__spec__.name if main.__spec__ else argv[0]
-    lines = [f"python -m {name} [--flag=value ...]", "", (main.__doc__ or "").strip(), ""]
+    about = commands.in_text((main.__doc__ or "").strip())
+    lines = [f"{commands.module(name)} [--flag=value ...]", "", about, ""]
     which = _which_defaults(argv, args)
     if which:
         lines += [*textwrap.wrap(which, width), ""]

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tff_ssl.deployment.encoder_weights import StoredEncoder
 from tff_ssl.deployment.saved_model import EncoderModule
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import MissingExtraError
 
 # Images uint8 [n, h, w, c] -> features float32 [n, d].
 Encode = Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]
@@ -122,15 +122,13 @@ def check_onnx() -> None:
     """Checks that an encoder can be written as an ONNX model.
 
     Raises:
-      ConfigurationError: If the extra `onnx` is not installed.
+      MissingExtraError: If the extra `onnx` is not installed.
     """
     try:
         for name in ("onnx", "onnxruntime", "tf2onnx"):
             importlib.import_module(name)
     except ImportError as error:
-        raise ConfigurationError(
-            f"--format=onnx needs the extra `onnx`: `uv sync --extra onnx` ({error})"
-        ) from error
+        raise MissingExtraError("--format=onnx", "onnx", error) from error
 
 
 def to_onnx(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
@@ -144,7 +142,7 @@ def to_onnx(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
       The model that was written, run by onnxruntime on the CPU.
 
     Raises:
-      ConfigurationError: If the extra `onnx` is not installed.
+      MissingExtraError: If the extra `onnx` is not installed.
     """
     check_onnx()
     import onnx

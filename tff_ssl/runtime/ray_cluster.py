@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, MissingExtraError
 from tff_ssl.runtime import temporary_folder
 
 _CONNECT_SECONDS = 10.0
@@ -126,13 +126,11 @@ def check(address: str) -> None:
       address: See `connected`.
 
     Raises:
-      ConfigurationError: If the address is malformed, or Ray is not installed.
+      ConfigurationError: If the address is malformed, or Ray is not installed (MissingExtraError).
     """
     parse(address)
     if importlib.util.find_spec("ray") is None:
-        raise ConfigurationError(
-            f"--ray={address} needs the extra of that name: uv sync --extra ray"
-        )
+        raise MissingExtraError(f"--ray={address}", "ray")
 
 
 def _check_reachable(address: str) -> None:

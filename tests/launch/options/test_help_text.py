@@ -11,6 +11,7 @@ from absl import flags
 import launch.pretrain  # noqa: F401  (defines the flags)
 from launch import __main__ as launch_main
 from launch.options import defaults, help_text, hyperparameters, presets, topics
+from launch.outputs import commands
 from tests import programs
 from tff_ssl.algorithms import registry
 from tff_ssl.simulation.centralized import CentralizedHyperparameters
@@ -122,7 +123,9 @@ def test_help_ends_with_success_and_a_mistake_beside_it_does_not(project_root):
 
     helped = run("--help")
     assert (helped.returncode, helped.stderr) == (0, "")
-    assert helped.stdout.startswith("python -m launch.reproduce [--flag=value ...]\n\nReproduces")
+    script = commands.module("launch.reproduce")
+    assert helped.stdout.startswith(f"{script} [--flag=value ...]\n\nReproduces")
+    assert f"\n    {script} --experiment=NAME --data_dir=...\n" in helped.stdout
     assert "--scale=cpu" in helped.stdout
     wrong = run("--help", "--scale=nosuch")
     assert wrong.returncode == 2
