@@ -33,7 +33,7 @@ def main() -> None:
     _draw_map(left, load_encoder(run)(test.images), test.labels)
     _draw_bars(right, json.loads((run / "result.json").read_text()))
     figure.tight_layout(w_pad=2)
-    figure.savefig(_TARGET, dpi=100)
+    figure.savefig(_TARGET, dpi=100, bbox_inches="tight", pad_inches=0.1)
     picture = Image.open(_TARGET).convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
     picture.save(_TARGET, optimize=True)
 
