@@ -14,7 +14,7 @@ from typing import Any
 from launch.experiments import scripts
 from launch.experiments.scripts import run_script
 from launch.options import presets, resuming
-from launch.outputs import run_folder
+from launch.outputs import commands, run_folder
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import records, report
 from tff_ssl.reporting.experiment import Cell, Experiment
@@ -95,7 +95,7 @@ def _run_all(
             failed.set()
             if args.jobs > 1 and not scripts.is_ending():
                 _print_line(
-                    f"    {error}; no other run is started, those that go on will end first"
+                    f"    {error}; no other run is started, and those in progress are finished"
                 )
             raise
 
@@ -120,7 +120,7 @@ def _run_all(
             pool.shutdown(wait=False, cancel_futures=True)
             if isinstance(error, KeyboardInterrupt):
                 scripts.interrupt()  # The scripts save their states before they end.
-                _print_line(f"stopped; go on with: {command_to_continue(folder, args)}")
+                _print_line(f"stopped; continue with: {command_to_continue(folder, args)}")
             else:
                 # After a failure, the runs of other cells end first. `wait` would not do, because
                 # it never returns after futures were cancelled.
@@ -130,10 +130,10 @@ def _run_all(
 
 
 def command_to_continue(folder: pathlib.Path, args: Any) -> str:
-    """The command that goes on with a reproduction, whose folder knows its experiment."""
+    """The command that continues a reproduction, whose folder knows its experiment."""
     known = ("experiment", "scale", "dataset", "rounds", "data_dir", "output_dir")
     own = resuming.as_arguments(args, args.given - set(known))
-    return f"python -m launch.reproduce {' '.join([f'--output_dir={folder}', *own])}"
+    return commands.module("launch.reproduce", f"--output_dir={folder}", *own)
 
 
 def _print_line(line: str) -> None:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
+from launch.outputs import commands
 from tests import programs
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -195,8 +196,8 @@ def test_a_stopped_run_saves_a_checkpoint_and_prints_it(tmp_path, signal_number)
     assert "Traceback" not in err
     rounds = len(metrics(folder))
     assert f"stopped after round {rounds} of 500" in out
-    command_to_resume = f"python -m launch.pretrain --resume --output_dir={folder}"
-    assert out.splitlines()[-1] == f"go on with: {command_to_resume}"
+    command_to_resume = commands.module("launch.pretrain", "--resume", f"--output_dir={folder}")
+    assert out.splitlines()[-1] == f"continue with: {command_to_resume}"
     assert (folder / "checkpoints" / f"round_{rounds}.npz").is_file()
     assert not workers()
 

@@ -48,7 +48,7 @@ def test_addresses():
 
 def test_without_the_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match=r"--ray=local:2.*uv sync --extra ray"):
+    with pytest.raises(ConfigurationError, match=r"--ray=local:2 needs the extra `ray`"):
         ray_cluster.check("local:2")
 
 
