@@ -26,6 +26,18 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
+def pytest_addoption(parser):
+    parser.addoption("--everything", action="store_true", help="also run the tests marked `long`")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out the tests marked `long`, unless `--everything` is given."""
+    if not config.getoption("--everything"):
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
 def pytest_configure():
     """Lets the programs that tests start be interrupted, also where pytest itself is not.
 

@@ -187,13 +187,6 @@ def test_the_first_command_prints_what_the_readme_shows(tmp_path, project_root):
     assert set(names) <= set(figures)
 
 
-def test_pages_have_no_line_that_a_reader_cannot_use():
-    for page in pages():
-        text = page.read_text()
-        assert "\t" not in text, page
-        assert not re.search(r"TODO|FIXME|XXX", text), page
-
-
 @pytest.mark.slow
 def test_the_encoder_of_a_run_is_used_as_printed(tmp_path, project_root):
     """Both Python blocks of the page on encoders, in a folder with a run called RUN."""

@@ -1,12 +1,8 @@
-"""README: its length, its table of algorithms, and the files that it names."""
+"""README: its table of algorithms, and the papers to cite."""
 
 import re
 
 from tff_ssl.algorithms import registry
-
-
-def test_it_is_short(project_root):
-    assert len((project_root / "README.md").read_text().splitlines()) <= 150
 
 
 def test_the_table_of_algorithms_is_the_registrys(project_root):
