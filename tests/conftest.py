@@ -6,6 +6,7 @@ import gc
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 from typing import Any, NamedTuple
 
@@ -112,6 +113,28 @@ def _bounded_memory():
 @pytest.fixture(scope="session")
 def project_root() -> pathlib.Path:
     return pathlib.Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory, project_root):
+    """A run of six rounds and what it printed: (folder, `subprocess.CompletedProcess`).
+
+    Tests do not write into the folder. They are of the group `finished run`, so that one process
+    trains it.
+    """
+    from tests import programs
+
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    flags = (
+        "--rounds=6", "--checkpoint_every=2", "--eval_every=3", "--label_draws=2", "--seed=3",
+        f"--output_dir={folder}",
+    )  # fmt: skip
+    done = programs.run(
+        [sys.executable, "-m", "launch.pretrain", *flags],
+        cwd=project_root, stdin=subprocess.DEVNULL, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder, done
 
 
 class SmallAlgorithm(NamedTuple):

@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from launch import pretrain
+from tests.by_algorithm import by_algorithm
 from tff_ssl.aggregation import aggregators
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import ConfigurationError
@@ -170,7 +171,7 @@ def secure(small_algorithm, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SECURE)
+@pytest.mark.parametrize("name", by_algorithm(SECURE, default=("dcco",)))
 def test_with_secure_sums_the_server_sees_no_client_and_learns_the_same(
     worker, small_algorithm, name
 ):

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests.by_algorithm import by_algorithm
 from tff_ssl.aggregation import aggregators
 from tff_ssl.aggregation import differential_privacy as privacy
 from tff_ssl.algorithms import registry
@@ -149,13 +150,13 @@ def assert_same(few, many, sizes=SIZES):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=f"{size} clients")
 
 
-QUICK = ("mean", "symmetric", "private", "private adaptive", "quantized update")
+DEFAULT = ("mean", "private adaptive", "quantized update")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in FACTORIES],
+    [pytest.param(name, marks=[pytest.mark.long] * (name not in DEFAULT)) for name in FACTORIES],
 )
 def test_no_aggregator_sees_how_many_groups_have_no_client(worker, name):
     process = FACTORIES[name]().create(VALUE, WEIGHT)
@@ -220,15 +221,10 @@ def build(small_algorithm, name, factory, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "aggregator"),
+@pytest.mark.parametrize("name", by_algorithm(AGGREGATING, default=("dcco",)))
+def test_no_algorithm_depends_on_how_many_groups_have_no_client(worker, small_algorithm, name):
     # An algorithm hands its groups to every aggregator alike.
-    [*((name, "robust") for name in AGGREGATING), ("dcco", "private"), ("fedavg", "private")],
-)
-def test_no_algorithm_depends_on_how_many_groups_have_no_client(
-    worker, small_algorithm, name, aggregator
-):
-    factory = COUNTING[aggregator](0, 0)
+    factory = COUNTING["private" if name == "fedavg" else "robust"](0, 0)
     process, clients = build(small_algorithm, name, factory, client_weighting="uniform")
     state, nobody = process.initialize(), clients[0].take(0)
 

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests.by_algorithm import by_algorithm
 from tff_ssl.algorithms import fedu, registry
 from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.deployment import lowering
@@ -128,7 +129,7 @@ def cases(small, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", registry.ALGORITHMS)
+@pytest.mark.parametrize("name", by_algorithm(registry.ALGORITHMS))
 def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, tmp_path, name):
     converted, states = set(), []
     for case, lowerable, arguments in cases(small_algorithm(name), tmp_path):

@@ -9,13 +9,13 @@ import pytest
 from tests import programs
 from tests.launch.mistakes import messages
 
+pytestmark = pytest.mark.xdist_group("finished run")
+
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, project_root):
-    folder = tmp_path_factory.mktemp("run")
-    flags = ("--encoder=tiny", "--rounds=2", "--eval_every=0")
-    script(project_root, "pretrain", *flags, f"--output_dir={folder}")
-    return folder
+def run(finished_run, tmp_path_factory):
+    folder, _ = finished_run
+    return shutil.copytree(folder, tmp_path_factory.mktemp("evaluated") / "run")
 
 
 def script(project_root, name, *arguments):
@@ -88,7 +88,7 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
         ("--finetune_steps", ["--protocol=finetune", "--finetune_steps=3,x"]),
         ("--label_fractions", ["--protocol=semi_supervised", "--label_fractions=2"]),
         ("--per_case", ["--per_case"]),
-        ("--encoder", ["--protocol=finetune", "--encoder=small"]),
+        ("--encoder", ["--protocol=finetune", "--encoder=tiny"]),
         ("no encoder", [f"--run={tmp_path}"]),
         ("than the run's, cifar10", [f"--run={elsewhere}", "--protocol=transfer"]),
         ("weights.npz is damaged", [f"--run={damaged}"]),
@@ -96,7 +96,7 @@ def test_mistakes_are_one_line(project_root, run, tmp_path):
         ("--label_fractions=0.001", ["--protocol=semi_supervised", "--label_fractions=0.001"]),
         ("--labels_per_class is empty", ["--protocol=finetune", "--labels_per_class="]),
         ("--label_fractions is empty", ["--protocol=semi_supervised", "--label_fractions="]),
-        ("--baselines=raw_pixels", ["--encoder=small"]),
+        ("--baselines=raw_pixels", ["--encoder=tiny"]),
         ("--norm=batch is not the one", ["--norm=batch"]),
         ("--labels is for", ["--protocol=knn", "--labels=50"]),
         ("--finetune_steps is for", ["--finetune_steps=3"]),

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tests import programs
 
+pytestmark = pytest.mark.xdist_group("finished run")
 ROOT = pathlib.Path(__file__).parent.parent.parent
 # The variable marks the processes that these tests start, among all that run on the machine.
 ENVIRONMENT = os.environ | {"STARTED_BY_TESTS": str(os.getpid())}
@@ -73,19 +74,9 @@ def encoder_variables(folder):
     return {name: tf.train.load_variable(path, name) for name in names}
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A finished run of few rounds: its folder and its completed process."""
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    result = run("pretrain", f"--output_dir={folder}", *SHORT)
-    assert result.returncode == 0, result.stderr
-    assert not workers()
-    return folder, result
-
-
 @pytest.mark.slow
-def test_a_run_writes_its_files_and_prints_its_results(finished):
-    folder, result = finished
+def test_a_run_writes_its_files_and_prints_its_results(finished_run):
+    folder, result = finished_run
     written = {path.name for path in folder.iterdir()}
     assert written == {
         "config.json",
@@ -113,8 +104,8 @@ def test_a_run_writes_its_files_and_prints_its_results(finished):
 
 
 @pytest.mark.slow
-def test_a_run_prints_no_messages_of_libraries(finished):
-    _, result = finished
+def test_a_run_prints_no_messages_of_libraries(finished_run):
+    _, result = finished_run
     assert result.stderr == ""
     preset, setting = result.stdout.splitlines()[:2]
     assert preset == "preset: launch/presets/digits/dcco.flags"
@@ -142,8 +133,8 @@ def test_the_encoder_of_the_best_evaluation_is_kept(tmp_path):
 
 
 @pytest.mark.slow
-def test_metrics_have_one_row_per_round(finished):
-    folder, _ = finished
+def test_metrics_have_one_row_per_round(finished_run):
+    folder, _ = finished_run
     table = metrics(folder)
     assert [row["round"] for row in table] == list("123456")
     for row in table:
@@ -162,8 +153,8 @@ def test_metrics_have_one_row_per_round(finished):
 
 
 @pytest.mark.slow
-def test_the_folder_of_a_run_is_not_taken_for_another_run(finished):
-    folder, _ = finished
+def test_the_folder_of_a_run_is_not_taken_for_another_run(finished_run):
+    folder, _ = finished_run
     refused = run("pretrain", f"--output_dir={folder}", *SHORT)
     assert refused.returncode != 0
     assert "--resume" in refused.stderr
@@ -202,8 +193,8 @@ def test_a_stopped_run_saves_a_checkpoint_and_prints_it(tmp_path, signal_number)
 
 
 @pytest.mark.slow
-def test_evaluate_takes_over_the_runs_flags(finished, tmp_path):
-    folder, _ = finished
+def test_evaluate_takes_over_the_runs_flags(finished_run, tmp_path):
+    folder, _ = finished_run
     result = run("evaluate", f"--run={folder}", f"--output_dir={tmp_path}", "--label_draws=2",
                  "--labels_per_class=1,5")  # fmt: skip
     assert result.returncode == 0, result.stderr

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
@@ -11,6 +12,7 @@ import tensorflow_federated as tff
 
 from datasets import client_store
 from datasets.image_dataset import Split
+from tests.by_algorithm import by_algorithm
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.errors import ClientTimeoutError, TrainingError
@@ -89,6 +91,7 @@ def test_more_clients_are_invited_where_some_drop_out():
     assert dropouts.clients_to_invite(32, 0.1) == 36
 
 
+OF_COHORTS = [n for n, a in registry.ALGORITHMS.items() if a.kind.needs == {Need.COHORTS}]
 # Ids of examples whose views are NaN or infinite, or which make the client's computation fail.
 NAN, INF, FAIL = 1000, 1001, 1002
 
@@ -135,6 +138,7 @@ def _fail(condition, hangs):
     return tf.cond(condition, queue.dequeue, lambda: tf.constant(0))
 
 
+@functools.cache
 def build(small_algorithm, name, hangs=False, **options):
     algorithm = registry.ALGORITHMS[name]
     task = small_algorithm(name).task
@@ -164,9 +168,7 @@ def assert_same_state(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, a in registry.ALGORITHMS.items() if a.kind.needs == {Need.COHORTS}]
-)
+@pytest.mark.parametrize("name", by_algorithm(OF_COHORTS, default=("dcco", "fedema")))
 @pytest.mark.slow
 def test_bad_clients_are_dropped_counted_and_not_averaged(
     worker, small_algorithm, store, tmp_path, name, caplog
@@ -212,9 +214,7 @@ def test_a_cohort_of_any_size_takes_one_local_step(worker, small_algorithm, stor
     assert_same_state(state.global_model_weights, padded.initial.global_model_weights)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, a in registry.ALGORITHMS.items() if a.kind.needs == {Need.COHORTS}]
-)
+@pytest.mark.parametrize("name", by_algorithm(OF_COHORTS, default=("dcco", "fedema")))
 @pytest.mark.slow
 def test_a_round_without_clients_changes_no_model_and_can_be_saved(
     worker, small_algorithm, store, tmp_path, name
