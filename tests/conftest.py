@@ -8,7 +8,7 @@ import pathlib
 import signal
 import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # As `launch.options.app` sets it.
@@ -137,18 +137,22 @@ def finished_run(tmp_path_factory, project_root):
     return folder, done
 
 
-class SmallAlgorithm(NamedTuple):
+class SmallAlgorithm:
     """An algorithm with default hyperparameters, on a network and views that compile quickly.
 
     Attributes:
       task: Task of the algorithm.
-      computations: Result of its `build_...` function.
-      clients: Examples of three clients, `tf.data.Dataset`s.
+      inputs: The task, and the examples of three clients, `tf.data.Dataset`s.
     """
 
-    task: Any
-    computations: Any
-    clients: list
+    def __init__(self, algorithm, task, clients):
+        self._algorithm = algorithm
+        self.task, self.inputs = task, (task, clients)
+
+    @functools.cached_property
+    def computations(self):
+        """Result of the algorithm's `build_...` function, whose tracing takes seconds."""
+        return self._algorithm.build(self.task, self._algorithm.hyperparameters())
 
 
 @pytest.fixture(scope="session")
@@ -201,6 +205,6 @@ def small_algorithm():
             client_sizes=(3, 5, 2),
             base_encoder=FrozenEncoder(base, base.init(7)),
         )
-        return SmallAlgorithm(task, algorithm.build(task, algorithm.hyperparameters()), clients)
+        return SmallAlgorithm(algorithm, task, clients)
 
     return build

@@ -159,7 +159,7 @@ def secure(small_algorithm, name):
     examples.
     """
     algorithm = registry.ALGORITHMS[name]
-    task, _, clients = small_algorithm(name)
+    task, clients = small_algorithm(name).inputs
     if "nt_xent" in algorithm.objectives:
         task = task._replace(objective="nt_xent")
     means = aggregators.AGGREGATORS["secure"]

@@ -214,7 +214,7 @@ COUNTING = {
 
 def build(small_algorithm, name, factory, **options):
     entry = registry.ALGORITHMS[name]
-    task, _, clients = small_algorithm(name)
+    task, clients = small_algorithm(name).inputs
     arguments = {f"{what}_aggregator": factory for what in entry.aggregates}
     values = entry.hyperparameters(server_optimizer="sgd", **options)
     return entry.build(task, values, **arguments).process, clients

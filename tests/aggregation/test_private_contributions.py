@@ -64,7 +64,7 @@ def sums(state, entry):
 @pytest.mark.parametrize("name", by_algorithm(AGGREGATING, default=("dcco",)))
 def test_clients_send_the_same_whoever_else_takes_part(worker, small_algorithm, name):
     entry = registry.ALGORITHMS[name]
-    task, _, clients = small_algorithm(name)
+    task, clients = small_algorithm(name).inputs
     arguments = {f"{what}_aggregator": Sum() for what in entry.aggregates}
     if entry.counts_clients:
         arguments["expected_clients"] = 4

@@ -99,7 +99,7 @@ def assert_close(values, expected):
 @pytest.mark.slow
 @pytest.mark.parametrize("like", ["fedbn", "fedu"])  # With nt_xent, and with BYOL's target network.
 def test_the_first_round_is_fedavgs(worker, small_algorithm, like):
-    task, _, clients = small_algorithm(like)
+    task, clients = small_algorithm(like).inputs
     everyone = [range(len(clients))] * 2
     (first, _), (second, _) = run(scaffold_of(task), clients, everyone)
     (fedavg_first, _), (fedavg_second, _) = run(fedavg_of(task), clients, everyone)
@@ -111,7 +111,7 @@ def test_the_first_round_is_fedavgs(worker, small_algorithm, like):
 
 @pytest.mark.slow
 def test_identical_clients_have_no_drift(worker, small_algorithm):
-    task, _, clients = small_algorithm("fedbn")
+    task, clients = small_algorithm("fedbn").inputs
     same = [clients[1]] * 2
     cohorts = [(0, 1)] * 3
     for (server, states), (expected, _) in zip(

@@ -88,9 +88,8 @@ def received(models):
     )
 
 
-def cases(small, folder):
+def cases(computations, clients, folder):
     """(name, round, its arguments) of all computations of an algorithm that can be lowered."""
-    _, computations, clients = small
     if computations.kind == "serverless":
         rounds = computations.rounds_to_lower()
         models = [
@@ -132,9 +131,11 @@ def cases(small, folder):
 @pytest.mark.parametrize("name", by_algorithm(registry.ALGORITHMS))
 def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, tmp_path, name):
     converted, states = set(), []
-    for case, lowerable, arguments in cases(small_algorithm(name), tmp_path):
+    _, clients = small_algorithm(name).inputs
+    computations = small_algorithm(name).computations
+    for case, lowerable, arguments in cases(computations, clients, tmp_path):
         expected = lowerable.next(*arguments)
-        if small_algorithm(name).computations.kind == "stateful_clients":
+        if computations.kind == "stateful_clients":
             states = states or expected.client_states  # The typed round is the first case.
         check = functools.partial(assert_states_written, tmp_path, states, case)
         check()
@@ -158,7 +159,7 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
         if "mergeable" in forms:
             assert_same_bits(run_mergeable(forms["mergeable"], *arguments), expected)
             check()
-    if small_algorithm(name).computations.kind in ("serverless", "unlike_clients"):
+    if computations.kind in ("serverless", "unlike_clients"):
         # Values stay at the clients, for which map-reduce forms have no place.
         assert converted == {"mergeable"}
         return
@@ -168,7 +169,7 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
         expected_forms.remove("distribute_aggregate")
         assert "collects rows of single clients" in lowered.reasons["distribute_aggregate"]
     assert converted == expected_forms
-    assert_declared_bytes(name, small_algorithm(name).computations)
+    assert_declared_bytes(name, computations)
 
 
 @pytest.mark.slow
@@ -176,9 +177,9 @@ def test_a_round_with_batch_norm_on_the_projectors_output_is_lowered(
     worker, small_algorithm, tmp_path
 ):
     model = DualEncoder("tiny", (2, 2, 3), (8, 4), (8, 4), projector_output_batch_norm=True)
-    small = small_algorithm("fedu")
-    computations = fedu.build_fedu(small.task._replace(model=model))
-    rounds = cases(small._replace(computations=computations), tmp_path)
+    task, clients = small_algorithm("fedu").inputs
+    computations = fedu.build_fedu(task._replace(model=model))
+    rounds = cases(computations, clients, tmp_path)
     arguments = next(case for name, _, case in rounds if name != "round_with_stored_states")
     expected = computations.process.next(*arguments)
     before, after = arguments[0].model.non_trainable, expected.state.model.non_trainable

@@ -84,17 +84,17 @@ def stored(tmp_path_factory):
 @functools.cache
 def build(small_algorithm, name):
     """An algorithm for the clients of `SIZES`."""
-    task, algorithm, _ = small_algorithm(name)
-    entry = registry.ALGORITHMS[name]
-    if Need.POPULATION in algorithm.needs:
+    small, entry = small_algorithm(name), registry.ALGORITHMS[name]
+    task = small.task
+    if Need.POPULATION in entry.kind.needs:
         one, width = task.model, (3,)
         other = type(one)("small", one.image_shape, width, width if one.predictor else ())
         population = Population((one, other), MODEL_OF_CLIENT, SIZES, len(RAD))
         values = entry.hyperparameters(local_epochs=1)
-        algorithm = entry.build(task._replace(population=population), values)
-    elif entry.collects:
-        algorithm = entry.build(task._replace(client_sizes=SIZES), entry.hyperparameters())
-    return algorithm
+        return entry.build(task._replace(population=population), values)
+    if entry.collects:
+        return entry.build(task._replace(client_sizes=SIZES), entry.hyperparameters())
+    return small.computations
 
 
 def client_network():

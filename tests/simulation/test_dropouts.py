@@ -346,7 +346,7 @@ def test_dcco_with_dropout_runs_its_stages_on_the_remaining_clients(
 @pytest.mark.slow
 def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small_algorithm):
     """The mean over all sets of reporting clients is the update of the complete round."""
-    task, _, _ = small_algorithm("dcco")
+    task = small_algorithm("dcco").task
     sgd = tff.learning.optimizers.build_sgdm(1.0)
     built = two_stage.build_dcco(task, two_stage.DCCOHyperparameters(), sgd)
     rng = np.random.default_rng(3)

@@ -144,7 +144,7 @@ def test_exactly_the_cohorts_clients_with_data_reach_the_aggregators(
     worker, small_algorithm, group_data, tmp_path, name
 ):
     entry = registry.ALGORITHMS[name]
-    task, _, _ = small_algorithm(name)
+    task = small_algorithm(name).task
     values = entry.hyperparameters(client_weighting="examples")
     aggregators = {f"{what}_aggregator": Recorder() for what in entry.aggregates}
     algorithm = entry.build(task, values, **aggregators)
