@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 from datasets import catalog, shift
 from tests.networks import OneLayer
-from tests.scalar_network import Scalars
+from tests.scalar_network import Scalars, build_once
 from tff_ssl.algorithms import featarc, fedbn
 from tff_ssl.models.dual_encoder import DualEncoder, Outputs, Weights
 from tff_ssl.objectives import registry
@@ -38,7 +38,8 @@ A, SIZES = (4, 8, 1), (1, 3, 2)
 def build(scalars, builder=featarc.build_featarc, values=featarc.FeatARCHyperparameters, **options):
     task, data = scalars
     printed = PRINTED if values is featarc.FeatARCHyperparameters else {}
-    computations = builder(task("nt_xent"), values(**{**PLAIN, **printed, **options}))
+    given = values(**{**PLAIN, **printed, **options})
+    computations = build_once(builder, task("nt_xent"), given)
     clients = [data(k, [a] * n) for k, (a, n) in enumerate(zip(A, SIZES, strict=True))]
     return computations, clients
 
@@ -187,9 +188,8 @@ def four(scalars):
 
     def start(**options):
         values = {**PLAIN, "lambda_align": 0.0, "warmup_rounds": 1, **options}
-        computations = featarc.build_featarc(
-            task("nt_xent"), featarc.FeatARCHyperparameters(**values)
-        )
+        given = featarc.FeatARCHyperparameters(**values)
+        computations = build_once(featarc.build_featarc, task("nt_xent"), given)
         return computations, [data(k, [a] * 2) for k, a in enumerate(KINDS)]
 
     return start

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.scalar_network import build_once
 from tff_ssl.algorithms import fedema, fedu
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 
@@ -25,7 +26,7 @@ SIZES = (1, 3)
 
 def build(scalars, build_algorithm, values, **options):
     task, data = scalars
-    computations = build_algorithm(task("byol"), values(**{**TRAINING, **options}))
+    computations = build_once(build_algorithm, task("byol"), values(**{**TRAINING, **options}))
     return computations, [data(k, [a] * n) for k, (a, n) in enumerate(zip(A, SIZES, strict=True))]
 
 

@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 
 from datasets import client_store
 from datasets.image_dataset import Split
+from tests.scalar_network import build_once
 from tff_ssl.algorithms import gossip
 from tff_ssl.algorithms.denav import algorithm
 from tff_ssl.decentralized import mixing, topology
@@ -131,7 +132,7 @@ def simulate(scalars, tmp_path):
 
     def make(name, folder):
         build, values = algorithms[name]
-        computations = build(task("nt_xent", 6), values)
+        computations = build_once(build, task("nt_xent", 6), values)
         return without_server.ServerlessSimulation(
             computations, computations.schedule(setting), data, folder
         )
