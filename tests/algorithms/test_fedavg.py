@@ -191,7 +191,7 @@ def test_a_folded_round_of_one_step_is_the_mean_of_the_clients_own_steps(worker,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["cco", "byol"])
+@pytest.mark.parametrize("objective", ["cco", pytest.param("byol", marks=pytest.mark.long)])
 def test_one_step_folded_in_any_way_equals_unfolded(worker, objective):
     built = build(objective)
     unfolded = run(built, objective, EACH)
@@ -207,7 +207,11 @@ def test_one_step_folded_in_any_way_equals_unfolded(worker, objective):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "network"),
-    [("nt_xent", "resnet"), ("nt_xent", "one layer"), ("byol", "one layer")],
+    [
+        pytest.param("nt_xent", "resnet", marks=pytest.mark.long),
+        ("nt_xent", "one layer"),
+        ("byol", "one layer"),
+    ],
 )
 def test_several_steps_equal_a_plain_loop_folded_or_not(worker, objective, network):
     built = build(objective, network=network, local_steps=3, target="local", target_momentum=0.5)
@@ -286,7 +290,9 @@ def test_epochs_deal_all_examples_into_batches(worker):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["adam", "lars", "sgd"])
+@pytest.mark.parametrize(
+    "name", ["adam", *(pytest.param(name, marks=pytest.mark.long) for name in ("lars", "sgd"))]
+)
 def test_any_client_optimizer_starts_anew_with_each_client(worker, name):
     built = build("nt_xent", client_optimizer=name, client_momentum=0.9, local_steps=2)
     alone = run(built, "nt_xent", EACH).state.global_model_weights.trainable

@@ -1,6 +1,7 @@
 """DCCO with one communication: its moving average and its rounds, against direct calculations."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -193,6 +194,11 @@ def cohort_statistics(objective, weights, round_number):
 
 
 def build(variant, momentum, objective="cco", rate=0.02):
+    return _build(variant, momentum, objective, rate)
+
+
+@functools.cache
+def _build(variant, momentum, objective, rate):
     hyperparameters = one_stage.DCCOOneStageHyperparameters(
         variant=variant,
         statistics_momentum=momentum,
@@ -203,7 +209,7 @@ def build(variant, momentum, objective="cco", rate=0.02):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["cco", "vicreg"])
+@pytest.mark.parametrize("objective", ["cco", pytest.param("vicreg", marks=pytest.mark.long)])
 @pytest.mark.parametrize("variant", one_stage.VARIANTS)
 def test_rounds_equal_the_gradient_of_the_surrogate(worker, variant, objective):
     # With large steps, moments are expected that encodings cannot have; the reference has no bound.
@@ -253,7 +259,7 @@ def test_a_delayed_gradient_equals_dcco_in_the_round_before(worker):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["cco", "vicreg"])
+@pytest.mark.parametrize("objective", ["cco", pytest.param("vicreg", marks=pytest.mark.long)])
 def test_a_large_mean_costs_no_digits_after_the_first_round(worker, objective):
     """All encodings have 1000 added, on which the loss does not depend."""
 

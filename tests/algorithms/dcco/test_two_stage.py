@@ -162,7 +162,7 @@ class WithOffset(OneLayer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["cco", "vicreg"])
+@pytest.mark.parametrize("objective", ["cco", pytest.param("vicreg", marks=pytest.mark.long)])
 def test_a_large_mean_costs_no_digits_after_the_first_round(worker, objective):
     """With the reference of a first cohort, a round equals the step without the offset."""
     model = WithOffset("tiny", SHAPE, projector=(16,))
@@ -245,7 +245,7 @@ def test_the_two_halves_equal_the_round_to_the_last_bit(worker, of_resnet):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("micro_batch_size", [1, 64])
+@pytest.mark.parametrize("micro_batch_size", [1, pytest.param(64, marks=pytest.mark.long)])
 def test_micro_batches_do_not_change_the_result(worker, computations, micro_batch_size):
     other = build(hyperparameters={"micro_batch_size": micro_batch_size})
     cohort = [client(np.arange(7)), client(np.arange(7, N))]
@@ -360,7 +360,12 @@ def test_impossible_hyperparameters_are_refused(bad):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "towers"),
-    [("vicreg", None), ("cco", "views"), ("cco", "halves"), ("vicreg", "colour_planes")],
+    [
+        ("vicreg", None),
+        ("cco", "views"),
+        pytest.param("cco", "halves", marks=pytest.mark.long),
+        pytest.param("vicreg", "colour_planes", marks=pytest.mark.long),
+    ],
 )
 def test_the_theorem_holds_for_vicreg_and_for_two_encoders(worker, objective, towers):
     one, views = ONE_LAYER
@@ -374,6 +379,7 @@ def test_the_theorem_holds_for_vicreg_and_for_two_encoders(worker, objective, to
     assert output.metrics["client_work"]["loss"] == pytest.approx(float(loss), rel=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_theorem_holds_in_bfloat16(worker):
     network = Network(dataclasses.replace(RESNET.model, precision="bfloat16"), augmented)
@@ -393,7 +399,12 @@ def test_the_theorem_holds_in_bfloat16(worker):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("steps", "batch_size", "means_follow"), [(2, 0, True), (3, 3, True), (3, 3, False)]
+    ("steps", "batch_size", "means_follow"),
+    [
+        pytest.param(2, 0, True, marks=pytest.mark.long),
+        (3, 3, True),
+        pytest.param(3, 3, False, marks=pytest.mark.long),
+    ],
 )
 def test_local_steps_use_the_statistics_of_the_broadcast_model(
     worker, steps, batch_size, means_follow
@@ -459,6 +470,7 @@ def test_local_steps_use_the_statistics_of_the_broadcast_model(
         np.testing.assert_allclose(b - a, delta, rtol=0, atol=1e-4 * scale)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("means_follow", [True, False])
 def test_means_that_follow_keep_local_steps_from_diverging(worker, means_follow):
