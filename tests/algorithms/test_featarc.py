@@ -261,7 +261,14 @@ def test_clusters_of_two_kinds_are_found_from_any_start(four):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", [(0, 1, 0, 1), (0, 0, 0, 1), (1, 1, 1, 1)])
+@pytest.mark.parametrize(
+    "start",
+    [
+        (0, 1, 0, 1),
+        pytest.param((0, 0, 0, 1), marks=pytest.mark.long),
+        pytest.param((1, 1, 1, 1), marks=pytest.mark.long),
+    ],
+)
 def test_clients_train_one_model_in_the_warmup_and_are_divided_by_it(four, start):
     computations, data = four(warmup_rounds=30)
     server = computations.process.initialize()
@@ -346,9 +353,9 @@ def turned(worker):
     ("model_class", "start", "seed"),
     [
         (OneLayer, [0, 0, 0, 1, 1, 1], 0),
-        (OneLayer, [0, 0, 1, 1, 1, 0], 0),
-        (OneLayer, [0, 0, 0, 0, 0, 1], 0),
-        (DualEncoder, [1, 1, 1, 1, 1, 1], 1),
+        pytest.param(OneLayer, [0, 0, 1, 1, 1, 0], 0, marks=pytest.mark.long),
+        pytest.param(OneLayer, [0, 0, 0, 0, 0, 1], 0, marks=pytest.mark.long),
+        pytest.param(DualEncoder, [1, 1, 1, 1, 1, 1], 1, marks=pytest.mark.long),
     ],
 )
 def test_clusters_of_digits_turned_by_180_degrees_are_found_from_any_start(
