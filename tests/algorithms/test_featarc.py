@@ -18,6 +18,8 @@ from tff_ssl.objectives import registry
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 
+pytestmark = pytest.mark.xdist_group("featarc")
+
 PLAIN = {
     "client_optimizer": "sgd",
     "client_learning_rate": 0.5,

@@ -17,6 +17,8 @@ from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 
+pytestmark = pytest.mark.xdist_group("fedavg")
+
 SHAPE = (8, 8, 3)
 # No client has two examples: correlations would be 1 or -1, and the gradient only rounding.
 SIZES = (4, 5, 6, 5)

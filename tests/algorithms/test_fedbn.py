@@ -9,6 +9,8 @@ from tff_ssl.algorithms import fedbn
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.templates.weight_groups import LocalWeights
 
+pytestmark = pytest.mark.xdist_group("fedbn")
+
 PLAIN = {
     "client_optimizer": "sgd",
     "client_learning_rate": 0.5,

@@ -10,6 +10,8 @@ from tff_ssl.algorithms import fedavg, fedbn, fedca
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.templates.task import FrozenEncoder
 
+pytestmark = pytest.mark.xdist_group("fedca")
+
 RATE, EPOCHS, T, BETA = 0.1, 2, 0.5, 0.3
 TRAINING = {
     "client_optimizer": "sgd", "client_learning_rate": RATE, "client_momentum": 0.0,

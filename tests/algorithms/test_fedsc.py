@@ -9,6 +9,8 @@ from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.losses import means, spectral
 from tff_ssl.models.dual_encoder import Weights
 
+pytestmark = pytest.mark.xdist_group("fedsc")
+
 RATE = 0.05
 ONE_STEP = {
     "client_learning_rate": RATE, "client_momentum": 0.0, "client_weight_decay": 0.0,

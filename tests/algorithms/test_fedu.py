@@ -12,6 +12,8 @@ from tests.scalar_network import build_once
 from tff_ssl.algorithms import fedema, fedu
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 
+pytestmark = pytest.mark.xdist_group("fedu")
+
 RATE, MOMENTUM = 0.5, 0.8
 TRAINING = {
     "client_learning_rate": RATE,

@@ -13,6 +13,8 @@ from tff_ssl.losses.relational import relational
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import Batch
 
+pytestmark = pytest.mark.xdist_group("fedx")
+
 RATE = 0.1
 TRAINING = {
     "client_learning_rate": RATE, "client_momentum": 0.0, "client_weight_decay": 0.0,

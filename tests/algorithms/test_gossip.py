@@ -14,6 +14,8 @@ from tff_ssl.decentralized.mixing import metropolis_weights, neighbour_weights
 from tff_ssl.decentralized.schedule import ClientNetwork
 from tff_ssl.simulation import without_server
 
+pytestmark = pytest.mark.xdist_group("gossip")
+
 PIXELS = (10, 20, 40, 90)
 HALF = {
     "client_optimizer": "sgd", "client_learning_rate": 0.5, "client_momentum": 0.0,

@@ -21,6 +21,8 @@ from tff_ssl.templates.federated_algorithm import RunSetting
 from tff_ssl.templates.task import Population, Task
 from tff_ssl.views import augmentation
 
+pytestmark = pytest.mark.xdist_group("hetero_ssfl")
+
 PIXELS = 6  # Number of pixels of an image of 2x3x1.
 RAD = np.random.default_rng(0).integers(0, 255, (9, 2, 3, 1), np.uint8)
 MODEL_OF_CLIENT = (0, 1, 1, 0, 1, 0, 0)

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tff_ssl.algorithms import fedavg, l_dawa
 
+pytestmark = pytest.mark.xdist_group("l_dawa")
+
 TRAINING = {
     "client_learning_rate": 0.1, "client_momentum": 0.5, "client_weight_decay": 1e-4,
     "local_steps": 3, "batch_size": 0, "client_weighting": "uniform", "temperature": 0.2,

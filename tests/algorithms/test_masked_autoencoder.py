@@ -16,6 +16,8 @@ from tff_ssl.simulation import centralized
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation, patch_masks
 
+pytestmark = pytest.mark.xdist_group("mae")
+
 SHAPE = (8, 12, 3)
 SIZES = (1, 3, 2)
 N = sum(SIZES)

@@ -13,6 +13,8 @@ from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.templates.weight_groups import encoder_of
 from tff_ssl.views import quarter_turns
 
+pytestmark = pytest.mark.xdist_group("orchestra")
+
 RATE, TAU, DECAY, EPOCHS, M = 0.1, 0.8, 0.02, 2, 4
 OPTIONS = {
     "client_learning_rate": RATE, "client_momentum": 0.0, "client_weight_decay": DECAY,

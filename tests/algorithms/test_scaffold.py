@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tff_ssl.algorithms import fedbn, scaffold
 
+pytestmark = pytest.mark.xdist_group("scaffold")
+
 A, SIZES = (4.0, 8.0), (1, 3)  # The pixels of the two clients, and how often each has its own.
 OPTIONS = {"client_learning_rate": 0.1, "local_epochs": 3}
 

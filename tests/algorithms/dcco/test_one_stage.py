@@ -17,6 +17,8 @@ from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
 from tff_ssl.templates.task import Task
 
+pytestmark = pytest.mark.xdist_group("dcco_one_stage")
+
 N = 12  # Number of images.
 SHAPE = (8, 8, 3)
 MODEL = OneLayer("tiny", SHAPE, projector=(16,))

@@ -22,6 +22,8 @@ from tff_ssl.templates.client_batches import drawn_in_round, shuffled
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 
+pytestmark = pytest.mark.xdist_group("dcco")
+
 N = 12  # Number of images.
 SHAPE = (8, 8, 3)
 IMAGES = np.random.default_rng(0).integers(0, 256, (N, *SHAPE), np.uint8)

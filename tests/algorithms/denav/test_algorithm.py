@@ -18,6 +18,8 @@ from tff_ssl.decentralized.schedule import ClientNetwork
 from tff_ssl.simulation import without_server
 from tff_ssl.templates.federated_algorithm import RunSetting
 
+pytestmark = pytest.mark.xdist_group("denav")
+
 LINE = nx.freeze(nx.path_graph(3))
 SIZES, PIXELS = (1, 2, 2), (10, 20, 40)
 HALF = {
