@@ -125,6 +125,7 @@ def test_post_processing_sees_the_result_only(worker):
         np.testing.assert_array_equal(a, 2 * b)
 
 
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_private_dcco_without_noise_or_clipping_is_its_uniform_mean(worker, small_algorithm):
     task, clients = small_algorithm("dcco").inputs
@@ -143,6 +144,7 @@ def test_private_dcco_without_noise_or_clipping_is_its_uniform_mean(worker, smal
     assert results[1].metrics["client_work"]["dropped_clients"] == 1
 
 
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_uniform_weights_make_a_client_of_many_examples_count_once(worker, small_algorithm):
     task, clients = small_algorithm("dcco").inputs

@@ -172,6 +172,7 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
     assert_declared_bytes(name, computations)
 
 
+@pytest.mark.xdist_group("fedu")
 @pytest.mark.slow
 def test_a_round_with_batch_norm_on_the_projectors_output_is_lowered(
     worker, small_algorithm, tmp_path
@@ -226,6 +227,7 @@ def test_unknown_messages_of_tff_are_shortened():
     assert "\n" not in reason
 
 
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_secure_sums_are_told_apart(small_algorithm):
     task = small_algorithm("dcco").task

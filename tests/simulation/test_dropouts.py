@@ -190,6 +190,7 @@ def test_bad_clients_are_dropped_counted_and_not_averaged(
     assert "no battery" in caplog.text
 
 
+@pytest.mark.xdist_group("fedavg")
 @pytest.mark.slow
 def test_a_folded_group_loses_its_bad_client_only(worker, small_algorithm, store, tmp_path):
     _, computations = build(small_algorithm, "fedavg")
@@ -198,6 +199,7 @@ def test_a_folded_group_loses_its_bad_client_only(worker, small_algorithm, store
     assert_same_state(state, Rounds(computations, store, tmp_path)([0, 5])[0])
 
 
+@pytest.mark.xdist_group("fedavg")
 @pytest.mark.slow
 def test_a_cohort_of_any_size_takes_one_local_step(worker, small_algorithm, store, tmp_path):
     _, computations = build(small_algorithm, "fedavg")
@@ -239,7 +241,7 @@ def test_a_round_without_clients_changes_no_model_and_can_be_saved(
         assert work.round_number == 2
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedbn"])
+@pytest.mark.parametrize("name", by_algorithm(("fedavg", "fedbn"), ("fedavg", "fedbn")))
 @pytest.mark.slow
 def test_a_round_that_all_clients_leave_ends_the_run(
     worker, small_algorithm, store, tmp_path, name
@@ -257,6 +259,7 @@ def test_a_round_that_all_clients_leave_ends_the_run(
     assert (metrics["clients"], metrics["dropped_clients"], metrics["samples"]) == (2, 2, 0)
 
 
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.parametrize(
     ("groups", "faulty", "left"),
     [
@@ -286,6 +289,7 @@ def test_clients_that_drop_out_of_a_folded_dcco_round_count_as_in_an_unfolded_on
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
 @pytest.mark.slow
 def test_after_all_clients_have_dropped_between_the_stages_dcco_goes_on(
@@ -317,6 +321,7 @@ def test_after_all_clients_have_dropped_between_the_stages_dcco_goes_on(
     assert any(moved)
 
 
+@pytest.mark.xdist_group("fedavg")
 @pytest.mark.slow
 def test_too_many_bad_clients_end_the_run(worker, small_algorithm, store, tmp_path):
     _, computations = build(small_algorithm, "fedavg")
@@ -324,6 +329,7 @@ def test_too_many_bad_clients_end_the_run(worker, small_algorithm, store, tmp_pa
         Rounds(computations, store, tmp_path)([0, 3, 4])
 
 
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_dcco_with_dropout_runs_its_stages_on_the_remaining_clients(
     worker, small_algorithm, store, tmp_path
@@ -343,6 +349,7 @@ def test_dcco_with_dropout_runs_its_stages_on_the_remaining_clients(
     assert_same_state(state, by_hand)
 
 
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small_algorithm):
     """The mean over all sets of reporting clients is the update of the complete round."""
@@ -388,6 +395,7 @@ def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small
         assert np.linalg.norm((updates / share[:, None]).mean(0) - whole) > 0.01 * scale
 
 
+@pytest.mark.xdist_group("fedavg")
 @pytest.mark.slow
 def test_a_client_that_takes_too_long_is_left_out(small_algorithm, store, tmp_path):
     _, computations = build(small_algorithm, "fedavg", hangs=True)
