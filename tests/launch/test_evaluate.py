@@ -52,6 +52,7 @@ def test_finetune_and_semi_supervised(project_root, run):
     assert [r["labels"] for r in results] == [14, 144]  # 1 % and 10 % of 1438.
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_encoder_in_a_run_is_compared_with_the_runs_untrained_network(project_root, run):
     few = ["--labels_per_class=1", "--label_draws=1"]
@@ -130,6 +131,7 @@ app.run(evaluate.main)
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_evaluation_that_changes_the_encoder_gives_no_result(project_root, run, tmp_path):
     few = ["--labels_per_class=1", "--label_draws=1", "--baselines="]
@@ -146,6 +148,7 @@ def test_an_evaluation_that_changes_the_encoder_gives_no_result(project_root, ru
     assert not list(tmp_path.glob("result*"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_transfer_and_cases(project_root, run, tmp_path):
     cifar = project_root.parent / "shared/data/tfds"

@@ -114,6 +114,7 @@ def test_a_run_prints_no_messages_of_libraries(finished_run):
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_encoder_of_the_best_evaluation_is_kept(tmp_path):
     flags = (
@@ -164,7 +165,9 @@ def test_the_folder_of_a_run_is_not_taken_for_another_run(finished_run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "signal_number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_a_stopped_run_saves_a_checkpoint_and_prints_it(tmp_path, signal_number):
     folder = tmp_path / "stopped"
     flags = [
@@ -212,6 +215,7 @@ def test_evaluate_takes_over_the_runs_flags(finished_run, tmp_path):
     assert "nowhere holds no encoder" in missing.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_with_feature_clusters_a_data_fraction_and_shifts(tmp_path):
     result = run("pretrain", f"--output_dir={tmp_path}/r", *SHORT, "--rounds=2", "--num_clients=12",
@@ -247,6 +251,7 @@ def test_centralized_runs_and_resumes(tmp_path):
     assert (config["flags"]["rounds"], config["rounds_before"]) == (6, [4])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_centralized_counts_the_images_of_its_clients(tmp_path):
     done = run("centralized", f"--output_dir={tmp_path}/c", "--rounds=2", "--eval_every=0",
@@ -303,7 +308,7 @@ def test_another_platform_gets_one_line():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("slices", [(), ("--slices=2",)])
+@pytest.mark.parametrize("slices", [(), pytest.param(("--slices=2",), marks=pytest.mark.long)])
 def test_a_private_run_reports_its_epsilon(tmp_path, slices):
     folder = tmp_path / "private"
     result = run(
@@ -339,6 +344,7 @@ def test_a_private_run_reports_its_epsilon(tmp_path, slices):
     assert sum(int(row["clients"]) for row in table) > 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_round_in_slices_gives_the_same_weights_and_resumes(tmp_path):
     flags = ("--aggregator=rotated", "--clients_per_round=6", "--baselines=", "--label_draws=1")
