@@ -30,18 +30,13 @@ COMMON = [
     "--checkpoint_every=2", "--eval_every=0", "--baselines=", "--label_draws=1",
     "--labels_per_class=1",
 ]  # fmt: skip
-# A server alone, clients with memory, unlike clients, and no server.
+# A server alone, and clients with memory. The training loop is killed with all kinds.
 RUNS = {
     "dcco": [],
     "fedbn": [
         "--norm=batch", "--projector_output_batch_norm", "--hparam=keep_local=true",
         "--personalized_clients=2",
     ],
-    "hetero_ssfl": [
-        "--encoders=tiny,vit_micro", "--hparam=local_epochs=1", "--rad_size=40",
-        "--hparam=rad_batch_size=20",
-    ],
-    "gossip": [],
 }  # fmt: skip
 
 
