@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 import pytest
 
-# Two stages, one stage, memory, collected rows, no server, unlike clients.
+# Two stages, one stage, memory, collected rows, no server, heterogeneous clients.
 ONE_OF_EACH_KIND = ("dcco", "fedavg", "fedema", "orchestra", "denav", "hetero_ssfl")
 
 

@@ -17,6 +17,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.bounds import Bounded, bounded, one_of
+
 _LEARNING_RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 _HPARAMS = (_LEARNING_RATE, "momentum", "weight_decay", "trust_coefficient", "epsilon")
 _ACCUMULATOR = "accumulator"
@@ -252,14 +254,8 @@ def build_scheduled_optimizer(
     return tff.learning.optimizers.schedule_learning_rate(optimizer, schedule)
 
 
-def check_momentum(name: str, value: float) -> None:
-    """Raises ValueError unless the value is a momentum, or a beta_1, in [0, 1)."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must be in [0, 1); got {value}")
-
-
 @dataclasses.dataclass(frozen=True)
-class ServerOptimizerHyperparameters:
+class ServerOptimizerHyperparameters(Bounded):
     """The server's optimizer, with the DCCO paper's values for CIFAR-100 (Appendix B).
 
     Attributes:
@@ -273,34 +269,18 @@ class ServerOptimizerHyperparameters:
       warmup_rounds: Number of rounds of linear warm-up of the learning rate.
     """
 
-    server_optimizer: str = "adam"
-    server_learning_rate: float = 5e-3
-    server_schedule: str = "cosine"
-    server_momentum: float = 0.9
-    server_weight_decay: float = 0.0
-    warmup_rounds: int = 0
+    server_optimizer: str = one_of("adam", OPTIMIZER_NAMES)
+    server_learning_rate: float = bounded(5e-3, above=0)
+    server_schedule: str = one_of("cosine", ("cosine", "constant"))
+    server_momentum: float = bounded(0.9, at_least=0, below=1)
+    server_weight_decay: float = bounded(0.0, at_least=0)
+    warmup_rounds: int = bounded(0, at_least=0)
 
-    def __post_init__(self):
-        if self.server_optimizer not in OPTIMIZER_NAMES:
-            raise ValueError(
-                f"server_optimizer must be one of {', '.join(OPTIMIZER_NAMES)}; "
-                f"got {self.server_optimizer!r}"
-            )
-        if self.server_learning_rate <= 0:
-            raise ValueError(
-                f"server_learning_rate must be positive; got {self.server_learning_rate}"
-            )
-        check_momentum("server_momentum", self.server_momentum)
-        if self.warmup_rounds < 0:
-            raise ValueError(f"warmup_rounds must not be negative; got {self.warmup_rounds}")
-        if self.server_schedule not in ("cosine", "constant"):
-            raise ValueError(
-                f"server_schedule must be one of cosine, constant; got {self.server_schedule!r}"
-            )
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.server_schedule == "constant" and self.warmup_rounds:
             raise ValueError("warmup_rounds are for server_schedule=cosine")
-        takes_decay = self.server_optimizer in ("adamw", "lars")
-        if self.server_weight_decay < 0 or (self.server_weight_decay and not takes_decay):
+        if self.server_weight_decay and self.server_optimizer not in ("adamw", "lars"):
             raise ValueError(
                 "server_weight_decay must be 0, or positive with adamw and lars; got "
                 f"{self.server_weight_decay} with {self.server_optimizer}"
@@ -323,3 +303,13 @@ class ServerOptimizerHyperparameters:
             self.server_momentum,
             self.server_weight_decay,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainMeanHyperparameters(ServerOptimizerHyperparameters):
+    """A server that sets the model to the mean of the clients' models."""
+
+    server_optimizer: str = "sgd"
+    server_learning_rate: float = 1.0
+    server_schedule: str = "constant"
+    server_momentum: float = 0.0

@@ -24,17 +24,17 @@ import sklearn.datasets
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.runtime import local_worker
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
-from tff_ssl.templates.client_output import previous_if_empty
-from tff_ssl.templates.local_training import build_local_training
-from tff_ssl.templates.stateful_clients import (
+from tff_ssl.kinds.stateful.algorithm import (
     ClientEnd,
     ClientStart,
     build_stateful_clients,
     client_work_around_training,
 )
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.runtime import local_worker
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.client_output import previous_if_empty
+from tff_ssl.templates.local_training import build_local_training
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 

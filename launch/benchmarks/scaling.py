@@ -88,12 +88,12 @@ def rounds_of_population(
 
     from datasets import client_store
     from tff_ssl.algorithms.dcco import two_stage
+    from tff_ssl.kinds.protocol import RunSetting
     from tff_ssl.runtime import local_worker
     from tff_ssl.simulation import cohort
     from tff_ssl.simulation.checkpoints import CheckpointManager
     from tff_ssl.simulation.packing import pack
     from tff_ssl.simulation.participation import Participation
-    from tff_ssl.templates.federated_algorithm import RunSetting
     from tff_ssl.templates.task import Task
 
     path = pathlib.Path(scratch) / f"population_{population}.sqlite"

@@ -50,6 +50,9 @@ RENAMED = {
     "digits_nt_xent": "digits/fedbn",
     "digits_private_dcco": "digits/private_dcco",
     "fedu_central_paper": "fedu/paper/centralized",
+    "serverless": "digits/kinds/decentralized",
+    "serverless_mae": "digits/kinds/decentralized_mae",
+    "unlike_clients": "digits/kinds/heterogeneous_clients",
 }
 
 

@@ -11,7 +11,7 @@ from absl import flags
 
 from datasets import client_store
 from datasets.image_dataset import ImageDataset, Split
-from launch.options import adapting, data, defaults, hyperparameters, network, unlike_clients
+from launch.options import adapting, data, defaults, heterogeneous_clients, hyperparameters, network
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
 from launch.options import model as model_options
@@ -22,6 +22,7 @@ from launch.probes import probing
 from launch.runs import final_evaluation, training
 from tff_ssl.algorithms.registry import Algorithm
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
 from tff_ssl.runtime import local_worker, ray_cluster, ray_nodes
@@ -30,7 +31,6 @@ from tff_ssl.runtime.slices import InThisProcess
 from tff_ssl.simulation import cohort, dropouts
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.training_loop import Simulation
-from tff_ssl.templates.federated_algorithm import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.templates.task import Population
 
 _DEFAULT_SLICES = 16  # With `--ray`.
@@ -141,7 +141,7 @@ def partition(
     """
     clients_dataset, server_images, population = dataset, None, None
     if Need.POPULATION in entry.kind.needs:
-        clients_dataset, server_images = unlike_clients.take_out_rad(dataset, args)
+        clients_dataset, server_images = heterogeneous_clients.take_out_rad(dataset, args)
     least = entry.min_samples(args.objective, values)
     if 0 < getattr(values, "batch_size", 0) < least:
         raise ConfigurationError(
@@ -153,7 +153,7 @@ def partition(
     )
     images = client_options.client_images(clients_dataset.train, indices, args)
     if Need.POPULATION in entry.kind.needs:
-        population = unlike_clients.build_population(clients_dataset, indices, args)
+        population = heterogeneous_clients.build_population(clients_dataset, indices, args)
     return Clients(clients_dataset, indices, images, skipped, server_images, population)
 
 
@@ -344,7 +344,7 @@ def _announce(
     left_out = f" ({clients.skipped} smaller ones left out)" if clients.skipped else ""
     models = f"{args.encoder} encoder and heads, {model.parameter_count:,} parameters"
     if clients.population:
-        models = unlike_clients.describe(clients.population)
+        models = heterogeneous_clients.describe(clients.population)
     rounds = "\n".join(lines)
     shown = hyperparameters.describe(values, unused_hyperparameters(args.objective))
     print(

@@ -12,7 +12,7 @@ from tff_ssl.decentralized import topology, traffic
 from tff_ssl.decentralized.events import Cut, Leave, with_events
 from tff_ssl.decentralized.mixing import metropolis_weights, neighbour_weights
 from tff_ssl.decentralized.schedule import ClientNetwork
-from tff_ssl.simulation import without_server
+from tff_ssl.kinds.decentralized.simulation import DecentralizedSimulation
 
 pytestmark = pytest.mark.xdist_group("gossip")
 
@@ -42,7 +42,7 @@ def simulate(scalars, tmp_path):
         network = with_events(graph, events, rounds)
         planned = built.schedule(ClientNetwork(network, [1] * number, 0))
         data = client_store.StoredClientData(tmp_path / "c").group_dataset_computation
-        simulation = without_server.ServerlessSimulation(built, planned, data, tmp_path / "run")
+        simulation = DecentralizedSimulation(built, planned, data, tmp_path / "run")
         state, measured = simulation.initialize(0), []
         for r in range(rounds):
             state, metrics = simulation.run_round(state, r)

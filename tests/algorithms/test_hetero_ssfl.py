@@ -13,11 +13,11 @@ import tensorflow_federated as tff
 from datasets import client_store
 from datasets.image_dataset import Split
 from tff_ssl.algorithms import fedbn, hetero_ssfl
+from tff_ssl.kinds.protocol import RunSetting
 from tff_ssl.models.dual_encoder import DualEncoder, Outputs, Weights
 from tff_ssl.models.layers import ParameterSpec
 from tff_ssl.simulation import cohort, training_loop
 from tff_ssl.simulation.participation import Participation
-from tff_ssl.templates.federated_algorithm import RunSetting
 from tff_ssl.templates.task import Population, Task
 from tff_ssl.views import augmentation
 
@@ -409,7 +409,7 @@ def test_all_clients_contribute_their_last_representations(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_alignment_brings_unlike_clients_together(run):
+def test_alignment_brings_heterogeneous_clients_together(run):
     def mean_cka(folder, mu):
         simulated = run(folder, build(mu=mu, local_epochs=8))
         state, values = simulated.initialize(4), []

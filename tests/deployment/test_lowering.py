@@ -90,7 +90,7 @@ def received(models):
 
 def cases(computations, clients, folder):
     """(name, round, its arguments) of all computations of an algorithm that can be lowered."""
-    if computations.kind == "serverless":
+    if computations.kind == "decentralized":
         rounds = computations.rounds_to_lower()
         models = [
             tf.nest.map_structure(np.asarray, computations.initial_weights(k)) for k in (1, 2, 3)
@@ -98,7 +98,7 @@ def cases(computations, clients, folder):
         yield "training", rounds["training"], (0, models, clients)
         yield "averaging", rounds["averaging"], (models, [received(models)] * len(models))
         return
-    if computations.kind == "unlike_clients":
+    if computations.kind == "heterogeneous_clients":
         rng = np.random.default_rng(0)
         (architecture,) = computations.architectures
         _, kernel, rad, _, _ = architecture.train.type_signature.parameter
@@ -159,7 +159,7 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
         if "mergeable" in forms:
             assert_same_bits(run_mergeable(forms["mergeable"], *arguments), expected)
             check()
-    if computations.kind in ("serverless", "unlike_clients"):
+    if computations.kind in ("decentralized", "heterogeneous_clients"):
         # Values stay at the clients, for which map-reduce forms have no place.
         assert converted == {"mergeable"}
         return

@@ -145,7 +145,7 @@ def is_there(process):
 
 @needs_ray
 @pytest.mark.slow
-# The algorithms cover two stages, stateful clients, no server, and unlike clients.
+# The algorithms cover two stages, stateful clients, no server, and heterogeneous clients.
 @pytest.mark.parametrize("name", ["dcco", "featarc", "denav", "gossip", "hetero_ssfl"])
 def test_two_nodes_equal_this_machine_alone(
     nodes,

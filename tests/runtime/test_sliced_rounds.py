@@ -15,16 +15,16 @@ from tff_ssl.algorithms import registry
 from tff_ssl.decentralized import events, topology
 from tff_ssl.decentralized.events import Leave
 from tff_ssl.decentralized.schedule import ClientNetwork, Training
+from tff_ssl.kinds.protocol import Need, RunSetting
 from tff_ssl.runtime import sliced_rounds
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.runtime.slices import InThisProcess
 from tff_ssl.simulation import cohort, dropouts, training_loop
 from tff_ssl.simulation.participation import Participation
-from tff_ssl.templates.federated_algorithm import Need, RunSetting
 from tff_ssl.templates.task import Population
 
 SIZES = (3, 5, 2, 4)
-MODEL_OF_CLIENT = (0, 1, 1, 0)  # Architecture of each client, for unlike clients.
+MODEL_OF_CLIENT = (0, 1, 1, 0)  # Architecture of each client, for heterogeneous clients.
 RAD = np.random.default_rng(1).integers(0, 256, (4, 2, 2, 3), np.uint8)
 DROPOUT_SEED = 18  # Between the stages, all clients drop out in one round, one in the other.
 WITH_RAY = importlib.util.find_spec("ray") is not None

@@ -16,10 +16,10 @@ from tests.by_algorithm import by_algorithm
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.errors import ClientTimeoutError, TrainingError
+from tff_ssl.kinds.protocol import Need, RunSetting
 from tff_ssl.runtime import local_worker
 from tff_ssl.simulation import dropouts, packing, state_files
 from tff_ssl.simulation.participation import Participation
-from tff_ssl.templates.federated_algorithm import Need, RunSetting
 
 CLIENTS = 6
 SIZES = (3, 1, 2, 4, 2, 5)

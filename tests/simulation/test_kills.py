@@ -22,12 +22,12 @@ from tests.runtime.test_sliced_rounds import (
     plan_run,
     stored,  # noqa: F401
 )
+from tff_ssl.kinds.heterogeneous.simulation import HeterogeneousClientsSimulation
 from tff_ssl.simulation import training_loop
-from tff_ssl.simulation.with_unlike_clients import UnlikeClientsSimulation
 
 ROUNDS = 7
 CHECKPOINT_EVERY = 2
-# With a server, clients with memory, unlike clients, and twice no server.
+# With a server, clients with memory, heterogeneous clients, and twice no server.
 KILLS = {"dcco": 10, "fedema": 10, "hetero_ssfl": 5, "denav": 5, "gossip": 4}
 _MOST_RUNS = 400  # After a kill in its first moments a run has to be started again.
 
@@ -191,12 +191,12 @@ def test_kills_at_random_moments_change_nothing(
 
 
 def _compose_once(monkeypatch):
-    """Lets all runs of unlike clients have the same computations, whose tracing takes seconds."""
-    compose, composed = UnlikeClientsSimulation._compose, {}
+    """Shares the computations of heterogeneous clients, whose tracing takes seconds."""
+    compose, composed = HeterogeneousClientsSimulation._compose, {}
 
     def once(self, number, read_rad, mean_kernel):
         if number not in composed:
             composed[number] = compose(self, number, read_rad, mean_kernel)
         return composed[number]
 
-    monkeypatch.setattr(UnlikeClientsSimulation, "_compose", once)
+    monkeypatch.setattr(HeterogeneousClientsSimulation, "_compose", once)

@@ -16,9 +16,9 @@ from datasets import client_store
 from datasets.image_dataset import Split
 from tests.by_algorithm import by_algorithm
 from tff_ssl.algorithms import registry
+from tff_ssl.kinds.protocol import RunSetting
 from tff_ssl.simulation.dropouts import Dropouts
 from tff_ssl.simulation.participation import Participation
-from tff_ssl.templates.federated_algorithm import RunSetting
 
 POPULATION = 18
 WITHOUT_DATA = 2

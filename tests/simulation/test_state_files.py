@@ -12,11 +12,11 @@ import tensorflow_federated as tff
 from datasets import client_store
 from datasets.image_dataset import Split
 from tff_ssl.errors import TrainingError
+from tff_ssl.kinds.stateful.simulation import StatefulClientsSimulation
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation import cohort, state_files, training_loop
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.state_files import NEVER, ClientStates
-from tff_ssl.simulation.stateful_clients import StatefulClientsSimulation
 from tff_ssl.templates import local_training, stateful_clients
 
 CLIENTS = 7

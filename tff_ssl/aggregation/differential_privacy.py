@@ -36,6 +36,7 @@ import tensorflow_privacy as tfp
 from dp_accounting import rdp
 from scipy import optimize
 
+from tff_ssl.bounds import Bounded, bounded
 from tff_ssl.errors import ConfigurationError
 
 # Relative accuracy of the search for a noise multiplier; the result is then rounded up.
@@ -68,7 +69,7 @@ NOT_COVERED = (
 
 
 @dataclasses.dataclass(frozen=True)
-class GaussianMean:
+class GaussianMean(Bounded):
     """A private mean: the clipping and the noise of one of a round's aggregations.
 
     Attributes:
@@ -79,17 +80,9 @@ class GaussianMean:
         Private Learning with Adaptive Clipping"); z then covers the query for the median too.
     """
 
-    noise_multiplier: float
-    clip: float
+    noise_multiplier: float = bounded(at_least=0, at_most=LARGEST_NOISE)
+    clip: float = bounded(above=0, at_most=LARGEST_CLIP)
     adaptive: bool = False
-
-    def __post_init__(self):
-        if not 0 < self.clip <= LARGEST_CLIP:
-            raise ValueError(f"clip must be positive and at most {LARGEST_CLIP:g}; got {self.clip}")
-        if not 0 <= self.noise_multiplier <= LARGEST_NOISE:
-            raise ValueError(
-                f"noise_multiplier must be from 0 to {LARGEST_NOISE:g}; got {self.noise_multiplier}"
-            )
 
     def factory(self, clients_per_round: float) -> tff.aggregators.WeightedAggregationFactory:
         """The aggregation: it divides by the expected number of clients.

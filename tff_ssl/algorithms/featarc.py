@@ -63,14 +63,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.algorithms.fedbn import FedBNHyperparameters
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateful.algorithm import StatefulClients, build_stateful_clients
 from tff_ssl.losses import cosine
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES, Batch, Objective
-from tff_ssl.templates.client_hyperparameters import check_choice
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, previous_if_empty
 from tff_ssl.templates.local_training import LocalTraining, Regularizer, build_local_training
 from tff_ssl.templates.micro_batches import read_all
-from tff_ssl.templates.stateful_clients import StatefulClients, build_stateful_clients
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import LocalWeights, one_tower
 from tff_ssl.views import augmentation
@@ -104,30 +104,19 @@ class FeatARCHyperparameters(FedBNHyperparameters):
       align_image: Image of z_g, the `clean` image or the first `view`.
     """
 
-    clusters: int = 2
-    lambda_align: float = 1.0
+    clusters: int = bounded(2, at_least=1)
+    lambda_align: float = bounded(1.0, at_least=0)
     exclude_own: bool = True
-    first_cluster: str = "random"
-    switch_probability: float = 0.5
-    warmup_rounds: int = 5
-    align_features: str = "auto"
-    align_image: str = "clean"
+    first_cluster: str = one_of("random", ("random", "parity"))
+    switch_probability: float = bounded(0.5, above=0, at_most=1)
+    warmup_rounds: int = bounded(5, at_least=0)
+    align_features: str = one_of("auto", ("auto", "encoding", "projection"))
+    align_image: str = one_of("clean", ("clean", "view"))
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        if self.clusters < 1:
-            raise ValueError(f"clusters must be at least 1; got {self.clusters}")
-        if self.lambda_align < 0:
-            raise ValueError(f"lambda_align must not be negative; got {self.lambda_align}")
         if self.averaging != "all":
             raise ValueError("averaging=none is for fedbn; here a cluster per client does the same")
-        if not 0 < self.switch_probability <= 1:
-            raise ValueError(f"switch_probability must be in (0, 1]; got {self.switch_probability}")
-        if self.warmup_rounds < 0:
-            raise ValueError(f"warmup_rounds must not be negative; got {self.warmup_rounds}")
-        check_choice("first_cluster", self.first_cluster, ("random", "parity"))
-        check_choice("align_features", self.align_features, ("auto", "encoding", "projection"))
-        check_choice("align_image", self.align_image, ("clean", "view"))
 
 
 class Clusters(NamedTuple):

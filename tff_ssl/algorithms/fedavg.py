@@ -23,11 +23,13 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, moved_target
 from tff_ssl.templates import non_finite
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.local_training import (
     DeltaRule,
     LocalTraining,
@@ -36,7 +38,6 @@ from tff_ssl.templates.local_training import (
 )
 from tff_ssl.templates.round_number import next_round_number
 from tff_ssl.templates.server_step import build_server_step
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
 
@@ -53,18 +54,9 @@ class FedAvgHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyp
 
     client_learning_rate: float = 1.0  # The DCCO paper's rate, for one step of plain descent.
     client_momentum: float = 0.0
-    mu: float = 0.0
-    target: str = "server"
-    micro_batch_size: int = 32
-
-    def __post_init__(self):
-        ClientHyperparameters.__post_init__(self)
-        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
-        check_choice("target", self.target, ("server", "local"))
-        if self.mu < 0:
-            raise ValueError(f"mu must not be negative; got {self.mu}")
-        if self.micro_batch_size < 1:
-            raise ValueError(f"micro_batch_size must be at least 1; got {self.micro_batch_size}")
+    mu: float = bounded(0.0, at_least=0)
+    target: str = one_of("server", ("server", "local"))
+    micro_batch_size: int = bounded(32, at_least=1)
 
     @property
     def is_one_gradient_step(self) -> bool:

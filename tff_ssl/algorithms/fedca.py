@@ -39,7 +39,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.bounds import bounded
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.kinds.stateful.algorithm import StatefulClients, build_stateful_clients
 from tff_ssl.losses.nt_xent import nt_xent
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
@@ -48,7 +50,6 @@ from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, previous_if_empty
 from tff_ssl.templates.local_training import LocalTraining, Memory, build_local_training
 from tff_ssl.templates.micro_batches import read_all
-from tff_ssl.templates.stateful_clients import StatefulClients, build_stateful_clients
 from tff_ssl.templates.task import FrozenEncoder, Task
 from tff_ssl.templates.weight_groups import one_tower
 
@@ -70,12 +71,7 @@ class FedCAHyperparameters(ClientHyperparameters):
     local_epochs: int = 5
     batch_size: int = 128
     dictionary: bool = True
-    alignment_weight: float = 0.01
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.alignment_weight < 0:
-            raise ValueError(f"alignment_weight must not be negative; got {self.alignment_weight}")
+    alignment_weight: float = bounded(0.01, at_least=0)
 
 
 class ServerModel(NamedTuple):

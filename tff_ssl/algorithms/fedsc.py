@@ -49,24 +49,25 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import optimizers
 from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.algorithms.dcco.client import LocalStatistics, LocalUpdate, encode, prepared
 from tff_ssl.algorithms.dcco.parts import DCCOParts, build_centre, build_parts, build_round_metrics
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses import means, spectral
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
+from tff_ssl.optimizers import PlainMeanHyperparameters
 from tff_ssl.templates import non_finite
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.local_training import LocalTraining, build_local_training
 from tff_ssl.templates.micro_batches import mean_over_examples
 from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class FedSCHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyperparameters):
+class FedSCHyperparameters(ClientHyperparameters, PlainMeanHyperparameters):
     """Hyperparameters with the values of the authors' code, which has no noise here by default.
 
     Attributes:
@@ -84,30 +85,12 @@ class FedSCHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHype
     local_epochs: int = 5
     batch_size: int = 512
     client_weighting: str = "uniform"
-    server_optimizer: str = "sgd"
-    server_learning_rate: float = 1.0
-    server_schedule: str = "constant"
-    server_momentum: float = 0.0
-    own_weight: str = "schedule"
-    last_own_weight: float = 0.2
-    statistics_passes: int = 5
-    statistics_noise: float = 0.0
-    clip_norm: float = 3.0
-    micro_batch_size: int = 64
-
-    def __post_init__(self):
-        ClientHyperparameters.__post_init__(self)
-        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
-        check_choice("own_weight", self.own_weight, ("schedule", "share"))
-        if not 0 <= self.last_own_weight <= 1:
-            raise ValueError(f"last_own_weight must be in [0, 1]; got {self.last_own_weight}")
-        for name, least in (("statistics_passes", 1), ("micro_batch_size", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
-        if self.statistics_noise < 0:
-            raise ValueError(f"statistics_noise must not be negative; got {self.statistics_noise}")
-        if self.clip_norm <= 0:
-            raise ValueError(f"clip_norm must be positive; got {self.clip_norm}")
+    own_weight: str = one_of("schedule", ("schedule", "share"))
+    last_own_weight: float = bounded(0.2, at_least=0, at_most=1)
+    statistics_passes: int = bounded(5, at_least=1)
+    statistics_noise: float = bounded(0.0, at_least=0)
+    clip_norm: float = bounded(3.0, above=0)
+    micro_batch_size: int = bounded(64, at_least=1)
 
     def client_weight(self, samples: tf.Tensor) -> tf.Tensor:
         """Weight of a client with so many examples, float32."""

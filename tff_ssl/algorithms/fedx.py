@@ -27,20 +27,21 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import optimizers
 from tff_ssl.algorithms import fedavg
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses.nt_xent import nt_xent
 from tff_ssl.losses.relational import DIVERGENCES, relational
 from tff_ssl.objectives.registry import Batch, Evaluated, Objective
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.optimizers import PlainMeanHyperparameters
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.local_training import build_local_training
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import one_tower
 
 
 @dataclasses.dataclass(frozen=True)
-class FedXHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyperparameters):
+class FedXHyperparameters(ClientHyperparameters, PlainMeanHyperparameters):
     """Hyperparameters with the values of the authors' code; others are inherited.
 
     Attributes:
@@ -56,26 +57,11 @@ class FedXHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyper
     local_epochs: int = 10
     batch_size: int = 64
     min_samples: int = 2
-    server_optimizer: str = "sgd"
-    server_learning_rate: float = 1.0
-    server_schedule: str = "constant"
-    server_momentum: float = 0.0
-    relational_weight: float = 1.0
-    global_weight: float = 1.0
-    temperature_local: float = 0.1
-    temperature_global: float = 0.1
-    divergence: str = "code"
-
-    def __post_init__(self):
-        ClientHyperparameters.__post_init__(self)
-        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
-        check_choice("divergence", self.divergence, DIVERGENCES)
-        for name in ("relational_weight", "global_weight"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
-        for name in ("temperature_local", "temperature_global"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
+    relational_weight: float = bounded(1.0, at_least=0)
+    global_weight: float = bounded(1.0, at_least=0)
+    temperature_local: float = bounded(0.1, above=0)
+    temperature_global: float = bounded(0.1, above=0)
+    divergence: str = one_of("code", DIVERGENCES)
 
 
 def fedx_losses(

@@ -37,13 +37,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.algorithms import fedavg
-from tff_ssl.templates.client_hyperparameters import check_choice
-from tff_ssl.templates.stateless_clients import StatelessClients
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
+from tff_ssl.optimizers import PlainMeanHyperparameters
 from tff_ssl.templates.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class LDAWAHyperparameters(fedavg.FedAvgHyperparameters):
+class LDAWAHyperparameters(PlainMeanHyperparameters, fedavg.FedAvgHyperparameters):
     """Hyperparameters with the values of the authors' code; others are inherited from FedAvg.
 
     Attributes:
@@ -57,18 +58,8 @@ class LDAWAHyperparameters(fedavg.FedAvgHyperparameters):
     batch_size: int = 256
     client_weighting: str = "uniform"
     temperature: float = 0.07
-    server_optimizer: str = "sgd"
-    server_learning_rate: float = 1.0
-    server_schedule: str = "constant"
-    server_momentum: float = 0.0
-    granularity: str = "layer"
-    fedavg_rounds: int = 3
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("granularity", self.granularity, ("layer", "model"))
-        if self.fedavg_rounds < 0:
-            raise ValueError(f"fedavg_rounds must not be negative; got {self.fedavg_rounds}")
+    granularity: str = one_of("layer", ("layer", "model"))
+    fedavg_rounds: int = bounded(3, at_least=0)
 
     @property
     def is_one_gradient_step(self) -> bool:

@@ -24,14 +24,14 @@ from tff_ssl.algorithms.dcco import one_stage, two_stage
 from tff_ssl.algorithms.dcco.parts import DCCOHyperparameters
 from tff_ssl.algorithms.denav import algorithm as denav
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.kinds.decentralized.algorithm import Decentralized
+from tff_ssl.kinds.heterogeneous.algorithm import HeterogeneousClients
+from tff_ssl.kinds.protocol import FederatedAlgorithm
+from tff_ssl.kinds.stateful.algorithm import StatefulClients
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.objectives.registry import GENERAL_OBJECTIVES, OBJECTIVES
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES
-from tff_ssl.templates.federated_algorithm import FederatedAlgorithm
-from tff_ssl.templates.serverless import Serverless
-from tff_ssl.templates.stateful_clients import StatefulClients
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
-from tff_ssl.templates.unlike_clients import UnlikeClients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,35 +218,35 @@ ALGORITHMS = {
     ),
     "denav": Algorithm(
         "models that travel through a network, each led by a training navigator",
-        Serverless,
+        Decentralized,
         denav.DeNAVHyperparameters,
         denav.build_denav,
         objectives=_starting_with("mae"),
     ),
     "gossip": Algorithm(
         "gossip learning: clients of a network average with the first neighbour's model, or all",
-        Serverless,
+        Decentralized,
         gossip.GossipHyperparameters,
         gossip.build_gossip,
         objectives=_starting_with("mae"),
     ),
     "all_reduce": Algorithm(
         "clients of a network that get the mean of all models after every round",
-        Serverless,
+        Decentralized,
         gossip.AllReduceHyperparameters,
         gossip.build_gossip,
         objectives=_starting_with("mae"),
     ),
     "dfedavg": Algorithm(
         "decentralized FedAvg: averages over neighbours, with local batch norm (Dec-SSL)",
-        Serverless,
+        Decentralized,
         gossip.DFedAvgHyperparameters,
         gossip.build_gossip,
         objectives=_starting_with("nt_xent"),
     ),
     "hetero_ssfl": Algorithm(
         "clients of different architectures, which align their representations of common images",
-        UnlikeClients,
+        HeterogeneousClients,
         hetero_ssfl.HeteroSSFLHyperparameters,
         hetero_ssfl.build_hetero_ssfl,
         objectives=("byol", "simsiam", "nt_xent"),

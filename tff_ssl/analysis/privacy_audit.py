@@ -33,7 +33,7 @@ from tff_ssl.objectives import statistics
 from tff_ssl.templates.task import Task
 
 _DIMENSIONS = 4  # Number of weights, and of outputs, of a canary.
-_GROUPS = 8  # Cohorts are padded to multiples of it, as in `simulation.stateless_clients`.
+_GROUPS = 8  # Cohorts are padded to multiples of it, as in `kinds.stateless.simulation`.
 _BISECTIONS = 40
 _LARGEST_EPSILON = 100.0
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
-from tff_ssl.templates.federated_algorithm import RoundToLower
+from tff_ssl.kinds.protocol import RoundToLower
 
 
 class Form(NamedTuple):

@@ -15,8 +15,8 @@ from tff_ssl.algorithms.denav.route import travel
 from tff_ssl.decentralized import simulated_time, topology
 from tff_ssl.decentralized.events import Leave, with_events
 from tff_ssl.decentralized.schedule import ClientNetwork
-from tff_ssl.simulation import without_server
-from tff_ssl.templates.federated_algorithm import RunSetting
+from tff_ssl.kinds.decentralized.simulation import DecentralizedSimulation
+from tff_ssl.kinds.protocol import RunSetting
 
 pytestmark = pytest.mark.xdist_group("denav")
 
@@ -62,7 +62,7 @@ def run(scalars, stored, folder, planned, steps, values, measure):
     """Runs all steps: the simulation, its last state, metrics, and a measure after each step."""
     task, _ = scalars
     built = build_once(algorithm.build_denav, task("nt_xent", steps), values)
-    simulation = without_server.ServerlessSimulation(built, planned, stored(SIZES, PIXELS), folder)
+    simulation = DecentralizedSimulation(built, planned, stored(SIZES, PIXELS), folder)
     state, measures, metrics_of_steps = simulation.initialize(0), [], []
     for r in range(steps):
         state, metrics = simulation.run_round(state, r)

@@ -18,10 +18,10 @@ from launch.experiments import catalog, estimates, stand_ins
 from launch.experiments.runner import effective_flags
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
-from launch.options import data, defaults, network, unlike_clients
+from launch.options import data, defaults, heterogeneous_clients, network
 from launch.options.participation import build_participation
 from launch.runs import federated
-from tff_ssl.templates.federated_algorithm import Need
+from tff_ssl.kinds.protocol import Need
 from tff_ssl.templates.task import Population
 
 SEEDS = {"cpu": 3, "paper": 1}  # 3 is the default of `launch.reproduce --seeds`.
@@ -102,7 +102,7 @@ def check(project_root, monkeypatch):
     # Shifts change pixels, and the stand-ins have none.
     monkeypatch.setattr(client_options.shift, "shift_clients", lambda _, images, *others: images)
     monkeypatch.setattr(
-        unlike_clients, "build_population", lambda *_: Population((), (), (), 0)
+        heterogeneous_clients, "build_population", lambda *_: Population((), (), (), 0)
     )  # Models take long to build.
 
     def build(given, seed, other=None):

@@ -10,10 +10,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
+from tff_ssl.bounds import bounded, one_of
 from tff_ssl.losses.means import Means
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, StatisticsLoss
-from tff_ssl.templates.client_hyperparameters import check_choice
 from tff_ssl.templates.server_step import build_server_step
 from tff_ssl.templates.task import Task
 
@@ -39,28 +39,16 @@ class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHy
         is then no centralized step.
     """
 
-    client_learning_rate: float = 1.0
-    micro_batch_size: int = 32
-    local_steps: int = 1
+    client_learning_rate: float = bounded(1.0, above=0)
+    micro_batch_size: int = bounded(32, at_least=1)
+    local_steps: int = bounded(1, at_least=1)
     means_follow: bool = True
-    batch_size: int = 0
-    examples_per_round: int = 0
-    client_weighting: str = "examples"
+    batch_size: int = bounded(0, at_least=0)
+    examples_per_round: int = bounded(0, at_least=0)
+    client_weighting: str = one_of("examples", ("examples", "uniform"))
 
-    def __post_init__(self):
-        ObjectiveHyperparameters.__post_init__(self)
-        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
-        for name, least in (
-            ("micro_batch_size", 1), ("local_steps", 1), ("batch_size", 0),
-            ("examples_per_round", 0),
-        ):  # fmt: skip
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
-        if self.client_learning_rate <= 0:
-            raise ValueError(
-                f"client_learning_rate must be positive; got {self.client_learning_rate}"
-            )
-        check_choice("client_weighting", self.client_weighting, ("examples", "uniform"))
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.examples_per_round and not self.is_one_step:
             raise ValueError(
                 "examples_per_round is for rounds of one step (local_steps=1, batch_size=0); "

@@ -74,10 +74,10 @@ from tff_ssl.algorithms.dcco.parts import (
     loss_and_spread,
     with_client_work,
 )
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses.means import Means
 from tff_ssl.templates import non_finite
 from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
 

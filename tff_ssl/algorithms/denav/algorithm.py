@@ -31,6 +31,7 @@ import numpy as np
 
 from tff_ssl.algorithms.denav import navigator, route, staleness, traffic
 from tff_ssl.algorithms.denav.state_log import StateLog
+from tff_ssl.bounds import bounded, one_of
 from tff_ssl.decentralized import simulated_time, topology
 from tff_ssl.decentralized.schedule import (
     Averaging,
@@ -40,8 +41,8 @@ from tff_ssl.decentralized.schedule import (
     Training,
 )
 from tff_ssl.decentralized.traffic import Traffic
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.templates.serverless import Serverless, build_serverless
+from tff_ssl.kinds.decentralized.algorithm import Decentralized, build_decentralized
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.task import Task
 
 
@@ -62,19 +63,10 @@ class DeNAVHyperparameters(ClientHyperparameters, navigator.RouteHyperparameters
     client_weight_decay: float = 0.05
     local_epochs: int = 5
     batch_size: int = 64
-    models: int = 1
-    staleness_bound: int = 5
-    aggregation: str = "staleness"
+    models: int = bounded(1, at_least=1)
+    staleness_bound: int = bounded(5, at_least=0)
+    aggregation: str = one_of("staleness", (*staleness.WEIGHTINGS, "none"))
     average_neighbours: bool = True
-
-    def __post_init__(self):
-        ClientHyperparameters.__post_init__(self)
-        navigator.RouteHyperparameters.__post_init__(self)
-        if self.models < 1:
-            raise ValueError(f"models must be at least 1; got {self.models}")
-        if self.staleness_bound < 0:
-            raise ValueError(f"staleness_bound must not be negative; got {self.staleness_bound}")
-        check_choice("aggregation", self.aggregation, (*staleness.WEIGHTINGS, "none"))
 
     def for_navigator(self, steps: int) -> navigator.NavigatorHyperparameters:
         """The hyperparameters of the navigator.
@@ -291,7 +283,7 @@ class DeNAVSchedule:
         return np.mean([self._own(k, done) for k in sorted(holders)], axis=0)
 
 
-def build_denav(task: Task, hyperparameters: DeNAVHyperparameters | None = None) -> Serverless:
+def build_denav(task: Task, hyperparameters: DeNAVHyperparameters | None = None) -> Decentralized:
     """Builds the computations of DeNAV.
 
     Args:
@@ -303,4 +295,4 @@ def build_denav(task: Task, hyperparameters: DeNAVHyperparameters | None = None)
     def build_schedule(network: ClientNetwork, model_bytes: int) -> DeNAVSchedule:
         return DeNAVSchedule(network, model_bytes, values, task.rounds)
 
-    return build_serverless(task, values, build_schedule)
+    return build_decentralized(task, values, build_schedule)

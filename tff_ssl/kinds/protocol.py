@@ -4,12 +4,12 @@ An algorithm's `build_...` function returns a `FederatedAlgorithm`. Together wit
 run it becomes a `PlannedRun`, which is described, drawn, cut for several nodes and simulated.
 Scripts use these two protocols and never ask which kind an algorithm is. The kinds are
 
-- `stateless_clients.StatelessClients`: a server, and clients that keep nothing between rounds;
-- `stateful_clients.StatefulClients`: a server, and clients that keep a state between rounds;
-- `serverless.Serverless`: a network of clients without a server;
-- `unlike_clients.UnlikeClients`: clients of different architectures.
+- `stateless.algorithm.StatelessClients`: a server, and clients that keep nothing between rounds;
+- `stateful.algorithm.StatefulClients`: a server, and clients that keep a state between rounds;
+- `decentralized.algorithm.Decentralized`: a network of clients without a server;
+- `heterogeneous.algorithm.HeterogeneousClients`: clients of different architectures.
 
-A further kind is one module with a class for each of the two protocols.
+A further kind is one package with a class for each of the two protocols.
 """
 
 import enum

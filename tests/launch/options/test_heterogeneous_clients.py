@@ -10,7 +10,7 @@ from absl import flags as absl_flags
 from absl.testing import flagsaver
 
 import launch.pretrain  # noqa: F401  (defines the flags)
-from launch.options import data, unlike_clients
+from launch.options import data, heterogeneous_clients
 from tests import programs
 from tff_ssl.deployment import saved_model
 
@@ -30,7 +30,7 @@ def parse():
 def test_the_servers_images_belong_to_no_client(parse):
     args = parse("--rad_size=300", "--partition=iid", "--num_clients=4", "--seed=2")
     dataset = data.load_dataset(args)
-    clients_dataset, rad = unlike_clients.take_out_rad(dataset, args)
+    clients_dataset, rad = heterogeneous_clients.take_out_rad(dataset, args)
     assert rad.shape == (300, 8, 8, 1)
     assert len(clients_dataset.train) == len(dataset.train) - 300
     remaining = set(clients_dataset.train.example_ids.tolist())
@@ -42,31 +42,33 @@ def test_the_servers_images_belong_to_no_client(parse):
     # The images are of all classes, and another seed chooses others.
     assert len(set(dataset.train.labels[missing].tolist())) == 10
     args.seed = 3
-    assert not np.array_equal(unlike_clients.take_out_rad(dataset, args)[1], rad)
+    assert not np.array_equal(heterogeneous_clients.take_out_rad(dataset, args)[1], rad)
 
 
 def test_encoders_are_assigned_in_equal_shares_in_random_order(parse):
     args = parse("--encoders=tiny,small,vit_micro")
     dataset = data.load_dataset(args)
     clients = [np.arange(k + 1) for k in range(20)]
-    population = unlike_clients.build_population(dataset, clients, args)
+    population = heterogeneous_clients.build_population(dataset, clients, args)
     assert [model.encoder for model in population.models] == ["tiny", "small", "vit_micro"]
     assert sorted(np.bincount(population.model_of_client)) == [6, 7, 7]
     assert list(population.model_of_client) != sorted(population.model_of_client)
     assert population.sizes == tuple(range(1, 21))
-    again = unlike_clients.build_population(dataset, clients, args)
+    again = heterogeneous_clients.build_population(dataset, clients, args)
     assert again.model_of_client == population.model_of_client
     args.seed = 1
-    other = unlike_clients.build_population(dataset, clients, args)
+    other = heterogeneous_clients.build_population(dataset, clients, args)
     assert other.model_of_client != population.model_of_client
     # An encoder that is named twice gets twice the share. Without names, all clients have the
     # encoder of --encoder.
     args.encoders = ["tiny", "tiny", "small"]
-    twice = unlike_clients.build_population(dataset, clients[:9], args)
+    twice = heterogeneous_clients.build_population(dataset, clients[:9], args)
     assert np.bincount(twice.model_of_client).tolist() == [6, 3]
-    assert unlike_clients.describe(twice).startswith("6 clients with tiny encoder and heads (")
+    assert heterogeneous_clients.describe(twice).startswith(
+        "6 clients with tiny encoder and heads ("
+    )
     args.encoders = []
-    alike = unlike_clients.build_population(dataset, clients, args)
+    alike = heterogeneous_clients.build_population(dataset, clients, args)
     assert [model.encoder for model in alike.models] == [args.encoder]
 
 

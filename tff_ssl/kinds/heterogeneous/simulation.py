@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.kinds.heterogeneous.slices import Members
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation import cohort, metrics_log, state_files
 from tff_ssl.simulation.metrics_log import flatten_metrics
@@ -21,7 +22,7 @@ from tff_ssl.simulation.training_loop import Simulation
 _SUMS = ("samples", "dropped_clients")
 
 
-class UnlikeClientsState(NamedTuple):
+class HeterogeneousClientsState(NamedTuple):
     """The state of a run.
 
     Attributes:
@@ -45,25 +46,7 @@ class _RoundOutput(NamedTuple):
     written: Any
 
 
-class Members(NamedTuple):
-    """Clients of a round that have the same architecture.
-
-    Attributes:
-      architecture: Index of the architecture.
-      clients: Indices of the clients, int64 [k].
-      to_read: Paths of their states.
-      to_write: Paths to which their new states are written.
-      to_send: Paths to which their new representations are written.
-    """
-
-    architecture: int
-    clients: cohort.Cohort
-    to_read: Sequence[str]
-    to_write: Sequence[str]
-    to_send: Sequence[str]
-
-
-class UnlikeClientsSimulation(Simulation):
+class HeterogeneousClientsSimulation(Simulation):
     """Simulation of clients of different architectures, to which a server shows the same images."""
 
     def __init__(
@@ -80,7 +63,7 @@ class UnlikeClientsSimulation(Simulation):
         """Joins the algorithm with the clients' data.
 
         Args:
-          algorithm: A `templates.unlike_clients.UnlikeClients`, for these clients.
+          algorithm: A `kinds.heterogeneous.algorithm.HeterogeneousClients`, for these clients.
           group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
             runs.
           cohorts: Round number -> indices of the clients, int64 [k].
@@ -88,8 +71,7 @@ class UnlikeClientsSimulation(Simulation):
           folder: Folder of the run: `client_states/`, `rad/` (the images, and the clients' last
             representations of them) and `client_metrics.csv` are written there.
           bytes_of_clients: Bytes that each client receives and sends in a round.
-          sliced: A `sliced_training.SlicedUnlikeClients` if local training is cut into slices; else
-            None.
+          sliced: The sliced local training; None if it is not cut into slices.
           evaluated_client: Client whose model stands for the run.
         """
         self._sliced = sliced
@@ -104,7 +86,7 @@ class UnlikeClientsSimulation(Simulation):
         self._last_cohort: cohort.Cohort = np.zeros(0, np.int64)
         self._log = metrics_log.ClientLog(folder / "client_metrics.csv")
 
-    def initialize(self, seed: int) -> UnlikeClientsState:
+    def initialize(self, seed: int) -> HeterogeneousClientsState:
         self._states: list[state_files.ClientStates] = []
         self._sent: list[state_files.ClientStates] = []
         self._rounds: list[tff.Computation] = []
@@ -128,7 +110,7 @@ class UnlikeClientsSimulation(Simulation):
             read_rad = _reader(str(self._images), self._rad)
             for number in range(len(self._states)):
                 self._rounds.append(self._compose(number, read_rad, mean_kernel))
-        return UnlikeClientsState(np.full(len(models), state_files.NEVER, np.int64))
+        return HeterogeneousClientsState(np.full(len(models), state_files.NEVER, np.int64))
 
     def _compose(
         self, number: int, read_rad: tff.Computation, mean_kernel: tff.Computation
@@ -166,8 +148,8 @@ class UnlikeClientsSimulation(Simulation):
         return run
 
     def run_round(
-        self, state: UnlikeClientsState, round_number: int
-    ) -> tuple[UnlikeClientsState, dict[str, float]]:
+        self, state: HeterogeneousClientsState, round_number: int
+    ) -> tuple[HeterogeneousClientsState, dict[str, float]]:
         self._keep_only([*self._kept, state.versions], self._last_cohort)
         clients = self._cohorts(round_number)
         models = self._algorithm.model_of_client
@@ -197,7 +179,7 @@ class UnlikeClientsSimulation(Simulation):
         values = _joint(rounds)
         values["clients"] = len(clients)
         values["bytes"] = sum(self._bytes_of_clients[client] for client in clients)
-        return UnlikeClientsState(versions), values
+        return HeterogeneousClientsState(versions), values
 
     def _by_architecture(
         self, clients: cohort.Cohort, versions: state_files.Versions, round_number: int
@@ -247,19 +229,21 @@ class UnlikeClientsSimulation(Simulation):
         path.unlink()
         return self._sliced(round_number, kernel, self._rad, groups)
 
-    def encoder_weights(self, state: UnlikeClientsState, client_id: str | None = None) -> Weights:
+    def encoder_weights(
+        self, state: HeterogeneousClientsState, client_id: str | None = None
+    ) -> Weights:
         """Weights of a client's model; by default of the client that stands for the run."""
         client = self._evaluated_client if client_id is None else int(client_id)
         number = int(self._algorithm.model_of_client[client])
         client_state = self._states[number].load(client, int(state.versions[client]))
         return self._algorithm.architectures[number].client_weights(client_state)
 
-    def on_start(self, states: Sequence[UnlikeClientsState], done: int) -> None:
+    def on_start(self, states: Sequence[HeterogeneousClientsState], done: int) -> None:
         self._kept = [state.versions for state in states]
         self._keep_only(self._kept)
         self._log.trim(done)
 
-    def on_checkpoint(self, state: UnlikeClientsState) -> None:
+    def on_checkpoint(self, state: HeterogeneousClientsState) -> None:
         # The checkpoint before the last is kept too.
         self._kept = [*self._kept[-1:], state.versions]
         self._keep_only(self._kept)

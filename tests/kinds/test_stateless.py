@@ -8,9 +8,9 @@ from datasets import client_store, partition
 from datasets.image_dataset import Split
 from tests import networks
 from tff_ssl.algorithms import registry
+from tff_ssl.kinds.protocol import RunSetting
 from tff_ssl.simulation import centralized, cohort, metrics_log
 from tff_ssl.simulation.participation import Participation
-from tff_ssl.templates.federated_algorithm import RunSetting
 from tff_ssl.templates.task import Task
 
 SEED = 11

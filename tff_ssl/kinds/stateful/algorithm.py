@@ -22,23 +22,24 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.runtime.sliced_rounds import SlicedStatefulClients, Slicing
-from tff_ssl.simulation import state_files
-from tff_ssl.simulation.stateful_clients import StatefulClientsSimulation
-from tff_ssl.templates import collected_rows, message_sizes
-from tff_ssl.templates.client_output import ClientOutput, output_if_finite, server_metrics
-from tff_ssl.templates.federated_algorithm import (
+from tff_ssl.kinds.protocol import (
     FederatedAlgorithm,
     Need,
     PlannedRun,
     RoundToLower,
     RunSetting,
 )
+from tff_ssl.kinds.server_rounds import ServerRounds
+from tff_ssl.kinds.stateful.simulation import StatefulClientsSimulation
+from tff_ssl.kinds.stateful.slices import SlicedStatefulClients
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.simulation import state_files
+from tff_ssl.templates import collected_rows, message_sizes
+from tff_ssl.templates.client_output import ClientOutput, output_if_finite, server_metrics
 from tff_ssl.templates.local_training import LocalModel, LocalTraining
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.server_rounds import ServerRounds
 
 
 class ServerState(NamedTuple):

@@ -1,63 +1,41 @@
-"""Local training cut into slices, for clients that train their own models.
+"""Slices of local training, for clients of different architectures.
 
-Only the clients' local training is spread over nodes. In a network without a server there is
-nothing to merge, and models are averaged on this machine, which has their files. Clients of
-different architectures have one computation for each architecture; the slices of all architectures
-are computed at the same time. The aggregation of their last representations stays on this machine
-too.
+There is one computation for each architecture, and the slices of all architectures are computed at
+the same time. The aggregation of their last representations stays on this machine, which has their
+files.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow_federated as tff
 
 from tff_ssl.runtime.sliced_rounds import ClientFiles, Cutter, Slicing, Stage, write_states
-from tff_ssl.runtime.slices import serialize, to_bytes, with_files
+from tff_ssl.runtime.slices import to_bytes
 from tff_ssl.simulation import state_files
 from tff_ssl.simulation.cohort import Cohort, fold
-from tff_ssl.simulation.with_unlike_clients import Members
 
 
-class SlicedServerless:
-    """Local training in a network: (round, paths to read, paths to write, clients)."""
+class Members(NamedTuple):
+    """Clients of a round that have the same architecture.
 
-    def __init__(self, training: tff.Computation, group_data: tff.Computation, slicing: Slicing):
-        """Compiles local training.
+    Attributes:
+      architecture: Index of the architecture.
+      clients: Indices of the clients, int64 [k].
+      to_read: Paths of their states.
+      to_write: Paths to which their new states are written.
+      to_send: Paths to which their new representations are written.
+    """
 
-        Args:
-          training: (round@SERVER, models@CLIENTS, examples@CLIENTS) -> (models, metrics)@CLIENTS.
-          group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
-          slicing: The nodes, and how a cohort is cut.
-        """
-        clock_type, models_type, _ = training.type_signature.parameter
-        _, metrics_type = training.type_signature.result
-        files = ClientFiles(models_type.member, metrics_type.member, group_data)
-
-        @tff.federated_computation(clock_type, files.type)
-        def train(round_number, clients):
-            models, metrics = training(round_number, *files.read(clients))
-            return files.write(clients, models, metrics)
-
-        self._files, self._program = files, serialize(with_files(train))
-        self._cut, self._nodes = Cutter(slicing), slicing.nodes
-
-    def __call__(
-        self,
-        round_number: np.int64,
-        to_read: Sequence[str],
-        to_write: Sequence[str],
-        groups: Sequence[Cohort],
-    ) -> tuple[list[Any], int]:
-        """The clients' metrics, and the number of bytes written."""
-        parts, work = self._cut(groups, to_read)
-        programs = [self._program] * len(parts)
-        partials = self._nodes.work_on(programs, to_bytes(round_number), parts, work)
-        return self._files.metrics(partials), write_states(to_write, partials)
+    architecture: int
+    clients: Cohort
+    to_read: Sequence[str]
+    to_write: Sequence[str]
+    to_send: Sequence[str]
 
 
-class SlicedUnlikeClients:
+class SlicedHeterogeneousClients:
     """Local training of all architectures: (round, B, X, members) -> metrics."""
 
     def __init__(
@@ -69,7 +47,7 @@ class SlicedUnlikeClients:
         """Compiles the rounds.
 
         Args:
-          trainings: Computation `train` of each architecture, see `templates.unlike_clients`.
+          trainings: Computation `train` of each architecture, see `kinds.heterogeneous.algorithm`.
           group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
           slicing: The nodes, and how the members of each architecture are cut.
         """

@@ -24,22 +24,22 @@ import tensorflow_federated as tff
 from tff_ssl.decentralized import plots, run_costs
 from tff_ssl.decentralized.schedule import ClientNetwork, Schedule
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.models.costs import model_costs
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.objectives.registry import OBJECTIVES
-from tff_ssl.runtime.sliced_rounds import Slicing
-from tff_ssl.runtime.sliced_training import SlicedServerless
-from tff_ssl.simulation.without_server import ServerlessSimulation
-from tff_ssl.templates import message_sizes
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
-from tff_ssl.templates.client_output import output_if_finite
-from tff_ssl.templates.federated_algorithm import (
+from tff_ssl.kinds.decentralized.simulation import DecentralizedSimulation
+from tff_ssl.kinds.decentralized.slices import SlicedDecentralized
+from tff_ssl.kinds.protocol import (
     FederatedAlgorithm,
     Need,
     PlannedRun,
     RoundToLower,
     RunSetting,
 )
+from tff_ssl.models.costs import model_costs
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.templates import message_sizes
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.client_output import output_if_finite
 from tff_ssl.templates.local_training import build_local_training
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Task
@@ -49,7 +49,7 @@ WEIGHT, MODEL = "weight", "model"
 
 
 @dataclasses.dataclass(frozen=True)
-class Serverless(FederatedAlgorithm):
+class Decentralized(FederatedAlgorithm):
     """An algorithm without a server.
 
     Attributes:
@@ -64,7 +64,7 @@ class Serverless(FederatedAlgorithm):
       uploads: Types that a client sends as a model.
     """
 
-    kind: ClassVar[str] = "serverless"
+    kind: ClassVar[str] = "decentralized"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
     has_client_models: ClassVar[bool] = True
 
@@ -90,14 +90,14 @@ class Serverless(FederatedAlgorithm):
             "averaging": RoundToLower("means of received models", None, self.averaging),
         }
 
-    def plan_run(self, setting: RunSetting) -> "ServerlessRun":
-        return ServerlessRun(self, setting)
+    def plan_run(self, setting: RunSetting) -> "DecentralizedRun":
+        return DecentralizedRun(self, setting)
 
 
-class ServerlessRun(PlannedRun):
+class DecentralizedRun(PlannedRun):
     """A run of an algorithm without a server."""
 
-    def __init__(self, algorithm: Serverless, setting: RunSetting):
+    def __init__(self, algorithm: Decentralized, setting: RunSetting):
         """Lets the algorithm schedule all rounds.
 
         Raises:
@@ -138,13 +138,13 @@ class ServerlessRun(PlannedRun):
         clients = plots.Clients(self._network.volumes, self._schedule.ranks)
         return plots.draw_run(first, last, self._schedule.routes, folder, title, clients)
 
-    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedServerless:
-        return SlicedServerless(self._algorithm.training, group_data, slicing)
+    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedDecentralized:
+        return SlicedDecentralized(self._algorithm.training, group_data, slicing)
 
     def simulate(
         self, group_data: tff.Computation, folder: pathlib.Path, sliced: Any = None
-    ) -> ServerlessSimulation:
-        return ServerlessSimulation(self._algorithm, self._schedule, group_data, folder, sliced)
+    ) -> DecentralizedSimulation:
+        return DecentralizedSimulation(self._algorithm, self._schedule, group_data, folder, sliced)
 
 
 def _tensors(type_spec: tff.Type) -> list[tff.TensorType]:
@@ -166,7 +166,7 @@ def _received_type(model_type: tff.Type) -> tff.SequenceType:
 def _build_training(
     task: Task, hyperparameters: ClientHyperparameters, model: DualEncoder
 ) -> tff.Computation:
-    """Builds `Serverless.training`."""
+    """Builds `Decentralized.training`."""
     objective = OBJECTIVES[task.objective]
     local = build_local_training(task, hyperparameters, keeps_target=objective.target)
     model_type = tff.tensorflow.computation(lambda: model.init(0)).type_signature.result
@@ -202,7 +202,7 @@ def _build_training(
 def _build_averaging(
     model: DualEncoder, model_type: tff.Type, local_weights: LocalWeights | None
 ) -> tff.Computation:
-    """Builds `Serverless.averaging`."""
+    """Builds `Decentralized.averaging`."""
     sequence_type = _received_type(model_type)
 
     @tff.tensorflow.computation(model_type, sequence_type)
@@ -235,12 +235,12 @@ def _build_averaging(
     return averaging
 
 
-def build_serverless(
+def build_decentralized(
     task: Task,
     hyperparameters: ClientHyperparameters,
     build_schedule: Callable[[ClientNetwork, int], Schedule],
     local_norm: bool = False,
-) -> Serverless:
+) -> Decentralized:
     """Builds the computations of an algorithm without a server.
 
     Args:
@@ -257,7 +257,7 @@ def build_serverless(
     model_type = training.type_signature.parameter[1].member
     model_bytes = int(sum(np.prod(s.shape, dtype=int) * 4 for s in model.specs))
     local_weights = LocalWeights(model, batch_norm=True) if local_norm else None
-    return Serverless(
+    return Decentralized(
         model,
         hyperparameters,
         training,

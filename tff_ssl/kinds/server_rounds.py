@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from tff_ssl.kinds.protocol import RunSetting
 from tff_ssl.simulation.participation import Participation
-from tff_ssl.templates.federated_algorithm import RunSetting
 
 
 class ServerRounds:

@@ -11,18 +11,19 @@ from typing import Any, ClassVar
 
 import tensorflow_federated as tff
 
-from tff_ssl.models.two_towers import Model
-from tff_ssl.runtime.sliced_rounds import SlicedStatelessClients, Slicing
-from tff_ssl.simulation.stateless_clients import StatelessClientsSimulation
-from tff_ssl.templates import message_sizes
-from tff_ssl.templates.federated_algorithm import (
+from tff_ssl.kinds.protocol import (
     FederatedAlgorithm,
     Need,
     PlannedRun,
     RoundToLower,
     RunSetting,
 )
-from tff_ssl.templates.server_rounds import ServerRounds
+from tff_ssl.kinds.server_rounds import ServerRounds
+from tff_ssl.kinds.stateless.simulation import StatelessClientsSimulation
+from tff_ssl.kinds.stateless.slices import SlicedStatelessClients
+from tff_ssl.models.two_towers import Model
+from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.templates import message_sizes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from tff_ssl.simulation.training_loop import Simulation
 _OPERATIONS = 2  # Largest number of operations of a round; a model's version numbers all of them.
 
 
-class ServerlessState(NamedTuple):
+class DecentralizedState(NamedTuple):
     """The state of a run without a server.
 
     Attributes:
@@ -32,7 +32,7 @@ class ServerlessState(NamedTuple):
     versions: Any
 
 
-class ServerlessSimulation(Simulation):
+class DecentralizedSimulation(Simulation):
     """Simulation of clients that send models to each other."""
 
     def __init__(
@@ -46,13 +46,12 @@ class ServerlessSimulation(Simulation):
         """Joins the algorithm with its schedule and the clients' data.
 
         Args:
-          algorithm: A `templates.serverless.Serverless`.
+          algorithm: A `kinds.decentralized.algorithm.Decentralized`.
           schedule: Rounds of the run.
           group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
             runs.
           folder: Folder of the run: `client_states/` and `client_metrics.csv` are written there.
-          sliced: A `sliced_training.SlicedServerless` if local training is cut into slices; else
-            None.
+          sliced: The sliced local training; None if it is not cut into slices.
         """
         self._algorithm = algorithm
         self._sliced = sliced
@@ -62,14 +61,14 @@ class ServerlessSimulation(Simulation):
         self._kept: list[state_files.Versions] = []
         self._log = metrics_log.ClientLog(folder / "client_metrics.csv")
 
-    def initialize(self, seed: int) -> ServerlessState:
+    def initialize(self, seed: int) -> DecentralizedState:
         self._states = state_files.ClientStates(
             self._folder / "client_states", self._algorithm.initial_weights(seed)
         )
         self._train = self._sliced or self._compose_training(self._states)
         self._average = self._compose_averaging(self._states)
         versions = np.full(self._schedule.num_slots, state_files.NEVER, np.int64)
-        return ServerlessState(np.int64(0), versions)
+        return DecentralizedState(np.int64(0), versions)
 
     def _compose_training(self, states: state_files.ClientStates) -> tff.Computation:
         """Local training with files of models: (round, paths to read, paths to write, indices)."""
@@ -106,7 +105,9 @@ class ServerlessSimulation(Simulation):
 
         return average
 
-    def run_round(self, state: ServerlessState, round_number: int) -> tuple[Any, dict[str, float]]:
+    def run_round(
+        self, state: DecentralizedState, round_number: int
+    ) -> tuple[Any, dict[str, float]]:
         scheduled = self._schedule.round(round_number)
         versions, metrics = state.versions, {}
         for position, operation in enumerate(scheduled.operations):
@@ -134,7 +135,7 @@ class ServerlessSimulation(Simulation):
             "message_bytes": traffic.message_bytes,
             "simulated_time": scheduled.time,
         }
-        return ServerlessState(np.int64(round_number + 1), versions), metrics
+        return DecentralizedState(np.int64(round_number + 1), versions), metrics
 
     def _run_training(
         self, training: Training, versions: state_files.Versions, version: int, round_number: int
@@ -184,7 +185,7 @@ class ServerlessSimulation(Simulation):
         self._states.commit(list(paths.values()))
         return changed
 
-    def encoder_weights(self, state: ServerlessState, client_id: str | None = None) -> Weights:
+    def encoder_weights(self, state: DecentralizedState, client_id: str | None = None) -> Weights:
         client = None if client_id is None else int(client_id)
         done, local = int(state.done), self._algorithm.local_weights
         model = self.mean_model(state, self._schedule.evaluated(done, client))
@@ -193,7 +194,7 @@ class ServerlessSimulation(Simulation):
             return model
         return local.restore(model, local.select(self._load(state, own)))
 
-    def mean_model(self, state: ServerlessState, weights: SlotWeights) -> Weights:
+    def mean_model(self, state: DecentralizedState, weights: SlotWeights) -> Weights:
         """The weighted mean of the models in the slots.
 
         Args:
@@ -207,19 +208,19 @@ class ServerlessSimulation(Simulation):
         cut = len(models[0].trainable)
         return Weights(tuple(mean[:cut]), tuple(mean[cut:]))
 
-    def _load(self, state: ServerlessState, slot: int) -> Weights:
+    def _load(self, state: DecentralizedState, slot: int) -> Weights:
         """The model in a slot, as arrays."""
         model = self._states.load(int(slot), int(state.versions[slot]))
         return Weights(
             *(tuple(t.numpy() for t in kind) for kind in (model.trainable, model.non_trainable))
         )
 
-    def on_start(self, states: Sequence[ServerlessState], done: int) -> None:
+    def on_start(self, states: Sequence[DecentralizedState], done: int) -> None:
         self._kept = [state.versions for state in states]
         self._states.keep_only(self._kept)
         self._log.trim(done)
 
-    def on_checkpoint(self, state: ServerlessState) -> None:
+    def on_checkpoint(self, state: DecentralizedState) -> None:
         # The checkpoint before the last is kept too.
         self._kept = [*self._kept[-1:], state.versions]
         self._states.keep_only(self._kept)

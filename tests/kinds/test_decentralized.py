@@ -17,9 +17,10 @@ from tff_ssl.decentralized import mixing, topology
 from tff_ssl.decentralized.events import Cut, Leave, with_events
 from tff_ssl.decentralized.schedule import ClientNetwork
 from tff_ssl.errors import TrainingError
+from tff_ssl.kinds.decentralized.algorithm import build_decentralized
+from tff_ssl.kinds.decentralized.simulation import DecentralizedSimulation
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.simulation import state_files, training_loop, without_server
-from tff_ssl.templates import serverless
+from tff_ssl.simulation import state_files, training_loop
 from tff_ssl.templates.task import Task
 
 SHAPE = (8, 8, 1)
@@ -90,9 +91,7 @@ def test_a_clients_own_batch_norm_is_not_averaged(worker):
     model = DualEncoder("tiny", SHAPE, (4,), norm="batch")
     task = Task(model, plain_views, ELEMENT, 4, "nt_xent")
     for local in (True, False):
-        built = serverless.build_serverless(
-            task, gossip.DFedAvgHyperparameters(), None, local_norm=local
-        )
+        built = build_decentralized(task, gossip.DFedAvgHyperparameters(), None, local_norm=local)
         own, other = (
             tf.nest.map_structure(lambda t, x=x: np.full(t.shape, x, np.float32), model.init(0))
             for x in (1.0, 5.0)
@@ -133,9 +132,7 @@ def simulate(scalars, tmp_path):
     def make(name, folder):
         build, values = algorithms[name]
         computations = build_once(build, task("nt_xent", 6), values)
-        return without_server.ServerlessSimulation(
-            computations, computations.schedule(setting), data, folder
-        )
+        return DecentralizedSimulation(computations, computations.schedule(setting), data, folder)
 
     return make
 
@@ -167,7 +164,7 @@ def test_killed_and_resumed_equals_never_stopped(simulate, tmp_path, name, monke
     expected = trained(training_loop.TrainingLoop(whole, 6, 2), simulate(name, whole))
 
     # The run is killed in the middle of round 6. One round has ended since the last checkpoint.
-    original = without_server.ServerlessSimulation._run_averaging
+    original = DecentralizedSimulation._run_averaging
 
     def dies(self, operation, versions, version):
         if version >= 10:
@@ -175,7 +172,7 @@ def test_killed_and_resumed_equals_never_stopped(simulate, tmp_path, name, monke
         return original(self, operation, versions, version)
 
     with monkeypatch.context() as patch:
-        patch.setattr(without_server.ServerlessSimulation, "_run_averaging", dies)
+        patch.setattr(DecentralizedSimulation, "_run_averaging", dies)
         with pytest.raises(KilledError):
             training_loop.TrainingLoop(killed, 6, 2).run(simulate(name, killed), seed=0)
     assert len(rows(killed, "metrics.csv")) == 5

@@ -13,15 +13,15 @@ from absl.testing import flagsaver
 
 import launch.pretrain  # noqa: F401  (defines the flags)
 from tff_ssl.algorithms import registry
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.simulation.training_loop import Simulation
-from tff_ssl.templates.federated_algorithm import (
+from tff_ssl.kinds.protocol import (
     FederatedAlgorithm,
     Need,
     PlannedRun,
     RoundToLower,
     RunSetting,
 )
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.simulation.training_loop import Simulation
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,19 +17,19 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.runtime.sliced_rounds import Slicing
-from tff_ssl.runtime.sliced_training import SlicedUnlikeClients
-from tff_ssl.simulation.with_unlike_clients import UnlikeClientsSimulation
-from tff_ssl.templates import message_sizes
-from tff_ssl.templates.federated_algorithm import (
+from tff_ssl.kinds.heterogeneous.simulation import HeterogeneousClientsSimulation
+from tff_ssl.kinds.heterogeneous.slices import SlicedHeterogeneousClients
+from tff_ssl.kinds.protocol import (
     FederatedAlgorithm,
     Need,
     PlannedRun,
     RoundToLower,
     RunSetting,
 )
-from tff_ssl.templates.server_rounds import ServerRounds
+from tff_ssl.kinds.server_rounds import ServerRounds
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.templates import message_sizes
 
 
 class TrainOutput(NamedTuple):
@@ -73,7 +73,7 @@ class Architecture(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class UnlikeClients(FederatedAlgorithm):
+class HeterogeneousClients(FederatedAlgorithm):
     """An algorithm whose clients have different architectures, for the clients of one run.
 
     Attributes:
@@ -83,7 +83,7 @@ class UnlikeClients(FederatedAlgorithm):
         a `tff.tensorflow.computation` for the server.
     """
 
-    kind: ClassVar[str] = "unlike_clients"
+    kind: ClassVar[str] = "heterogeneous_clients"
     needs: ClassVar[frozenset[Need]] = frozenset({Need.COHORTS, Need.POPULATION})
     has_client_models: ClassVar[bool] = True
 
@@ -114,17 +114,17 @@ class UnlikeClients(FederatedAlgorithm):
             for a in self.architectures
         }
 
-    def plan_run(self, setting: RunSetting) -> "UnlikeClientsRun":
-        return UnlikeClientsRun(self, setting)
+    def plan_run(self, setting: RunSetting) -> "HeterogeneousClientsRun":
+        return HeterogeneousClientsRun(self, setting)
 
 
-class UnlikeClientsRun(ServerRounds, PlannedRun):
+class HeterogeneousClientsRun(ServerRounds, PlannedRun):
     """A run of an algorithm whose clients have different architectures."""
 
-    def __init__(self, algorithm: UnlikeClients, setting: RunSetting):
+    def __init__(self, algorithm: HeterogeneousClients, setting: RunSetting):
         super().__init__(setting, algorithm.client_bytes())
         if setting.server_images is None:
-            raise ValueError("unlike clients need images of the server")
+            raise ValueError("heterogeneous clients need images of the server")
         self._algorithm, self._server_images = algorithm, setting.server_images
 
     @property
@@ -141,16 +141,18 @@ class UnlikeClientsRun(ServerRounds, PlannedRun):
             "encoder_of_client": [model.encoder for model in self.client_models],
         }
 
-    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedUnlikeClients:
+    def slice_rounds(
+        self, group_data: tff.Computation, slicing: Slicing
+    ) -> SlicedHeterogeneousClients:
         trainings = [architecture.train for architecture in self._algorithm.architectures]
-        return SlicedUnlikeClients(trainings, group_data, slicing)
+        return SlicedHeterogeneousClients(trainings, group_data, slicing)
 
     def simulate(
         self, group_data: tff.Computation, folder: pathlib.Path, sliced: Any = None
-    ) -> UnlikeClientsSimulation:
+    ) -> HeterogeneousClientsSimulation:
         architectures = self._algorithm.architectures
         sent_bytes = [message_sizes.total_bytes((*a.downloads, *a.uploads)) for a in architectures]
-        return UnlikeClientsSimulation(
+        return HeterogeneousClientsSimulation(
             self._algorithm,
             group_data,
             self.participation.cohorts,

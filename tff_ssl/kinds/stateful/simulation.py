@@ -46,7 +46,7 @@ class StatefulClientsSimulation(Simulation):
         """Joins the algorithm with the clients' data.
 
         Args:
-          algorithm: A `templates.stateful_clients.StatefulClients`.
+          algorithm: A `kinds.stateful.algorithm.StatefulClients`.
           group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
             runs.
           participation: Clients that take part in each round.
