@@ -80,6 +80,7 @@ def test_with_one_cluster_and_no_alignment_it_equals_fedavg(scalars):
     assert np.array_equal(output.state.model.models[0].trainable, expected.state.model.trainable)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_with_a_cluster_for_each_client_it_equals_local_training(scalars):
     clustered, data = build(scalars, clusters=3, lambda_align=0.0)
@@ -248,6 +249,7 @@ def test_the_printed_algorithm_keeps_clients_where_they_were_dealt(four):
     assert all(m["switched"] == 0 for m in metrics)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_clusters_of_two_kinds_are_found_from_any_start(four):
     computations, data = four()
@@ -262,15 +264,9 @@ def test_clusters_of_two_kinds_are_found_from_any_start(four):
             assert all(m["switched"] == 0 for m in metrics)
 
 
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "start",
-    [
-        (0, 1, 0, 1),
-        pytest.param((0, 0, 0, 1), marks=pytest.mark.long),
-        pytest.param((1, 1, 1, 1), marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("start", [(0, 1, 0, 1), (0, 0, 0, 1), (1, 1, 1, 1)])
 def test_clients_train_one_model_in_the_warmup_and_are_divided_by_it(four, start):
     computations, data = four(warmup_rounds=30)
     server = computations.process.initialize()
@@ -350,14 +346,15 @@ def turned(worker):
     return build
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_class", "start", "seed"),
     [
         (OneLayer, [0, 0, 0, 1, 1, 1], 0),
-        pytest.param(OneLayer, [0, 0, 1, 1, 1, 0], 0, marks=pytest.mark.long),
-        pytest.param(OneLayer, [0, 0, 0, 0, 0, 1], 0, marks=pytest.mark.long),
-        pytest.param(DualEncoder, [1, 1, 1, 1, 1, 1], 1, marks=pytest.mark.long),
+        (OneLayer, [0, 0, 1, 1, 1, 0], 0),
+        (OneLayer, [0, 0, 0, 0, 0, 1], 0),
+        (DualEncoder, [1, 1, 1, 1, 1, 1], 1),
     ],
 )
 def test_clusters_of_digits_turned_by_180_degrees_are_found_from_any_start(

@@ -30,7 +30,7 @@ SGD = tff.learning.optimizers.build_sgdm(learning_rate=1.0)
 RATE = 0.1
 COMMON = {"client_learning_rate": RATE, "micro_batch_size": 6}
 OBJECTIVES = ("nt_xent", "cco", "vicreg", "byol", "simsiam", "supervised")
-QUICK_FIRST = ["nt_xent", *(pytest.param(name, marks=pytest.mark.slow) for name in OBJECTIVES[1:])]
+DEFAULT = ("nt_xent", "byol", "supervised")  # One view's pair, a target network, labels.
 
 
 def augmented(images, example_ids, round_number):
@@ -181,7 +181,10 @@ def assert_mean_of(output, state, parts, shares, tolerance=2e-5):
 BY_EXAMPLES = np.array(SIZES) / N
 
 
-@pytest.mark.parametrize("objective", QUICK_FIRST)
+@pytest.mark.parametrize(
+    "objective",
+    [pytest.param(name, marks=[pytest.mark.long] * (name not in DEFAULT)) for name in OBJECTIVES],
+)
 def test_a_folded_round_of_one_step_is_the_mean_of_the_clients_own_steps(worker, objective):
     built = build(objective)
     state = initial_state(built)
@@ -192,8 +195,9 @@ def test_a_folded_round_of_one_step_is_the_mean_of_the_clients_own_steps(worker,
     assert folded.metrics["client_work"]["samples"] == N
 
 
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["cco", pytest.param("byol", marks=pytest.mark.long)])
+@pytest.mark.parametrize("objective", ["cco", "byol"])
 def test_one_step_folded_in_any_way_equals_unfolded(worker, objective):
     built = build(objective)
     unfolded = run(built, objective, EACH)
@@ -228,6 +232,7 @@ def test_several_steps_equal_a_plain_loop_folded_or_not(worker, objective, netwo
         assert_mean_of(run(built, objective, groups), state, parts, BY_EXAMPLES, 2e-4)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_uniform_weights(worker):
     for steps in (0, 2):  # One step, and several steps.
@@ -276,6 +281,7 @@ def test_the_servers_target_network_is_a_moving_average_over_rounds(worker):
     assert initial_state(local).global_model_weights.non_trainable == ()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_epochs_deal_all_examples_into_batches(worker):
     # With a learning rate of nearly 0, the mean loss of an epoch is the mean over its batches of 2.
@@ -305,6 +311,7 @@ def test_any_client_optimizer_starts_anew_with_each_client(worker, name):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * scale)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_client_without_a_finite_update_is_dropped_and_counted(worker):
     def spoiled(images, example_ids, round_number):

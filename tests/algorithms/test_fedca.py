@@ -45,7 +45,7 @@ EVERYONE = [(0, 1, 2)] * 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch_size", [0, 2])
+@pytest.mark.parametrize("batch_size", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_with_neither_part_it_is_fedsimclr(worker, small_algorithm, batch_size):
     task, clients = small_algorithm("fedca").inputs
     options = {**TRAINING, "batch_size": batch_size}
@@ -108,7 +108,13 @@ def by_hand(task, batch, weights, others, round_number, beta):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dictionary", "beta"), [(True, BETA), (True, 0.0), (False, BETA)])
+@pytest.mark.parametrize(
+    ("dictionary", "beta"),
+    [
+        (True, BETA),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in ((True, 0.0), (False, BETA))),
+    ],
+)
 def test_rounds_equal_a_plain_loop(worker, small_algorithm, dictionary, beta):
     task, clients = small_algorithm("fedca").inputs
     algorithm = build(task, dictionary=dictionary, alignment_weight=beta)
@@ -188,7 +194,7 @@ def test_the_base_encoder_stays_in_the_clients_state(worker, small_algorithm):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize("dictionary", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_bytes(small_algorithm, dictionary):
     task = small_algorithm("fedca").task
     weights = sum(int(np.prod(w.shape)) for w in task.model.init(0).trainable)

@@ -93,6 +93,7 @@ def fedavg_of(task):
     return fedavg.build_fedavg(task, values)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_with_own_weight_1_and_with_a_single_client_it_is_fedavg(worker, small_algorithm):
     task, clients = small_algorithm("fedsc").inputs
@@ -152,6 +153,7 @@ def test_moments_are_means_over_passes_and_micro_batches(worker, small_algorithm
     assert got.cohort == fedsc.Cohort(1, 1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_noise_is_added_to_what_is_sent_and_differs_between_runs(worker, small_algorithm):
     task, clients = small_algorithm("fedsc").inputs
@@ -164,6 +166,7 @@ def test_noise_is_added_to_what_is_sent_and_differs_between_runs(worker, small_a
     assert 0.5 / 3**0.5 / 2 < noise.std() < 2 * 0.5 / 3**0.5
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_local_step_is_shortened_to_the_norm(worker, small_algorithm):
     task, clients = small_algorithm("fedsc").inputs

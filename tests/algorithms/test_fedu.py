@@ -4,6 +4,8 @@ One step of gradient descent of rate 0.5 takes w from w0 to (w0 + a) / 2 and p t
 a client whose examples are all a; the target then moves by (1 - m) = 0.2 of the way to the new w.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -22,6 +24,12 @@ TRAINING = {
     "local_epochs": 1,
     "batch_size": 0,
 }
+# Combinations of Table 4 that have each value once or more; the others are long.
+DEFAULT = (
+    ("online", "online", "local"),
+    ("target", "target", "global"),
+    ("online", "both", "local"),
+)
 A = (4, 8)  # Pixels of the two clients, which have one and three examples.
 SIZES = (1, 3)
 
@@ -91,9 +99,15 @@ def test_a_new_client_takes_everything_from_the_server(scalars):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("aggregate", ["online", "target"])
-@pytest.mark.parametrize("update", ["online", "target", "both"])
-@pytest.mark.parametrize("rule", ["global", "local"])
+@pytest.mark.parametrize(
+    ("aggregate", "update", "rule"),
+    [
+        pytest.param(*case, marks=[pytest.mark.long] * (case not in DEFAULT))
+        for case in itertools.product(
+            ("online", "target"), ("online", "target", "both"), ("global", "local")
+        )
+    ],
+)
 def test_all_twelve_combinations_of_table_4(scalars, aggregate, update, rule):
     computations, data = build(
         scalars, fedu.build_fedu, fedu.FedUHyperparameters,

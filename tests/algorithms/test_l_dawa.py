@@ -55,7 +55,7 @@ def servers_rule(before, models, granularity):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("granularity", ["layer", "model"])
+@pytest.mark.parametrize("granularity", ["layer", pytest.param("model", marks=pytest.mark.long)])
 def test_the_clients_rule_is_that_of_the_papers_server(worker, small_algorithm, granularity):
     task, clients = small_algorithm("l_dawa").inputs
     # A client's own model is the global model after a round of FedAvg of this client alone.

@@ -114,7 +114,7 @@ def by_hand(task, model, batch, start, target, centroids, round_number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["server", "client"])
+@pytest.mark.parametrize("place", ["server", pytest.param("client", marks=pytest.mark.long)])
 def test_rounds_equal_a_plain_loop(worker, small_algorithm, place):
     task, clients = small_algorithm("orchestra").inputs
     task = task._replace(seed=5)
@@ -228,6 +228,7 @@ def test_clusterings_differ_between_clients_and_rounds_and_repeat(small_algorith
     assert np.abs(centroids(0, 1) - centroids(0, 2)).max() > 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_batch_norm_averages_follow_the_views_and_stay_in_round_0(worker, small_algorithm):
     task, clients = small_algorithm("orchestra").inputs
@@ -245,8 +246,8 @@ def test_batch_norm_averages_follow_the_views_and_stay_in_round_0(worker, small_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["server", "client"])
-@pytest.mark.parametrize("rotation_weight", [0.0, 1.0])
+@pytest.mark.parametrize("place", ["server", pytest.param("client", marks=pytest.mark.long)])
+@pytest.mark.parametrize("rotation_weight", [pytest.param(0.0, marks=pytest.mark.long), 1.0])
 def test_bytes(small_algorithm, place, rotation_weight):
     task = small_algorithm("orchestra").task
     algorithm = build(task, target=place, rotation_weight=rotation_weight)

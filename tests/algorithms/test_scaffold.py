@@ -99,7 +99,9 @@ def assert_close(values, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("like", ["fedbn", "fedu"])  # With nt_xent, and with BYOL's target network.
+@pytest.mark.parametrize(
+    "like", ["fedbn", pytest.param("fedu", marks=pytest.mark.long)]
+)  # With nt_xent, and with BYOL's target network.
 def test_the_first_round_is_fedavgs(worker, small_algorithm, like):
     task, clients = small_algorithm(like).inputs
     everyone = [range(len(clients))] * 2
@@ -111,6 +113,7 @@ def test_the_first_round_is_fedavgs(worker, small_algorithm, like):
     assert gap.max() > 1e-4
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_identical_clients_have_no_drift(worker, small_algorithm):
     task, clients = small_algorithm("fedbn").inputs

@@ -163,8 +163,9 @@ class WithOffset(OneLayer):
         return tuple(outputs._replace(z=outputs.z + 1000) for outputs in pair)
 
 
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["cco", pytest.param("vicreg", marks=pytest.mark.long)])
+@pytest.mark.parametrize("objective", ["cco", "vicreg"])
 def test_a_large_mean_costs_no_digits_after_the_first_round(worker, objective):
     """With the reference of a first cohort, a round equals the step without the offset."""
     model = WithOffset("tiny", SHAPE, projector=(16,))
@@ -288,6 +289,7 @@ def test_a_client_without_a_finite_update_is_dropped_and_counted(worker, computa
     assert_equal_steps(before, output.state.global_model_weights.trainable, gradients)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_round_without_any_finite_update_changes_nothing(worker):
     def all_nan(images, example_ids, round_number):
@@ -305,6 +307,7 @@ def test_a_round_without_any_finite_update_changes_nothing(worker):
         np.testing.assert_array_equal(before, after)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_both_aggregators_are_the_callers(worker, computations):
     bound = 1e-3
@@ -321,6 +324,7 @@ def test_both_aggregators_are_the_callers(worker, computations):
     assert statistics_clipped["client_work"]["encoding_std"] < 0.1 * plain
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_clients_learning_rate_scales_the_update(worker, computations):
     cohort = [client(np.arange(N))]
