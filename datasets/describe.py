@@ -27,15 +27,9 @@ def histograms(
     partition: Sequence[npt.NDArray[np.int64]],
     num_classes: int,
 ) -> Histograms:
-    """Counts each client's labels.
+    """Counts each client's labels: int64 [clients, num_classes].
 
-    Args:
-      labels: Class labels, int [n], below `num_classes`; -1 is not counted.
-      partition: Indices into `labels` of each client's examples.
-      num_classes: Number of classes.
-
-    Returns:
-      Examples of each class at each client, int64 [clients, num_classes].
+    The partition has indices into `labels`, int [n]; labels of -1 are not counted.
 
     Raises:
       DatasetError: A label is not below `num_classes`.
@@ -62,12 +56,8 @@ def earth_movers_distances(counts: Histograms) -> npt.NDArray[np.float64]:
     two of ten classes each have 1.6 (printed: 1.62), and skewness beta has (1 - beta) * 1.6
     (printed for 0.7, 0.5 and 0.3: 0.48, 0.79, 1.12).
 
-    Args:
-      counts: Examples of each class at each client, int64 [clients, classes]. Clients without
-        labelled examples are left out.
-
     Returns:
-      Distances, float64 [clients with labels].
+      Distances, float64 [clients with labelled examples].
     """
     counts = counts[counts.sum(axis=1) > 0]
     if len(counts) == 0:
@@ -77,11 +67,7 @@ def earth_movers_distances(counts: Histograms) -> npt.NDArray[np.float64]:
 
 
 def earth_movers_distance(counts: Histograms) -> float:
-    """Mean of `earth_movers_distances` over clients, all with the same weight (Figure 17).
-
-    Returns:
-      The mean distance, 0 (IID) to 2; NaN if no example is labelled.
-    """
+    """Mean of `earth_movers_distances` (Figure 17), from 0 (IID) to 2; NaN without labels."""
     distances = earth_movers_distances(counts)
     return float(distances.mean()) if len(distances) else float("nan")
 
@@ -132,14 +118,9 @@ def draw(
 ) -> None:
     """Draws a bar per client with a colour per class, as in the Dec-SSL paper's Figure 17.
 
-    Args:
-      counts: Examples of each class at each client, int64 [clients, classes]. If there are more
-        than 50 clients, 50 are drawn, evenly chosen, and the title says so.
-      class_names: Name of each class. Up to 20 are shown in a legend, more beside a colour bar.
-      path: Path of the file, whose extension chooses the format.
-      title: First line of the title.
-      partition: Indices of each client's examples. If given, the examples that `counts` does not
-        count are drawn as unlabelled.
+    Of more than 50 clients, 50 are drawn, evenly chosen, and the title says so. Up to 20 class
+    names are shown in a legend, more beside a colour bar. With a partition, the examples that
+    `counts` (int64 [clients, classes]) does not count are drawn as unlabelled.
     """
     colours = class_colours(len(class_names))
     if partition is not None:
@@ -181,11 +162,7 @@ def draw_images(
 ) -> None:
     """Draws images of the first 10 clients: a row for each, with 10 evenly chosen images.
 
-    Args:
-      images: Pixels as the clients see them, uint8 [n, h, w, c] with 1, 3 or 4 channels.
-      partition: Indices into `images` of each client's examples.
-      path: Path of the file, whose extension chooses the format.
-      title: Title of the figure.
+    The images are as the clients see them, uint8 [n, h, w, c] with 1, 3 or 4 channels.
     """
     shown = [_evenly_spaced(indices, _IMAGES_PER_ROW) for indices in partition[:_MAX_IMAGE_ROWS]]
     columns = max(map(len, shown))
@@ -248,13 +225,9 @@ def explain_colours(
     colours: npt.NDArray[np.float64],
     class_names: Sequence[str],
 ) -> None:
-    """Adds a legend or, for more than 20 classes, a colour bar.
+    """Adds a legend or, for more than 20 classes, a colour bar, for which the axes shrink.
 
-    Args:
-      figure: The figure, with constrained layout.
-      axes: One or several axes that use the colours; they shrink to make room for a colour bar.
-      colours: RGBA colours, float64 [classes, 4].
-      class_names: Name of each class.
+    The figure has a constrained layout; colours are RGBA [classes, 4].
     """
     count = len(class_names)
     if count <= _MAX_LEGEND:

@@ -29,21 +29,18 @@ def load(
     image_size: int | None,
     catalog_names: tuple[str, ...] = (),
 ) -> ImageDataset:
-    """Loads `name` from its prepared folder.
+    """Loads `name` or `name/config`, with `:version` unless it is the newest, from its folder.
 
     The test split is TFDS's `test`, else its `validation`, else a stratified fifth of `train`,
     which is always the same. Example ids number the examples of train, test and validation, in
     this order and in the order of the files.
 
     Args:
-      name: `name` or `name/config`, with `:version` unless it is the newest prepared version.
+      name: Name of the set.
       data_dir: Folder that holds `name/version/`; None means TFDS's default folder.
       image_size: Side in pixels of the square to which images are resized; required if their
         sizes differ.
       catalog_names: Names of the catalog, for the error on an unknown name.
-
-    Returns:
-      The data set.
 
     Raises:
       DatasetError: Unknown name; not prepared in `data_dir`; no `image` and `label` features;
@@ -137,15 +134,7 @@ def _not_prepared(
     root_is_given: bool,
     catalog_names: tuple[str, ...],
 ) -> DatasetError:
-    """Returns the error for a set that is not on disk: an unknown name, or a set not prepared.
-
-    Args:
-      name: Name of the set, as the user gave it.
-      base_name: Name without configuration and version.
-      root: Folder that was searched.
-      root_is_given: Whether the user gave `root`; otherwise, it is the default folder.
-      catalog_names: Names of the catalog.
-    """
+    """The error for a set that is not on disk: an unknown name, or a set not prepared."""
     if base_name not in catalog_names:
         import tensorflow_datasets as tfds
 

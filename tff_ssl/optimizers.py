@@ -140,19 +140,13 @@ def cosine_decay(initial_learning_rate: float, decay_steps: int, warmup_steps: i
     """Returns the learning rate as a function of the step, counted from 0.
 
     With `W = warmup_steps` and `T = decay_steps - W`, the rate of step t is `(t + 1) / W` of the
-    initial one for `t < W` (so that no step is lost on a rate of zero), and after that
-    `0.5 * initial_learning_rate * (1 + cos(pi * min(t - W, T) / T))`. This starts at the initial
-    rate, is half of it in the middle, and is zero from step `decay_steps` on.
+    initial one for `t < W` (so that no step is lost on a rate of zero), and after that `0.5 *
+    initial_learning_rate * (1 + cos(pi * min(t - W, T) / T))`. This starts at the initial rate, is
+    half of it in the middle, and is zero from step `decay_steps` on.
 
-    Args:
-      initial_learning_rate: Learning rate at the end of the warm-up.
-      decay_steps: Number of all steps, warm-up included.
-      warmup_steps: Number of steps of linear warm-up.
-
-    Returns:
-      A function from a step (an int or an integer scalar tensor) to a float32 scalar tensor, for
-      `tff.learning.optimizers.schedule_learning_rate`. That optimizer passes 0 at the first call of
-      `next` and keeps the count in its state, so that a resumed run continues with the right rate.
+    The function maps a step (an int or an integer scalar tensor) to a float32 scalar tensor, for
+    `tff.learning.optimizers.schedule_learning_rate`. That optimizer passes 0 at the first call of
+    `next` and keeps the count in its state, so that a resumed run continues with the right rate.
 
     Raises:
       ValueError: Unless `0 <= warmup_steps < decay_steps` and the rate is not negative.
@@ -207,13 +201,10 @@ OPTIMIZER_NAMES = tuple(_OPTIMIZERS)
 def build_optimizer(
     name: str, learning_rate: float, momentum: float = 0.9, weight_decay: float = 0.0
 ) -> tff.learning.optimizers.Optimizer:
-    """Returns an optimizer with a constant learning rate.
+    """Returns an optimizer of `OPTIMIZER_NAMES` with a constant learning rate.
 
-    Args:
-      name: Name of the optimizer, one of `OPTIMIZER_NAMES`.
-      learning_rate: Learning rate.
-      momentum: Momentum of SGD and LARS, 0 for none; beta_1 of Adam and AdamW.
-      weight_decay: Weight decay of LARS and AdamW; must be 0 for the others.
+    The momentum of SGD and LARS is beta_1 of Adam and AdamW; weight decay must be 0 but for LARS
+    and AdamW.
 
     Raises:
       ValueError: If the name is unknown, or a value is out of range for that optimizer.
@@ -234,20 +225,9 @@ def build_scheduled_optimizer(
 ) -> tff.learning.optimizers.Optimizer:
     """Returns an optimizer with cosine decay over `steps` steps (rounds for a server).
 
-    Args:
-      name: Name of the optimizer, one of `OPTIMIZER_NAMES`.
-      learning_rate: Learning rate of the first step, or at the end of the warm-up.
-      steps: Number of all steps, warm-up included.
-      warmup_steps: Number of steps of linear warm-up.
-      momentum: Momentum or beta_1, see `build_optimizer`.
-      weight_decay: Weight decay, see `build_optimizer`.
-
-    Returns:
-      The optimizer wrapped by `tff.learning.optimizers.schedule_learning_rate`. Its state is
-      `<round_num=int32, optimizer=<learning_rate=float32, ...>>`.
-
-    Raises:
-      ValueError: If the name is unknown, or a value is out of range for that optimizer.
+    The optimizer is wrapped by `tff.learning.optimizers.schedule_learning_rate`; its state is
+    `<round_num=int32, optimizer=<learning_rate=float32, ...>>`. Errors are those of
+    `build_optimizer` and `cosine_decay`.
     """
     optimizer = build_optimizer(name, learning_rate, momentum, weight_decay)
     schedule = cosine_decay(learning_rate, steps, warmup_steps)

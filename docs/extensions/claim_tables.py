@@ -1,15 +1,14 @@
 """The tables of the page of claims: each claim of a paper beside what was measured.
 
 The claims are in `paper_claims`. Their figures and verdicts are computed from the results in
-`measured/`, or from the figures of BUILD_NOTES.md where results are not kept, by the code that
-writes an experiment's report.
+`measured/`, where results are not kept in its `noted.jsonl`, by the code that writes an
+experiment's report.
 """
 
 import functools
 import itertools
 import json
 import math
-import re
 import statistics
 from collections import Counter
 
@@ -175,7 +174,7 @@ def paper(key: str) -> list[str]:
 
     A claim without a run has one row, which says why.
     """
-    grid = [["claim", "our setting", "room", "our figures, in percent", "verdict", "minutes"]]
+    grid = [["claim", "our setting", "margin", "our figures, in percent", "verdict", "minutes"]]
     claims = [claim for claim in paper_claims.CLAIMS if claim.paper == key]
     for claim in claims:
         head = f"**{claim.name}** {claim.text} ({claim.place})"
@@ -257,15 +256,3 @@ def main_verdict(claim: PaperClaim) -> str:
     if claim.trials:
         return verdict(claim.trials[0])
     return claim.proofs[0].verdict if claim.proofs else NOT_RUN
-
-
-def noted_figures() -> set[str]:
-    """The texts of all figures that come from BUILD_NOTES.md."""
-    texts = {
-        text
-        for noted in paper_claims.NOTED.values()
-        for by_key in noted.figures.values()
-        for text in by_key.values()
-    }
-    proofs = [proof for claim in paper_claims.CLAIMS for proof in claim.proofs]
-    return texts | {number for p in proofs for number in re.findall(r"-?\d\.\d{2,}", p.figures)}

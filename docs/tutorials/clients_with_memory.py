@@ -30,8 +30,7 @@ run(
 # %%
 # The states
 # ----------
-# A client's state lies in a file of its own, which TFF's worker reads and writes inside the
-# round.
+# Each client's state is in its own file, which TFF's worker reads and writes inside the round.
 
 for path in sorted((folder / "client_states").rglob("*")):
     if path.is_file():

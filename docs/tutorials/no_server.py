@@ -1,6 +1,6 @@
 """
-No server
-=========
+Training without a server
+=========================
 
 Twenty clients are linked by a random network. In DeNAV, one model travels through it. The client
 that holds the model trains it, and a navigator chooses the next client.
@@ -48,5 +48,5 @@ show(min(path.name for path in folder.glob("route_*.png")))
 # %%
 # What was sent
 # -------------
-# The end of the run's output counts models and bytes. In gossip learning, every client would
+# The end of the output has the number of models and bytes. In gossip learning, every client would
 # have sent its model to all its neighbours, in every round.

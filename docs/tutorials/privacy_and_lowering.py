@@ -3,7 +3,7 @@ Privacy and lowering
 ====================
 
 This tutorial trains with differential privacy for a few rounds, and then writes an algorithm's
-round in the forms that production stacks take, with secure sums.
+round in the forms that production stacks accept, with secure sums.
 """
 
 import csv

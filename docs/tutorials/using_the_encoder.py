@@ -44,7 +44,7 @@ print("images", images.shape, "encodings", encodings.shape)
 # %%
 # Classify
 # --------
-# Ten labels a class, and the other digits for the test.
+# Ten labels per class are used for training, and the other digits for the test.
 
 few = np.concatenate([np.flatnonzero(digits.target == c)[:10] for c in range(10)])
 others = np.setdiff1d(np.arange(len(images)), few)
@@ -66,7 +66,7 @@ run(f"launch.export --run={folder / 'run'} --format=tflite --output_dir={folder 
 # %%
 # Elsewhere
 # ---------
-# This program needs TensorFlow and scikit-learn. It runs in a folder of its own, where nothing of
+# This program needs TensorFlow and scikit-learn. It runs in a separate folder, where nothing of
 # this project can be imported, and classifies with the exported encoder.
 
 program = """

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
 
-from datasets import describe, partition
+from datasets import describe, partitioners
 from datasets.errors import DatasetError
 
 
@@ -36,7 +36,7 @@ def test_distance_of_exclusive_classes(clients, per_client):
 )
 def test_skew_has_the_distances_of_figure_17(beta, printed):
     labels = np.repeat(np.arange(10), 5000)
-    clients = partition.skew(labels, np.random.default_rng(0), 5, beta)
+    clients = partitioners.skew(labels, np.random.default_rng(0), 5, beta)
     distance = describe.earth_movers_distance(describe.histograms(labels, clients, 10))
     assert distance == pytest.approx((1 - beta) * 1.6, abs=1e-9)
     assert distance == pytest.approx(printed, abs=0.025)
@@ -51,7 +51,7 @@ def test_dirichlet_per_class_has_the_distances_of_figure_17(alpha, printed):
     labels = np.repeat(np.arange(10), 5000)
     distances = []
     for seed in range(60):
-        clients = partition.dirichlet_per_class(labels, np.random.default_rng(seed), 5, alpha)
+        clients = partitioners.dirichlet_per_class(labels, np.random.default_rng(seed), 5, alpha)
         counts = describe.histograms(labels, clients, 10)
         distances.append(describe.earth_movers_distance(counts))
     assert np.std(distances) < 0.12

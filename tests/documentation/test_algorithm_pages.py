@@ -16,7 +16,7 @@ from tff_ssl.reporting.measured import Selector, Value
 
 SECTIONS = [
     "A round", "Equations", "Hyperparameters", "What it sends", "Published and measured",
-    "What did not come out",
+    "What did not work",
 ]  # fmt: skip
 
 

@@ -109,13 +109,30 @@ def test_room_is_counted_in_the_larger_deviation(monkeypatch):
     assert claim_tables.room(trial) == "a - b: 6.0 points, one seed"
 
 
-def test_figures_that_are_not_kept_stand_in_the_build_notes(project_root):
-    import claim_tables
+def test_figures_of_proofs_are_in_the_file_of_noted_figures(project_root):
+    import paper_claims
 
-    notes = (project_root / "BUILD_NOTES.md").read_text()
-    found = claim_tables.noted_figures()
+    noted = (project_root / "measured" / "noted.jsonl").read_text()
+    proofs = [proof for claim in paper_claims.CLAIMS for proof in claim.proofs]
+    found = {number for p in proofs for number in re.findall(r"-?\d+\.\d+", p.figures)}
     assert len(found) > 10
-    assert {text for text in found if text not in notes} == set()
+    assert {number for number in found if number not in noted} == set()
+
+
+def test_cells_whose_runs_are_not_kept_are_read(tmp_path):
+    """Two cells of one run, and a sweep that is no cell."""
+    from paper_claims import records
+
+    cell = {"what": "run", "experiment": "e", "command": "c", "seeds": 3, "table": "T"}
+    cells = [
+        {**cell, "row": "FedU", "column": column, "value": value}
+        for column, value in (("IID", "0.4 ± 0.1"), ("non-IID", "0.3 ± 0.2"))
+    ]
+    sweep = {"what": "s", "command": None, "seeds": 1, "columns": ["kNN"], "rows": {"a": [0.1]}}
+    path = tmp_path / "noted.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in (*cells, sweep)))
+    figures = {"T": {("FedU", "IID"): "0.4 ± 0.1", ("FedU", "non-IID"): "0.3 ± 0.2"}}
+    assert records.read_noted(path) == {"run": records.Noted("e", "c", 3, figures)}
 
 
 def test_commands_name_experiments_and_cells_that_exist():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow_federated as tff
 
-from datasets import client_store, partition
+from datasets import client_store, partitioners
 from datasets.image_dataset import Split
 from tests import networks
 from tff_ssl.algorithms import registry
@@ -36,7 +36,7 @@ def split():
 
 @pytest.fixture(scope="module")
 def clients(split):
-    return partition.dirichlet(split.labels, np.random.default_rng(0), 0.0, 3)
+    return partitioners.dirichlet(split.labels, np.random.default_rng(0), 0.0, 3)
 
 
 @pytest.fixture

@@ -228,7 +228,7 @@ class Accountant:
 def noise_for(
     epsilon: float, rounds: int, sampling_rate: float, aggregations: int, delta: float
 ) -> float:
-    """The noise multiplier with which a run costs `epsilon`, or slightly less.
+    """The noise multiplier z with which a run costs `epsilon`, or slightly less (0.2 % up).
 
     Args:
       epsilon: The epsilon to spend; infinite for no noise.
@@ -236,9 +236,6 @@ def noise_for(
       sampling_rate: q, the probability that a client takes part in a round.
       aggregations: Number of aggregations per round, all with the same noise multiplier.
       delta: The delta of (epsilon, delta)-differential privacy.
-
-    Returns:
-      The noise multiplier z of each aggregation, rounded up by 0.2 %.
 
     Raises:
       ConfigurationError: If no noise is enough.
@@ -304,14 +301,7 @@ class _PostProcessed(tff.aggregators.WeightedAggregationFactory):
 def describe(
     means: Mapping[str, GaussianMean], accountant: Accountant, rounds: int, clients: int
 ) -> list[str]:
-    """Describes the guarantee of a run, in lines of text for its announcement.
-
-    Args:
-      means: The private means, by the name of what they average.
-      accountant: The accountant of the run.
-      rounds: Number of rounds of the run.
-      clients: Number of clients in the population.
-    """
+    """Describes the guarantee of a run with these private means, for its announcement."""
     epsilon = accountant.epsilon(rounds)
     guarantee = (
         "none promised (clipping without noise)"

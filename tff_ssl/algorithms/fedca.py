@@ -100,12 +100,7 @@ class ClientState(NamedTuple):
 
 
 def without_client(dictionary: tf.Tensor, client: tf.Tensor) -> tf.Tensor:
-    """The rows of the others, [clients, rows, d] -> [clients * rows, d], with zeros for a client's.
-
-    Args:
-      dictionary: Rows of each client.
-      client: Number of the client whose rows are left out, int64.
-    """
+    """The rows with zeros for a client's, [clients, rows, d] -> [clients * rows, d]."""
     clients, _, d = dictionary.shape
     is_own = tf.equal(tf.range(clients, dtype=tf.int64), client)[:, tf.newaxis, tf.newaxis]
     return tf.reshape(tf.where(is_own, 0.0, dictionary), [-1, d])
@@ -193,13 +188,10 @@ def _write_projections(rows: tf.Tensor, batch: Any, evaluated: Evaluated) -> tf.
 def server_update(
     server: ServerModel, means: tuple[Weights], rows: tf.Tensor | None = None
 ) -> ServerModel:
-    """The mean of the models, and the dictionary with the new rows.
+    """The mean of the models, which is NaN without clients, and the dictionary with the new rows.
 
-    Args:
-      server: The server's model.
-      means: The one mean of the clients' models; NaN if there were none.
-      rows: New rows of each client, float32 [clients, rows, d]; None if there is no dictionary.
-        Zeros stand for absent clients and for images that were in no step; their rows stay.
+    Rows are float32 [clients, rows, d], or None if there is no dictionary. Zeros stand for absent
+    clients and for images that were in no step; their rows stay.
     """
     weights = previous_if_empty(server.weights, means[0])
     if rows is None:
@@ -231,12 +223,7 @@ def build_fedca(
     hyperparameters: FedCAHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds FedCA's round.
-
-    Args:
-      task: Model, views, type of the examples, sizes of the clients, and base encoder.
-      hyperparameters: Hyperparameters; the defaults if None.
-      aggregator: Weighted mean of the models; `MeanFactory` by default.
+    """Builds FedCA's round; the aggregator is that of the models, `MeanFactory` by default.
 
     Raises:
       ConfigurationError: If the task does not tell its clients although there is a dictionary, or

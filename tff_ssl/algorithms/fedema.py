@@ -110,13 +110,7 @@ def build_fedema(
     hyperparameters: FedEMAHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds FedEMA's round.
-
-    Args:
-      task: Model, views and type of the examples.
-      hyperparameters: Hyperparameters; the defaults if None.
-      aggregator: Weighted mean of the online networks; `MeanFactory` by default.
-    """
+    """Builds FedEMA's round; the aggregator of the online networks is a mean by default."""
     hyperparameters = hyperparameters or FedEMAHyperparameters()
     model = one_tower(task.model)
     training = build_local_training(task, hyperparameters, keeps_target=True)

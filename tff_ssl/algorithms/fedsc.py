@@ -42,6 +42,7 @@ Choices and deviations:
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -49,9 +50,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms.dcco import two_stage
-from tff_ssl.algorithms.dcco.client import LocalStatistics, LocalUpdate, encode, prepared
-from tff_ssl.algorithms.dcco.parts import DCCOParts, build_centre, build_parts, build_round_metrics
+from tff_ssl.algorithms.dcco import composition
+from tff_ssl.algorithms.dcco.client import LocalStatistics, encode, prepared, scaled_update
+from tff_ssl.algorithms.dcco.parts import DCCOParts, build_parts
 from tff_ssl.bounds import bounded, one_of
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses import means, spectral
@@ -62,7 +63,6 @@ from tff_ssl.templates import non_finite
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.local_training import LocalTraining, build_local_training
 from tff_ssl.templates.micro_batches import mean_over_examples
-from tff_ssl.templates.round_number import next_round_number
 from tff_ssl.templates.task import Task
 
 
@@ -110,27 +110,11 @@ COHORT_TYPE = tff.types.StructWithPythonType(
 )
 
 
-class ClientWorkState(NamedTuple):
-    """The server's state of the clients' work.
-
-    Attributes:
-      round_number: Number of the next round, int64; the views depend on it.
-      statistics_aggregator: State of the statistics' aggregator.
-      statistics: Statistics of the last cohort, Rbar among them.
-      cohort: The clients of the last cohort.
-    """
-
-    round_number: Any
-    statistics_aggregator: Any
-    statistics: Any
-    cohort: Any
-
-
 def own_statistics(
     parts: DCCOParts, weights: Any, round_number: tf.Tensor, reference: means.Means, examples: Any
 ) -> tuple[Any, tf.Tensor]:
     """A client's statistics, R_k among them, without noise; and its number of examples."""
-    values: Any = parts.hyperparameters
+    values = parts.hyperparameters
     zero = parts.loss.zero(parts.task.model.projector[-1])
     first = round_number * (values.local_steps or values.local_epochs)
 
@@ -151,12 +135,9 @@ def own_statistics(
 def others_moments(
     mean: tf.Tensor, own: tf.Tensor, share: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """(R_ext, whether there are others): the mean moments without a client's own, float32 [d, d].
+    """(R_ext, whether there are others) from Rbar, R_k and the client's share q_k of the weights.
 
-    Args:
-      mean: Rbar.
-      own: R_k.
-      share: q_k, the client's share of the weights; 1 where there is no other client.
+    The share is 1 where there is no other client; the moments are float32 [d, d].
     """
     has_others = share < 1.0
     others = (mean - share * own) / tf.where(has_others, 1.0 - share, 1.0)
@@ -172,7 +153,7 @@ def fedsc_loss(f: tf.Tensor, g: tf.Tensor, alpha: tf.Tensor | float, r_ext: tf.T
 
 def build_local_statistics(parts: DCCOParts) -> tff.Computation:
     """Builds stage 1: (weights, round number, reference, examples) -> `LocalStatistics`."""
-    values: Any = parts.hyperparameters
+    values = parts.hyperparameters
 
     @tff.tensorflow.computation(
         parts.weights_type, np.int64, parts.reference_type, parts.examples_type
@@ -192,7 +173,7 @@ def build_local_statistics(parts: DCCOParts) -> tff.Computation:
 
 def build_training(parts: DCCOParts, alpha: tf.Tensor, r_ext: tf.Tensor) -> LocalTraining:
     """Builds the local training of stage 2 with these alpha and R_ext."""
-    values: Any = parts.hyperparameters
+    values = parts.hyperparameters
 
     def evaluate(model, weights, target, batch, hyperparameters):
         first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
@@ -209,7 +190,7 @@ def build_training(parts: DCCOParts, alpha: tf.Tensor, r_ext: tf.Tensor) -> Loca
 
 def build_local_update(parts: DCCOParts) -> tff.Computation:
     """Builds stage 2: (weights, round number, statistics, cohort, examples) -> `LocalUpdate`."""
-    values: Any = parts.hyperparameters
+    values = parts.hyperparameters
     d = parts.task.model.projector[-1]
 
     @tff.tensorflow.computation(
@@ -229,33 +210,9 @@ def build_local_update(parts: DCCOParts) -> tff.Computation:
         trained = training.many_steps(weights, Weights((), ()), round_number, examples)
         # Its part in the mean over the clients that send a delta; see `dcco.two_stage`.
         scale = share * tf.cast(cohort.clients, tf.float32)
-        scaled = tf.nest.map_structure(lambda t: scale * t, trained.means.delta)
-        delta, is_finite = non_finite.zero_unless_finite(scaled)
-        return LocalUpdate(
-            tff.learning.templates.ClientResult(delta, tf.cast(is_finite, tf.float32)),
-            samples,
-            1 - tf.cast(is_finite, tf.int64),
-        )
+        return scaled_update(trained.means.delta, scale, samples)
 
     return local_update
-
-
-def build_initialize(parts: DCCOParts) -> tff.Computation:
-    """Builds () -> the `ClientWorkState` before the first round, at the server."""
-
-    @tff.federated_computation
-    def initialize():
-        nobody = Cohort(*(tff.federated_value(np.int64(1), tff.SERVER) for _ in Cohort._fields))
-        return tff.federated_zip(
-            ClientWorkState(
-                tff.federated_value(np.int64(0), tff.SERVER),
-                parts.statistics_mean.initialize(),
-                tff.federated_eval(parts.no_statistics, tff.SERVER),
-                tff.federated_zip(nobody),
-            )
-        )
-
-    return initialize
 
 
 @tff.tensorflow.computation(np.float32)
@@ -265,61 +222,23 @@ def _counted(weight):
     return collections.OrderedDict(weight=whole, clients=tf.minimum(whole, 1))
 
 
-def _expected_cohort(expected_clients: int) -> Cohort:
-    """The cohort of the expected size, at the server; each client has weight 1."""
-    size = np.int64(expected_clients)
-    return Cohort(*(tff.federated_value(size, tff.SERVER) for _ in Cohort._fields))
+def count_cohort(
+    parts: DCCOParts, expected_clients: int | None, before: tff.Value, weights: tff.Value
+) -> tff.Value:
+    """The cohort of these clients' weights, at the server; one of the expected size if given."""
+    if expected_clients is not None:
+        return _cohort_of(np.int64(expected_clients))
+    counted = tff.federated_map(_counted, weights)
+    return tff.federated_zip(
+        Cohort(parts.metric_sum(counted.weight), parts.metric_sum(counted.clients))
+    )
 
 
-def build_aggregate_statistics(
-    parts: DCCOParts, expected_clients: int | None
-) -> Callable[..., tff.Value]:
-    """Builds stage 1: (state, weights, examples) -> state with the cohort's statistics."""
-    local_statistics = build_local_statistics(parts)
-    reference_after, centre = two_stage.build_reference(parts), build_centre(parts)
-
-    def aggregate_statistics(state, weights, client_data):
-        reference = tff.federated_map(reference_after, state.statistics)
-        shared = tff.federated_broadcast((state.round_number, reference))
-        local = tff.federated_map(local_statistics, (weights, *shared, client_data))
-        mean = parts.statistics_mean.next(
-            state.statistics_aggregator, local.statistics, local.weight
-        )
-        if expected_clients is None:
-            counted = tff.federated_map(_counted, local.weight)
-            cohort = Cohort(parts.metric_sum(counted.weight), parts.metric_sum(counted.clients))
-        else:
-            cohort = _expected_cohort(expected_clients)
-        statistics = tff.federated_map(centre, (mean.result, reference))
-        return tff.federated_zip(
-            ClientWorkState(state.round_number, mean.state, statistics, tff.federated_zip(cohort))
-        )
-
-    return aggregate_statistics
-
-
-def build_update_locally(parts: DCCOParts) -> Callable[..., tff.templates.MeasuredProcessOutput]:
-    """Builds stage 2: (state, weights, examples) -> state, model deltas and metrics."""
-    local_update, round_metrics = build_local_update(parts), build_round_metrics(parts)
-    keep_finite = two_stage.build_keep_finite(parts)
-
-    def update_locally(state, weights, client_data):
-        shared = tff.federated_broadcast((state.round_number, state.statistics, state.cohort))
-        local = tff.federated_map(local_update, (weights, *shared, client_data))
-        counts = (parts.metric_sum(local.samples), parts.metric_sum(local.dropped))
-        new_state = ClientWorkState(
-            tff.federated_map(next_round_number, state.round_number),
-            state.statistics_aggregator,
-            tff.federated_map(keep_finite, state.statistics),
-            state.cohort,
-        )
-        return tff.templates.MeasuredProcessOutput(
-            tff.federated_zip(new_state),
-            local.result,
-            tff.federated_map(round_metrics, (state.statistics, *counts)),
-        )
-
-    return update_locally
+def _cohort_of(size: np.int64) -> tff.Value:
+    """A cohort of so many clients of weight 1, at the server."""
+    return tff.federated_zip(
+        Cohort(*(tff.federated_value(size, tff.SERVER) for _ in Cohort._fields))
+    )
 
 
 def build_fedsc(
@@ -333,18 +252,12 @@ def build_fedsc(
 ) -> StatelessClients:
     """Builds FedSC's two-stage round, and each of its stages as a process of its own.
 
-    Arguments are those of `dcco.two_stage.build_dcco`, and one more. The objective is `spectral`.
+    The other arguments are those of `dcco.two_stage.build_dcco`. The objective is `spectral`.
 
     Args:
-      task: Model, views, objective and type of the examples.
-      hyperparameters: Hyperparameters; the defaults if None.
-      server_optimizer: See `build_dcco`.
-      statistics_aggregator: See `build_dcco`.
-      update_aggregator: See `build_dcco`.
-      metric_sum: See `build_dcco`.
       expected_clients: Number of clients from which a client computes its share q_k, in place of
-        the true number of the round. Differential privacy needs it: a client would else receive
-        the true number, and a client more or less would change what all others send.
+        the true number of the round. Differential privacy needs it: a client would otherwise
+        receive the true number, and a client more or less would change what all others send.
 
     Raises:
       ValueError: If the model has batch norm or fewer than two outputs, the objective is not
@@ -359,10 +272,10 @@ def build_fedsc(
         task, hyperparameters, server_optimizer, statistics_aggregator, update_aggregator,
         metric_sum,
     )  # fmt: skip
-    return two_stage.compose_two_stages(
+    return composition.compose_two_stages(
         parts,
-        build_initialize(parts),
-        build_aggregate_statistics(parts, expected_clients),
-        build_update_locally(parts),
-        cohort_type=COHORT_TYPE,
+        build_local_statistics(parts),
+        build_local_update(parts),
+        lambda: _cohort_of(np.int64(1)),
+        functools.partial(count_cohort, parts, expected_clients),
     )

@@ -151,16 +151,10 @@ def start_round(
 def encoder_divergences(
     model: DualEncoder, new: Sequence[tf.Tensor], old: Sequence[tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """The divergences of Eq. 3 by name, float32 scalars.
+    """The divergences of Eq. 3 by name, float32 scalars, from the encoder's trainable weights.
 
-    Args:
-      model: Model of the clients.
-      new: Trainable weights of the encoder after local training, projector included.
-      old: The same weights before it.
-
-    Returns:
-      `squared_l2`, `mean_squared` and `mean_layer_l2`; the last is 0 for an encoder without
-      convolutions.
+    These are those after and before local training, projector included. `mean_layer_l2` is 0 for an
+    encoder without convolutions.
     """
     squared = squared_distance(new, old)
     distances = [
@@ -216,12 +210,7 @@ def build_fedu(
     hyperparameters: FedUHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds FedU's round.
-
-    Args:
-      task: Model, views and type of the examples.
-      hyperparameters: Hyperparameters; the defaults if None.
-      aggregator: Weighted mean of encoders and predictors; `MeanFactory` by default.
+    """Builds FedU's round; the aggregator of encoders and predictors is a mean by default.
 
     Raises:
       ValueError: If the divergence is of convolutions, and the encoder has none.

@@ -73,12 +73,8 @@ def fedx_losses(
 ) -> tf.Tensor:
     """The loss L of each example, float32 [n]; see the module.
 
-    Args:
-      z: Projections z1, z2 and z3, float32 [n, d] each.
-      p: Predictions p1 and p2.
-      teacher: The teacher's projections Z2 and Z3.
-      batch: The batch, of which the clients of the examples are taken.
-      values: Hyperparameters.
+    The projections z1, z2 and z3, the predictions p1 and p2, and the teacher's projections Z2 and
+    Z3 are float32 [n, d]; the clients of the examples are those of the batch.
     """
     (z1, z2, z3), (p1, p2), (teacher2, teacher3) = z, p, teacher
     tau, order = values.temperature, values.divergence

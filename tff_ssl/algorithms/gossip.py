@@ -108,13 +108,7 @@ class GossipSchedule:
     def __init__(
         self, network: ClientNetwork, model_bytes: int, hyperparameters: GossipHyperparameters
     ):
-        """Draws the clients' computing resources.
-
-        Args:
-          network: Network of the clients.
-          model_bytes: Size of a model in bytes.
-          hyperparameters: Hyperparameters.
-        """
+        """Draws the clients' computing resources, for models of `model_bytes`."""
         self._network = network
         self._model_bytes = model_bytes
         self._hyperparameters = hyperparameters
@@ -201,12 +195,7 @@ class GossipSchedule:
 
 
 def build_gossip(task: Task, hyperparameters: GossipHyperparameters | None = None) -> Decentralized:
-    """Builds the computations of gossip learning.
-
-    Args:
-      task: Model, views, objective and type of the examples.
-      hyperparameters: Hyperparameters; the defaults if None.
-    """
+    """Builds the computations of gossip learning."""
     values = hyperparameters or GossipHyperparameters()
 
     def build_schedule(network: ClientNetwork, model_bytes: int) -> GossipSchedule:

@@ -39,7 +39,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.bounds import bounded, one_of
-from tff_ssl.kinds.heterogeneous.algorithm import Architecture, HeterogeneousClients, TrainOutput
+from tff_ssl.kinds.heterogeneous.algorithm import HeterogeneousClients
+from tff_ssl.kinds.heterogeneous.computations import Architecture, TrainOutput
 from tff_ssl.losses import alignment
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
@@ -188,10 +189,7 @@ def build_aggregate(
 def _batch_of_rad(
     encoder: RADEncoder, seed: int, round_number: tf.Tensor, step: tf.Tensor
 ) -> tf.Tensor:
-    """Positions in X of a local step's batch, int32 [batch].
-
-    The batches of successive steps pass through X in random order, in a new order in each pass.
-    """
+    """Positions in X of a local step's batch, int32 [batch]; passes have random orders."""
     rad_size = encoder.rad_size
     batch_size = min(encoder.hyperparameters.rad_batch_size or rad_size, rad_size)
     batches = rad_size // batch_size
@@ -318,11 +316,7 @@ def _build_architecture(
 
 
 def _checked(population: Population | None) -> Population:
-    """Returns the population, after checks.
-
-    Raises:
-      ValueError: If it is missing, or its models or RAD cannot be trained with.
-    """
+    """The population, after checks that models and RAD can be trained with."""
     if population is None:
         raise ValueError("hetero_ssfl needs a population: clients, their models and the RAD's size")
     encoders = [model.encoder for model in population.models]
@@ -337,10 +331,6 @@ def build_hetero_ssfl(
     task: Task, hyperparameters: HeteroSSFLHyperparameters | None = None
 ) -> HeterogeneousClients:
     """Builds the computations of Hetero-SSFL for each architecture, and the aggregation.
-
-    Args:
-      task: Views, objective, type of the examples, and the population.
-      hyperparameters: Hyperparameters; the defaults if None.
 
     Raises:
       ValueError: If the population is missing, or its models or RAD cannot be trained with.

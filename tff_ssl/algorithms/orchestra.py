@@ -144,13 +144,7 @@ class OrchestraClient:
     def __init__(
         self, model: DualEncoder, training: LocalTraining, values: OrchestraHyperparameters
     ):
-        """Takes the parts of the algorithm.
-
-        Args:
-          model: Model with the rotation head.
-          training: Local training of the model, whose objective is replaced.
-          values: Hyperparameters.
-        """
+        """Takes a model with the rotation head; the objective of its training is replaced."""
         self._model, self._training, self._values = model, training, values
 
     def initial_state(self, seed: int) -> ClientState:
@@ -305,14 +299,10 @@ def server_update(
     round_number: tf.Tensor,
     rows: tf.Tensor,
 ) -> ServerModel:
-    """The mean of the networks, and the new global centroids.
+    """The mean of the networks, which stay in round 0, and the new global centroids.
 
-    Args:
-      values: Hyperparameters.
-      server: The server's model.
-      means: The one mean of the clients' networks; NaN if there were none.
-      round_number: Number of the round; in round 0 the networks stay.
-      rows: Centroids of each client, float32 [clients, L, d]; zeros for absent clients.
+    `means` is the one mean of the clients' networks, NaN if there were none; `rows` has the
+    centroids of each client, float32 [clients, L, d], zeros for absent clients.
     """
     mean = previous_if_empty(server.networks, means[0])
     networks = tf.nest.map_structure(
@@ -339,12 +329,7 @@ def build_orchestra(
     hyperparameters: OrchestraHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds Orchestra's round.
-
-    Args:
-      task: Model, views, type of the examples, and sizes of the clients.
-      hyperparameters: Hyperparameters; the defaults if None.
-      aggregator: Weighted mean of the networks; `MeanFactory` by default.
+    """Builds Orchestra's round; the aggregator is that of the networks, `MeanFactory` by default.
 
     Raises:
       ConfigurationError: If the task does not tell its clients.

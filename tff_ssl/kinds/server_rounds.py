@@ -1,29 +1,29 @@
-"""The parts of a planned run that all kinds with a server share."""
+"""The parts that all kinds with a server share."""
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from tff_ssl.kinds.protocol import RunSetting
+from tff_ssl.kinds.protocol import FederatedAlgorithm, PlannedRun, RunSetting
 from tff_ssl.simulation.participation import Participation
 
+_Algorithm = TypeVar("_Algorithm", bound=FederatedAlgorithm)
 
-class ServerRounds:
-    """Rounds in which a server samples a cohort of clients.
+
+class ServerRun(PlannedRun, Generic[_Algorithm]):
+    """A run in whose rounds a server samples a cohort of clients.
 
     Attributes:
+      algorithm: The algorithm.
       setting: The clients of the run.
+      participation: Clients that take part in each round.
       client_bytes: Bytes that a client receives and sends in a round.
     """
 
-    def __init__(self, setting: RunSetting, client_bytes: tuple[int, int]):
-        self.setting = setting
-        self.client_bytes = client_bytes
-
-    @property
-    def participation(self) -> Participation:
-        """Clients that take part in each round."""
-        if self.setting.participation is None:
+    def __init__(self, algorithm: _Algorithm, setting: RunSetting):
+        if setting.participation is None:
             raise ValueError("a kind of algorithm with a server needs a participation")
-        return self.setting.participation
+        self.algorithm, self.setting = algorithm, setting
+        self.participation: Participation = setting.participation
+        self.client_bytes = algorithm.client_bytes()
 
     @property
     def untrained_clients_have_models(self) -> bool:

@@ -224,12 +224,9 @@ class DualEncoder(Bounded):
         return self.image_shape[0] < resnet.SMALL_IMAGE
 
     def reconstruct(self, weights: Any, images: tf.Tensor, visible: tf.Tensor) -> Reconstruction:
-        """Applies a model with a decoder as a masked autoencoder.
+        """Applies a model with a decoder as a masked autoencoder; see `apply`.
 
-        Args:
-          weights: `Weights`, or any object with these two fields.
-          images: float32 [batch, *image_shape].
-          visible: Indices of the patches that the encoder sees, int32 [batch, visible].
+        `visible` has the indices of the patches that the encoder sees, int32 [batch, visible].
         """
         parameters = layers.Parameters(self._values_by_name(weights), **self._options)
         return self._autoencoder(parameters, images, visible)

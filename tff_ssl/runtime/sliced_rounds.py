@@ -68,11 +68,10 @@ class Slicing(NamedTuple):
 
 
 def cut(work: Sequence[int], slices: int) -> list[slice]:
-    """Cuts a cohort into contiguous slices of about equal work.
+    """Cuts a cohort into at most `slices` contiguous slices of about equal work.
 
-    Args:
-      work: Amount of work of each client or group, such as its number of examples; positive.
-      slices: Largest number of slices; with `len(work)` or more, each client or group is a slice.
+    The work of a client or group, such as its number of examples, is positive. With `len(work)`
+    slices or more, each client or group is a slice.
     """
     count = len(work)
     if slices >= count:
@@ -119,12 +118,7 @@ class Stage:
         return after
 
     def finish(self, state: bytes, partials: Sequence[Partial]) -> tuple[Any, Any]:
-        """State and metrics after the stage.
-
-        Args:
-          state: State of the server before the stage, as bytes.
-          partials: Results of all slices, in their order.
-        """
+        """State and metrics after the stage, from the state before it and all slices' results."""
         with scratch_folder() as folder:
             (folder / "server").write_bytes(state)
             paths = [folder / f"sums{k}" for k in range(len(partials))]
@@ -146,11 +140,9 @@ class Cutter:
     def __call__(
         self, groups: Sequence[Cohort], to_read: Sequence[str] | None = None
     ) -> tuple[list[Slice], list[int]]:
-        """The slices, and the amount of work of each.
+        """The slices of groups that are computed in one call each, and the amount of work of each.
 
-        Args:
-          groups: Groups of clients, each of which is computed in one call.
-          to_read: Paths of the clients' states; None where clients keep no state.
+        The paths are those of the clients' states; None where clients keep no state.
         """
         # A group may have no clients.
         work = [max(int(self._sizes[group].sum()), 1) for group in groups]

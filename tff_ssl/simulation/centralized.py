@@ -66,8 +66,7 @@ class CentralizedState(NamedTuple):
 def shuffled_batches(num_examples: int, batch_size: int, seed: int) -> Callable[[int], Indices]:
     """Batches of shuffled epochs; an epoch does not use the examples that fill no whole batch.
 
-    Returns:
-      Step -> indices of examples, int64 [batch_size]; a pure function of the seed and the step.
+    They are a pure function of the seed: step -> indices of examples, int64 [batch_size].
 
     Raises:
       ConfigurationError: If a batch is larger than the data set.

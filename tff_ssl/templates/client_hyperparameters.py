@@ -71,11 +71,7 @@ class ClientHyperparameters(ObjectiveHyperparameters):
         return 0.0 if self.client_optimizer in _DECOUPLED_DECAY else self.client_weight_decay
 
     def passes(self, examples: int) -> float:
-        """Number of passes over a client's examples in a round; whole unless `local_steps` is set.
-
-        Args:
-          examples: Number of the client's examples n_k.
-        """
+        """Number of passes over n_k examples in a round; whole unless `local_steps` is set."""
         if not self.local_steps:
             return float(self.local_epochs)
         return self.local_steps / (max(examples // self.batch_size, 1) if self.batch_size else 1)
@@ -90,9 +86,5 @@ class ClientHyperparameters(ObjectiveHyperparameters):
         )
 
     def build_schedule(self, rounds: int) -> Callable[[tf.Tensor], tf.Tensor] | None:
-        """The schedule (round number -> learning rate) of a run; None if the rate is constant.
-
-        Args:
-          rounds: Number of rounds of the run.
-        """
+        """The schedule (round number -> learning rate) of a run; None if the rate is constant."""
         return _SCHEDULES[self.learning_rate_schedule](self.client_learning_rate, rounds)

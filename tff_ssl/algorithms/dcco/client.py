@@ -71,10 +71,7 @@ def prepared(parts: DCCOParts, pair: Any) -> tuple[tf.Tensor, tf.Tensor]:
 def loss_with(
     parts: DCCOParts, aggregated: Any, f: tf.Tensor, g: tf.Tensor, centre: Means | None = None
 ) -> tf.Tensor:
-    """The loss of aggregated statistics, with gradients through local encodings only.
-
-    Arguments are those of `objectives.statistics.combined_statistics`.
-    """
+    """The loss of aggregated statistics (`combined_statistics`), with local gradients only."""
     combined = combined_statistics(parts.loss, f, g, aggregated, centre)
     return parts.loss.terms(combined, parts.hyperparameters).loss
 
@@ -165,6 +162,17 @@ def _many_steps(
     return trained.means.delta, trained.samples
 
 
+def scaled_update(delta: Any, scale: tf.Tensor, samples: tf.Tensor) -> LocalUpdate:
+    """What a client sends for this model delta times `scale`, its part in the mean over clients."""
+    scaled = tf.nest.map_structure(lambda t: scale * t, delta)
+    delta, is_finite = non_finite.zero_unless_finite(scaled)
+    return LocalUpdate(
+        tff.learning.templates.ClientResult(delta, tf.cast(is_finite, tf.float32)),
+        samples,
+        1 - tf.cast(is_finite, tf.int64),
+    )
+
+
 def build_local_update(parts: DCCOParts) -> tff.Computation:
     """Builds stage 2: (weights, round, statistics, mean w_k, examples) -> `LocalUpdate`."""
     hyperparameters = parts.hyperparameters
@@ -178,12 +186,6 @@ def build_local_update(parts: DCCOParts) -> tff.Computation:
     def local_update(weights, round_number, aggregated, mean_weight, examples):
         delta, samples = train(parts, weights, round_number, aggregated, examples)
         share = hyperparameters.client_weight(samples, True) / mean_weight
-        scaled = tf.nest.map_structure(lambda t: share * t, delta)
-        delta, is_finite = non_finite.zero_unless_finite(scaled)
-        return LocalUpdate(
-            tff.learning.templates.ClientResult(delta, tf.cast(is_finite, tf.float32)),
-            samples,
-            1 - tf.cast(is_finite, tf.int64),
-        )
+        return scaled_update(delta, share, samples)
 
     return local_update

@@ -148,7 +148,7 @@ def _nothing():
 
 def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computation]:
     """Builds `initialize` and `next` of a `ClientWorkProcess`."""
-    hyperparameters: Any = parts.hyperparameters
+    hyperparameters = parts.hyperparameters
     initial_earlier = earlier_statistics.build_initial_earlier(parts)
     earlier_type = initial_earlier.type_signature.result
     local_round = one_stage_client.build_local_round(parts, earlier_type)

@@ -140,12 +140,7 @@ class DCCOParts:
     def compose(
         self, initialize: tff.Computation, next_client_work: tff.Computation
     ) -> tff.learning.templates.LearningProcess:
-        """Composes a learning process: broadcast, client work, mean of the deltas, server step.
-
-        Args:
-          initialize: State of the client work.
-          next_client_work: Client work of a round.
-        """
+        """Composes a learning process: broadcast, client work, mean of the deltas, server step."""
         return tff.learning.templates.compose_learning_process(
             self.initial_model,
             tff.learning.templates.build_broadcast_process(self.weights_type),
@@ -187,12 +182,7 @@ def build_parts(
 
 
 def with_client_work(state: tff.Value, client_work: tff.Value) -> tff.Value:
-    """The server's `LearningAlgorithmState` with another state of the client work.
-
-    Args:
-      state: The state at the server; for use in a `tff.federated_computation`.
-      client_work: The client work's new state at the server.
-    """
+    """The server's `LearningAlgorithmState` with another state of the client work."""
     return tff.federated_zip(
         tff.learning.templates.LearningAlgorithmState(
             state.global_model_weights,

@@ -69,11 +69,7 @@ class DeNAVHyperparameters(ClientHyperparameters, navigator.RouteHyperparameters
     average_neighbours: bool = True
 
     def for_navigator(self, steps: int) -> navigator.NavigatorHyperparameters:
-        """The hyperparameters of the navigator.
-
-        Args:
-          steps: Number of steps S.
-        """
+        """The hyperparameters of the navigator for S steps."""
         names = [field.name for field in dataclasses.fields(navigator.RouteHyperparameters)]
         return navigator.NavigatorHyperparameters(
             steps=steps, **{name: getattr(self, name) for name in names}
@@ -90,13 +86,7 @@ class DeNAVSchedule:
         hyperparameters: DeNAVHyperparameters,
         steps: int,
     ):
-        """Determines the routes of all models.
-
-        Args:
-          network: Network of the clients.
-          model_bytes: Size of a model in bytes.
-          hyperparameters: Hyperparameters.
-          steps: Number of steps S.
+        """Determines the routes of all models, of `model_bytes` each, for S steps.
 
         Raises:
           ValueError: If there are more models than clients, or all clients that had a model have
@@ -188,14 +178,7 @@ class DeNAVSchedule:
     def _aggregated(
         self, received: StateLog, slot: int, client: int, local: list[StateLog]
     ) -> SlotWeights:
-        """Weights of Algorithm 2; with `aggregation=none`, the received model alone.
-
-        Args:
-          received: Log of the received model.
-          slot: Slot of the received model.
-          client: Client that averages.
-          local: Logs of the client's copies of other models.
-        """
+        """Weights of Algorithm 2; with `aggregation=none`, the received model alone."""
         row = self._unit(slot)
         if self._hyperparameters.aggregation == "none":
             return row
@@ -245,11 +228,7 @@ class DeNAVSchedule:
         )
 
     def _round_time(self, clients: Sequence[int]) -> float:
-        """Simulated time of the round in which these clients train, one for each model.
-
-        A client that trains several models trains them one after the other, while clients train at
-        the same time: the round takes as long as the client with the largest sum.
-        """
+        """Simulated time: that of the client whose trainings, one by one, take longest."""
         trainings = collections.Counter(clients)
         return max(count * self._time(client) for client, count in trainings.items())
 
@@ -284,12 +263,7 @@ class DeNAVSchedule:
 
 
 def build_denav(task: Task, hyperparameters: DeNAVHyperparameters | None = None) -> Decentralized:
-    """Builds the computations of DeNAV.
-
-    Args:
-      task: Model, views, objective and type of the examples; its rounds are the steps S.
-      hyperparameters: Hyperparameters; the defaults if None.
-    """
+    """Builds the computations of DeNAV; the rounds of the task are the steps S."""
     values = hyperparameters or DeNAVHyperparameters()
 
     def build_schedule(network: ClientNetwork, model_bytes: int) -> DeNAVSchedule:

@@ -127,12 +127,7 @@ class Choice(NamedTuple):
 
 
 def asking(graph: nx.Graph, volumes: Mapping[int, int]) -> Ask:
-    """The function `Ask` of a simulated network, which carries questions over existing links only.
-
-    Args:
-      graph: Network at this time.
-      volumes: Number of examples n of each of its clients.
-    """
+    """The `Ask` of a simulated network, which carries questions over existing links only."""
 
     def ask(path: Path) -> Answer | None:
         linked = all(graph.has_edge(a, b) for a, b in itertools.pairwise(path))
@@ -163,15 +158,10 @@ def papers_limit(steps: int, num_clients: int) -> int:
 def selection_scores(
     volumes: Mapping[int, int], log: StateLog, hyperparameters: NavigatorHyperparameters
 ) -> dict[int, float]:
-    """Scores U of Eq. 3 to 6.
+    """Scores U of Eq. 3 to 6 of each client, from 1 to 3 (the largest volume, never selected).
 
-    Args:
-      volumes: Number of examples n of each client that is compared, above 0.
-      log: State log of the model after the step that has just ended.
-      hyperparameters: S, Z and the terms of the score.
-
-    Returns:
-      Client -> score, from 1 to 3 (the largest volume, never selected).
+    Volumes are the numbers of examples n of the clients that are compared, above 0; the log is that
+    after the step that has just ended.
     """
     visits = {visit.client: visit for visit in log.visits if visit.client in volumes}
     largest = max(volumes.values())
@@ -257,8 +247,8 @@ def _search(
 ) -> list[set[int]]:
     """Lines 11 to 31: the best clients of P_{m,2}, P_{m,3}, ..., until one is best alone.
 
-    The last set has one client if the tie was broken. It has several if the search gave up because
-    no unchecked client was left, or because all scores of the next set were the lowest.
+    The last set has several clients if none was unchecked, or all scores of the next set are
+    lowest.
     """
     levels = []
     checked, frontier = set(candidates), tied

@@ -11,33 +11,19 @@ receives and averages. Averages are calculated in float64, as in `decentralized.
 """
 
 import collections
-import dataclasses
-import os
-import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.decentralized import plots, run_costs
 from tff_ssl.decentralized.schedule import ClientNetwork, Schedule
-from tff_ssl.errors import ConfigurationError
-from tff_ssl.kinds.decentralized.simulation import DecentralizedSimulation
-from tff_ssl.kinds.decentralized.slices import SlicedDecentralized
-from tff_ssl.kinds.protocol import (
-    FederatedAlgorithm,
-    Need,
-    PlannedRun,
-    RoundToLower,
-    RunSetting,
-)
-from tff_ssl.models.costs import model_costs
+from tff_ssl.kinds.decentralized.computations import DecentralizedComputations
+from tff_ssl.kinds.decentralized.simulation import DecentralizedRun
+from tff_ssl.kinds.protocol import RunSetting
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
-from tff_ssl.runtime.sliced_rounds import Slicing
-from tff_ssl.templates import message_sizes
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import output_if_finite
 from tff_ssl.templates.local_training import build_local_training
@@ -48,103 +34,11 @@ from tff_ssl.templates.weight_groups import LocalWeights, one_tower
 WEIGHT, MODEL = "weight", "model"
 
 
-@dataclasses.dataclass(frozen=True)
-class Decentralized(FederatedAlgorithm):
-    """An algorithm without a server.
+class Decentralized(DecentralizedComputations):
+    """An algorithm without a server."""
 
-    Attributes:
-      model: Model of every client.
-      hyperparameters: Hyperparameters of the algorithm.
-      training: Computation of local training; see the module.
-      averaging: Computation that averages received models; see the module.
-      initial_weights: Seed -> the model that all clients start from.
-      local_weights: The weights that stay with a client when models are averaged, if any do.
-      schedule: Network of the clients -> the rounds of the run.
-      downloads: Types that a client receives with a model.
-      uploads: Types that a client sends as a model.
-    """
-
-    kind: ClassVar[str] = "decentralized"
-    needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
-    has_client_models: ClassVar[bool] = True
-
-    model: DualEncoder
-    hyperparameters: ClientHyperparameters
-    training: tff.Computation
-    averaging: tff.Computation
-    initial_weights: Callable[[int], Weights]
-    local_weights: LocalWeights | None
-    schedule: Callable[[ClientNetwork], Schedule]
-    downloads: Sequence[tff.Type]
-    uploads: Sequence[tff.Type]
-
-    def client_bytes(self) -> tuple[int, int]:
-        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
-
-    def default_concurrent_calls(self) -> int | None:
-        return os.cpu_count()  # For the reason given in `stateful_clients`.
-
-    def rounds_to_lower(self) -> dict[str, RoundToLower]:
-        return {
-            "training": RoundToLower("local training from received models", None, self.training),
-            "averaging": RoundToLower("means of received models", None, self.averaging),
-        }
-
-    def plan_run(self, setting: RunSetting) -> "DecentralizedRun":
+    def plan_run(self, setting: RunSetting) -> DecentralizedRun:
         return DecentralizedRun(self, setting)
-
-
-class DecentralizedRun(PlannedRun):
-    """A run of an algorithm without a server."""
-
-    def __init__(self, algorithm: Decentralized, setting: RunSetting):
-        """Lets the algorithm schedule all rounds.
-
-        Raises:
-          ConfigurationError: If there are more models than clients, or all clients that had a model
-            have left.
-        """
-        if setting.network is None:
-            raise ValueError("a kind of algorithm without a server needs a network")
-        self._algorithm, self._network = algorithm, setting.network
-        self._rounds = setting.rounds
-        values = algorithm.hyperparameters
-        try:
-            self._schedule = algorithm.schedule(self._network)
-        except ValueError as error:
-            raise ConfigurationError(f"--hparam or --leave: {error}") from error
-        local_epochs = None if values.local_steps else values.local_epochs
-        self._costs = run_costs.run_costs(
-            self._network, self._schedule, setting.rounds, local_epochs
-        ) | model_costs(algorithm.model, values.mask_ratio)
-
-    @property
-    def clients_at_once(self) -> int:
-        return self._schedule.round(0).trainings
-
-    def describe(self) -> str:
-        line = run_costs.describe(self._network, self._costs, self._rounds)
-        return "\n".join([line, *self._schedule.warnings])
-
-    def result_fields(self) -> dict[str, Any]:
-        return self._costs
-
-    def summary(self) -> str:
-        return run_costs.table(self._costs)
-
-    def draw(self, folder: pathlib.Path, name: str) -> list[str]:
-        title = f"{name} on {self._network.topology}"
-        first, last = self._network.graphs(1), self._network.graphs(self._rounds)
-        clients = plots.Clients(self._network.volumes, self._schedule.ranks)
-        return plots.draw_run(first, last, self._schedule.routes, folder, title, clients)
-
-    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedDecentralized:
-        return SlicedDecentralized(self._algorithm.training, group_data, slicing)
-
-    def simulate(
-        self, group_data: tff.Computation, folder: pathlib.Path, sliced: Any = None
-    ) -> DecentralizedSimulation:
-        return DecentralizedSimulation(self._algorithm, self._schedule, group_data, folder, sliced)
 
 
 def _tensors(type_spec: tff.Type) -> list[tff.TensorType]:

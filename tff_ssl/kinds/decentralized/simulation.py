@@ -11,11 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow_federated as tff
 
-from tff_ssl.decentralized import mixing
+from tff_ssl.decentralized import mixing, plots, run_costs
 from tff_ssl.decentralized.schedule import Averaging, Schedule, SlotWeights, Training
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.kinds.decentralized.computations import DecentralizedComputations
+from tff_ssl.kinds.decentralized.slices import SlicedDecentralized
+from tff_ssl.kinds.protocol import PlannedRun, RunSetting
+from tff_ssl.kinds.stored_states import StoredStatesSimulation
+from tff_ssl.models.costs import model_costs
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.simulation import metrics_log, state_files
-from tff_ssl.simulation.training_loop import Simulation
+from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.simulation import state_files
 
 _OPERATIONS = 2  # Largest number of operations of a round; a model's version numbers all of them.
 
@@ -32,39 +38,86 @@ class DecentralizedState(NamedTuple):
     versions: Any
 
 
-class DecentralizedSimulation(Simulation):
+class DecentralizedRun(PlannedRun):
+    """A run of an algorithm without a server."""
+
+    def __init__(self, algorithm: DecentralizedComputations, setting: RunSetting):
+        """Lets the algorithm schedule all rounds.
+
+        Raises:
+          ConfigurationError: If there are more models than clients, or all clients that had a model
+            have left.
+        """
+        if setting.network is None:
+            raise ValueError("a kind of algorithm without a server needs a network")
+        self._algorithm, self._network = algorithm, setting.network
+        self._rounds = setting.rounds
+        values = algorithm.hyperparameters
+        try:
+            self._schedule = algorithm.schedule(self._network)
+        except ValueError as error:
+            raise ConfigurationError(f"--hparam or --leave: {error}") from error
+        local_epochs = None if values.local_steps else values.local_epochs
+        self._costs = run_costs.run_costs(
+            self._network, self._schedule, setting.rounds, local_epochs
+        ) | model_costs(algorithm.model, values.mask_ratio)
+
+    @property
+    def clients_at_once(self) -> int:
+        return self._schedule.round(0).trainings
+
+    def describe(self) -> str:
+        line = run_costs.describe(self._network, self._costs, self._rounds)
+        return "\n".join([line, *self._schedule.warnings])
+
+    def result_fields(self) -> dict[str, Any]:
+        return self._costs
+
+    def summary(self) -> str:
+        return run_costs.table(self._costs)
+
+    def draw(self, folder: pathlib.Path, name: str) -> list[str]:
+        title = f"{name} on {self._network.topology}"
+        first, last = self._network.graphs(1), self._network.graphs(self._rounds)
+        clients = plots.Clients(self._network.volumes, self._schedule.ranks)
+        return plots.draw_run(first, last, self._schedule.routes, folder, title, clients)
+
+    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedDecentralized:
+        return SlicedDecentralized(self._algorithm.training, group_data, slicing)
+
+    def simulate(
+        self,
+        group_data: tff.Computation,
+        folder: pathlib.Path,
+        sliced: SlicedDecentralized | None = None,
+    ) -> "DecentralizedSimulation":
+        return DecentralizedSimulation(self._algorithm, self._schedule, group_data, folder, sliced)
+
+
+class DecentralizedSimulation(StoredStatesSimulation):
     """Simulation of clients that send models to each other."""
 
     def __init__(
         self,
-        algorithm: Any,
+        algorithm: DecentralizedComputations,
         schedule: Schedule,
         group_data: tff.Computation,
         folder: pathlib.Path,
-        sliced: Any = None,
+        sliced: SlicedDecentralized | None = None,
     ):
-        """Joins the algorithm with its schedule and the clients' data.
+        """Joins the algorithm with the rounds' schedule and the clients' data.
 
-        Args:
-          algorithm: A `kinds.decentralized.algorithm.Decentralized`.
-          schedule: Rounds of the run.
-          group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
-            runs.
-          folder: Folder of the run: `client_states/` and `client_metrics.csv` are written there.
-          sliced: The sliced local training; None if it is not cut into slices.
+        See `PlannedRun.simulate` for the last three arguments.
         """
-        self._algorithm = algorithm
-        self._sliced = sliced
-        self._schedule = schedule
-        self._group_data = group_data
-        self._folder = folder
-        self._kept: list[state_files.Versions] = []
-        self._log = metrics_log.ClientLog(folder / "client_metrics.csv")
+        super().__init__(folder)
+        self._algorithm, self._schedule = algorithm, schedule
+        self._group_data, self._sliced = group_data, sliced
 
     def initialize(self, seed: int) -> DecentralizedState:
         self._states = state_files.ClientStates(
-            self._folder / "client_states", self._algorithm.initial_weights(seed)
+            self.folder / "client_states", self._algorithm.initial_weights(seed)
         )
+        self.stores = [self._states]
         self._train = self._sliced or self._compose_training(self._states)
         self._average = self._compose_averaging(self._states)
         versions = np.full(self._schedule.num_slots, state_files.NEVER, np.int64)
@@ -115,7 +168,7 @@ class DecentralizedSimulation(Simulation):
             versions = state_files.healed([self._states], _slots_read(operation), versions)
             if isinstance(operation, Training):
                 rows = self._run_training(operation, versions, version, round_number)
-                self._log.write(round_number, np.array(operation.clients, np.int64), rows)
+                self.log.write(round_number, np.array(operation.clients, np.int64), rows)
                 metrics = _over_clients(rows)
                 passes = self._algorithm.hyperparameters.passes
                 sizes = [int(row["samples"]) for row in rows]
@@ -124,9 +177,7 @@ class DecentralizedSimulation(Simulation):
             else:
                 changed = self._run_averaging(operation, versions, version)
                 versions = _changed(versions, changed, version)
-        # Without this, the models of all rounds since the last checkpoint would stay on the disk.
-        # Those of the state before this round are kept: a run that is stopped now goes on from it.
-        self._states.keep_only([*self._kept, state.versions, versions])
+        self.keep_also([state.versions, versions])
         traffic = scheduled.traffic
         metrics |= {
             "transmissions": traffic.models,
@@ -189,18 +240,13 @@ class DecentralizedSimulation(Simulation):
         client = None if client_id is None else int(client_id)
         done, local = int(state.done), self._algorithm.local_weights
         model = self.mean_model(state, self._schedule.evaluated(done, client))
-        own = self._schedule.evaluated_slot(done, client) if local else None
-        if own is None:
+        own = self._schedule.evaluated_slot(done, client)
+        if local is None or own is None:
             return model
         return local.restore(model, local.select(self._load(state, own)))
 
     def mean_model(self, state: DecentralizedState, weights: SlotWeights) -> Weights:
-        """The weighted mean of the models in the slots.
-
-        Args:
-          state: State of the run.
-          weights: Weight of each slot, float64 [slots].
-        """
+        """The mean of the models in the slots with these weights, float64 [slots]."""
         sources = np.flatnonzero(weights)
         models = [self._load(state, k) for k in sources]
         flat = [[*m.trainable, *m.non_trainable] for m in models]
@@ -214,16 +260,6 @@ class DecentralizedSimulation(Simulation):
         return Weights(
             *(tuple(t.numpy() for t in kind) for kind in (model.trainable, model.non_trainable))
         )
-
-    def on_start(self, states: Sequence[DecentralizedState], done: int) -> None:
-        self._kept = [state.versions for state in states]
-        self._states.keep_only(self._kept)
-        self._log.trim(done)
-
-    def on_checkpoint(self, state: DecentralizedState) -> None:
-        # The checkpoint before the last is kept too.
-        self._kept = [*self._kept[-1:], state.versions]
-        self._states.keep_only(self._kept)
 
 
 def _slots_read(operation: Training | Averaging) -> list[int]:

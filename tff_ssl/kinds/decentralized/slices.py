@@ -19,13 +19,7 @@ class SlicedDecentralized:
     """Local training in a network: (round, paths to read, paths to write, clients)."""
 
     def __init__(self, training: tff.Computation, group_data: tff.Computation, slicing: Slicing):
-        """Compiles local training.
-
-        Args:
-          training: (round@SERVER, models@CLIENTS, examples@CLIENTS) -> (models, metrics)@CLIENTS.
-          group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
-          slicing: The nodes, and how a cohort is cut.
-        """
+        """Compiles `Decentralized.training`; see `PlannedRun.slice_rounds`."""
         clock_type, models_type, _ = training.type_signature.parameter
         _, metrics_type = training.type_signature.result
         files = ClientFiles(models_type.member, metrics_type.member, group_data)

@@ -6,18 +6,23 @@ that the table of these rounds is all that a checkpoint holds.
 """
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.kinds.heterogeneous.slices import Members
-from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.simulation import cohort, metrics_log, state_files
+from tff_ssl.kinds.heterogeneous.computations import HeterogeneousComputations
+from tff_ssl.kinds.heterogeneous.slices import Members, SlicedHeterogeneousClients
+from tff_ssl.kinds.protocol import RunSetting
+from tff_ssl.kinds.server_rounds import ServerRun
+from tff_ssl.kinds.stored_states import StoredStatesSimulation
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.simulation import cohort, state_files
 from tff_ssl.simulation.metrics_log import flatten_metrics
-from tff_ssl.simulation.training_loop import Simulation
+from tff_ssl.templates import message_sizes
 
 _SUMS = ("samples", "dropped_clients")
 
@@ -33,73 +38,89 @@ class HeterogeneousClientsState(NamedTuple):
 
 
 class _RoundOutput(NamedTuple):
-    """The result of a round of one architecture.
-
-    Attributes:
-      metrics: Means and sums of the metrics, at the server.
-      client_metrics: Metrics by name, at the clients.
-      written: Numbers of bytes written, at the clients.
-    """
+    """Metrics at the server and at the clients, and bytes written, of an architecture's round."""
 
     metrics: Any
     client_metrics: Any
     written: Any
 
 
-class HeterogeneousClientsSimulation(Simulation):
-    """Simulation of clients of different architectures, to which a server shows the same images."""
+class HeterogeneousClientsRun(ServerRun[HeterogeneousComputations]):
+    """A run of an algorithm whose clients have different architectures."""
+
+    def __init__(self, algorithm: HeterogeneousComputations, setting: RunSetting):
+        super().__init__(algorithm, setting)
+        if setting.server_images is None:
+            raise ValueError("heterogeneous clients need images of the server")
+        self.server_images = setting.server_images
+
+    @property
+    def client_models(self) -> list[DualEncoder]:
+        return [self.algorithm.architectures[m].model for m in self.algorithm.model_of_client]
+
+    @property
+    def evaluated_client(self) -> int:
+        return self.setting.evaluated_client
+
+    def result_fields(self) -> dict[str, Any]:
+        return super().result_fields() | {
+            "rad_size": len(self.server_images),
+            "encoder_of_client": [model.encoder for model in self.client_models],
+        }
+
+    def slice_rounds(
+        self, group_data: tff.Computation, slicing: Slicing
+    ) -> SlicedHeterogeneousClients:
+        trainings = [architecture.train for architecture in self.algorithm.architectures]
+        return SlicedHeterogeneousClients(trainings, group_data, slicing)
+
+    def simulate(
+        self,
+        group_data: tff.Computation,
+        folder: pathlib.Path,
+        sliced: SlicedHeterogeneousClients | None = None,
+    ) -> "HeterogeneousClientsSimulation":
+        return HeterogeneousClientsSimulation(self, group_data, folder, sliced)
+
+
+class HeterogeneousClientsSimulation(StoredStatesSimulation):
+    """Simulation of clients of different architectures, to which a server shows the same images.
+
+    The folder of the run also has `rad/`, with the images and the clients' last representations.
+    """
 
     def __init__(
         self,
-        algorithm: Any,
+        run: HeterogeneousClientsRun,
         group_data: tff.Computation,
-        cohorts: Callable[[int], cohort.Cohort],
-        rad: np.ndarray,
         folder: pathlib.Path,
-        bytes_of_clients: Sequence[int],
-        sliced: Any = None,
-        evaluated_client: int = 0,
+        sliced: SlicedHeterogeneousClients | None = None,
     ):
-        """Joins the algorithm with the clients' data.
-
-        Args:
-          algorithm: A `kinds.heterogeneous.algorithm.HeterogeneousClients`, for these clients.
-          group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
-            runs.
-          cohorts: Round number -> indices of the clients, int64 [k].
-          rad: The server's unlabeled images, uint8 [n, h, w, c].
-          folder: Folder of the run: `client_states/`, `rad/` (the images, and the clients' last
-            representations of them) and `client_metrics.csv` are written there.
-          bytes_of_clients: Bytes that each client receives and sends in a round.
-          sliced: The sliced local training; None if it is not cut into slices.
-          evaluated_client: Client whose model stands for the run.
-        """
-        self._sliced = sliced
-        self._evaluated_client = evaluated_client
-        self._algorithm = algorithm
-        self._group_data = group_data
-        self._cohorts = cohorts
-        self._rad = rad
-        self._folder = folder
-        self._bytes_of_clients = bytes_of_clients
-        self._kept: list[state_files.Versions] = []
+        """Joins the algorithm with the clients' data; see `PlannedRun.simulate`."""
+        super().__init__(folder)
+        self._run, self._algorithm, self._rad = run, run.algorithm, run.server_images
+        self._group_data, self._sliced = group_data, sliced
         self._last_cohort: cohort.Cohort = np.zeros(0, np.int64)
-        self._log = metrics_log.ClientLog(folder / "client_metrics.csv")
+        self._bytes_of_architectures = [
+            message_sizes.total_bytes((*a.downloads, *a.uploads))
+            for a in self._algorithm.architectures
+        ]
 
     def initialize(self, seed: int) -> HeterogeneousClientsState:
         self._states: list[state_files.ClientStates] = []
         self._sent: list[state_files.ClientStates] = []
         self._rounds: list[tff.Computation] = []
-        self._images = (self._folder / "rad").absolute() / "images"
+        self._images = (self.folder / "rad").absolute() / "images"
         self._images.parent.mkdir(parents=True, exist_ok=True)
         tf.io.write_file(str(self._images), tf.io.serialize_tensor(self._rad))
         for architecture in self._algorithm.architectures:
             name, state = architecture.model.encoder, architecture.initial_client_state(seed)
             sent = architecture.representations(state, tf.constant(self._rad))
             self._states.append(
-                state_files.ClientStates(self._folder / "client_states" / name, state)
+                state_files.ClientStates(self.folder / "client_states" / name, state)
             )
-            self._sent.append(state_files.ClientStates(self._folder / "rad" / name, sent))
+            self._sent.append(state_files.ClientStates(self.folder / "rad" / name, sent))
+        self.stores = [*self._states, *self._sent]
         models = self._algorithm.model_of_client
         mean_kernel = mean_kernel_of_files(
             self._algorithm.aggregate, [self._sent[m] for m in models]
@@ -150,8 +171,8 @@ class HeterogeneousClientsSimulation(Simulation):
     def run_round(
         self, state: HeterogeneousClientsState, round_number: int
     ) -> tuple[HeterogeneousClientsState, dict[str, float]]:
-        self._keep_only([*self._kept, state.versions], self._last_cohort)
-        clients = self._cohorts(round_number)
+        self.keep_also([state.versions], self._last_cohort)
+        clients = self._run.participation.cohorts(round_number)
         models = self._algorithm.model_of_client
         before = state.versions
         for k, m in enumerate(models):
@@ -172,13 +193,13 @@ class HeterogeneousClientsSimulation(Simulation):
         for members in groups:
             self._states[members.architecture].commit(members.to_write)
             self._sent[members.architecture].commit(members.to_send)
-        self._log.write(round_number, clients, [rows[k] for k in clients.tolist()])
+        self.log.write(round_number, clients, [rows[k] for k in clients.tolist()])
         self._last_cohort = clients
         versions = before.copy()
         versions[clients] = round_number
         values = _joint(rounds)
         values["clients"] = len(clients)
-        values["bytes"] = sum(self._bytes_of_clients[client] for client in clients)
+        values["bytes"] = sum(self._bytes_of_architectures[models[client]] for client in clients)
         return HeterogeneousClientsState(versions), values
 
     def _by_architecture(
@@ -233,43 +254,19 @@ class HeterogeneousClientsSimulation(Simulation):
         self, state: HeterogeneousClientsState, client_id: str | None = None
     ) -> Weights:
         """Weights of a client's model; by default of the client that stands for the run."""
-        client = self._evaluated_client if client_id is None else int(client_id)
+        client = self._run.evaluated_client if client_id is None else int(client_id)
         number = int(self._algorithm.model_of_client[client])
         client_state = self._states[number].load(client, int(state.versions[client]))
         return self._algorithm.architectures[number].client_weights(client_state)
-
-    def on_start(self, states: Sequence[HeterogeneousClientsState], done: int) -> None:
-        self._kept = [state.versions for state in states]
-        self._keep_only(self._kept)
-        self._log.trim(done)
-
-    def on_checkpoint(self, state: HeterogeneousClientsState) -> None:
-        # The checkpoint before the last is kept too.
-        self._kept = [*self._kept[-1:], state.versions]
-        self._keep_only(self._kept)
-
-    def _keep_only(
-        self, tables: Sequence[state_files.Versions], clients: cohort.Cohort | None = None
-    ) -> None:
-        for store in (*self._states, *self._sent):
-            store.keep_only(tables, clients)
 
 
 def mean_kernel_of_files(
     aggregate: tff.Computation, sent: Sequence[state_files.ClientStates]
 ) -> tff.Computation:
-    """Composes the aggregation with the reading of the representations from files.
+    """Composes the aggregation with the reading of each client's representations from files.
 
-    The computation reads the files itself, because TFF keeps values that pass between two
-    computations in memory.
-
-    Args:
-      aggregate: The algorithm's aggregation.
-      sent: Files of each client's representations.
-
-    Returns:
-      A `tff.tensorflow.computation`: (path of each client's last
-      representations) -> the factor of K-bar that clients receive.
+    The computation (path of each client's last representations) -> factor of K-bar reads the files
+    itself, because TFF keeps values that pass between two computations in memory.
     """
 
     @tff.tensorflow.computation((np.str_,) * len(sent))

@@ -44,13 +44,7 @@ class SlicedHeterogeneousClients:
         group_data: tff.Computation,
         slicing: Slicing,
     ):
-        """Compiles the rounds.
-
-        Args:
-          trainings: Computation `train` of each architecture, see `kinds.heterogeneous.algorithm`.
-          group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
-          slicing: The nodes, and how the members of each architecture are cut.
-        """
+        """Compiles `Architecture.train` of each architecture; see `PlannedRun.slice_rounds`."""
         rounds = [_round_of(train, group_data) for train in trainings]
         self._files = [files for files, _ in rounds]
         self._stages = [Stage(next_round) for _, next_round in rounds]
@@ -61,11 +55,7 @@ class SlicedHeterogeneousClients:
     ) -> list[tuple[Any, list[Any]]]:
         """The metrics at the server and of the clients, for each architecture.
 
-        Args:
-          round_number: Number of the round, from 0.
-          kernel: Factor of the mean kernel, float32.
-          rad: Images X of the server, uint8.
-          members: Clients that take part, grouped by architecture.
+        They get a factor of the mean kernel, float32, and the server's images X, uint8.
         """
         server = to_bytes((np.int64(round_number), kernel, rad))
         cuts = [self._cut(fold(group.clients, 0), group.to_read) for group in members]
@@ -96,10 +86,7 @@ class SlicedHeterogeneousClients:
 def _round_of(
     train: tff.Computation, group_data: tff.Computation
 ) -> tuple[ClientFiles, tff.Computation]:
-    """Composes the round of an architecture: (<round, B, X>@SERVER, clients@CLIENTS).
-
-    A client's representations are in one file with its metrics.
-    """
+    """Composes an architecture's round: (<round, B, X>@SERVER, clients@CLIENTS)."""
     _, kernel_type, rad_type, states_type, _ = train.type_signature.parameter
     result = train.type_signature.result
     notes_type = tff.types.to_type((result.client_metrics.member, result.representations.member))

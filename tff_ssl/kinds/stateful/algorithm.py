@@ -12,146 +12,29 @@ update. `simulation.state_files` keeps the states between rounds.
 """
 
 import collections
-import dataclasses
-import os
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.kinds.protocol import (
-    FederatedAlgorithm,
-    Need,
-    PlannedRun,
-    RoundToLower,
-    RunSetting,
-)
-from tff_ssl.kinds.server_rounds import ServerRounds
-from tff_ssl.kinds.stateful.simulation import StatefulClientsSimulation
-from tff_ssl.kinds.stateful.slices import SlicedStatefulClients
+from tff_ssl.kinds.protocol import RunSetting
+from tff_ssl.kinds.stateful.computations import RoundOutput, ServerState, StatefulComputations
+from tff_ssl.kinds.stateful.simulation import StatefulClientsRun
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.runtime.sliced_rounds import Slicing
-from tff_ssl.simulation import state_files
-from tff_ssl.templates import collected_rows, message_sizes
+from tff_ssl.templates import collected_rows
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, server_metrics
 from tff_ssl.templates.local_training import LocalModel, LocalTraining
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.round_number import next_round_number
 
 
-class ServerState(NamedTuple):
-    """The state of the server.
+class StatefulClients(StatefulComputations):
+    """An algorithm with a server and clients that keep a state between rounds."""
 
-    Attributes:
-      round_number: Number of the next round, int64; views and schedules depend on it.
-      model: Model of the server, of the algorithm's type.
-      aggregators: State of each mean's aggregator.
-    """
-
-    round_number: Any
-    model: Any
-    aggregators: Any
-
-
-class RoundOutput(NamedTuple):
-    """The result of `next`.
-
-    Attributes:
-      state: New `ServerState`, at the server.
-      client_states: New states of the clients, at the clients.
-      client_metrics: Metrics by name, at the clients.
-      metrics: Means and sums of the metrics, at the server.
-    """
-
-    state: Any
-    client_states: Any
-    client_metrics: Any
-    metrics: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class StatefulClients(FederatedAlgorithm):
-    """An algorithm with a server and clients that keep a state between rounds.
-
-    Attributes:
-      process: A `tff.templates.IterativeProcess`, whose `next` is described in the module.
-      initial_model: Seed -> the server's model before the first round.
-      initial_client_state: Seed -> the state of a client that has not taken part yet.
-      global_weights: Server's model -> weights of the global model; None where there is none.
-      client_weights: (server's model, a client's state) -> weights of the client's own model.
-      local_weights: A client's state -> the weights after its last local training; None where
-        states do not hold them, or where they are the client's own model.
-      downloads: Types that a client receives in a round.
-      uploads: Types that a client sends in a round.
-    """
-
-    kind: ClassVar[str] = "stateful_clients"
-    needs: ClassVar[frozenset[Need]] = frozenset({Need.COHORTS})
-    has_client_models: ClassVar[bool] = True
-
-    process: tff.templates.IterativeProcess
-    initial_model: Callable[[int], Any]
-    initial_client_state: Callable[[int], Any]
-    global_weights: Callable[[Any], Weights] | None
-    client_weights: Callable[[Any, Any], Weights]
-    local_weights: Callable[[Any], Weights] | None
-    downloads: Sequence[tff.Type]
-    uploads: Sequence[tff.Type]
-
-    def client_bytes(self) -> tuple[int, int]:
-        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
-
-    def default_concurrent_calls(self) -> int | None:
-        # These algorithms train a few clients for a long time. Computing more clients at the same
-        # time than there are cores took 1.44 times as long (five clients with a ResNet-18 on two
-        # cores).
-        return os.cpu_count()
-
-    def rounds_to_lower(self) -> dict[str, RoundToLower]:
-        process = self.process
-        return {
-            "round": RoundToLower("the whole round", process.initialize, process.next),
-            "round_with_stored_states": RoundToLower(
-                "the round whose clients keep their states in files of their own",
-                process.initialize,
-                state_files.round_with_stored_states(process.next),
-            ),
-        }
-
-    def plan_run(self, setting: RunSetting) -> "StatefulClientsRun":
+    def plan_run(self, setting: RunSetting) -> StatefulClientsRun:
         return StatefulClientsRun(self, setting)
-
-
-class StatefulClientsRun(ServerRounds, PlannedRun):
-    """A run of an algorithm whose clients keep a state between rounds."""
-
-    def __init__(self, algorithm: StatefulClients, setting: RunSetting):
-        super().__init__(setting, algorithm.client_bytes())
-        self._algorithm = algorithm
-
-    @property
-    def evaluated_client(self) -> int | None:
-        return None if self._algorithm.global_weights else self.setting.evaluated_client
-
-    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedStatefulClients:
-        return SlicedStatefulClients(self._algorithm.process.next, group_data, slicing)
-
-    def simulate(
-        self, group_data: tff.Computation, folder: pathlib.Path, sliced: Any = None
-    ) -> StatefulClientsSimulation:
-        return StatefulClientsSimulation(
-            self._algorithm,
-            group_data,
-            self.participation,
-            len(self.setting.client_sizes),
-            folder,
-            sum(self.client_bytes),
-            sliced=sliced,
-            evaluated_client=self.setting.evaluated_client,
-        )
 
 
 class ClientStart(NamedTuple):
@@ -187,15 +70,12 @@ def client_work_around_training(
     start_round: Callable[[Any, Any], ClientStart],
     end_round: Callable[[Any, ClientStart, LocalModel], ClientEnd],
 ) -> Callable[[Any, tf.Tensor, Any, tf.data.Dataset], ClientOutput]:
-    """Composes the work of a client that trains one model and sends one contribution.
+    """Composes the `client_work` of a client that trains one model and sends one contribution.
 
     Args:
       training: Local training.
       start_round: (server's model, the client's state) -> `ClientStart`.
       end_round: (the client's state, its `ClientStart`, the trained model) -> `ClientEnd`.
-
-    Returns:
-      The argument `client_work` of `build_stateful_clients`.
     """
 
     def client_work(server_model, round_number, state, examples):
@@ -224,13 +104,8 @@ def _compose_process(
 ) -> tff.templates.IterativeProcess:
     """The process whose `next` is described in the module.
 
-    Args:
-      initial_model: As in `build_stateful_clients`.
-      work: The work of a client.
-      aggregators: Aggregator of each mean.
-      update_model: The server's update.
-      further: (the server's state, the clients' outputs) -> further arguments of the server's
-        update by name, at the server; None if it has none.
+    `further` maps (the server's state, the clients' outputs) to further arguments of the server's
+    update by name, at the server.
     """
 
     @tff.tensorflow.computation

@@ -2,18 +2,20 @@
 
 import math
 import pathlib
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow_federated as tff
 import tree
 
+from tff_ssl.kinds.server_rounds import ServerRun
+from tff_ssl.kinds.stateful.computations import StatefulComputations
+from tff_ssl.kinds.stateful.slices import SlicedStatefulClients
+from tff_ssl.kinds.stored_states import StoredStatesSimulation
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.simulation import cohort, metrics_log, state_files
+from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.simulation import cohort, state_files
 from tff_ssl.simulation.metrics_log import flatten_metrics
-from tff_ssl.simulation.participation import Participation
-from tff_ssl.simulation.training_loop import Simulation
 
 
 class StatefulClientsState(NamedTuple):
@@ -28,55 +30,51 @@ class StatefulClientsState(NamedTuple):
     versions: Any
 
 
-class StatefulClientsSimulation(Simulation):
+class StatefulClientsRun(ServerRun[StatefulComputations]):
+    """A run of an algorithm whose clients keep a state between rounds."""
+
+    @property
+    def evaluated_client(self) -> int | None:
+        return None if self.algorithm.global_weights else self.setting.evaluated_client
+
+    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedStatefulClients:
+        return SlicedStatefulClients(self.algorithm.process.next, group_data, slicing)
+
+    def simulate(
+        self,
+        group_data: tff.Computation,
+        folder: pathlib.Path,
+        sliced: SlicedStatefulClients | None = None,
+    ) -> "StatefulClientsSimulation":
+        return StatefulClientsSimulation(self, group_data, folder, sliced)
+
+
+class StatefulClientsSimulation(StoredStatesSimulation):
     """A process whose clients' states are kept in files."""
 
     def __init__(
         self,
-        algorithm: Any,
+        run: StatefulClientsRun,
         group_data: tff.Computation,
-        participation: Participation,
-        num_clients: int,
         folder: pathlib.Path,
-        bytes_per_client: int = 0,
-        *,
-        sliced: Any = None,
-        evaluated_client: int = 0,
+        sliced: SlicedStatefulClients | None = None,
     ):
-        """Joins the algorithm with the clients' data.
-
-        Args:
-          algorithm: A `kinds.stateful.algorithm.StatefulClients`.
-          group_data: (client indices int64 [k]) -> their examples; runs where the clients' work
-            runs.
-          participation: Clients that take part in each round.
-          num_clients: Size of the population.
-          folder: Folder of the run: `client_states/` and `client_metrics.csv` are written there.
-          bytes_per_client: Bytes that a client receives and sends in a round.
-          sliced: A `sliced_rounds.SlicedStatefulClients` if rounds are cut into slices; else None.
-          evaluated_client: Client whose model stands for the run where there is no global one.
-        """
-        self._evaluated_client = evaluated_client
-        self._participation = participation
-        self._dropouts = participation.dropouts
-        self._algorithm = algorithm
-        self._group_data = group_data
-        self._num_clients = num_clients
-        self._folder = folder
-        self._bytes_per_client = bytes_per_client
-        self._sliced = sliced
-        self._kept: list[state_files.Versions] = []
+        """Joins the algorithm with the clients' data; see `PlannedRun.simulate`."""
+        super().__init__(folder)
+        self._run, self._algorithm = run, run.algorithm
+        self._dropouts = run.participation.dropouts
+        self._group_data, self._sliced = group_data, sliced
         self._last_cohort: cohort.Cohort = np.zeros(0, np.int64)
-        self._log = metrics_log.ClientLog(folder / "client_metrics.csv")
 
     def initialize(self, seed: int) -> StatefulClientsState:
         self._states = state_files.ClientStates(
-            self._folder / "client_states", self._algorithm.initial_client_state(seed)
+            self.folder / "client_states", self._algorithm.initial_client_state(seed)
         )
+        self.stores = [self._states]
         self._next = self._sliced or self._compose(self._states)
         first = self._algorithm.process.initialize()
         model = tree.map_structure(np.asarray, self._algorithm.initial_model(seed))
-        versions = np.full(self._num_clients, state_files.NEVER, np.int64)
+        versions = np.full(len(self._run.setting.client_sizes), state_files.NEVER, np.int64)
         return StatefulClientsState(first._replace(model=model), versions)
 
     def _compose(self, states: state_files.ClientStates) -> tff.Computation:
@@ -105,11 +103,8 @@ class StatefulClientsSimulation(Simulation):
     def run_round(
         self, state: StatefulClientsState, round_number: int
     ) -> tuple[StatefulClientsState, dict[str, float]]:
-        # Without this, the states of all rounds since the last checkpoint would stay on the disk.
-        # They are not deleted at the end of a round, because a run that is stopped there goes on
-        # from the state before the round.
-        self._states.keep_only([*self._kept, state.versions], self._last_cohort)
-        invited = self._participation.cohorts(round_number)
+        self.keep_also([state.versions], self._last_cohort)
+        invited = self._run.participation.cohorts(round_number)
         reports = self._dropouts.reports(round_number, invited)
         if not len(reports.last):
             return self._without_clients(state, round_number, len(invited))
@@ -129,24 +124,21 @@ class StatefulClientsSimulation(Simulation):
         (server, metrics, client_metrics, _), written = result
         clients = reports.last[~np.isin(reports.last, failed)]
         self._states.commit(written)
-        self._log.write(round_number, clients, client_metrics)
+        self.log.write(round_number, clients, client_metrics)
         self._last_cohort = clients
         versions = before.copy()
         versions[clients] = round_number
         values = flatten_metrics(metrics)
         values["dropped_clients"] += len(reports.invited) - len(clients)
         values["clients"] = len(reports.invited)
-        values["bytes"] = len(reports.invited) * self._bytes_per_client
+        values["bytes"] = len(reports.invited) * sum(self._run.client_bytes)
         self._dropouts.check_metrics(round_number, values)
         return StatefulClientsState(server, versions), values
 
     def _without_clients(
         self, state: StatefulClientsState, round_number: int, invited: int
     ) -> tuple[StatefulClientsState, dict[str, float]]:
-        """A round in which no client takes part: only the server's round number changes.
-
-        The computation is not called, since TFF cannot call it without clients.
-        """
+        """A round without clients, for which TFF cannot be called: the server only counts it."""
         self._dropouts.check(round_number, invited, invited)
         self._last_cohort = np.zeros(0, np.int64)
         metrics_type = self._algorithm.process.next.type_signature.result.metrics.member
@@ -155,7 +147,7 @@ class StatefulClientsSimulation(Simulation):
             "samples": 0,
             "dropped_clients": invited,
             "clients": invited,
-            "bytes": invited * self._bytes_per_client,
+            "bytes": invited * sum(self._run.client_bytes),
         }
         server = state.server._replace(round_number=np.int64(state.server.round_number + 1))
         return state._replace(server=server), values | counts
@@ -165,7 +157,7 @@ class StatefulClientsSimulation(Simulation):
         if client_id is None and self._algorithm.global_weights is not None:
             return self._algorithm.global_weights(model)
         # Clients that train alone have no global model; that of one of them is used instead.
-        client = self._evaluated_client if client_id is None else int(client_id)
+        client = self._run.setting.evaluated_client if client_id is None else int(client_id)
         client_state = self._states.load(client, int(state.versions[client]))
         return self._algorithm.client_weights(model, client_state)
 
@@ -176,13 +168,3 @@ class StatefulClientsSimulation(Simulation):
         if version == state_files.NEVER:
             return None
         return self._algorithm.local_weights(self._states.load(client, version))
-
-    def on_start(self, states: Sequence[StatefulClientsState], done: int) -> None:
-        self._kept = [state.versions for state in states]
-        self._states.keep_only(self._kept)
-        self._log.trim(done)
-
-    def on_checkpoint(self, state: StatefulClientsState) -> None:
-        # The checkpoint before the last is kept too.
-        self._kept = [*self._kept[-1:], state.versions]
-        self._states.keep_only(self._kept)

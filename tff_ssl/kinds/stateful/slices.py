@@ -16,13 +16,7 @@ class SlicedStatefulClients:
     def __init__(
         self, process_next: tff.Computation, group_data: tff.Computation, slicing: Slicing
     ):
-        """Compiles the round.
-
-        Args:
-          process_next: The round of typed states, see `kinds.stateful.algorithm`.
-          group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
-          slicing: The nodes, and how a cohort is cut.
-        """
+        """Compiles the round of typed states; see `PlannedRun.slice_rounds`."""
         server_type, states_type, _ = process_next.type_signature.parameter
         metrics_type = process_next.type_signature.result.client_metrics
         files = ClientFiles(states_type.member, metrics_type.member, group_data)

@@ -25,13 +25,7 @@ class SlicedStatelessClients:
         group_data: tff.Computation,
         slicing: Slicing,
     ):
-        """Compiles the round.
-
-        Args:
-          stages: Stages of the round; the round itself if it has one.
-          group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
-          slicing: The nodes, and how a cohort is cut.
-        """
+        """Compiles the stages, or a round of one stage; see `PlannedRun.slice_rounds`."""
         compose = tff.simulation.compose_dataset_computation_with_learning_process
         self.stages = [
             functools.partial(self._run, Stage(compose(group_data, stage).next)) for stage in stages
