@@ -144,6 +144,7 @@ def test_private_dcco_without_noise_or_clipping_is_its_uniform_mean(worker, smal
     assert results[1].metrics["client_work"]["dropped_clients"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_uniform_weights_make_a_client_of_many_examples_count_once(worker, small_algorithm):

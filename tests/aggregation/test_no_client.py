@@ -150,7 +150,7 @@ def assert_same(few, many, sizes=SIZES):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=f"{size} clients")
 
 
-DEFAULT = ("mean", "private adaptive", "quantized update")
+DEFAULT = ("private adaptive", "quantized update")
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_no_aggregator_sees_how_many_groups_have_no_client(worker, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("below", [True, False])
+@pytest.mark.parametrize("below", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_one_client_more_moves_the_private_count_by_half_at_most(worker, below):
     # The logarithm of the clip moves by 0.2 (1/2 + count / expected clients - 1/2).
     first = 1000.0 if below else 1.0  # Above or below all norms, that of the wild client too.
@@ -246,7 +246,7 @@ def check_empty_groups(process, clients):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fedavg", "fedprox"])
+@pytest.mark.parametrize("name", by_algorithm(("fedavg", "fedprox")))
 def test_one_local_step_of_no_client_is_no_update(worker, small_algorithm, name):
     process, clients = build(small_algorithm, name, tff.aggregators.MeanFactory())
     output = process.next(process.initialize(), [clients[0].take(0)])

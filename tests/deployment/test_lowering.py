@@ -172,6 +172,7 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
     assert_declared_bytes(name, computations)
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("fedu")
 @pytest.mark.slow
 def test_a_round_with_batch_norm_on_the_projectors_output_is_lowered(
@@ -201,6 +202,7 @@ def assert_declared_bytes(name, computations):
     assert 0 < up - message_sizes.total_bytes(computations.uploads) <= 80
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_reasons_of_forms_that_do_not_exist(small_algorithm):
     lowered = lowering.lower(small_algorithm("dcco").computations.process.next)

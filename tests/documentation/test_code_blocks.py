@@ -150,6 +150,7 @@ def test_the_table_of_own_images_is_read(tmp_path):
     assert len(set(train.case_ids)) == 3
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_program_that_builds_an_algorithm_runs(tmp_path):
     """The first Python block of the page on production stacks; it prints the type of a round."""

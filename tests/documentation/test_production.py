@@ -37,6 +37,7 @@ def metrics(folder, name):
     return [float(row[name]) for row in rows]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_lowered_halves_in_a_program(tmp_path, project_root):
     (command,), (table,) = of_page("bash"), of_page("text")

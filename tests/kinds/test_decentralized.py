@@ -156,7 +156,10 @@ class KilledError(Exception):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["denav", "gossip", "dfedavg"])
+@pytest.mark.parametrize(
+    "name",
+    ["denav", *(pytest.param(name, marks=pytest.mark.long) for name in ("gossip", "dfedavg"))],
+)
 def test_killed_and_resumed_equals_never_stopped(simulate, tmp_path, name, monkeypatch):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):

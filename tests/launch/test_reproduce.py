@@ -79,6 +79,7 @@ def test_the_experiments_own_data_set_may_be_named(project_root, tmp_path):
     assert "noise 0.1: epsilon 3,875 with 364" in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_folder_knows_its_experiment_and_its_data(project_root, tmp_path):
     (tmp_path / "experiment.json").write_text(json.dumps(TABLE1 | {"dataset": "cifar10"}))

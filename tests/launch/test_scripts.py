@@ -307,8 +307,9 @@ def test_another_platform_gets_one_line():
     assert "Linux x86-64 with Python 3.10 or 3.11" in result.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("slices", [(), pytest.param(("--slices=2",), marks=pytest.mark.long)])
+@pytest.mark.parametrize("slices", [(), ("--slices=2",)])
 def test_a_private_run_reports_its_epsilon(tmp_path, slices):
     folder = tmp_path / "private"
     result = run(

@@ -173,7 +173,9 @@ def assert_same_run(folder, state, expected_folder, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", by_algorithm(NAMES))
+@pytest.mark.parametrize(
+    "name", by_algorithm(NAMES, default=("dcco", "fedema", "denav", "hetero_ssfl"))
+)
 def test_a_round_in_slices_of_one_client_equals_the_whole_one_to_the_last_bit(
     worker, small_algorithm, stored, tmp_path, name
 ):
@@ -187,6 +189,7 @@ def test_a_round_in_slices_of_one_client_equals_the_whole_one_to_the_last_bit(
     assert nodes.work == works(algorithm)
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_clients_that_drop_out_between_the_stages(worker, small_algorithm, stored, tmp_path):
@@ -208,6 +211,7 @@ def test_clients_that_drop_out_between_the_stages(worker, small_algorithm, store
     assert nodes.work == [[max(sum(SIZES[k] for k in g), 1) for g in f] for f in folded]
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("fedavg")
 @pytest.mark.slow
 def test_larger_slices_give_the_same_but_for_rounding(worker, small_algorithm, stored, tmp_path):

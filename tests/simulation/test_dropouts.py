@@ -199,6 +199,7 @@ def test_a_folded_group_loses_its_bad_client_only(worker, small_algorithm, store
     assert_same_state(state, Rounds(computations, store, tmp_path)([0, 5])[0])
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("fedavg")
 @pytest.mark.slow
 def test_a_cohort_of_any_size_takes_one_local_step(worker, small_algorithm, store, tmp_path):
@@ -241,7 +242,7 @@ def test_a_round_without_clients_changes_no_model_and_can_be_saved(
         assert work.round_number == 2
 
 
-@pytest.mark.parametrize("name", by_algorithm(("fedavg", "fedbn"), ("fedavg", "fedbn")))
+@pytest.mark.parametrize("name", by_algorithm(("fedavg", "fedbn")))
 @pytest.mark.slow
 def test_a_round_that_all_clients_leave_ends_the_run(
     worker, small_algorithm, store, tmp_path, name
@@ -290,7 +291,7 @@ def test_clients_that_drop_out_of_a_folded_dcco_round_count_as_in_an_unfolded_on
 
 
 @pytest.mark.xdist_group("dcco")
-@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+@pytest.mark.parametrize("weighting", ["examples", pytest.param("uniform", marks=pytest.mark.long)])
 @pytest.mark.slow
 def test_after_all_clients_have_dropped_between_the_stages_dcco_goes_on(
     worker, small_algorithm, store, tmp_path, weighting
@@ -349,6 +350,7 @@ def test_dcco_with_dropout_runs_its_stages_on_the_remaining_clients(
     assert_same_state(state, by_hand)
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small_algorithm):
@@ -395,6 +397,7 @@ def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small
         assert np.linalg.norm((updates / share[:, None]).mean(0) - whole) > 0.01 * scale
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("fedavg")
 @pytest.mark.slow
 def test_a_client_that_takes_too_long_is_left_out(small_algorithm, store, tmp_path):
