@@ -117,7 +117,7 @@ def test_flags_and_files_that_texts_name_exist(project_root):
     known = set(done.stdout.split())
     for path in (project_root / "launch").glob("**/*.py"):
         known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', path.read_text()))
-    others = {"group", "extra", "no-deps", "help", "flagfile", "logdir"}
+    others = {"everything", "group", "extra", "no-deps", "help", "flagfile", "logdir"}
     for page in pages():
         for code in re.findall(r"`([^`\n]+)`", page.read_text()):
             for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", code):
