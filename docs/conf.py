@@ -75,6 +75,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "tutorials",
     "gallery_dirs": "learn",
     "filename_pattern": r"\.py$",
+    "ignore_pattern": r"^terminal\.py$",
     "within_subsection_order": _ReadingOrder,
     "download_all_examples": False,
     "remove_config_comments": True,

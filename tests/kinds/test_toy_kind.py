@@ -111,6 +111,7 @@ def build_decay(task, hyperparameters):
     return Decay(task.model, hyperparameters.factor, count)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_scripts_take_a_kind_that_they_have_never_seen(monkeypatch, project_root, tmp_path, capsys):
     monkeypatch.chdir(project_root)

@@ -75,6 +75,7 @@ def test_the_experiments_own_data_set_may_be_named(project_root, tmp_path):
     assert "noise 0.1: epsilon 3,875 with 364" in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_folder_knows_its_experiment_and_its_data(project_root, tmp_path):
     (tmp_path / "experiment.json").write_text(json.dumps(TABLE1 | {"dataset": "cifar10"}))
@@ -514,7 +515,13 @@ def wait_until(condition):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        signal.SIGINT,
+        *(pytest.param(s, marks=pytest.mark.long) for s in (signal.SIGTERM, signal.SIGHUP)),
+    ],
+)
 def test_a_signal_ends_the_running_cells_and_no_other_starts(project_root, tmp_path, sent):
     if signal.getsignal(sent) is signal.SIG_IGN:
         pytest.skip(f"{sent.name} is ignored, as under nohup, and child processes inherit that")
@@ -525,6 +532,7 @@ def test_a_signal_ends_the_running_cells_and_no_other_starts(project_root, tmp_p
     assert len(list(tmp_path.glob("runs/*/seed*/started"))) == 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_cells_end_with_a_killed_reproduction(project_root, tmp_path):
     process = start_slow_cells(project_root, tmp_path)

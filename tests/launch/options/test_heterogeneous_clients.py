@@ -62,6 +62,7 @@ def test_encoders_are_assigned_in_equal_shares_in_random_order():
     assert [model.encoder for model in alike.models] == [config.model.encoder]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_evaluates_its_clients_by_architecture(project_root, tmp_path):
     flags = [
