@@ -66,14 +66,9 @@ class Problems:
 
 
 def read(csv_path: pathlib.Path, problems: Problems) -> list[Row]:
-    """Reads and checks the table.
+    """Reads and checks the table; bad rows are added to `problems`.
 
-    Args:
-      csv_path: Path of the table.
-      problems: Collection to which bad rows are added.
-
-    Returns:
-      The rows. If the table has no splits, each has the split `NO_SPLIT`.
+    If the table has no splits, each row has the split `NO_SPLIT`.
 
     Raises:
       DatasetError: If the table cannot be read, lacks a column, or has no rows.

@@ -31,13 +31,9 @@ def write_store(
 ) -> None:
     """Writes the examples of every client into one SQLite file.
 
-    The file is written under a temporary name beside `path`, which it then replaces, so that
-    `path` is never incomplete.
-
-    Args:
-      path: Path of the file, whose folder must exist.
-      split: The examples.
-      partition: Indices into `split` of each client's examples; client k gets the id `str(k)`.
+    Client k of the partition, which has indices into the split, gets the id `str(k)`. The file is
+    written under a temporary name beside `path`, which it then replaces, so that `path` is never
+    incomplete.
 
     Raises:
       DatasetError: No clients, a client without examples, an index outside `split` or used twice,
@@ -109,15 +105,7 @@ def _rows(
 def element_spec(
     image_shape: Sequence[int], with_labels: bool = False
 ) -> "collections.OrderedDict[str, tf.TensorSpec]":
-    """Specifies an element of `StoredClientData`.
-
-    Args:
-      image_shape: Height, width and channels.
-      with_labels: Whether elements have a label.
-
-    Returns:
-      The specs of client, example_id, image and, if it is there, label.
-    """
+    """The specs of an element of `StoredClientData`: client, example_id, image and maybe label."""
     spec = collections.OrderedDict(
         client=tf.TensorSpec([], tf.int64),
         example_id=tf.TensorSpec([], tf.int64),
@@ -143,11 +131,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
     """
 
     def __init__(self, path: str | os.PathLike[str], with_labels: bool = False) -> None:
-        """Opens a store.
-
-        Args:
-          path: Path of a file that `write_store` wrote.
-          with_labels: Whether elements have a label, for supervised baselines.
+        """Opens a file that `write_store` wrote; elements have a label with `with_labels` only.
 
         Raises:
           DatasetError: The file is missing, is not a store, or has another format.
@@ -211,13 +195,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         return self._client_dataset(str(self.group_indices([client_id])[0]))
 
     def group_indices(self, client_ids: Sequence[str | int]) -> npt.NDArray[np.int64]:
-        """Checks a group of clients on the host, before it goes into a computation.
-
-        Args:
-          client_ids: Ids of the clients, as strings or as numbers.
-
-        Returns:
-          Client indices for `group_dataset`, int64 [k].
+        """Checks a group of clients on the host: their indices for `group_dataset`, int64 [k].
 
         Raises:
           DatasetError: An empty group, an unknown client, or a client named twice (the group's
@@ -241,12 +219,8 @@ class StoredClientData(tff.simulation.datasets.ClientData):
     def group_dataset(self, client_indices: tf.Tensor) -> tf.data.Dataset:
         """Builds the dataset of all examples of a group of clients, which is read in one query.
 
-        Args:
-          client_indices: Indices of the clients, int64 [k], in any order; a client given twice is
-            read once. Outside of a graph, they are checked as in `group_indices`.
-
-        Returns:
-          A dataset of elements, in the order of (client, example_id).
+        Elements are in the order of (client, example_id). Outside of a graph, the indices of the
+        clients, int64 [k] in any order, are checked as in `group_indices`.
 
         Raises:
           DatasetError: The group is empty, in so far as this is known when the dataset is built;

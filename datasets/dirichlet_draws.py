@@ -121,14 +121,7 @@ def _allocate_once(
 
 
 def _fill_empty_clients(counts: Counts) -> Counts:
-    """Gives each client without examples half of the largest client's largest class.
-
-    Args:
-      counts: Examples of each class at each client, int64 [classes, clients].
-
-    Returns:
-      The new counts, int64 [classes, clients].
-    """
+    """Gives each empty client half of the largest client's largest class; [classes, clients]."""
     by_client, sizes = np.ascontiguousarray(counts.T), counts.sum(axis=0)
     largest = [(-size, client) for client, size in enumerate(sizes.tolist()) if size]
     heapq.heapify(largest)
@@ -143,18 +136,7 @@ def _fill_empty_clients(counts: Counts) -> Counts:
 
 
 def _fill_small_clients(counts: Counts, smallest: int) -> Counts:
-    """Fills clients that are too small up to the smallest size, from the largest class at hand.
-
-    A client that lacks examples takes them from the largest client, of this client's largest class,
-    until it has exactly `smallest`. All other clients stay as they are.
-
-    Args:
-      counts: Examples of each class at each client, int64 [classes, clients].
-      smallest: Number of examples of the smallest client, at most the mean over clients.
-
-    Returns:
-      The new counts, int64 [classes, clients].
-    """
+    """Fills clients up to `smallest` from the largest class of the largest client at hand."""
     by_client, sizes = counts.T.copy(), counts.sum(axis=0)
     for client in np.flatnonzero(sizes < smallest).tolist():
         while sizes[client] < smallest:

@@ -250,9 +250,10 @@ def _start_rounds(algorithm, objective, size, splits, scratch, config):
         )
         for precision in config.precisions
     }  # fmt: skip
+    one_step = {"local_steps": 1, "batch_size": 0}
     for clients, samples in splits:
         children[f"{clients}x{samples}"] = processes.Child(
-            programs.federated_round, algorithm, objective, {}, clients, samples, settings,
+            programs.federated_round, algorithm, objective, one_step, clients, samples, settings,
             config.seed, scratch,
         )  # fmt: skip
     return children

@@ -115,9 +115,6 @@ def our_hyperparameters(work: Work) -> dict[str, Any]:
         "local_steps": work.steps,
         "batch_size": work.batch_size,
         "client_learning_rate": _LEARNING_RATE,
-        "server_optimizer": "sgd",
-        "server_learning_rate": 1.0,
-        "server_momentum": 0.0,
     }
 
 

@@ -220,9 +220,9 @@ def federated_round(
 
 def run_setting(clients: int, samples: int, groups: int, seed: int):
     """The `RunSetting` of clients of `samples` samples, all of which take part in every round."""
+    from tff_ssl.kinds.protocol import RunSetting
     from tff_ssl.simulation import cohort
     from tff_ssl.simulation.participation import Participation
-    from tff_ssl.templates.federated_algorithm import RunSetting
 
     cohorts = cohort.uniform_cohorts(clients, clients, seed)
     participation = Participation(cohorts, clients, clients)
@@ -247,8 +247,9 @@ def hetero_aggregation(
     import tensorflow_federated as tff
 
     from tff_ssl.algorithms import hetero_ssfl
+    from tff_ssl.kinds.heterogeneous import simulation
     from tff_ssl.runtime import local_worker
-    from tff_ssl.simulation import state_files, with_unlike_clients
+    from tff_ssl.simulation import state_files
     from tff_ssl.templates.task import Population
 
     model, _ = model_and_views(ModelSettings("tiny", (width,), (width,)), seed=0)
@@ -261,7 +262,7 @@ def hetero_aggregation(
         shutil.copy(sent.paths_to_read([0], never)[0], path)
     sent.commit(to_write)
     paths = tuple(sent.paths_to_read(range(clients), np.zeros(clients, np.int64)))
-    mean_kernel = with_unlike_clients.mean_kernel_of_files(
+    mean_kernel = simulation.mean_kernel_of_files(
         hetero_ssfl.build_aggregate(population, hetero_ssfl.HeteroSSFLHyperparameters()),
         [sent] * clients,
     )

@@ -1,6 +1,5 @@
 """How the cost of a round grows with its cohort and with the population, for `benchmark`."""
 
-import asyncio
 import itertools
 import pathlib
 import statistics
@@ -90,12 +89,12 @@ def rounds_of_population(
 
     from datasets import client_store
     from tff_ssl.algorithms.dcco import two_stage
+    from tff_ssl.kinds.protocol import RunSetting
     from tff_ssl.runtime import local_worker
     from tff_ssl.simulation import cohort
-    from tff_ssl.simulation.checkpoints import CheckpointManager
+    from tff_ssl.simulation.checkpoints import Checkpoints
     from tff_ssl.simulation.packing import pack
     from tff_ssl.simulation.participation import Participation
-    from tff_ssl.templates.federated_algorithm import RunSetting
     from tff_ssl.templates.task import Task
 
     path = pathlib.Path(scratch) / f"population_{population}.sqlite"
@@ -117,8 +116,8 @@ def rounds_of_population(
         for round_number in itertools.count():
             state, _ = simulation.run_round(state, round_number)
             if round_number == 0:
-                checkpoints = CheckpointManager(path.with_suffix(".checkpoints"))
-                saving = _seconds(lambda: asyncio.run(checkpoints.save(pack(state), 1)))  # noqa: B023
+                checkpoints = Checkpoints(path.with_suffix(".checkpoints"))
+                saving = _seconds(lambda: checkpoints.save(pack(state), 1))  # noqa: B023
                 yield {
                     "writing_seconds": writing,
                     "opening_seconds": opening,

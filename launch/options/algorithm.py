@@ -15,10 +15,10 @@ from launch.outputs import run_folder
 from tff_ssl.algorithms import registry
 from tff_ssl.deployment import encoder_weights
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.kinds.protocol import FederatedAlgorithm, Need
 from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES
-from tff_ssl.templates.federated_algorithm import FederatedAlgorithm, Need
 from tff_ssl.templates.task import FrozenEncoder, Population, Task
 
 _COHORT_FLAGS = ("clients_per_round", "fold", "sampling", "dropout", "max_dropped")

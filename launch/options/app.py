@@ -21,6 +21,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 from absl import flags, logging
 
 from launch.options import command_line, help_text, presets, resuming, settings
+from launch.outputs import commands
 from tff_ssl import errors
 from tff_ssl.runtime import REQUIRE_PRIVATE_WORKER, temporary_folder
 
@@ -180,7 +181,7 @@ def _guarded(main: Callable[[], None], parsed: command_line.Parsed, argv: Sequen
         main()
     except KeyboardInterrupt:
         _was_interrupted.set()
-        _print_command_to_go_on()
+        _print_command_to_continue()
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # The reader of the output, such as `head`, has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -188,16 +189,23 @@ def _guarded(main: Callable[[], None], parsed: command_line.Parsed, argv: Sequen
     except MemoryError:
         sys.exit("error: out of memory: smaller images, batches or models, or fewer clients help")
     except _mistakes() as error:
-        sys.exit(f"error: {presets.explain(' '.join(str(error).split()), argv)}")
+        sys.exit(f"error: {presets.explain(' '.join(str(error).split()), argv)}{_remedy(error)}")
 
 
-def _print_command_to_go_on() -> None:
+def _remedy(error: Exception) -> str:
+    """What adds the extra that a script lacks."""
+    if not isinstance(error, errors.MissingExtraError):
+        return ""
+    return f"; add it with: {commands.with_extra(error.extra)}"
+
+
+def _print_command_to_continue() -> None:
     """Prints the command that resumes the run of this process, if it has begun one."""
     if "launch.outputs.run_folder" in sys.modules:
         from launch.outputs import run_folder
 
         for command in run_folder.commands_to_resume():
-            print(f"go on with: {command}", flush=True)
+            print(f"continue with: {command}", flush=True)
 
 
 def _check_docstrings() -> None:

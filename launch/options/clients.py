@@ -11,7 +11,7 @@ from datasets.image_dataset import ImageDataset, Split
 from launch.options import data
 from launch.options.image_config import ClientsConfig
 from launch.options.run_config import RunConfig
-from launch.outputs import run_folder
+from launch.outputs import commands, run_folder
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.registry import OBJECTIVES
 
@@ -43,10 +43,11 @@ def _features(dataset: ImageDataset, config: ClientsConfig) -> np.ndarray:
     from tff_ssl.evaluation import features
 
     if not config.cluster_encoder:
+        flags_of_paper = "--objective=supervised", f"--dataset={dataset.name}"
+        command = commands.module("launch.centralized", *flags_of_paper, "--output_dir=FOLDER")
         raise ConfigurationError(
             "--partition=feature_clusters needs --cluster_encoder=FOLDER, the folder of a run or "
-            "of its encoder/; `python -m launch.centralized --objective=supervised "
-            f"--dataset={dataset.name} --output_dir=FOLDER` makes one as in the Dec-SSL paper; or "
+            f"of its encoder/ (`{command}` makes one as in the Dec-SSL paper), or "
             f"--cluster_encoder={PIXELS} for the images themselves"
         )
     images = dataset.train.images

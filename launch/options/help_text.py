@@ -13,6 +13,7 @@ from launch.options import defaults, presets, settings
 from launch.options.command_line import Parsed
 from launch.options.run_config import RunConfig
 from launch.options.settings import Settings
+from launch.outputs import commands
 
 _WANTED = re.compile(r"--?(help|helpfull|helpshort|h|\?)(=(true|1|yes|y|t))?", re.IGNORECASE)
 _LARGEST_WIDTH = 100
@@ -40,7 +41,8 @@ def text(argv: Sequence[str], parsed: Parsed) -> str:
     width = min(shutil.get_terminal_size().columns, _LARGEST_WIDTH)
     main = sys.modules["__main__"]
     name = main.__spec__.name if main.__spec__ else argv[0]
-    lines = [f"python -m {name} [--flag=value ...]", "", (main.__doc__ or "").strip(), ""]
+    about = commands.in_text((main.__doc__ or "").strip())
+    lines = [f"{commands.module(name)} [--flag=value ...]", "", about, ""]
     which = _which_defaults(argv, config)
     if which:
         lines += [*textwrap.wrap(which, width), ""]

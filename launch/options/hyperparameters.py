@@ -79,7 +79,7 @@ def descriptions(cls: type) -> dict[str, str]:
 
     Args:
       cls: A dataclass whose docstring, or that of a class it inherits from, describes each field
-        under `Attributes:`.
+        under `Attributes:`; fields that it leaves out have an empty description.
 
     Returns:
       Name of the field -> its description in one line.

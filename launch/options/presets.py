@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from absl import flags
 
+from tff_ssl.errors import ConfigurationError
+
 FOLDER = pathlib.Path(__file__).parent.parent / "presets"
 _DIGITS = FOLDER / "digits"
 _CASE_FOLDER = FOLDER / "case_folder"
@@ -49,9 +51,10 @@ def of_algorithm(name: str, dataset: str = "digits") -> pathlib.Path | None:
     # Imported here, because it takes seconds and most algorithms have a preset of their own.
     from tff_ssl.algorithms import registry
 
-    if name not in registry.ALGORITHMS:
+    try:
+        algorithm = registry.find(name, None)
+    except ConfigurationError:  # It is raised again when the run is built.
         return None
-    algorithm = registry.ALGORITHMS[name]
     kind = algorithm.kind.kind
     for candidate in (f"{kind}_{algorithm.objectives[0]}", kind):
         path = _DIGITS / "kinds" / f"{candidate}.flags"

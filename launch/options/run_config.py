@@ -21,7 +21,8 @@ class AlgorithmConfig:
 
     Attributes:
       algorithm: Name of the algorithm; --list shows all, and --list --algorithm=NAME the
-        hyperparameters of one.
+        hyperparameters of one. package.module:ENTRY is an algorithm of your own: the registry entry
+        of that name, in a module on PYTHONPATH.
       objective: Name of the clients' loss; --list shows all. Default: the algorithm's default
         objective.
       hparam: name=value, a hyperparameter and its value; repeatable. --list shows the names.

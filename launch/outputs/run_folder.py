@@ -5,13 +5,13 @@ import importlib.metadata
 import json
 import os
 import pathlib
-import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from launch.outputs import commands
 from tff_ssl.errors import ConfigurationError
 
 # Flags that may differ when a run is resumed, because they do not change its weights. `--rounds`
@@ -69,7 +69,7 @@ def open_run(
     if path.exists():
         if not resume:
             raise ConfigurationError(
-                f"--output_dir={folder} already holds a run: add --resume to go on with it, or "
+                f"--output_dir={folder} already holds a run: add --resume to continue it, or "
                 "name another folder"
             )
         _check_same(folder, config)
@@ -91,21 +91,21 @@ def _update_config(path: pathlib.Path, config: dict[str, Any], given: Collection
         about["rounds_before"] = [*before.get("rounds_before", []), were]
         print(
             f"note: the run had {were} rounds and now has {rounds}; learning rates that decay over "
-            "the rounds go on as in a run of that length",
+            "the rounds continue as in a run of that length",
             flush=True,
         )
     write_json(path, {**config, **about})
 
 
 def commands_to_resume() -> list[str]:
-    """The commands that go on with the runs in the folders that this process has locked."""
+    """The commands that continue the runs in the folders that this process has locked."""
     return [resume_command(folder) for folder in _locked.values() if read_flags(folder)]
 
 
 def resume_command(folder: pathlib.Path) -> str:
-    """The command that goes on with the run in a folder, whose `config.json` has its flags."""
+    """The command that continues the run in a folder, whose `config.json` has its flags."""
     script = read_flags(folder)["script"]
-    return f"python -m launch.{script} --resume --output_dir={shlex.quote(str(folder))}"
+    return commands.module(f"launch.{script}", "--resume", f"--output_dir={folder}")
 
 
 def make(folder: pathlib.Path) -> None:

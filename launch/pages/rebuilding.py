@@ -21,6 +21,7 @@ from launch.pages.run_page import Shown
 from tff_ssl.algorithms import registry
 from tff_ssl.deployment import saved_model
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.kinds.protocol import Need
 
 _NOT_TAKEN = {"output_dir", "encoders"}  # Flags that this script has for itself.
 
@@ -90,11 +91,13 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
 def _clients(dataset: ImageDataset, config: RunConfig) -> list[np.ndarray] | None:
     """The indices of each client's training images; None without clients.
 
-    Those of Hetero-SSFL, whose server has images too, are known from its `partition.json` alone.
+    Where the server has images too, they are known from the run's `partition.json` alone.
     """
-    if config.script != "pretrain" or config.algorithm.algorithm == "hetero_ssfl":
+    if config.script != "pretrain":
         return None
-    entry = registry.ALGORITHMS[config.algorithm.algorithm]
+    entry = registry.find(config.algorithm.algorithm, None)
+    if Need.POPULATION in entry.kind.needs:
+        return None
     values = hyperparameters.parse(entry.hyperparameters, config.algorithm.hparam)
     least = entry.min_samples(config.objective, values)
     clients = client_options.partition_dataset(dataset, config.clients, config.seed)

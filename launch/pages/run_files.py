@@ -9,7 +9,7 @@ import numpy as np
 
 from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.reporting import measured
+from tff_ssl.reporting import records
 
 
 class RunFiles(NamedTuple):
@@ -72,7 +72,7 @@ def read(folder: pathlib.Path) -> RunFiles:
     return RunFiles(
         folder,
         config,
-        measured.read_results(folder),
+        records.read_run(folder).entries,
         metrics,
-        measured.read_json(partition) if partition.exists() else None,
+        records.read_json(partition) if partition.exists() else None,
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from datasets import client_store
 from datasets.image_dataset import ImageDataset, Split
-from launch.options import adapting, data, hyperparameters, network, settings, unlike_clients
+from launch.options import adapting, data, heterogeneous_clients, hyperparameters, network, settings
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
 from launch.options import model as model_options
@@ -23,6 +23,7 @@ from launch.outputs import output_folder, partition_record, run_folder
 from launch.probes import probing
 from launch.runs import final_evaluation, training
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
 from tff_ssl.runtime import local_worker, ray_cluster, ray_nodes
@@ -31,7 +32,6 @@ from tff_ssl.runtime.slices import InThisProcess
 from tff_ssl.simulation import cohort, dropouts
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.training_loop import Simulation
-from tff_ssl.templates.federated_algorithm import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.templates.task import Population
 
 _DEFAULT_SLICES = 16  # With `--ray`.
@@ -199,7 +199,7 @@ def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
     config, entry, values = chosen
     clients_dataset, server_images, population = dataset, None, None
     if Need.POPULATION in entry.kind.needs:
-        clients_dataset, server_images = unlike_clients.take_out_rad(
+        clients_dataset, server_images = heterogeneous_clients.take_out_rad(
             dataset, config.clients.rad_size, config.seed
         )
     least = entry.min_samples(config.objective, values)
@@ -212,7 +212,7 @@ def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
     indices, skipped = client_options.large_enough(indices, least, config)
     images = client_options.client_images(clients_dataset.train, indices, config.clients)
     if Need.POPULATION in entry.kind.needs:
-        population = unlike_clients.build_population(clients_dataset, indices, config)
+        population = heterogeneous_clients.build_population(clients_dataset, indices, config)
     return Clients(clients_dataset, indices, images, skipped, server_images, population)
 
 
@@ -332,7 +332,7 @@ def _announce(built: Built, run: PlannedRun, folder: pathlib.Path) -> None:
     model = built.model
     models = f"{config.model.encoder} encoder and heads, {model.parameter_count:,} parameters"
     if clients.population:
-        models = unlike_clients.describe(clients.population)
+        models = heterogeneous_clients.describe(clients.population)
     rounds = "\n".join([run.describe(), *built.aggregation.summary])
     shown = hyperparameters.describe(built.chosen.values, unused_hyperparameters(objective))
     print(

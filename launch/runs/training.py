@@ -8,7 +8,7 @@ from typing import Any
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import model as model_options
 from launch.options.run_config import RunConfig
-from launch.outputs import plots, run_folder
+from launch.outputs import commands, plots, run_folder
 from launch.pages import run_page, tensorboard_files
 from launch.probes import monitoring, probing, result_text
 from launch.runs import final_evaluation
@@ -155,7 +155,7 @@ def _write_page(
         reason = (str(error).splitlines() or [""])[0]
         print(
             f"note: run.html cannot be made ({type(error).__name__}: {reason}); the run itself is "
-            f"complete, and python -m launch.visualize --run={folder} makes the page again",
+            f"complete; try again with: {commands.module('launch.visualize', f'--run={folder}')}",
             flush=True,
         )
         return ""

@@ -33,13 +33,6 @@ def mixed(blocks, monkeypatch):
     return module
 
 
-def test_the_algorithm_has_fewer_than_100_lines(blocks):
-    file, entry, test = blocks
-    assert len(file.splitlines()) < 100
-    assert "Algorithm(" in entry
-    assert "def test_" in test
-
-
 @pytest.mark.slow
 def test_the_tests_of_the_page_pass(mixed, blocks, worker, small_algorithm):
     namespace = {}

@@ -1,6 +1,5 @@
 """The round loop, with a simulation small enough to be calculated by hand."""
 
-import asyncio
 import contextlib
 import csv
 import math
@@ -339,9 +338,9 @@ def test_a_run_whose_checkpoints_are_all_damaged_ends_and_keeps_its_metrics(tmp_
 
 @pytest.mark.slow
 def test_any_flipped_bit_is_noticed_or_harmless(tmp_path):
-    manager = checkpoints.CheckpointManager(tmp_path)
+    manager = checkpoints.Checkpoints(tmp_path)
     state = {"float32": np.arange(5, dtype=np.float32), "bytes3": np.array([b"abc"])}
-    asyncio.run(manager.save(state, 1))
+    manager.save(state, 1)
     whole = manager.path(1).read_bytes()
     noticed = 0
     for position in range(len(whole)):
@@ -349,7 +348,7 @@ def test_any_flipped_bit_is_noticed_or_harmless(tmp_path):
         changed[position] ^= 1 << position % 8
         manager.path(1).write_bytes(changed)
         try:
-            loaded = asyncio.run(manager.load(1))
+            loaded = manager.load(1)
         except Exception:
             noticed += 1
             continue

@@ -162,11 +162,7 @@ def dec_ssl_solution(samples: np.ndarray, m: int) -> np.ndarray:
 def representability(w: np.ndarray) -> np.ndarray:
     """Computes r_i = ||projection of e_i onto the row space of w||^2 (Definition 3.1).
 
-    Args:
-      w: Features, [m, d].
-
-    Returns:
-      Representability r of each direction, float64 [d], between 0 and 1; its sum is the rank of w.
+    It is float64 [d], between 0 and 1, for features w [m, d]; its sum is the rank of w.
     """
     _, values, vectors = np.linalg.svd(w, full_matrices=False)
     return np.square(vectors[values > _rounding_error(w.shape, values)]).sum(axis=0)
@@ -178,14 +174,7 @@ def _rounding_error(shape: tuple[int, ...], values: np.ndarray) -> float:
 
 
 def correlations(u: np.ndarray) -> np.ndarray:
-    """Computes sum_i <u_i, e_j>^2 for each direction e_j (Proposition 4.1).
-
-    Args:
-      u: Features, [m, d].
-
-    Returns:
-      Correlation with each direction, float64 [d].
-    """
+    """Computes sum_i <u_i, e_j>^2 for each direction e_j (Proposition 4.1), float64 [d]."""
     return np.square(u).sum(axis=0)
 
 
@@ -288,11 +277,7 @@ class Comparison(NamedTuple):
 
 
 def compare(sources: list[Source], m: int) -> Comparison:
-    """Solves both problems at each source, and Dec-SSL on the data of all sources together.
-
-    Args:
-      sources: Data sets of the sources.
-      m: Number of features that Dec-SSL learns, the rows of its w.
+    """Solves both problems at each source, and Dec-SSL with m features on all sources together.
 
     Raises:
       ValueError: A source's data are not linearly separable.

@@ -79,10 +79,7 @@ def solve_dual(gram: np.ndarray, labels: np.ndarray, num_classes: int) -> np.nda
 
 
 def _most_violated(gradient: np.ndarray, limit: int) -> np.ndarray:
-    """Returns the flat indices of the most negative entries of the gradient [n, c].
-
-    There is at most one entry per row, and at most `limit` entries.
-    """
+    """Flat indices of the most negative entries of the gradient [n, c], at most one per row."""
     lowest = gradient.min(axis=1)
     rows = np.argsort(lowest, kind="stable")[:limit]
     rows = rows[lowest[rows] < -_PRECISION]
@@ -103,18 +100,8 @@ def _solve_active(
     """Solves the nonnegative least squares problem of `solve_dual` on the active constraints.
 
     Constraints are removed until the solution on the others is nonnegative; the value falls in each
-    step.
-
-    Args:
-      gram: Inner products of the samples, float64 [n, n].
-      labels: Class labels, integers [n].
-      active: Flat indices of the active constraints, integers [f].
-      a: Current multipliers of these constraints, float64 [f].
-      num_classes: Number of classes.
-
-    Returns:
-      The new multipliers [f], and the value of 1/2 ||sum a g||^2 + 1/2 (1 - sum a)^2 - 1/2 there.
-      If the constraints are linearly dependent, the current multipliers and infinity.
+    step. The result is the new multipliers [f], and the value of 1/2 ||sum a g||^2 + 1/2 (1 - sum
+    a)^2 - 1/2 there; for linearly dependent constraints, the old ones and infinity.
     """
     hessian = _constraint_products(gram, labels, active, num_classes) + 1
 

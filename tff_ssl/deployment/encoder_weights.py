@@ -60,11 +60,7 @@ class StoredEncoder(NamedTuple):
 
 
 def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
-    """Writes an encoder.
-
-    Args:
-      path: Path of the file, which is not written atomically.
-      stored: The encoder; its model has no heads.
+    """Writes an encoder without heads; the file is not written atomically.
 
     Raises:
       ValueError: If the model takes other images than `image_shape` and `view_size` give.
@@ -94,10 +90,7 @@ def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> StoredEncoder:
-    """Reads an encoder. Nothing in the file is run.
-
-    Args:
-      path: Path of the file, or of the folder that holds it as `weights.npz`.
+    """Reads an encoder from a file, or from its folder. Nothing in the file is run.
 
     Raises:
       ConfigurationError: If there is no such file, or it is damaged or not one that `write` makes.
@@ -195,14 +188,7 @@ def _arrays(
 def _array(
     file: IO[bytes], name: str, shape: tuple[int, ...] | None, largest: int = 0
 ) -> npt.NDArray[Any]:
-    """Reads an array whose header is checked before memory is taken for its values.
-
-    Args:
-      file: File in NumPy's format (`numpy.lib.format`), version 1.
-      name: Name of the array in errors.
-      shape: Shape that a float32 array must have; None for a text.
-      largest: Largest number of bytes of a text.
-    """
+    """Reads an array (a text if `shape` is None) whose header is checked before its values."""
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError(f"{name}: another version of NumPy's format than 1.0")
     size = int.from_bytes(file.read(2), "little")

@@ -20,7 +20,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
-from tff_ssl.templates.federated_algorithm import RoundToLower
+from tff_ssl.kinds.protocol import RoundToLower
 
 
 class Form(NamedTuple):
@@ -148,14 +148,7 @@ def load_computation(path: pathlib.Path | str) -> tff.framework.ConcreteComputat
 
 
 def load_form(folder: pathlib.Path | str) -> Any:
-    """Reads a form that `save` wrote.
-
-    Args:
-      folder: Folder of the form, whose name is one of `FORMS`.
-
-    Raises:
-      FileNotFoundError: If a file of the form is missing.
-    """
+    """Reads a form that `save` wrote, from the folder of that name."""
     folder = pathlib.Path(folder)
     form = FORMS[folder.name]
     parts = {part: load_computation(folder / f"{part}.pb") for part in form.parts}

@@ -14,9 +14,9 @@ import tensorflow_federated as tff
 
 from tff_ssl import optimizers
 from tff_ssl.evaluation import labels as labelling
-from tff_ssl.evaluation import scaling
 from tff_ssl.evaluation.batches import permuted_batches
 from tff_ssl.evaluation.classifier_training import Classifier, build_trainer
+from tff_ssl.evaluation.scaling import ProbeSets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,38 +38,14 @@ class AdamProbeConfig:
 
 
 def adam_probe(
-    train_features: np.ndarray,
-    train_labels: np.ndarray,
-    test_features: np.ndarray,
-    test_labels: np.ndarray,
-    *,
-    seed: int | Sequence[int],
-    scaler: scaling.FeatureScaler | None = None,
-    config: AdamProbeConfig | None = None,
+    sets: ProbeSets, seed: int | Sequence[int], config: AdamProbeConfig | None = None
 ) -> labelling.Scores:
     """Scores the paper's linear classifier after its last step; no step is selected on test data.
 
-    The features are scaled as `scaling.fit_scaler` says; the paper does not mention scaling. The
-    weights start at zero, where the paper says nothing: the problem is convex.
-
-    Args:
-      train_features: Training features, [n, d], finite.
-      train_labels: Class labels, integers [n] of at least two classes; examples labelled -1
-        (unknown) are ignored.
-      test_features: Test features, [m, d], finite.
-      test_labels: Class labels, integers [m]; examples labelled -1 are ignored.
-      seed: Seed of the order of the examples.
-      scaler: Scaling of the features (`scaling.fit_scaler`), by convention that of training images
-        with or without labels; None for that of the labelled training features.
-      config: Settings of the training; None for the paper's.
-
-    Returns:
-      Accuracy and balanced accuracy on the test examples.
-
-    Raises:
-      ValueError: Shapes do not fit, features are not finite, or there is one class only.
+    The seed is that of the order of the examples, and the settings are the paper's by default. The
+    paper does not mention scaling. The weights start at zero, where the paper says nothing: the
+    problem is convex.
     """
-    sets = scaling.prepare(train_features, train_labels, test_features, test_labels, scaler)
     config = config or AdamProbeConfig()
     classes, targets = np.unique(sets.train_labels, return_inverse=True)
     count, size = sets.train_features.shape

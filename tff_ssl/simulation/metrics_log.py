@@ -42,12 +42,9 @@ class ClientLog:
     def write(
         self, round_number: int, clients: Cohort, metrics: Sequence[Mapping[str, np.ndarray]]
     ) -> None:
-        """Adds the rows of a round.
+        """Adds the rows of a round, with scalars by name for each of these clients.
 
-        Args:
-          round_number: Number of the round from 0; the file counts from 1, as `metrics.csv` does.
-          clients: Indices of the clients, int64 [k].
-          metrics: Name -> scalar for each of these clients.
+        The round counts from 0, and the file counts from 1, as `metrics.csv` does.
         """
         is_new = not self._path.exists()
         with open(self._path, "a", newline="") as file:
@@ -61,11 +58,7 @@ class ClientLog:
 
 
 def read_table(path: str | os.PathLike[str]) -> list[list[str]]:
-    """The rows of a CSV file of a run, with its header.
-
-    Raises:
-      TrainingError: If the file is not a text.
-    """
+    """The rows of a CSV file of a run, with its header; a TrainingError if it is not a text."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             return list(csv.reader(file))
@@ -77,11 +70,8 @@ def trained_rounds(path: pathlib.Path, num_clients: int) -> npt.NDArray[np.int64
     """Counts the rounds in which each client trained, int64 [num_clients].
 
     A round counts once, also where a client trained several models in it. It does not count where
-    the client's result was dropped because it was not finite.
-
-    Args:
-      path: A `client_metrics.csv`; it is missing if no client ever took part.
-      num_clients: Size of the population.
+    the client's result was dropped because it was not finite. The file is missing if no client ever
+    took part.
     """
     counts = np.zeros(num_clients, np.int64)
     if path.exists():
@@ -93,12 +83,7 @@ def trained_rounds(path: pathlib.Path, num_clients: int) -> npt.NDArray[np.int64
 
 
 def last_values(path: pathlib.Path, column: str) -> dict[int, float]:
-    """The last value of a metric by client; empty if no client has it.
-
-    Args:
-      path: A `client_metrics.csv`; it is missing if no client ever took part.
-      column: Name of the metric.
-    """
+    """The last value of a metric by client; empty if no client has it or there is no file."""
     if not path.exists():
         return {}
     with open(path, newline="") as file:

@@ -22,7 +22,7 @@ import tqdm
 
 from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.simulation.checkpoints import CheckpointManager
+from tff_ssl.simulation.checkpoints import Checkpoints
 from tff_ssl.simulation.metrics_log import PUT_BACK, read_table
 from tff_ssl.simulation.packing import is_finite, pack, unpack
 
@@ -150,12 +150,7 @@ class TrainingLoop:
         return state
 
     def _round(self, simulation: Simulation, state: Any, done: int):
-        """Runs and checks a round.
-
-        Returns:
-          The new state; the content of its checkpoint, or None if none is written after this round;
-          the metrics with those of the monitor.
-        """
+        """Runs and checks a round: its state, what is saved of it (or None) and its metrics."""
         start = time.monotonic()
         state, metrics = simulation.run_round(state, done)
         # A round without examples, in which no client was sampled, has no loss.
@@ -188,8 +183,8 @@ class TrainingLoop:
         return str(self.output_dir / "metrics.csv")
 
     @property
-    def _checkpoints(self) -> CheckpointManager:
-        return CheckpointManager(self.output_dir / "checkpoints")
+    def _checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.output_dir / "checkpoints")
 
     def _save(
         self,
@@ -200,7 +195,7 @@ class TrainingLoop:
         saved: int,
     ) -> None:
         with _writing(self.output_dir / "checkpoints", saved):
-            asyncio.run(self._checkpoints.save(packed, done))
+            self._checkpoints.save(packed, done)
             simulation.on_checkpoint(state)
 
     def _clean_up(self) -> None:
@@ -211,13 +206,13 @@ class TrainingLoop:
 
     def _restore(self, initial: Any) -> tuple[list[Any], int]:
         """The states of the readable checkpoints, oldest first, and the round of the last one."""
-        manager = self._checkpoints
-        versions = asyncio.run(manager.get_versions()) or []
+        checkpoints = self._checkpoints
+        versions = checkpoints.versions()
         states: list[Any] = []
         damaged, done = [], 0
         for version in reversed(versions):
             try:
-                states.insert(0, unpack(asyncio.run(manager.load(version)), initial))
+                states.insert(0, unpack(checkpoints.load(version), initial))
             # Whatever is wrong with this file, the one before may be sound.
             except Exception as error:
                 if states:  # The run does not need this one.
@@ -225,7 +220,7 @@ class TrainingLoop:
                 damaged.append(version)
                 _LOG.warning(
                     "checkpoint %s cannot be read (%s); trying the one before",
-                    manager.path(version),
+                    checkpoints.path(version),
                     str(error).splitlines()[0] if str(error) else type(error).__name__,
                 )
                 continue
@@ -236,7 +231,7 @@ class TrainingLoop:
                 "back whole ones, or start the run anew in another --output_dir"
             )
         for version in damaged:
-            manager.set_aside(version)
+            checkpoints.set_aside(version)
         return states, done
 
 
@@ -255,8 +250,8 @@ def _diverged(symptom: str) -> TrainingError:
 def _interrupts_delayed() -> Iterator[None]:
     """Delays the first interrupt until the block ends; a second one takes effect at once.
 
-    An asyncio event loop that is interrupted while it opens or closes can raise another error
-    instead of the interrupt, so that nothing would be saved. The block should be short.
+    TFF's release managers need an asyncio event loop, which can raise another error instead of the
+    interrupt while it opens or closes, so that nothing would be saved. The block should be short.
     """
     delayed: list[int] = []
 
@@ -295,10 +290,6 @@ def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
 
 def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
     """Deletes the rows after a round, and an incomplete last row that a killed run has left.
-
-    Args:
-      path: A `metrics.csv`; it may be missing if `last_round` is 0.
-      last_round: Number of the last round whose row is kept.
 
     Raises:
       TrainingError: If the file or rows of earlier rounds are missing, or it is not a text.

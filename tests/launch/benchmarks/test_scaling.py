@@ -31,6 +31,7 @@ def test_tables_and_picture_show_every_row(tmp_path):
     assert (tmp_path / "scaling.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_rounds_are_measured_and_a_checkpoint_does_not_grow_with_the_population(tmp_path):
     rows = scaling.compare(0, 1, str(tmp_path), cohorts=(4,), populations=(40, 400))

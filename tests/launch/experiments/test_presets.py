@@ -12,7 +12,8 @@ from launch.options.detect_config import DetectConfig
 from launch.options.run_config import RunConfig
 from tff_ssl.algorithms.fedu import FedUHyperparameters
 from tff_ssl.reporting.experiment import check
-from tff_ssl.reporting.measured import COSTS, ROUND, TRAINING, Value
+from tff_ssl.reporting.measured import ROUND, TRAINING, Value
+from tff_ssl.reporting.records import COSTS
 
 
 @pytest.fixture(autouse=True)

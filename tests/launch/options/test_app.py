@@ -31,6 +31,7 @@ def test_too_low_a_limit_of_address_space_is_one_line(project_root, script):
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_algorithm_that_does_not_exist_is_one_line(project_root):
     # The choice of its preset imports TFF, whose packages warn.
@@ -43,6 +44,7 @@ def test_an_algorithm_that_does_not_exist_is_one_line(project_root):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_least_address_space_is_enough_for_a_short_run(project_root, tmp_path):
     flags = (
@@ -91,6 +93,7 @@ app.run(app.Script("a script", main, settings.Settings))
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_tensorflow_is_eager_where_a_script_imports_it_first(project_root):
     done = run_code(EAGER, project_root)

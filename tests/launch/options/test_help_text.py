@@ -17,6 +17,7 @@ from launch.options import (
     settings,
 )
 from launch.options.run_config import RunConfig
+from launch.outputs import commands
 from launch.reproduce import ReproduceConfig
 from tests import programs
 from tff_ssl.algorithms import registry
@@ -105,7 +106,9 @@ def test_help_ends_with_success_and_a_mistake_beside_it_does_not(project_root):
 
     helped = run("--help")
     assert (helped.returncode, helped.stderr) == (0, "")
-    assert helped.stdout.startswith("python -m launch.reproduce [--flag=value ...]\n\nReproduces")
+    script = commands.module("launch.reproduce")
+    assert helped.stdout.startswith(f"{script} [--flag=value ...]\n\nReproduces")
+    assert f"\n    {script} --experiment=NAME --data_dir=...\n" in helped.stdout
     assert "--scale=cpu" in helped.stdout
     wrong = run("--help", "--scale=nosuch")
     assert wrong.returncode == 2

@@ -104,6 +104,7 @@ def run_script(project_root, name, *flags):
     return result
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_with_a_departure_counts_messages_and_can_be_fine_tuned(tmp_path, project_root):
     folder = tmp_path / "run"

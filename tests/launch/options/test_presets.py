@@ -82,9 +82,9 @@ def test_the_presets_of_the_kinds_set_no_hyperparameters():
         ("fedavg", ("nt_xent",), "stateless_clients"),
         ("fedbn", ("nt_xent", "byol"), "stateful_clients"),
         ("fedbn", ("byol", "nt_xent"), "stateful_clients_byol"),
-        ("gossip", ("mae",), "serverless_mae"),
-        ("gossip", ("nt_xent",), "serverless"),
-        ("hetero_ssfl", ("simsiam",), "unlike_clients"),
+        ("gossip", ("mae",), "decentralized_mae"),
+        ("gossip", ("nt_xent",), "decentralized"),
+        ("hetero_ssfl", ("simsiam",), "heterogeneous_clients"),
     ],
 )
 def test_a_new_algorithm_gets_the_preset_of_its_kind_and_objective(

@@ -133,15 +133,17 @@ def test_an_encoder_below_its_baselines_warns_in_one_line_with_what_helps():
     assert result_text.comparison_lines([entry(0.8, 0.8, 0.7)]) == []
     of_client = entry(0.1, 0.8, 0.7, evaluated_clients=[0])
     assert result_text.comparison_lines([of_client]) == []
-    for other, text in (
-        (0.9, "that of raw pixels, 0.900"),
-        (0.81, "that of the untrained encoder"),
+    untrained, pixels = "that of the untrained encoder, 0.830", "that of raw pixels, 0.900"
+    for scores, text in (
+        ((0.83, 0.9), f"{untrained} and {pixels}"),  # The untrained encoder comes first.
+        ((0.83, 0.7), untrained),
+        ((0.7, 0.9), pixels),
     ):
-        [line] = result_text.comparison_lines([entry(0.8, 0.83, other), entry(0.9, 0.1, 0.1)])
+        [line] = result_text.comparison_lines([entry(0.9, 0.1, 0.95), entry(0.8, *scores)])
         assert line.startswith(
             "warning: linear with 5 per class: the encoder's balanced accuracy, "
         )
-        assert f"0.800, is below {text}" in line
+        assert f"0.800, is below {text}; what usually helps" in line
         assert "--rounds" in line
         assert "--views" in line
         assert "\n" not in line

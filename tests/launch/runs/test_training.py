@@ -6,6 +6,7 @@ import pytest
 from datasets.image_dataset import Split
 from launch.options import model as model_options
 from launch.options.run_config import RunConfig
+from launch.outputs import commands
 from launch.pages import run_page
 from launch.probes import personalized, result_text
 from launch.runs import final_evaluation, training
@@ -122,7 +123,7 @@ def test_a_page_that_cannot_be_made_does_not_lose_the_run(tmp_path, monkeypatch,
         assert training._write_page(run, dataset, dataset.train, {}, RunConfig()) == ""
         _, note = capsys.readouterr().out.splitlines()
         assert note.startswith(f"note: run.html cannot be made ({type(error).__name__}: ")
-        assert f"python -m launch.visualize --run={run}" in note
+        assert commands.module("launch.visualize", f"--run={run}") in note
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 

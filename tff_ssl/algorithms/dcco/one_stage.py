@@ -86,9 +86,9 @@ from tff_ssl.algorithms.dcco.parts import (
     build_round_metrics,
     with_client_work,
 )
-from tff_ssl.templates.client_hyperparameters import check_choice
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
 VARIANTS = ("stale_statistics", "paired_mean", "delayed_gradient", "paired_moments")
@@ -105,16 +105,11 @@ class DCCOOneStageHyperparameters(DCCOHyperparameters):
         last round alone.
     """
 
-    variant: str = "paired_moments"
-    statistics_momentum: float = 0.9
+    variant: str = one_of("paired_moments", VARIANTS)
+    statistics_momentum: float = bounded(0.9, at_least=0, below=1)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("variant", self.variant, VARIANTS)
-        if not 0 <= self.statistics_momentum < 1:
-            raise ValueError(
-                f"statistics_momentum must be in [0, 1); got {self.statistics_momentum}"
-            )
         if self.local_steps != 1 or self.batch_size:
             raise ValueError("dcco_one_stage takes one local step on all of a client's examples")
 
@@ -153,7 +148,7 @@ def _nothing():
 
 def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computation]:
     """Builds `initialize` and `next` of a `ClientWorkProcess`."""
-    hyperparameters: Any = parts.hyperparameters
+    hyperparameters = parts.hyperparameters
     initial_earlier = earlier_statistics.build_initial_earlier(parts)
     earlier_type = initial_earlier.type_signature.result
     local_round = one_stage_client.build_local_round(parts, earlier_type)

@@ -1,0 +1,264 @@
+"""The kind of algorithms with a server and clients that keep a state between rounds.
+
+Their round has typed states:
+
+  next(server_state@SERVER, client_states@CLIENTS, client_data@CLIENTS)
+    -> (server_state@SERVER, client_states@CLIENTS, client_metrics@CLIENTS, metrics@SERVER)
+
+The server broadcasts its model; every client of the cohort works on its examples and its state; the
+server forms weighted means of the clients' contributions, may collect rows of each client
+(`collected_rows`), and updates its model. The algorithm defines the clients' work and the server's
+update. `simulation.state_files` keeps the states between rounds.
+"""
+
+import collections
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.kinds.protocol import RunSetting
+from tff_ssl.kinds.stateful.computations import RoundOutput, ServerState, StatefulComputations
+from tff_ssl.kinds.stateful.simulation import StatefulClientsRun
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.templates import collected_rows
+from tff_ssl.templates.client_output import ClientOutput, output_if_finite, server_metrics
+from tff_ssl.templates.local_training import LocalModel, LocalTraining
+from tff_ssl.templates.micro_batches import read_all
+from tff_ssl.templates.round_number import next_round_number
+
+
+class StatefulClients(StatefulComputations):
+    """An algorithm with a server and clients that keep a state between rounds."""
+
+    def plan_run(self, setting: RunSetting) -> StatefulClientsRun:
+        return StatefulClientsRun(self, setting)
+
+
+class ClientStart(NamedTuple):
+    """The start of a client's local training.
+
+    Attributes:
+      weights: Weights of the model that is trained.
+      target: Weights of the target network; empty where there is none.
+      notes: Values for the end of the round.
+    """
+
+    weights: Weights
+    target: Weights
+    notes: Any = ()
+
+
+class ClientEnd(NamedTuple):
+    """The values that a client keeps and sends after its local training.
+
+    Attributes:
+      state: The client's new state.
+      sent: Contribution to the server's mean.
+      metrics: Further metrics of the client, float32 by name.
+    """
+
+    state: Any
+    sent: Any
+    metrics: Mapping[str, tf.Tensor]
+
+
+def client_work_around_training(
+    training: LocalTraining,
+    start_round: Callable[[Any, Any], ClientStart],
+    end_round: Callable[[Any, ClientStart, LocalModel], ClientEnd],
+) -> Callable[[Any, tf.Tensor, Any, tf.data.Dataset], ClientOutput]:
+    """Composes the `client_work` of a client that trains one model and sends one contribution.
+
+    Args:
+      training: Local training.
+      start_round: (server's model, the client's state) -> `ClientStart`.
+      end_round: (the client's state, its `ClientStart`, the trained model) -> `ClientEnd`.
+    """
+
+    def client_work(server_model, round_number, state, examples):
+        batch = read_all(examples)
+        samples = tf.shape(batch["example_id"])[0]
+        start = start_round(server_model, state)
+        trained = training.train(start.weights, start.target, round_number, batch)
+        end = end_round(state, start, trained)
+        updates = [(end.sent, training.client_weight(samples))]
+        return output_if_finite(updates, end.state, state, trained, samples, end.metrics)
+
+    return client_work
+
+
+def _type_of(initial: Callable[[int], Any]) -> tff.Type:
+    """The type of the result of a function of the seed."""
+    return tff.tensorflow.computation(lambda: initial(0)).type_signature.result
+
+
+def _compose_process(
+    initial_model: Callable[[int], Any],
+    work: tff.Computation,
+    aggregators: Sequence[tff.templates.AggregationProcess],
+    update_model: tff.Computation,
+    further: Callable[[tff.Value, tff.Value], Mapping[str, tff.Value]] | None,
+) -> tff.templates.IterativeProcess:
+    """The process whose `next` is described in the module.
+
+    `further` maps (the server's state, the clients' outputs) to further arguments of the server's
+    update by name, at the server.
+    """
+
+    @tff.tensorflow.computation
+    def first_model():
+        return initial_model(0)
+
+    @tff.federated_computation
+    def initialize():
+        states = tuple(aggregator.initialize() for aggregator in aggregators)
+        return tff.federated_zip(
+            ServerState(
+                tff.federated_value(np.int64(0), tff.SERVER),
+                tff.federated_eval(first_model, tff.SERVER),
+                tff.federated_zip(states),
+            )
+        )
+
+    _, _, state_type, examples_type = work.type_signature.parameter
+
+    @tff.federated_computation(
+        initialize.type_signature.result,
+        tff.types.FederatedType(state_type, tff.CLIENTS),
+        tff.types.FederatedType(examples_type, tff.CLIENTS),
+    )
+    def next_round(server, client_states, client_data):
+        model = tff.federated_broadcast(server.model)
+        round_number = tff.federated_broadcast(server.round_number)
+        output = tff.federated_map(work, (model, round_number, client_states, client_data))
+        means = [
+            aggregator.next(
+                server.aggregators[i], output.updates[i].update, output.updates[i].update_weight
+            )
+            for i, aggregator in enumerate(aggregators)
+        ]
+        arguments = [server.model, tff.federated_zip(tuple(m.result for m in means))]
+        if further is not None:
+            values = collections.OrderedDict(further(server, output))
+            arguments.append(tff.federated_zip(values))
+        new_model = tff.federated_map(update_model, tuple(arguments))
+        state = tff.federated_zip(
+            ServerState(
+                tff.federated_map(next_round_number, server.round_number),
+                new_model,
+                tff.federated_zip(tuple(m.state for m in means)),
+            )
+        )
+        return RoundOutput(state, output.state, output.metrics, server_metrics(output.metrics))
+
+    return tff.templates.IterativeProcess(initialize, next_round)
+
+
+def build_stateful_clients(
+    *,
+    initial_model: Callable[[int], Any],
+    initial_client_state: Callable[[int], Any],
+    client_work: Callable[[Any, tf.Tensor, Any, tf.data.Dataset], ClientOutput],
+    server_update: Callable[..., Any],
+    element_type: tff.Type,
+    global_weights: Callable[[Any], Weights] | None,
+    client_weights: Callable[[Any, Any], Weights],
+    local_weights: Callable[[Any], Weights] | None = None,
+    sent_models: int = 1,
+    communicates: bool = True,
+    sums_weights: bool = False,
+    numbers_rounds: bool = False,
+    collects_from: int = 0,
+    aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+) -> StatefulClients:
+    """Composes an algorithm from TensorFlow functions.
+
+    Args:
+      initial_model: Seed -> the server's model.
+      initial_client_state: Seed -> a new client's state.
+      client_work: (server's model, round number int64, the client's state, its examples) -> its
+        `ClientOutput`; all shapes are fixed.
+      server_update: (server's model, means of the updates) -> the server's new model. A mean
+        without weight is NaN, which the function must handle (`client_output.previous_if_empty`).
+        The three next options give it further arguments, by name.
+      element_type: Type of a client's example.
+      global_weights: Attribute of `StatefulClients`.
+      client_weights: Attribute of `StatefulClients`.
+      local_weights: Attribute of `StatefulClients`.
+      sent_models: Number of the updates that a client really sends. Where a client contributes to
+        one of several means, each mean is a sum over all clients, in which the weights of the
+        others are zero.
+      sums_weights: Whether `server_update` gets `weights`, the clients' total weight in each mean,
+        float32.
+      numbers_rounds: Whether `server_update` gets `round_number`, the number of the round, int64.
+      collects_from: Number of clients of the population if each of them sends rows of its own
+        (`ClientOutput.rows`). `server_update` gets them as `rows`, float32 [collects_from, r, d],
+        with zeros for clients that sent none. 0 if clients send no rows.
+      communicates: False where clients receive nothing after their first round, and send nothing.
+      aggregator: Aggregator of each mean; `MeanFactory` by default.
+    """
+    model_type = _type_of(initial_model)
+    state_type = _type_of(initial_client_state)
+
+    @tff.tensorflow.computation(
+        model_type, np.int64, state_type, tff.types.SequenceType(element_type)
+    )
+    @tf.function(autograph=False)
+    def work(model, round_number, state, examples):
+        return client_work(model, round_number, state, examples)
+
+    updates = work.type_signature.result.updates
+    factory = aggregator or tff.aggregators.MeanFactory()
+    aggregators = [factory.create(update.update, update.update_weight) for update in updates]
+
+    means_type = tuple(update.update for update in updates)
+    rows_type = work.type_signature.result.rows
+    further_types: dict[str, Any] = {}
+    if sums_weights:
+        further_types["weights"] = tuple(update.update_weight for update in updates)
+    if numbers_rounds:
+        further_types["round_number"] = np.int64
+    if collects_from:
+        further_types["rows"] = collected_rows.collected_type(rows_type, collects_from)
+
+    def further(server: tff.Value, output: tff.Value) -> Mapping[str, tff.Value]:
+        values: dict[str, tff.Value] = {}
+        if sums_weights:
+            weights = tuple(tff.federated_sum(u.update_weight) for u in output.updates)
+            values["weights"] = tff.federated_zip(weights)
+        if numbers_rounds:
+            values["round_number"] = server.round_number
+        if collects_from:
+            values["rows"] = collected_rows.collect(output.rows, collects_from)
+        return values
+
+    if further_types:
+
+        @tff.tensorflow.computation(model_type, means_type, collections.OrderedDict(further_types))
+        def update_model(model, means, values):
+            return server_update(model, means, **values)
+
+    else:
+
+        @tff.tensorflow.computation(model_type, means_type)
+        def update_model(model, means):
+            return server_update(model, means)
+
+    return StatefulClients(
+        _compose_process(
+            initial_model, work, aggregators, update_model, further if further_types else None
+        ),
+        initial_model,
+        initial_client_state,
+        global_weights,
+        client_weights,
+        local_weights,
+        downloads=(model_type, tff.types.to_type(np.int64)) if communicates else (),
+        uploads=(
+            *(update.update for update in updates[: sent_models if communicates else 0]),
+            *([rows_type] if collects_from else []),
+        ),
+    )
