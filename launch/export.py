@@ -117,12 +117,6 @@ def _convert(
 ) -> dict[str, Converted]:
     """Writes the encoder in the formats of the configuration.
 
-    Args:
-      stored: The encoder.
-      images: Training images.
-      output: Folder for the files.
-      config: The configuration.
-
     Returns:
       What was written by name, after the encoder itself.
     """

@@ -15,8 +15,6 @@ def parse(
     """Reads a command line, and the presets that it names.
 
     Args:
-      cls: Class of the configuration.
-      script: Name of the script.
       argv: The command line; the first argument is the name of the program.
       before: Result of `run_folder.read_config` for a run that is resumed.
 

@@ -44,7 +44,6 @@ def changed(values: Any, unused: Collection[str] = ()) -> list[tuple[str, Any, A
     """The hyperparameters of a run that differ from their defaults.
 
     Args:
-      values: An instance of a hyperparameter dataclass.
       unused: Names of fields that are left out, because the run's objective does not use them.
 
     Returns:
@@ -61,7 +60,6 @@ def listed(values: Any, unused: Collection[str] = ()) -> list[str]:
     """A line `name=value  description` for each hyperparameter, for `--list`.
 
     Args:
-      values: An instance of a hyperparameter dataclass.
       unused: Names of fields that are left out, because the objective does not use them.
     """
     lines = []
@@ -97,7 +95,6 @@ def describe(values: Any, unused: Collection[str]) -> str:
     """The hyperparameters of a run that differ from their defaults, as a short table.
 
     Args:
-      values: An instance of a hyperparameter dataclass.
       unused: Names of fields that are left out, because the run's objective does not use them.
     """
     rows = [(name, str(value), str(default)) for name, value, default in changed(values, unused)]

@@ -23,7 +23,6 @@ def find(argv: Sequence[str], script: str) -> dict[str, Any]:
     """The `config.json` of the run that a command line resumes, as `run_folder.read_config` has it.
 
     Args:
-      argv: The command line.
       script: Name of the script, such as `pretrain`.
 
     Returns:
@@ -105,13 +104,7 @@ def resumed(config: Config, before: Mapping[str, Any]) -> Config:
 
 
 def take_over(config: Config, run: Mapping[str, Any], names: Iterable[str]) -> Config:
-    """The configuration with an earlier run's values of some flags, as far as they are not given.
-
-    Args:
-      config: The configuration of a script.
-      run: Flags of the earlier run.
-      names: Names of the flags.
-    """
+    """The configuration with the values that an earlier run has of flags that are not given."""
     kept = set(config.given)
     if "dataset" in kept and settings.flat(config)["dataset"] != run.get("dataset"):
         kept |= set(_OF_DATASET)

@@ -258,7 +258,6 @@ def map_charts(
     Args:
       points: Places of the same n images, float32 [n, 2], by the name of the encoder.
       labels: Class labels, int32 [n]; -1 for no label.
-      class_names: Names of the classes.
     """
     colours = describe.class_colours(len(class_names))
     used = np.unique(labels[labels >= 0])
