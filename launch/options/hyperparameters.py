@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from launch.outputs import tables
 from tff_ssl.errors import ConfigurationError
 
 LARGEST_INTEGER = 2**31 - 1  # TensorFlow's sizes and counts are int32.
@@ -101,14 +102,8 @@ def describe(values: Any, unused: Collection[str]) -> str:
     used = [field.name for field in dataclasses.fields(values) if field.name not in unused]
     if not rows:
         return f"hyperparameters: all {len(used)} have their defaults (--list shows them)"
-    rows = [("hyperparameter", "value", "default"), *rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        f"{name:{widths[0]}}  {value:>{widths[1]}}  {default:>{widths[2]}}"
-        for name, value, default in rows
-    ]
-    others = len(used) - len(rows) + 1
-    return "\n".join([*lines, f"({others} more have their defaults; --list shows them)"])
+    others = f"({len(used) - len(rows)} more have their defaults; --list shows them)"
+    return f"{tables.aligned([('hyperparameter', 'value', 'default'), *rows])}\n{others}"
 
 
 def _parse_value(field: dataclasses.Field, text: str, assignment: str) -> Any:
