@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import data, resuming, settings
-from launch.options.visualize_config import VisualizeConfig
+from launch.options.script_configs import VisualizeConfig
 from launch.outputs import feature_plots, output_folder, run_folder
 from tff_ssl.analysis import feature_maps, weight_distances
 from tff_ssl.deployment import saved_model

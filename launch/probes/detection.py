@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tqdm
 
 from datasets.coco_folder import CocoImages
-from launch.options.detect_config import DetectConfig
+from launch.options.script_configs import DetectConfig
 from launch.outputs import detection_plots, run_folder
 from tff_ssl.evaluation.detection import average_precision as ap
 from tff_ssl.evaluation.detection.fine_tuning import FineTuning

@@ -7,7 +7,7 @@ from typing import Any
 from datasets.image_dataset import ImageDataset
 from launch.options import adapting, data, defaults, resuming, settings
 from launch.options import model as model_options
-from launch.options.evaluate_config import EvaluateConfig
+from launch.options.script_configs import EvaluateConfig
 from launch.outputs import run_folder
 from launch.probes import finetuning, probing, result_text
 from tff_ssl.deployment import encoder_weights, saved_model
@@ -181,8 +181,7 @@ def _finetune(
         except ValueError as error:
             raise ConfigurationError(f"--depth={depth}: {error}") from error
     if config.protocol == "semi_supervised":
-        counted = probing.counted(dataset, evaluation)
-        labels = probing.cases_of(counted, counted.train, evaluation).labels
+        labels = probing.labelled(dataset, evaluation).train.labels
         fractions = config.finetuning.label_fractions
         counts = finetuning.counts_of_fractions(fractions, labels[labels >= 0])
     else:

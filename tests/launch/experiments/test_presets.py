@@ -8,8 +8,8 @@ import pytest
 from launch.experiments import catalog, dcco, dcco_table2, production
 from launch.experiments.runner import effective_flags
 from launch.options import presets, settings
-from launch.options.detect_config import DetectConfig
 from launch.options.run_config import RunConfig
+from launch.options.script_configs import DetectConfig
 from tff_ssl.algorithms.fedu import FedUHyperparameters
 from tff_ssl.reporting.experiment import check
 from tff_ssl.reporting.measured import ROUND, TRAINING, Value
