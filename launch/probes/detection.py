@@ -102,14 +102,10 @@ def fine_tune(
 def measure(
     network: MaskRCNN, images: CocoImages, count: int, kind: str
 ) -> tuple[Detections, dict[str, float]]:
-    """Detects objects in the first images, and measures average precision on them.
+    """Detections in the first `count` images by id, and average precision on them.
 
     Args:
-      count: Number of images.
       kind: Name of the images on the progress bar.
-
-    Returns:
-      The detections by the id of the image, and the average precisions.
     """
     found: Detections = {}
     bar = tqdm.tqdm(total=count, desc=f"detecting in {kind} images", leave=False, disable=None)

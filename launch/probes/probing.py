@@ -129,15 +129,12 @@ def draw(
     seed: list[int],
     class_names: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Draws labelled images or cases.
+    """Draws labelled images or cases: their indices, int [labels].
 
     Args:
       train_labels: Class labels, int32 [n]; -1 where they are not known.
       count: Number of labels, as `labels` or `labels_per_class`.
       class_names: Name of each class for error messages; None for their numbers.
-
-    Returns:
-      Their indices, int [labels].
     """
     try:
         return labels.draw_labels(
@@ -159,14 +156,7 @@ def probe(
     config: EvaluationConfig,
     seed: int,
 ) -> list[dict[str, Any]]:
-    """Linear probes of the encoder and its baselines, on the same labels.
-
-    Args:
-      names: Names of the baselines, `random_encoder` and `raw_pixels`.
-
-    Returns:
-      A result for each number of labels; none if the data set has no labels or no test images.
-    """
+    """Linear probes of the encoder and of the baselines of these names, see `linear_probes`."""
     kinds: dict[str, Features] = {
         linear_probe.ENCODER: functools.partial(encodings, encode),
         "random_encoder": functools.partial(encodings, random_encode),
@@ -301,15 +291,12 @@ def classifier_results(
 ) -> list[dict[str, Any]]:
     """The result of a supervised model's classifier on the test images, or with `--per_case` cases.
 
-    A case has the class with the largest mean of its images' logits, as after fine-tuning.
+    A case has the class with the largest mean of its images' logits, as after fine-tuning. There is
+    no result without test images.
 
     Args:
-      model: The model, with a classifier.
       trained_on: Number of images, and hence of labels, that it was trained on.
       view_size: Side of the images that the model takes; None for the images' own.
-
-    Returns:
-      One result; none if there are no test images.
     """
     if len(dataset.test) == 0:
         return []

@@ -85,11 +85,9 @@ def evaluate(config: EvaluateConfig) -> None:
 def _take_settings(
     folder: pathlib.Path, config: EvaluateConfig
 ) -> tuple[EvaluateConfig, pathlib.Path, str | None]:
-    """Takes over the settings of the run, or of the encoder, in `folder` that are not given.
+    """Takes over what is not given from the run, or from the encoder, in `folder`.
 
-    Returns:
-      The configuration, the folder of the encoder, and the name of the data set that it was trained
-      on, if known.
+    Also returns the folder of the encoder, and the data set that it was trained on, if known.
     """
     run = resuming.read_run(run_folder.run_of(folder))
     if run is None:

@@ -159,12 +159,9 @@ def _write_page(
     encoders: Mapping[str, monitoring.Encode],
     config: RunConfig,
 ) -> str:
-    """Writes `run.html`, and its views and encodings for TensorBoard.
+    """Writes `run.html`, and its views and encodings for TensorBoard; its name for a list, or "".
 
     The run has been evaluated and written before: whatever goes wrong here is printed in a line.
-
-    Returns:
-      `run.html` with a comma for the list of files; an empty text if there is no page.
     """
     print("drawing run.html", flush=True)
     try:
