@@ -283,13 +283,12 @@ def _simulate(
         _nodes(args, calls, store) as nodes,
         local_worker.start(calls, call_seconds=args.round_timeout),
     ):
-        group_data, sliced = client_data.group_dataset_computation, None
+        slicing = None
         if nodes is not None:
             slices = args.slices or _DEFAULT_SLICES
             slicing = Slicing(nodes, client_data.client_sizes(), slices)
-            sliced = run.slice_rounds(group_data, slicing)
             _announce_nodes(nodes, min(run.clients_at_once, slices))
-        yield run.simulate(group_data, folder, sliced)
+        yield run.simulate(client_data.group_dataset_computation, folder, slicing)
     store.unlink()  # A run that is resumed writes it again.
 
 

@@ -82,16 +82,10 @@ class DecentralizedRun(PlannedRun):
         clients = plots.Clients(self._network.volumes, self._schedule.ranks)
         return plots.draw_run(first, last, self._schedule.routes, folder, title, clients)
 
-    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedDecentralized:
-        return SlicedDecentralized(self._algorithm.training, group_data, slicing)
-
     def simulate(
-        self,
-        group_data: tff.Computation,
-        folder: pathlib.Path,
-        sliced: SlicedDecentralized | None = None,
+        self, group_data: tff.Computation, folder: pathlib.Path, slicing: Slicing | None = None
     ) -> "DecentralizedSimulation":
-        return DecentralizedSimulation(self._algorithm, self._schedule, group_data, folder, sliced)
+        return DecentralizedSimulation(self._algorithm, self._schedule, group_data, folder, slicing)
 
 
 class DecentralizedSimulation(StoredStatesSimulation):
@@ -103,7 +97,7 @@ class DecentralizedSimulation(StoredStatesSimulation):
         schedule: Schedule,
         group_data: tff.Computation,
         folder: pathlib.Path,
-        sliced: SlicedDecentralized | None = None,
+        slicing: Slicing | None = None,
     ):
         """Joins the algorithm with the rounds' schedule and the clients' data.
 
@@ -111,7 +105,8 @@ class DecentralizedSimulation(StoredStatesSimulation):
         """
         super().__init__(folder)
         self._algorithm, self._schedule = algorithm, schedule
-        self._group_data, self._sliced = group_data, sliced
+        self._group_data = group_data
+        self._sliced = slicing and SlicedDecentralized(algorithm.training, group_data, slicing)
 
     def initialize(self, seed: int) -> DecentralizedState:
         self._states = state_files.ClientStates(

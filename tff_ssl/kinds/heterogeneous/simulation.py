@@ -68,19 +68,10 @@ class HeterogeneousClientsRun(ServerRun[HeterogeneousComputations]):
             "encoder_of_client": [model.encoder for model in self.client_models],
         }
 
-    def slice_rounds(
-        self, group_data: tff.Computation, slicing: Slicing
-    ) -> SlicedHeterogeneousClients:
-        trainings = [architecture.train for architecture in self.algorithm.architectures]
-        return SlicedHeterogeneousClients(trainings, group_data, slicing)
-
     def simulate(
-        self,
-        group_data: tff.Computation,
-        folder: pathlib.Path,
-        sliced: SlicedHeterogeneousClients | None = None,
+        self, group_data: tff.Computation, folder: pathlib.Path, slicing: Slicing | None = None
     ) -> "HeterogeneousClientsSimulation":
-        return HeterogeneousClientsSimulation(self, group_data, folder, sliced)
+        return HeterogeneousClientsSimulation(self, group_data, folder, slicing)
 
 
 class HeterogeneousClientsSimulation(StoredStatesSimulation):
@@ -94,12 +85,14 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
         run: HeterogeneousClientsRun,
         group_data: tff.Computation,
         folder: pathlib.Path,
-        sliced: SlicedHeterogeneousClients | None = None,
+        slicing: Slicing | None,
     ):
         """Joins the algorithm with the clients' data; see `PlannedRun.simulate`."""
         super().__init__(folder)
         self._run, self._algorithm, self._rad = run, run.algorithm, run.server_images
-        self._group_data, self._sliced = group_data, sliced
+        self._group_data = group_data
+        trainings = [architecture.train for architecture in self._algorithm.architectures]
+        self._sliced = slicing and SlicedHeterogeneousClients(trainings, group_data, slicing)
         self._last_cohort: cohort.Cohort = np.zeros(0, np.int64)
         self._bytes_of_architectures = [
             message_sizes.total_bytes((*a.downloads, *a.uploads))
