@@ -1,7 +1,7 @@
 """Training of a linear softmax classifier on frozen features, by steps of an optimizer."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -28,7 +28,7 @@ class Classifier(NamedTuple):
         return np.argmax(features @ np.asarray(self.kernel) + np.asarray(self.bias), axis=1)
 
 
-class TrainingConfig(Protocol):
+class TrainingConfig(Hashable, Protocol):
     """Settings of a training; hashable, as one graph is built per configuration and shape."""
 
     def build_optimizer(self) -> tff.learning.optimizers.Optimizer:

@@ -168,10 +168,10 @@ class DecentralizedSimulation(StoredStatesSimulation):
                 passes = self._algorithm.hyperparameters.passes
                 sizes = [int(row["samples"]) for row in rows]
                 metrics["examples_trained"] = sum(size * passes(size) for size in sizes)
-                versions = _changed(versions, operation.slots, version)
+                versions = state_files.with_version(versions, operation.slots, version)
             else:
                 changed = self._run_averaging(operation, versions, version)
-                versions = _changed(versions, changed, version)
+                versions = state_files.with_version(versions, changed, version)
         self.keep_also([state.versions, versions])
         traffic = scheduled.traffic
         metrics |= {
@@ -265,15 +265,6 @@ def _slots_read(operation: Training | Averaging) -> list[int]:
     changed = {target: row for target, row in rows.items() if row[target] != 1.0}
     sources = (np.flatnonzero(row).tolist() for row in changed.values())
     return sorted({*changed, *(slot for slots in sources for slot in slots)})
-
-
-def _changed(
-    versions: state_files.Versions, slots: Sequence[int], version: int
-) -> state_files.Versions:
-    """A copy of the table of versions, with a new version in some slots."""
-    versions = versions.copy()
-    versions[list(slots)] = version
-    return versions
 
 
 def _over_clients(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

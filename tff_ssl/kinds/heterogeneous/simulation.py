@@ -37,14 +37,6 @@ class HeterogeneousClientsState(NamedTuple):
     versions: Any
 
 
-class _RoundOutput(NamedTuple):
-    """Metrics at the server and at the clients, and bytes written, of an architecture's round."""
-
-    metrics: Any
-    client_metrics: Any
-    written: Any
-
-
 class HeterogeneousClientsRun(ServerRun[HeterogeneousComputations]):
     """A run of an algorithm whose clients have different architectures."""
 
@@ -130,11 +122,8 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
         self, number: int, read_rad: tff.Computation, mean_kernel: tff.Computation
     ) -> tff.Computation:
         """The round of one architecture, with files of states and representations."""
-        train, states, sent = (
-            self._algorithm.architectures[number].train,
-            self._states[number],
-            self._sent[number],
-        )
+        train = self._algorithm.architectures[number].train
+        states, sent = self._states[number], self._sent[number]
         path_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
 
         @tff.federated_computation(
@@ -157,7 +146,7 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
                 tff.federated_map(states.write, (to_write, output.client_states)),
                 tff.federated_map(sent.write, (to_send, output.representations)),
             )
-            return _RoundOutput(output.metrics, output.client_metrics, written)
+            return output.metrics, output.client_metrics, written
 
         return run
 
@@ -188,11 +177,10 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
             self._sent[members.architecture].commit(members.to_send)
         self.log.write(round_number, clients, [rows[k] for k in clients.tolist()])
         self._last_cohort = clients
-        versions = before.copy()
-        versions[clients] = round_number
         values = _joint(rounds)
         values["clients"] = len(clients)
         values["bytes"] = sum(self._bytes_of_architectures[models[client]] for client in clients)
+        versions = state_files.with_version(before, clients, round_number)
         return HeterogeneousClientsState(versions), values
 
     def _by_architecture(
@@ -230,7 +218,7 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
             )
             for members in groups
         ]
-        return [(output.metrics, output.client_metrics) for output in outputs]
+        return [(metrics, client_metrics) for metrics, client_metrics, _ in outputs]
 
     def _train_on_nodes(
         self, round_number: int, last_sent: tuple[str, ...], groups: Sequence[Members]

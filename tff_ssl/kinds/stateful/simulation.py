@@ -123,8 +123,7 @@ class StatefulClientsSimulation(StoredStatesSimulation):
         self._states.commit(written)
         self.log.write(round_number, clients, client_metrics)
         self._last_cohort = clients
-        versions = before.copy()
-        versions[clients] = round_number
+        versions = state_files.with_version(before, clients, round_number)
         values = flatten_metrics(metrics)
         values["dropped_clients"] += len(reports.invited) - len(clients)
         values["clients"] = len(reports.invited)
