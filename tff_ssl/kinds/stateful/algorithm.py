@@ -247,13 +247,17 @@ def build_stateful_clients(
     further = _further_arguments(output_type, sums_weights, numbers_rounds, collects_from)
     further_types = collections.OrderedDict((name, f.type) for name, f in further.items())
 
-    @tff.tensorflow.computation(
-        model_type,
-        tuple(update.update for update in updates),
-        *([further_types] if further else []),
+    types = (model_type, tuple(update.update for update in updates))
+
+    # TFF takes no functions with default values or a variable number of arguments.
+    def update_with(model, means, values):
+        return server_update(model, means, **values)
+
+    update_model = (
+        tff.tensorflow.computation(update_with, *types, further_types)
+        if further
+        else tff.tensorflow.computation(lambda model, means: server_update(model, means), *types)
     )
-    def update_model(model, means, *values):
-        return server_update(model, means, **(values[0] if values else {}))
 
     return StatefulClients(
         _compose_process(initial_model, work, aggregators, update_model, further),
