@@ -286,13 +286,12 @@ def _simulate(built: Built, run: PlannedRun, folder: pathlib.Path) -> Iterator[S
         _nodes(config.runtime, calls, timeout, store) as nodes,
         local_worker.start(calls, call_seconds=timeout),
     ):
-        group_data, sliced = client_data.group_dataset_computation, None
+        slicing = None
         if nodes is not None:
             slices = config.runtime.slices or _DEFAULT_SLICES
             slicing = Slicing(nodes, client_data.client_sizes(), slices)
-            sliced = run.slice_rounds(group_data, slicing)
             _announce_nodes(nodes, min(run.clients_at_once, slices))
-        yield run.simulate(group_data, folder, sliced)
+        yield run.simulate(client_data.group_dataset_computation, folder, slicing)
     store.unlink()  # A run that is resumed writes it again.
 
 
