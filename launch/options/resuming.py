@@ -73,7 +73,7 @@ def given_flags(content: Mapping[str, Any], argv: Sequence[str], cls: type) -> l
         name
         for name in content["given"]
         if name in known and name not in OF_COMMAND
-        and not (known[name].declared.repeated and name != "hparam" and presets.given(argv, name))
+        and not (known[name].repeated and name != "hparam" and presets.given(argv, name))
     ]  # fmt: skip
     return as_arguments(settings.build(cls, content["flags"]), names)
 
@@ -86,7 +86,7 @@ def as_arguments(config: Settings, names: Iterable[str]) -> list[str]:
         value = values[name]
         if isinstance(value, bool):
             arguments.append(f"--{'' if value else 'no'}{name}")
-        elif known[name].declared.repeated:
+        elif known[name].repeated:
             arguments += [f"--{name}={item}" for item in value]
         elif value is not None:
             text = ",".join(map(str, value)) if isinstance(value, tuple) else value
