@@ -11,11 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags
-
 from launch.experiments import scripts
 from launch.experiments.scripts import run_script
-from launch.outputs import run_folder
+from launch.options import presets, resuming
+from launch.outputs import commands, run_folder
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import records, report
 from tff_ssl.reporting.experiment import Cell, Experiment
@@ -28,9 +27,7 @@ _PRECISION_FLAGS = ("label_draws", "also_logistic")
 _run_folders = threading.Lock()
 
 
-def run(
-    experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: flags.FlagValues
-) -> None:
+def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: Any) -> None:
     """Runs the cells that are not done, and writes the report after each run.
 
     Args:
@@ -74,7 +71,7 @@ def _run_all(
     pending: Sequence[tuple[Cell, int]],
     experiment: Experiment,
     folder: pathlib.Path,
-    args: flags.FlagValues,
+    args: Any,
 ) -> None:
     """Runs the pending cells, `args.jobs` at once; writes the report after each."""
     core_shares: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
@@ -98,7 +95,7 @@ def _run_all(
             failed.set()
             if args.jobs > 1 and not scripts.is_ending():
                 _print_line(
-                    f"    {error}; no other run is started, those that go on will end first"
+                    f"    {error}; no other run is started, and those in progress are finished"
                 )
             raise
 
@@ -123,7 +120,7 @@ def _run_all(
             pool.shutdown(wait=False, cancel_futures=True)
             if isinstance(error, KeyboardInterrupt):
                 scripts.interrupt()  # The scripts save their states before they end.
-                _print_line(f"stopped; go on with: {command_to_continue(folder, args)}")
+                _print_line(f"stopped; continue with: {command_to_continue(folder, args)}")
             else:
                 # After a failure, the runs of other cells end first. `wait` would not do, because
                 # it never returns after futures were cancelled.
@@ -132,12 +129,11 @@ def _run_all(
             raise
 
 
-def command_to_continue(folder: pathlib.Path, args: flags.FlagValues) -> str:
-    """The command that goes on with a reproduction, whose folder knows its experiment."""
+def command_to_continue(folder: pathlib.Path, args: Any) -> str:
+    """The command that continues a reproduction, whose folder knows its experiment."""
     known = ("experiment", "scale", "dataset", "rounds", "data_dir", "output_dir")
-    own = [flag for flag in run_folder.own_flags(args) if flag.present and flag.name not in known]
-    given = " ".join([f"--output_dir={folder}", *(flag.serialize() for flag in own)])
-    return f"python -m launch.reproduce {given}"
+    own = resuming.as_arguments(args, args.given - set(known))
+    return commands.module("launch.reproduce", f"--output_dir={folder}", *own)
 
 
 def _print_line(line: str) -> None:
@@ -145,13 +141,13 @@ def _print_line(line: str) -> None:
     print(f"{line}\n", end="", flush=True)
 
 
-def identity(experiment: Experiment, args: flags.FlagValues) -> dict[str, Any]:
+def identity(experiment: Experiment, args: Any) -> dict[str, Any]:
     """The content of `experiment.json`, which identifies a reproduction."""
     return {"experiment": experiment.name, "scale": args.scale, "dataset": args.dataset,
             "rounds": args.rounds}  # fmt: skip
 
 
-def _check_folder(folder: pathlib.Path, experiment: Experiment, args: flags.FlagValues) -> None:
+def _check_folder(folder: pathlib.Path, experiment: Experiment, args: Any) -> None:
     """Checks that the folder is new, or holds this reproduction.
 
     Raises:
@@ -231,7 +227,7 @@ def effective_flags(given: Sequence[str]) -> dict[str, str]:
     A hyperparameter NAME counts as a flag `hparam.NAME`.
     """
     values = {}
-    for flag in flags.FlagValues().read_flags_from_files(list(given)):
+    for flag in presets.expand(given):
         name, _, value = flag.removeprefix("--").partition("=")
         if name == "hparam":
             name, _, value = value.partition("=")
@@ -249,7 +245,7 @@ def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) ->
     return bool(done) and all(_is_evaluated(e, done) for e in cell.evaluations)
 
 
-def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValues) -> str:
+def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
     """Trains and evaluates a cell, as far as that is not done.
 
     Returns:
@@ -320,7 +316,7 @@ def _flags_of(cell: Cell, seed: int, folder: pathlib.Path) -> list[str]:
     return [flag.replace("{needed}", str(needed)) for flag in cell.flags]
 
 
-def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.FlagValues) -> None:
+def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: Any) -> None:
     """Draws a picture of each partition, with seed 0; of those that need a run, once it is done."""
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
     cells = {cell.name: cell for cell in experiment.cells}
@@ -333,7 +329,7 @@ def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.F
             continue
         run_folder.make(output)
         # `partition_report` does not know the training's flags, so that unknown ones are ignored.
-        given = flags.FlagValues().read_flags_from_files(list(cell.flags))
+        given = presets.expand(cell.flags)
         names = sorted({flag.removeprefix("--").partition("=")[0] for flag in given})
         ignored = f"--undefok={','.join(names)}"
         arguments = [*_flags_of(cell, 0, folder), *data, ignored, f"--output_dir={output}"]

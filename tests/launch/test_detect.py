@@ -186,7 +186,7 @@ def test_mistakes_are_named_before_anything_is_written(project_root, encoder, co
     if WITH_EXTRA:
         mistakes |= of_extra
     else:
-        mistakes["needs the extra `detection`: `uv sync --extra detection`"] = good
+        mistakes["launch.detect needs the extra `detection` ("] = good
     lines = messages(project_root, "detect", list(mistakes.values()))
     for named, line in zip(mistakes, lines, strict=True):
         assert named in line, line

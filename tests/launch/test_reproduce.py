@@ -75,12 +75,13 @@ def test_the_experiments_own_data_set_may_be_named(project_root, tmp_path):
     assert "noise 0.1: epsilon 3,875 with 364" in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_folder_knows_its_experiment_and_its_data(project_root, tmp_path):
     (tmp_path / "experiment.json").write_text(json.dumps(TABLE1 | {"dataset": "cifar10"}))
     run = tmp_path / "dcco" / "seed0"
     run.mkdir(parents=True)
-    (run / "config.json").write_text(json.dumps({"flags": {"data_dir": "/nonexistent/sets"}}))
+    (run / "config.json").write_text(json.dumps({"data": {"data_dir": "/nonexistent/sets"}}))
     report = reproduce(project_root, f"--output_dir={tmp_path}", "--report_only")
     assert report.returncode == 0, report.stderr
     assert "cifar10" in (tmp_path / "report.md").read_text().lower().replace("-", "")
@@ -145,7 +146,7 @@ def scripts(monkeypatch):
 
 ARGS = types.SimpleNamespace(
     seeds=2, retry_failed=False, report_only=False, data_dir="images", scale="cpu", dataset=None,
-    rounds=None, jobs=1,
+    rounds=None, jobs=1, given=frozenset(),
 )  # fmt: skip
 EXPERIMENT = Experiment(
     "two", "Two cells", (
@@ -487,15 +488,16 @@ def start_slow_cells(project_root, tmp_path):
     for name in ("__init__", "pretrain"):
         (tmp_path / "launch" / f"{name}.py").write_text(SLOW_SCRIPT if name == "pretrain" else "")
     code = (
-        "import pathlib, types; from launch.options import app;"
+        "import pathlib; from launch import reproduce; from launch.options import app;"
         "from launch.experiments import runner; from launch.outputs import run_folder;"
         "from tff_ssl.reporting.experiment import Cell, Experiment;"
         f"runner.scripts._ROOT = pathlib.Path({str(tmp_path)!r});"
         "cells = tuple(Cell(n, 'pretrain', ()) for n in 'abc');"
-        f"args = types.SimpleNamespace(flags_by_module_dict=dict, **{vars(ARGS) | {'jobs': 2}!r});"
+        f"args = reproduce.ReproduceConfig(**{vars(ARGS) | {'jobs': 2}!r});"
         f"folder = pathlib.Path({str(tmp_path / 'runs')!r});"
         "experiment = Experiment('three', 'Three cells', cells, (), ());"
-        "app.run(lambda: runner.run(experiment, cells, folder, args))"
+        "main = lambda _: runner.run(experiment, cells, folder, args);"
+        "app.run(reproduce.SCRIPT._replace(main=main))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], cwd=project_root)
     assert wait_until(
@@ -513,7 +515,13 @@ def wait_until(condition):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        signal.SIGINT,
+        *(pytest.param(s, marks=pytest.mark.long) for s in (signal.SIGTERM, signal.SIGHUP)),
+    ],
+)
 def test_a_signal_ends_the_running_cells_and_no_other_starts(project_root, tmp_path, sent):
     if signal.getsignal(sent) is signal.SIG_IGN:
         pytest.skip(f"{sent.name} is ignored, as under nohup, and child processes inherit that")
@@ -524,6 +532,7 @@ def test_a_signal_ends_the_running_cells_and_no_other_starts(project_root, tmp_p
     assert len(list(tmp_path.glob("runs/*/seed*/started"))) == 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_cells_end_with_a_killed_reproduction(project_root, tmp_path):
     process = start_slow_cells(project_root, tmp_path)
