@@ -33,7 +33,7 @@ WITH_RAY = importlib.util.find_spec("ray") is not None
 
 def kinds():
     """All algorithms; without Ray, one of each kind to save time."""
-    skipped = pytest.mark.skipif(not WITH_RAY, reason="uv sync --extra ray runs it")
+    skipped = pytest.mark.skipif(not WITH_RAY, reason="uv run --extra ray runs it")
     for name in registry.ALGORITHMS:
         yield pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else [skipped])
 
