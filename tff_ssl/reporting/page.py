@@ -16,6 +16,7 @@ import jinja2
 
 Grid = list[list[str]]  # The cells of a table by rows; the first row is the header.
 
+
 class Picture(NamedTuple):
     """A chart.
 
