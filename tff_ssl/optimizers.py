@@ -236,23 +236,24 @@ def build_scheduled_optimizer(
 
 @dataclasses.dataclass(frozen=True)
 class ServerOptimizerHyperparameters(Bounded):
-    """The server's optimizer, with the DCCO paper's values for CIFAR-100 (Appendix B).
+    """The server's optimizer, by default plain averaging of the clients' models.
 
     Attributes:
-      server_optimizer: Name of the optimizer, `adam`, `adamw`, `lars` or `sgd`. `sgd` with rate 1,
+      server_optimizer: Name of the optimizer, `sgd`, `adam`, `adamw` or `lars`. `sgd` with rate 1,
         momentum 0 and the schedule `constant` sets the model to the mean of the clients' models.
       server_learning_rate: Initial learning rate.
-      server_schedule: Schedule of the learning rate over the run's rounds, `cosine` (decay to 0) or
-        `constant`.
-      server_momentum: Momentum of `lars` and `sgd`, beta_1 of the others.
+      server_schedule: Schedule of the learning rate over the run's rounds, `constant` or `cosine`
+        (decay to 0).
+      server_momentum: Momentum of `sgd` and `lars`; beta_1 of the others, for which 0 stands for
+        the usual 0.9.
       server_weight_decay: Weight decay of `adamw` and `lars`; 0 for the others.
       warmup_rounds: Number of rounds of linear warm-up of the learning rate.
     """
 
-    server_optimizer: str = one_of("adam", OPTIMIZER_NAMES)
-    server_learning_rate: float = bounded(5e-3, above=0)
-    server_schedule: str = one_of("cosine", ("cosine", "constant"))
-    server_momentum: float = bounded(0.9, at_least=0, below=1)
+    server_optimizer: str = one_of("sgd", OPTIMIZER_NAMES)
+    server_learning_rate: float = bounded(1.0, above=0)
+    server_schedule: str = one_of("constant", ("constant", "cosine"))
+    server_momentum: float = bounded(0.0, at_least=0, below=1)
     server_weight_decay: float = bounded(0.0, at_least=0)
     warmup_rounds: int = bounded(0, at_least=0)
 
@@ -268,28 +269,11 @@ class ServerOptimizerHyperparameters(Bounded):
 
     def build_server_optimizer(self, rounds: int) -> tff.learning.optimizers.Optimizer:
         """Returns the optimizer for a run of `rounds` rounds."""
+        name, rate = self.server_optimizer, self.server_learning_rate
+        # Adam without beta_1 is not Adam.
+        momentum = self.server_momentum or (0.9 if name in ("adam", "adamw") else 0.0)
         if self.server_schedule == "constant":
-            return build_optimizer(
-                self.server_optimizer,
-                self.server_learning_rate,
-                self.server_momentum,
-                self.server_weight_decay,
-            )
+            return build_optimizer(name, rate, momentum, self.server_weight_decay)
         return build_scheduled_optimizer(
-            self.server_optimizer,
-            self.server_learning_rate,
-            rounds,
-            self.warmup_rounds,
-            self.server_momentum,
-            self.server_weight_decay,
+            name, rate, rounds, self.warmup_rounds, momentum, self.server_weight_decay
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class PlainMeanHyperparameters(ServerOptimizerHyperparameters):
-    """A server that sets the model to the mean of the clients' models."""
-
-    server_optimizer: str = "sgd"
-    server_learning_rate: float = 1.0
-    server_schedule: str = "constant"
-    server_momentum: float = 0.0

@@ -1,15 +1,13 @@
 """The tables of the page of claims: each claim of a paper beside what was measured.
 
 The claims are in `paper_claims`. Their figures and verdicts are computed from the results in
-`measured/`, or from the figures of BUILD_NOTES.md where results are not kept, by the code that
-writes an experiment's report.
+`measured/`, where results are not kept in its `noted.jsonl`, by the code that writes an
+experiment's report.
 """
 
 import functools
 import itertools
-import json
 import math
-import re
 import statistics
 from collections import Counter
 
@@ -25,7 +23,7 @@ _DATA_OF = dict.fromkeys(("dcco_table2", "dcco_table2_few_labels"), "FOLDER_OF_H
 
 @functools.cache
 def read(run: str):
-    """The experiment of a folder of `measured/` or of noted figures, and its figures."""
+    """The experiment of a file of `measured/` or of noted figures, and its figures."""
     noted = paper_claims.NOTED.get(run)
     return experiments.read(run) if noted is None else _read_noted(noted)
 
@@ -91,7 +89,7 @@ def _verdict_text(trial: Trial) -> str:
     text = f"**{verdict(trial)}**"
     if len(counts) > 1:
         text += f" ({', '.join(f'{word}: {counts[word]}' for word in sorted(counts))})"
-    if (ROOT / "measured" / trial.run).exists():
+    if (ROOT / "measured" / f"{trial.run}.jsonl").exists():
         text += f", [pictures](generated/{trial.run}.md)"
     return text
 
@@ -159,12 +157,12 @@ def minutes(trial: Trial) -> str:
     for row, column in trial.figures:
         cells = shown.rows[row]
         cell = str(cells[shown.columns.index(column) if len(cells) > 1 else 0])
-        summaries = [
-            json.loads(path.read_text())
+        found = [
+            run.summary["training_minutes"]
             for name in experiment.choices.get(cell, (cell,))
-            for path in (ROOT / "measured" / trial.run / name).glob("seed*/done.json")
+            for run in experiments.records(trial.run).of_cell(name)
+            if run.summary
         ]
-        found = [summary["training_minutes"] for summary in summaries]
         medians += [statistics.median(found)] if found else []
     low, high = f"{min(medians):.0f}", f"{max(medians):.0f}"
     return low if low == high else f"{low} to {high}"
@@ -175,7 +173,7 @@ def paper(key: str) -> list[str]:
 
     A claim without a run has one row, which says why.
     """
-    grid = [["claim", "our setting", "room", "our figures, in percent", "verdict", "minutes"]]
+    grid = [["claim", "our setting", "margin", "our figures, in percent", "verdict", "minutes"]]
     claims = [claim for claim in paper_claims.CLAIMS if claim.paper == key]
     for claim in claims:
         head = f"**{claim.name}** {claim.text} ({claim.place})"
@@ -202,15 +200,14 @@ def paper(key: str) -> list[str]:
 
 
 def commands(run: str) -> list[str]:
-    """The commands of the runs in a folder of `measured/`, one for each number of seeds."""
+    """The commands of the runs in a file of `measured/`, one for each number of seeds."""
     if run in paper_claims.NOTED:
         return [paper_claims.NOTED[run].command]
-    identity = json.loads((ROOT / "measured" / run / "experiment.json").read_text())
-    experiment, _ = experiments.read(run)
+    records, (experiment, _) = experiments.records(run), experiments.read(run)
+    identity = records.identity
     by_seeds: dict[int, list[str]] = {}
     for cell in experiment.cells:
-        seeds = len(list((ROOT / "measured" / run / cell.name).glob("seed*")))
-        by_seeds.setdefault(seeds, []).append(cell.name)
+        by_seeds.setdefault(len(records.of_cell(cell.name)), []).append(cell.name)
     by_seeds.pop(0, None)
     base = f"python -m launch.reproduce --experiment={experiment.name} --scale={identity['scale']}"
     for key in ("dataset", "rounds"):
@@ -243,7 +240,8 @@ def counts_table() -> list[str]:
 
 def _hours() -> str:
     """What the runs in `measured/` took."""
-    found = [json.loads(path.read_text()) for path in ROOT.glob("measured/*/*/seed*/done.json")]
+    runs = [run for name in experiments.names() for run in experiments.records(name).all_runs()]
+    found = [run.summary for run in runs if run.summary]
     training = sum(summary["training_minutes"] for summary in found) / 60
     all_hours = sum(summary["seconds"] for summary in found) / 3600
     return (
@@ -257,15 +255,3 @@ def main_verdict(claim: PaperClaim) -> str:
     if claim.trials:
         return verdict(claim.trials[0])
     return claim.proofs[0].verdict if claim.proofs else NOT_RUN
-
-
-def noted_figures() -> set[str]:
-    """The texts of all figures that come from BUILD_NOTES.md."""
-    texts = {
-        text
-        for noted in paper_claims.NOTED.values()
-        for by_key in noted.figures.values()
-        for text in by_key.values()
-    }
-    proofs = [proof for claim in paper_claims.CLAIMS for proof in claim.proofs]
-    return texts | {number for p in proofs for number in re.findall(r"-?\d\.\d{2,}", p.figures)}

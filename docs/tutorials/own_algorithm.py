@@ -113,8 +113,8 @@ print("weights of a client's state:", len(algorithm.initial_client_state(0).proj
 # %%
 # Training
 # --------
-# ``next`` takes the server's state, the clients' states and the clients' data, and returns all
-# three anew, beside metrics. A private worker of TFF computes it.
+# ``next`` takes the server's state, the clients' states and the clients' data. It returns the new
+# states and metrics. A private TFF worker computes it.
 
 losses = []
 with local_worker.start():
@@ -132,7 +132,7 @@ axes.set_ylabel("contrastive loss")
 figure.tight_layout()
 
 # %%
-# The clients' projectors have gone different ways, while they share one encoder:
+# The clients share one encoder, but their projectors now differ:
 
 first, second = (np.asarray(state.projector[0]) for state in states[:2])
 print("distance of the first two clients' projectors:", np.linalg.norm(first - second))

@@ -11,33 +11,36 @@ from launch.benchmarks import processes, programs
 _SLEEP_SECONDS = 0.1  # Per example and stage, where clients are slow.
 
 
-def compare(args: Any, scratch: str) -> list[dict[str, Any]]:
+def compare(projection: int, seed: int, repetitions: int, scratch: str) -> list[dict[str, Any]]:
     """Compares two nodes with no Ray, and with one node where clients are slow.
 
     Args:
-      args: The flags `projection`, `seed` and `repetitions`.
+      projection: Width of the projector's three layers.
+      seed: Seed of images, weights and cohorts.
+      repetitions: Number of timed rounds.
       scratch: Folder for the clients' images.
 
     Returns:
       The two entries of `benchmark.json` under `ray`.
     """
-    plain = (programs.ModelSettings("small", (args.projection,) * 3), 32, 16, 2, False)
+    plain = (programs.ModelSettings("small", (projection,) * 3), 32, 16, 2, False)
     slow = (programs.ModelSettings("tiny", (32, 32)), 8, 4, 0, True)
-    return [
-        _pair("2 nodes against none", plain, ("local:2", None), args, scratch),
-        _pair("2 nodes against 1, slow clients", slow, ("local:2", "local:1"), args, scratch),
-    ]
+    pairs = (
+        ("2 nodes against none", plain, ("local:2", None)),
+        ("2 nodes against 1, slow clients", slow, ("local:2", "local:1")),
+    )
+    return [_pair(*pair, seed, repetitions, scratch) for pair in pairs]
 
 
-def _pair(name, work, clusters, args, scratch) -> dict[str, Any]:
+def _pair(name, work, clusters, seed, repetitions, scratch) -> dict[str, Any]:
     """Measures `rounds_on_nodes` of the same work on two clusters, the first against the second."""
     children = {}
     try:
         for number, ray in enumerate(clusters):
             children[str(number)] = processes.Child(
-                rounds_on_nodes, ray, *work, args.seed, f"{scratch}/{name}.{number}"
+                rounds_on_nodes, ray, *work, seed, f"{scratch}/{name}.{number}"
             )
-        seconds = processes.time_in_turn(children, args.repetitions)
+        seconds = processes.time_in_turn(children, repetitions)
     finally:
         for child in children.values():
             child.close()

@@ -24,7 +24,8 @@ _STEPS = {
 
 
 def compare(
-    args: Any,
+    seed: int,
+    repetitions: int,
     scratch: str,
     cohorts: Sequence[int] = COHORTS,
     populations: Sequence[int] = POPULATIONS,
@@ -32,7 +33,8 @@ def compare(
     """Measures rounds of DCCO with the tiny ResNet.
 
     Args:
-      args: The flags `seed` and `repetitions`.
+      seed: Seed of images, weights, cohorts and views.
+      repetitions: Number of timed rounds of each program.
       scratch: Folder for the clients' images.
       cohorts: Numbers of clients of a round.
       populations: Numbers of clients in all.
@@ -44,21 +46,21 @@ def compare(
     rows: dict[str, list[dict[str, Any]]] = {"cohorts": [], "populations": []}
     for clients in cohorts:
         measured = _measure(
-            args, programs.federated_round, "dcco", "cco", {}, clients, _SAMPLES, settings,
-            args.seed, scratch,
+            repetitions, programs.federated_round, "dcco", "cco", {}, clients, _SAMPLES, settings,
+            seed, scratch,
         )  # fmt: skip
         rows["cohorts"].append({"clients": clients, **measured})
     for population in populations:
-        measured = _measure(args, rounds_of_population, population, args.seed, scratch)
+        measured = _measure(repetitions, rounds_of_population, population, seed, scratch)
         rows["populations"].append({"population": population, **measured})
     return rows
 
 
-def _measure(args: Any, program: Any, *arguments: Any) -> dict[str, float]:
+def _measure(repetitions: int, program: Any, *arguments: Any) -> dict[str, float]:
     """Seconds of a round, memory in MB, and the other figures that a program yields."""
     child = processes.Child(program, *arguments)
     try:
-        seconds = processes.time_in_turn({"round": child}, args.repetitions)["round"]
+        seconds = processes.time_in_turn({"round": child}, repetitions)["round"]
         return {
             "seconds": statistics.median(seconds),
             "peak_rss_mb": child.peak_rss_mb(),

@@ -12,7 +12,7 @@ from tff_ssl.reporting.measured import TRAINING, Selector
 
 _ADAM = ("0.0005", "0.0015", "0.0045")
 _SGD = ("0.03", "0.1", "0.3")  # SCAFFOLD's control variates are defined for it.
-# The chosen rate of each method; `measured/all_methods_rates-cpu` has the accuracies.
+# The chosen rate of each method; `measured/all_methods_rates-cpu.jsonl` has the accuracies.
 _CHOSEN = {
     "DCCO": "0.0045", "DCCO, one communication": "0.0045", "FedAvg": "0.0015",
     "FedProx": "0.0015", "SCAFFOLD": "0.3", "L-DAWA": "0.0045", "FedBN": "0.0015",

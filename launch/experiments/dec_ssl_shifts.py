@@ -37,7 +37,7 @@ _LABELS = {
     "paper": {"all labels": 50_000},
 }
 _PRESETS = "launch/presets/dec_ssl"
-# Chosen at the CPU's scale alone; see BUILD_NOTES.md.
+# Chosen at the CPU's scale alone; see docs/decisions/settings.md.
 _CPU_FLAGS = {"FedU": ("--hparam=mu=12",), "FedEMA": ("--hparam=tau=0.3",)}
 # At the paper's scale, FedU and FedEMA have the presets of FedU's experiments, as in `figure5`.
 _PAPER_PRESETS = {

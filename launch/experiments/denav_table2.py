@@ -86,7 +86,7 @@ _RATES = {
     "paper": {DENAV: ("0.00005", "0.00015", "0.00045"), "baseline": ("0.01", "0.032", "0.1")},
 }
 # The rate of each method, as a place in the rates. At the CPU's scale it was chosen by `rates`, and
-# `measured/denav_table2_rates-cpu` has the accuracies. At the paper's it is the presets' own.
+# `measured/denav_table2_rates-cpu.jsonl` has the accuracies. At the paper's it is the presets' own.
 _CHOSEN = {
     "cpu": {
         DENAV: 0, "Fed-SimSiam": 1, "Fed-SimCLR": 2, "FedU": 1, "FedEMA": 0, "Orchestra": 0,

@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 # Set before TensorFlow is imported, because its messages about CUDA would precede a run's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -20,7 +20,8 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 from absl import flags, logging
 
-from launch.options import help_text, numbers, presets, resuming
+from launch.options import command_line, help_text, presets, resuming, settings
+from launch.outputs import commands
 from tff_ssl import errors
 from tff_ssl.runtime import REQUIRE_PRIVATE_WORKER, temporary_folder
 
@@ -32,59 +33,76 @@ INTERRUPTED = 130  # Exit code of a program that Ctrl-C ends, as shells give it.
 _was_interrupted = threading.Event()
 
 
-def run(
-    main: Callable[[], None],
-    default_preset: Callable[[str, str], pathlib.Path | None] | None = None,
-    chosen_by: str = "algorithm",
-    resumes: str | None = None,
-) -> None:
-    """Parses the flags and runs a script; the exit code is 0 only if the script succeeds.
+class Script(NamedTuple):
+    """A script.
 
-    Args:
-      main: The script.
-      default_preset: (Value of the flag that chooses, or "" if it is not given; name of the data
-        set) -> the default preset, whose flags hold unless they are given on the command line; None
-        if there is none. Other presets are named by `--flagfile`.
+    Attributes:
+      name: Its name, such as `pretrain`.
+      main: Function that takes the configuration.
+      config: Class of the configuration, whose fields are the flags.
+      default_preset: (Value of the flag that chooses, name of the data set) -> the default preset,
+        whose flags hold unless they are given on the command line; None if there is none. Other
+        presets are named by `--flagfile`.
       chosen_by: Name of the flag that chooses the default preset.
-      resumes: Name of a script whose runs can be resumed: with `--resume`, flags that are not
-        given have the values of the run.
+      resumes: Whether its runs can be resumed: with `--resume`, flags that are not given have the
+        values of the run.
     """
+
+    name: str
+    main: Callable[[Any], None]
+    config: type[settings.Settings]
+    default_preset: Callable[[str, str], pathlib.Path | None] | None = None
+    chosen_by: str = "algorithm"
+    resumes: bool = False
+
+
+def run(script: Script) -> None:
+    """Reads the flags and runs a script; the exit code is 0 only if the script succeeds."""
     # Functions that are registered later, which remove files, run before it.
     atexit.register(_end_if_interrupted)
     _silence_warnings()  # Before the choice of a preset, which may import TFF.
     argv = list(sys.argv)
-    before = _run_to_resume(argv, resumes) if resumes else {}
-    if before:
-        argv[1:1] = resuming.given_flags(before, argv)
-    elif default_preset and not presets.given(argv, "flagfile"):
-        dataset = (presets.given(argv, "dataset") or ["digits"])[-1]
-        preset = default_preset((presets.given(argv, chosen_by) or [""])[-1], dataset)
+    before: Mapping[str, Any] = {}
+    if script.resumes:
+        before, argv[1:1] = _run_to_resume(argv, script)
+    if script.default_preset and not before and not presets.given(argv, "flagfile"):
+        declared = settings.settings(script.config, script.name)
+        dataset, chosen = (
+            (presets.given(argv, name) or [declared[name].default])[-1]
+            for name in ("dataset", script.chosen_by)
+        )
+        preset = script.default_preset(chosen, dataset)
         if preset:
             argv.insert(1, f"--flagfile={preset}")
     wants_help = help_text.is_wanted(argv)
     if wants_help:
         argv = help_text.without_request(argv)
-
-    def script() -> None:
-        if wants_help:
-            print(help_text.text(argv, flags.FLAGS))
-            return
-        _print_presets(argv)
-        main()
-
-    # This is what `absl.app.run` would do. Where TensorFlow is imported while that runs, callbacks
-    # of its test helpers are called at once, and make the context before it is eager. Keras's
-    # functional models then fail, and `tf.init_scope` leads to a graph.
+    # What follows is what `absl.app.run` would do. Where TensorFlow is imported while that runs,
+    # callbacks of its test helpers are called at once, and make the context before it is eager.
+    # Keras's functional models then fail, and `tf.init_scope` leads to a graph.
     logging.use_absl_handler()
     if sys.__stderr__ is not None:  # It is closed by `2>&-`.
         faulthandler.enable(sys.__stderr__)
-    _guarded(script, _parse_flags(argv, before), argv)
+    parsed = _parse_flags(argv, script, before)
+
+    def main() -> None:
+        if wants_help:
+            print(help_text.text(argv, parsed))
+            return
+        _print_presets(argv, parsed.config)
+        script.main(parsed.config)
+
+    _guarded(main, parsed, argv)
 
 
-def _run_to_resume(argv: Sequence[str], script: str) -> dict[str, Any]:
-    """The `config.json` of the run that the command line resumes; empty if it resumes none."""
+def _run_to_resume(argv: Sequence[str], script: Script) -> tuple[dict[str, Any], list[str]]:
+    """The `config.json` of the run that the command line resumes, and the flags that were given.
+
+    Both are empty if it resumes none.
+    """
     try:
-        return resuming.find(argv, script)
+        before = resuming.find(argv, script.name)
+        return before, resuming.given_flags(before, argv, script.config) if before else []
     except errors.ConfigurationError as error:
         sys.exit(f"error: {error}")
 
@@ -109,45 +127,42 @@ def _end_if_interrupted() -> None:
         os._exit(INTERRUPTED)
 
 
-def _parse_flags(argv: Sequence[str], before: Mapping[str, Any]) -> Sequence[str]:
-    """Parses the command line and returns the arguments that are not flags.
+def _parse_flags(
+    argv: Sequence[str], script: Script, before: Mapping[str, Any]
+) -> command_line.Parsed:
+    """Reads the command line.
 
     Args:
       argv: The command line.
+      script: The script.
       before: The `config.json` of the run that is resumed; empty if none is.
     """
-    renamed = presets.missing(argv)
-    if renamed:
-        sys.exit(f"error: {renamed}")
     try:
-        rest = flags.FLAGS(argv)
-        resuming.check_algorithm(before, flags.FLAGS)
-        resuming.take_over_defaults(before, flags.FLAGS)
-        numbers.check(flags.FLAGS)
-        return rest
+        return command_line.parse(script.config, script.name, argv, before)
     except (flags.Error, UnicodeDecodeError, errors.ConfigurationError) as error:
         message = presets.explain(" ".join(str(error).split()), argv)
         print(f"error: {message} (--help lists the flags)", file=sys.stderr)
         sys.exit(2)
 
 
-def _print_presets(argv: Sequence[str]) -> None:
+def _print_presets(argv: Sequence[str], config: settings.Settings) -> None:
     """Prints the presets in use, unless the script only lists what can be chosen."""
     files = [presets.shown(path) for path in presets.files(argv)]
-    if files and not getattr(flags.FLAGS, "list", False):
+    if files and not settings.flat(config).get("list"):
         print(f"preset: {', '.join(map(str, files))}", flush=True)
 
 
-def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str]) -> None:
+def _guarded(main: Callable[[], None], parsed: command_line.Parsed, argv: Sequence[str]) -> None:
     """Runs the script; a mistake of the user ends it with an error message of one line.
 
     Args:
       main: The script.
-      rest: Name of the script, and the arguments that are not flags.
+      parsed: What is read from the command line.
       argv: Whole command line, including the default preset.
     """
-    if rest[1:]:
-        sys.exit(f"error: unexpected argument {rest[1]!r}; settings are given as --flag=value")
+    if parsed.rest[1:]:
+        extra = parsed.rest[1]
+        sys.exit(f"error: unexpected argument {extra!r}; settings are given as --flag=value")
     logging.set_verbosity(logging.WARNING)
     logging.get_absl_handler().addFilter(_is_shown)
     sys.unraisablehook = _on_lost_exception
@@ -155,7 +170,7 @@ def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup sets SIG_IGN.
         signal.signal(signal.SIGHUP, signal.default_int_handler)
-    if getattr(flags.FLAGS, "require_private_worker", False):
+    if settings.flat(parsed.config).get("require_private_worker"):
         os.environ[REQUIRE_PRIVATE_WORKER] = "1"
     try:
         _check_docstrings()
@@ -166,7 +181,7 @@ def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str])
         main()
     except KeyboardInterrupt:
         _was_interrupted.set()
-        _print_command_to_go_on()
+        _print_command_to_continue()
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # The reader of the output, such as `head`, has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -174,16 +189,23 @@ def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str])
     except MemoryError:
         sys.exit("error: out of memory: smaller images, batches or models, or fewer clients help")
     except _mistakes() as error:
-        sys.exit(f"error: {presets.explain(' '.join(str(error).split()), argv)}")
+        sys.exit(f"error: {presets.explain(' '.join(str(error).split()), argv)}{_remedy(error)}")
 
 
-def _print_command_to_go_on() -> None:
+def _remedy(error: Exception) -> str:
+    """What adds the extra that a script lacks."""
+    if not isinstance(error, errors.MissingExtraError):
+        return ""
+    return f"; add it with: {commands.with_extra(error.extra)}"
+
+
+def _print_command_to_continue() -> None:
     """Prints the command that resumes the run of this process, if it has begun one."""
     if "launch.outputs.run_folder" in sys.modules:
         from launch.outputs import run_folder
 
         for command in run_folder.commands_to_resume():
-            print(f"go on with: {command}", flush=True)
+            print(f"continue with: {command}", flush=True)
 
 
 def _check_docstrings() -> None:

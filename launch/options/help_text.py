@@ -4,12 +4,16 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
-from launch.options import defaults, presets, topics
+from launch.options import defaults, presets, settings
+from launch.options.command_line import Parsed
+from launch.options.run_config import RunConfig
+from launch.options.settings import Settings
+from launch.outputs import commands
 
 _WANTED = re.compile(r"--?(help|helpfull|helpshort|h|\?)(=(true|1|yes|y|t))?", re.IGNORECASE)
 _LARGEST_WIDTH = 100
@@ -26,30 +30,28 @@ def without_request(argv: Sequence[str]) -> list[str]:
     return [argument for argument in argv if not _WANTED.fullmatch(argument)]
 
 
-def text(argv: Sequence[str], args: flags.FlagValues) -> str:
+def text(argv: Sequence[str], parsed: Parsed) -> str:
     """The help text of the running script.
 
     Args:
       argv: The command line without the request for help, with the default preset.
-      args: The flags, parsed from the command line.
+      parsed: What is read from it.
     """
+    config, values = parsed.config, parsed.values
     width = min(shutil.get_terminal_size().columns, _LARGEST_WIDTH)
     main = sys.modules["__main__"]
     name = main.__spec__.name if main.__spec__ else argv[0]
-    lines = [f"python -m {name} [--flag=value ...]", "", (main.__doc__ or "").strip(), ""]
-    which = _which_defaults(argv, args)
+    about = commands.in_text((main.__doc__ or "").strip())
+    lines = [f"{commands.module(name)} [--flag=value ...]", "", about, ""]
+    which = _which_defaults(argv, config)
     if which:
         lines += [*textwrap.wrap(which, width), ""]
     sources = {flag.name.split("=")[0]: str(flag.path) for flag in presets.set_by(argv)}
-    given = {
-        name
-        for name in args
-        if args[name].present and (name not in sources or presets.given(argv, name))
-    }
-    known = defaults.of_data(args)
-    for topic, group in _by_topic(args):
+    given = {name for name in config.given if name not in sources or presets.given(argv, name)}
+    known = defaults.shown(config)
+    for topic, names in topics(config).items():
         lines.append(topic)
-        for flag in group:
+        for flag in (values[name] for name in names):
             origin = "given" if flag.name in given else sources.get(flag.name)
             lines.append(f"  {_value(flag, known)}")
             lines += textwrap.wrap(
@@ -73,12 +75,13 @@ def _explanation(flag: flags.Flag, origin: str | None) -> str:
     return f"{explanation} [{by}; {_shown(flag.default)} otherwise]"
 
 
-def _which_defaults(argv: Sequence[str], args: flags.FlagValues) -> str:
+def _which_defaults(argv: Sequence[str], config: Settings) -> str:
     """A sentence on the flags and presets for which the shown values hold; empty without any."""
+    values = settings.flat(config)
     chosen = [
-        f"--{name}={args[name].value}"
+        f"--{name}={values[name]}"
         for name in ("dataset", "algorithm", "objective")
-        if name in args and args[name].value
+        if name in settings.settings(type(config), config.script) and values[name]
     ]
     files = ", ".join(str(presets.shown(path)) for path in presets.files(argv))
     if not chosen and not files:
@@ -87,22 +90,16 @@ def _which_defaults(argv: Sequence[str], args: flags.FlagValues) -> str:
     return f"The values below hold{where}{f', with the preset {files}' if files else ''}."
 
 
-def _by_topic(args: flags.FlagValues) -> Iterator[tuple[str, list[flags.Flag]]]:
-    """The script's flags by topic, first those that belong to this script alone."""
-    ours = {
-        flag.name: flag
-        for module, group in args.flags_by_module_dict().items()
-        if module.startswith("launch") or module == sys.argv[0]
-        for flag in group
-    }
-    in_topics = {name for names in topics.TOPICS.values() for name in names}
-    own = [flag for name, flag in ours.items() if name not in in_topics]
-    if own:
-        yield "This script", own
-    for topic, names in topics.TOPICS.items():
-        group = [ours[name] for name in names if name in ours]
-        if group:
-            yield topic, group
+def topics(config: Settings) -> dict[str, list[str]]:
+    """Names of the script's flags by topic, first those that belong to this script alone."""
+    own = list(settings.settings(type(config), config.script))
+    found: dict[str, list[str]] = {}
+    for field in settings.own_fields(RunConfig):
+        of_run = settings.settings(type(field.default))
+        found[str(field.default.__doc__).partition(".")[0]] = [n for n in of_run if n in own]
+    in_topics = {name for names in found.values() for name in names}
+    ordered = {"This script": [name for name in own if name not in in_topics]} | found
+    return {topic: names for topic, names in ordered.items() if names}
 
 
 def _value(flag: flags.Flag, known: dict[str, str]) -> str:

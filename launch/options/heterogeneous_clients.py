@@ -1,12 +1,12 @@
-"""Builds clients of different architectures, and the server's images, from the flags."""
+"""Builds clients of different architectures, and the server's images."""
 
 import dataclasses
 
 import numpy as np
-from absl import flags
 
 from datasets.image_dataset import ImageDataset
 from launch.options import model as model_options
+from launch.options.run_config import RunConfig
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.dual_encoder import ENCODERS, DualEncoder
 from tff_ssl.templates.task import Population
@@ -14,12 +14,15 @@ from tff_ssl.templates.task import Population
 _RAD_STREAM, _ENCODER_STREAM = 1, 2  # Random streams of the server's images and of the encoders.
 
 
-def take_out_rad(dataset: ImageDataset, args: flags.FlagValues) -> tuple[ImageDataset, np.ndarray]:
+def take_out_rad(
+    dataset: ImageDataset, rad_size: int, seed: int
+) -> tuple[ImageDataset, np.ndarray]:
     """Divides the training images between the clients and the server.
 
     Args:
       dataset: All images.
-      args: The flags; the server gets `--rad_size` images, drawn at random.
+      rad_size: Number of images of the server.
+      seed: Seed of their draw.
 
     Returns:
       The data set without the server's images; and the server's images, uint8 [rad_size, h, w, c],
@@ -29,32 +32,32 @@ def take_out_rad(dataset: ImageDataset, args: flags.FlagValues) -> tuple[ImageDa
       ConfigurationError: If no image would be left for the clients.
     """
     count = len(dataset.train)
-    if args.rad_size >= count:
+    if rad_size >= count:
         raise ConfigurationError(
-            f"--rad_size={args.rad_size} must be below {count}, the number of training images of "
+            f"--rad_size={rad_size} must be below {count}, the number of training images of "
             f"--dataset={dataset.name}, of which clients need some"
         )
-    order = np.random.default_rng([args.seed, _RAD_STREAM]).permutation(count)
-    rad, left = np.sort(order[: args.rad_size]), np.sort(order[args.rad_size :])
+    order = np.random.default_rng([seed, _RAD_STREAM]).permutation(count)
+    rad, left = np.sort(order[:rad_size]), np.sort(order[rad_size:])
     train = dataset.train.take(left)
     return dataclasses.replace(dataset, train=train), dataset.train.images[rad]
 
 
 def build_population(
-    dataset: ImageDataset, clients: list[np.ndarray], args: flags.FlagValues
+    dataset: ImageDataset, clients: list[np.ndarray], config: RunConfig
 ) -> Population:
     """Assigns the encoders of `--encoders` to the clients at random, in equal shares.
 
     Args:
       dataset: The images.
       clients: Indices of each client's examples.
-      args: The flags.
+      config: The configuration of the run.
 
     Raises:
       ConfigurationError: If an encoder is unknown or cannot be built, or there are more encoders
         than clients.
     """
-    names = args.encoders or [args.encoder]
+    names = config.model.encoders or (config.model.encoder,)
     unknown = [name for name in names if name not in ENCODERS]
     if unknown:
         raise ConfigurationError(
@@ -67,12 +70,18 @@ def build_population(
     different = list(dict.fromkeys(names))
     # An encoder that is named twice gets twice the share.
     shares = np.resize([different.index(name) for name in names], len(clients))
-    assigned = np.random.default_rng([args.seed, _ENCODER_STREAM]).permutation(shares)
-    models = [model_options.build_model(dataset, args, args.objective, name) for name in different]
+    assigned = np.random.default_rng([config.seed, _ENCODER_STREAM]).permutation(shares)
+    models = [
+        model_options.build_model(dataset, config.model, config.objective, name)
+        for name in different
+    ]
     towers = tuple(model for model in models if isinstance(model, DualEncoder))
     if len(towers) < len(models):
-        raise ConfigurationError(f"--towers={args.towers}: {args.algorithm} needs --towers=one")
-    return Population(towers, tuple(assigned.tolist()), tuple(map(len, clients)), args.rad_size)
+        raise ConfigurationError(
+            f"--towers={config.model.towers}: {config.algorithm.algorithm} needs --towers=one"
+        )
+    rad_size = config.clients.rad_size
+    return Population(towers, tuple(assigned.tolist()), tuple(map(len, clients)), rad_size)
 
 
 def describe(population: Population) -> str:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from launch.options import numbers
 from tff_ssl.errors import ConfigurationError
 
+LARGEST_INTEGER = 2**31 - 1  # TensorFlow's sizes and counts are int32.
 _LARGEST_FLOAT = 1e12  # Its square is far from overflowing float32.
 
 
@@ -79,7 +79,7 @@ def descriptions(cls: type) -> dict[str, str]:
 
     Args:
       cls: A dataclass whose docstring, or that of a class it inherits from, describes each field
-        under `Attributes:`.
+        under `Attributes:`; fields that it leaves out have an empty description.
 
     Returns:
       Name of the field -> its description in one line.
@@ -90,7 +90,7 @@ def descriptions(cls: type) -> dict[str, str]:
         section = re.split(r"^\S", section, maxsplit=1, flags=re.MULTILINE)[0]
         for name, text in re.findall(r"^  (\w+): (.*(?:\n    .*)*)", section, re.MULTILINE):
             texts[name] = " ".join(text.split())
-    return {field.name: texts[field.name] for field in dataclasses.fields(cls)}
+    return {field.name: texts.get(field.name, "") for field in dataclasses.fields(cls)}
 
 
 def describe(values: Any, unused: Collection[str]) -> str:
@@ -129,7 +129,7 @@ def _parse_value(field: dataclasses.Field, text: str, assignment: str) -> Any:
         ) from error
     if value_type is float and not math.isfinite(value):
         raise ConfigurationError(f"--hparam={assignment}: {text!r} is not a finite number")
-    largest = {int: numbers.LARGEST_INTEGER, float: _LARGEST_FLOAT}.get(value_type)
+    largest = {int: LARGEST_INTEGER, float: _LARGEST_FLOAT}.get(value_type)
     if largest and abs(value) > largest:
         raise ConfigurationError(f"--hparam={assignment}: {text!r} is more than {largest:.10g}")
     return value

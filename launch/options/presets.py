@@ -5,55 +5,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from absl import flags
+
+from tff_ssl.errors import ConfigurationError
+
 FOLDER = pathlib.Path(__file__).parent.parent / "presets"
 _DIGITS = FOLDER / "digits"
 _CASE_FOLDER = FOLDER / "case_folder"
 _ROOT = FOLDER.parent.parent
-_SCALES = ("cpu", "paper")
-# Earlier name of a preset -> its name now. `{}` stands for a scale.
-_RENAMED_BY_SCALE = {
-    **{
-        f"{table}_{{}}_{method}": f"{table}/{{}}/{method}"
-        for table in ("dcco_table1", "dcco_table2")
-        for method in ("cco_fedavg", "centralized", "contrastive_fedavg", "dcco")
-    },
-    "dcco_table1_{}_supervised": "dcco_table1/{}/supervised",
-    "dcco_appendix_c_{}": "dcco_appendix_c/{}/centralized",
-    "dec_ssl_{}": "dec_ssl/{}/server",
-    "dec_ssl_networks_{}": "dec_ssl/{}/networks",
-    "denav_{}": "denav/{}/denav",
-    "fedu_{}": "fedu/{}/fedu",
-    "hetero_{}": "hetero_ssfl/{}/clients",
-    "hetero_central_{}": "hetero_ssfl/{}/centralized",
-    "hetero_ssfl_{}": "hetero_ssfl/{}/hetero_ssfl",
-}
-RENAMED = {
-    **{
-        old.format(scale): new.format(scale)
-        for old, new in _RENAMED_BY_SCALE.items()
-        for scale in _SCALES
-    },
-    "cifar10_centralized": "cifar10/centralized",
-    "cifar10_dcco": "cifar10/dcco",
-    "dcco_extensions": "dcco_extensions/cpu/dcco",
-    "dec_ssl_features_paper": "dec_ssl/paper/features",
-    "dec_ssl_paper_byol": "dec_ssl/paper/byol",
-    "dec_ssl_paper_mae": "dec_ssl/paper/mae",
-    "digits_byol": "digits/fedema",
-    "digits_centralized": "digits/centralized",
-    "digits_dcco": "digits/dcco",
-    "digits_denav": "digits/denav",
-    "digits_dfedavg": "digits/dfedavg",
-    "digits_fedu": "digits/fedu",
-    "digits_gossip": "digits/gossip",
-    "digits_hetero": "digits/hetero_ssfl",
-    "digits_nt_xent": "digits/fedbn",
-    "digits_private_dcco": "digits/private_dcco",
-    "fedu_central_paper": "fedu/paper/centralized",
-    "serverless": "digits/kinds/decentralized",
-    "serverless_mae": "digits/kinds/decentralized_mae",
-    "unlike_clients": "digits/kinds/heterogeneous_clients",
-}
 
 
 class PresetFlag(NamedTuple):
@@ -92,9 +51,10 @@ def of_algorithm(name: str, dataset: str = "digits") -> pathlib.Path | None:
     # Imported here, because it takes seconds and most algorithms have a preset of their own.
     from tff_ssl.algorithms import registry
 
-    if name not in registry.ALGORITHMS:
+    try:
+        algorithm = registry.find(name, None)
+    except ConfigurationError:  # It is raised again when the run is built.
         return None
-    algorithm = registry.ALGORITHMS[name]
     kind = algorithm.kind.kind
     for candidate in (f"{kind}_{algorithm.objectives[0]}", kind):
         path = _DIGITS / "kinds" / f"{candidate}.flags"
@@ -110,14 +70,14 @@ def of_objective(name: str, dataset: str = "digits") -> pathlib.Path | None:
     `digits/centralized.flags`. On a folder of images, cco has `case_folder/centralized.flags`.
 
     Args:
-      name: Value of `--objective`; "" if it is not given.
+      name: Value of `--objective`.
       dataset: Value of `--dataset`.
 
     Returns:
       Path of the preset; None for other data sets, and other objectives on a folder of images.
     """
     if dataset != "digits":
-        is_known = dataset == "case_folder" and name in ("", "cco")
+        is_known = dataset == "case_folder" and name == "cco"
         return _CASE_FOLDER / "centralized.flags" if is_known else None
     path = _DIGITS / f"centralized_{name}.flags"
     return path if path.exists() else _DIGITS / "centralized.flags"
@@ -129,17 +89,6 @@ def shown(path: pathlib.Path) -> pathlib.Path:
     return resolved.relative_to(_ROOT) if resolved.is_relative_to(_ROOT) else path
 
 
-def missing(argv: Sequence[str]) -> str | None:
-    """An error message if a preset of the command line has another name now; else None."""
-    for text in given(argv, "flagfile"):
-        path = pathlib.Path(text)
-        if not path.exists() and path.suffix == ".flags" and path.stem in RENAMED:
-            return (
-                f"--flagfile={text}: this preset is now {shown(FOLDER)}/{RENAMED[path.stem]}.flags"
-            )
-    return None
-
-
 def given(argv: Sequence[str], flag: str) -> list[str]:
     """The values that a command line gives to a flag, before flags are parsed."""
     return re.findall(rf"^--?{flag}[=\n](.*)$", "\n".join(argv), re.MULTILINE)
@@ -148,6 +97,11 @@ def given(argv: Sequence[str], flag: str) -> list[str]:
 def files(argv: Sequence[str]) -> list[pathlib.Path]:
     """The presets that a command line names, in order."""
     return [pathlib.Path(text) for text in given(argv, "flagfile")]
+
+
+def expand(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command line, with those of the presets in the places of `--flagfile`."""
+    return flags.FlagValues().read_flags_from_files(list(arguments))
 
 
 def set_by(argv: Sequence[str]) -> list[PresetFlag]:

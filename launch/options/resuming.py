@@ -1,23 +1,25 @@
-"""Resumes a run with the flags that it was begun with, which lie in its `config.json`."""
+"""Takes over the settings of an earlier run, which lie in its `config.json`."""
 
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
-from launch.options import presets
+from launch.options import defaults, presets, settings
+from launch.options.run_config import RunConfig
+from launch.options.settings import Config, Settings
 from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError
 
 _RESUME = re.compile(r"--?(no)?resume(?:=(.*))?")
-# Flags of this command, and not of the run.
-_OF_COMMAND = ("output_dir", "resume", "list")
+OF_COMMAND = ("output_dir", "resume", "list")  # Flags of a command, and not of its run.
+_OF_DATASET = ("image_size", "per_case")  # Flags that hold for no other data set.
 
 
 def find(argv: Sequence[str], script: str) -> dict[str, Any]:
-    """The content of the `config.json` of the run that a command line resumes.
+    """The `config.json` of the run that a command line resumes, as `run_folder.read_config` has it.
 
     Args:
       argv: The command line.
@@ -27,7 +29,8 @@ def find(argv: Sequence[str], script: str) -> dict[str, Any]:
       The content; empty without `--resume`, or if the folder holds no run yet.
 
     Raises:
-      ConfigurationError: If `--output_dir` is missing, or the run is of another script.
+      ConfigurationError: If `--output_dir` is missing, or the run is of another script or of an
+        earlier release.
     """
     if not _is_given(argv):
         return {}
@@ -35,10 +38,15 @@ def find(argv: Sequence[str], script: str) -> dict[str, Any]:
     if not folders:
         raise ConfigurationError("--resume needs --output_dir=RUN, the folder of the run")
     folder = pathlib.Path(folders[-1])
-    config = run_folder.read_config(folder)
-    if config:
-        run_folder.check_script(folder, config["flags"], script)
-    return config
+    content = run_folder.read_config(folder)
+    if content:
+        run_folder.check_script(folder, content["flags"], script)
+        if content["is_earlier"]:
+            raise ConfigurationError(
+                f"--output_dir={folder} holds a run of an earlier release, which this one cannot "
+                "resume: start it anew in another folder"
+            )
+    return content
 
 
 def _is_given(argv: Sequence[str]) -> bool:
@@ -50,70 +58,89 @@ def _is_given(argv: Sequence[str]) -> bool:
     return not negated and (value or "true").lower() in ("true", "t", "1", "yes", "y")
 
 
-def given_flags(config: Mapping[str, Any], argv: Sequence[str]) -> list[str]:
+def given_flags(content: Mapping[str, Any], argv: Sequence[str], cls: type) -> list[str]:
     """The flags that a run was begun with, as a command line gives them.
 
     Args:
-      config: The content of its `config.json`. Earlier versions did not write which of the flags
-        were given; then there are none, and the command line has to give them again.
+      content: The content of its `config.json`.
       argv: The command line that resumes the run. Flags that may be given several times, such as
         `--leave`, are left out if it gives them, since the values would add up; of hyperparameters,
         the last value counts.
+      cls: Class of the script's configuration.
     """
+    known = settings.settings(cls)
+    names = [
+        name
+        for name in content["given"]
+        if name in known and name not in OF_COMMAND
+        and not (known[name].repeated and name != "hparam" and presets.given(argv, name))
+    ]  # fmt: skip
+    return as_arguments(settings.build(cls, content["flags"]), names)
+
+
+def as_arguments(config: Settings, names: Iterable[str]) -> list[str]:
+    """Flags of a configuration as a command line gives them; those without a value are left out."""
+    values, known = settings.flat(config), settings.settings(type(config))
     arguments = []
-    for name in config.get("given", ()):
-        value = config["flags"][name]
-        if name in _OF_COMMAND or value is None:
-            continue
+    for name in sorted(names):
+        value = values[name]
         if isinstance(value, bool):
             arguments.append(f"--{'' if value else 'no'}{name}")
-        elif isinstance(value, list) and name in _repeatable():
-            if name != "hparam" and presets.given(argv, name):
-                continue
+        elif known[name].repeated:
             arguments += [f"--{name}={item}" for item in value]
-        else:
-            text = ",".join(map(str, value)) if isinstance(value, list) else value
+        elif value is not None:
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else value
             arguments.append(f"--{name}={text}")
     return arguments
 
 
-def _repeatable() -> set[str]:
-    """Names of the flags that may be given several times."""
-    return {name for name in flags.FLAGS if isinstance(flags.FLAGS[name], flags.MultiFlag)}
-
-
-def check_algorithm(config: Mapping[str, Any], args: flags.FlagValues) -> None:
+def check_algorithm(before: Mapping[str, Any], config: Settings) -> None:
     """Checks that the algorithm and the objective are those of the run that is resumed.
 
     The other flags are compared when the run's folder is opened. These two are compared at once,
     because an error about a hyperparameter of another algorithm would mislead.
 
     Args:
-      config: The content of the run's `config.json`; empty if no run is resumed.
-      args: The flags.
+      before: The flags of the run.
+      config: The configuration.
 
     Raises:
       flags.IllegalFlagValueError: If they are others.
     """
-    for name in ("algorithm", "objective"):
-        if name in args and args[name].present and name in config.get("flags", {}):
-            value = config["flags"][name]
-            if args[name].value != value:
-                raise flags.IllegalFlagValueError(
-                    f"--{name}={args[name].value}: the run that is resumed has {value}"
-                )
+    now = settings.flat(config)
+    for name in config.given & {"algorithm", "objective"}:
+        if name in before and now[name] != before[name]:
+            raise flags.IllegalFlagValueError(
+                f"--{name}={now[name]}: the run that is resumed has {before[name]}"
+            )
 
 
-def take_over_defaults(config: Mapping[str, Any], args: flags.FlagValues) -> None:
-    """Sets flags that were not given, now or before, to the values of the run.
-
-    They differ from the defaults where the run has chosen them itself, such as an algorithm's
-    default objective.
+def take_over(config: Config, run: Mapping[str, Any], names: Iterable[str]) -> Config:
+    """The configuration with an earlier run's values of some flags, as far as they are not given.
 
     Args:
-      config: The content of the run's `config.json`; empty if no run is resumed.
-      args: The flags, which are changed.
+      config: The configuration of a script.
+      run: Flags of the earlier run.
+      names: Names of the flags.
     """
-    if "given" in config:
-        names = [name for name in config["flags"] if name in args and name not in _OF_COMMAND]
-        run_folder.take_over(config["flags"], names, args)
+    assert isinstance(config, Settings)
+    kept = set(config.given)
+    if "dataset" in kept and settings.flat(config)["dataset"] != run.get("dataset"):
+        kept |= set(_OF_DATASET)
+    if "labels_per_class" in kept:
+        kept.add("labels")  # Given in place of it.
+    return settings.replace(config, **{n: run[n] for n in names if n in run and n not in kept})
+
+
+def read_run(folder: pathlib.Path) -> RunConfig | None:
+    """The configuration of the run in a folder; None if it holds none.
+
+    Raises:
+      ConfigurationError: If its `config.json` is damaged.
+    """
+    content = run_folder.read_config(folder)
+    if not content:
+        return None
+    values, script = content["flags"], content["flags"].get("script", "")
+    config = settings.build(RunConfig, values, content["given"], script)
+    return defaults.resolve(config, config.algorithm.objective)

@@ -197,7 +197,7 @@ def _add_neighbours(page: Page, shown: Shown, class_names: Sequence[str]) -> Non
 
 
 def _add_commands(page: Page, run: RunFiles) -> None:
-    page.add_section("Go on from here")
+    page.add_section("Continue from here")
     for explanation, command in run_text.commands(run):
         page.add_command(explanation, command)
 

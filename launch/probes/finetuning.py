@@ -1,17 +1,18 @@
-"""Full fine-tuning with the settings of flags.
+"""Full fine-tuning, as a configuration describes it.
 
 The pretrained encoder is evaluated beside the untrained encoder and raw pixels.
 """
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from absl import flags
 
 from datasets.image_dataset import ImageDataset
 from launch.options import model as model_options
+from launch.options.evaluate_config import EvaluateConfig, FinetuningConfig
 from launch.probes import probing
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import cases, features, finetune, linear_probe
@@ -47,8 +48,7 @@ def finetune_results(
     encoder: DualEncoder,
     pretrained: Weights,
     counts: list[dict[str, int]],
-    protocol: str,
-    args: flags.FlagValues,
+    config: EvaluateConfig,
 ) -> list[dict[str, Any]]:
     """Fine-tunes on few labels, and scores the test images.
 
@@ -57,8 +57,7 @@ def finetune_results(
       encoder: The encoder, without heads.
       pretrained: Its weights; `scratch` starts from untrained ones instead.
       counts: Number of labels of each result, as `labels` or `labels_per_class`.
-      protocol: Name of the protocol in the results.
-      args: The flags.
+      config: The configuration.
 
     Returns:
       A result for each count. Its baseline `random_encoder` is the same training from untrained
@@ -69,13 +68,15 @@ def finetune_results(
       ConfigurationError: If the data set has too few labels or no test images.
     """
     if len(dataset.test) == 0 or not np.any(dataset.train.labels >= 0):
-        raise ConfigurationError(f"--dataset={args.dataset} has no labels or no test images")
-    dataset = probing.counted(dataset, args)
-    train_cases, test_cases = (probing.cases_of(s, args) for s in (dataset.train, dataset.test))
-    few_labels = [_few_labels(dataset, train_cases, count, args) for count in counts]
-    trainer = _Trainer(dataset, train_cases, test_cases, encoder, args)
-    baselines = probing.parse_baselines(args)
-    untrained = encoder.init(args.seed)
+        raise ConfigurationError(f"--dataset={dataset.name} has no labels or no test images")
+    evaluation, protocol = config.evaluation, config.protocol
+    dataset = probing.counted(dataset, evaluation)
+    train_cases = probing.cases_of(dataset, dataset.train, evaluation)
+    test_cases = probing.cases_of(dataset, dataset.test, evaluation)
+    few_labels = [_few_labels(dataset, train_cases, count, config) for count in counts]
+    trainer = _Trainer(dataset, train_cases, test_cases, encoder, config)
+    baselines = probing.baselines(evaluation)
+    untrained = encoder.init(config.seed)
     starts = {"encoder": untrained if protocol == "scratch" else pretrained}
     if "random_encoder" in baselines and protocol != "scratch":
         starts["random_encoder"] = untrained
@@ -86,7 +87,7 @@ def finetune_results(
     for few in few_labels:
         summaries, choices = _finetune_starts(trainer, starts, few)
         if "raw_pixels" in baselines:
-            summaries["raw_pixels"] = _pixel_scores(dataset, few.count, args)
+            summaries["raw_pixels"] = _pixel_scores(dataset, few.count, config)
         results.append(
             {
                 "protocol": protocol,
@@ -94,7 +95,7 @@ def finetune_results(
                 "labels": len(few.draws[0]),
                 "labels_per_class": few.count.get("labels_per_class"),
                 "draws": len(few.draws),
-                **probing.tested(dataset, test_cases, args),
+                **probing.tested(dataset, test_cases, evaluation),
                 **({"chosen": choices} if choices else {}),
                 **costs,
                 **summaries.pop("encoder"),
@@ -108,16 +109,16 @@ def _few_labels(
     dataset: ImageDataset,
     train_cases: cases.Cases,
     count: dict[str, int],
-    args: flags.FlagValues,
+    config: EvaluateConfig,
 ) -> _FewLabels:
     """Draws labels, and holds out others if there are several configurations."""
-    seeds = [[args.seed, i] for i in range(args.label_draws)]
+    seeds = [[config.seed, i] for i in range(config.evaluation.label_draws)]
     draws = [probing.draw(train_cases.labels, count, seed, dataset.class_names) for seed in seeds]
-    configs = _configs(len(draws[0]), args)
+    configs = _configs(len(draws[0]), config.finetuning)
     held_out: list[tuple[np.ndarray, cases.Cases] | None] = [None] * len(draws)
     if len(configs) > 1:
         held_out = [
-            _held_out(dataset, train_cases, chosen, seed, args)
+            _held_out(dataset, train_cases, chosen, seed, config)
             for chosen, seed in zip(draws, seeds, strict=True)
         ]
     return _FewLabels(count, draws, configs, held_out)
@@ -132,12 +133,12 @@ class _Trainer:
         train_cases: cases.Cases,
         test_cases: cases.Cases,
         encoder: DualEncoder,
-        args: flags.FlagValues,
+        config: EvaluateConfig,
     ):
         self._dataset, self._train_cases, self._test_cases = dataset, train_cases, test_cases
-        self._encoder, self._seed = encoder, args.seed
-        self._policy = model_options.view_policy(dataset, args, "supervised")
-        self._view_size = model_options.view_size(dataset, args)
+        self._encoder, self._seed = encoder, config.seed
+        self._policy = model_options.view_policy(config.model)
+        self._view_size = config.model.view_size
         self._tuners: dict[finetune.FinetuneConfig, finetune.Finetuner] = {}
 
     def run(
@@ -199,28 +200,24 @@ def _finetune_starts(
 
 
 def _pixel_scores(
-    dataset: ImageDataset, count: dict[str, int], args: flags.FlagValues
+    dataset: ImageDataset, count: dict[str, int], config: EvaluateConfig
 ) -> dict[str, float]:
     """Scores of a linear probe on raw pixels."""
     kinds = {linear_probe.ENCODER: features.raw_pixels}
-    probed, *_ = probing.linear_probes(dataset, kinds, [count], args)
+    probed, *_ = probing.linear_probes(dataset, kinds, [count], config.evaluation, config.seed)
     names = [name for score in linear_probe.SCORES for name in (score, f"{score}_std")]
     return {name: probed[name] for name in [*names, "class_accuracies"]}
 
 
-def _configs(labels: int, args: flags.FlagValues) -> list[finetune.FinetuneConfig]:
-    """All combinations of the flags' steps and learning rates; defaults are for `labels` labels."""
+def _configs(labels: int, config: FinetuningConfig) -> list[finetune.FinetuneConfig]:
+    """All combinations of steps and learning rates; the defaults are for `labels` labels."""
     default = finetune.config_for(labels)
+    batch_size = config.finetune_batch_size or default.batch_size
     return [
-        finetune.FinetuneConfig(int(steps), args.finetune_batch_size or default.batch_size, rate)
-        for steps in _numbers("finetune_steps", int, args) or [default.steps]
-        for rate in _numbers("finetune_learning_rate", float, args) or [default.learning_rate]
+        finetune.FinetuneConfig(steps, batch_size, rate)
+        for steps in config.finetune_steps or [default.steps]
+        for rate in config.finetune_learning_rate or [default.learning_rate]
     ]
-
-
-def _numbers(flag: str, kind: type, args: flags.FlagValues) -> list[Any]:
-    """The numbers of a list flag, each as a `kind`."""
-    return [kind(text) for text in getattr(args, flag)]
 
 
 def _held_out(
@@ -228,14 +225,15 @@ def _held_out(
     train: cases.Cases,
     chosen: np.ndarray,
     seed: list[int],
-    args: flags.FlagValues,
+    config: EvaluateConfig,
 ) -> tuple[np.ndarray, cases.Cases]:
     """Images and cases on which steps and rates are chosen.
 
     They are the validation split, or else labelled training cases that are not in `chosen`.
     """
     if dataset.validation is not None and np.any(dataset.validation.labels >= 0):
-        return dataset.validation.images, probing.cases_of(dataset.validation, args)
+        held_out = probing.cases_of(dataset, dataset.validation, config.evaluation)
+        return dataset.validation.images, held_out
     rest = np.setdiff1d(np.flatnonzero(train.labels >= 0), chosen)
     if not len(rest):
         raise ConfigurationError(
@@ -248,11 +246,11 @@ def _held_out(
     return dataset.train.images[indices], held_out
 
 
-def parse_fractions(args: flags.FlagValues, labels: np.ndarray) -> list[dict[str, int]]:
+def counts_of_fractions(fractions: Sequence[float], labels: np.ndarray) -> list[dict[str, int]]:
     """`--label_fractions` as numbers of labels, each `{"labels": number}`.
 
     Args:
-      args: The flags.
+      fractions: The fractions.
       labels: Class labels of all labelled training images or cases, int [n].
 
     Raises:
@@ -260,12 +258,12 @@ def parse_fractions(args: flags.FlagValues, labels: np.ndarray) -> list[dict[str
     """
     classes = len(np.unique(labels))
     counts = []
-    for text in args.label_fractions:
-        counts.append({"labels": round(float(text) * len(labels))})
+    for fraction in fractions:
+        counts.append({"labels": round(fraction * len(labels))})
         if counts[-1]["labels"] < classes:
             least = math.ceil(1000 * classes / len(labels)) / 1000
             raise ConfigurationError(
-                f"--label_fractions={text} of {len(labels)} labels are {counts[-1]['labels']}, "
+                f"--label_fractions={fraction} of {len(labels)} labels are {counts[-1]['labels']}, "
                 f"fewer than the {classes} classes: give {least} or more"
             )
     if not counts:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from absl import flags
 
 from datasets.image_dataset import ImageDataset, Split
+from launch.options.run_config import EvaluationConfig
 from launch.probes.monitoring import Encode, encodings
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import cases, features, knn, labels, linear_probe
@@ -24,39 +24,37 @@ _BASELINES = ("random_encoder", "raw_pixels")
 Features = Callable[[np.ndarray], np.ndarray]  # Images [n, h, w, c] -> features [n, d].
 
 
-def parse_label_counts(args: flags.FlagValues) -> list[dict[str, Any]]:
+def label_counts(config: EvaluationConfig) -> list[dict[str, Any]]:
     """`--labels`, or else `--labels_per_class`: `{"labels": n}` or `{"labels_per_class": n}` each.
 
     Raises:
       ConfigurationError: If there is none.
     """
-    name = "labels" if args.labels else "labels_per_class"
-    counts = []
-    for text in args[name].value:
-        counts.append({name: int(text)})
+    name = "labels" if config.labels else "labels_per_class"
+    counts = [{name: count} for count in getattr(config, name)]
     if not counts:
         raise ConfigurationError(f"--{name} is empty: it takes positive numbers such as 1,5")
     return counts
 
 
-def parse_baselines(args: flags.FlagValues) -> list[str]:
+def baselines(config: EvaluationConfig) -> tuple[str, ...]:
     """The names in `--baselines`.
 
     Raises:
       ConfigurationError: If a name is unknown.
     """
-    for name in args.baselines:
+    for name in config.baselines:
         if name not in _BASELINES:
             raise ConfigurationError(f"--baselines takes {', '.join(_BASELINES)}; got {name!r}")
-    return args.baselines
+    return config.baselines
 
 
-def _is_per_case(split: Split, args: flags.FlagValues) -> bool:
+def _is_per_case(split: Split, config: EvaluationConfig) -> bool:
     """Whether a case has one label and one prediction: `--per_case`, or if there are cases."""
-    return split.case_ids is not None if args.per_case is None else args.per_case
+    return split.case_ids is not None if config.per_case is None else config.per_case
 
 
-def cases_of(split: Split, args: flags.FlagValues) -> cases.Cases:
+def cases_of(dataset: ImageDataset, split: Split, config: EvaluationConfig) -> cases.Cases:
     """The cases of a split: each image by itself, or with `--per_case` the images of a case.
 
     A case has one label and one prediction.
@@ -64,10 +62,10 @@ def cases_of(split: Split, args: flags.FlagValues) -> cases.Cases:
     Raises:
       ConfigurationError: If the images have no cases, or the images of one have different labels.
     """
-    if not _is_per_case(split, args):
+    if not _is_per_case(split, config):
         return cases.each_image(split.labels)
     if split.case_ids is None:
-        raise ConfigurationError(f"--per_case: --dataset={args.dataset} has no cases")
+        raise ConfigurationError(f"--per_case: --dataset={dataset.name} has no cases")
     try:
         return cases.group(split.case_ids, split.labels)
     except ValueError as error:
@@ -77,14 +75,14 @@ def cases_of(split: Split, args: flags.FlagValues) -> cases.Cases:
         ) from error
 
 
-def counted(dataset: ImageDataset, args: flags.FlagValues) -> ImageDataset:
+def counted(dataset: ImageDataset, config: EvaluationConfig) -> ImageDataset:
     """The data set with the images that count in its evaluation.
 
     With `--per_case`, these are all but the unlabelled images of cases that have labelled ones.
     """
 
     def counted_of(split: Split) -> Split:
-        if split.case_ids is None or not _is_per_case(split, args):
+        if split.case_ids is None or not _is_per_case(split, config):
             return split
         kept = cases.counted_images(split.case_ids, split.labels)
         return split if len(kept) == len(split) else split.take(kept)
@@ -98,30 +96,30 @@ def counted(dataset: ImageDataset, args: flags.FlagValues) -> ImageDataset:
     )
 
 
-def tested(dataset: ImageDataset, test: cases.Cases, args: flags.FlagValues) -> dict[str, Any]:
+def tested(dataset: ImageDataset, test: cases.Cases, config: EvaluationConfig) -> dict[str, Any]:
     """Fields of a result: whether it is scored by case, and the number of labelled test cases."""
     examples = int(np.count_nonzero(test.labels >= 0))
-    return {"per_case": _is_per_case(dataset.test, args), "test_examples": examples}
+    return {"per_case": _is_per_case(dataset.test, config), "test_examples": examples}
 
 
-def check_labels(dataset: ImageDataset, args: flags.FlagValues) -> None:
+def check_labels(dataset: ImageDataset, config: EvaluationConfig) -> None:
     """Checks before the training that the monitor and the probes have enough labels.
 
     Raises:
-      ConfigurationError: If the data set has fewer labels than the flags ask for.
+      ConfigurationError: If the data set has fewer labels than the configuration asks for.
     """
-    if args.encoder_round == "best" and (not args.eval_every or max(dataset.train.labels) < 0):
+    if config.encoder_round == "best" and (not config.eval_every or max(dataset.train.labels) < 0):
         raise ConfigurationError(
             "--encoder_round=best needs a positive --eval_every and labelled training images"
         )
-    counts = parse_label_counts(args)
-    parse_baselines(args)
+    counts = label_counts(config)
+    baselines(config)
     if len(dataset.test) and np.any(dataset.train.labels >= 0):
-        shown = counted(dataset, args)
-        train_labels = cases_of(shown.train, args).labels
-        if max(cases_of(shown.test, args).labels) < 0:
+        shown = counted(dataset, config)
+        train_labels = cases_of(shown, shown.train, config).labels
+        if max(cases_of(shown, shown.test, config).labels) < 0:
             raise ConfigurationError(
-                f"--dataset={args.dataset} has test images, but none with a label: label some"
+                f"--dataset={dataset.name} has test images, but none with a label: label some"
             )
         for count in counts:
             draw(train_labels, count, [0, 0], dataset.class_names)
@@ -163,8 +161,9 @@ def probe(
     dataset: ImageDataset,
     encode: Encode,
     random_encode: Encode,
-    baselines: Sequence[str],
-    args: flags.FlagValues,
+    names: Sequence[str],
+    config: EvaluationConfig,
+    seed: int,
 ) -> list[dict[str, Any]]:
     """Linear probes of the encoder and its baselines, on the same labels.
 
@@ -172,30 +171,31 @@ def probe(
       dataset: Training and test images.
       encode: The encoder.
       random_encode: The untrained encoder.
-      baselines: Names of the baselines, `random_encoder` and `raw_pixels`.
-      args: The flags.
+      names: Names of the baselines, `random_encoder` and `raw_pixels`.
+      config: The configuration.
+      seed: Seed of the draws of labels and of the classifiers.
 
     Returns:
       A result for each number of labels; none if the data set has no labels or no test images.
 
     Raises:
-      ConfigurationError: If the data set has fewer labels than the flags ask for.
+      ConfigurationError: If the data set has fewer labels than the configuration asks for.
     """
     kinds: dict[str, Features] = {
         linear_probe.ENCODER: functools.partial(encodings, encode),
         "random_encoder": functools.partial(encodings, random_encode),
         "raw_pixels": features.raw_pixels,
     }
-    names = (linear_probe.ENCODER, *baselines)
-    counts = parse_label_counts(args)
-    return linear_probes(dataset, {name: kinds[name] for name in names}, counts, args)
+    chosen = {name: kinds[name] for name in (linear_probe.ENCODER, *names)}
+    return linear_probes(dataset, chosen, label_counts(config), config, seed)
 
 
 def linear_probes(
     dataset: ImageDataset,
     kinds: Mapping[str, Features],
     counts: Sequence[dict[str, int]],
-    args: flags.FlagValues,
+    config: EvaluationConfig,
+    seed: int,
 ) -> list[dict[str, Any]]:
     """Linear probes of several kinds of features, on the same labels.
 
@@ -203,7 +203,8 @@ def linear_probes(
       dataset: Training and test images.
       kinds: Functions that extract features, by name; one name is `encoder`.
       counts: Number of labels of each result, as `labels` or `labels_per_class`.
-      args: The flags.
+      config: The configuration.
+      seed: Seed of the draws of labels and of the classifiers.
 
     Returns:
       A result for each count, and with `--also_logistic` further ones of logistic regression;
@@ -214,29 +215,22 @@ def linear_probes(
     """
     if len(dataset.test) == 0 or not np.any(dataset.train.labels >= 0):
         return []
-    dataset = counted(dataset, args)
-    all_train, test = cases_of(dataset.train, args), cases_of(dataset.test, args)
+    dataset = counted(dataset, config)
+    all_train = cases_of(dataset, dataset.train, config)
+    test = cases_of(dataset, dataset.test, config)
     drawn = [
         [
-            draw(all_train.labels, count, [args.seed, i], dataset.class_names)
-            for i in range(args.label_draws)
+            draw(all_train.labels, count, [seed, i], dataset.class_names)
+            for i in range(config.label_draws)
         ]
         for count in counts
     ]
     needed = _needed_cases(len(all_train.labels), [chosen for draws in drawn for chosen in draws])
     indices, train = all_train.take(needed)
-    train_images = dataset.train.images[indices]
-    flip = args.probe == "lars" and dataset.name != "digits"  # A mirrored digit is no digit.
-    feature_sets = {
-        name: linear_probe.FeatureSet(
-            cases.average(extract(train_images), train),
-            cases.average(extract(dataset.test.images), test),
-            cases.average(extract(train_images[:, :, ::-1]), train) if flip else None,
-        )
-        for name, extract in kinds.items()
-    }
-    protocols = {"linear": args.probe}
-    if args.also_logistic and args.probe != "logistic":
+    flips = config.probe == "lars" and dataset.name != "digits"  # A mirrored digit is no digit.
+    feature_sets = _feature_sets(dataset, kinds, dataset.train.images[indices], train, test, flips)
+    protocols: dict[str, Any] = {"linear": config.probe}
+    if config.also_logistic and config.probe != "logistic":
         protocols["linear_logistic"] = "logistic"
     try:
         return [
@@ -245,17 +239,36 @@ def linear_probes(
                 train.labels,
                 test.labels,
                 dataset=dataset.name,
-                seed=args.seed,
+                seed=seed,
                 drawn=[np.searchsorted(needed, chosen) for chosen in draws],
                 method=method,
                 labels_per_class=count.get("labels_per_class"),
             )
-            | {"protocol": protocol, **tested(dataset, test, args)}
+            | {"protocol": protocol, **tested(dataset, test, config)}
             for protocol, method in protocols.items()
             for count, draws in zip(counts, drawn, strict=True)
         ]
     except ValueError as error:
         raise ConfigurationError(f"--labels or --labels_per_class: {error}") from error
+
+
+def _feature_sets(
+    dataset: ImageDataset,
+    kinds: Mapping[str, Features],
+    images: np.ndarray,
+    train: cases.Cases,
+    test: cases.Cases,
+    flips: bool,
+) -> dict[str, linear_probe.FeatureSet]:
+    """Each kind of features, of the cases that are needed for training and of the test cases."""
+    return {
+        name: linear_probe.FeatureSet(
+            cases.average(extract(images), train),
+            cases.average(extract(dataset.test.images), test),
+            cases.average(extract(images[:, :, ::-1]), train) if flips else None,
+        )
+        for name, extract in kinds.items()
+    }
 
 
 def _needed_cases(size: int, drawn: list[np.ndarray]) -> np.ndarray:
@@ -269,15 +282,15 @@ def _needed_cases(size: int, drawn: list[np.ndarray]) -> np.ndarray:
 
 
 def knn_results(
-    dataset: ImageDataset, encode: Encode, random_encode: Encode, args: flags.FlagValues
+    dataset: ImageDataset, encode: Encode, random_encode: Encode, config: EvaluationConfig
 ) -> list[dict[str, Any]]:
     """kNN on the test images, or cases, with all labelled training ones as its bank.
 
     Raises:
       ConfigurationError: If the data set has no labels or no test images.
     """
-    dataset = counted(dataset, args)
-    train, test = (cases_of(split, args) for split in (dataset.train, dataset.test))
+    dataset = counted(dataset, config)
+    train, test = (cases_of(dataset, split, config) for split in (dataset.train, dataset.test))
     labelled = np.flatnonzero(train.labels >= 0)
     if len(labelled) == 0 or len(dataset.test) == 0:
         raise ConfigurationError(f"--dataset={dataset.name} has no labels or no test images")
@@ -299,9 +312,9 @@ def knn_results(
             "dataset": dataset.name,
             "labels": len(labelled),
             "labels_per_class": None,
-            **tested(dataset, test, args),
+            **tested(dataset, test, config),
             **knn_scores(functools.partial(encodings, encode)),
-            "baselines": {name: knn_scores(kinds[name]) for name in parse_baselines(args)},
+            "baselines": {name: knn_scores(kinds[name]) for name in baselines(config)},
         }
     ]
 
@@ -312,7 +325,7 @@ def classifier_results(
     weights: Weights,
     trained_on: int,
     view_size: int | None,
-    args: flags.FlagValues,
+    config: EvaluationConfig,
 ) -> list[dict[str, Any]]:
     """The result of a supervised model's classifier on the test images, or with `--per_case` cases.
 
@@ -324,15 +337,15 @@ def classifier_results(
       weights: Its weights.
       trained_on: Number of images, and hence of labels, that it was trained on.
       view_size: Side of the images that the model takes; None for the images' own.
-      args: The flags.
+      config: The configuration.
 
     Returns:
       One result; none if there are no test images.
     """
     if len(dataset.test) == 0:
         return []
-    split = counted(dataset, args).test
-    test = cases_of(split, args)
+    split = counted(dataset, config).test
+    test = cases_of(dataset, split, config)
 
     @tf.function(autograph=False)
     def classify(images):
@@ -349,7 +362,7 @@ def classifier_results(
             "dataset": dataset.name,
             "labels": trained_on,
             "labels_per_class": None,
-            **tested(dataset, test, args),
+            **tested(dataset, test, config),
             **linear_probe.summarize([scores]),
             "baselines": {},
         }

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from absl import flags
 
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import clients as client_options
-from launch.options import model as model_options
+from launch.options.image_config import ClientsConfig
+from launch.options.run_config import RunConfig
 from launch.probes import personalized, probing
 from tff_ssl.deployment import saved_model
 from tff_ssl.evaluation import frozen, labels
@@ -43,19 +43,18 @@ class ClientModels(NamedTuple):
 
 
 def choose_clients(
-    client_models: ClientModels, trained_rounds: npt.NDArray[np.int64], args: flags.FlagValues
+    client_models: ClientModels, trained_rounds: npt.NDArray[np.int64], wanted: int
 ) -> tuple[list[int], list[str]]:
     """Chooses the first `--personalized_clients` clients, without those that never trained.
 
     Args:
       client_models: The clients' own models.
       trained_rounds: Number of rounds in which each client trained, int64 [clients].
-      args: The flags.
+      wanted: Number of clients.
 
     Returns:
       Indices of the clients; and a line on clients that are left out, if there are any.
     """
-    wanted = getattr(args, "personalized_clients", 0)
     if client_models.untrained_have_models:
         return list(range(wanted)), []
     chosen = np.flatnonzero(trained_rounds)[:wanted].tolist()
@@ -75,12 +74,12 @@ class Evaluation(NamedTuple):
     Attributes:
       dataset: Labelled images.
       train_images: Number of images that the model was trained on.
-      args: The flags.
+      config: The configuration of the run.
     """
 
     dataset: ImageDataset
     train_images: int
-    args: flags.FlagValues
+    config: RunConfig
 
     def results(
         self,
@@ -100,15 +99,15 @@ class Evaluation(NamedTuple):
         Returns:
           Entries of `result.json`.
         """
-        dataset, args = self.dataset, self.args
+        dataset, config = self.dataset, self.config
         if model.classes:
-            size = model_options.view_size(dataset, args)
+            size = config.model.view_size
             return probing.classifier_results(
-                dataset, model, weights, self.train_images, size, args
+                dataset, model, weights, self.train_images, size, config.evaluation
             )
-        untrained = functools.partial(encode, model.init(args.seed))
+        untrained = functools.partial(encode, model.init(config.seed))
         trained = functools.partial(encode, weights)
-        return probing.probe(dataset, trained, untrained, baselines, args)
+        return probing.probe(dataset, trained, untrained, baselines, config.evaluation, config.seed)
 
 
 class Evaluated(NamedTuple):
@@ -153,28 +152,29 @@ def evaluate_clients(
     Returns:
       Entries of `result.json` for each client, with the baselines of its own model.
     """
-    args, num_clients = evaluation.args, client_models.num_clients
-    size = model_options.view_size(evaluation.dataset, args)
+    config, num_clients = evaluation.config, client_models.num_clients
+    size, baselines = config.model.view_size, probing.baselines(config.evaluation)
     encoder_of = functools.cache(lambda model: saved_model.encoder_function(model, size))
     results = {}
-    for shift, members in client_options.by_shift(clients, num_clients, args).items():
+    for shift, members in client_options.by_shift(clients, num_clients, config.clients).items():
         dataset = client_options.dataset_of_client(
-            evaluation.dataset, members[0], num_clients, args
+            evaluation.dataset, members[0], num_clients, config.clients
         )
         done = [of_run] if shift is None else []
         for client in members:
             model = client_models.models[client] if client_models.models else of_run.model
             weights = simulation.encoder_weights(state, str(client))
             client_folder = folder / "clients" / str(client)
-            export(client_folder, dataset, model, weights, args)
+            export(client_folder, dataset, model, weights, size)
             local = simulation.local_weights(state, client)
             if local is not None:
-                export(client_folder / "local", dataset, model, local, args)
+                export(client_folder / "local", dataset, model, local, size)
             evaluate = functools.partial(
                 evaluation._replace(dataset=dataset).results, model, encoder_of(model), weights
             )
-            done.append(_evaluate_client(f"client {client}", model, weights, done, evaluate, args))
-            note = {} if shift is None else {"own_shift": args.shift}
+            name = f"client {client}"
+            done.append(_evaluate_client(name, model, weights, done, evaluate, baselines))
+            note = {} if shift is None else {"own_shift": config.clients.shift}
             results[client] = [entry | note for entry in done[-1].results]
     return [results[client] for client in clients]
 
@@ -185,7 +185,7 @@ def _evaluate_client(
     weights: Weights,
     done: Sequence[Evaluated],
     evaluate: Callable[[Sequence[str]], list[dict[str, Any]]],
-    args: flags.FlagValues,
+    baselines: Sequence[str],
 ) -> Evaluated:
     """Evaluates a client's own model, if no equal one has been evaluated.
 
@@ -195,7 +195,7 @@ def _evaluate_client(
       weights: The weights of its model.
       done: Models that have been evaluated on the same images.
       evaluate: Function from names of baselines to the results of the model.
-      args: The flags.
+      baselines: Names of the baselines.
     """
     for other in done:
         if frozen.equal(weights, other.weights):
@@ -203,7 +203,7 @@ def _evaluate_client(
             return Evaluated(name, model, weights, other.results)
     print(f"evaluating the model of {name}", flush=True)
     of_model = [other.results for other in done if other.model == model]
-    entries = evaluate([] if of_model else probing.parse_baselines(args))
+    entries = evaluate([] if of_model else baselines)
     if of_model:
         pairs = zip(entries, of_model[0], strict=True)
         entries = [entry | {"baselines": other["baselines"]} for entry, other in pairs]
@@ -267,17 +267,17 @@ def export(
     dataset: ImageDataset,
     model: Model,
     weights: Weights,
-    args: flags.FlagValues,
+    view_size: int | None,
 ) -> None:
     """Writes a model's encoder to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     height, width, channels = dataset.train.images.shape[1:]
-    shape, size = (height, width, channels), model_options.view_size(dataset, args)
-    saved_model.save_encoder(folder / "encoder", model, weights, shape, size)
+    shape = (height, width, channels)
+    saved_model.save_encoder(folder / "encoder", model, weights, shape, view_size)
 
 
 def cluster_fields(
-    client_metrics: pathlib.Path, num_clients: int, args: flags.FlagValues
+    client_metrics: pathlib.Path, num_clients: int, config: ClientsConfig
 ) -> dict[str, float]:
     """`cluster_purity` of clients with shifts that an algorithm divides into clusters, or nothing.
 
@@ -286,11 +286,11 @@ def cluster_fields(
     Args:
       client_metrics: `client_metrics.csv` of the run.
       num_clients: Number of clients of the run.
-      args: The flags.
+      config: The configuration of the clients.
     """
     clusters = metrics_log.last_values(client_metrics, "cluster")
-    if args.shift == "none" or not clusters:
+    if config.shift == "none" or not clusters:
         return {}
-    by_shift = client_options.by_shift(list(clusters), num_clients, args)
+    by_shift = client_options.by_shift(list(clusters), num_clients, config)
     kinds = {client: kind for kind, members in by_shift.items() for client in members}
     return {"cluster_purity": personalized.purity([(clusters[k], kinds[k]) for k in clusters])}

@@ -5,17 +5,17 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags
-
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import model as model_options
-from launch.outputs import plots, run_folder
+from launch.options.run_config import RunConfig
+from launch.outputs import commands, plots, run_folder
 from launch.pages import run_page, tensorboard_files
 from launch.probes import monitoring, probing, result_text
 from launch.runs import final_evaluation
 from launch.runs.best_encoder import BestEncoder
 from launch.runs.final_evaluation import ClientModels, Evaluated, Evaluation
 from tff_ssl.deployment import saved_model
+from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.simulation import metrics_log, state_files
 from tff_ssl.simulation.training_loop import Simulation, TrainingLoop
@@ -26,7 +26,7 @@ def train_and_probe(
     model: Model,
     dataset: ImageDataset,
     folder: pathlib.Path,
-    args: flags.FlagValues,
+    config: RunConfig,
     fields: dict[str, Any],
     closing: str = "",
     pictures: Sequence[str] = (),
@@ -40,7 +40,7 @@ def train_and_probe(
       model: Model of the run.
       dataset: Images for the monitor and the probes.
       folder: Folder of the run.
-      args: The flags.
+      config: The configuration of the run.
       fields: Further fields of each entry of `result.json`; `train_images` is the number of images
         that the model is trained on.
       closing: Text that is printed after the results; empty for none.
@@ -48,67 +48,46 @@ def train_and_probe(
       client_models: The clients' own models; None for a run without clients.
       clients_train: Training images as their clients see them; None if they are those of `dataset`.
     """
-    encode = saved_model.encoder_function(model, model_options.view_size(dataset, args))
-    monitor, best = monitoring.build_monitor(dataset, encode, simulation.encoder_weights), None
-    if args.encoder_round == "best":
-        best = BestEncoder(folder / "best_encoder.npz", monitor, simulation.encoder_weights)
-    loop = TrainingLoop(
-        output_dir=folder,
-        rounds=args.rounds,
-        checkpoint_every=args.checkpoint_every,
-        monitor_every=args.eval_every,
-        monitor=best.monitor if best else monitor,
-    )
-    state = loop.run(simulation, args.seed)
-    last = simulation.encoder_weights(state)
-    weights = best.weights(last) if best else last
-    final_evaluation.export(folder, dataset, model, weights, args)
-    rank = monitoring.rank_of(dataset, functools.partial(encode, weights))
-    untrained = monitoring.rank_of(dataset, functools.partial(encode, model.init(args.seed)))
+    client_models, clients_train = client_models or ClientModels(0), clients_train or dataset.train
+    encode = saved_model.encoder_function(model, config.model.view_size)
+    state, last, weights = _train(simulation, dataset, encode, folder, config)
+    final_evaluation.export(folder, dataset, model, weights, config.model.view_size)
+    encoders = {
+        run_page.TRAINED: functools.partial(encode, weights),
+        run_page.UNTRAINED: functools.partial(encode, model.init(config.seed)),
+    }
+    rank, untrained = (monitoring.rank_of(dataset, encoder) for encoder in encoders.values())
     fields = fields | {"effective_rank": rank, "effective_rank_untrained": untrained}
-    client_models = client_models or ClientModels(0)
     trained_rounds = metrics_log.trained_rounds(
         folder / "client_metrics.csv", client_models.num_clients
     )
     print("evaluating the model", flush=True)
-    evaluation = Evaluation(dataset, fields["train_images"], args)
-    results = evaluation.results(model, encode, weights, probing.parse_baselines(args))
+    evaluation = Evaluation(dataset, fields["train_images"], config)
+    results = evaluation.results(model, encode, weights, probing.baselines(config.evaluation))
     if client_models.evaluated is not None:
         client = client_models.evaluated
         note = {"client": client, "trained_rounds": int(trained_rounds[client])}
         results = [result | note for result in results]
-    chosen, skipped = final_evaluation.choose_clients(client_models, trained_rounds, args)
+    chosen, skipped = final_evaluation.choose_clients(
+        client_models, trained_rounds, config.evaluation.personalized_clients
+    )
+    of_run = Evaluated("the run", model, weights, results)
     client_results = final_evaluation.evaluate_clients(
-        simulation, state, chosen, client_models, Evaluated("the run", model, weights, results),
-        evaluation, folder,
-    )  # fmt: skip
-    clients_train = clients_train or dataset.train
+        simulation, state, chosen, client_models, of_run, evaluation, folder
+    )
     results = results + final_evaluation.over_clients(
         client_results, chosen, trained_rounds, client_models, clients_train
     )
     if client_models.evaluated is None:
-        fields = fields | final_evaluation.local_distances(simulation, state, chosen, model, last)
-    fields = fields | final_evaluation.cluster_fields(
-        folder / "client_metrics.csv", client_models.num_clients, args
-    )
-    damaged = state_files.damaged_states(folder, ("client_states", "rad"))
-    if damaged:
-        fields = fields | {"damaged_client_states": damaged}
+        fields |= final_evaluation.local_distances(simulation, state, chosen, model, last)
+    fields |= _fields_of_files(folder, client_models.num_clients, config)
     run_folder.write_json(folder / "result.json", [result | fields for result in results])
     plots.draw_curves(folder / "metrics.csv", folder / "curves.png")
-    encoders = {
-        run_page.TRAINED: functools.partial(encode, weights),
-        run_page.UNTRAINED: functools.partial(encode, model.init(args.seed)),
-    }
-    page = _write_page(folder, dataset, clients_train, encoders, args)
+    page = _write_page(folder, dataset, clients_train, encoders, config)
     print()
     print(result_text.format_results(results) if results else _no_probe(dataset))
-    lines = [
-        *skipped,
-        *result_text.rank_lines(rank, untrained),
-        *result_text.comparison_lines(results),
-    ]
-    print("\n" + "\n".join(lines))
+    ranks, warnings = result_text.rank_lines(rank, untrained), result_text.comparison_lines(results)
+    print("\n" + "\n".join([*skipped, *ranks, *warnings]))
     if closing:
         print(f"\n{closing}")
     clients = "clients/ (their encoders), " if client_results else ""
@@ -116,6 +95,34 @@ def train_and_probe(
         f"\nwritten to {folder}/: {page}encoder/ (SavedModel), {clients}result.json, metrics.csv, "
         f"{', '.join(['curves.png', *pictures])}, tensorboard/, checkpoints/, config.json"
     )
+
+
+def _train(
+    simulation: Simulation, dataset: ImageDataset, encode, folder: pathlib.Path, config: RunConfig
+) -> tuple[Any, Weights, Weights]:
+    """Trains to the last round: the state, its weights, and the weights that are evaluated."""
+    monitor, best = monitoring.build_monitor(dataset, encode, simulation.encoder_weights), None
+    if config.evaluation.encoder_round == "best":
+        best = BestEncoder(folder / "best_encoder.npz", monitor, simulation.encoder_weights)
+    loop = TrainingLoop(
+        output_dir=folder,
+        rounds=config.rounds,
+        checkpoint_every=config.output.checkpoint_every,
+        monitor_every=config.evaluation.eval_every,
+        monitor=best.monitor if best else monitor,
+    )
+    state = loop.run(simulation, config.seed)
+    last = simulation.encoder_weights(state)
+    return state, last, best.weights(last) if best else last
+
+
+def _fields_of_files(folder: pathlib.Path, num_clients: int, config: RunConfig) -> dict[str, Any]:
+    """Fields of `result.json` on the clusters of clients, and on damaged states of clients."""
+    fields: dict[str, Any] = dict(
+        final_evaluation.cluster_fields(folder / "client_metrics.csv", num_clients, config.clients)
+    )
+    damaged = state_files.damaged_states(folder, ("client_states", "rad"))
+    return fields | ({"damaged_client_states": damaged} if damaged else {})
 
 
 def _no_probe(dataset: ImageDataset) -> str:
@@ -129,7 +136,7 @@ def _write_page(
     dataset: ImageDataset,
     clients_train: Split,
     encoders: Mapping[str, monitoring.Encode],
-    args: flags.FlagValues,
+    config: RunConfig,
 ) -> str:
     """Writes `run.html`, and its views and encodings for TensorBoard.
 
@@ -140,15 +147,15 @@ def _write_page(
     """
     print("drawing run.html", flush=True)
     try:
-        make_views = model_options.two_views(dataset, args, args.objective)
-        shown = run_page.compute(dataset, clients_train, make_views, encoders, args.seed)
+        make_views = model_options.two_views(config.model, config.seed)
+        shown = run_page.compute(dataset, clients_train, make_views, encoders, config.seed)
         run_page.write(folder, folder, shown, dataset.class_names)
-        tensorboard_files.write(folder / "tensorboard", shown, dataset.class_names, args.rounds)
+        tensorboard_files.write(folder / "tensorboard", shown, dataset.class_names, config.rounds)
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
         print(
             f"note: run.html cannot be made ({type(error).__name__}: {reason}); the run itself is "
-            f"complete, and python -m launch.visualize --run={folder} makes the page again",
+            f"complete; try again with: {commands.module('launch.visualize', f'--run={folder}')}",
             flush=True,
         )
         return ""

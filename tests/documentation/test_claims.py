@@ -30,16 +30,20 @@ def test_the_page_has_every_paper_and_every_claim_once(project_root):
         assert names == [claim.name for claim in paper_claims.CLAIMS if claim.paper == key]
 
 
-def test_figures_are_those_of_the_result_files(project_root):
+def test_figures_are_those_of_the_records(project_root):
     """Compares a row with means and deviations that are computed here."""
     import claim_tables
 
+    path = project_root / "measured" / "dec_ssl_figure2-cpu.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+
     def figure(cell: str) -> str:
-        runs = (project_root / "measured" / "dec_ssl_figure2-cpu" / cell).glob("seed*/result*.json")
-        entries = [entry for run in runs for entry in _entries(run)]
         found = [
             100 * entry["accuracy"]
-            for entry in entries
+            for line in lines
+            if line.get("cell") == cell and "seed" in line
+            for content in line["results"].values()
+            for entry in (content if isinstance(content, list) else [content])
             if entry["protocol"] == "linear" and entry["labels"] == 5000
         ]
         assert len(found) == 3
@@ -50,11 +54,6 @@ def test_figures_are_those_of_the_result_files(project_root):
     for alpha in ("5", "0.01"):
         ours = f"alpha {alpha}: Dec-SSL {figure(f'nt_xent_labels_alpha{alpha}')}"
         assert f"{ours}, Dec-SLRep {figure(f'supervised_labels_alpha{alpha}')}" in cells[3]
-
-
-def _entries(path) -> list[dict]:
-    content = json.loads(path.read_text())
-    return content if isinstance(content, list) else [content]
 
 
 @pytest.mark.parametrize(
@@ -74,28 +73,6 @@ def test_verdicts_on_several_tables_are_one(monkeypatch, found, expected):
     assert claim_tables.verdict(None) == expected
 
 
-def test_the_page_has_the_verdicts_of_the_reports(project_root):
-    """Compares claims of one statement in one table with what the report of the folder says."""
-    import claim_tables
-    import paper_claims
-
-    compared = 0
-    for claim in paper_claims.CLAIMS:
-        for trial in claim.trials:
-            report = project_root / "measured" / trial.run / "report.md"
-            rows = claim_tables.checks(trial)
-            if not report.exists() or len(rows) > 1:
-                continue
-            sections = re.split(r"^### (.*): \d+ of \d+$", report.read_text(), flags=re.M)
-            by_verdict = dict(zip(sections[1::2], sections[2::2], strict=True))
-            title, statement, _ = rows[0]
-            (word,) = (w for w, text in by_verdict.items() if f"- {statement} ({title})\n" in text)
-            expected = {"not measured": "not run"}.get(word.lower(), word.lower())
-            assert claim_tables.verdict(trial) == expected, claim.name
-            compared += 1
-    assert compared > 2
-
-
 def test_room_is_counted_in_the_larger_deviation(monkeypatch):
     import claim_tables
 
@@ -109,13 +86,30 @@ def test_room_is_counted_in_the_larger_deviation(monkeypatch):
     assert claim_tables.room(trial) == "a - b: 6.0 points, one seed"
 
 
-def test_figures_that_are_not_kept_stand_in_the_build_notes(project_root):
-    import claim_tables
+def test_figures_of_proofs_are_in_the_file_of_noted_figures(project_root):
+    import paper_claims
 
-    notes = (project_root / "BUILD_NOTES.md").read_text()
-    found = claim_tables.noted_figures()
+    noted = (project_root / "measured" / "noted.jsonl").read_text()
+    proofs = [proof for claim in paper_claims.CLAIMS for proof in claim.proofs]
+    found = {number for p in proofs for number in re.findall(r"-?\d+\.\d+", p.figures)}
     assert len(found) > 10
-    assert {text for text in found if text not in notes} == set()
+    assert {number for number in found if number not in noted} == set()
+
+
+def test_cells_whose_runs_are_not_kept_are_read(tmp_path):
+    """Two cells of one run, and a sweep that is no cell."""
+    from paper_claims import records
+
+    cell = {"what": "run", "experiment": "e", "command": "c", "seeds": 3, "table": "T"}
+    cells = [
+        {**cell, "row": "FedU", "column": column, "value": value}
+        for column, value in (("IID", "0.4 ± 0.1"), ("non-IID", "0.3 ± 0.2"))
+    ]
+    sweep = {"what": "s", "command": None, "seeds": 1, "columns": ["kNN"], "rows": {"a": [0.1]}}
+    path = tmp_path / "noted.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in (*cells, sweep)))
+    figures = {"T": {("FedU", "IID"): "0.4 ± 0.1", ("FedU", "non-IID"): "0.3 ± 0.2"}}
+    assert records.read_noted(path) == {"run": records.Noted("e", "c", 3, figures)}
 
 
 def test_commands_name_experiments_and_cells_that_exist():

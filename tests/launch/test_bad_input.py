@@ -215,11 +215,9 @@ def test_an_interrupt_is_repeated_if_python_ignores_it(monkeypatch):
     monkeypatch.setattr(sys, "unraisablehook", app._on_lost_exception)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        start = time.monotonic()
         _ = Collected() and None
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):  # It does not wait for the end of the call.
             time.sleep(600)
-        assert time.monotonic() - start < 600  # It does not wait for the end of the call.
     finally:
         signal.signal(signal.SIGTERM, before)
 

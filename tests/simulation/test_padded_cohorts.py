@@ -14,6 +14,7 @@ import tensorflow_federated as tff
 
 from datasets import client_store
 from datasets.image_dataset import Split
+from tests.by_algorithm import by_algorithm
 from tff_ssl.algorithms import registry
 from tff_ssl.kinds.protocol import RunSetting
 from tff_ssl.simulation.dropouts import Dropouts
@@ -138,12 +139,12 @@ def simulate(algorithm, group_data, folder, groups=0, dropout=0.0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", AGGREGATING)
+@pytest.mark.parametrize("name", by_algorithm(AGGREGATING, default=("dcco",)))
 def test_exactly_the_cohorts_clients_with_data_reach_the_aggregators(
     worker, small_algorithm, group_data, tmp_path, name
 ):
     entry = registry.ALGORITHMS[name]
-    task, _, _ = small_algorithm(name)
+    task = small_algorithm(name).task
     values = entry.hyperparameters(client_weighting="examples")
     aggregators = {f"{what}_aggregator": Recorder() for what in entry.aggregates}
     algorithm = entry.build(task, values, **aggregators)

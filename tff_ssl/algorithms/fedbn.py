@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.algorithms.fedprox import proximal_terms
 from tff_ssl.bounds import bounded, one_of
 from tff_ssl.kinds.stateful.algorithm import (
     ClientEnd,
@@ -154,7 +155,10 @@ def build_fedbn(
     model, objective = one_tower(task.model), OBJECTIVES[task.objective]
     client = FedBNClient(model, objective.target, hyperparameters)
     training = build_local_training(
-        task, hyperparameters, keeps_target=objective.target, proximal=hyperparameters.mu
+        task,
+        hyperparameters,
+        keeps_target=objective.target,
+        weight_terms=proximal_terms(hyperparameters.mu),
     )
     return build_stateful_clients(
         initial_model=model.init,

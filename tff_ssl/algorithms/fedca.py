@@ -149,7 +149,7 @@ class FedCAClient:
                     for x, h in ((batch.x1, first.h), (batch.x2, second.h))
                 ]
                 losses += self.values.alignment_weight * (alignments[0] + alignments[1]) / 2
-            return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
+            return Evaluated.of_pair(losses, first, second)
 
         return Objective("contrastive, with a dictionary and an alignment", evaluate)
 

@@ -58,8 +58,8 @@ from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses import means, spectral
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
-from tff_ssl.optimizers import PlainMeanHyperparameters
-from tff_ssl.templates import non_finite
+from tff_ssl.optimizers import ServerOptimizerHyperparameters
+from tff_ssl.templates import group_training, non_finite
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.local_training import LocalTraining, build_local_training
 from tff_ssl.templates.micro_batches import mean_over_examples
@@ -67,7 +67,7 @@ from tff_ssl.templates.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class FedSCHyperparameters(ClientHyperparameters, PlainMeanHyperparameters):
+class FedSCHyperparameters(ClientHyperparameters, ServerOptimizerHyperparameters):
     """Hyperparameters with the values of the authors' code, which has no noise here by default.
 
     Attributes:
@@ -179,7 +179,7 @@ def build_training(parts: DCCOParts, alpha: tf.Tensor, r_ext: tf.Tensor) -> Loca
         first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
         f, g = prepared(parts, (first, second))
         losses = tf.fill(tf.shape(f)[:1], fedsc_loss(f, g, alpha, r_ext))
-        return Evaluated(losses, f, (first.p, second.p), second.non_trainable)
+        return Evaluated.of_pair(losses, first, second)._replace(z=f)
 
     return dataclasses.replace(
         build_local_training(parts.task, values),
@@ -207,7 +207,9 @@ def build_local_update(parts: DCCOParts) -> tff.Computation:
             passed = tf.cast(round_number, tf.float32) / parts.task.rounds
             alpha = 1.0 - (1.0 - values.last_own_weight) * passed
         training = build_training(parts, tf.where(has_others, alpha, 1.0), r_ext)
-        trained = training.many_steps(weights, Weights((), ()), round_number, examples)
+        trained = group_training.many_steps(
+            training, weights, Weights((), ()), round_number, examples
+        )
         # Its part in the mean over the clients that send a delta; see `dcco.two_stage`.
         scale = share * tf.cast(cohort.clients, tf.float32)
         return scaled_update(trained.means.delta, scale, samples)

@@ -22,6 +22,7 @@ Choices and deviations:
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -33,7 +34,8 @@ from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses.nt_xent import nt_xent
 from tff_ssl.losses.relational import DIVERGENCES, relational
 from tff_ssl.objectives.registry import Batch, Evaluated, Objective
-from tff_ssl.optimizers import PlainMeanHyperparameters
+from tff_ssl.optimizers import ServerOptimizerHyperparameters
+from tff_ssl.templates import group_training
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.local_training import build_local_training
 from tff_ssl.templates.task import Task
@@ -41,7 +43,7 @@ from tff_ssl.templates.weight_groups import one_tower
 
 
 @dataclasses.dataclass(frozen=True)
-class FedXHyperparameters(ClientHyperparameters, PlainMeanHyperparameters):
+class FedXHyperparameters(ClientHyperparameters, ServerOptimizerHyperparameters):
     """Hyperparameters with the values of the authors' code; others are inherited.
 
     Attributes:
@@ -90,11 +92,11 @@ def fedx_losses(
 def _evaluate(model, weights, target, batch, values):
     """The objective of local training, whose target network is the teacher."""
     outputs = model.apply(weights, tf.concat([batch.x1, batch.x2, batch.x3], 0), training=True)
-    z, p = tuple(tf.split(outputs.z, 3)), tf.split(outputs.p, 3)
+    h, z, p = (tuple(tf.split(output, 3)) for output in (outputs.h, outputs.z, outputs.p))
     seen = tf.concat([batch.x2, batch.x3], 0)
     teacher = tf.stop_gradient(model.target_model.apply(target, seen, training=False).z)
-    losses = fedx_losses(z, (p[0], p[1]), tuple(tf.split(teacher, 2)), batch, values)
-    return Evaluated(losses, z[0], (p[0], p[1]), outputs.non_trainable)
+    losses = fedx_losses(z, p[:2], tuple(tf.split(teacher, 2)), batch, values)
+    return Evaluated(losses, z[0], p[:2], outputs.non_trainable, h[:2])
 
 
 def build_fedx(
@@ -122,6 +124,7 @@ def build_fedx(
     )
     # The teacher begins as the broadcast model on each client, and local training leaves it there.
     teacher = fedavg.TargetNetwork(model, on_server=False, on_client=True)
+    train = functools.partial(group_training.many_steps, training)
     return fedavg.compose_fedavg(
-        task, training.many_steps, teacher, server_optimizer, values, update_aggregator, metric_sum
+        task, train, teacher, server_optimizer, values, update_aggregator, metric_sum
     )

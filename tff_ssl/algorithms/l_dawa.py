@@ -31,7 +31,6 @@ Choices and deviations:
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -39,12 +38,11 @@ import tensorflow_federated as tff
 from tff_ssl.algorithms import fedavg
 from tff_ssl.bounds import bounded, one_of
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
-from tff_ssl.optimizers import PlainMeanHyperparameters
 from tff_ssl.templates.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class LDAWAHyperparameters(PlainMeanHyperparameters, fedavg.FedAvgHyperparameters):
+class LDAWAHyperparameters(fedavg.FedAvgHyperparameters):
     """Hyperparameters with the values of the authors' code; others are inherited from FedAvg.
 
     Attributes:
@@ -55,16 +53,12 @@ class LDAWAHyperparameters(PlainMeanHyperparameters, fedavg.FedAvgHyperparameter
     client_learning_rate: float = 0.03
     client_momentum: float = 0.9
     client_weight_decay: float = 1e-4
+    local_epochs: int = 1
     batch_size: int = 256
     client_weighting: str = "uniform"
     temperature: float = 0.07
     granularity: str = one_of("layer", ("layer", "model"))
     fedavg_rounds: int = bounded(3, at_least=0)
-
-    @property
-    def is_one_gradient_step(self) -> bool:
-        """False: the rule needs each client's model by itself."""
-        return False
 
 
 def one_minus_cosine(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
@@ -129,7 +123,7 @@ def build_l_dawa(
     Arguments and errors are those of `fedavg.build_fedavg`.
     """
     values = hyperparameters or LDAWAHyperparameters()
-    rule: Any = functools.partial(angular_delta, values.granularity, values.fedavg_rounds)
+    rule = functools.partial(angular_delta, values.granularity, values.fedavg_rounds)
     return fedavg.build_fedavg(
         task, values, server_optimizer, client_optimizer, update_aggregator, metric_sum,
         delta_rule=rule,

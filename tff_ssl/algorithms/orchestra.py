@@ -223,7 +223,8 @@ class OrchestraClient:
                     quarters, third.p
                 )
             z2 = clusters.unit_rows(second.z)
-            return Evaluated(losses, z2, (z2, z2), non_trainable, noted=target_z1)
+            h = (second.h, second.h)
+            return Evaluated(losses, z2, (z2, z2), non_trainable, h, noted=target_z1)
 
         rotates = bool(values.rotation_weight)
         return Objective("clusters and rotations", evaluate, target=True, third_view=rotates)

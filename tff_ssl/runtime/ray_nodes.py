@@ -4,7 +4,7 @@ Ray starts the nodes, on this machine or on the machines of a cluster, carries s
 between them, and reports when a node has ended. The slice of a lost node goes to the next free
 node, while another node is started in place of the lost one. TFF itself listens on no network.
 
-Ray is an extra of the package: `uv sync --extra ray`.
+Ray is an extra of the package (`uv run --extra ray ...`).
 """
 
 import contextlib

@@ -1,11 +1,13 @@
 """The claims of the five papers, and the runs that try them.
 
 Each paper has a module, which says of every claim by which runs it was tried, and of the others
-why they were not. What was measured is not here: it is read from `measured/`, except for the
-figures of `NOTED`, whose results are not kept; BUILD_NOTES.md has them, and a test compares them.
+why they were not. What was measured is not here: it is read from `measured/`. `NOTED` has the
+figures whose results are not kept; they are in `measured/noted.jsonl`.
 """
 
-from paper_claims import dcco, dec_ssl, denav, fedu, hetero_ssfl
+from markdown_tables import ROOT
+
+from paper_claims import dcco, dec_ssl, denav, fedu, hetero_ssfl, records
 
 PAPERS = {
     "dcco": "DCCO",
@@ -35,4 +37,4 @@ SHORT = {
 _MODULES = (dcco, fedu, dec_ssl, hetero_ssfl, denav)
 
 CLAIMS = tuple(claim for module in _MODULES for claim in module.CLAIMS)
-NOTED = fedu.NOTED
+NOTED = records.read_noted(ROOT / "measured" / "noted.jsonl")

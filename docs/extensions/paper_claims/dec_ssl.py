@@ -208,7 +208,7 @@ CLAIMS = (
                 "The printed algorithm, whose clusters have no kinds of clients to find.",
             ),
             Trial(
-                "The same, 48 rounds; one seed.", "dec_ssl_figure5-48",
+                "The same, 48 rounds; one seed.", "dec_ssl_figure5-cpu-48",
                 ("FeatARC is above FedAvg", "FeatARC is above align only"),
                 grid(("FeatARC", "FedAvg", "align only"), ("non-IID",)), None,
             ),

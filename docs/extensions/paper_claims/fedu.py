@@ -1,33 +1,8 @@
 """The claims of FedU's paper, and the runs that try them."""
 
-from paper_claims.records import Noted, PaperClaim, Trial, grid
+from paper_claims.records import PaperClaim, Trial, grid
 
-_T1, _LINEAR = "global predictor", "Table 1: linear probe"
-_REPRODUCE = "python -m launch.reproduce --scale=cpu --data_dir=DATA"
-
-NOTED = {
-    "fedu_table1, not kept": Noted(
-        "fedu_table1",
-        f"{_REPRODUCE} --experiment=fedu_table1 --only=single_noniid,fedu_noniid",
-        3,
-        {
-            _LINEAR: {
-                ("Single client training", "non-IID"): "0.382 ± 0.007",
-                ("FedU", "non-IID"): "0.401 ± 0.003",
-                # The untrained encoder of Table 4, which is the same network.
-                ("untrained encoder", "non-IID"): "0.357 ± 0.008",
-            },
-            "Table 2: fine-tuning with 1% of the labels": {
-                ("Single client training", "non-IID"): "0.338 ± 0.011",
-                ("FedU", "non-IID"): "0.346 ± 0.011",
-            },
-            "Table 2: fine-tuning with 10% of the labels": {
-                ("Single client training", "non-IID"): "0.440 ± 0.012",
-                ("FedU", "non-IID"): "0.462 ± 0.003",
-            },
-        },
-    ),
-}
+_T1 = "global predictor"
 
 _CPU = (
     "CIFAR-10, 5 clients of 400 images of two classes, small ResNet at 16x16, 40 rounds; 3 seeds."

@@ -4,7 +4,8 @@ A claim is a comparison that the text of a paper draws from a table, a figure or
 papers are in percent.
 """
 
-from collections.abc import Mapping
+import json
+import pathlib
 from typing import NamedTuple
 
 
@@ -36,7 +37,7 @@ class Proof(NamedTuple):
 
     Attributes:
       setting: What is computed.
-      figures: The figures, which stand in BUILD_NOTES.md.
+      figures: The figures, which stand in `measured/noted.jsonl`.
       verdict: The verdict.
       command: Command that computes it.
     """
@@ -76,15 +77,27 @@ class Noted(NamedTuple):
       experiment: Name of the experiment.
       command: Command of the runs.
       seeds: Number of seeds.
-      figures: Title of a table -> (row, column) -> figure as in BUILD_NOTES.md.
+      figures: Title of a table -> (row, column) -> figure, such as "0.382 ± 0.007".
     """
 
     experiment: str
     command: str
     seeds: int
-    figures: Mapping[str, Mapping[tuple[str, str], str]]
+    figures: dict[str, dict[tuple[str, str], str]]
 
 
 def grid(rows: tuple[str, ...], columns: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """The (row, column) of all figures of some rows and columns of a table, column by column."""
     return tuple((row, column) for column in columns for row in rows)
+
+
+def read_noted(path: pathlib.Path) -> dict[str, Noted]:
+    """The runs whose results are not kept, by name, from the lines that are cells of a table."""
+    noted: dict[str, Noted] = {}
+    for line in path.read_text().splitlines():
+        cell = json.loads(line)
+        if "table" in cell:
+            run = Noted(cell["experiment"], cell["command"], cell["seeds"], {})
+            figures = noted.setdefault(cell["what"], run).figures
+            figures.setdefault(cell["table"], {})[cell["row"], cell["column"]] = cell["value"]
+    return noted

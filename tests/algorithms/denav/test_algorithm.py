@@ -9,6 +9,7 @@ import pytest
 
 from datasets import client_store
 from datasets.image_dataset import Split
+from tests.scalar_network import build_once
 from tff_ssl.algorithms.denav import algorithm
 from tff_ssl.algorithms.denav.route import travel
 from tff_ssl.decentralized import simulated_time, topology
@@ -16,6 +17,8 @@ from tff_ssl.decentralized.events import Leave, with_events
 from tff_ssl.decentralized.schedule import ClientNetwork
 from tff_ssl.kinds.decentralized.simulation import DecentralizedSimulation
 from tff_ssl.kinds.protocol import RunSetting
+
+pytestmark = pytest.mark.xdist_group("denav")
 
 LINE = nx.freeze(nx.path_graph(3))
 SIZES, PIXELS = (1, 2, 2), (10, 20, 40)
@@ -58,7 +61,7 @@ def starting_at(monkeypatch, *clients):
 def run(scalars, stored, folder, planned, steps, values, measure):
     """Runs all steps: the simulation, its last state, metrics, and a measure after each step."""
     task, _ = scalars
-    built = algorithm.build_denav(task("nt_xent", steps), values)
+    built = build_once(algorithm.build_denav, task("nt_xent", steps), values)
     simulation = DecentralizedSimulation(built, planned, stored(SIZES, PIXELS), folder)
     state, measures, metrics_of_steps = simulation.initialize(0), [], []
     for r in range(steps):

@@ -5,7 +5,7 @@ import pytest
 from launch.experiments import all_methods
 from launch.experiments.runner import effective_flags
 from tff_ssl.algorithms import registry
-from tff_ssl.reporting import report
+from tff_ssl.reporting import records, report
 
 
 def flags_of(experiment):
@@ -27,7 +27,8 @@ def test_every_algorithm_with_a_server_is_compared():
 
 def test_rates_are_those_that_the_trials_have_chosen(project_root):
     trials = all_methods.rates("cpu", None, None)
-    chosen = report.choose_cells(project_root / "measured" / "all_methods_rates-cpu", trials)
+    measured = records.read_file(project_root / "measured" / "all_methods_rates-cpu.jsonl")
+    chosen = report.choose_cells(measured, trials)
     cells = flags_of(trials)
     compared = flags_of(all_methods.all_methods("cpu", None, None))
     assert len(chosen) == len(compared) / 2

@@ -1,31 +1,14 @@
-"""Presets: default presets of algorithms, earlier names of presets, flags that presets set."""
+"""Presets: default presets of algorithms, and flags that presets set."""
 
 import dataclasses
-import types
 
 import pytest
 
 from launch.options import model, presets
+from launch.options.image_config import ModelConfig
 from tff_ssl.algorithms import registry
 
 KINDS = presets.FOLDER / "digits" / "kinds"
-
-
-@pytest.mark.parametrize("name", presets.RENAMED)
-def test_a_renamed_preset_exists_only_under_its_new_name(name):
-    assert (presets.FOLDER / f"{presets.RENAMED[name]}.flags").is_file()
-    assert not (presets.FOLDER / f"{name}.flags").exists()
-
-
-def test_an_earlier_name_on_the_command_line_is_answered_with_the_new_one():
-    message = presets.missing(["pretrain", "--flagfile=launch/presets/digits_byol.flags"])
-    assert message == (
-        "--flagfile=launch/presets/digits_byol.flags: this preset is now "
-        "launch/presets/digits/fedema.flags"
-    )
-    assert presets.missing(["pretrain", "--flagfile=launch/presets/nosuch.flags"]) is None
-    existing = presets.FOLDER / "digits" / "fedema.flags"
-    assert presets.missing(["pretrain", f"--flagfile={existing}"]) is None
 
 
 @pytest.mark.parametrize("name", registry.ALGORITHMS)
@@ -46,7 +29,7 @@ def test_objectives_that_collapse_with_group_norm_have_a_preset_with_batch_norm(
     assert "--norm=batch" in text.splitlines()
 
 
-@pytest.mark.parametrize("objective", ["", "cco", "nosuch"])
+@pytest.mark.parametrize("objective", ["cco", "nosuch"])
 def test_other_objectives_have_the_preset_of_the_centralized_baseline(objective):
     assert presets.of_objective(objective) == presets.FOLDER / "digits" / "centralized.flags"
 
@@ -58,8 +41,8 @@ def test_other_objectives_have_the_preset_of_the_centralized_baseline(objective)
      ("cco", "group", False, False)],
 )  # fmt: skip
 def test_group_norm_warns_with_byol_and_simsiam(objective, norm, on_output, warns):
-    args = types.SimpleNamespace(norm=norm, projector_output_batch_norm=on_output)
-    warning = model.norm_warning(objective, args)
+    config = ModelConfig(norm=norm, projector_output_batch_norm=on_output)
+    warning = model.norm_warning(objective, config)
     assert warning.count("\n") == warns
     assert (f"warning: {objective} with group norm" in warning) == warns
 
@@ -75,7 +58,7 @@ def test_group_norm_warns_with_byol_and_simsiam(objective, norm, on_output, warn
     ],
 )
 def test_the_precision_that_would_be_faster_is_named(precision, cpu_flags, start):
-    note = model.precision_note(types.SimpleNamespace(precision=precision), cpu_flags)
+    note = model.precision_note(precision, cpu_flags)
     assert note.startswith(start)
     assert note.count("\n") == bool(start)
 

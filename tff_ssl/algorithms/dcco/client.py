@@ -13,7 +13,7 @@ from tff_ssl.losses.means import Means
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
 from tff_ssl.objectives.statistics import combined_statistics
-from tff_ssl.templates import local_training, non_finite
+from tff_ssl.templates import group_training, local_training, non_finite
 from tff_ssl.templates.client_batches import drawn_in_round
 from tff_ssl.templates.micro_batches import mean_over_batch, read_all
 
@@ -145,7 +145,7 @@ def _many_steps(
             centre = Means(centre.f + moves.f, centre.g + moves.g)
         value = loss_with(parts, aggregated, f, g, centre)
         losses = tf.fill(tf.shape(f)[:1], value)
-        return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
+        return Evaluated.of_pair(losses, first, second)
 
     training = local_training.LocalTraining(
         parts.task.model,
@@ -158,7 +158,7 @@ def _many_steps(
         seed=parts.task.seed,
     )
     broadcast = weights if hyperparameters.means_follow else Weights((), ())
-    trained = training.many_steps(weights, broadcast, round_number, examples)
+    trained = group_training.many_steps(training, weights, broadcast, round_number, examples)
     return trained.means.delta, trained.samples
 
 

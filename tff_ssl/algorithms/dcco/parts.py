@@ -39,6 +39,10 @@ class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHy
         is then no centralized step.
     """
 
+    server_optimizer: str = "adam"
+    server_learning_rate: float = 5e-3
+    server_schedule: str = "cosine"
+    server_momentum: float = 0.9
     client_learning_rate: float = bounded(1.0, above=0)
     micro_batch_size: int = bounded(32, at_least=1)
     local_steps: int = bounded(1, at_least=1)
