@@ -16,9 +16,6 @@ def compare(projection: int, seed: int, repetitions: int, scratch: str) -> list[
 
     Args:
       projection: Width of the projector's three layers.
-      seed: Seed of images, weights and cohorts.
-      repetitions: Number of timed rounds.
-      scratch: Folder for the clients' images.
 
     Returns:
       The two entries of `benchmark.json` under `ray`.
@@ -66,12 +63,9 @@ def rounds_on_nodes(
 
     Args:
       ray: Address of the cluster, see `ray_cluster.connected`; None for this machine alone.
-      settings: The model.
       clients: Number of clients, all of which take part in every round.
-      samples: Number of samples of each client.
       groups: Number of groups into which clients are folded; 0 for none.
       is_slow: Whether reading an example takes `_SLEEP_SECONDS`.
-      seed: Seed of images, weights and cohorts.
       folder: Folder for the clients' images, which is made.
 
     Yields:

@@ -72,9 +72,7 @@ def flag(default: Any, low: float | None = None, high: float | None = None, **mo
     """A field that is a flag with bounds, or with one of these further arguments.
 
     Args:
-      default: Its default.
       low: Smallest number that it takes, also in a list.
-      high: Largest number that it takes.
       **more: `choices`, `repeated` and `instead_of` of `Setting`; a `Literal` has choices by
         itself. `scripts`, those that have the flag, if not all with the section do. `names`, a text
         for `{names}` in its help. `in_script`, default and help text by the name of a script in
@@ -92,7 +90,6 @@ def settings(cls: type, script: str | None = None) -> dict[str, Setting]:
     """The flags of a class and of its sections by name, in order.
 
     Args:
-      cls: The class of a configuration.
       script: Name of the script whose flags they are; None for those of all scripts.
     """
     found: dict[str, Setting] = {}
@@ -206,11 +203,8 @@ def build(
     """Makes a configuration from the values of flags.
 
     Args:
-      cls: Its class.
       values: Values by name, from flags or from a `config.json`, in which lists may be of texts,
         and infinities are texts. Fields without one have their defaults.
-      given: Names of the flags that are given.
-      script: Name of the script.
 
     Raises:
       ConfigurationError: If a value is not of its field's type.

@@ -146,10 +146,6 @@ def load(config: RunConfig) -> ImageDataset:
 def build(chosen: Chosen, dataset: ImageDataset) -> Built:
     """Builds the clients, the rounds, the model and the algorithm of a run.
 
-    Args:
-      chosen: The algorithm and the configuration.
-      dataset: The images.
-
     Raises:
       ConfigurationError: If there is no such run.
       DatasetError: If the partition or the shift is impossible.
@@ -187,10 +183,6 @@ def build(chosen: Chosen, dataset: ImageDataset) -> Built:
 
 def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
     """Divides the training images between the clients, and the server if it needs images.
-
-    Args:
-      chosen: The algorithm and the configuration.
-      dataset: The images.
 
     Raises:
       ConfigurationError: If clients or batches are too small for the objective.
@@ -307,7 +299,6 @@ def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> N
     """Prints the nodes, and a note if there is not enough work for all of them.
 
     Args:
-      nodes: The nodes.
       slices: Largest number of slices of a round.
     """
     if isinstance(nodes, InThisProcess):
