@@ -16,6 +16,7 @@ from typing import Any
 
 from launch.options import app, presets
 from launch.options.run_config import RunConfig
+from launch.outputs import tables
 
 
 def main(config: RunConfig) -> None:
@@ -105,15 +106,12 @@ def _format(table: list[dict[str, Any]]) -> str:
             f"{row[f'bytes_{path}_per_client']:,}" for path in ("down", "up", "securely_summed")
         ]
         rows.append([row["name"], *converts, *sizes])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join([f"{name:{widths[0]}}", *map(str.rjust, cells, widths[1:])])
-        for name, *cells in rows
+    reasons = [
+        f"{row['name']} not to {form}: {reason}"
+        for row in table
+        for form, reason in row["reasons"].items()
     ]
-    for row in table:
-        for form, reason in row["reasons"].items():
-            lines.append(f"{row['name']} not to {form}: {reason}")
-    return "\n".join(lines)
+    return "\n".join([tables.aligned(rows), *reasons])
 
 
 def _description(row: dict[str, Any], lowerable, lowered) -> str:

@@ -97,8 +97,6 @@ class PeerProcess:
         """Starts the process and waits for its first round.
 
         Args:
-          peer: The framework.
-          python: The interpreter.
           settings: `peers.peer_settings` and the paths `images`, `reference` and `temp_dir`.
 
         Raises:

@@ -131,12 +131,6 @@ def compare(
     """Measures rounds of tff_ssl and of a peer, in turn.
 
     Args:
-      peer: The framework.
-      python: Its interpreter.
-      settings: The model.
-      seed: Seed of images, weights, cohorts and views.
-      repetitions: Number of timed rounds of each program.
-      scratch: Folder for images.
       works: Rounds to measure, each for a table of its own.
       cores: Number of cores that the clients share; None for all of this process.
 
@@ -252,7 +246,6 @@ def check_same(title: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None
     """Checks that both frameworks compute the same loss and gradient.
 
     Args:
-      title: The peer's name in texts.
       ours: `parameters`, `loss` and `gradient_norm` that tff_ssl computes.
       theirs: The same that the peer computes of the same weights and views.
 
@@ -281,8 +274,6 @@ def reference(
     """Writes weights and two views of some images, and yields the loss and gradient of tff_ssl.
 
     Args:
-      settings: The model.
-      seed: Seed of weights, images and views.
       path: The `.npz` file, with `x1`, `x2` and `weight0`, `weight1`, ...
 
     Yields:

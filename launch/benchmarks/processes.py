@@ -163,8 +163,6 @@ def first_and_last_tenth(
 
     Args:
       observations: Values observed during the run, by name; `round` is the number of rounds done.
-      seconds: Duration of each round.
-      rounds: Number of rounds of the run.
 
     Returns:
       `<name>_first_tenth` and `<name>_last_tenth` for `seconds` and each observed name; NaN where

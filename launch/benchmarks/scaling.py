@@ -33,9 +33,6 @@ def compare(
     """Measures rounds of DCCO with the tiny ResNet.
 
     Args:
-      seed: Seed of images, weights, cohorts and views.
-      repetitions: Number of timed rounds of each program.
-      scratch: Folder for the clients' images.
       cohorts: Numbers of clients of a round.
       populations: Numbers of clients in all.
 
@@ -77,8 +74,6 @@ def rounds_of_population(
 
     Args:
       population: Number of clients.
-      seed: Seed of images, weights, cohorts and views.
-      scratch: Folder for the clients' images, which are written once, and for checkpoints.
 
     Yields:
       Seconds to write the images, to open their store, to draw a cohort, and to write a checkpoint;

@@ -41,13 +41,6 @@ def choose_aggregation(
 ) -> Aggregation:
     """Builds the means that a configuration describes.
 
-    Args:
-      config: The configuration of the run.
-      algorithm: Registry entry of the algorithm.
-      values: Hyperparameters of the algorithm.
-      num_clients: Number of clients of the population.
-      invited: Expected number of clients of a cohort.
-
     Raises:
       ConfigurationError: If the algorithm does not support these means, or if the announced
         differential privacy would not hold.
@@ -87,7 +80,7 @@ def choose_aggregation(
         summary.append("half of <F G^T> is sent, the triangle of its symmetric part")
     if private and "statistics" in algorithm.aggregates:
         # Outside the halving, so that it sees whole matrices.
-        arguments["statistics_aggregator"] = differential_privacy.post_processed(
+        arguments["statistics_aggregator"] = differential_privacy.PostProcessed(
             arguments["statistics_aggregator"],
             functools.partial(plausible_of_each, STATISTICS_LOSSES[config.objective]),
         )
@@ -240,7 +233,6 @@ def _check_clips(config: RunConfig, has_statistics: bool) -> None:
     """Checks that each mean has a clip, and that no flag is given for a mean that does not exist.
 
     Args:
-      config: The configuration of the run.
       has_statistics: Whether clients send encoding statistics beside their model deltas.
     """
     name = config.algorithm.algorithm

@@ -100,12 +100,9 @@ def build(
     """Builds the model, and the algorithm's computations for it.
 
     Args:
-      chosen: The algorithm.
-      dataset: The images.
       means: Arguments for the algorithm's `build`, see `aggregation.Aggregation.arguments`.
       population: Clients and their models if these have different architectures; else None.
       participation: Fraction of the clients that are expected to take part in a round.
-      client_sizes: Number of examples of each client.
 
     Raises:
       ConfigurationError: If the algorithm cannot be built with this configuration.

@@ -62,18 +62,15 @@ def run(script: Script) -> None:
     atexit.register(_end_if_interrupted)
     _silence_warnings()  # Before the choice of a preset, which may import TFF.
     argv = list(sys.argv)
-    before: Mapping[str, Any] = {}
-    if script.resumes:
-        before, argv[1:1] = _run_to_resume(argv, script)
+    before = _run_to_resume(argv, script.name) if script.resumes else {}
     if script.default_preset and not before and not presets.given(argv, "flagfile"):
-        declared = settings.settings(script.config, script.name)
+        defaults = settings.settings(script.config, script.name)
         dataset, chosen = (
-            (presets.given(argv, name) or [declared[name].default])[-1]
+            (presets.given(argv, name) or [defaults[name].default])[-1]
             for name in ("dataset", script.chosen_by)
         )
         preset = script.default_preset(chosen, dataset)
-        if preset:
-            argv.insert(1, f"--flagfile={preset}")
+        argv[1:1] = [f"--flagfile={preset}"] if preset else []
     wants_help = help_text.is_wanted(argv)
     if wants_help:
         argv = help_text.without_request(argv)
@@ -83,26 +80,29 @@ def run(script: Script) -> None:
     logging.use_absl_handler()
     if sys.__stderr__ is not None:  # It is closed by `2>&-`.
         faulthandler.enable(sys.__stderr__)
-    parsed = _parse_flags(argv, script, before)
+    config, rest = _parse_flags(argv, script, before)
+    if rest:
+        sys.exit(f"error: unexpected argument {rest[0]!r}; settings are given as --flag=value")
 
     def main() -> None:
         if wants_help:
-            print(help_text.text(argv, parsed))
+            print(help_text.text(argv, config))
             return
-        _print_presets(argv, parsed.config)
-        script.main(parsed.config)
+        values = settings.flat(config)
+        files = [presets.shown(path) for path in presets.files(argv)]
+        if files and not values.get("list"):
+            print(f"preset: {', '.join(map(str, files))}", flush=True)
+        if values.get("require_private_worker"):
+            os.environ[REQUIRE_PRIVATE_WORKER] = "1"
+        script.main(config)
 
-    _guarded(main, parsed, argv)
+    _guarded(main, argv)
 
 
-def _run_to_resume(argv: Sequence[str], script: Script) -> tuple[dict[str, Any], list[str]]:
-    """The `config.json` of the run that the command line resumes, and the flags that were given.
-
-    Both are empty if it resumes none.
-    """
+def _run_to_resume(argv: Sequence[str], script: str) -> dict[str, Any]:
+    """The `config.json` of the run that the command line resumes; empty if it resumes none."""
     try:
-        before = resuming.find(argv, script.name)
-        return before, resuming.given_flags(before, argv, script.config) if before else []
+        return resuming.find(argv, script)
     except errors.ConfigurationError as error:
         sys.exit(f"error: {error}")
 
@@ -129,14 +129,8 @@ def _end_if_interrupted() -> None:
 
 def _parse_flags(
     argv: Sequence[str], script: Script, before: Mapping[str, Any]
-) -> command_line.Parsed:
-    """Reads the command line.
-
-    Args:
-      argv: The command line.
-      script: The script.
-      before: The `config.json` of the run that is resumed; empty if none is.
-    """
+) -> tuple[settings.Settings, list[str]]:
+    """The configuration, and the arguments that are no flags; exits with 2 for a mistake."""
     try:
         return command_line.parse(script.config, script.name, argv, before)
     except (flags.Error, UnicodeDecodeError, errors.ConfigurationError) as error:
@@ -145,24 +139,8 @@ def _parse_flags(
         sys.exit(2)
 
 
-def _print_presets(argv: Sequence[str], config: settings.Settings) -> None:
-    """Prints the presets in use, unless the script only lists what can be chosen."""
-    files = [presets.shown(path) for path in presets.files(argv)]
-    if files and not settings.flat(config).get("list"):
-        print(f"preset: {', '.join(map(str, files))}", flush=True)
-
-
-def _guarded(main: Callable[[], None], parsed: command_line.Parsed, argv: Sequence[str]) -> None:
-    """Runs the script; a mistake of the user ends it with an error message of one line.
-
-    Args:
-      main: The script.
-      parsed: What is read from the command line.
-      argv: Whole command line, including the default preset.
-    """
-    if parsed.rest[1:]:
-        extra = parsed.rest[1]
-        sys.exit(f"error: unexpected argument {extra!r}; settings are given as --flag=value")
+def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
+    """Runs `main`; a mistake of the user ends it with an error message of one line."""
     logging.set_verbosity(logging.WARNING)
     logging.get_absl_handler().addFilter(_is_shown)
     sys.unraisablehook = _on_lost_exception
@@ -170,8 +148,6 @@ def _guarded(main: Callable[[], None], parsed: command_line.Parsed, argv: Sequen
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup sets SIG_IGN.
         signal.signal(signal.SIGHUP, signal.default_int_handler)
-    if settings.flat(parsed.config).get("require_private_worker"):
-        os.environ[REQUIRE_PRIVATE_WORKER] = "1"
     try:
         _check_docstrings()
         _check_address_space()

@@ -72,9 +72,6 @@ def partition_dataset(
     """Divides the training images between the clients.
 
     Args:
-      dataset: The images.
-      config: The configuration of the clients.
-      seed: Seed of the partition.
       clusters: Result of `cluster_ids` for the same arguments, if it is known already.
       min_client_size: Smallest client size; None for that of the configuration.
 
@@ -104,11 +101,6 @@ def large_enough(
     clients: list[np.ndarray], least: int, config: RunConfig
 ) -> tuple[list[np.ndarray], int]:
     """Leaves out the clients that are too small for the objective.
-
-    Args:
-      clients: Indices of each client's training images.
-      least: Number of images that a client needs at least.
-      config: The configuration of the run.
 
     Returns:
       The clients that are large enough, and the number of clients that are left out.
@@ -150,14 +142,7 @@ def client_images(split: Split, clients: list[np.ndarray], config: ClientsConfig
 def dataset_of_client(
     dataset: ImageDataset, client: int, num_clients: int, config: ClientsConfig
 ) -> ImageDataset:
-    """All images of a data set, test images too, as one of the clients sees them.
-
-    Args:
-      dataset: The images without a shift.
-      client: Index of the client.
-      num_clients: Number of clients of the run.
-      config: The configuration of the clients.
-    """
+    """All images of a data set, test images too, as one of the clients sees them."""
     if config.shift == "none":
         return dataset
 
@@ -174,11 +159,6 @@ def by_shift(
     clients: Sequence[int], num_clients: int, config: ClientsConfig
 ) -> dict[int | None, list[int]]:
     """Groups clients by their shift.
-
-    Args:
-      clients: Indices of some clients.
-      num_clients: Number of clients of the run.
-      config: The configuration of the clients.
 
     Returns:
       Indices of the clients by the number of their shift; None for the original images.

@@ -19,11 +19,6 @@ def take_out_rad(
 ) -> tuple[ImageDataset, np.ndarray]:
     """Divides the training images between the clients and the server.
 
-    Args:
-      dataset: All images.
-      rad_size: Number of images of the server.
-      seed: Seed of their draw.
-
     Returns:
       The data set without the server's images; and the server's images, uint8 [rad_size, h, w, c],
       which are its representation alignment dataset (RAD), without labels.
@@ -47,11 +42,6 @@ def build_population(
     dataset: ImageDataset, clients: list[np.ndarray], config: RunConfig
 ) -> Population:
     """Assigns the encoders of `--encoders` to the clients at random, in equal shares.
-
-    Args:
-      dataset: The images.
-      clients: Indices of each client's examples.
-      config: The configuration of the run.
 
     Raises:
       ConfigurationError: If an encoder is unknown or cannot be built, or there are more encoders

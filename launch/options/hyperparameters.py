@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from launch.outputs import tables
 from tff_ssl.errors import ConfigurationError
 
 LARGEST_INTEGER = 2**31 - 1  # TensorFlow's sizes and counts are int32.
@@ -44,7 +45,6 @@ def changed(values: Any, unused: Collection[str] = ()) -> list[tuple[str, Any, A
     """The hyperparameters of a run that differ from their defaults.
 
     Args:
-      values: An instance of a hyperparameter dataclass.
       unused: Names of fields that are left out, because the run's objective does not use them.
 
     Returns:
@@ -61,7 +61,6 @@ def listed(values: Any, unused: Collection[str] = ()) -> list[str]:
     """A line `name=value  description` for each hyperparameter, for `--list`.
 
     Args:
-      values: An instance of a hyperparameter dataclass.
       unused: Names of fields that are left out, because the objective does not use them.
     """
     lines = []
@@ -97,21 +96,14 @@ def describe(values: Any, unused: Collection[str]) -> str:
     """The hyperparameters of a run that differ from their defaults, as a short table.
 
     Args:
-      values: An instance of a hyperparameter dataclass.
       unused: Names of fields that are left out, because the run's objective does not use them.
     """
     rows = [(name, str(value), str(default)) for name, value, default in changed(values, unused)]
     used = [field.name for field in dataclasses.fields(values) if field.name not in unused]
     if not rows:
         return f"hyperparameters: all {len(used)} have their defaults (--list shows them)"
-    rows = [("hyperparameter", "value", "default"), *rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        f"{name:{widths[0]}}  {value:>{widths[1]}}  {default:>{widths[2]}}"
-        for name, value, default in rows
-    ]
-    others = len(used) - len(rows) + 1
-    return "\n".join([*lines, f"({others} more have their defaults; --list shows them)"])
+    others = f"({len(used) - len(rows)} more have their defaults; --list shows them)"
+    return f"{tables.aligned([('hyperparameter', 'value', 'default'), *rows])}\n{others}"
 
 
 def _parse_value(field: dataclasses.Field, text: str, assignment: str) -> Any:

@@ -51,9 +51,6 @@ def build_model(
     """Builds the model of a configuration, with the heads that the objective needs.
 
     Args:
-      dataset: The images.
-      config: The configuration.
-      objective: Name of the objective that the model is trained with.
       encoder: Name of the encoder; that of the configuration if None.
       predictor: Whether the algorithm needs a predictor that its objective does not.
 
@@ -109,7 +106,6 @@ def precision_note(precision: str, cpu_flags: set[str] | None = None) -> str:
     """A line on `--precision` where another one would be faster; an empty text for all else.
 
     Args:
-      precision: Value of the flag.
       cpu_flags: Names of the CPU's instruction sets; None for those of this machine.
     """
     known = _cpu_flags() if cpu_flags is None else cpu_flags

@@ -29,9 +29,7 @@ def draw_detections(
     Shown are detections with a score of 0.3 or more, at most 8 of an image, the surest ones.
 
     Args:
-      images: The images.
       detections: Id of the image -> its detections (`average_precision.detections_of_image`).
-      path: Path of the picture.
       count: Number of images.
     """
     count = min(count, len(images))
@@ -88,8 +86,6 @@ def draw_curves(folder: pathlib.Path, starts: Sequence[str], path: pathlib.Path)
 
     Args:
       folder: Folder of the run, with a folder for each start.
-      starts: Names of the starts.
-      path: Path of the picture.
     """
     columns = {
         "loss (mean of 10 steps)": "loss",

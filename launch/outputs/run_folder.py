@@ -57,7 +57,6 @@ def open_run(
       folder: Folder of the run; it is created if it does not exist.
       config: The configuration, as `options.settings.to_json` gives it.
       given: Names of the flags that are given, on the command line or by a preset.
-      resume: Value of `--resume`.
 
     Raises:
       ConfigurationError: If the folder holds a run and `--resume` is not given, or holds a run with

@@ -33,10 +33,7 @@ def write(
     """Writes `compare.html`.
 
     Args:
-      folders: Folder of each run by its name.
-      output: Folder of the page.
       shown: Images and encodings of each run; None for a run without an encoder.
-      class_names: Names of the classes of each run's data set.
       partitions: Content of `partition.json` for runs that have no such file.
 
     Returns:

@@ -53,11 +53,6 @@ def compare_named(config: VisualizeConfig) -> None:
 def compare(folders: Folders, config: VisualizeConfig, output: pathlib.Path) -> list[pathlib.Path]:
     """Compares encoders, and prints and writes their distances.
 
-    Args:
-      folders: The encoders.
-      config: The configuration.
-      output: Folder of the results.
-
     Returns:
       Paths of the files; none if no two encoders can be compared.
     """
@@ -163,9 +158,6 @@ def _encode(
     """Applies the encoders to the images.
 
     Args:
-      loaded: Encoders by name.
-      folders: Their folders by name.
-      images: The images.
       skips_unlike: Whether encoders with another number of features than the first are left out.
 
     Raises:

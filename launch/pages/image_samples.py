@@ -76,9 +76,7 @@ def draw_views(train: Split, make_views: TwoViews, seed: int) -> Views:
     """Draws training images, and computes their views in round 0.
 
     Args:
-      train: Training images, as clients see them.
       make_views: (images, example ids, round number) -> two views, float32 in [-1, 1].
-      seed: Seed of the draw.
     """
     rng = np.random.default_rng([seed, _STREAM, 0])
     chosen = np.sort(rng.choice(len(train), min(VIEWED, len(train)), replace=False))

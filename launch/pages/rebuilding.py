@@ -47,7 +47,6 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
     """Makes the images and encodings of a run's page.
 
     Args:
-      folder: Folder of the run.
       own: The configuration of the script. The run's own values hold for what is not given.
       draw_seed: Seed of the images that are drawn; None for that of the run.
 

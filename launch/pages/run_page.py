@@ -44,11 +44,8 @@ def compute(
     """Computes what a page shows of images.
 
     Args:
-      dataset: The data set.
-      clients_train: Training images as clients see them.
       make_views: (images, example ids, round number) -> two views.
       encoders: Encoders by name, `TRAINED` first.
-      seed: Seed of the draws and of t-SNE.
     """
     views = image_samples.draw_views(clients_train, make_views, seed)
     sample = image_samples.draw_sample(dataset, seed)
@@ -69,10 +66,7 @@ def write(
     """Writes `run.html`.
 
     Args:
-      folder: Folder of the run.
-      output: Folder of the page.
       shown: Result of `compute`; None for a run without an encoder.
-      class_names: Names of the classes.
       partition: Content of `partition.json` for a run that has no such file.
       more_pictures: Further pictures, of the encoders of the run's clients.
 

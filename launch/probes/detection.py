@@ -61,14 +61,6 @@ def fine_tune(
 ) -> dict[str, Any]:
     """Fine-tunes from a start, or goes on with that, and measures average precision.
 
-    Args:
-      name: Name of the start, and of its folder.
-      training: The training from this start.
-      network: The network, whose variables are changed.
-      data: The images.
-      folder: Folder of the run.
-      config: The configuration.
-
     Returns:
       The average precisions on the validation images (`box_ap`, `mask_ap` and those at single
       thresholds) and, with the prefix `train_`, on the monitored training images; `rounds`; and
@@ -113,8 +105,6 @@ def measure(
     """Detects objects in the first images, and measures average precision on them.
 
     Args:
-      network: The network with its present weights.
-      images: The images.
       count: Number of images.
       kind: Name of the images on the progress bar.
 

@@ -53,11 +53,8 @@ def finetune_results(
     """Fine-tunes on few labels, and scores the test images.
 
     Args:
-      dataset: Training and test images.
-      encoder: The encoder, without heads.
       pretrained: Its weights; `scratch` starts from untrained ones instead.
       counts: Number of labels of each result, as `labels` or `labels_per_class`.
-      config: The configuration.
 
     Returns:
       A result for each count. Its baseline `random_encoder` is the same training from untrained
@@ -250,7 +247,6 @@ def counts_of_fractions(fractions: Sequence[float], labels: np.ndarray) -> list[
     """`--label_fractions` as numbers of labels, each `{"labels": number}`.
 
     Args:
-      fractions: The fractions.
       labels: Class labels of all labelled training images or cases, int [n].
 
     Raises:

@@ -41,7 +41,6 @@ def over_clients(
 
     Args:
       results: Results of each client, with the same entries in the same order.
-      evaluated: The clients.
 
     Returns:
       The entries with the protocol `..._personalized`, the clients, their accuracies and their
@@ -113,8 +112,6 @@ def over_architectures(
     """`over_clients` of the clients of each encoder separately.
 
     Args:
-      results: Results of each client.
-      evaluated: The clients.
       encoders: Name of each one's encoder.
 
     Returns:

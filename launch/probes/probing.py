@@ -136,7 +136,6 @@ def draw(
     Args:
       train_labels: Class labels, int32 [n]; -1 where they are not known.
       count: Number of labels, as `labels` or `labels_per_class`.
-      seed: Seed of the draw.
       class_names: Name of each class for error messages; None for their numbers.
 
     Returns:
@@ -168,12 +167,7 @@ def probe(
     """Linear probes of the encoder and its baselines, on the same labels.
 
     Args:
-      dataset: Training and test images.
-      encode: The encoder.
-      random_encode: The untrained encoder.
       names: Names of the baselines, `random_encoder` and `raw_pixels`.
-      config: The configuration.
-      seed: Seed of the draws of labels and of the classifiers.
 
     Returns:
       A result for each number of labels; none if the data set has no labels or no test images.
@@ -200,11 +194,8 @@ def linear_probes(
     """Linear probes of several kinds of features, on the same labels.
 
     Args:
-      dataset: Training and test images.
       kinds: Functions that extract features, by name; one name is `encoder`.
       counts: Number of labels of each result, as `labels` or `labels_per_class`.
-      config: The configuration.
-      seed: Seed of the draws of labels and of the classifiers.
 
     Returns:
       A result for each count, and with `--also_logistic` further ones of logistic regression;
@@ -332,12 +323,9 @@ def classifier_results(
     A case has the class with the largest mean of its images' logits, as after fine-tuning.
 
     Args:
-      dataset: The data set.
       model: The model, with a classifier.
-      weights: Its weights.
       trained_on: Number of images, and hence of labels, that it was trained on.
       view_size: Side of the images that the model takes; None for the images' own.
-      config: The configuration.
 
     Returns:
       One result; none if there are no test images.

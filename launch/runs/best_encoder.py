@@ -31,7 +31,6 @@ class BestEncoder:
         """Wraps a monitor.
 
         Args:
-          path: File for the weights.
           monitor: The monitor; its metrics have a `knn_accuracy`.
           weights_of: Function from a state to the model's weights.
         """

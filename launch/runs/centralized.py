@@ -113,11 +113,6 @@ def _choose_batches(
 ) -> tuple[RunConfig, Split, Batches, int]:
     """Chooses the examples of each step, as `--batches` says.
 
-    Args:
-      dataset: The data set.
-      train_images: The images to train on.
-      config: The configuration.
-
     Returns:
       The configuration that fits the images; the images, with the clients' input shift if batches
       are cohorts; the examples of each step; and the number of images that are trained on.

@@ -146,10 +146,6 @@ def load(config: RunConfig) -> ImageDataset:
 def build(chosen: Chosen, dataset: ImageDataset) -> Built:
     """Builds the clients, the rounds, the model and the algorithm of a run.
 
-    Args:
-      chosen: The algorithm and the configuration.
-      dataset: The images.
-
     Raises:
       ConfigurationError: If there is no such run.
       DatasetError: If the partition or the shift is impossible.
@@ -187,10 +183,6 @@ def build(chosen: Chosen, dataset: ImageDataset) -> Built:
 
 def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
     """Divides the training images between the clients, and the server if it needs images.
-
-    Args:
-      chosen: The algorithm and the configuration.
-      dataset: The images.
 
     Raises:
       ConfigurationError: If clients or batches are too small for the objective.
@@ -286,13 +278,12 @@ def _simulate(built: Built, run: PlannedRun, folder: pathlib.Path) -> Iterator[S
         _nodes(config.runtime, calls, timeout, store) as nodes,
         local_worker.start(calls, call_seconds=timeout),
     ):
-        group_data, sliced = client_data.group_dataset_computation, None
+        slicing = None
         if nodes is not None:
             slices = config.runtime.slices or _DEFAULT_SLICES
             slicing = Slicing(nodes, client_data.client_sizes(), slices)
-            sliced = run.slice_rounds(group_data, slicing)
             _announce_nodes(nodes, min(run.clients_at_once, slices))
-        yield run.simulate(group_data, folder, sliced)
+        yield run.simulate(client_data.group_dataset_computation, folder, slicing)
     store.unlink()  # A run that is resumed writes it again.
 
 
@@ -308,7 +299,6 @@ def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> N
     """Prints the nodes, and a note if there is not enough work for all of them.
 
     Args:
-      nodes: The nodes.
       slices: Largest number of slices of a round.
     """
     if isinstance(nodes, InThisProcess):

@@ -48,9 +48,7 @@ def choose_clients(
     """Chooses the first `--personalized_clients` clients, without those that never trained.
 
     Args:
-      client_models: The clients' own models.
       trained_rounds: Number of rounds in which each client trained, int64 [clients].
-      wanted: Number of clients.
 
     Returns:
       Indices of the clients; and a line on clients that are left out, if there are any.
@@ -91,10 +89,7 @@ class Evaluation(NamedTuple):
         """Evaluates a model by linear probes, or by its classifier if it is supervised.
 
         Args:
-          model: The model.
           encode: (weights, images) -> encodings of the model.
-          weights: Weights of the model.
-          baselines: Names of the baselines that are evaluated on the same labels.
 
         Returns:
           Entries of `result.json`.
@@ -141,13 +136,7 @@ def evaluate_clients(
     models after local training, they are written to `clients/K/local/`.
 
     Args:
-      simulation: Simulation of the run.
-      state: State after the last round.
-      clients: Indices of the clients.
-      client_models: The clients' own models.
       of_run: The model that stands for the run, evaluated on images without a shift.
-      evaluation: The evaluation at the end of the run.
-      folder: Folder of the run.
 
     Returns:
       Entries of `result.json` for each client, with the baselines of its own model.
@@ -190,12 +179,8 @@ def _evaluate_client(
     """Evaluates a client's own model, if no equal one has been evaluated.
 
     Args:
-      name: Name of the client.
-      model: Its model.
-      weights: The weights of its model.
       done: Models that have been evaluated on the same images.
       evaluate: Function from names of baselines to the results of the model.
-      baselines: Names of the baselines.
     """
     for other in done:
         if frozen.equal(weights, other.weights):
@@ -216,10 +201,6 @@ def local_distances(
     """Distances of the clients' models after local training; none where these are not kept.
 
     Args:
-      simulation: Simulation of the run.
-      state: State after the last round.
-      clients: Indices of the clients.
-      model: Model of the run.
       weights: Weights of the global model after the last round.
     """
     kept = [simulation.local_weights(state, client) for client in clients]
@@ -237,11 +218,7 @@ def over_clients(
     """Entries of `result.json` over the clients that were evaluated, and over each architecture.
 
     Args:
-      results: Entries of each of these clients.
-      clients: Indices of the clients.
       trained_rounds: Number of rounds in which each client of the run trained.
-      client_models: The clients' own models.
-      train: Training images of all clients.
     """
     evaluated = personalized.EvaluatedClients(
         clients,
@@ -282,11 +259,6 @@ def cluster_fields(
     """`cluster_purity` of clients with shifts that an algorithm divides into clusters, or nothing.
 
     It is the share of the clients that have the most frequent shift of their cluster.
-
-    Args:
-      client_metrics: `client_metrics.csv` of the run.
-      num_clients: Number of clients of the run.
-      config: The configuration of the clients.
     """
     clusters = metrics_log.last_values(client_metrics, "cluster")
     if config.shift == "none" or not clusters:

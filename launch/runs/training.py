@@ -36,11 +36,7 @@ def train_and_probe(
     """Trains to the last round, writes the encoder, `result.json` and `run.html`, and prints.
 
     Args:
-      simulation: Simulation of the run.
-      model: Model of the run.
       dataset: Images for the monitor and the probes.
-      folder: Folder of the run.
-      config: The configuration of the run.
       fields: Further fields of each entry of `result.json`; `train_images` is the number of images
         that the model is trained on.
       closing: Text that is printed after the results; empty for none.

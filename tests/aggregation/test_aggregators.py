@@ -205,5 +205,5 @@ def test_secure_sums_run_in_simulation_as_plain_ones(worker):
 
 
 def test_the_flag_names_the_aggregators():
-    choices = settings.settings(RunConfig)["aggregator"].declared.choices
+    choices = settings.settings(RunConfig)["aggregator"].choices
     assert list(choices) == list(aggregators.AGGREGATORS)

@@ -19,8 +19,9 @@ def main() -> None:
     for line in sys.stdin:
         error = ""
         try:
-            parsed = command_line.parse(script.config, script.name, ["x", *shlex.split(line)])
-            error = f"unexpected argument {parsed.rest[1]}" if parsed.rest[1:] else ""
+            argv = ["x", *shlex.split(line)]
+            _, rest = command_line.parse(script.config, script.name, argv)
+            error = f"unexpected argument {rest[0]}" if rest else ""
         except flags.Error as mistake:
             error = str(mistake)
         print(" ".join(error.split()))

@@ -6,4 +6,4 @@ from launch.options.run_config import RunConfig
 
 def run(*flags, script="pretrain"):
     """The configuration of a run with these flags and no preset."""
-    return command_line.parse(RunConfig, script, [script, *flags]).config
+    return command_line.parse(RunConfig, script, [script, *flags])[0]

@@ -128,6 +128,6 @@ def test_default_presets_of_a_folder_of_images():
     assert presets.of_objective("nt_xent", "case_folder") is None
     for path in folder.glob("*.flags"):
         # These would keep the run from fitting them to the folder.
-        names = {flag.name for flag in presets.set_by([f"--flagfile={path}"])}
+        names = set(presets.set_by([f"--flagfile={path}"]))
         assert not names & {"clients_per_round", "labels_per_class", "labels", "per_case"}
         assert not names & {"image_size", "partition", "batch_size"}

@@ -62,7 +62,7 @@ def test_the_entries_that_read_a_flag_exist(flag, registry):
 
 @pytest.mark.parametrize("flag", CHOICES)
 def test_every_choice_of_a_flag_is_explained(flag):
-    choices = set(FLAGS[flag].declared.choices) - {"none"}
+    choices = set(FLAGS[flag].choices) - {"none"}
     explained = set(re.findall(r"(\w+): ", _help(flag)))
     assert choices == set(CHOICES[flag])
     assert choices <= explained
@@ -89,7 +89,7 @@ def test_the_objectives_in_help_texts_exist():
 def test_names_with_underscores_in_help_texts_exist():
     known = set(FLAGS).union(*REGISTRIES)
     for flag in FLAGS.values():
-        known |= set(flag.declared.choices)
+        known |= set(flag.choices)
         known |= set(flag.default if isinstance(flag.default, tuple) else ())
     for flag in FLAGS.values():
         names = re.findall(r"[a-z0-9]+(?:_[a-z0-9]+)+", flag.help)

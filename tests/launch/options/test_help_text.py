@@ -27,7 +27,7 @@ from tff_ssl.simulation.centralized import CentralizedHyperparameters
 def text_of(*arguments):
     """The help text of `pretrain` with some arguments."""
     argv = ["pretrain", *arguments]
-    return help_text.text(argv, command_line.parse(RunConfig, "pretrain", argv))
+    return help_text.text(argv, command_line.parse(RunConfig, "pretrain", argv)[0])
 
 
 def headings(text):

@@ -85,7 +85,7 @@ class Numbers(Settings):
 def test_the_numbers_of_a_list_are_within_bounds(name, text, value):
     argv = ["script", f"--{name}={text}"]
     if value is not None:
-        assert getattr(command_line.parse(Numbers, "script", argv).config, name) == value
+        assert getattr(command_line.parse(Numbers, "script", argv)[0], name) == value
     else:
         with pytest.raises(flags.IllegalFlagValueError, match=r"--.*=.*takes .*numbers from 1"):
             command_line.parse(Numbers, "script", argv)

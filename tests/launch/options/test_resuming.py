@@ -30,34 +30,38 @@ def read(folder, content):
 
 def resumed(content, *arguments):
     """The configuration of a run that is resumed with further arguments."""
-    given = resuming.given_flags(content, arguments, RunConfig)
-    return command_line.parse(RunConfig, "pretrain", ["x", *given, *arguments], content).config
+    return command_line.parse(RunConfig, "pretrain", ["x", *arguments], content)[0]
 
 
-def test_the_flags_of_a_run_are_given_again(tmp_path):
+def test_the_flags_of_a_run_hold_where_others_are_not_given(tmp_path):
     content = read(tmp_path, CONFIG)
-    assert resuming.given_flags(content, [], RunConfig) == [
-        "--alpha=inf", "--nobalance_sizes", "--hparam=a=1", "--hparam=b=2", "--projector=4,2",
-        "--rounds=20",
-    ]  # fmt: skip
-    config = resumed(content, "--rounds=30", "--output_dir=here")
+    config = resumed(content, "--rounds=30", "--output_dir=here", "--hparam=b=3")
     assert (config.clients.alpha, config.clients.balance_sizes) == (float("inf"), False)
-    assert (config.model.projector, config.algorithm.hparam) == ((4, 2), ("a=1", "b=2"))
+    assert config.model.projector == (4, 2)
+    assert config.algorithm.hparam == ("a=1", "b=2", "b=3")  # Of each, the last value counts.
     assert (config.rounds, config.output.output_dir) == (30, "here")
     # What the run has chosen itself holds, and counts as not given.
     assert (config.objective, config.seed, config.participation.dropout) == ("cco", 1, 0.1)
-    assert "rounds" in config.given
+    assert config.given >= {"rounds", "alpha", "balance_sizes", "projector", "hparam"}
     assert not config.given & {"objective", "seed", "dropout"}
+    assert resumed(content).algorithm.hparam == ("a=1", "b=2")
 
 
 def test_events_of_a_network_that_are_given_again_do_not_add_up(tmp_path):
-    events = ["2:3", "4:1"]
+    events = ("2:3", "4:1")
     content = read(tmp_path, {**CONFIG, "network": {"leave": events}, "given": ["hparam", "leave"]})
-    kept = ["--hparam=a=1", "--hparam=b=2"]
-    again = [*kept, "--leave=2:3", "--leave=4:1"]
-    assert resuming.given_flags(content, ["pretrain", "--resume"], RunConfig) == again
-    assert resuming.given_flags(content, ["pretrain", "--resume", *again], RunConfig) == kept
-    assert resumed(content, *again).network.leave == tuple(events)
+    assert resumed(content).network.leave == events
+    assert resumed(content, "--leave=2:3", "--leave=4:1").network.leave == events
+
+
+def test_the_flags_of_a_configuration_as_a_command_line_gives_them():
+    given = ["--alpha=inf", "--nobalance_sizes", "--hparam=a=1", "--hparam=b=2", "--labels=3,4"]
+    config = configs.run(*given, "--seed=3")
+    assert resuming.as_arguments(config, config.given - {"seed"}) == given
+    assert configs.run(*given) == configs.run(
+        *resuming.as_arguments(config, set(config.given) - {"seed"})
+    )
+    assert resuming.as_arguments(config, ["beta"]) == []
 
 
 @pytest.mark.parametrize(
