@@ -47,7 +47,8 @@ def test_verdicts_are_those_of_the_results_of_before():
         kept = records.read_file(MEASURED / f"{name}.jsonl")
         experiment = build(kept)
         rows = report.claim_rows(experiment, report.read_values(kept, experiment))
-        found[name] = digest(json.dumps(rows))
+        # Claims on an algorithm that was added, and has no runs yet, change nothing.
+        found[name] = digest(json.dumps([row for row in rows if row[2] != "not measured"]))
     assert found == {name: known["verdicts"] for name, known in DIGESTS.items()}
 
 
