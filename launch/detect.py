@@ -75,11 +75,7 @@ def _run(values, config: DetectConfig) -> None:
 
 
 def _check_flags(config: DetectConfig) -> list[str]:
-    """The starts, in order.
-
-    Raises:
-      ConfigurationError: If a flag is missing, or the starts do not fit it.
-    """
+    """The starts, in order."""
     if not config.run:
         raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
     if not config.data_dir:

@@ -57,11 +57,7 @@ PEERS = {
 
 
 def check(peer: Peer, python: str) -> None:
-    """Checks that `python` is an interpreter with the packages of the peer's rounds.
-
-    Raises:
-      ConfigurationError: If it is not; the message says how to make the environment.
-    """
+    """Checks that `python` is an interpreter with the packages of the peer's rounds."""
     environment = pathlib.Path(python).parent.parent
     remedy = (
         f"make the environment: python3 -m venv {environment} && {environment}/bin/pip install "

@@ -39,12 +39,7 @@ class Aggregation(NamedTuple):
 def choose_aggregation(
     config: RunConfig, algorithm: Algorithm, values: Any, num_clients: int, invited: int
 ) -> Aggregation:
-    """Builds the means that a configuration describes.
-
-    Raises:
-      ConfigurationError: If the algorithm does not support these means, or if the announced
-        differential privacy would not hold.
-    """
+    """Builds the means that a configuration describes."""
     aggregator, bits = config.aggregation.aggregator, config.aggregation.quantization_bits
     # A noise of 0 is another one than no noise, so that it is rejected later.
     private = config.privacy != PrivacyConfig()

@@ -27,8 +27,6 @@ def cluster_ids(dataset: ImageDataset, config: ClientsConfig, seed: int) -> np.n
       `feature_clusters`.
 
     Raises:
-      ConfigurationError: If `--cluster_encoder` is missing, is no encoder, or takes images of
-        another shape.
       DatasetError: If there are more clusters than different features.
     """
     if config.partition != "feature_clusters":
@@ -104,10 +102,6 @@ def large_enough(
 
     Returns:
       The clients that are large enough, and the number of clients that are left out.
-
-    Raises:
-      ConfigurationError: If there are smaller clients and `--skip_small_clients` is not given, or
-        if no client is left.
     """
     settings, objective = config.clients, config.objective
     kept = [client for client in clients if len(client) >= least]

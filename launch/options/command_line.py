@@ -23,7 +23,6 @@ def parse(
 
     Raises:
       flags.Error: If a flag is unknown, or a value is not allowed.
-      ConfigurationError: If the `config.json` of the run is damaged.
     """
     values = flags.FlagValues()
     values.append_flag_values(flags.FLAGS)  # Those of absl.

@@ -19,9 +19,6 @@ def check_image_shape(dataset: ImageDataset, image_shape: tuple[int, ...], encod
 
     Args:
       encoder: Name of the encoder in the error message.
-
-    Raises:
-      ConfigurationError: If the encoder takes images of another shape.
     """
     shape = dataset.train.images.shape[1:]
     if shape != image_shape:

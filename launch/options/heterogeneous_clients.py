@@ -22,9 +22,6 @@ def take_out_rad(
     Returns:
       The data set without the server's images; and the server's images, uint8 [rad_size, h, w, c],
       which are its representation alignment dataset (RAD), without labels.
-
-    Raises:
-      ConfigurationError: If no image would be left for the clients.
     """
     count = len(dataset.train)
     if rad_size >= count:
@@ -41,12 +38,7 @@ def take_out_rad(
 def build_population(
     dataset: ImageDataset, clients: list[np.ndarray], config: RunConfig
 ) -> Population:
-    """Assigns the encoders of `--encoders` to the clients at random, in equal shares.
-
-    Raises:
-      ConfigurationError: If an encoder is unknown or cannot be built, or there are more encoders
-        than clients.
-    """
+    """Assigns the encoders of `--encoders` to the clients at random, in equal shares."""
     names = config.model.encoders or (config.model.encoder,)
     unknown = [name for name in names if name not in ENCODERS]
     if unknown:

@@ -21,9 +21,6 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
       cls: A frozen dataclass whose fields all have defaults of type bool, int, float or str.
       assignments: Texts `name=value` with the name of a field; a trailing underscore of the name
         (`lambda_`) may be left out. The last value of a name counts.
-
-    Raises:
-      ConfigurationError: If a name is unknown, or a value is of the wrong type or out of range.
     """
     fields = {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
     values = {}

@@ -17,11 +17,7 @@ _BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 def view_policy(model: ModelConfig) -> str:
-    """The name of the augmentation policy.
-
-    Raises:
-      ConfigurationError: If there is no policy of that name.
-    """
+    """The name of the augmentation policy."""
     if model.views not in POLICIES:
         raise ConfigurationError(
             f"--views must be one of {', '.join(POLICIES)}; got {model.views!r}"
@@ -53,9 +49,6 @@ def build_model(
     Args:
       encoder: Name of the encoder; that of the configuration if None.
       predictor: Whether the algorithm needs a predictor that its objective does not.
-
-    Raises:
-      ConfigurationError: If there is no such model.
     """
     height, width, channels = dataset.train.images.shape[1:]
     size = config.view_size

@@ -14,9 +14,6 @@ def build_network(config: RunConfig, volumes: Sequence[int]) -> ClientNetwork:
     """Builds the network of a run, with departures of clients and cuts of links.
 
     `volumes` are the numbers of examples of the clients.
-
-    Raises:
-      ConfigurationError: If the network or an event is impossible.
     """
     network, seed = config.network, config.seed
     if network.edge_list and network.topology != "edge_list":

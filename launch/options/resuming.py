@@ -27,10 +27,6 @@ def find(argv: Sequence[str], script: str) -> dict[str, Any]:
 
     Returns:
       The content; empty without `--resume`, or if the folder holds no run yet.
-
-    Raises:
-      ConfigurationError: If `--output_dir` is missing, or the run is of another script or of an
-        earlier release.
     """
     if not _is_given(argv):
         return {}
@@ -114,11 +110,7 @@ def take_over(config: Config, run: Mapping[str, Any], names: Iterable[str]) -> C
 
 
 def read_run(folder: pathlib.Path) -> RunConfig | None:
-    """The configuration of the run in a folder; None if it holds none.
-
-    Raises:
-      ConfigurationError: If its `config.json` is damaged.
-    """
+    """The configuration of the run in a folder; None if it holds none."""
     content = run_folder.read_config(folder)
     if not content:
         return None

@@ -205,9 +205,6 @@ def build(
     Args:
       values: Values by name, from flags or from a `config.json`, in which lists may be of texts,
         and infinities are texts. Fields without one have their defaults.
-
-    Raises:
-      ConfigurationError: If a value is not of its field's type.
     """
     typed = {}
     for name, setting in settings(cls).items():

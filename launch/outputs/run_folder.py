@@ -57,10 +57,6 @@ def open_run(
       folder: Folder of the run; it is created if it does not exist.
       config: The configuration, as `options.settings.to_json` gives it.
       given: Names of the flags that are given, on the command line or by a preset.
-
-    Raises:
-      ConfigurationError: If the folder holds a run and `--resume` is not given, or holds a run with
-        other settings; or if it cannot be written to, or another process uses it.
     """
     path = folder / "config.json"
     make(folder)
@@ -108,11 +104,7 @@ def resume_command(folder: pathlib.Path) -> str:
 
 
 def make(folder: pathlib.Path) -> None:
-    """Creates an output folder if it does not exist.
-
-    Raises:
-      ConfigurationError: If the folder cannot be created or written to.
-    """
+    """Creates an output folder if it does not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -123,11 +115,7 @@ def make(folder: pathlib.Path) -> None:
 
 
 def lock(folder: pathlib.Path) -> None:
-    """Locks a folder against other processes until this process ends in any way.
-
-    Raises:
-      ConfigurationError: If another process has locked it.
-    """
+    """Locks a folder against other processes, which get an error until this process ends."""
     if folder.resolve() in _locked:
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -144,11 +132,7 @@ def lock(folder: pathlib.Path) -> None:
 
 
 def read_flags(folder: pathlib.Path) -> dict[str, Any]:
-    """The flags of the run in a folder and its `script`, by name; empty if it has no `config.json`.
-
-    Raises:
-      ConfigurationError: If the file is not one that `open_run` wrote.
-    """
+    """The flags of the run in a folder, and its `script`; empty if it has no `config.json`."""
     return read_config(folder).get("flags", {})
 
 
@@ -158,9 +142,6 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
     Returns:
       `flags`, the flags of all sections by name; `given`; whether it `is_earlier`, of a release
       that wrote no sections; and what else the file has.
-
-    Raises:
-      ConfigurationError: If the file is not one that `open_run` wrote.
     """
     path = folder / "config.json"
     if not path.exists():

@@ -159,10 +159,6 @@ def _encode(
 
     Args:
       skips_unlike: Whether encoders with another number of features than the first are left out.
-
-    Raises:
-      ConfigurationError: If an encoder's features are not finite, or else not as many as the
-        first's; the message names it.
     """
     encoders: list[Encoder] = []
     for name, encoder in loaded.items():

@@ -49,9 +49,6 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
     Args:
       own: The configuration of the script. The run's own values hold for what is not given.
       draw_seed: Seed of the images that are drawn; None for that of the run.
-
-    Raises:
-      ConfigurationError: If the flags or the encoder do not belong to the images.
     """
     run = resuming.read_run(folder)
     assert run

@@ -55,11 +55,7 @@ class RunFiles(NamedTuple):
 
 
 def read(folder: pathlib.Path) -> RunFiles:
-    """Reads the files of a run.
-
-    Raises:
-      ConfigurationError: If the folder holds no run, or a file cannot be read.
-    """
+    """Reads the files of a run."""
     config = run_folder.read_config(folder)
     if not config:
         path = folder / "config.json"

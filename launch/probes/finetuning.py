@@ -60,9 +60,6 @@ def finetune_results(
       A result for each count. Its baseline `random_encoder` is the same training from untrained
       weights; `raw_pixels` is a linear probe. If steps or rates were chosen on validation images,
       `chosen` has the configuration of each start and draw.
-
-    Raises:
-      ConfigurationError: If the data set has too few labels or no test images.
     """
     if len(dataset.test) == 0 or not np.any(dataset.train.labels >= 0):
         raise ConfigurationError(f"--dataset={dataset.name} has no labels or no test images")
@@ -248,9 +245,6 @@ def counts_of_fractions(fractions: Sequence[float], labels: np.ndarray) -> list[
 
     Args:
       labels: Class labels of all labelled training images or cases, int [n].
-
-    Raises:
-      ConfigurationError: If there is none, or one leaves classes without a label.
     """
     classes = len(np.unique(labels))
     counts = []

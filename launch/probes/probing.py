@@ -25,11 +25,7 @@ Features = Callable[[np.ndarray], np.ndarray]  # Images [n, h, w, c] -> features
 
 
 def label_counts(config: EvaluationConfig) -> list[dict[str, Any]]:
-    """`--labels`, or else `--labels_per_class`: `{"labels": n}` or `{"labels_per_class": n}` each.
-
-    Raises:
-      ConfigurationError: If there is none.
-    """
+    """`--labels` as `{"labels": n}` each, or else `--labels_per_class` likewise."""
     name = "labels" if config.labels else "labels_per_class"
     counts = [{name: count} for count in getattr(config, name)]
     if not counts:
@@ -38,11 +34,7 @@ def label_counts(config: EvaluationConfig) -> list[dict[str, Any]]:
 
 
 def baselines(config: EvaluationConfig) -> tuple[str, ...]:
-    """The names in `--baselines`.
-
-    Raises:
-      ConfigurationError: If a name is unknown.
-    """
+    """The names in `--baselines`, which are checked."""
     for name in config.baselines:
         if name not in _BASELINES:
             raise ConfigurationError(f"--baselines takes {', '.join(_BASELINES)}; got {name!r}")
@@ -58,9 +50,6 @@ def cases_of(dataset: ImageDataset, split: Split, config: EvaluationConfig) -> c
     """The cases of a split: each image by itself, or with `--per_case` the images of a case.
 
     A case has one label and one prediction.
-
-    Raises:
-      ConfigurationError: If the images have no cases, or the images of one have different labels.
     """
     if not _is_per_case(split, config):
         return cases.each_image(split.labels)
@@ -103,11 +92,7 @@ def tested(dataset: ImageDataset, test: cases.Cases, config: EvaluationConfig) -
 
 
 def check_labels(dataset: ImageDataset, config: EvaluationConfig) -> None:
-    """Checks before the training that the monitor and the probes have enough labels.
-
-    Raises:
-      ConfigurationError: If the data set has fewer labels than the configuration asks for.
-    """
+    """Checks before the training that the monitor and the probes have enough labels."""
     if config.encoder_round == "best" and (not config.eval_every or max(dataset.train.labels) < 0):
         raise ConfigurationError(
             "--encoder_round=best needs a positive --eval_every and labelled training images"
@@ -140,9 +125,6 @@ def draw(
 
     Returns:
       Their indices, int [labels].
-
-    Raises:
-      ConfigurationError: If there are fewer labels than the flags ask for.
     """
     try:
         return labels.draw_labels(
@@ -171,9 +153,6 @@ def probe(
 
     Returns:
       A result for each number of labels; none if the data set has no labels or no test images.
-
-    Raises:
-      ConfigurationError: If the data set has fewer labels than the configuration asks for.
     """
     kinds: dict[str, Features] = {
         linear_probe.ENCODER: functools.partial(encodings, encode),
@@ -200,9 +179,6 @@ def linear_probes(
     Returns:
       A result for each count, and with `--also_logistic` further ones of logistic regression;
       none if the data set has no labels or no test images.
-
-    Raises:
-      ConfigurationError: If the data set has too few labels.
     """
     if len(dataset.test) == 0 or not np.any(dataset.train.labels >= 0):
         return []
@@ -275,11 +251,7 @@ def _needed_cases(size: int, drawn: list[np.ndarray]) -> np.ndarray:
 def knn_results(
     dataset: ImageDataset, encode: Encode, random_encode: Encode, config: EvaluationConfig
 ) -> list[dict[str, Any]]:
-    """kNN on the test images, or cases, with all labelled training ones as its bank.
-
-    Raises:
-      ConfigurationError: If the data set has no labels or no test images.
-    """
+    """kNN on the test images, or cases, with all labelled training ones as its bank."""
     dataset = counted(dataset, config)
     train, test = (cases_of(dataset, split, config) for split in (dataset.train, dataset.test))
     labelled = np.flatnonzero(train.labels >= 0)

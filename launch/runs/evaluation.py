@@ -35,11 +35,7 @@ _RUN_FLAGS = (
 
 
 def evaluate(config: EvaluateConfig) -> None:
-    """Evaluates an encoder as a configuration describes, and writes and prints the results.
-
-    Raises:
-      ConfigurationError: If there is no such evaluation; then nothing has been written.
-    """
+    """Evaluates an encoder as a configuration describes, and writes and prints the results."""
     if not config.run:
         raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
     for name, protocols in _ONLY_FOR.items():
@@ -154,11 +150,7 @@ def _results(
 def _check_architecture(
     network: Model, encoder: saved_model.LoadedEncoder, config: EvaluateConfig
 ) -> None:
-    """Checks that the configured network has the encoder's weights, if the protocol builds it.
-
-    Raises:
-      ConfigurationError: If it has not, and is trained or is the untrained baseline.
-    """
+    """Checks that the configured network has the encoder's weights, if the protocol builds it."""
     # Norms differ in the weights that are not trained alone.
     needed = [[s.shape for s in specs] for specs in
               (network.trainable_specs, network.non_trainable_specs)]  # fmt: skip

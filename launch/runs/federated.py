@@ -80,8 +80,7 @@ class Built(NamedTuple):
 def pretrain(config: RunConfig) -> None:
     """Pretrains and evaluates an encoder as a configuration describes, and writes the results.
 
-    Raises:
-      ConfigurationError: If there is no such run; then nothing has been written.
+    Before anything is written, the whole configuration is checked.
     """
     chosen = algorithm_options.choose(config)
     dataset = load(chosen.config)
@@ -112,17 +111,13 @@ def pretrain(config: RunConfig) -> None:
 
 
 def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> None:
-    """Writes `partition.json`, from which the run's page draws the clients.
-
-    Raises:
-      ConfigurationError: If a resumed run had other images, or divided them otherwise. The states
-        that clients keep would else belong to the images of others.
-    """
+    """Writes `partition.json`, from which the run's page draws the clients."""
     path, train = folder / "partition.json", clients.dataset.train
     digest = partition_record.digest(train, clients.indices, clients.server_images)
     if resume and path.exists():
         before = json.loads(path.read_text()).get("digest", digest)
         if before != digest:
+            # The states that clients keep would otherwise belong to the images of others.
             raise ConfigurationError(
                 f"--resume: the images in --dataset={clients.dataset.name}, or how clients divide "
                 f"them, are not those with which {folder} was begun: put them back, or start anew "
@@ -147,7 +142,6 @@ def build(chosen: Chosen, dataset: ImageDataset) -> Built:
     """Builds the clients, the rounds, the model and the algorithm of a run.
 
     Raises:
-      ConfigurationError: If there is no such run.
       DatasetError: If the partition or the shift is impossible.
     """
     clients = partition(chosen, dataset)
@@ -185,7 +179,6 @@ def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
     """Divides the training images between the clients, and the server if it needs images.
 
     Raises:
-      ConfigurationError: If clients or batches are too small for the objective.
       DatasetError: If the partition or the shift is impossible.
     """
     config, entry, values = chosen
