@@ -1,0 +1,181 @@
+"""The words in which experiments are written: studies, cells and tables.
+
+Flags are texts, separated by blanks. The module of an experiment has its methods, clients and
+published figures as tables, and a function with `@study` that lays them out.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
+from tff_ssl.reporting.measured import Selector
+
+UNTRAINED = "(untrained encoder)"
+_T = TypeVar("_T")
+_Nested = Iterable[Claim | Iterable[Claim]]
+Rows = Mapping[str, Sequence[str | None]]  # Row -> names of its cells.
+Figures = Mapping[str, Sequence[float | str | None]]  # Row -> published figures.
+
+
+@dataclasses.dataclass(frozen=True)
+class At:
+    """The scale, data set and number of rounds at which an experiment is built.
+
+    Attributes:
+      scale: `cpu` or `paper`.
+      data: The data set: that of the user, else the experiment's; "" for that of the presets.
+      rounds: The user's number of rounds; None for the experiment's own.
+      name: Name of the experiment.
+      title: Title of its report.
+    """
+
+    scale: str
+    data: str
+    rounds: int | None
+    name: str
+    title: str
+
+    def __call__(self, cpu: _T, paper: _T) -> _T:
+        """The value of the scale."""
+        return cpu if self.scale == "cpu" else paper
+
+    def preset(self, name: str) -> str:
+        """The flag of a preset: `FOLDER/NAME` is `FOLDER/SCALE/NAME.flags`."""
+        folder, _, file = name.partition("/")
+        return f"--flagfile=launch/presets/{folder}/{self.scale}/{file}.flags"
+
+    def length(self, rounds: int | None = None) -> str:
+        """The flag of the user's number of rounds, or else of `rounds`; "" without either."""
+        chosen = self.rounds or rounds
+        return f"--rounds={chosen}" if chosen else ""
+
+    def training(self, preset: str, rounds: int | None = None) -> str:
+        """Flags of a preset, of the data set and of the number of rounds (see `length`)."""
+        data = f"--dataset={self.data}" if self.data else ""
+        return f"{self.preset(preset)} {data} {self.length(rounds)}"
+
+    def build(
+        self,
+        cells: Iterable[Cell],
+        tables: Sequence[Table],
+        statements: _Nested,
+        notes: Iterable[str],
+        partitions: Mapping[str, Any] | None = None,
+        **others: Any,
+    ) -> Experiment:
+        """The experiment; empty notes are left out. `others` are further fields of it."""
+        return Experiment(
+            self.name, self.title, tuple(cells), tuple(tables), tuple(_flat(statements)),
+            tuple(filter(None, notes)), partitions or {}, **others,
+        )  # fmt: skip
+
+
+def _flat(statements: _Nested) -> Iterator[Claim]:
+    for one in statements:
+        if isinstance(one, Claim):
+            yield one
+        else:
+            yield from one
+
+
+class Study(NamedTuple):
+    """An experiment; called with scale, data set (or None) and rounds (or None), it is built.
+
+    Attributes:
+      name: Value of `--experiment`.
+      title: Title of the report; `{data}` and `{scale}` stand for the fields of `At`.
+      summary: A line for `reproduce --list`.
+      lay: Function that lays out cells, tables and statements.
+      data: Scale -> data set by default.
+    """
+
+    name: str
+    title: str
+    summary: str
+    lay: Callable[[At], Experiment]
+    data: Mapping[str, str]
+
+    def __call__(self, scale: str, dataset: str | None, rounds: int | None) -> Experiment:
+        data = dataset or self.data.get(scale, "")
+        title = self.title.format(data=data, scale=scale)
+        return self.lay(At(scale, data, rounds, self.name, title))
+
+
+def study(title: str, cpu: str = "", paper: str = "") -> Callable[[Callable], Study]:
+    """Makes a `Study` of a function of `At`, with its name and the first line of its docstring.
+
+    Args:
+      title: Title of the report.
+      cpu: Data set by default at the CPU's scale.
+      paper: Data set by default at the paper's scale; if empty, as at the CPU's.
+    """
+
+    def decorate(lay: Callable[[At], Experiment]) -> Study:
+        summary = (lay.__doc__ or "").partition("\n")[0].removesuffix(".")
+        return Study(lay.__name__, title, summary, lay, {"cpu": cpu, "paper": paper or cpu})
+
+    return decorate
+
+
+def cell(
+    name: str,
+    *flags: str,
+    evaluations: Iterable[str] = (),
+    script: str = "pretrain",
+    needs: str | None = None,
+) -> Cell:
+    """A training with its evaluations, by texts of flags; empty evaluations are left out."""
+    runs = tuple(tuple(text.split()) for text in evaluations if text)
+    return Cell(name, script, tuple(" ".join(flags).split()), runs, needs)
+
+
+def grid(
+    rows: Mapping[str, tuple[str, ...]], columns: Mapping[str, tuple[str, str]], *flags: str
+) -> tuple[list[Cell], dict[str, tuple[str, ...]]]:
+    """A cell for each row and column, named `ROW_COLUMN`.
+
+    Args:
+      rows: Row -> start of its cells' names, its flags, and its evaluations, if any.
+      columns: Column -> end of its cells' names, and its flags.
+      *flags: Flags of all cells.
+
+    Returns:
+      The cells, row by row; and row -> names of its cells.
+    """
+    cells, names = [], {}
+    for row, (start, of_row, *evaluations) in rows.items():
+        of_this = [
+            cell(f"{start}_{end}".strip("_"), *flags, of_row, of_column, evaluations=evaluations)
+            for end, of_column in columns.values()
+        ]
+        cells += of_this
+        names[row] = tuple(one.name for one in of_this)
+    return cells, names
+
+
+def table(
+    title: str,
+    selector: Selector,
+    columns: Iterable[str],
+    rows: Rows,
+    published: Figures | None = None,
+    *,
+    untrained: Mapping[str, str] | None = None,
+    selectors: Mapping[str, Selector] | None = None,
+    percent: bool = True,
+    starts: Mapping[str, str] | None = None,
+) -> Table:
+    """A table of an experiment, whose last rows are untrained encoders.
+
+    Args:
+      title, selector, columns, rows, published, selectors, percent, starts: See `Table`.
+      untrained: Row of an untrained encoder -> row whose runs started with it.
+    """
+    starting = untrained or {}
+    baseline = selector._replace(baseline="random_encoder")
+    return Table(
+        title, selector, tuple(columns),
+        {**rows, **{name: rows[row] for name, row in starting.items()}}, published or {},
+        {**(selectors or {}), **dict.fromkeys(starting, baseline)}, percent, starts or {},
+    )  # fmt: skip
