@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from types import ModuleType
 
-from launch.studies import fedu_table1
+from launch.studies import fedu_table1, fedu_table3, fedu_table4
 from launch.studies.engine.claims import Noted, PaperClaim, in_order
 from tff_ssl.reporting.experiment import Experiment
 
 Build = Callable[[str, str | None, int | None], Experiment]
 
-_MODULES: tuple[ModuleType, ...] = (fedu_table1,)
+_MODULES: tuple[ModuleType, ...] = (fedu_table1, fedu_table4, fedu_table3)
 
 # Name -> (function that builds the experiment, a line that describes it). The function takes the
 # scale (`cpu` or `paper`), and a data set and a number of rounds, None for the experiment's own.
