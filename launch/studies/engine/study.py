@@ -125,30 +125,41 @@ def cell(
     script: str = "pretrain",
     needs: str | None = None,
 ) -> Cell:
-    """A training with its evaluations, by texts of flags; empty evaluations are left out."""
+    """A training with its evaluations, by texts of flags; empty evaluations are left out.
+
+    Presets come first, so that the other flags override theirs.
+    """
+    in_order = sorted(" ".join(flags).split(), key=lambda flag: "--flagfile" not in flag)
     runs = tuple(tuple(text.split()) for text in evaluations if text)
-    return Cell(name, script, tuple(" ".join(flags).split()), runs, needs)
+    return Cell(name, script, tuple(in_order), runs, needs)
 
 
 def grid(
-    rows: Mapping[str, tuple[str, ...]], columns: Mapping[str, tuple[str, str]], *flags: str
+    rows: Mapping[str, tuple[str, ...]],
+    columns: Mapping[str, tuple[str, ...]],
+    *flags: str,
+    needs: str | None = None,
 ) -> tuple[list[Cell], dict[str, tuple[str, ...]]]:
     """A cell for each row and column, named `ROW_COLUMN`.
 
     Args:
       rows: Row -> start of its cells' names, its flags, and its evaluations, if any.
-      columns: Column -> end of its cells' names, and its flags.
+      columns: Column -> end of its cells' names, its flags, and its evaluations, if any.
       *flags: Flags of all cells.
+      needs: Name of the cell that all of them need.
 
     Returns:
       The cells, row by row; and row -> names of its cells.
     """
     cells, names = [], {}
-    for row, (start, of_row, *evaluations) in rows.items():
+    for row, (start, *of_row) in rows.items():
         of_this = [
-            cell(f"{start}_{end}".strip("_"), *flags, of_row, of_column, evaluations=evaluations)
-            for end, of_column in columns.values()
-        ]
+            cell(
+                f"{start}_{end}".strip("_"), *flags, of_row[0], of_column[0],
+                evaluations=(*of_row[1:], *of_column[1:]), needs=needs,
+            )
+            for end, *of_column in columns.values()
+        ]  # fmt: skip
         cells += of_this
         names[row] = tuple(one.name for one in of_this)
     return cells, names
