@@ -1,44 +1,23 @@
 """All experiments by name, and all claims of the papers."""
 
-from collections.abc import Callable
-from types import ModuleType
-
 from launch.studies import (
+    dec_ssl,
     dec_ssl_clients,
-    dec_ssl_epochs,
     dec_ssl_featarc,
-    dec_ssl_noniid,
-    dec_ssl_robustness,
-    dec_ssl_transfer,
-    fedu_table1,
-    fedu_table3,
-    fedu_table4,
+    dec_ssl_skewed,
+    fedu,
+    fedu_ablation,
 )
-from launch.studies.engine.claims import Noted, PaperClaim, in_order
-from tff_ssl.reporting.experiment import Experiment
+from launch.studies.engine.claims import PaperClaim, in_order
+from launch.studies.engine.study import Study
 
-Build = Callable[[str, str | None, int | None], Experiment]
+_MODULES = (fedu, fedu_ablation, dec_ssl, dec_ssl_featarc, dec_ssl_clients, dec_ssl_skewed)
 
-_MODULES: tuple[ModuleType, ...] = (
-    fedu_table1,
-    fedu_table4,
-    fedu_table3,
-    dec_ssl_noniid,
-    dec_ssl_featarc,
-    dec_ssl_clients,
-    dec_ssl_epochs,
-    dec_ssl_robustness,
-    dec_ssl_transfer,
-)
-
-# Name -> (function that builds the experiment, a line that describes it). The function takes the
-# scale (`cpu` or `paper`), and a data set and a number of rounds, None for the experiment's own.
-EXPERIMENTS: dict[str, tuple[Build, str]] = {
-    one.name: (one, one.summary) for module in _MODULES for one in module.STUDIES
+# Name -> the experiment, and a line that describes it.
+EXPERIMENTS: dict[str, tuple[Study, str]] = {
+    one.name: (one, one.summary)
+    for module in _MODULES
+    for one in vars(module).values()
+    if isinstance(one, Study)
 }
-CLAIMS: list[PaperClaim] = in_order(
-    claim for module in _MODULES for claim in getattr(module, "CLAIMS", ())
-)
-NOTED: dict[str, Noted] = {
-    key: noted for module in _MODULES for key, noted in getattr(module, "NOTED", {}).items()
-}
+CLAIMS: list[PaperClaim] = in_order(claim for module in _MODULES for claim in module.CLAIMS)

@@ -5,7 +5,9 @@ in the module of the experiment that tries it. Figures of papers are in percent.
 """
 
 import fnmatch
-from collections.abc import Iterable, Mapping
+import json
+import pathlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tff_ssl.reporting.experiment import Experiment
@@ -27,7 +29,7 @@ class Trial(NamedTuple):
 
     Attributes:
       setting: Data, network, clients and rounds.
-      run: Name of the run in `measured/`, or a key of `NOTED`.
+      run: Name of the run in `measured/`, or of runs whose results are not kept (`read_noted`).
       statements: Ids of the statements that make up the claim, separated by blanks: `a` stands for
         `a` and all `a.*`, and `*` for any text.
       rows: Rows that are shown, of the table of the first statement.
@@ -108,26 +110,61 @@ class PaperClaim(NamedTuple):
 
 
 def claim(
-    name: str, place: str, text: str, *trials: Trial | Proof, untried: str = ""
+    name: str,
+    place: str,
+    text: str,
+    setting: str,
+    run: str,
+    statements: str,
+    rows: Iterable[str],
+    columns: Iterable[str],
+    ends: tuple[Figure, Figure] | None = None,
+    note: str = "",
+    more: tuple[Trial, ...] = (),
 ) -> PaperClaim:
-    """A `PaperClaim`."""
-    return PaperClaim(name, place, text, trials, untried)
+    """A claim and its trial; `more` are further ones (see `PaperClaim` and `Trial`)."""
+    first = Trial(setting, run, statements, tuple(rows), tuple(columns), ends, note)
+    return PaperClaim(name, place, text, (first, *more))
+
+
+def proof(
+    name: str, place: str, text: str, setting: str, figures: str, verdict: str, command: str
+) -> PaperClaim:
+    """A claim and its proof (see `Proof`)."""
+    return PaperClaim(name, place, text, (Proof(setting, figures, verdict, command),))
+
+
+def untried(name: str, place: str, text: str, reason: str) -> PaperClaim:
+    """A claim without a trial."""
+    return PaperClaim(name, place, text, untried=reason)
 
 
 class Noted(NamedTuple):
-    """Measured figures whose results are not kept.
+    """Measured figures of runs whose results are not kept.
 
     Attributes:
       experiment: Name of the experiment.
       command: Command of the runs.
       seeds: Number of seeds.
-      figures: Title of a table -> (row, column) -> figure, `mean ± deviation`.
+      figures: Title of a table -> (row, column) -> figure, such as "0.382 ± 0.007".
     """
 
     experiment: str
     command: str
     seeds: int
-    figures: Mapping[str, Mapping[Figure, str]]
+    figures: dict[str, dict[Figure, str]]
+
+
+def read_noted(path: pathlib.Path) -> dict[str, Noted]:
+    """The runs whose results are not kept, by name, from the lines that are cells of a table."""
+    noted: dict[str, Noted] = {}
+    for line in path.read_text().splitlines():
+        cell = json.loads(line)
+        if "table" in cell:
+            run = Noted(cell["experiment"], cell["command"], cell["seeds"], {})
+            figures = noted.setdefault(cell["what"], run).figures
+            figures.setdefault(cell["table"], {})[cell["row"], cell["column"]] = cell["value"]
+    return noted
 
 
 def in_order(claims: Iterable[PaperClaim]) -> list[PaperClaim]:
