@@ -1,6 +1,8 @@
 """All experiments by name, and all claims of the papers."""
 
 from launch.studies import (
+    dcco,
+    dcco_revisited,
     dec_ssl,
     dec_ssl_clients,
     dec_ssl_featarc,
@@ -11,7 +13,16 @@ from launch.studies import (
 from launch.studies.engine.claims import PaperClaim, in_order
 from launch.studies.engine.study import Study
 
-_MODULES = (fedu, fedu_ablation, dec_ssl, dec_ssl_featarc, dec_ssl_clients, dec_ssl_skewed)
+_MODULES = (
+    dcco,
+    dcco_revisited,
+    fedu,
+    fedu_ablation,
+    dec_ssl,
+    dec_ssl_featarc,
+    dec_ssl_clients,
+    dec_ssl_skewed,
+)
 
 # Name -> the experiment, and a line that describes it.
 EXPERIMENTS: dict[str, tuple[Study, str]] = {
@@ -20,4 +31,6 @@ EXPERIMENTS: dict[str, tuple[Study, str]] = {
     for one in vars(module).values()
     if isinstance(one, Study)
 }
-CLAIMS: list[PaperClaim] = in_order(claim for module in _MODULES for claim in module.CLAIMS)
+CLAIMS: list[PaperClaim] = in_order(
+    claim for module in _MODULES for claim in getattr(module, "CLAIMS", ())
+)

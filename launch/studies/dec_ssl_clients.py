@@ -229,7 +229,7 @@ CLAIMS = (
         "S18", "Figure 12", "On star, cycle, tree and random graph Dec-SSL is as stable to non-IID "
         "labels as with a server.",
         f"{SWEEPS} 10 clients, and 20 on the tree and the random graph; 3 seeds.",
-        "dec_ssl_figure12-cpu", "keeps near", tuple(_NETWORKS), _ALPHAS,
+        "dec_ssl_figure12-cpu", "keeps near", _NETWORKS, _ALPHAS,
         apart(_SERVER, UNTRAINED, "alpha 5"), "Every network loses 1.1 to 1.5 points from non-IID "
         "labels, as the server does. By the means each keeps about two thirds of its gain of four "
         "points with 10 clients. With 20, the tree and the random graph keep 36 and 46 percent of "

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
 
-UNTRAINED = "(untrained encoder)"
+UNTRAINED, PIXELS = "(untrained encoder)", "(raw pixels)"
 _T = TypeVar("_T")
 _Nested = Iterable[Claim | Iterable[Claim]]
 Rows = Mapping[str, Sequence[str | None]]  # Row -> names of its cells.
@@ -138,6 +138,7 @@ def grid(
     rows: Mapping[str, tuple[str, ...]],
     columns: Mapping[str, tuple[str, ...]],
     *flags: str,
+    script: str = "pretrain",
     needs: str | None = None,
 ) -> tuple[list[Cell], dict[str, tuple[str, ...]]]:
     """A cell for each row and column, named `ROW_COLUMN`.
@@ -146,7 +147,7 @@ def grid(
       rows: Row -> start of its cells' names, its flags, and its evaluations, if any.
       columns: Column -> end of its cells' names, its flags, and its evaluations, if any.
       *flags: Flags of all cells.
-      needs: Name of the cell that all of them need.
+      script, needs: See `Cell`.
 
     Returns:
       The cells, row by row; and row -> names of its cells.
@@ -156,7 +157,7 @@ def grid(
         of_this = [
             cell(
                 f"{start}_{end}".strip("_"), *flags, of_row[0], of_column[0],
-                evaluations=(*of_row[1:], *of_column[1:]), needs=needs,
+                evaluations=(*of_row[1:], *of_column[1:]), script=script, needs=needs,
             )
             for end, *of_column in columns.values()
         ]  # fmt: skip
@@ -173,6 +174,7 @@ def table(
     published: Figures | None = None,
     *,
     untrained: Mapping[str, str] | None = None,
+    pixels: str = "",
     selectors: Mapping[str, Selector] | None = None,
     percent: bool = True,
     starts: Mapping[str, str] | None = None,
@@ -182,11 +184,15 @@ def table(
     Args:
       title, selector, columns, rows, published, selectors, percent, starts: See `Table`.
       untrained: Row of an untrained encoder -> row whose runs started with it.
+      pixels: Row whose runs have a probe of raw pixels, which has a row, too.
     """
-    starting = untrained or {}
-    baseline = selector._replace(baseline="random_encoder")
+    baselines = {
+        **{name: (row, "random_encoder") for name, row in (untrained or {}).items()},
+        **({PIXELS: (pixels, "raw_pixels")} if pixels else {}),
+    }
+    own = {name: selector._replace(baseline=baseline) for name, (_, baseline) in baselines.items()}
     return Table(
         title, selector, tuple(columns),
-        {**rows, **{name: rows[row] for name, row in starting.items()}}, published or {},
-        {**(selectors or {}), **dict.fromkeys(starting, baseline)}, percent, starts or {},
+        {**rows, **{name: rows[row] for name, (row, _) in baselines.items()}}, published or {},
+        {**(selectors or {}), **own}, percent, starts or {},
     )  # fmt: skip
