@@ -3,6 +3,7 @@
 from launch.studies import (
     dcco,
     dcco_revisited,
+    dcco_table2,
     dec_ssl,
     dec_ssl_clients,
     dec_ssl_featarc,
@@ -16,6 +17,7 @@ from launch.studies.engine.study import Study
 _MODULES = (
     dcco,
     dcco_revisited,
+    dcco_table2,
     fedu,
     fedu_ablation,
     dec_ssl,
