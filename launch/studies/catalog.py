@@ -2,6 +2,7 @@
 
 from launch.studies import (
     dcco,
+    dcco_beyond,
     dcco_revisited,
     dcco_table2,
     dec_ssl,
@@ -16,6 +17,7 @@ from launch.studies.engine.study import Study
 
 _MODULES = (
     dcco,
+    dcco_beyond,
     dcco_revisited,
     dcco_table2,
     fedu,

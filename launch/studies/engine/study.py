@@ -84,7 +84,8 @@ class Study(NamedTuple):
 
     Attributes:
       name: Value of `--experiment`.
-      title: Title of the report; `{data}` and `{scale}` stand for the fields of `At`.
+      title: Title of the report; `{data}` and `{scale}` stand for the fields of `At`, and
+        `{on_data}` for `on DATA ` if there is a data set.
       summary: A line for `reproduce --list`.
       lay: Function that lays out cells, tables and statements.
       data: Scale -> data set by default.
@@ -98,7 +99,7 @@ class Study(NamedTuple):
 
     def __call__(self, scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         data = dataset or self.data.get(scale, "")
-        title = self.title.format(data=data, scale=scale)
+        title = self.title.format(data=data, scale=scale, on_data=f"on {data} " if data else "")
         return self.lay(At(scale, data, rounds, self.name, title))
 
 
