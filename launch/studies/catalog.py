@@ -11,22 +11,15 @@ from launch.studies import (
     dec_ssl_skewed,
     fedu,
     fedu_ablation,
+    hetero_ssfl,
 )
 from launch.studies.engine.claims import PaperClaim, in_order
 from launch.studies.engine.study import Study
 
 _MODULES = (
-    dcco,
-    dcco_beyond,
-    dcco_revisited,
-    dcco_table2,
-    fedu,
-    fedu_ablation,
-    dec_ssl,
-    dec_ssl_featarc,
-    dec_ssl_clients,
-    dec_ssl_skewed,
-)
+    dcco, dcco_revisited, dcco_table2, dcco_beyond, fedu, fedu_ablation, dec_ssl, dec_ssl_featarc,
+    dec_ssl_clients, dec_ssl_skewed, hetero_ssfl,
+)  # fmt: skip
 
 # Name -> the experiment, and a line that describes it.
 EXPERIMENTS: dict[str, tuple[Study, str]] = {

@@ -187,13 +187,12 @@ def table(
       untrained: Row of an untrained encoder -> row whose runs started with it.
       pixels: Row whose runs have a probe of raw pixels, which has a row, too.
     """
-    baselines = {
-        **{name: (row, "random_encoder") for name, row in (untrained or {}).items()},
-        **({PIXELS: (pixels, "raw_pixels")} if pixels else {}),
-    }
-    own = {name: selector._replace(baseline=baseline) for name, (_, baseline) in baselines.items()}
+    more, own = {}, dict(selectors or {})
+    for name, row in {**(untrained or {}), **({PIXELS: pixels} if pixels else {})}.items():
+        baseline = "raw_pixels" if name == PIXELS else "random_encoder"
+        more[name] = rows[row]
+        own[name] = own.get(row, selector)._replace(baseline=baseline)
     return Table(
-        title, selector, tuple(columns),
-        {**rows, **{name: rows[row] for name, (row, _) in baselines.items()}}, published or {},
-        {**(selectors or {}), **own}, percent, starts or {},
+        title, selector, tuple(columns), {**rows, **more}, published or {}, own, percent,
+        starts or {},
     )  # fmt: skip
