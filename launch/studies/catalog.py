@@ -9,6 +9,9 @@ from launch.studies import (
     dec_ssl_clients,
     dec_ssl_featarc,
     dec_ssl_skewed,
+    denav,
+    denav_influence,
+    denav_table2,
     fedu,
     fedu_ablation,
     hetero_ssfl,
@@ -18,7 +21,7 @@ from launch.studies.engine.study import Study
 
 _MODULES = (
     dcco, dcco_revisited, dcco_table2, dcco_beyond, fedu, fedu_ablation, dec_ssl, dec_ssl_featarc,
-    dec_ssl_clients, dec_ssl_skewed, hetero_ssfl,
+    dec_ssl_clients, dec_ssl_skewed, denav_table2, denav, denav_influence, hetero_ssfl,
 )  # fmt: skip
 
 # Name -> the experiment, and a line that describes it.

@@ -135,7 +135,7 @@ def hetero_table1(at: At) -> Experiment:
 
 @study("Hetero-SSFL, Table 2, on {data} at {scale} scale", "cifar10")
 def hetero_table2(at: At) -> Experiment:
-    """The same on IID clients."""
+    """Hetero-SSFL against the same methods on IID clients."""
     cells, rows = grid(_methods(at, *_BASELINES, SSFL), {"": ("", "")}, "--partition=iid")
     title = f"Table 2: IID clients, linear probe on {at.data}"
     published = {row: (figure,) for row, figure in _TABLE2.get(at.data, {}).items()}
