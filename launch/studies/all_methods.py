@@ -128,14 +128,14 @@ def all_methods(at: At) -> Experiment:
         selectors=_CLIENTS_OWN, starts=_STARTS,
     )  # fmt: skip
     title = "Megabytes that server and clients send in all rounds"
-    traffic = counted(title, Selector(TRAINING, metric="megabytes"))
-    tables = [
-        probed,
-        table("Nearest neighbours, all labels", Selector("knn"), _CLIENTS, rows),
-        counted("Effective rank of the encodings", _LINEAR._replace(metric="effective_rank")),
-        traffic,
-        counted("Seconds of all rounds", Selector(TRAINING, metric="training_seconds")),
-    ]
+    rank = _LINEAR._replace(metric="effective_rank")
+    tables = {
+        "probed": probed,
+        "knn": table("Nearest neighbours, all labels", Selector("knn"), _CLIENTS, rows),
+        "rank": counted("Effective rank of the encodings", rank),
+        "sent": counted(title, Selector(TRAINING, metric="megabytes")),
+        "seconds": counted("Seconds of all rounds", Selector(TRAINING, metric="training_seconds")),
+    }
     statements = [
         say(probed, "learns", f"{row} is above its untrained encoder ({column})",
             above(row, _STARTS.get(row, UNTRAINED), column))
@@ -148,9 +148,8 @@ def all_methods(at: At) -> Experiment:
         "Nothing of this is published; the claims are what every method has to do.",
     ]
     partitions = {column: f"fedavg_{end}" for column, (end, _) in _CLIENTS.items()}
-    return at.build(
-        cells, tables, statements, notes, partitions, against=((traffic.title, probed.title),)
-    )
+    against = ((title, probed.title),)
+    return at.build(cells, tables, statements, partitions, notes, against=against)
 
 
 @study("Rates of all algorithms with a server, at {scale} scale")
@@ -170,44 +169,43 @@ def all_methods_rates(at: At) -> Experiment:
         "Run this with `--seeds=1`. What counts are the choices on training images, which "
         "`launch/studies/all_methods.py` takes over."
     )
-    return at.build(cells, [shown], [], [*_SAME, note], choices=choices)
+    return at.build(cells, shown, [], notes=[*_SAME, note], choices=choices)
 
 
 @study("The default run of every algorithm, at {scale} scale")
 def digits_defaults(at: At) -> Experiment:
-    """The default run of every algorithm, on the digits."""
+    """The default run of every algorithm, on the digits.
+
+    A default is what a user gets who names the algorithm and nothing else. Clients, encoders and
+    rounds differ between kinds of algorithms, so that the table does not compare algorithms with
+    each other. Each stands beside its own untrained encoder.
+
+    Nothing of this is published; the claims are what a default has to do.
+    """
     column, names, cells = "test accuracy", list(registry.ALGORITHMS), []
+    data = f"--dataset={at.data}" if at.data else ""
     for name in names:
         path = presets.of_algorithm(name)
         assert path is not None, name  # Every kind of algorithm has a preset.
         preset = f"--flagfile={presets.shown(path)}"
-        data = f"--dataset={at.data}" if at.data else ""
         cells.append(cell(name, preset, f"--algorithm={name}", data, at.length()))
-    rows = {"raw pixels": ("dcco",)}
+    rows, tables, statements = {"raw pixels": ("dcco",)}, {}, []
     for name in names:
         rows[name] = rows[f"{name}, untrained"] = (name,)
-    tables, statements = [], []
     # With five labels a class, a default is above its untrained encoder by some points.
     for words, labels, margin, end in (
         ("one label", 10, 0.0, ""), ("five labels", 50, 0.05, " by more than 5 points"),
     ):  # fmt: skip
         probe = Selector("linear", labels)
         untrained = probe._replace(baseline="random_encoder")
-        shown = table(
+        shown = tables[words] = table(
             f"Linear probe, {words} a class", probe, [column], rows,
             selectors={**{f"{name}, untrained": untrained for name in names},
                        "raw pixels": probe._replace(baseline="raw_pixels")},
         )  # fmt: skip
-        tables.append(shown)
         statements += [
             say(shown, "learns", f"{name} is above its untrained encoder{end}",
                 above(name, f"{name}, untrained", column, margin))
             for name in names
         ]  # fmt: skip
-    notes = [
-        "A default is what a user gets who names the algorithm and nothing else. Clients, encoders "
-        "and rounds differ between kinds of algorithms, so that the table does not compare "
-        "algorithms with each other. Each stands beside its own untrained encoder.",
-        "Nothing of this is published; the claims are what a default has to do.",
-    ]
-    return at.build(cells, tables, statements, notes)
+    return at.build(cells, tables, statements)

@@ -6,15 +6,14 @@ Nothing of this is published, and the statements are expectations.
 import itertools
 from collections.abc import Mapping, Sequence
 
-from launch.studies.engine.statements import Condition, not_below, say
-from launch.studies.engine.study import UNTRAINED, At, cell, study, table
+from launch.studies.engine.statements import not_below, say
+from launch.studies.engine.study import UNTRAINED, At, Rows, grid, study, table
 from tff_ssl.aggregation.differential_privacy import Accountant, default_delta
-from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
+from tff_ssl.reporting.experiment import Experiment, Lookup, Table
 from tff_ssl.reporting.measured import ROUND, TRAINING, Selector
 
 _COLUMN = "test accuracy"
 _NOTHING_PUBLISHED = "Nothing of this is published; the claims are expectations."
-_Settings = Mapping[str, tuple[str, str]]  # Row -> name of its cell, and its flags.
 
 
 def _common(at: At, cpu_preset: str, papers_clients: str) -> str:
@@ -25,26 +24,18 @@ def _common(at: At, cpu_preset: str, papers_clients: str) -> str:
     return f"{preset} {data} {at.length()}"
 
 
-def _runs(common: str, settings: _Settings) -> tuple[list[Cell], dict[str, tuple[str]]]:
-    """A cell for each setting, and its row."""
-    cells = [cell(name, common, flags) for name, flags in settings.values()]
-    return cells, {row: (name,) for row, (name, _) in settings.items()}
-
-
-def _probes(
-    labels: Sequence[int], rows: Mapping[str, tuple[str]], untrained: Mapping[str, str]
-) -> list[Table]:
+def _probes(labels: Sequence[int], rows: Rows, untrained: Mapping[str, str]) -> dict[str, Table]:
     """The tables of linear probes on each number of labels."""
-    return [
-        table(
+    return {
+        f"of_{n}": table(
             f"Linear probe, {n} labels", Selector("linear", n), [_COLUMN], rows,
             untrained=untrained,
         )
         for n in labels
-    ]  # fmt: skip
+    }  # fmt: skip
 
 
-def _sent(title: str, labels: int, direction: str, rows: Mapping[str, tuple[str]]) -> Table:
+def _sent(title: str, labels: int, direction: str, rows: Rows) -> Table:
     """The bytes that a client receives or sends."""
     metric = f"bytes_{direction}_per_client_and_round"
     return table(title, Selector("linear", labels, metric), ["bytes"], rows, percent=False)
@@ -109,39 +100,35 @@ _ON_CIFAR10 = (
     "dcco", "one_stage_paired_moments", "one_stage_paired_mean", "one_stage_delayed_gradient",
     "steps_1", "steps_4_following",
 )  # fmt: skip
-_BYTES_NOTE = (
-    "Bytes: in a stack that runs DCCO's two stages as two computations, whose clients keep nothing "
-    "in between, a client gets the model twice. With one communication and stale statistics it "
-    "gets the model once; the other variants send the models of two rounds."
-)
 
 
 @study("DCCO beyond its paper, {on_data}at {scale} scale")
 def dcco_extensions(at: At) -> Experiment:
-    """VICReg, two encoders, local steps, one communication a round."""
+    """VICReg, two encoders, local steps, one communication a round.
+
+    Bytes: in a stack that runs DCCO's two stages as two computations, whose clients keep nothing in
+    between, a client gets the model twice. With one communication and stale statistics it gets the
+    model once; the other variants send the models of two rounds.
+
+    Nothing of this is published: section 6 of the paper names it as open work. The claims are
+    expectations.
+    """
     on_cifar10 = at(at.data == "cifar10", False)
     preset = f"dcco_extensions/cpu/{'cifar10' if on_cifar10 else 'dcco'}"
     common = _common(at, preset, "--alpha=0 --samples_per_client=4")
-    # A round has 128 images, or the paper's 512.
-    of_4, of_16 = at((32, 8), (128, 32))
+    of_4, of_16 = at((32, 8), (128, 32))  # A round has 128 images, or the paper's 512.
     rate = f"--hparam=server_learning_rate={at(2e-4, 5e-4)}"
-    settings = {
-        row: (
-            name,
-            f"{flags} --clients_per_round={of_16 if _OF_16 in flags else of_4} "
-            f"{rate if row.startswith(_STALE) else ''}",
-        )
-        for row, (name, flags) in {**_EXTENSIONS, **at({}, _COLOUR)}.items()
-        if not on_cifar10 or name in _ON_CIFAR10
-    }
-    cells, rows = _runs(common, settings)
+    settings = {}
+    for row, (name, flags) in {**_EXTENSIONS, **at({}, _COLOUR)}.items():
+        if on_cifar10 and name not in _ON_CIFAR10:
+            continue
+        clients = f"--clients_per_round={of_16 if _OF_16 in flags else of_4}"
+        settings[row] = (name, f"{flags} {clients} {rate if row.startswith(_STALE) else ''}")
+    cells, rows = grid(settings, {}, common)
     labels = (5000,) if on_cifar10 else at((10, 50), (500, 5000))
     # The paper's scale evaluates no untrained encoder.
-    probes = _probes(labels, rows, at({UNTRAINED: "DCCO"}, {}))
-    megabytes = table(
-        "Megabytes that server and clients send in all rounds",
-        Selector(TRAINING, metric="megabytes"), ["megabytes"], rows, percent=False,
-    )  # fmt: skip
+    tables = _probes(labels, rows, at({UNTRAINED: "DCCO"}, {}))
+    last = next(reversed(tables.values())).title
     expected = {
         "DCCO with VICReg": ("VICReg's statistics do as well as CCO's (within 2 points)", "DCCO"),
         "two encoders, a view each": ("Two encoders do as well as one (within 2 points)", "DCCO"),
@@ -153,23 +140,21 @@ def dcco_extensions(at: At) -> Experiment:
             "clients of 16, one local step",
         ),
     }  # fmt: skip
+    statements = [
+        say(shown, "costs", text, not_below(row, other, _COLUMN, -0.02))
+        for shown in tables.values()
+        for row, (text, other) in expected.items()
+        if row in rows
+    ]
+    for direction, verb in (("down", "receives"), ("up", "sends")):
+        title = f"Bytes that a client {verb} in a round"
+        tables[direction] = _sent(title, labels[0], direction, rows)
+    title = "Megabytes that server and clients send in all rounds"
+    selector = Selector(TRAINING, metric="megabytes")
+    tables["megabytes"] = table(title, selector, ["megabytes"], rows, percent=False)
     return at.build(
-        cells,
-        [
-            *probes,
-            *(_sent(f"Bytes that a client {verb} in a round", labels[0], direction, rows)
-              for direction, verb in (("down", "receives"), ("up", "sends"))),
-            megabytes,
-        ],
-        [
-            say(shown, "costs", text, not_below(row, other, _COLUMN, -0.02))
-            for shown in probes
-            for row, (text, other) in expected.items() if row in rows
-        ],
-        [_BYTES_NOTE, "Nothing of this is published: section 6 of the paper names it as open work. "
-         "The claims are expectations."],
-        {"clients of 4, one class": "dcco", "clients of 16": "steps_1"},
-        against=((megabytes.title, probes[-1].title),),
+        cells, tables, statements, {"clients of 4, one class": "dcco", "clients of 16": "steps_1"},
+        against=((title, last),),
         costs={"rounds": ROUND, "bytes that server and clients send": "bytes"},
     )  # fmt: skip
 
@@ -184,11 +169,6 @@ _PAPERS_CLIENTS = "--alpha=0 --samples_per_client=1 --clients_per_round=512"
 # where clients are many times as many.
 _NOISES, _FACTORS = (0.3, 0.1, 0.03), (1, 10, 100)
 _CLIPPED, _WITHOUT = "epsilon inf", "no privacy"
-_EPSILON_NOTE = (
-    "Epsilon is that of all rounds together, for a client with all of its images; delta is the "
-    "number of clients to the power of -1.1. Infinite: clipped as the others are, without noise. "
-    "Noise is not seeded, so that no figure can be repeated to the bit."
-)
 
 
 def participation(at: At) -> tuple[int, int, int]:
@@ -198,7 +178,12 @@ def participation(at: At) -> tuple[int, int, int]:
 
 @study("DCCO's accuracy against epsilon, at {scale} scale")
 def dcco_privacy(at: At) -> Experiment:
-    """DCCO's accuracy against epsilon, from 1 to infinity."""
+    """DCCO's accuracy against epsilon, from 1 to infinity.
+
+    Epsilon is that of all rounds together, for a client with all of its images; delta is the number
+    of clients to the power of -1.1. Infinite: clipped as the others are, without noise. Noise is
+    not seeded, so that no figure can be repeated to the bit.
+    """
     # The server's Adam does not depend on the size of a delta. The norm of statistics is near the
     # number of projections (14 to 16 on training images of the digits, before training).
     clips = f"--dp_clip=1 --dp_statistics_clip={at(15, 1000)}"
@@ -207,32 +192,25 @@ def dcco_privacy(at: At) -> Experiment:
         **{f"noise {z}": (f"noise_{z}", f"--dp_noise_multiplier={z} {clips}") for z in _NOISES},
         _CLIPPED: ("epsilon_inf", f"--dp_epsilon=inf {clips}"),
     }
-    cells, rows = _runs(
-        f"{_common(at, 'digits/private_dcco', _PAPERS_CLIENTS)} --sampling=poisson "
-        f"--hparam=client_weighting=uniform {at('', _SLICES)}",
-        {**by_privacy, _WITHOUT: ("without", "")},
-    )
-    probes = _probes(at((10, 50), (500, 5000)), rows, {"untrained encoder": _WITHOUT})
+    common = _common(at, "digits/private_dcco", _PAPERS_CLIENTS)
+    uniform = f"--sampling=poisson --hparam=client_weighting=uniform {at('', _SLICES)}"
+    cells, rows = grid({**by_privacy, _WITHOUT: ("without", "")}, {}, common, uniform)
+    tables = _probes(at((10, 50), (500, 5000)), rows, {"untrained encoder": _WITHOUT})
 
     def rises(v: Lookup) -> bool:
         accuracies = [v(row, _COLUMN) for row in by_privacy]
         return all(more >= less - 0.02 for less, more in itertools.pairwise(accuracies))
 
-    return at.build(
-        cells, probes,
-        _expected(probes[-1], {
-            "Accuracy does not fall with epsilon (by more than 2 points)": rises,
-            "Clipping without noise costs at most 5 points":
-                not_below(_CLIPPED, _WITHOUT, _COLUMN, -0.05),
-            "Noise of 0.1 costs at most 5 points":
-                not_below("noise 0.1", _CLIPPED, _COLUMN, -0.05),
-        }),
-        [_EPSILON_NOTE, "" if at.data or at.rounds else _more_clients(at), _NOTHING_PUBLISHED],
-    )  # fmt: skip
-
-
-def _expected(shown: Table, conditions: Mapping[str, Condition]) -> list[list[Claim]]:
-    return [say(shown, "costs", text, condition) for text, condition in conditions.items()]
+    _, shown = tables.values()
+    statements = [
+        say(shown, "rises", "Accuracy does not fall with epsilon (by more than 2 points)", rises),
+        say(shown, "clipping", "Clipping without noise costs at most 5 points",
+            not_below(_CLIPPED, _WITHOUT, _COLUMN, -0.05)),
+        say(shown, "noise", "Noise of 0.1 costs at most 5 points",
+            not_below("noise 0.1", _CLIPPED, _COLUMN, -0.05)),
+    ]  # fmt: skip
+    notes = [] if at.data or at.rounds else [_more_clients(at)]
+    return at.build(cells, tables, statements, notes=[*notes, _NOTHING_PUBLISHED])
 
 
 def _more_clients(at: At) -> str:
@@ -272,27 +250,30 @@ _AGGREGATORS = {
 
 @study("DCCO's accuracy against the bytes that clients send, at {scale} scale")
 def dcco_communication(at: At) -> Experiment:
-    """DCCO's accuracy against the bytes that clients send."""
+    """DCCO's accuracy against the bytes that clients send.
+
+    Bytes are counted from the types of what is sent.
+
+    Nothing of this is published; the claims are expectations.
+    """
     # Clients cannot be folded, so that only a small encoder and few rounds take little time.
     short = at(f"--encoder=tiny --eval_every=0 {at.length(100)}", "")
     settings = {
         row: (name, f"{flags} {at('', _SLICES) if '--aggregator' in flags else ''}")
         for row, (name, flags) in _AGGREGATORS.items()
     }
-    cells, rows = _runs(f"{_common(at, 'digits/dcco', _PAPERS_CLIENTS)} {short}", settings)
+    cells, rows = grid(settings, {}, _common(at, "digits/dcco", _PAPERS_CLIENTS), short)
     labels = at((10, 50), (500, 5000))
-    probes = _probes(labels, rows, {})
-    sent = _sent("Bytes that a client sends in a round", labels[1], "up", rows)
-    mean = "mean, 32 bits"
-    return at.build(
-        cells, [*probes, sent],
-        _expected(probes[-1], {
-            "8 bits cost at most 2 points": not_below("quantized, 8 bits", mean, _COLUMN, -0.02),
-            "4 bits after a rotation cost at most 2 points":
-                not_below("rotated, 4 bits", mean, _COLUMN, -0.02),
-            "Half of <F G^T> costs at most 2 points":
-                not_below("half of <F G^T>", mean, _COLUMN, -0.02),
-        }),
-        ["Bytes are counted from the types of what is sent.", _NOTHING_PUBLISHED],
-        against=((sent.title, probes[-1].title),),
-    )  # fmt: skip
+    tables = _probes(labels, rows, {})
+    _, shown = tables.values()
+    statements = [
+        say(shown, "costs", text, not_below(row, "mean, 32 bits", _COLUMN, -0.02))
+        for text, row in (
+            ("8 bits cost at most 2 points", "quantized, 8 bits"),
+            ("4 bits after a rotation cost at most 2 points", "rotated, 4 bits"),
+            ("Half of <F G^T> costs at most 2 points", "half of <F G^T>"),
+        )
+    ]
+    title = "Bytes that a client sends in a round"
+    tables["sent"] = _sent(title, labels[1], "up", rows)
+    return at.build(cells, tables, statements, against=((title, shown.title),))

@@ -13,7 +13,7 @@ from launch.studies import denav
 from launch.studies.engine.claims import PaperClaim, Trial, apart
 from launch.studies.engine.statements import above, say
 from launch.studies.engine.study import UNTRAINED, At, study
-from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
+from tff_ssl.reporting.experiment import Claim, Experiment, Lookup, Table
 
 _DEFAULT, _PARALLEL = "default", "parallel"
 _TIME = "simulated time"
@@ -95,104 +95,91 @@ _NOTES = (
 @study("DeNAV, Tables 8 to 13, at {scale} scale")
 def denav_influence(at: At) -> Experiment:
     """DeNAV's steps, epochs, models, network, limit and bound."""
-    usual_steps = denav.steps(at)
+    steps = at(*denav.STEPS)
     cells = {
-        _DEFAULT: denav.denav(at, _DEFAULT, usual_steps, scratch=True),
-        _PARALLEL: denav.denav(at, _PARALLEL, usual_steps, _MODELS),
+        _DEFAULT: denav.denav(at, _DEFAULT, steps, scratch=True),
+        _PARALLEL: denav.denav(at, _PARALLEL, steps, _MODELS),
     }
-    tables: list[Table] = []
-    statements: list[Claim] = []
+    tables: dict[str, Table] = {}
+    statements = []
     for symbol, sweep in _SWEEPS.items():
         values = at(sweep.cpu, {value: value for value in sweep.published})
-        usual = at(*sweep.usual)
-        rows, published = {}, {}
+        usual, rows, published = at(*sweep.usual), {}, {}
         for value, papers in values.items():
             name = sweep.base if value == usual else f"{sweep.start}_{value}"
             name = _PARALLEL if (symbol, value) == ("C", denav.MODELS) else name
             if name not in cells:
-                cells[name] = _changed(at, sweep, value, name)
+                # Table 8 has multiples of the user's number of rounds.
+                own = value if at.rounds is None or sweep.flags else at.rounds * value // steps
+                of_run = at if sweep.flags else dataclasses.replace(at, rounds=int(own))
+                cells[name] = denav.denav(of_run, name, steps, sweep.flags.format(value))
             rows[f"{symbol} = {value}"] = (name,)
             published[f"{symbol} = {value}"] = sweep.published[papers]
         title = f"Table {sweep.table}"
-        accuracies = denav.accuracy_tables(at, title, rows, published, _DEFAULT)
-        tables += accuracies
-        for shown in accuracies:
-            statements += _better(shown, symbol, list(rows), f"{symbol} = {usual}")
+        for key, shown in denav.accuracy_tables(at, title, rows, published, _DEFAULT).items():
+            tables[f"{symbol}.{key}"] = shown
+            statements.append(_better(shown, symbol, list(rows), f"{symbol} = {usual}"))
         if all(len(figures) > 2 for figures in published.values()):
             minutes = {row: figures[2:] for row, figures in published.items()}
             title = f"{title}: {_TIME} of pretraining (published: minutes)"
-            tables.append(denav.counts(title, "simulated_time", rows, minutes))
-            statements += _longer(tables[-1], symbol, list(values), usual)
-    return at.build(
-        cells.values(), tables, statements, _NOTES, {"clients": _DEFAULT}, costs=denav.COSTS
-    )
+            shown = denav.counts(title, "simulated_time", rows, minutes)
+            tables[f"{symbol}.time"] = shown
+            statements.append(_longer(shown, symbol, list(values), usual))
+    partitions = {"clients": _DEFAULT}
+    return at.build(cells.values(), tables, statements, partitions, _NOTES, costs=denav.COSTS)
 
 
-def _changed(at: At, sweep: _Sweep, value: float, name: str) -> Cell:
-    """The cell of a value that neither base has."""
-    usual_steps = denav.steps(at)
-    if sweep.flags:
-        return denav.denav(at, name, usual_steps, sweep.flags.format(value))
-    # Table 8 has multiples of the user's number of rounds.
-    own = int(value) if at.rounds is None else at.rounds * int(value) // usual_steps
-    return denav.denav(dataclasses.replace(at, rounds=own), name, usual_steps)
-
-
-def _better(shown: Table, symbol: str, rows: list[str], usual: str) -> list[Claim]:
+def _better(shown: Table, symbol: str, rows: list[str], usual: str) -> list[list[Claim]]:
     """The paper's statements on accuracy."""
-    first, last = rows[0], rows[-1]
-    pairs = {"lambda": [(usual, first), (usual, last)]}.get(symbol, [(last, first)])
+    (first, *_, last), column = rows, "accuracy"
+    pairs = [(usual, first), (usual, last)] if symbol == "lambda" else [(last, first)]
     if symbol in ("omega", "Z"):
         pairs.append((usual, first))
-    start = f"{symbol.lower()}.{denav.table_kind(shown)}"
     statements = [
-        statement
+        say(shown, "better", f"{better} is better than {worse}", above(better, worse, column))
         for better, worse in pairs
-        for statement in say(
-            shown, start, f"{better} is better than {worse}", above(better, worse, "accuracy")
-        )
     ]
     if symbol == "K":
         second, third = rows[1:3]
 
         def levels_off(v: Lookup) -> bool:
-            gained = v(second, "accuracy") - v(first, "accuracy")
-            return v(last, "accuracy") - v(third, "accuracy") < gained
+            gained = v(second, column) - v(first, column)
+            return v(last, column) - v(third, column) < gained
 
         text = f"The gain levels off: {third} to {last} less than {first} to {second}"
-        statements += say(shown, start, text, levels_off)
+        statements.append(say(shown, "better", text, levels_off))
     return statements
 
 
 def _longer(shown: Table, symbol: str, values: list[float], usual: float) -> list[Claim]:
     """The paper's statement on time."""
-    ratio, name = values[-1] / usual, f"{symbol.lower()}.time"
-    first, last = f"{symbol} = {usual}", f"{symbol} = {values[-1]}"
+    ratio = values[-1] / usual
+    first = f"{symbol} = {values[0] if symbol == 'Z' else usual}"
+    last = f"{symbol} = {values[-1]}"
     if symbol == "Z":
-        first = f"{symbol} = {values[0]}"
-        return say(shown, name, f"{last} takes longer than {first}", above(last, first, _TIME))
+        return say(shown, "longer", f"{last} takes longer than {first}", above(last, first, _TIME))
 
     def grown(v: Lookup) -> float:
         return v(last, _TIME) / v(first, _TIME)
 
     if symbol == "C":
         text = f"From {first} to {last} time grows less than half as much as C"
-        return say(shown, name, text, lambda v: grown(v) < ratio / 2)
+        return say(shown, "longer", text, lambda v: grown(v) < ratio / 2)
     text = f"From {first} to {last} time grows in proportion (within 15 %)"
-    return say(shown, name, text, lambda v: abs(grown(v) / ratio - 1) < 0.15)
+    return say(shown, "longer", text, lambda v: abs(grown(v) / ratio - 1) < 0.15)
 
 
 def _claim(name: str, symbol: str, text: str, ends: tuple[str, str], note: str) -> PaperClaim:
     """A claim of a table, tried fine-tuned and in linear probes."""
     sweep = _SWEEPS[symbol]
     rows = [f"{symbol} = {value}" for value in sweep.cpu]
-    time = f" {symbol.lower()}.time" if symbol == "C" else ""
+    time = " C.time" if symbol == "C" else ""
     return PaperClaim(
         name, f"Table {sweep.table}", text,
         tuple(
             Trial(
                 f"{denav.SMALL} 60 steps of 10 epochs where they do not vary{measure}; 5 seeds.",
-                "denav_influence-cpu", f"{symbol.lower()}.{kind}{time}", (*rows, baseline),
+                "denav_influence-cpu", f"{symbol}.{kind}{time}", (*rows, baseline),
                 ("accuracy",), apart(*ends, "accuracy"), own_note,
             )
             for measure, kind, baseline, own_note in (
@@ -203,37 +190,25 @@ def _claim(name: str, symbol: str, text: str, ends: tuple[str, str], note: str) 
 
 
 CLAIMS = (
-    _claim(
-        "N8", "S", "More steps S are better: 90.64 with 200, 92.47 with 1000.",
-        ("S = 300", "S = 60"), "Linear probes get better with more steps, by 1.4 points. After "
-        "fine-tuning more steps have a lower mean, within the deviation.",
-    ),
-    _claim(
-        "N9", "K", "More local epochs K are better, up to 10 to 15: 88.31, 90.64, 91.41, 91.74 "
-        "with 1, 5, 10, 15.", ("K = 30", "K = 2"), "In linear probes more local epochs are better, "
-        "and the gain levels off. Fine-tuned, all values are within the deviation.",
-    ),
-    _claim(
-        "N10", "C",
-        "More parallel models C are better, for little time: 90.90 with one, 91.88 with 15.",
-        ("C = 5", "C = 1"), "All values are within the deviation, fine-tuned and in linear probes. "
-        "Five models take twice the simulated time of one.",
-    ),
-    _claim(
-        "N11", "omega",
-        "A denser network is better: 89.17, 90.64, 91.16 at connectivity 0.03, 0.15, 0.75.",
-        ("omega = 0.75", "omega = 0.06"),
-        "All values are within the deviation, fine-tuned and in linear probes.",
-    ),
-    _claim(
-        "N12", "Z", "A larger limit Z is better, and must be at least S / M: 89.51, 90.64, 92.15 "
-        "with 1, 3, 7.", ("Z = 7", "Z = 1"), "In linear probes a limit of one, with which the "
-        "navigator has no choice, has the lowest mean, by 1.3 points, and 3 to 7 do not differ. "
-        "All are within the deviation, also fine-tuned.",
-    ),
-    _claim(
-        "N13", "lambda", "A staleness bound of 5 is best: 91.46, with 1 91.39, with 200 90.43.",
-        ("lambda = 5", "lambda = 60"), "A bound of 5 is two points above no bound (60), fine-tuned "
-        "by more than the deviation. Bounds of 1 and 5 do not differ.",
-    ),
+    _claim("N8", "S", "More steps S are better: 90.64 with 200, 92.47 with 1000.",
+           ("S = 300", "S = 60"), "Linear probes get better with more steps, by 1.4 points. After "
+           "fine-tuning more steps have a lower mean, within the deviation."),
+    _claim("N9", "K", "More local epochs K are better, up to 10 to 15: 88.31, 90.64, 91.41, 91.74 "
+           "with 1, 5, 10, 15.", ("K = 30", "K = 2"), "In linear probes more local epochs are "
+           "better, and the gain levels off. Fine-tuned, all values are within the deviation."),
+    _claim("N10", "C",
+           "More parallel models C are better, for little time: 90.90 with one, 91.88 with 15.",
+           ("C = 5", "C = 1"), "All values are within the deviation, fine-tuned and in linear "
+           "probes. Five models take twice the simulated time of one."),
+    _claim("N11", "omega",
+           "A denser network is better: 89.17, 90.64, 91.16 at connectivity 0.03, 0.15, 0.75.",
+           ("omega = 0.75", "omega = 0.06"),
+           "All values are within the deviation, fine-tuned and in linear probes."),
+    _claim("N12", "Z", "A larger limit Z is better, and must be at least S / M: 89.51, 90.64, "
+           "92.15 with 1, 3, 7.", ("Z = 7", "Z = 1"), "In linear probes a limit of one, with which "
+           "the navigator has no choice, has the lowest mean, by 1.3 points, and 3 to 7 do not "
+           "differ. All are within the deviation, also fine-tuned."),
+    _claim("N13", "lambda", "A staleness bound of 5 is best: 91.46, with 1 91.39, with 200 90.43.",
+           ("lambda = 5", "lambda = 60"), "A bound of 5 is two points above no bound (60), "
+           "fine-tuned by more than the deviation. Bounds of 1 and 5 do not differ."),
 )  # fmt: skip

@@ -72,44 +72,39 @@ def _run(at: At, row: str, split: str, rate: str, name: str = "") -> Cell:
     end, partition = _SPLITS[split]
     # Batch norm needs several images in the smallest client of all methods.
     own = (
-        f"{partition} --min_client_size=8 --hparam=local_epochs={2 * denav.local_epochs(at)} "
+        f"{partition} --min_client_size=8 --hparam=local_epochs={2 * at(*denav.LOCAL_EPOCHS)} "
         f"--hparam=client_learning_rate={rate}"
     )
     name = name or f"{start}_{end}"
     if row == _DENAV:
-        return denav.denav(at, name, denav.steps(at), own, scratch=True, probed=False)
+        return denav.denav(at, name, at(*denav.STEPS), own, scratch=True, probed=False)
     # The paper's baselines train five clients in each of 200 rounds, and so five times as many
     # local epochs as DeNAV in 200 steps. At the CPU's scale all methods have equally many.
-    training = denav.training(at, "federated", at(denav.steps(at) // 5, 200))
+    own = f"{denav.training(at, 'federated', at(12, 200))} {flags} {at(*of_scale)} {own}"
     depth = at(f"--depth={denav.DEPTH}", "")  # A ResNet has no blocks to stack.
-    return cell(
-        name, training, flags, at(*of_scale), own,
-        evaluations=denav.finetunings(at, False, depth),
-    )  # fmt: skip
+    return cell(name, own, evaluations=denav.finetunings(at, False, depth))
 
 
 @study("DeNAV, Table 2, at {scale} scale")
 def denav_table2(at: At) -> Experiment:
     """DeNAV against federated SimSiam, SimCLR, FedU, FedEMA, Orchestra."""
-    cells = {
-        row: [_run(at, row, split, at(_CHOSEN[row], _rates(at, row)[1])) for split in _SPLITS]
-        for row in _METHODS
-    }
+    rates = {row: at(_CHOSEN[row], _rates(at, row)[1]) for row in _METHODS}
+    cells = {row: [_run(at, row, split, rate) for split in _SPLITS] for row, rate in rates.items()}
     rows = {row: tuple(one.name for one in of_row) for row, of_row in cells.items()}
-    tables = [
-        table(
+    tables = {
+        data: table(
             f"Table 2: fine-tuned on {name}", Selector("finetune", dataset=data), _SPLITS, rows,
             {row: figures[2 * i : 2 * i + 2] for row, figures in _TABLE2.items()},
             untrained={denav.SCRATCH: _DENAV},
         )
         for i, (name, data) in enumerate(denav.downstream(at).items())
-    ]  # fmt: skip
-    return at.build(
-        [one for of_row in cells.values() for one in of_row], tables,
-        [each_above(shown, "above", _DENAV, _FEDERATED, ON_CLIENTS) for shown in tables],
-        [*_NOTES, "Rates of the CPU's scale: `denav_table2_rates`."],
-        dict(zip(_SPLITS, rows[_DENAV], strict=True)),
-    )  # fmt: skip
+    }  # fmt: skip
+    statements = [
+        each_above(shown, "above", _DENAV, _FEDERATED, ON_CLIENTS) for shown in tables.values()
+    ]
+    notes = [*_NOTES, "Rates of the CPU's scale: `denav_table2_rates`."]
+    partitions = zip(_SPLITS, rows[_DENAV], strict=True)
+    return at.build(cells.values(), tables, statements, partitions, notes)
 
 
 @study("Rates of DeNAV, Table 2, at {scale} scale")
@@ -121,23 +116,18 @@ def denav_table2_rates(at: At) -> Experiment:
         for row, names in choices.items()
         for name, rate in zip(names, _rates(at, row), strict=True)
     ]
-    shown = table(
-        "Linear probe on the data of pretraining", Selector("linear"), ["at the chosen rate"],
-        {row: (row,) for row in choices},
-    )  # fmt: skip
+    title, rows = "Linear probe on the data of pretraining", {row: (row,) for row in choices}
+    shown = table(title, Selector("linear"), ["at the chosen rate"], rows)
     note = "Run this with `--seeds=1`. What counts are the choices on training images."
-    return at.build(cells, [shown], [], [*_NOTES, note], choices=choices)
+    return at.build(cells, shown, [], notes=[*_NOTES, note], choices=choices)
 
 
 CLAIMS = (
-    claim(
-        "N2", "Table 2", "DeNAV is above Fed-SimSiam, Fed-SimCLR, FedU, FedEMA and Orchestra; "
-        "CIFAR-10, non-IID: 91.00, the best of them 90.66.",
-        f"{denav.SMALL} IID and non-IID, 60 steps of 20 epochs, or 12 rounds of 5 clients; the "
-        "best of three rates for each method; 5 seeds.", "denav_table2-cpu", "above",
-        (_DENAV, *_FEDERATED, denav.SCRATCH), _SPLITS,
-        apart("Fed-SimCLR", denav.SCRATCH, "non-IID"),
-        "Fed-SimCLR has the highest mean, by 1.8 points, within the deviation. DeNAV has the next "
-        "mean, and is above FedU and FedEMA within the deviation only.",
-    ),
+    claim("N2", "Table 2", "DeNAV is above Fed-SimSiam, Fed-SimCLR, FedU, FedEMA and Orchestra; "
+          "CIFAR-10, non-IID: 91.00, the best of them 90.66.", f"{denav.SMALL} IID and non-IID, 60 "
+          "steps of 20 epochs, or 12 rounds of 5 clients; the best of three rates for each method; "
+          "5 seeds.", "denav_table2-cpu", "*.above", (_DENAV, *_FEDERATED, denav.SCRATCH), _SPLITS,
+          apart("Fed-SimCLR", denav.SCRATCH, "non-IID"), "Fed-SimCLR has the highest mean, by 1.8 "
+          "points, within the deviation. DeNAV has the next mean, and is above FedU and FedEMA "
+          "within the deviation only."),
 )  # fmt: skip

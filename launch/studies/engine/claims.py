@@ -120,11 +120,12 @@ def claim(
     columns: Iterable[str],
     ends: tuple[Figure, Figure] | None = None,
     note: str = "",
-    more: tuple[Trial, ...] = (),
+    also: Trial | tuple[Trial, ...] = (),
 ) -> PaperClaim:
-    """A claim and its trial; `more` are further ones (see `PaperClaim` and `Trial`)."""
+    """A claim and its trial, and also others (see `PaperClaim` and `Trial`)."""
     first = Trial(setting, run, statements, tuple(rows), tuple(columns), ends, note)
-    return PaperClaim(name, place, text, (first, *more))
+    others = (also,) if isinstance(also, Trial) else also
+    return PaperClaim(name, place, text, (first, *others))
 
 
 def proof(

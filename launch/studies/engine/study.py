@@ -5,6 +5,7 @@ published figures as tables, and a function with `@study` that lays them out.
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,7 +14,6 @@ from tff_ssl.reporting.measured import Selector
 
 UNTRAINED, PIXELS = "(untrained encoder)", "(raw pixels)"
 _T = TypeVar("_T")
-_Nested = Iterable[Claim | Iterable[Claim]]
 Rows = Mapping[str, Sequence[str | None]]  # Row -> names of its cells.
 Figures = Mapping[str, Sequence[float | str | None]]  # Row -> published figures.
 
@@ -26,15 +26,13 @@ class At:
       scale: `cpu` or `paper`.
       data: The data set: that of the user, else the experiment's; "" for that of the presets.
       rounds: The user's number of rounds; None for the experiment's own.
-      name: Name of the experiment.
-      title: Title of its report.
+      study: The experiment.
     """
 
     scale: str
     data: str
     rounds: int | None
-    name: str
-    title: str
+    study: "Study"
 
     def __call__(self, cpu: _T, paper: _T) -> _T:
         """The value of the scale."""
@@ -57,26 +55,39 @@ class At:
 
     def build(
         self,
-        cells: Iterable[Cell],
-        tables: Sequence[Table],
-        statements: _Nested,
-        notes: Iterable[str],
-        partitions: Mapping[str, Any] | None = None,
+        cells: Iterable[Any],
+        tables: Table | Mapping[str, Table],
+        statements: Iterable[Any],
+        partitions: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        notes: Iterable[str] = (),
         **others: Any,
     ) -> Experiment:
-        """The experiment; empty notes are left out. `others` are further fields of it."""
+        """The experiment.
+
+        Args:
+          cells: Its cells, and lists of cells.
+          tables: Its table, or its tables by a key with which the ids of their statements start.
+          statements: Its statements, and lists of statements.
+          partitions: Name of a partition of the report -> name of a cell.
+          notes: Paragraphs of the report after those of the study.
+          **others: Further fields of `Experiment`.
+        """
+        by_key = {"": tables} if isinstance(tables, Table) else tables
+        keys = {shown.title: f"{key}." if key else "" for key, shown in by_key.items()}
         return Experiment(
-            self.name, self.title, tuple(cells), tuple(tables), tuple(_flat(statements)),
-            tuple(filter(None, notes)), partitions or {}, **others,
+            self.study.name, self.study.title_at(self.scale, self.data), tuple(_flat(cells)),
+            tuple(by_key.values()),
+            tuple(dataclasses.replace(s, id=keys[s.table] + s.id) for s in _flat(statements)),
+            (*self.study.notes_at(self.scale), *notes), dict(partitions), **others,
         )  # fmt: skip
 
 
-def _flat(statements: _Nested) -> Iterator[Claim]:
-    for one in statements:
-        if isinstance(one, Claim):
-            yield one
+def _flat(items: Iterable[Any]) -> Iterator[Any]:
+    for item in items:
+        if isinstance(item, Cell | Claim):
+            yield item
         else:
-            yield from one
+            yield from _flat(item)
 
 
 class Study(NamedTuple):
@@ -84,9 +95,9 @@ class Study(NamedTuple):
 
     Attributes:
       name: Value of `--experiment`.
-      title: Title of the report; `{data}` and `{scale}` stand for the fields of `At`, and
-        `{on_data}` for `on DATA ` if there is a data set.
+      title: Title of the report, with `{scale}`, `{data}` and `{on_data}`: `on DATA `, if any.
       summary: A line for `reproduce --list`.
+      notes: Paragraphs at the beginning of the report; `cpu: ` or `paper: ` starts one of a scale.
       lay: Function that lays out cells, tables and statements.
       data: Scale -> data set by default.
     """
@@ -94,17 +105,27 @@ class Study(NamedTuple):
     name: str
     title: str
     summary: str
+    notes: Sequence[str]
     lay: Callable[[At], Experiment]
     data: Mapping[str, str]
 
     def __call__(self, scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-        data = dataset or self.data.get(scale, "")
-        title = self.title.format(data=data, scale=scale, on_data=f"on {data} " if data else "")
-        return self.lay(At(scale, data, rounds, self.name, title))
+        return self.lay(At(scale, dataset or self.data[scale], rounds, self))
+
+    def notes_at(self, scale: str) -> list[str]:
+        """The notes at a scale."""
+        other = {"cpu": "paper: ", "paper": "cpu: "}[scale]
+        return [n.removeprefix(f"{scale}: ") for n in self.notes if not n.startswith(other)]
+
+    def title_at(self, scale: str, data: str) -> str:
+        """The title at a scale, on a data set."""
+        return self.title.format(scale=scale, data=data, on_data=f"on {data} " if data else "")
 
 
 def study(title: str, cpu: str = "", paper: str = "") -> Callable[[Callable], Study]:
-    """Makes a `Study` of a function of `At`, with its name and the first line of its docstring.
+    """Makes a `Study` of a function of `At`.
+
+    The first line of the function's docstring is its summary, other paragraphs are its notes.
 
     Args:
       title: Title of the report.
@@ -113,8 +134,10 @@ def study(title: str, cpu: str = "", paper: str = "") -> Callable[[Callable], St
     """
 
     def decorate(lay: Callable[[At], Experiment]) -> Study:
-        summary = (lay.__doc__ or "").partition("\n")[0].removesuffix(".")
-        return Study(lay.__name__, title, summary, lay, {"cpu": cpu, "paper": paper or cpu})
+        summary, *notes = (inspect.getdoc(lay) or "").split("\n\n")
+        notes = [" ".join(note.split()) for note in notes]
+        data = {"cpu": cpu, "paper": paper or cpu}
+        return Study(lay.__name__, title, summary.removesuffix("."), notes, lay, data)
 
     return decorate
 
@@ -142,7 +165,7 @@ def grid(
     script: str = "pretrain",
     needs: str | None = None,
 ) -> tuple[list[Cell], dict[str, tuple[str, ...]]]:
-    """A cell for each row and column, named `ROW_COLUMN`.
+    """A cell for each row and column, named `ROW_COLUMN`; or for each row, if there is no column.
 
     Args:
       rows: Row -> start of its cells' names, its flags, and its evaluations, if any.
@@ -160,7 +183,7 @@ def grid(
                 f"{start}_{end}".strip("_"), *flags, of_row[0], of_column[0],
                 evaluations=(*of_row[1:], *of_column[1:]), script=script, needs=needs,
             )
-            for end, *of_column in columns.values()
+            for end, *of_column in columns.values() or [("", "")]
         ]  # fmt: skip
         cells += of_this
         names[row] = tuple(one.name for one in of_this)
