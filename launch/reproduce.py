@@ -76,7 +76,8 @@ flags.adopt_module_key_flags(launch.options.flags)
 
 
 def main() -> None:
-    from launch.experiments import catalog, runner
+    from launch.studies import catalog
+    from launch.studies.engine import runner
 
     args = flags.FLAGS
     if args.list:
@@ -92,7 +93,7 @@ def main() -> None:
     name = "-".join(filter(None, (first, args.scale, args.dataset)))
     folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
     if args.estimate:
-        from launch.experiments import estimates
+        from launch.studies.engine import estimates
 
         estimates.run(experiment, cells, folder, args.estimate_images)
     else:
@@ -116,7 +117,7 @@ def _take_over(args: flags.FlagValues) -> None:
 
 def _check(args: flags.FlagValues) -> None:
     """Checks `--experiment`, `--jobs` and `--estimate`."""
-    from launch.experiments import catalog
+    from launch.studies import catalog
 
     if args.experiment is None:
         raise ConfigurationError(
@@ -142,7 +143,8 @@ def _build_experiment(args: flags.FlagValues) -> Experiment:
     Raises:
       ConfigurationError: If the experiment does not support another data set.
     """
-    from launch.experiments import catalog, runner
+    from launch.studies import catalog
+    from launch.studies.engine import runner
 
     build, _ = catalog.EXPERIMENTS[args.experiment]
     experiment = build(args.scale, args.dataset, args.rounds)

@@ -23,7 +23,7 @@ _VERDICTS = ("holds", "does not hold", "not shown")
 @functools.cache
 def read(name: str):
     """The experiment of a folder of `measured/`, and the figures of its tables."""
-    from launch.experiments import catalog
+    from launch.studies import catalog
     from tff_ssl.reporting import report
 
     folder = _MEASURED / name
@@ -216,7 +216,7 @@ def measured(name: str, numbers: list[int] | None = None) -> list[str]:
 
 def published(name: str, numbers: list[int] | None = None) -> list[str]:
     """The paper's tables of an experiment at the paper's scale, or those of some numbers."""
-    from launch.experiments import catalog
+    from launch.studies import catalog
     from tff_ssl.reporting import report
 
     experiment = catalog.EXPERIMENTS[name][0]("paper", None, None)

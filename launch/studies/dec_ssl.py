@@ -217,7 +217,7 @@ CLAIMS = (
           "Linear networks, d = 1024, worst of 3 sources and 3 draws",
           "Dec-SSL: 0.989 of the other directions; Dec-SLRep: 0.872 of its own, 0.048 of the "
           "others. The rate of the theorem, an exponent of -0.80, is not reached by then: -0.78, "
-          "-0.74", "holds", "python -m launch.linear_theory"),
+          "-0.74", "holds", "python -m launch.studies.linear_theory"),
     claim("S9", "Figure 6a and b",
           "Dec-SSL is more robust to non-IID labels than Dec-SLRep, which is above Dec-SL.", _CPU,
           "dec_ssl_figure2-cpu", "less.*.decslrep above.decslrep", (SSL, SLREP), _ENDS,

@@ -319,7 +319,7 @@ CLAIMS = (
           "1000 networks of 100 clients, without training; time beside that of the whole formula "
           "on the same network, 95 percent interval",
           "without volume -29.5 % (-29.7 to -29.4), without resources +1.4 % (1.3 to 1.4)", "holds",
-          "python -m launch.routes"),
+          "python -m launch.studies.routes"),
     claim("N7", "Table 5", "For parallel models, weights by staleness are better than equal ones "
           "and than weights by volume; CIFAR-10: 91.46, 90.64, 91.08.",
           f"{SMALL} Five models, 60 steps of 10 epochs; 5 seeds.", "denav_table5-cpu",

@@ -17,9 +17,10 @@ import types
 import psutil
 import pytest
 
-from launch.experiments import catalog, runner
 from launch.options import app
 from launch.outputs import run_folder
+from launch.studies import catalog
+from launch.studies.engine import runner
 from tests import programs
 from tests.launch.mistakes import messages
 from tff_ssl.errors import ConfigurationError, TrainingError
@@ -468,7 +469,7 @@ def start_slow_cells(project_root, tmp_path):
         (tmp_path / "launch" / f"{name}.py").write_text(SLOW_SCRIPT if name == "pretrain" else "")
     code = (
         "import pathlib, types; from launch.options import app;"
-        "from launch.experiments import runner; from launch.outputs import run_folder;"
+        "from launch.studies.engine import runner; from launch.outputs import run_folder;"
         "from tff_ssl.reporting.experiment import Cell, Experiment;"
         f"runner._ROOT = pathlib.Path({str(tmp_path)!r});"
         "cells = tuple(Cell(n, 'pretrain', ()) for n in 'abc');"

@@ -6,8 +6,9 @@ import math
 import pytest
 from absl import flags
 
-from launch.experiments import catalog, dcco, dcco_table2, production
-from launch.experiments.runner import effective_flags
+from launch.studies import catalog, dcco, dcco_beyond, dcco_table2
+from launch.studies.engine.runner import effective_flags
+from launch.studies.engine.study import At
 from tff_ssl.algorithms.fedu import FedUHyperparameters
 from tff_ssl.reporting.experiment import check
 from tff_ssl.reporting.measured import COSTS, ROUND, TRAINING, Value
@@ -140,8 +141,9 @@ def test_a_preset_outside_of_the_experiments_names_its_data(project_root):
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 def test_epsilons_of_more_clients_have_the_settings_of_the_runs(scale):
-    given = effective_flags(production.privacy(scale, None, None).cells[0].flags)
-    _, per_round, rounds = production._CLIENTS[scale]
+    at = At(scale, "", None, dcco_beyond.dcco_privacy)
+    given = effective_flags(dcco_beyond.dcco_privacy(scale, None, None).cells[0].flags)
+    _, per_round, rounds = dcco_beyond.participation(at)
     assert (given["clients_per_round"], given["rounds"]) == (str(per_round), str(rounds))
 
 
@@ -278,7 +280,7 @@ def test_detection_has_detectrons_default_schedule():
 
 def test_cifar10_has_a_larger_encoder_and_more_rounds_at_the_cpus_scale():
     for rounds, expected in ((None, "2000"), (3, "3")):
-        cells = {cell.name: cell for cell in dcco.table1("cpu", "cifar10", rounds).cells}
+        cells = {cell.name: cell for cell in dcco.dcco_table1("cpu", "cifar10", rounds).cells}
         for cell in cells.values():
             assert effective_flags(cell.flags)["encoder"] == "small"
         assert effective_flags(cells["centralized"].flags)["rounds"] == expected
@@ -288,9 +290,9 @@ def test_cifar10_has_a_larger_encoder_and_more_rounds_at_the_cpus_scale():
 
 
 def test_the_papers_finetuning_and_clients_too_small():
-    cells = {cell.name: cell for cell in dcco.table1("paper", None, None).cells}
+    cells = {cell.name: cell for cell in dcco.dcco_table1("paper", None, None).cells}
     assert "contrastive_fedavg_noniid_1" not in cells
-    derm = {cell.name: cell for cell in dcco_table2.table2("paper", None, None).cells}
+    derm = {cell.name: cell for cell in dcco_table2.dcco_table2("paper", None, None).cells}
     for evaluation in derm["centralized"].evaluations:  # Fine-tuning, and training from scratch.
         given = effective_flags(evaluation)
         assert (given["finetune_batch_size"], given["image_size"]) == ("128", "448")

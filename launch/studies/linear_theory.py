@@ -1,6 +1,6 @@
 """Checks the theory of linear features at finite dimension: Dec-SSL beside Dec-SLRep.
 
-    python -m launch.linear_theory --dimensions=64,256,1024 --sources=3
+    python -m launch.studies.linear_theory --dimensions=64,256,1024 --sources=3
 
 Draws the heterogeneous data of "Does Learning from Decentralized Non-IID Unlabeled Data Benefit
 from Self Supervision?" (appendix E.1) and solves both problems exactly: Dec-SSL at each source and

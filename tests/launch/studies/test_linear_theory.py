@@ -1,4 +1,4 @@
-"""`launch.linear_theory` in few dimensions: its table, files and errors."""
+"""`launch.studies.linear_theory` in few dimensions: its table, files and errors."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from tests import programs
 
 def script(project_root, *arguments):
     return programs.run(
-        [sys.executable, "-m", "launch.linear_theory", *arguments],
+        [sys.executable, "-m", "launch.studies.linear_theory", *arguments],
         cwd=project_root,
         capture_output=True,
         text=True,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from launch.experiments import dcco, dcco_extensions, dcco_few_cases, dcco_revisited
-from launch.experiments.runner import effective_flags
+from launch.studies import dcco, dcco_beyond, dcco_revisited, dcco_table2
+from launch.studies.engine.runner import effective_flags
 from tff_ssl.reporting.experiment import check
 from tff_ssl.reporting.measured import Value
 
@@ -26,7 +26,7 @@ def _images_and_passes(given):
 
 @pytest.mark.parametrize(("dataset", "visits"), [("cifar10", 38.4), ("digits", 25)])
 def test_clients_of_all_sizes_have_as_many_images_and_see_them_as_often(dataset, visits):
-    cells = _flags(dcco_revisited.table1_revisited("cpu", dataset, None))
+    cells = _flags(dcco_revisited.dcco_table1_revisited("cpu", dataset, None))
     pretraining = [given for given in cells.values() if given.get("objective") != "supervised"]
     # Twice: DCCO on five kinds of clients, the FedAvg variants on four; and centralized CCO.
     assert len(pretraining) == 2 * (5 + 4 + 4) + 1
@@ -38,7 +38,7 @@ def test_clients_of_all_sizes_have_as_many_images_and_see_them_as_often(dataset,
 
 def test_fedavg_alone_is_evaluated_at_its_best_round():
     for scale in ("cpu", "paper"):
-        cells = _flags(dcco_revisited.table1_revisited(scale, None, None))
+        cells = _flags(dcco_revisited.dcco_table1_revisited(scale, None, None))
         for name, given in cells.items():
             is_best = given.get("encoder_round") == "best"
             assert is_best == ("fedavg" in name), name
@@ -48,7 +48,7 @@ def test_fedavg_alone_is_evaluated_at_its_best_round():
 
 @pytest.mark.parametrize(("dataset", "expected"), [("cifar10", "20"), ("digits", "2")])
 def test_lambda_belongs_to_ccos_loss_alone(dataset, expected):
-    cells = _flags(dcco_revisited.table1_revisited("cpu", dataset, None))
+    cells = _flags(dcco_revisited.dcco_table1_revisited("cpu", dataset, None))
     for name, given in cells.items():
         has_cco = "contrastive" not in name and "supervised" not in name
         assert given.get("hparam.lambda") == (expected if has_cco else None), name
@@ -62,7 +62,7 @@ def test_lambda_belongs_to_ccos_loss_alone(dataset, expected):
     ],
 )
 def test_overfitting_is_judged_by_what_is_lost_after_the_best_round(lost, verdicts):
-    experiment = dcco_revisited.table1_revisited("cpu", None, None)
+    experiment = dcco_revisited.dcco_table1_revisited("cpu", None, None)
     table = experiment.tables[-1]
     assert table.selector.metric == "knn_lost"
     rows = dict(zip((dcco.CONTRASTIVE, dcco.CCO, dcco.DCCO), lost, strict=True))
@@ -76,7 +76,7 @@ def test_overfitting_is_judged_by_what_is_lost_after_the_best_round(lost, verdic
 
 
 def test_table_1_without_iid_clients_claims_nothing_about_them():
-    experiment = dcco.table1("cpu", "cifar10", None)
+    experiment = dcco.dcco_table1("cpu", "cifar10", None)
     assert [table.columns for table in experiment.tables] == [("non-IID, 1", "non-IID, 4")] * 4
     texts = {claim.text for claim in experiment.claims}
     assert not [text for text in texts if " IID" in text]
@@ -84,7 +84,7 @@ def test_table_1_without_iid_clients_claims_nothing_about_them():
 
 
 def test_extensions_on_cifar10_are_communications_and_local_steps_on_as_many_images():
-    cells = _flags(dcco_extensions.extensions("cpu", "cifar10", None))
+    cells = _flags(dcco_beyond.dcco_extensions("cpu", "cifar10", None))
     assert {given["algorithm"] for given in cells.values()} == {"dcco", "dcco_one_stage"}
     assert "4" in {given.get("hparam.local_steps") for given in cells.values()}
     sizes = {
@@ -98,6 +98,6 @@ def test_extensions_on_cifar10_are_communications_and_local_steps_on_as_many_ima
 
 def test_few_cases_are_fewer_than_the_papers_and_the_same_for_probe_and_fine_tuning():
     for scale in ("cpu", "paper"):
-        for cell in dcco_few_cases.few_cases(scale, None, None).cells:
+        for cell in dcco_table2.dcco_table2_few_labels(scale, None, None).cells:
             for given in (cell.flags, *cell.evaluations):
                 assert effective_flags(given)["labels"] == "100,300"

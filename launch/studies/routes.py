@@ -1,6 +1,6 @@
 """Compares DeNAV's routes on many networks, without training: its navigator and each ablation.
 
-    python -m launch.routes --networks=1000
+    python -m launch.studies.routes --networks=1000
 
 Draws random networks with clients of random sizes and computing ranks, and plans the route of a
 model through each by every formula of the paper's Table 4. Prints by how much longer the simulated

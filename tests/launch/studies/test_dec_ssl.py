@@ -2,8 +2,9 @@
 
 import pytest
 
-from launch.experiments import catalog, dec_ssl_sweeps
-from launch.experiments.runner import effective_flags
+from launch.studies import catalog, dec_ssl
+from launch.studies.engine.runner import effective_flags
+from launch.studies.engine.study import At
 from tff_ssl.reporting.experiment import check
 from tff_ssl.reporting.measured import Value
 
@@ -60,8 +61,9 @@ def test_budgets_and_shares_of_the_images_are_those_of_their_names(scale, expect
     ],
 )
 def test_a_stable_method_keeps_more_than_half_of_its_gain(best, worst, expected):
-    table = dec_ssl_sweeps.accuracies("t", "cpu", ("best", "worst"), {"method": ("a", "b")})
-    claim = dec_ssl_sweeps.keeps_most(table, "method", "best", "worst")
+    at = At("cpu", "cifar10", None, dec_ssl.dec_ssl_figure2)
+    table = dec_ssl.accuracies(at, "t", ("best", "worst"), {"method": ("a", "b")})
+    (claim,) = dec_ssl.keeps(table, "method")
     figures = {
         ("method", "best"): best, ("method", "worst"): worst,
         ("(untrained encoder)", "best"): 0.30, ("(untrained encoder)", "worst"): 0.30,

@@ -14,13 +14,14 @@ from absl.testing import flagsaver
 import launch.pretrain  # noqa: F401  (defines the flags)
 from datasets import catalog as dataset_catalog
 from datasets.image_dataset import ImageDataset, Split
-from launch.experiments import catalog, estimates, stand_ins
-from launch.experiments.runner import effective_flags
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
 from launch.options import data, defaults, network, unlike_clients
 from launch.options.participation import build_participation
 from launch.runs import federated
+from launch.studies import catalog
+from launch.studies.engine import estimates, stand_ins
+from launch.studies.engine.runner import effective_flags
 from tff_ssl.templates.federated_algorithm import Need
 from tff_ssl.templates.task import Population
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from launch.experiments import fedu, fedu_ablation, fedu_transfer
-from launch.experiments.runner import effective_flags
+from launch.studies import fedu, fedu_ablation
+from launch.studies.engine.runner import effective_flags
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def _flags(experiment):
 
 @pytest.mark.parametrize(("scale", "epochs"), [("cpu", 200), ("paper", 500)])
 def test_local_epochs_of_figure_6_add_up_to_the_same_number(scale, epochs):
-    experiment = fedu_ablation.figure6(scale, None, None)
+    experiment = fedu_ablation.fedu_figure6(scale, None, None)
     flags = _flags(experiment)
     by_epochs, by_rounds = experiment.tables
     for name in by_epochs.rows["FedU"]:
@@ -31,7 +31,7 @@ def test_local_epochs_of_figure_6_add_up_to_the_same_number(scale, epochs):
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 def test_thresholds_of_figure_5b_are_sorted_and_dapus_own_is_among_them(scale):
-    experiment = fedu_ablation.table4(scale, None, None)
+    experiment = fedu_ablation.fedu_table4(scale, None, None)
     flags = _flags(experiment)
     (figure,) = (table for table in experiment.tables if table.title.startswith("Figure 5b"))
     shown = {row: names[0] for row, names in figure.rows.items() if "dapu" in names[0]}
@@ -42,7 +42,7 @@ def test_thresholds_of_figure_5b_are_sorted_and_dapus_own_is_among_them(scale):
 
 
 def test_centralized_byol_has_as_many_images_and_steps_as_all_clients_at_the_cpus_scale():
-    flags = _flags(fedu.table1("cpu", None, None))
+    flags = _flags(fedu.fedu_table1("cpu", None, None))
     central, clients = flags["central"], flags["fedu_iid"]
     assert (central["num_clients"], clients["num_clients"]) == ("1", "5")
     for name in ("data_fraction", "hparam.batch_size", "hparam.local_epochs", "rounds"):
@@ -53,7 +53,7 @@ def test_centralized_byol_has_as_many_images_and_steps_as_all_clients_at_the_cpu
 
 
 def test_supervised_clients_of_the_cpus_scale_take_as_many_steps_as_the_others():
-    flags = _flags(fedu.table1("cpu", None, None))
+    flags = _flags(fedu.fedu_table1("cpu", None, None))
 
     def steps(run):
         images = round(50_000 * float(run["data_fraction"])) // int(run["num_clients"])
@@ -65,7 +65,7 @@ def test_supervised_clients_of_the_cpus_scale_take_as_many_steps_as_the_others()
 
 def test_transfer_is_to_another_data_set_than_that_of_the_pretraining():
     for scale, dataset in (("cpu", None), ("cpu", "cifar10"), ("paper", None)):
-        for cell in fedu_transfer.table3(scale, dataset, None).cells:
+        for cell in fedu.fedu_table3(scale, dataset, None).cells:
             source = effective_flags(cell.flags)["dataset"]
             targets = {effective_flags(evaluation)["dataset"] for evaluation in cell.evaluations}
             assert targets

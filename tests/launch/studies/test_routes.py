@@ -1,4 +1,4 @@
-"""`launch.routes` on few networks: its table, files and errors."""
+"""`launch.studies.routes` on few networks: its table, files and errors."""
 
 import json
 import sys
@@ -10,8 +10,8 @@ from tff_ssl.algorithms.denav import navigator
 
 def test_table_json_and_picture(project_root, tmp_path):
     done = programs.run(
-        [sys.executable, "-m", "launch.routes", "--networks=3", "--num_clients=20", "--steps=40",
-         f"--output_dir={tmp_path}"],
+        [sys.executable, "-m", "launch.studies.routes", "--networks=3", "--num_clients=20",
+         "--steps=40", f"--output_dir={tmp_path}"],
         cwd=project_root, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""The measurements of `launch.soak`."""
+"""The measurements of `launch.studies.soak`."""
 
 import os
 

@@ -1,7 +1,7 @@
 """Table 2 of DeNAV compares methods at the rates that its trials have chosen."""
 
-from launch.experiments import denav_table2
-from launch.experiments.runner import effective_flags
+from launch.studies import denav_table2
+from launch.studies.engine.runner import effective_flags
 from tff_ssl.reporting import report
 
 
@@ -14,9 +14,9 @@ def rates_of(experiment):
 
 def test_rates_are_those_that_the_trials_have_chosen(project_root, monkeypatch):
     monkeypatch.chdir(project_root)  # From which cells name presets.
-    trials = denav_table2.rates("cpu", None, None)
+    trials = denav_table2.denav_table2_rates("cpu", None, None)
     chosen = report.choose_cells(project_root / "measured" / "denav_table2_rates-cpu", trials)
-    tried, used = rates_of(trials), rates_of(denav_table2.table2("cpu", None, None))
+    tried, used = rates_of(trials), rates_of(denav_table2.denav_table2("cpu", None, None))
     assert len(chosen) == len(used) / 2 == 6
     for cell in chosen.values():
         method = cell.partition("_")[0]

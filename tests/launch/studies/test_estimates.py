@@ -8,8 +8,9 @@ import os
 import pytest
 
 from datasets import case_folder
-from launch.experiments import catalog, estimates, runner, stand_ins
-from launch.experiments.runner import effective_flags
+from launch.studies import catalog
+from launch.studies.engine import estimates, runner, stand_ins
+from launch.studies.engine.runner import effective_flags
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting.experiment import Cell, Experiment
 

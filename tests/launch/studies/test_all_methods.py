@@ -2,8 +2,8 @@
 
 import pytest
 
-from launch.experiments import all_methods
-from launch.experiments.runner import effective_flags
+from launch.studies import all_methods
+from launch.studies.engine.runner import effective_flags
 from tff_ssl.algorithms import registry
 from tff_ssl.reporting import report
 
@@ -26,7 +26,7 @@ def test_every_algorithm_with_a_server_is_compared():
 
 
 def test_rates_are_those_that_the_trials_have_chosen(project_root):
-    trials = all_methods.rates("cpu", None, None)
+    trials = all_methods.all_methods_rates("cpu", None, None)
     chosen = report.choose_cells(project_root / "measured" / "all_methods_rates-cpu", trials)
     cells = flags_of(trials)
     compared = flags_of(all_methods.all_methods("cpu", None, None))
