@@ -25,7 +25,7 @@ from tff_ssl.runtime import child_process
 # Flags that change how precisely a run's figures are measured, and not what they measure: runs with
 # other values count as done.
 _PRECISION_FLAGS = ("label_draws", "also_logistic")
-_ROOT = pathlib.Path(__file__).parent.parent.parent
+_ROOT = pathlib.Path(__file__).parents[3]
 # The scripts that are running, which are interrupted when this process ends.
 _running: set[subprocess.Popen] = set()
 _lock = threading.Lock()

@@ -17,8 +17,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launch.experiments import runner, stand_ins
 from launch.outputs import run_folder
+from launch.studies.engine import runner, stand_ins
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import TrainingError
 from tff_ssl.reporting import measured
