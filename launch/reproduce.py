@@ -78,7 +78,8 @@ class ReproduceConfig(Settings):
 
 
 def main(args: ReproduceConfig) -> None:
-    from launch.experiments import catalog, exchange, runner
+    from launch.studies import catalog
+    from launch.studies.engine import exchange, runner
     from tff_ssl.algorithms import registry
 
     if args.list:
@@ -98,7 +99,7 @@ def main(args: ReproduceConfig) -> None:
         name = pathlib.Path(args.import_from).stem
     folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
     if args.estimate:
-        from launch.experiments import estimates
+        from launch.studies.engine import estimates
 
         estimates.run(experiment, cells, folder, args.estimate_images)
         return
@@ -135,7 +136,7 @@ def _take_over(args: ReproduceConfig) -> ReproduceConfig:
 
 def _check(args: ReproduceConfig) -> None:
     """Checks `--experiment`, `--jobs` and `--estimate`."""
-    from launch.experiments import catalog
+    from launch.studies import catalog
 
     if args.experiment is None:
         raise ConfigurationError(
@@ -164,7 +165,8 @@ def _build_experiment(args: ReproduceConfig) -> tuple[ReproduceConfig, Experimen
     Raises:
       ConfigurationError: If the experiment does not support another data set.
     """
-    from launch.experiments import catalog, runner
+    from launch.studies import catalog
+    from launch.studies.engine import runner
 
     assert args.experiment
     build, _ = catalog.EXPERIMENTS[args.experiment]

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from launch import reproduce as launch_reproduce
-from launch.experiments import exchange, runner
 from launch.options import app
 from launch.outputs import run_folder
+from launch.studies.engine import exchange, runner
 from tests import programs
 from tests.launch.mistakes import messages
 from tff_ssl.algorithms import registry
@@ -515,7 +515,7 @@ def start_slow_cells(project_root, tmp_path):
         (tmp_path / "launch" / f"{name}.py").write_text(SLOW_SCRIPT if name == "pretrain" else "")
     code = (
         "import pathlib; from launch import reproduce; from launch.options import app;"
-        "from launch.experiments import runner; from launch.outputs import run_folder;"
+        "from launch.studies.engine import runner; from launch.outputs import run_folder;"
         "from tff_ssl.reporting.experiment import Cell, Experiment;"
         f"runner.scripts._ROOT = pathlib.Path({str(tmp_path)!r});"
         "cells = tuple(Cell(n, 'pretrain', ()) for n in 'abc');"
