@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launch.outputs import run_folder
+from launch.outputs import run_folder, tables
 from launch.studies.engine import runner, stand_ins
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import TrainingError
@@ -116,7 +116,7 @@ def run(
     document.add_paragraph(_explanation())
     document.add_grid(grid, "measured")
     markdown, page = document.write(experiment.name)
-    _print(grid)
+    print(f"\n{tables.aligned(grid)}")
     print(f"\nwritten to {markdown}, {page} and {path}")
     failed = [cell.name for key, cell in pending.items() if "failed" in rows[key]]
     if failed:
@@ -373,14 +373,6 @@ def _row(estimate: Estimate) -> list[str]:
 def format_hours(hours: float) -> str:
     """Hours, as a text with two digits after the point below ten."""
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2f}"
-
-
-def _print(grid: Sequence[Sequence[str]]) -> None:
-    first, *others = [max(map(len, column)) for column in zip(*grid, strict=True)]
-    print()
-    for name, *figures in grid:
-        aligned = (f"  {text:>{width}}" for text, width in zip(figures, others, strict=True))
-        print(f"{name:{first}}{''.join(aligned)}")
 
 
 def _explanation() -> str:

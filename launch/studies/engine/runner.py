@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launch.options import presets, resuming
-from launch.outputs import commands, run_folder
+from launch.outputs import commands, run_folder, tables
 from launch.studies.engine import scripts
 from launch.studies.engine.scripts import run_script
 from tff_ssl.errors import ConfigurationError, TrainingError
@@ -364,15 +364,8 @@ def _print_tables(experiment: Experiment, found: Records) -> None:
     values = report.read_values(found, experiment)
     for table in experiment.tables:
         print(f"\n{table.title}")
-        measured_figures = report.measured_grid(table, values[table.title])
-        beside = report.logistic_grid(found, table)
-        grids = [measured_figures, beside, report.published_grid(table)]
-        shown = [grid for grid in grids if len(grid) > 1]
-        columns = list(zip(*(row for grid in shown for row in grid), strict=True))
-        first, *others = [max(map(len, cells)) for cells in columns]
-        for name, *cells in (row for grid in shown for row in grid):
-            aligned = (f"  {cell:>{width}}" for cell, width in zip(cells, others, strict=True))
-            print(f"{name:{first}}{''.join(aligned)}")
+        grids = report.grids(found, table, values[table.title])
+        print(tables.aligned([row for _, grid in grids for row in grid]))
     print()
     for title, text, verdict in report.claim_rows(experiment, values):
         print(f"{verdict:14} {text} ({title})")
