@@ -15,7 +15,7 @@ import pathlib
 from typing import Any
 
 from launch.options import app
-from launch.options.detect_config import DetectConfig
+from launch.options.script_configs import DetectConfig
 from tff_ssl.errors import ConfigurationError, MissingExtraError
 
 _STARTS = ("pretrained", "untrained", "supervised")

@@ -46,7 +46,8 @@ def fit_evaluation(dataset: ImageDataset, config: Config) -> Adapted[Config]:
         return Adapted(config)
     flags: Any = config
     train, notes, changes = dataset.train, list[str](), dict[str, Any]()
-    has_cases, per_case = train.case_ids is not None, flags.evaluation.per_case
+    case_ids, per_case = train.case_ids, flags.evaluation.per_case
+    has_cases = case_ids is not None
     is_ambiguous = any(
         cases.several_labels(split.case_ids, split.labels) is not None
         for split in (train, dataset.test)
@@ -60,14 +61,14 @@ def fit_evaluation(dataset: ImageDataset, config: Config) -> Adapted[Config]:
                 "(--per_case asks for a score for each case)"
             )
     labels, is_given = train.labels, {"labels", "labels_per_class"} & flags.given
-    if per_case and has_cases:
-        counted = cases.counted_images(train.case_ids, labels)
+    if per_case and case_ids is not None:
+        counted = cases.counted_images(case_ids, labels)
         if len(counted) < len(labels):
             notes.append(
                 "of the cases that are labelled in part, the labelled images alone are scored"
             )
         if not is_ambiguous:  # Otherwise the evaluation names the case in its error.
-            labels = cases.group(train.case_ids[counted], labels[counted]).labels
+            labels = cases.group(case_ids[counted], labels[counted]).labels
     sizes = np.bincount(labels[labels >= 0], minlength=len(dataset.class_names))
     least = int(min(sizes)) if len(sizes) else 0
     wanted = flags.evaluation.labels_per_class

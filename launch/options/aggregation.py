@@ -225,11 +225,7 @@ def _check_guarantee(config: RunConfig, values: Any, num_clients: int, invited: 
 
 
 def _check_clips(config: RunConfig, has_statistics: bool) -> None:
-    """Checks that each mean has a clip, and that no flag is given for a mean that does not exist.
-
-    Args:
-      has_statistics: Whether clients send encoding statistics beside their model deltas.
-    """
+    """Checks that each mean has a clip, and that no flag is for a mean that does not exist."""
     name = config.algorithm.algorithm
     for flag, needed in (("dp_clip", True), ("dp_statistics_clip", has_statistics)):
         value = getattr(config.privacy, flag)

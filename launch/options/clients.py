@@ -20,11 +20,7 @@ _CLUSTER_STREAM = 0xC1  # Separates the clusters' random stream from that of the
 
 
 def cluster_ids(dataset: ImageDataset, config: ClientsConfig, seed: int) -> np.ndarray | None:
-    """Clusters the training images by their features; a pure function of its arguments.
-
-    Returns:
-      The feature cluster of each training image, int32 [n]; None for partitions other than
-      `feature_clusters`.
+    """The feature cluster of each training image, int32 [n]; None for other partitions.
 
     Raises:
       DatasetError: If there are more clusters than different features.
@@ -67,14 +63,11 @@ def partition_dataset(
     clusters: np.ndarray | None = None,
     min_client_size: int | None = None,
 ) -> list[np.ndarray]:
-    """Divides the training images between the clients.
+    """The indices of each client's training images, int64 [size of the client].
 
     Args:
       clusters: Result of `cluster_ids` for the same arguments, if it is known already.
       min_client_size: Smallest client size; None for that of the configuration.
-
-    Returns:
-      Indices of each client's training images, int64 [size of the client].
     """
     smallest = min_client_size or config.min_client_size
     clients = partition.make(
@@ -98,11 +91,7 @@ def partition_dataset(
 def large_enough(
     clients: list[np.ndarray], least: int, config: RunConfig
 ) -> tuple[list[np.ndarray], int]:
-    """Leaves out the clients that are too small for the objective.
-
-    Returns:
-      The clients that are large enough, and the number of clients that are left out.
-    """
+    """The clients that are large enough for the objective, and the number of those left out."""
     settings, objective = config.clients, config.objective
     kept = [client for client in clients if len(client) >= least]
     small = len(clients) - len(kept)
@@ -152,11 +141,7 @@ def dataset_of_client(
 def by_shift(
     clients: Sequence[int], num_clients: int, config: ClientsConfig
 ) -> dict[int | None, list[int]]:
-    """Groups clients by their shift.
-
-    Returns:
-      Indices of the clients by the number of their shift; None for the original images.
-    """
+    """Indices of clients by the number of their shift; None for the original images."""
     groups: dict[int | None, list[int]] = {}
     for client in clients:
         number = shift.shift_number(client, num_clients, config.shifts)

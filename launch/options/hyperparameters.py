@@ -39,13 +39,10 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
 
 
 def changed(values: Any, unused: Collection[str] = ()) -> list[tuple[str, Any, Any]]:
-    """The hyperparameters of a run that differ from their defaults.
+    """Name, value and default of the hyperparameters that differ from their defaults, in order.
 
     Args:
       unused: Names of fields that are left out, because the run's objective does not use them.
-
-    Returns:
-      Name, value and default of each, in the order of the dataclass.
     """
     return [
         (field.name.rstrip("_"), getattr(values, field.name), field.default)
@@ -71,14 +68,10 @@ def listed(values: Any, unused: Collection[str] = ()) -> list[str]:
 
 
 def descriptions(cls: type) -> dict[str, str]:
-    """The description of each hyperparameter, with the paper's symbol, from the docstrings.
+    """The description of each hyperparameter in one line, with the paper's symbol, by its name.
 
-    Args:
-      cls: A dataclass whose docstring, or that of a class it inherits from, describes each field
-        under `Attributes:`; fields that it leaves out have an empty description.
-
-    Returns:
-      Name of the field -> its description in one line.
+    They are from `Attributes:` in the docstring of the class, or of a class it inherits from; what
+    these leave out has an empty description.
     """
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):

@@ -22,11 +22,7 @@ _OF_DATASET = ("image_size", "per_case")  # Flags that hold for no other data se
 def find(argv: Sequence[str], script: str) -> dict[str, Any]:
     """The `config.json` of the run that a command line resumes, as `run_folder.read_config` has it.
 
-    Args:
-      script: Name of the script, such as `pretrain`.
-
-    Returns:
-      The content; empty without `--resume`, or if the folder holds no run yet.
+    It is empty without `--resume`, or if the folder holds no run yet.
     """
     if not _is_given(argv):
         return {}

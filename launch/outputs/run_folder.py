@@ -17,26 +17,11 @@ from tff_ssl.errors import ConfigurationError
 # Flags that may differ when a run is resumed, because they do not change its weights. `--rounds`
 # may also grow.
 _CHANGEABLE_FLAGS = {
-    "resume",
-    "output_dir",
-    "data_dir",
-    "checkpoint_every",
-    "list",
-    "max_concurrent_calls",
-    "max_dropped",
-    "round_timeout",
-    "ray",
-    "eval_every",
-    "labels_per_class",
-    "labels",
-    "label_draws",
-    "baselines",
-    "per_case",
-    "probe",
-    "also_logistic",
-    "personalized_clients",
+    "resume", "output_dir", "data_dir", "checkpoint_every", "list", "max_concurrent_calls",
+    "max_dropped", "round_timeout", "ray", "eval_every", "labels_per_class", "labels",
+    "label_draws", "baselines", "per_case", "probe", "also_logistic", "personalized_clients",
     "require_private_worker",
-}
+}  # fmt: skip
 # Folders that this process has locked, by their absolute paths. A lock ends with the process, which
 # never closes the descriptor.
 _locked: dict[pathlib.Path, pathlib.Path] = {}
@@ -139,9 +124,8 @@ def read_flags(folder: pathlib.Path) -> dict[str, Any]:
 def read_config(folder: pathlib.Path) -> dict[str, Any]:
     """The content of a folder's `config.json`; empty if it has none.
 
-    Returns:
-      `flags`, the flags of all sections by name; `given`; whether it `is_earlier`, of a release
-      that wrote no sections; and what else the file has.
+    It has `flags`, those of all sections by name; `given`; whether it `is_earlier`, of a release
+    that wrote no sections; and what else the file has.
     """
     path = folder / "config.json"
     if not path.exists():

@@ -90,7 +90,7 @@ def _probe_chart(protocol: str, results: Sequence[Mapping[str, Any]]) -> Picture
         if abs(balanced - result["accuracy"]) > _SHOWN_DIFFERENCE:
             bars.append((f"{labels_text(result)}, balanced", "balanced_accuracy", result))
     figure, axes = _chart(0.75 + 0.95 * len(bars), protocol, "test accuracy (%)")
-    texts, largest, present = [], 0.0, set()
+    texts, largest, present = [], 0.0, set[str]()
     for group, (title, score, result) in enumerate(bars):
         sources = {"encoder": result, **result.get("baselines", {})}
         present |= sources.keys()

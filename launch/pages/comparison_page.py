@@ -30,14 +30,11 @@ def write(
     class_names: Mapping[str, Sequence[str]],
     partitions: Mapping[str, Mapping[str, Any] | None],
 ) -> pathlib.Path:
-    """Writes `compare.html`.
+    """Writes `compare.html`, and returns its path.
 
     Args:
       shown: Images and encodings of each run; None for a run without an encoder.
       partitions: Content of `partition.json` for runs that have no such file.
-
-    Returns:
-      Path of the page.
     """
     runs = {}
     for name, folder in folders.items():

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import data, resuming, settings
-from launch.options.visualize_config import VisualizeConfig
+from launch.options.script_configs import VisualizeConfig
 from launch.outputs import feature_plots, output_folder, run_folder
 from tff_ssl.analysis import feature_maps, weight_distances
 from tff_ssl.deployment import saved_model
@@ -53,8 +53,7 @@ def compare_named(config: VisualizeConfig) -> None:
 def compare(folders: Folders, config: VisualizeConfig, output: pathlib.Path) -> list[pathlib.Path]:
     """Compares encoders, and prints and writes their distances.
 
-    Returns:
-      Paths of the files; none if no two encoders can be compared.
+    Returns the paths of the files; none if no two encoders can be compared.
     """
     loaded = _load(folders, config)
     dataset = data.load_dataset(config.data)
@@ -155,11 +154,7 @@ def _choose_images(dataset: ImageDataset, config: VisualizeConfig) -> Split:
 def _encode(
     loaded: Mapping[str, LoadedEncoder], folders: Folders, images: Split, skips_unlike: bool
 ) -> list[Encoder]:
-    """Applies the encoders to the images.
-
-    Args:
-      skips_unlike: Whether encoders with another number of features than the first are left out.
-    """
+    """Applies the encoders to the images; may leave out clients' encoders of other features."""
     encoders: list[Encoder] = []
     for name, encoder in loaded.items():
         try:

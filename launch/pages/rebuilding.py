@@ -13,7 +13,7 @@ from launch.options import clients as client_options
 from launch.options import data, defaults, hyperparameters, resuming, settings
 from launch.options import model as model_options
 from launch.options.run_config import RunConfig
-from launch.options.visualize_config import VisualizeConfig
+from launch.options.script_configs import VisualizeConfig
 from launch.outputs import partition_record
 from launch.pages import run_page
 from launch.pages.image_samples import Encode

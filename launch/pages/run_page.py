@@ -63,15 +63,12 @@ def write(
     partition: Mapping[str, Any] | None = None,
     more_pictures: Sequence[Picture] = (),
 ) -> pathlib.Path:
-    """Writes `run.html`.
+    """Writes `run.html`, and returns its path.
 
     Args:
       shown: Result of `compute`; None for a run without an encoder.
       partition: Content of `partition.json` for a run that has no such file.
       more_pictures: Further pictures, of the encoders of the run's clients.
-
-    Returns:
-      Path of the page.
     """
     run = run_files.read(folder)
     run = run._replace(partition=run.partition or partition)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tqdm
 
 from datasets.coco_folder import CocoImages
-from launch.options.detect_config import DetectConfig
+from launch.options.script_configs import DetectConfig
 from launch.outputs import detection_plots, run_folder
 from tff_ssl.evaluation.detection import average_precision as ap
 from tff_ssl.evaluation.detection.fine_tuning import FineTuning
@@ -102,14 +102,10 @@ def fine_tune(
 def measure(
     network: MaskRCNN, images: CocoImages, count: int, kind: str
 ) -> tuple[Detections, dict[str, float]]:
-    """Detects objects in the first images, and measures average precision on them.
+    """Detections in the first `count` images by id, and average precision on them.
 
     Args:
-      count: Number of images.
       kind: Name of the images on the progress bar.
-
-    Returns:
-      The detections by the id of the image, and the average precisions.
     """
     found: Detections = {}
     bar = tqdm.tqdm(total=count, desc=f"detecting in {kind} images", leave=False, disable=None)

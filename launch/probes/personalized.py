@@ -109,14 +109,7 @@ def _seen_and_unseen(
 def over_architectures(
     results: Sequence[list[dict[str, Any]]], evaluated: EvaluatedClients, encoders: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """`over_clients` of the clients of each encoder separately.
-
-    Args:
-      encoders: Name of each one's encoder.
-
-    Returns:
-      The entries with the protocol `..._personalized_<encoder>`.
-    """
+    """`over_clients` of the clients of each encoder: protocols `..._personalized_<encoder>`."""
     entries = []
     for encoder in dict.fromkeys(encoders):
         same = [i for i, name in enumerate(encoders) if name == encoder]

@@ -104,9 +104,8 @@ def _choose_batches(
 ) -> tuple[RunConfig, Split, Batches, int]:
     """Chooses the examples of each step, as `--batches` says.
 
-    Returns:
-      The configuration that fits the images; the images, with the clients' input shift if batches
-      are cohorts; the examples of each step; and the number of images that are trained on.
+    Returns the configuration that fits the images; the images, with the clients' input shift if
+    batches are cohorts; the batches; and the number of images that are trained on.
     """
     if config.participation.batches == "shuffled":
         if config.clients.shift != "none":

@@ -204,10 +204,7 @@ def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
 def _choose_evaluated_client(
     clients: Clients, participation: Participation | None, rounds: int
 ) -> int:
-    """The client whose model stands for the run where there is no global model.
-
-    It is the one that is invited most often, of those with the largest model.
-    """
+    """The most often invited client of those with the largest model, for a run without a server's."""
     candidates = list(range(len(clients.indices)))
     if clients.population:
         models = [clients.population.models[m] for m in clients.population.model_of_client]
@@ -289,11 +286,7 @@ def _nodes(runtime: RuntimeConfig, calls: int | None, timeout: float | None, sto
 
 
 def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> None:
-    """Prints the nodes, and a note if there is not enough work for all of them.
-
-    Args:
-      slices: Largest number of slices of a round.
-    """
+    """Prints the nodes, and a note if the slices of a round are not enough for all of them."""
     if isinstance(nodes, InThisProcess):
         print(f"{slices} slices a round, one after another")
         return

@@ -45,13 +45,10 @@ class ClientModels(NamedTuple):
 def choose_clients(
     client_models: ClientModels, trained_rounds: npt.NDArray[np.int64], wanted: int
 ) -> tuple[list[int], list[str]]:
-    """Chooses the first `--personalized_clients` clients, without those that never trained.
+    """The first `wanted` clients that have trained, and a line on clients that are left out.
 
     Args:
       trained_rounds: Number of rounds in which each client trained, int64 [clients].
-
-    Returns:
-      Indices of the clients; and a line on clients that are left out, if there are any.
     """
     if client_models.untrained_have_models:
         return list(range(wanted)), []
@@ -86,14 +83,7 @@ class Evaluation(NamedTuple):
         weights: Weights,
         baselines: Sequence[str],
     ) -> list[dict[str, Any]]:
-        """Evaluates a model by linear probes, or by its classifier if it is supervised.
-
-        Args:
-          encode: (weights, images) -> encodings of the model.
-
-        Returns:
-          Entries of `result.json`.
-        """
+        """Entries of `result.json` by linear probes, or by the classifier of a supervised model."""
         dataset, config = self.dataset, self.config
         if model.classes:
             size = config.model.view_size
@@ -133,13 +123,10 @@ def evaluate_clients(
     """Writes clients' own models to `clients/`, and evaluates them on images as the client has.
 
     With `--shift`, all images of the evaluation have the client's shift. If the run keeps the
-    models after local training, they are written to `clients/K/local/`.
+    models after local training, they are written to `clients/K/local/`. `of_run` is the model that
+    stands for the run, evaluated on images without a shift.
 
-    Args:
-      of_run: The model that stands for the run, evaluated on images without a shift.
-
-    Returns:
-      Entries of `result.json` for each client, with the baselines of its own model.
+    Returns the entries of `result.json` for each client, with the baselines of its own model.
     """
     config, num_clients = evaluation.config, client_models.num_clients
     size, baselines = config.model.view_size, probing.baselines(config.evaluation)
@@ -176,12 +163,7 @@ def _evaluate_client(
     evaluate: Callable[[Sequence[str]], list[dict[str, Any]]],
     baselines: Sequence[str],
 ) -> Evaluated:
-    """Evaluates a client's own model, if no equal one has been evaluated.
-
-    Args:
-      done: Models that have been evaluated on the same images.
-      evaluate: Function from names of baselines to the results of the model.
-    """
+    """Evaluates a client's own model, if none of `done`, on the same images, is equal to it."""
     for other in done:
         if frozen.equal(weights, other.weights):
             print(f"the model of {name} is that of {other.name}", flush=True)

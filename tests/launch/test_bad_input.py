@@ -7,7 +7,6 @@ two mistakes in processes of their own.
 import signal
 import sys
 import time
-import types
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from launch import lower, pretrain
 from launch.options import app
 from launch.options import clients as client_options
+from tests.launch import configs
 from tests.launch.mistakes import message_of, preset
 from tff_ssl.errors import ConfigurationError
 
@@ -228,25 +228,17 @@ def test_an_interrupt_is_repeated_if_python_ignores_it(monkeypatch):
         signal.signal(signal.SIGTERM, before)
 
 
-class _Defaults(types.SimpleNamespace):
-    """Flags that are not given."""
-
-    def __getitem__(self, name):
-        return types.SimpleNamespace(present=False)
-
-
 def test_small_clients_are_left_out_and_counted():
     clients = [np.arange(n) for n in (3, 1, 2, 1, 5)]
-    args = _Defaults(
-        skip_small_clients=True, objective="nt_xent", algorithm="fedavg", partition="iid",
-        dataset="digits", data_dir=None, cluster_partition="iid", random_sizes=False,
-    )  # fmt: skip
-    kept, skipped = client_options.large_enough(clients, 2, args)
+    flags = ("--algorithm=fedavg", "--objective=nt_xent", "--skip_small_clients")
+    config = configs.run(*flags, "--partition=iid")
+    kept, skipped = client_options.large_enough(clients, 2, config)
     assert [len(client) for client in kept] == [3, 2, 5]
     assert skipped == 2
     with pytest.raises(ConfigurationError, match="take larger ones") as error:
-        client_options.large_enough(clients[1:2], 2, args)
+        client_options.large_enough(clients[1:2], 2, config)
     assert "min_samples" not in str(error.value)  # NT-Xent has no loss for one image.
-    args.dataset = "case_folder"  # The clients are cases, which no flag makes larger.
+    # Clients that are cases are made larger by no flag.
+    config = configs.run(*flags, "--partition=per_case")
     with pytest.raises(ConfigurationError, match="take another --partition than per_case"):
-        client_options.large_enough(clients[1:2], 2, args)
+        client_options.large_enough(clients[1:2], 2, config)

@@ -7,7 +7,7 @@ import pytest
 
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import settings
-from launch.options.evaluate_config import EvaluateConfig
+from launch.options.script_configs import EvaluateConfig
 from launch.probes import finetuning, probing
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import features

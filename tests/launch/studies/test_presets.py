@@ -6,8 +6,8 @@ import math
 import pytest
 
 from launch.options import presets, settings
-from launch.options.detect_config import DetectConfig
 from launch.options.run_config import RunConfig
+from launch.options.script_configs import DetectConfig
 from launch.studies import catalog, dcco, dcco_beyond, dcco_table2
 from launch.studies.engine.runner import effective_flags
 from launch.studies.engine.study import At
