@@ -204,7 +204,7 @@ def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
 def _choose_evaluated_client(
     clients: Clients, participation: Participation | None, rounds: int
 ) -> int:
-    """The most often invited client of those with the largest model, for a run without a server's."""
+    """The client that is invited most often, of those with the largest model."""
     candidates = list(range(len(clients.indices)))
     if clients.population:
         models = [clients.population.models[m] for m in clients.population.model_of_client]
