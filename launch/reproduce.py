@@ -38,6 +38,8 @@ class ReproduceConfig(Settings):
       output_dir: Folder for the runs and the report. Default: results/EXPERIMENT-SCALE[-DATASET].
       data_dir: Folder of prepared TFDS sets, or of a case_folder's images.
       dataset: TFDS set to use instead of the experiment's own data set.
+      algorithm: Run the cells of this algorithm only. package.module:ENTRY is an algorithm of your
+        own, which is added to digits_defaults.
       seeds: Number of seeds of every cell: 0, 1, and so on.
       jobs: Number of runs at the same time; each has an equal share of the cores.
       only: Names of the cells to run, and with them the cells that they need; * stands for any
@@ -61,6 +63,7 @@ class ReproduceConfig(Settings):
     output_dir: str | None = None
     data_dir: str | None = None
     dataset: str | None = None
+    algorithm: str | None = None
     seeds: int = flag(3, 1)
     jobs: int = flag(1, 1)
     only: tuple[str, ...] = ()
@@ -75,7 +78,9 @@ class ReproduceConfig(Settings):
 
 
 def main(args: ReproduceConfig) -> None:
-    from launch.experiments import catalog, exchange, runner
+    from launch.studies import catalog
+    from launch.studies.engine import exchange, runner
+    from tff_ssl.algorithms import registry
 
     if args.list:
         for name, (_, summary) in catalog.EXPERIMENTS.items():
@@ -83,8 +88,10 @@ def main(args: ReproduceConfig) -> None:
         return
     args = _take_over(args)
     _check(args)
+    if args.algorithm:
+        registry.adopt(args.algorithm)
     args, experiment = _build_experiment(args)
-    cells = _choose_cells(experiment, args.only)
+    cells = _choose_cells(experiment, args.only, args.algorithm)
     # Experiments share what is measured for estimates.
     first = "estimates" if args.estimate else experiment.name
     name = "-".join(filter(None, (first, args.scale, args.dataset)))
@@ -92,7 +99,7 @@ def main(args: ReproduceConfig) -> None:
         name = pathlib.Path(args.import_from).stem
     folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
     if args.estimate:
-        from launch.experiments import estimates
+        from launch.studies.engine import estimates
 
         estimates.run(experiment, cells, folder, args.estimate_images)
         return
@@ -129,7 +136,7 @@ def _take_over(args: ReproduceConfig) -> ReproduceConfig:
 
 def _check(args: ReproduceConfig) -> None:
     """Checks `--experiment`, `--jobs` and `--estimate`."""
-    from launch.experiments import catalog
+    from launch.studies import catalog
 
     if args.experiment is None:
         raise ConfigurationError(
@@ -158,7 +165,8 @@ def _build_experiment(args: ReproduceConfig) -> tuple[ReproduceConfig, Experimen
     Raises:
       ConfigurationError: If the experiment does not support another data set.
     """
-    from launch.experiments import catalog, runner
+    from launch.studies import catalog
+    from launch.studies.engine import runner
 
     assert args.experiment
     build, _ = catalog.EXPERIMENTS[args.experiment]
@@ -179,13 +187,24 @@ def _build_experiment(args: ReproduceConfig) -> tuple[ReproduceConfig, Experimen
     return args, experiment
 
 
-def _choose_cells(experiment: Experiment, patterns: Sequence[str]) -> list[Cell]:
-    """The cells of `--only`, and the cells that they need; all cells if there are no patterns.
+def _choose_cells(
+    experiment: Experiment, patterns: Sequence[str], algorithm: str | None
+) -> list[Cell]:
+    """The cells of `--only` and `--algorithm`, and the cells that they need; all without either.
 
     Raises:
-      ConfigurationError: If a pattern matches no cell.
+      ConfigurationError: If a pattern matches no cell, or no cell has the algorithm.
     """
-    known = [cell.name for cell in experiment.cells]
+    known = [
+        cell.name
+        for cell in experiment.cells
+        if algorithm is None or f"--algorithm={algorithm}" in cell.flags
+    ]
+    if not known:
+        raise ConfigurationError(
+            f"--algorithm={algorithm}: {experiment.name} has no cell of it; an algorithm of your "
+            "own is for --experiment=digits_defaults"
+        )
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             raise ConfigurationError(f"--only={pattern} names no cell of {', '.join(known)}")

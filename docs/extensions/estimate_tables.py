@@ -14,14 +14,15 @@ _HEADER = [
 @functools.cache
 def _measured() -> tuple[str, dict]:
     """The machine, and the measured rounds by their key."""
-    from launch.experiments import estimates
+    from launch.studies.engine import estimates
 
     return estimates.read(ROOT / "measured" / "estimates-paper.jsonl")
 
 
 def paper_scale() -> list[str]:
     """A row for each experiment, with the cells that were measured."""
-    from launch.experiments import catalog, estimates
+    from launch.studies import catalog
+    from launch.studies.engine import estimates
 
     machine, rows = _measured()
     grid = [_HEADER]
@@ -34,7 +35,7 @@ def paper_scale() -> list[str]:
 
 def _figures(found: Sequence, number: int) -> list[str]:
     """The figures of an experiment's cells, some of which may be missing or have failed."""
-    from launch.experiments.estimates import format_hours
+    from launch.studies.engine.estimates import format_hours
 
     done = [estimate for estimate in found if not estimate.failed]
     cells = str(number) if len(done) == number else f"{len(done)} of {number}"

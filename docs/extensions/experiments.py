@@ -31,7 +31,7 @@ def records(name: str):
 @functools.cache
 def read(name: str):
     """The experiment of a file of `measured/`, and the figures of its tables."""
-    from launch.experiments import catalog
+    from launch.studies import catalog
     from tff_ssl.reporting import report
 
     identity = records(name).identity
@@ -257,7 +257,7 @@ def measured(name: str, numbers: list[int] | None = None) -> list[str]:
 
 def published(name: str, numbers: list[int] | None = None) -> list[str]:
     """The paper's tables of an experiment at the paper's scale, or those of some numbers."""
-    from launch.experiments import catalog
+    from launch.studies import catalog
     from tff_ssl.reporting import report
 
     experiment = catalog.EXPERIMENTS[name][0]("paper", None, None)

@@ -90,10 +90,8 @@ def rounds_on_nodes(
     data = _slowed(data) if is_slow else data
     nodes_or_none = ray_nodes.ray_nodes(ray, [store]) if ray else contextlib.nullcontext()
     with nodes_or_none as nodes, local_worker.start():
-        sliced = None
-        if nodes is not None:
-            sliced = run.slice_rounds(data, Slicing(nodes, stored.client_sizes(), clients))
-        simulation = run.simulate(data, store.parent, sliced)
+        slicing = Slicing(nodes, stored.client_sizes(), clients) if nodes is not None else None
+        simulation = run.simulate(data, store.parent, slicing)
         state = simulation.initialize(seed)
         for round_number in itertools.count():
             state, _ = simulation.run_round(state, round_number)

@@ -76,7 +76,7 @@ def choose_aggregation(
         summary.append("half of <F G^T> is sent, the triangle of its symmetric part")
     if private and "statistics" in algorithm.aggregates:
         # Outside the halving, so that it sees whole matrices.
-        arguments["statistics_aggregator"] = differential_privacy.post_processed(
+        arguments["statistics_aggregator"] = differential_privacy.PostProcessed(
             arguments["statistics_aggregator"],
             functools.partial(plausible_of_each, STATISTICS_LOSSES[config.objective]),
         )

@@ -68,7 +68,7 @@ def read(folder: pathlib.Path) -> RunFiles:
     return RunFiles(
         folder,
         config,
-        records.read_run(folder).entries,
+        records.entries(records.read_results(folder)),
         metrics,
         records.read_json(partition) if partition.exists() else None,
     )

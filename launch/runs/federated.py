@@ -204,7 +204,7 @@ def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
 def _choose_evaluated_client(
     clients: Clients, participation: Participation | None, rounds: int
 ) -> int:
-    """The most often invited of the clients with the largest model, if no model is global."""
+    """The client that is invited most often, of those with the largest model."""
     candidates = list(range(len(clients.indices)))
     if clients.population:
         models = [clients.population.models[m] for m in clients.population.model_of_client]
@@ -268,13 +268,12 @@ def _simulate(built: Built, run: PlannedRun, folder: pathlib.Path) -> Iterator[S
         _nodes(config.runtime, calls, timeout, store) as nodes,
         local_worker.start(calls, call_seconds=timeout),
     ):
-        group_data, sliced = client_data.group_dataset_computation, None
+        slicing = None
         if nodes is not None:
             slices = config.runtime.slices or _DEFAULT_SLICES
             slicing = Slicing(nodes, client_data.client_sizes(), slices)
-            sliced = run.slice_rounds(group_data, slicing)
             _announce_nodes(nodes, min(run.clients_at_once, slices))
-        yield run.simulate(group_data, folder, sliced)
+        yield run.simulate(client_data.group_dataset_computation, folder, slicing)
     store.unlink()  # A run that is resumed writes it again.
 
 

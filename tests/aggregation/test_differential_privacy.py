@@ -116,7 +116,7 @@ def test_too_few_clients_for_an_adaptive_clip_are_refused():
 
 def test_post_processing_sees_the_result_only(worker):
     inner = privacy.GaussianMean(0.0, 1.0).factory(2)
-    doubled = privacy.post_processed(inner, lambda v: tf.nest.map_structure(lambda t: 2 * t, v))
+    doubled = privacy.PostProcessed(inner, lambda v: tf.nest.map_structure(lambda t: 2 * t, v))
     process = doubled.create(VALUE, WEIGHT)
     weights = [np.float32(1)] * 2
     plain = mean_of(privacy.GaussianMean(0.0, 1.0), 2, VALUES, weights).result

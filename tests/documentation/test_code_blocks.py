@@ -14,8 +14,9 @@ import pytest
 from PIL import Image
 
 from datasets import case_folder
-from launch.experiments import catalog, runner
 from launch.options import hyperparameters, settings
+from launch.studies import catalog
+from launch.studies.engine import runner
 from tests import programs
 from tests.documentation.pages import ROOT, blocks, commands, pages
 from tff_ssl.algorithms import registry

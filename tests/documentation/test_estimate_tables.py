@@ -2,7 +2,8 @@
 
 import pytest
 
-from launch.experiments import catalog, estimates
+from launch.studies import catalog
+from launch.studies.engine import estimates
 from tff_ssl.reporting.experiment import Cell, Experiment
 
 _COMMON = (

@@ -66,10 +66,7 @@ class DecayRun(PlannedRun):
     def result_fields(self):
         return {"factor": self.algorithm.factor}
 
-    def slice_rounds(self, group_data, slicing):
-        raise NotImplementedError
-
-    def simulate(self, group_data, folder, sliced=None) -> Simulation:
+    def simulate(self, group_data, folder, slicing=None) -> Simulation:
         return DecaySimulation(self.algorithm, group_data, self.setting.participation.cohorts)
 
 

@@ -33,6 +33,11 @@ FEDCA = [*preset("digits/fedca"), "--algorithm=fedca"]
 HETERO = [*preset("digits/hetero_ssfl"), "--algorithm=hetero_ssfl"]
 
 
+def late(named, flags):
+    """A mistake that is found after the algorithm has been traced, which takes seconds."""
+    return pytest.param(named, flags, marks=pytest.mark.long)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("named", "flags"),
@@ -59,8 +64,8 @@ HETERO = [*preset("digits/hetero_ssfl"), "--algorithm=hetero_ssfl"]
         ("fold", ["--fold=99"]),
         ("encoder", ["--encoder=vgg"]),
         ("labels_per_class", ["--labels_per_class=0"]),
-        ("labels_per_class", ["--labels_per_class=1000"]),
-        ("--eval_every", ["--encoder_round=best", "--eval_every=0"]),
+        late("labels_per_class", ["--labels_per_class=1000"]),
+        late("--eval_every", ["--encoder_round=best", "--eval_every=0"]),
         ("nosuchflag", ["--nosuchflag=1"]),
         ("argument", ["surplus"]),
         ("skip_small_clients", ["--algorithm=fedavg", "--objective=nt_xent"]),
@@ -69,7 +74,7 @@ HETERO = [*preset("digits/hetero_ssfl"), "--algorithm=hetero_ssfl"]
         ("min_samples", ["--algorithm=fedavg", "--objective=cco", "--hparam=min_samples=-1"]),
         ("at least 2 examples, and", [*FEDAVG[:2], "--hparam=min_samples=1"]),
         ("batch_size=1", [*FEDAVG, "--hparam=batch_size=1"]),
-        ("hparam=clusters", [*FEATARC, "--hparam=clusters=9"]),
+        late("hparam=clusters", [*FEATARC, "--hparam=clusters=9"]),
         (
             "the server of orchestra reads the centroids of each client by itself",
             [*ORCHESTRA, "--aggregator=secure"],
@@ -107,8 +112,8 @@ HETERO = [*preset("digits/hetero_ssfl"), "--algorithm=hetero_ssfl"]
         ),
         ("--towers", [*HETERO, "--towers=views"]),
         ("mu", [*HETERO, "--hparam=mu=-1"]),
-        ("ray", [*preset("digits/gossip"), "--algorithm=gossip", "--ray=local"]),
-        ("ray", ["--dropout=0.1", "--ray=local:0"]),
+        late("ray", [*preset("digits/gossip"), "--algorithm=gossip", "--ray=local"]),
+        late("ray", ["--dropout=0.1", "--ray=local:0"]),
         ("dropout", ["--dropout=1"]),
         ("dropout", ["--dropout=0.99"]),
         ("max_dropped", ["--max_dropped=2"]),
@@ -161,6 +166,7 @@ def test_the_error_for_a_missing_image_names_row_and_file(tmp_path):
     assert "missing.jpg" in message
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_error_for_an_output_dir_that_is_a_file_names_it(tmp_path):
     path = tmp_path / "file"

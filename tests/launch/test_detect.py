@@ -19,7 +19,7 @@ from tff_ssl.models.two_towers import TwoTowers
 
 WITH_EXTRA = importlib.util.find_spec("official") is not None
 needs_extra = pytest.mark.skipif(
-    not WITH_EXTRA, reason="uv sync --extra detection installs what it needs"
+    not WITH_EXTRA, reason="uv run --extra detection installs what it needs"
 )
 TINY = (
     "--hparam=image_size=64", "--hparam=batch_size=2", "--hparam=filters=16",

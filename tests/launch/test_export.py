@@ -61,6 +61,7 @@ def test_tflite_files_are_written_and_measured(project_root, run):
     assert (source["dtype"], tuple(source["shape"])) == (np.uint8, (1, 8, 8, 1))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_export_that_fails_leaves_the_files_of_before(project_root, run, tmp_path):
     program = (

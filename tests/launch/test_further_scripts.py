@@ -9,13 +9,16 @@ import pytest
 from tests import programs
 
 SMALLEST = {
-    "benchmark": ("benchmark.json", ["--splits=2x2", "--repetitions=1", "--projection=8"]),
+    "benchmark": ("benchmark.json", ["--parts=hetero", "--repetitions=1"]),
     "drift": (
         "drift.json",
-        ["--encoder=tiny", "--projector=8", "--local_steps=2", "--learning_rates=0.001",
+        ["--encoder=tiny", "--projector=8", "--local_steps=1", "--learning_rates=0.001",
          "--clients_per_round=2"],
     ),
-    "lower": ("lowering.json", ["--encoder=tiny", "--projector=8"]),
+    "lower": (
+        "lowering.json",
+        ["--algorithm=fedavg", "--objective=nt_xent", "--encoder=tiny", "--projector=8"],
+    ),
     "privacy_audit": ("audit.json", ["--canaries=8", "--rounds=1"]),
     "soak": ("soak.json", ["--rounds=120"]),
 }  # fmt: skip

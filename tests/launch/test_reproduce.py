@@ -14,11 +14,13 @@ import types
 import psutil
 import pytest
 
-from launch.experiments import exchange, runner
+from launch import reproduce as launch_reproduce
 from launch.options import app
 from launch.outputs import run_folder
+from launch.studies.engine import exchange, runner
 from tests import programs
 from tests.launch.mistakes import messages
+from tff_ssl.algorithms import registry
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.reporting import records
 from tff_ssl.reporting.experiment import Cell, Experiment
@@ -50,6 +52,8 @@ def test_list_and_bad_input(project_root, tmp_path):
         ("holds no reproduction", ["--experiment=dcco_table1", "--report_only"]),
         ("--jobs", ["--experiment=dcco_table1", "--jobs=1000"]),
         ("--dataset=cifar10", ["--experiment=dcco_table2", "--dataset=cifar10"]),
+        ("no module nosuch", ["--experiment=digits_defaults", "--algorithm=nosuch:ENTRY"]),
+        ("no cell of it", ["--experiment=dcco_table2", "--algorithm=fedbn"]),
         (
             "another reproduction",
             ["--experiment=dcco_table1", "--dataset=cifar10", f"--output_dir={tmp_path}"],
@@ -146,7 +150,7 @@ def scripts(monkeypatch):
 
 ARGS = types.SimpleNamespace(
     seeds=2, retry_failed=False, report_only=False, data_dir="images", scale="cpu", dataset=None,
-    rounds=None, jobs=1, given=frozenset(),
+    rounds=None, jobs=1, given=frozenset(), algorithm=None,
 )  # fmt: skip
 EXPERIMENT = Experiment(
     "two", "Two cells", (
@@ -303,6 +307,28 @@ def test_runs_with_other_flags_are_rejected(scripts, tmp_path, failed):
         retry = types.SimpleNamespace(**{**vars(ARGS), "retry_failed": True})
         runner.run(experiment, cells, output, retry)
         assert len(calls) == num_calls + 8
+
+
+def test_an_algorithm_from_outside_is_added_to_the_default_runs(scripts, tmp_path, monkeypatch):
+    calls, _ = scripts
+    monkeypatch.setattr(registry, "ALGORITHMS", dict(registry.ALGORITHMS))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "strange.py").write_text(
+        "from tff_ssl.algorithms.registry import ALGORITHMS\nENTRY = ALGORITHMS['fedavg']\n"
+    )
+    output, name = str(tmp_path / "runs"), "strange:ENTRY"
+    config = launch_reproduce.ReproduceConfig(
+        experiment="digits_defaults", algorithm=name, output_dir=output, seeds=1
+    )
+    launch_reproduce.main(config)
+    [call] = calls
+    assert f"--algorithm={name}" in call
+    assert "--flagfile=launch/presets/digits/kinds/stateless_clients.flags" in call
+    assert name in (tmp_path / "runs" / "report.md").read_text()
+    # The folder knows its algorithm.
+    launch_reproduce.main(launch_reproduce.ReproduceConfig(output_dir=output, seeds=2))
+    assert [f"--algorithm={name}" in call for call in calls] == [True, True]
+    del sys.modules["strange"]
 
 
 def test_no_failed_run_is_deleted_while_a_report_is_written(scripts, monkeypatch, tmp_path):
@@ -489,7 +515,7 @@ def start_slow_cells(project_root, tmp_path):
         (tmp_path / "launch" / f"{name}.py").write_text(SLOW_SCRIPT if name == "pretrain" else "")
     code = (
         "import pathlib; from launch import reproduce; from launch.options import app;"
-        "from launch.experiments import runner; from launch.outputs import run_folder;"
+        "from launch.studies.engine import runner; from launch.outputs import run_folder;"
         "from tff_ssl.reporting.experiment import Cell, Experiment;"
         f"runner.scripts._ROOT = pathlib.Path({str(tmp_path)!r});"
         "cells = tuple(Cell(n, 'pretrain', ()) for n in 'abc');"

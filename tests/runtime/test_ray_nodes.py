@@ -28,7 +28,7 @@ from tff_ssl.runtime.slices import Slice
 from tff_ssl.simulation import dropouts
 
 needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="uv sync --extra ray installs it"
+    importlib.util.find_spec("ray") is None, reason="uv run --extra ray installs it"
 )
 EVENTS = 20
 

@@ -115,10 +115,8 @@ def simulate(algorithm, stored, folder, nodes=None, slices=8, data=None, **optio
     """A simulation with the stored clients, cut into slices if there are nodes."""
     whole = stored.group_dataset_computation
     data = data(whole) if data else whole
-    run, sliced = plan_run(algorithm, **options), None
-    if nodes:
-        sliced = run.slice_rounds(data, Slicing(nodes, stored.client_sizes(), slices))
-    return run.simulate(data, folder, sliced)
+    slicing = Slicing(nodes, stored.client_sizes(), slices) if nodes else None
+    return plan_run(algorithm, **options).simulate(data, folder, slicing)
 
 
 def works(algorithm):

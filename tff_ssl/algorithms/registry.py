@@ -290,6 +290,15 @@ def find(name: str, objective: str | None) -> Algorithm:
     return algorithm
 
 
+def adopt(name: str) -> None:
+    """Adds `package.module:ENTRY` to `ALGORITHMS`, for experiments that run all algorithms.
+
+    Raises:
+      ConfigurationError: If there is no such algorithm.
+    """
+    ALGORITHMS[name] = find(name, None)
+
+
 def _import_entry(name: str) -> Algorithm:
     """The entry `package.module:ENTRY` of a module outside this registry.
 

@@ -53,7 +53,7 @@ class Run:
     @property
     def entries(self) -> list[Mapping[str, Any]]:
         """All entries of the results, each with `protocol` and `labels`."""
-        return [entry for content in self.results.values() for entry in _as_list(content)]
+        return entries(self.results)
 
     @property
     def training(self) -> Mapping[str, Any]:
@@ -130,17 +130,31 @@ def read_run(folder: pathlib.Path) -> Run:
       ConfigurationError: A file cannot be read.
     """
     failed, summary = folder / FAILED, read_summary(folder)
-    results = {path.stem: read_json(path) for path in sorted(folder.glob("result*.json"))}
-    for name, content in results.items():
-        _check_result(content, f"{folder}/{name}.json", "delete the run's folder")
     return Run(
         str(folder),
-        results,
+        read_results(folder),
         summary,
         # A failure is known by its file, whatever it says.
         {"reason": "", **read_json(failed)} if failed.exists() else {},
         {} if "knn" in summary else summarize_training(folder),
     )
+
+
+def read_results(folder: pathlib.Path) -> dict[str, Any]:
+    """Reads the result files of a run's folder; their contents by name without extension.
+
+    Raises:
+      ConfigurationError: A file cannot be read.
+    """
+    results = {path.stem: read_json(path) for path in sorted(folder.glob("result*.json"))}
+    for name, content in results.items():
+        _check_result(content, f"{folder}/{name}.json", "delete the run's folder")
+    return results
+
+
+def entries(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """All entries of result files, each with `protocol` and `labels`."""
+    return [entry for content in results.values() for entry in _as_list(content)]
 
 
 def read_summary(folder: pathlib.Path) -> dict[str, Any]:

@@ -210,7 +210,9 @@ def write(
     for note in (*_progress_notes(records, experiment), *experiment.notes):
         document.add_paragraph(note)
     for number, table in enumerate(experiment.tables, 1):
-        _add_table(document, table, values[table.title], logistic_grid(records, table))
+        document.add_heading(table.title)
+        for html_class, grid in grids(records, table, values[table.title]):
+            document.add_grid(grid, html_class)
         picture = pictures.draw_table(table, values[table.title], styles)
         if picture:
             path = replace_file(folder / f"table_{number}.png", picture)
@@ -229,16 +231,18 @@ def write(
     return document.write("report")
 
 
-def _add_table(document: Document, table: Table, values: TableValues, beside: Grid) -> None:
-    """Adds the figures of a table: measured, by logistic regression, and published."""
-    document.add_heading(table.title)
-    for html_class, grid in (
+def grids(records: Records, table: Table, values: TableValues) -> list[tuple[str, Grid]]:
+    """The figures of a table: measured, by logistic regression, and published, if there are any.
+
+    Returns:
+      The kind of the figures, `measured` or `published`, and their grid.
+    """
+    found = [
         ("measured", measured_grid(table, values)),
-        ("measured", beside),
+        ("measured", logistic_grid(records, table)),
         ("published", published_grid(table)),
-    ):
-        if len(grid) > 1:
-            document.add_grid(grid, html_class)
+    ]
+    return [(kind, grid) for kind, grid in found if len(grid) > 1]
 
 
 def _write_pictures(

@@ -183,6 +183,13 @@ class ClientStates:
         self.commit([f"{path}{_UNFINISHED}"])
 
 
+def with_version(versions: Versions, clients: Iterable[int], version: int) -> Versions:
+    """A copy of the table with this version for some clients."""
+    versions = versions.copy()
+    versions[list(clients)] = version
+    return versions
+
+
 def healed(stores: Sequence[ClientStates], clients: Iterable[int], versions: Versions) -> Versions:
     """The table, changed for clients whose state is damaged to their last intact state.
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import csv
 import dataclasses
 import logging
 import math
@@ -23,7 +22,7 @@ import tqdm
 from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation.checkpoints import Checkpoints
-from tff_ssl.simulation.metrics_log import PUT_BACK, read_table
+from tff_ssl.simulation.metrics_log import PUT_BACK, read_table, replace_table
 from tff_ssl.simulation.packing import is_finite, pack, unpack
 
 _LOG = logging.getLogger(__name__)
@@ -309,10 +308,7 @@ def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
                 f"{path} lacks the row of round {number}, and the checkpoint is of round "
                 f"{last_round}: {PUT_BACK}"
             )
-    temporary = f"{path}.new"
-    with open(temporary, "w", newline="") as file:
-        csv.writer(file).writerows([*rows[:1], *kept])
-    os.replace(temporary, path)
+    replace_table(path, [*rows[:1], *kept])
 
 
 class _Progress:

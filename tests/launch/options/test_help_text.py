@@ -122,9 +122,15 @@ def test_launch_lists_every_script_with_a_line(project_root):
     assert (listed.returncode, listed.stderr) == (0, "")
     lines = listed.stdout.splitlines()[2:]
     folder = pathlib.Path(launch_main.__file__).parent
-    scripts = [p.stem for p in folder.glob("*.py") if 'if __name__ == "__main__"' in p.read_text()]
-    assert sorted(line.split()[0] for line in lines) == sorted({*scripts} - {"__main__"})
-    assert all(re.fullmatch(r"\w+  +[A-Z].*\.", line) for line in lines)
+    scripts = {
+        f"{prefix}{path.stem}"
+        for prefix, pattern in (("", "*.py"), ("studies.", "studies/*.py"))
+        for path in folder.glob(pattern)
+        if 'if __name__ == "__main__"' in path.read_text()
+    }
+    assert sorted(line.split()[0] for line in lines) == sorted(scripts - {"__main__"})
+    assert "studies.drift" in scripts
+    assert all(re.fullmatch(r"[\w.]+  +[A-Z].*\.", line) for line in lines)
 
 
 @pytest.mark.parametrize(
