@@ -150,12 +150,14 @@ def _measure(
     expected = _in_batches(converted["encoder"].encode, images)
     results: list[dict[str, Any]] = []
     for name, (path, encode) in converted.items():
+        files = path.rglob("*") if path and path.is_dir() else [path]
+        size = sum(file.stat().st_size for file in files if file and file.is_file())
         difference = np.abs(_in_batches(encode, images) - expected)
         results.append(
             {
                 "name": name,
                 "path": path and path.name,
-                "bytes": path and _size(path),
+                "bytes": path and size,
                 "milliseconds": round(_latency(encode, images[:1]), 3),
                 "largest_difference": float(difference.max()),
                 "feature_std": float(expected.std()),
@@ -184,12 +186,6 @@ def _latency(encode: Encode, image: np.ndarray) -> float:
         encode(image)
         seconds.append(time.perf_counter() - start)
     return 1000 * statistics.median(seconds)
-
-
-def _size(path: pathlib.Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _probe(

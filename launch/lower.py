@@ -10,7 +10,6 @@ have no effect.
 """
 
 import os
-import pathlib
 import shutil
 from typing import Any
 
@@ -74,7 +73,8 @@ def _lower(config: RunConfig) -> None:
     text = _format(rows)
     (partial / "description.txt").write_text("\n\n".join([text, *descriptions]) + "\n")
     os.replace(partial, folder)
-    print(f"\n{text}\n\nwritten to {folder}/: {', '.join(_written(folder))}")
+    written = [f"{p.name}/" if p.is_dir() else p.name for p in sorted(folder.iterdir())]
+    print(f"\n{text}\n\nwritten to {folder}/: {', '.join(written)}")
 
 
 def _summary(name: str, lowerable, lowered) -> dict[str, Any]:
@@ -136,11 +136,6 @@ def _description(row: dict[str, Any], lowerable, lowered) -> str:
             signature = getattr(form, part).type_signature.compact_representation()
             lines.append(f"{name}/{part}.pb\n  {signature}")
     return "\n".join(lines)
-
-
-def _written(folder: pathlib.Path) -> list[str]:
-    """Names of the folder's entries."""
-    return [f"{path.name}/" if path.is_dir() else path.name for path in sorted(folder.iterdir())]
 
 
 SCRIPT = app.Script("lower", main, RunConfig, presets.of_algorithm)

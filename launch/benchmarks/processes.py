@@ -1,5 +1,6 @@
 """Measures programs that run in processes of their own: seconds, memory and open files."""
 
+import contextlib
 import math
 import multiprocessing
 import statistics
@@ -138,6 +139,16 @@ def _serve(
             pipe.send(time.monotonic() - start)
     except EOFError:
         steps.close()
+
+
+@contextlib.contextmanager
+def closing(programs: Mapping[str, Any]) -> Iterator[None]:
+    """Ends programs at the end of the block, also of those that are added in it."""
+    try:
+        yield
+    finally:
+        for program in programs.values():
+            program.close()
 
 
 def resource_use(pid: int) -> dict[str, float]:

@@ -31,16 +31,13 @@ def compare(projection: int, seed: int, repetitions: int, scratch: str) -> list[
 
 def _pair(name, work, clusters, seed, repetitions, scratch) -> dict[str, Any]:
     """Measures `rounds_on_nodes` of the same work on two clusters, the first against the second."""
-    children = {}
-    try:
+    children: dict[str, processes.Child] = {}
+    with processes.closing(children):
         for number, ray in enumerate(clusters):
             children[str(number)] = processes.Child(
                 rounds_on_nodes, ray, *work, seed, f"{scratch}/{name}.{number}"
             )
         seconds = processes.time_in_turn(children, repetitions)
-    finally:
-        for child in children.values():
-            child.close()
     return {
         "name": name,
         "seconds": statistics.median(seconds["0"]),

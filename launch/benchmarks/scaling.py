@@ -1,5 +1,6 @@
 """How the cost of a round grows with its cohort and with the population, for `benchmark`."""
 
+import contextlib
 import itertools
 import pathlib
 import statistics
@@ -55,16 +56,13 @@ def compare(
 
 def _measure(repetitions: int, program: Any, *arguments: Any) -> dict[str, float]:
     """Seconds of a round, memory in MB, and the other figures that a program yields."""
-    child = processes.Child(program, *arguments)
-    try:
+    with contextlib.closing(processes.Child(program, *arguments)) as child:
         seconds = processes.time_in_turn({"round": child}, repetitions)["round"]
         return {
             "seconds": statistics.median(seconds),
             "peak_rss_mb": child.peak_rss_mb(),
             **child.facts,
         }
-    finally:
-        child.close()
 
 
 def rounds_of_population(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow_federated as tff
 
 from launch.options.run_config import PrivacyConfig, RunConfig
+from launch.options.settings import json_value
 from tff_ssl.aggregation import aggregators, differential_privacy
 from tff_ssl.algorithms.registry import Algorithm
 from tff_ssl.errors import ConfigurationError
@@ -106,7 +107,7 @@ def _privacy_fields(
 ) -> dict[str, Any]:
     """Fields of `result.json` that state the guarantee."""
     return {
-        "epsilon": _finite_or_text(accountant.epsilon(rounds)),
+        "epsilon": json_value(accountant.epsilon(rounds)),
         "delta": accountant.delta,
         "rounds": rounds,
         "sampling_rate": accountant.sampling_rate,
@@ -236,8 +237,3 @@ def _check_clips(config: RunConfig, has_statistics: bool) -> None:
     for flag in ("dp_statistics_clip", "dp_statistics_noise_multiplier"):
         if getattr(config.privacy, flag) is not None and not has_statistics:
             raise ConfigurationError(f"--{flag}: clients of {name} send no statistics")
-
-
-def _finite_or_text(value: float) -> float | str:
-    """The value, or its text if it is infinite, because JSON has no infinity."""
-    return value if math.isfinite(value) else str(value)

@@ -62,7 +62,11 @@ def run(script: Script) -> None:
     atexit.register(_end_if_interrupted)
     _silence_warnings()  # Before the choice of a preset, which may import TFF.
     argv = list(sys.argv)
-    before = _run_to_resume(argv, script.name) if script.resumes else {}
+    before: dict[str, Any] = {}
+    try:
+        before = resuming.find(argv, script.name) if script.resumes else {}
+    except errors.ConfigurationError as error:
+        sys.exit(f"error: {error}")
     if script.default_preset and not before and not presets.given(argv, "flagfile"):
         defaults = settings.settings(script.config, script.name)
         dataset, chosen = (
@@ -97,14 +101,6 @@ def run(script: Script) -> None:
         script.main(config)
 
     _guarded(main, argv)
-
-
-def _run_to_resume(argv: Sequence[str], script: str) -> dict[str, Any]:
-    """The `config.json` of the run that the command line resumes; empty if it resumes none."""
-    try:
-        return resuming.find(argv, script)
-    except errors.ConfigurationError as error:
-        sys.exit(f"error: {error}")
 
 
 def _silence_warnings() -> None:
@@ -142,7 +138,9 @@ def _parse_flags(
 def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
     """Runs `main`; a mistake of the user ends it with an error message of one line."""
     logging.set_verbosity(logging.WARNING)
-    logging.get_absl_handler().addFilter(_is_shown)
+    logging.get_absl_handler().addFilter(
+        lambda record: not any(text in record.getMessage() for text in _IGNORED_WARNINGS)
+    )
     sys.unraisablehook = _on_lost_exception
     # These signals act like Ctrl-C, so that a run that they end saves its state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -165,14 +163,10 @@ def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
     except MemoryError:
         sys.exit("error: out of memory: smaller images, batches or models, or fewer clients help")
     except _mistakes() as error:
-        sys.exit(f"error: {presets.explain(' '.join(str(error).split()), argv)}{_remedy(error)}")
-
-
-def _remedy(error: Exception) -> str:
-    """What adds the extra that a script lacks."""
-    if not isinstance(error, errors.MissingExtraError):
-        return ""
-    return f"; add it with: {commands.with_extra(error.extra)}"
+        message, remedy = presets.explain(" ".join(str(error).split()), argv), ""
+        if isinstance(error, errors.MissingExtraError):
+            remedy = f"; add it with: {commands.with_extra(error.extra)}"
+        sys.exit(f"error: {message}{remedy}")
 
 
 def _print_command_to_continue() -> None:
@@ -221,24 +215,17 @@ def _on_lost_exception(lost) -> None:
         sys.__unraisablehook__(lost)
 
 
-def _is_shown(record) -> bool:
-    """Whether a log record is none of the ignored warnings."""
-    return not any(text in record.getMessage() for text in _IGNORED_WARNINGS)
-
-
 def _mistakes() -> tuple[type[Exception], ...]:
-    """Types of exceptions whose message is meant for the user."""
+    """Types of exceptions whose message is meant for the user.
+
+    TensorFlow's exceptions for a full or read-only disk are no OSErrors.
+    """
     from datasets.errors import DatasetError
 
-    errors_of_project = (DatasetError, OSError, errors.ConfigurationError, errors.TrainingError,
-            errors.WorkerLostError, errors.ClientTimeoutError)  # fmt: skip
-    return (*errors_of_project, *_disk_errors())
-
-
-def _disk_errors() -> tuple[type[Exception], ...]:
-    """TensorFlow's types of exceptions for a full or read-only disk; they are no OSErrors."""
+    known = (DatasetError, OSError, errors.ConfigurationError, errors.TrainingError,
+             errors.WorkerLostError, errors.ClientTimeoutError)  # fmt: skip
     if "tensorflow" not in sys.modules:
-        return ()
-    from tensorflow import errors
+        return known
+    from tensorflow import errors as of_tensorflow
 
-    return errors.ResourceExhaustedError, errors.PermissionDeniedError
+    return (*known, of_tensorflow.ResourceExhaustedError, of_tensorflow.PermissionDeniedError)

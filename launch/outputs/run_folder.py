@@ -57,8 +57,10 @@ def open_run(
         return
     if any(folder.glob("checkpoints/*")):
         raise ConfigurationError(f"--output_dir={folder} holds checkpoints but no config.json")
-    about = {"versions": _versions(), "git_commit": _git_commit()}
-    write_json(path, {**config, "given": sorted(given), **about})
+    versions = {"python": sys.version.split()[0]}
+    versions |= {name: importlib.metadata.version(name) for name in _VERSIONS}
+    about = {"given": sorted(given), "versions": versions, "git_commit": _git_commit()}
+    write_json(path, config | about)
 
 
 def _update_config(path: pathlib.Path, config: dict[str, Any], given: Collection[str]) -> None:
@@ -231,12 +233,6 @@ def write_json(path: pathlib.Path, content: Any) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     temporary.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(temporary, path)
-
-
-def _versions() -> dict[str, str]:
-    """The versions of Python and of the main packages."""
-    versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
-    return {"python": sys.version.split()[0], **versions}
 
 
 def _git_commit() -> str | None:

@@ -238,7 +238,11 @@ def _print_table(pairs: list[dict[str, Any]]) -> None:
     width = max(map(len, titles)) + 2
     print(f"\n{'':{width}}{'d_w':>12}{'moving averages':>18}{'linear CKA':>13}{'mean cosine':>13}")
     for title, pair in zip(titles, pairs, strict=True):
-        weights, moving = (_distance(pair[kind]) for kind in ("weights", "moving_averages"))
+        # A dash where there are no such weights, or the structures differ.
+        weights, moving = (
+            f"{pair[kind]['distance']:.4f}" if pair[kind] and pair[kind]["layers"] else "-"
+            for kind in ("weights", "moving_averages")
+        )
         print(
             f"{title:{width}}{weights:>12}{moving:>18}{pair['linear_cka']:13.4f}"
             f"{pair['mean_cosine']:13.4f}"
@@ -249,8 +253,3 @@ def _print_table(pairs: list[dict[str, Any]]) -> None:
         more = f"; likewise {len(unlike) - 1} more" if len(unlike) > 1 else ""
         print(f"no distances between unlike structures: {title}: {pair['structures_differ']}{more}")
     print()
-
-
-def _distance(figures: dict[str, Any] | None) -> str:
-    """The figure as text; a dash where there are no such weights, or the structures differ."""
-    return f"{figures['distance']:.4f}" if figures and figures["layers"] else "-"

@@ -61,8 +61,9 @@ def train_and_probe(
     run_folder.write_json(folder / "result.json", [result | fields for result in results])
     plots.draw_curves(folder / "metrics.csv", folder / "curves.png")
     page = _write_page(folder, dataset, clients_train, encoders, config)
-    print()
-    print(result_text.format_results(results) if results else _no_probe(dataset))
+    missing = "labels" if max(dataset.train.labels) < 0 else "test images"
+    no_probe = f"no probe, because the data set has no {missing}"
+    print(f"\n{result_text.format_results(results) if results else no_probe}")
     ranks, warnings = result_text.rank_lines(rank, untrained), result_text.comparison_lines(results)
     print("\n" + "\n".join([*skipped, *ranks, *warnings]))
     if closing:
@@ -144,12 +145,6 @@ def _evaluate(
     )
     damaged = state_files.damaged_states(folder, ("client_states", "rad"))
     return results, fields | ({"damaged_client_states": damaged} if damaged else {}), skipped
-
-
-def _no_probe(dataset: ImageDataset) -> str:
-    """A line on why there are no results."""
-    missing = "labels" if max(dataset.train.labels) < 0 else "test images"
-    return f"no probe, because the data set has no {missing}"
 
 
 def _write_page(
