@@ -204,7 +204,7 @@ def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
 def _choose_evaluated_client(
     clients: Clients, participation: Participation | None, rounds: int
 ) -> int:
-    """The client that is invited most often, of those with the largest model."""
+    """The most often invited of the clients with the largest model, if no model is global."""
     candidates = list(range(len(clients.indices)))
     if clients.population:
         models = [clients.population.models[m] for m in clients.population.model_of_client]

@@ -30,9 +30,9 @@ COMMON = [
     "--checkpoint_every=2", "--eval_every=0", "--baselines=", "--label_draws=1",
     "--labels_per_class=1",
 ]  # fmt: skip
-# A server alone, and clients with memory. The training loop is killed with all kinds.
+# Clients with memory, whose run has files of every kind. The training loop is killed with all kinds
+# of algorithms.
 RUNS = {
-    "dcco": [],
     "fedbn": [
         "--norm=batch", "--projector_output_batch_norm", "--hparam=keep_local=true",
         "--personalized_clients=2",

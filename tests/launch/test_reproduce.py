@@ -96,6 +96,7 @@ def test_a_folder_knows_its_experiment_and_its_data(project_root, tmp_path):
     assert missing.stderr.startswith("error: --experiment is missing: name one of ")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_tiny_reproduction_continues_where_it_stopped(project_root, tmp_path):
     arguments = [

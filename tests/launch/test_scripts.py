@@ -157,7 +157,7 @@ def test_metrics_have_one_row_per_round(finished_run):
 @pytest.mark.slow
 def test_the_folder_of_a_run_is_not_taken_for_another_run(finished_run):
     folder, _ = finished_run
-    refused = run("pretrain", f"--output_dir={folder}", *SHORT)
+    refused = run("pretrain", f"--output_dir={folder}", *SHORT, "--encoder=tiny")
     assert refused.returncode != 0
     assert "--resume" in refused.stderr
     other = run("pretrain", f"--output_dir={folder}", *SHORT, "--resume", "--clients_per_round=8")
@@ -318,6 +318,7 @@ def test_a_private_run_reports_its_epsilon(tmp_path, slices):
         f"--output_dir={folder}",
         "--flagfile=launch/presets/digits/private_dcco.flags",
         *slices,
+        "--encoder=tiny",
         "--rounds=3",
         "--clients_per_round=6",
         "--dp_epsilon=20",

@@ -53,6 +53,7 @@ def test_verdicts_are_those_of_the_results_of_before():
     assert found == {name: known["verdicts"] for name, known in DIGESTS.items()}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DIGESTS)
 def test_a_report_is_that_of_the_results_of_before_to_the_last_character(
