@@ -170,7 +170,7 @@ def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
 
 
 def _print_command_to_continue() -> None:
-    """Prints the command that resumes the run of this process, if it has begun one."""
+    """Prints the command that resumes the run of this process, if it has started one."""
     if "launch.outputs.run_folder" in sys.modules:
         from launch.outputs import run_folder
 
@@ -206,7 +206,7 @@ def _on_lost_exception(lost) -> None:
 
     Python ignores exceptions in callbacks of the garbage collector, such as the callback of JAX,
     which TFF imports. The signal is sent to the main thread, because a call that waits there, such
-    as `time.sleep`, goes on if another thread receives it.
+    as `time.sleep`, continues if another thread receives it.
     """
     if issubclass(lost.exc_type, KeyboardInterrupt):
         again = [threading.main_thread().ident, signal.SIGTERM]

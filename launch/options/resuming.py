@@ -69,7 +69,7 @@ def as_arguments(config: Settings, names: Iterable[str]) -> list[str]:
 def resumed(config: Config, before: Mapping[str, Any]) -> Config:
     """The configuration with the values of the run that is resumed, for what is not given.
 
-    What was given when the run was begun counts as given. Others differ from the defaults where the
+    What was given at the run's start counts as given. Others differ from the defaults where the
     run has chosen them itself, such as an algorithm's default objective. Hyperparameters are added
     to those of the run; of each, the last value counts.
 

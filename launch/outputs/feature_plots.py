@@ -1,4 +1,4 @@
-"""The pictures of `launch.visualize`: features in the plane, and weight distances by layer."""
+"""The pictures of `launch.visualize`: 2-D maps of features, and weight distances by layer."""
 
 import math
 import pathlib

@@ -36,7 +36,7 @@ def open_run(
     """Locks the folder for a run, and writes `config.json`.
 
     Of a run that is resumed, `config.json` gets the flags that may change, and with more rounds
-    `rounds_before`: a list of the numbers of rounds for which it was begun and extended.
+    `rounds_before`: a list of the numbers of rounds for which it was started and extended.
 
     Args:
       folder: Folder of the run; it is created if it does not exist.

@@ -247,7 +247,7 @@ def partition_chart(record: Mapping[str, Any]) -> Picture:
 def map_charts(
     points: Mapping[str, np.ndarray], labels: np.ndarray, class_names: Sequence[str]
 ) -> list[Picture]:
-    """A chart of encodings in the plane for each encoder, coloured by class.
+    """A 2-D map of encodings for each encoder, coloured by class.
 
     Args:
       points: Places of the same n images, float32 [n, 2], by the name of the encoder.
@@ -269,7 +269,7 @@ def map_charts(
         axes.set_title(name, fontsize=10)
         if len(used) > 0 and len(class_names) <= _MAX_LEGEND:
             _add_legend(figure, [Patch(color=colours[k], label=class_names[k]) for k in used])
-        charts.append(_picture(figure, f"Encodings of {len(places)} images in the plane, {name}"))
+        charts.append(_picture(figure, f"2-D map of {len(places)} encodings, {name}"))
     return charts
 
 

@@ -126,7 +126,7 @@ def _add_maps(
         )
     ]
     if pictures:
-        page.add_section("Encodings in the plane")
+        page.add_section("2-D map of encodings")
         page.add_paragraph(
             "Encodings of test images, or of training images where there are none, placed by t-SNE "
             "for each run by itself. Colours are the classes."

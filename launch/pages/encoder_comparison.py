@@ -1,4 +1,4 @@
-"""Compares encoders: their features in the plane, and the distances of their weights."""
+"""Compares encoders: their 2-D maps of features, and the distances of their weights."""
 
 import itertools
 import pathlib
@@ -72,7 +72,7 @@ def compare(folders: Folders, config: VisualizeConfig, output: pathlib.Path) -> 
         return []
     pairs = [_compare(a, b) for a, b in itertools.combinations(encoders, 2)]
     concatenated = np.concatenate([encoder.features for encoder in encoders])
-    print(f"placing {len(concatenated):,} features in the plane", flush=True)
+    print(f"computing a 2-D map of {len(concatenated):,} features", flush=True)
     plane = feature_maps.feature_map(concatenated, config.seed)
     report = {
         "flags": settings.to_json(config),

@@ -1,4 +1,4 @@
-"""The images that a run page shows: augmented views, encodings in the plane, neighbours.
+"""The images that a run page shows: augmented views, 2-D maps of encodings, neighbours.
 
 All samples are small and seeded, so that a page of a large data set costs little time and memory,
 and is the same each time.
@@ -20,7 +20,7 @@ from tff_ssl.views.augmentation import TwoViews
 
 Encode = Callable[[tf.Tensor], tf.Tensor]
 VIEWED = 8  # Training images whose views are shown.
-MAPPED = 300  # Images whose encodings are placed in the plane.
+MAPPED = 300  # Images whose encodings are on the 2-D map.
 _MAP_STEPS = 500  # Steps of t-SNE.
 _BANK = 1000  # Training images among which neighbours are searched, at most.
 _BANK_BYTES = 64e6  # Size of these images, at most.

@@ -25,7 +25,7 @@ class Shown(NamedTuple):
       sample: Images whose encodings are shown.
       encodings: Encodings by the name of the encoder, `TRAINED` first, and `UNTRAINED` if it is
         known.
-      points: Places of the mapped images in the plane by the name of the encoder, float32 [n, 2].
+      points: Places of the mapped images on the 2-D map by the name of the encoder, float32 [n, 2].
     """
 
     views: Views
@@ -150,7 +150,7 @@ def _add_views(page: Page, run: RunFiles, shown: Shown) -> None:
 def _add_map(page: Page, shown: Shown, class_names: Sequence[str]) -> None:
     if not shown.points:
         return
-    page.add_section("Encodings in the plane")
+    page.add_section("2-D map of encodings")
     sample = shown.sample
     page.add_paragraph(
         f"Encodings of {len(sample.mapped)} {sample.split} images, placed by t-SNE after PCA. "

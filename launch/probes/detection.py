@@ -59,7 +59,7 @@ def fine_tune(
     folder: pathlib.Path,
     config: DetectConfig,
 ) -> dict[str, Any]:
-    """Fine-tunes from a start, or goes on with that, and measures average precision.
+    """Fine-tunes from a start, or continues that, and measures average precision.
 
     Returns:
       The average precisions on the validation images (`box_ap`, `mask_ap` and those at single

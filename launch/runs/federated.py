@@ -120,7 +120,7 @@ def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> N
             # The states that clients keep would otherwise belong to the images of others.
             raise ConfigurationError(
                 f"--resume: the images in --dataset={clients.dataset.name}, or how clients divide "
-                f"them, are not those with which {folder} was begun: put them back, or start anew "
+                f"them, are not those with which {folder} started: put them back, or start anew "
                 "in another --output_dir"
             )
     record = partition_record.describe_clients(train, clients.indices, clients.dataset.class_names)

@@ -163,7 +163,7 @@ def test_after_a_departure_and_a_cut_gossip_goes_on_and_nothing_is_lost(simulate
     mixings = [neighbour_weights(g, 4) for g in (ring, left, cut, cut)]
     assert [metrics["clients"] for _, metrics in seen] == [4, 3, 3, 3]
     assert [metrics["transmissions"] for _, metrics in seen] == [8, 4, 2, 2]
-    # Client 3 keeps its last model; client 0, without any link, goes on alone.
+    # Client 3 keeps its last model; client 0, without any link, continues alone.
     np.testing.assert_array_equal(seen[-1][0][3], seen[0][0][3])
     expected = np.zeros((4, 3))
     pixels = np.array(PIXELS, np.float64)[:, np.newaxis]

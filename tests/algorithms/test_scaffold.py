@@ -108,7 +108,7 @@ def test_the_first_round_is_fedavgs(worker, small_algorithm, like):
     (first, _), (second, _) = run(scaffold_of(task), clients, everyone)
     (fedavg_first, _), (fedavg_second, _) = run(fedavg_of(task), clients, everyone)
     assert_close(first.weights, fedavg_first)
-    # From the second round on, unlike clients have corrections.
+    # From the second round on, clients that differ have corrections.
     gap = np.abs(second.weights.trainable[0] - fedavg_second.trainable[0])
     assert gap.max() > 1e-4
 

@@ -1,4 +1,4 @@
-"""Whole runs that are killed at random moments and go on equal runs that are not, bit for bit.
+"""Whole runs that are killed at random moments and resumed equal runs that are not, bit for bit.
 
 `tests/simulation/test_kills.py` kills the training loop far more often, inside one process.
 """
@@ -74,7 +74,7 @@ def test_a_run_that_is_killed_at_random_moments_equals_one_that_is_not(algorithm
 
 
 def resuming(flags, folder):
-    """The command that starts a run, or goes on with it once it has its configuration."""
+    """The command that starts a run, or resumes it once it has its configuration."""
     if (folder / "config.json").exists():
         return command("pretrain", "--resume", f"--output_dir={folder}")
     return command("pretrain", *flags, f"--output_dir={folder}")

@@ -121,7 +121,7 @@ def test_a_run_of_one_encoder_and_runs_side_by_side(project_root, run, tmp_path)
     html = (tmp_path / "c" / "compare.html").read_text()
     assert "<th>one</th><th>stopped</th><th>run</th>" in html
     # Of the run that was stopped before its first checkpoint, there are no encodings.
-    assert html.count("Encodings of 300 images in the plane") == 2
+    assert html.count("2-D map of 300 encodings") == 2
     assert html.count("4 clients hold 1,438 training images") == 3
 
 

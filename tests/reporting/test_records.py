@@ -60,7 +60,7 @@ def test_a_file_has_the_runs_of_a_folder_that_are_over_with_the_same_figures(fol
                 assert getattr(run, name) == getattr(before, name)
     assert [entry["accuracy"] for entry in again.of_cell("b")[1].entries] == [0.1 + 0.2] * 3
     assert again.of_cell("b")[2].summary["training_minutes"] == math.pi
-    # The run that goes on has its metrics, and no summary.
+    # The run that continues has its metrics, and no summary.
     going = found.of_cell("a")[2]
     assert (going.summary, going.training["knn"], going.is_over) == ({}, [[1, 0.5]], False)
 

@@ -372,7 +372,7 @@ def test_learning_curves_are_drawn_against_the_sums_of_costs(folder, monkeypatch
         "accuracy": [0.4, 0.6], "round": [2, 4], "simulated_time": [8, 11],
         "examples_trained": [100, 130],
     }  # fmt: skip
-    # The second seed goes on: it has fewer points, and is left out until it ends.
+    # The second seed continues: it has fewer points, and is left out until it ends.
     ((curves, labels, styles),) = drawn
     assert curves == {"DCCO, one": [curve], "DCCO, four": [curve]}
     assert labels == costs

@@ -1,4 +1,4 @@
-"""Rounds go on without failing clients; clients that drop out between stages do not bias DCCO."""
+"""Rounds continue without failing clients; clients lost between stages do not bias DCCO."""
 
 import collections
 import dataclasses
@@ -186,7 +186,7 @@ def test_bad_clients_are_dropped_counted_and_not_averaged(
         assert state.versions[:4].tolist() == [0, state_files.NEVER, state_files.NEVER, 0]
     else:
         assert_same_state(state, expected)
-    assert "goes on without clients 1: " in caplog.text
+    assert "continues without clients 1: " in caplog.text
     assert "no battery" in caplog.text
 
 

@@ -1,7 +1,7 @@
-"""Runs that are killed at random and go on give what a run without kills gives, to the last bit.
+"""Runs that are killed at random and resumed give what a run without kills gives, to the last bit.
 
 What SIGKILL leaves of a run is its files. So the folder is copied at a random moment, the run is
-ended, and another one goes on with the copy; nothing that the first one writes after that moment
+ended, and another one continues with the copy; nothing that the first one writes after that moment
 is in it. The moments are those before each operation on a file of the run, and before and after
 each round and each row of metrics. Files that were being written at that moment are cut short.
 """
@@ -96,7 +96,7 @@ def with_moments(killer, monkeypatch):
 def damage(folder, chance):
     """Cuts files that are still being written at a random byte; at times the last row too.
 
-    At times the newest of two checkpoints is cut, so that the run goes on from the one before.
+    At times the newest of two checkpoints is cut, so that the run continues from the one before.
     """
     for path in sorted(p for p in folder.rglob("*.new") if p.is_file()):
         content = path.read_bytes()

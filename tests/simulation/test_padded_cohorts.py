@@ -124,7 +124,7 @@ def expected_weights(clients, groups, equal):
     alone = len(clients) or 1
     parts = np.array_split(clients, min(groups, len(clients)) or alone)
     if any(len(part) and not SIZES[part].sum() for part in parts):
-        # The round goes on without the client, and is computed anew without groups.
+        # The round continues without the client, and is computed anew without groups.
         parts = np.array_split(clients, alone)
     weights = [int(SIZES[part].sum()) for part in parts]
     weights = [min(w, 1) for w in weights] if equal else weights

@@ -323,7 +323,7 @@ def _read_costs(
                 **{name: summary[name] for name in names},
             }
             for summary, count in zip(summaries, points, strict=True)
-            # A run that goes on has fewer points; an old summary has no costs.
+            # A run that continues has fewer points; an old summary has no costs.
             if count == max(points) and set(names) <= summary.keys()
         ]
     return curves

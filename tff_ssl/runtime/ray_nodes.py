@@ -238,7 +238,7 @@ class RayNodes:
         elif now - self._last_alive > _GONE_SECONDS:
             raise TrainingError(
                 f"no node is left, and none has come back within {_GONE_SECONDS:.0f} s: the "
-                "last checkpoint is intact, --resume goes on from there"
+                "last checkpoint is intact, --resume continues from there"
             )
 
     def _check_alive(self, node: _Node, arrived: set[Any], at_start: bool) -> None:

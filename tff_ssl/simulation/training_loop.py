@@ -57,7 +57,7 @@ class Simulation(Protocol):
         """Is called before the first round; files that a killed run has left can be deleted.
 
         Args:
-          states: States of the checkpoints on the disk, oldest first; the run goes on from the
+          states: States of the checkpoints on the disk, oldest first; the run continues from the
             last one.
           done: Number of rounds that are over.
         """
@@ -141,7 +141,7 @@ class TrainingLoop:
                     self._save(simulation, state, packed, last, saved)
             kept = "the checkpoint is saved" if last else "there is nothing to save yet"
             if diverged:
-                kept = f"its state is not finite, so that --resume goes on after round {last}"
+                kept = f"its state is not finite, so that --resume continues after round {last}"
             progress.note(f"stopped after round {done} of {self.rounds}; {kept}")
             raise
         finally:
@@ -281,7 +281,7 @@ def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
         yield
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        kept = f"goes on after round {saved}" if saved else "starts anew"
+        kept = f"continues after round {saved}" if saved else "starts anew"
         raise TrainingError(
             f"{path} cannot be written: {reason}. Nothing that was saved is lost: --resume {kept}"
         ) from error

@@ -53,7 +53,7 @@ def run_script(
             if _ending.is_set():
                 return "interrupted"
             # The script has a session of its own, so that only `interrupt` ends it, once.
-            # It ends with this process also after SIGKILL, so that a restart can go on at once.
+            # It ends with this process also after SIGKILL, so that a restart can continue at once.
             process = child_process.start(
                 command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=file,
                 stderr=subprocess.STDOUT, start_new_session=True,

@@ -239,7 +239,7 @@ def test_before_fine_tuning_a_client_averages_with_its_neighbours(monkeypatch):
 
 
 def test_if_a_client_leaves_only_its_own_training_is_lost(scalars, stored, tmp_path, monkeypatch):
-    # Client 2 trains in step 3 and leaves before step 4: the model goes on from client 1's copy of
+    # Client 2 trains in step 3 and leaves before step 4: it continues from client 1's copy of
     # step 2, 12.5. Clients 0 and 1, with times 1 and 2, have scores 1 + 1/2 (1/4 + 1) = 1.625 and
     # 1 + (0 + 1/2). Client 0 trains the model: (12.5 + 10) / 2.
     starting_at(monkeypatch, 0)

@@ -50,7 +50,7 @@ def test_group_norm_warns_with_byol_and_simsiam(objective, norm, on_output, warn
 @pytest.mark.parametrize(
     ("precision", "cpu_flags", "start"),
     [
-        ("float32", {"avx2", "avx512_bf16"}, "note: this CPU computes in bfloat16"),
+        ("float32", {"avx2", "avx512_bf16"}, "note: this CPU supports bfloat16"),
         ("float32", {"avx2"}, ""),
         ("bfloat16", {"bf16"}, ""),
         ("bfloat16", {"avx2"}, "warning: this CPU has no instructions for bfloat16"),

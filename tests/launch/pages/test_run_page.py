@@ -30,7 +30,7 @@ def test_the_page_of_a_run_has_all_its_parts(tmp_path, shown):
     html = page.read_text()
     assert sections(html) == [
         "Test accuracy", "Learning curves", "Clients and their images", "Augmented views",
-        "Encodings in the plane", "Nearest neighbours", "Continue from here", "Flags of the run",
+        "2-D map of encodings", "Nearest neighbours", "Continue from here", "Flags of the run",
     ]  # fmt: skip
     # A probe; loss, rank and kNN; clients; two maps.
     assert html.count('class="chart"') == 1 + 3 + 1 + 2
