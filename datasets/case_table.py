@@ -127,7 +127,7 @@ def _check_header(csv_path: pathlib.Path, header: Sequence[str]) -> None:
             commas = ", with commas" if len(header) == 1 else ""  # Spreadsheets like semicolons.
             raise DatasetError(
                 f"{csv_path} row 1: no column {column}; the columns are {columns}: the first line "
-                f"must be file_name,case_id and may go on with label,split{commas}"
+                f"must be file_name,case_id and may continue with label,split{commas}"
             )
     repeated = sorted({column for column in header if header.count(column) > 1})
     if repeated:

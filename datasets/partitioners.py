@@ -53,28 +53,19 @@ def dirichlet(
     """Draws each client's classes from its own Dirichlet mixture (Hsu et al. 2019, section 3).
 
     Each client draws q ~ Dir(alpha * p), where p is the class distribution of `labels`. It then
-    draws its examples one by one: a class from q, and an example of that class. No example is
-    drawn twice; when a class runs out, q is renormalized over the others.
+    draws its examples one by one: a class from q, and an example of that class. No example is drawn
+    twice; when a class runs out, q is renormalized over the others.
 
     alpha = infinity is `iid`. At alpha = 0, each client has examples of exactly one class. Full
     clients come first, in random order, so the probability of a class is its share of the full
-    clients that remain. Then comes, for each class whose size `samples_per_client` does not
-    divide, one smaller client with the remainder. For alpha > 0, only the last client may be
-    smaller.
+    clients that remain. Then comes, for each class whose size `samples_per_client` does not divide,
+    one smaller client with the remainder. For alpha > 0, only the last client may be smaller.
 
-    The alpha of papers that draw Dir(alpha), with the same alpha for each of C classes, is
-    alpha * C here. Dec-SSL's partition is `dirichlet_per_class`.
+    The alpha of papers that draw Dir(alpha), with the same alpha for each of C classes, is alpha
+    times C here. Dec-SSL's partition is `dirichlet_per_class`.
 
-    Args:
-      labels: Class labels, int [n], all >= 0.
-      rng: Source of all randomness.
-      alpha: Concentration, 0 <= alpha <= infinity.
-      samples_per_client: Size of a client. None allocates all examples to `num_clients` clients,
-        whose sizes differ by at most one (at alpha = 0, the clients of a class share it evenly).
-      num_clients: Number of clients, which with `samples_per_client` leaves the other examples
-        out. None allocates every example.
-      random_sizes: Whether the sizes of `num_clients` clients are random; not at alpha = 0.
-      min_client_size: Smallest random size.
+    Sizes are those of `iid`; at alpha = 0, they cannot be random, and with `num_clients` alone, the
+    clients of a class share it evenly.
 
     Raises:
       DatasetError: alpha < 0 or NaN, sizes below 1, more clients than can be filled, no labels.
@@ -111,29 +102,23 @@ def dirichlet_per_class(
     """Allocates each class by its own portions from Dir_K(alpha) (Yurochkin et al. 2019).
 
     This is Dec-SSL's partition (appendix C.2): for each class j, p_j ~ Dir_K(alpha) over the K
-    clients, and client k gets the portion p_jk of the class. Clients differ in size. The paper
-    does not say by how much; the authors' released code keeps clients near their even share of
-    n/K examples, as Yurochkin et al.'s does, and so does `balance_sizes`: a client that has its
-    even share gets nothing of the classes that follow, the portions of the others are
-    renormalized, and the whole is drawn again until every client has half to one and a half even
-    shares (at most 1000 times).
+    clients, and client k gets the portion p_jk of the class. Clients differ in size. The paper does
+    not say by how much; the authors' released code keeps clients near their even share of n/K
+    examples, as Yurochkin et al.'s does, and so does `balance_sizes`: a client that has its even
+    share gets nothing of the classes that follow, the portions of the others are renormalized, and
+    the whole is drawn again until every client has half to one and a half even shares (at most 1000
+    times).
 
-    With balanced sizes, 5 clients of CIFAR-10 have the distances of the paper's Figure 17 to
-    within about one standard deviation between seeds (`tests/datasets/test_describe.py`).
+    With balanced sizes, 5 clients of CIFAR-10 have the distances of the paper's Figure 17 to within
+    about one standard deviation between seeds (`tests/datasets/test_describe.py`).
 
-    A client that gets nothing at all (many clients, small alpha) takes half of the largest
-    client's largest class, so that no client is empty. A client that has fewer than
-    `min_client_size` examples after that is filled up to this size with examples of the largest
-    client's largest class. The authors draw again until the sizes are right, which may never end at
-    small alpha with more clients than classes.
+    A client that gets nothing at all (many clients, small alpha) takes half of the largest client's
+    largest class, so that no client is empty. A client that has fewer than `min_client_size`
+    examples after that is filled up to this size with examples of the largest client's largest
+    class. The authors draw again until the sizes are right, which may never end at small alpha with
+    more clients than classes.
 
-    Args:
-      labels: Class labels, int [n], all >= 0.
-      rng: Source of all randomness.
-      num_clients: Number of clients K, at most n.
-      alpha: Concentration, 0 (each class on one client) to infinity (every client the same).
-      balance_sizes: Whether sizes are balanced; otherwise, portions stay as they are drawn.
-      min_client_size: Number of examples that each client has at least.
+    alpha is from 0 (each class on one client) to infinity (every client the same).
 
     Raises:
       DatasetError: alpha < 0 or NaN, num_clients below 1 or above n, too few examples for
@@ -158,18 +143,12 @@ def by_class(
     """Allocates a fixed number of classes to each client (FedU, section 5.1).
 
     Each client takes the classes that the fewest clients hold so far, with ties broken at random;
-    the clients of a class share its examples evenly. With `num_clients * classes_per_client`
-    equal to the number of classes, as in FedU, no class is on two clients.
-
-    Args:
-      labels: Class labels, int [n], all >= 0.
-      rng: Source of all randomness.
-      num_clients: Number of clients.
-      classes_per_client: Number of classes of each client.
+    the clients of a class share its examples evenly. With `num_clients * classes_per_client` equal
+    to the number of classes, as in FedU, no class is on two clients.
 
     Raises:
-      DatasetError: More classes per client than there are, classes that no client would hold,
-        a class with fewer examples than clients that hold it, no labels.
+      DatasetError: More classes per client than there are, classes that no client would hold, a
+        class with fewer examples than clients that hold it, no labels.
     """
     allocation.check_at_least_one("num_clients", num_clients)
     allocation.check_at_least_one("classes_per_client", classes_per_client)
@@ -208,20 +187,14 @@ def by_class(
 def skew(labels: Labels, rng: np.random.Generator, num_clients: int, beta: float) -> Partition:
     """Allocates a fraction beta evenly and the rest by class (Dec-SSL, appendix C.2).
 
-    A fraction beta of each class is split evenly among all clients. The rest is allocated by
-    class: with N classes and K <= N clients, each client exclusively holds floor(N/K) or
-    ceil(N/K) of them; with K > N, each client has one class, the number of a class's clients is
-    in proportion to its size, and they share it evenly. Every example goes to exactly one client
-    (the authors' released code drops some).
+    A fraction beta of each class is split evenly among all clients. The rest is allocated by class:
+    with N classes and K <= N clients, each client exclusively holds floor(N/K) or ceil(N/K) of
+    them; with K > N, each client has one class, the number of a class's clients is in proportion to
+    its size, and they share it evenly. Every example goes to exactly one client (the authors'
+    released code drops some).
 
-    beta = 1 is IID with even class counts: the paper's Figure 17 has a distance of 0.002 there,
-    whereas CIFAR-10, allocated to 5 clients at random, has 0.02.
-
-    Args:
-      labels: Class labels, int [n], all >= 0.
-      rng: Source of all randomness.
-      num_clients: Number of clients K, at most n.
-      beta: Fraction that is split evenly, 0 (exclusive classes) to 1 (IID).
+    beta = 0 is exclusive classes. beta = 1 is IID with even class counts: the paper's Figure 17 has
+    a distance of 0.002 there, whereas CIFAR-10, allocated to 5 clients at random, has 0.02.
 
     Raises:
       DatasetError: beta outside [0, 1], num_clients below 1 or above n, no labels.
@@ -251,13 +224,9 @@ def skew(labels: Labels, rng: np.random.Generator, num_clients: int, beta: float
 
 
 def per_case(case_ids: npt.NDArray[np.object_]) -> Partition:
-    """Allocates each case to a client of its own (DCCO, section 4.1, DERM).
+    """Allocates each case, str [n], to a client of its own (DCCO, section 4.1, DERM).
 
-    Args:
-      case_ids: Case of each example, str [n].
-
-    Returns:
-      Indices of each case's examples, in ascending order; cases are sorted by their id.
+    Examples of a case are in ascending order, and cases are sorted by their id.
     """
     _, clients = np.unique(case_ids.astype(str), return_inverse=True)
     order = np.argsort(clients, kind="stable").astype(np.int64)

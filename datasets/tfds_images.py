@@ -10,6 +10,8 @@ import logging
 import os
 import pathlib
 import re
+import shlex
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -146,7 +148,8 @@ def _not_prepared(
                 f"unknown dataset {name!r}{hint}: give one of {', '.join(catalog_names)}, or one "
                 f"of the {len(known)} TFDS names that `tfds.list_builders()` prints"
             )
-    prepare = f"python -m tensorflow_datasets.scripts.cli.main build {name}"
+    # With this interpreter's path, the command can be pasted into any shell.
+    prepare = f"{shlex.quote(sys.executable)} -m tensorflow_datasets.scripts.cli.main build {name}"
     if root_is_given:
         problem = (
             f"is not prepared in {root}"

@@ -3,6 +3,8 @@
 import ast
 import pathlib
 
+from launch.outputs import commands
+
 _FOLDER = pathlib.Path(__file__).parent
 _FIRST = ("pretrain", "evaluate", "detect", "export", "visualize", "centralized",
           "partition_report", "reproduce")  # fmt: skip
@@ -11,9 +13,12 @@ _FIRST = ("pretrain", "evaluate", "detect", "export", "visualize", "centralized"
 def scripts() -> dict[str, str]:
     """The scripts, each with the first sentence of its docstring; those used most come first."""
     summaries = {}
-    for path in sorted(_FOLDER.glob("[!_]*.py")):
-        summary = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
-        summaries[path.stem] = " ".join(summary.split())
+    for path in (*sorted(_FOLDER.glob("[!_]*.py")), *sorted(_FOLDER.glob("studies/[!_]*.py"))):
+        source = path.read_text()
+        if '__name__ == "__main__"' in source:
+            name = ".".join(path.relative_to(_FOLDER).with_suffix("").parts)
+            summary = (ast.get_docstring(ast.parse(source)) or "").split("\n\n")[0]
+            summaries[name] = " ".join(summary.split())
     first = [name for name in _FIRST if name in summaries]
     return {
         name: summaries[name]
@@ -24,7 +29,8 @@ def scripts() -> dict[str, str]:
 def main() -> None:
     lines = scripts()
     width = max(map(len, lines))
-    print("python -m launch.NAME [--flag=value ...]; --help explains a script's flags\n")
+    usage = f"{commands.module('launch.NAME')} [--flag=value ...]"
+    print(f"{usage}; --help explains a script's flags\n")
     for name, summary in lines.items():
         print(f"{name:{width}}  {summary}")
 

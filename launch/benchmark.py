@@ -10,6 +10,7 @@ turns, so that the load of the machine affects all of them alike. Every step inc
 data and the views.
 """
 
+import contextlib
 import dataclasses
 import statistics
 import tempfile
@@ -74,18 +75,7 @@ _AGGREGATION = (20, 5000, 256)
 
 
 class _LocalWork(NamedTuple):
-    """A round of local steps, which is compared with a plain loop.
-
-    Attributes:
-      name: Name in the printed table.
-      part: The part of --parts that it belongs to.
-      algorithm: Name of the algorithm.
-      objective: Name of the objective.
-      clients: Number of clients.
-      samples: Number of samples of each client.
-      steps: Number of local steps of each client.
-      batch_size: Number of samples of a local step; 0 for all of a client's.
-    """
+    """A round of local steps, which is compared with a plain loop; for a part of --parts."""
 
     name: str
     part: str
@@ -94,7 +84,7 @@ class _LocalWork(NamedTuple):
     clients: int
     samples: int
     steps: int
-    batch_size: int
+    batch_size: int  # 0 for all of a client's samples.
 
 
 _LOCAL_WORK = (
@@ -153,12 +143,8 @@ def _measure(
     from launch.benchmarks import peers, ray_nodes, scaling
 
     seed, repetitions = config.seed, config.repetitions
-    results: dict[str, Any] = {
-        "centralized": [],
-        "rounds": [],
-        "local_steps": [],
-        "aggregation": None,
-    }
+    results: dict[str, Any] = {"centralized": [], "rounds": [], "local_steps": []}
+    results["aggregation"] = None
     for algorithm, objective in (("dcco", "cco"), ("fedavg", "nt_xent")):
         if algorithm in parts:
             steps, rounds = _measure_rounds(algorithm, objective, splits, scratch, config)
@@ -203,7 +189,7 @@ def _measure_rounds(algorithm, objective, splits, scratch, config):
     for size in sorted({clients * samples for clients, samples in splits}):
         same_size = [split for split in splits if split[0] * split[1] == size]
         children = _start_rounds(algorithm, objective, size, same_size, scratch, config)
-        try:
+        with processes.closing(children):
             seconds = processes.time_in_turn(children, config.repetitions)
 
             def measured(name, precision, seconds=seconds, children=children):
@@ -234,9 +220,6 @@ def _measure_rounds(algorithm, objective, splits, scratch, config):
                     rounds[0]["steady"] = processes.compare_many_rounds(
                         children[name], config.steady_rounds
                     )
-        finally:
-            for child in children.values():
-                child.close()
     return steps, rounds
 
 
@@ -282,11 +265,8 @@ def _measure_steps(work: _LocalWork, scratch: str, config: BenchmarkConfig) -> d
             work.samples, settings, config.seed, scratch, work.part != "clients",
         ),
     }  # fmt: skip
-    try:
+    with processes.closing(children):
         seconds = processes.time_in_turn(children, config.repetitions)
-    finally:
-        for child in children.values():
-            child.close()
     return {
         "name": work.name,
         "algorithm": work.algorithm,
@@ -305,12 +285,10 @@ def _measure_aggregation(scratch: str, config: BenchmarkConfig) -> dict[str, Any
     """The entry of Hetero-SSFL's aggregation; `added_rss_mb` is its memory above the start's."""
     clients, rad_size, width = _AGGREGATION
     child = processes.Child(programs.hetero_aggregation, clients, rad_size, width, scratch)
-    try:
+    with contextlib.closing(child):
         before = child.rss_mb()
         seconds = processes.time_in_turn({"aggregation": child}, config.repetitions)["aggregation"]
         peak = child.peak_rss_mb()
-    finally:
-        child.close()
     return {
         "algorithm": "hetero_ssfl",
         "clients": clients,

@@ -7,7 +7,7 @@ and the whole network is trained (Dec-SSL, section 3.1 and Table 1). The same is
 untrained encoder and, with --supervised_run, from one that was trained with labels. Measured is
 COCO's average precision (AP) of boxes and masks. COCO_FOLDER has COCO's layout: train2017/,
 val2017/, and annotations/ with instances_train2017.json and instances_val2017.json. Needs the extra
-`detection` (uv sync --extra detection).
+`detection`; without it, the error message has the command that adds it.
 """
 
 import importlib
@@ -15,8 +15,8 @@ import pathlib
 from typing import Any
 
 from launch.options import app
-from launch.options.detect_config import DetectConfig
-from tff_ssl.errors import ConfigurationError
+from launch.options.script_configs import DetectConfig
+from tff_ssl.errors import ConfigurationError, MissingExtraError
 
 _STARTS = ("pretrained", "untrained", "supervised")
 
@@ -75,11 +75,7 @@ def _run(values, config: DetectConfig) -> None:
 
 
 def _check_flags(config: DetectConfig) -> list[str]:
-    """The starts, in order.
-
-    Raises:
-      ConfigurationError: If a flag is missing, or the starts do not fit it.
-    """
+    """The starts, in order."""
     if not config.run:
         raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
     if not config.data_dir:
@@ -101,14 +97,12 @@ def _check_flags(config: DetectConfig) -> list[str]:
 
 
 def _check_extra() -> None:
-    """Raises ConfigurationError unless the extra `detection` is installed."""
+    """Raises MissingExtraError unless the extra `detection` is installed."""
     try:
         for module in ("pycocotools.coco", "official.vision.tasks.maskrcnn"):
             importlib.import_module(module)
     except ImportError as error:
-        raise ConfigurationError(
-            f"launch.detect needs the extra `detection`: `uv sync --extra detection` ({error})"
-        ) from error
+        raise MissingExtraError("launch.detect", "detection", error) from error
 
 
 def _start_weights(starts: list[str], config: DetectConfig):

@@ -11,7 +11,7 @@ then hold unless they are given. Protocols:
 """
 
 from launch.options import app
-from launch.options.evaluate_config import EvaluateConfig
+from launch.options.script_configs import EvaluateConfig
 
 
 def main(config: EvaluateConfig) -> None:

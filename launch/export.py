@@ -9,6 +9,7 @@ linear probe on the converted features; and writes them to `export.json`.
 """
 
 import dataclasses
+import functools
 import pathlib
 import shutil
 import statistics
@@ -23,6 +24,7 @@ from launch.options import app, settings
 from launch.options.image_config import DataConfig
 from launch.options.run_config import EvaluationConfig, ScriptConfig
 from launch.options.settings import flag, section
+from launch.outputs import tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +102,8 @@ def main(config: ExportConfig) -> None:
         results = _measure(converted, dataset, config)
         run_folder.write_json(new / "export.json", results)
         _replace_all(new, output)
-    print(f"\n{_table(results)}\n\nwritten to {output}/: {_names(converted)}export.json")
+    names = [file.path.name for file in converted.values() if file.path]
+    print(f"\n{_table(results)}\n\nwritten to {output}/: {', '.join([*names, 'export.json'])}")
 
 
 def _replace_all(source: pathlib.Path, target: pathlib.Path) -> None:
@@ -115,17 +118,7 @@ def _replace_all(source: pathlib.Path, target: pathlib.Path) -> None:
 def _convert(
     stored, images: np.ndarray, output: pathlib.Path, config: ExportConfig
 ) -> dict[str, Converted]:
-    """Writes the encoder in the formats of the configuration.
-
-    Args:
-      stored: The encoder.
-      images: Training images.
-      output: Folder for the files.
-      config: The configuration.
-
-    Returns:
-      What was written by name, after the encoder itself.
-    """
+    """Writes the encoder in all formats: what was written by name, after the encoder itself."""
     import tensorflow as tf
 
     from tff_ssl.deployment import export, saved_model
@@ -154,15 +147,17 @@ def _measure(
     """Size, latency, difference of the features and accuracy of every file, and of the encoder."""
     source = dataset.test if len(dataset.test) else dataset.train
     images = source.images[:_COMPARED_IMAGES]
-    expected = _in_batches(converted["encoder"].encode)(images)
+    expected = _in_batches(converted["encoder"].encode, images)
     results: list[dict[str, Any]] = []
     for name, (path, encode) in converted.items():
-        difference = np.abs(_in_batches(encode)(images) - expected)
+        files = path.rglob("*") if path and path.is_dir() else [path]
+        size = sum(file.stat().st_size for file in files if file and file.is_file())
+        difference = np.abs(_in_batches(encode, images) - expected)
         results.append(
             {
                 "name": name,
                 "path": path and path.name,
-                "bytes": path and _size(path),
+                "bytes": path and size,
                 "milliseconds": round(_latency(encode, images[:1]), 3),
                 "largest_difference": float(difference.max()),
                 "feature_std": float(expected.std()),
@@ -175,14 +170,10 @@ def _measure(
     return results
 
 
-def _in_batches(encode: Encode) -> Encode:
-    """The function applied to batches, the last of which may be smaller."""
-
-    def encode_all(images: np.ndarray) -> np.ndarray:
-        starts = range(0, len(images), _BATCH)
-        return np.concatenate([encode(images[start : start + _BATCH]) for start in starts])
-
-    return encode_all
+def _in_batches(encode: Encode, images: np.ndarray) -> np.ndarray:
+    """The features of images, which are encoded in batches."""
+    starts = range(0, len(images), _BATCH)
+    return np.concatenate([encode(images[start : start + _BATCH]) for start in starts])
 
 
 def _latency(encode: Encode, image: np.ndarray) -> float:
@@ -197,35 +188,19 @@ def _latency(encode: Encode, image: np.ndarray) -> float:
     return 1000 * statistics.median(seconds)
 
 
-def _size(path: pathlib.Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
-
-
 def _probe(
     converted: dict[str, Converted], dataset, config: ExportConfig
 ) -> list[dict[str, dict[str, Any]]]:
-    """Linear probes of all features, on the same labels.
-
-    Returns:
-      For each number of labels, name -> accuracy; none if the data set has no labels or no test
-      images.
-    """
+    """Linear probes of all features on the same labels: name -> accuracy, by number of labels."""
     from launch.probes import probing
 
-    kinds = {name: _in_batches(file.encode) for name, file in converted.items()}
+    kinds = {name: functools.partial(_in_batches, file.encode) for name, file in converted.items()}
     counts = probing.label_counts(config.evaluation)
     results = probing.linear_probes(dataset, kinds, counts, config.evaluation, config.seed)
+    of_labels, of_scores = ("protocol", "labels", "labels_per_class"), ("accuracy", "accuracy_std")
     return [
         {
-            name: {
-                "protocol": result["protocol"],
-                "labels": result["labels"],
-                "labels_per_class": result["labels_per_class"],
-                "accuracy": scores["accuracy"],
-                "accuracy_std": scores["accuracy_std"],
-            }
+            name: {key: result[key] for key in of_labels} | {key: scores[key] for key in of_scores}
             for name, scores in {"encoder": result, **result["baselines"]}.items()
         }
         for result in results
@@ -251,23 +226,9 @@ def _table(results: list[dict[str, Any]]) -> str:
                 *(f"{p['accuracy']:.3f} ± {p['accuracy_std']:.3f}" for p in result["probe"]),
             ]
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        f"{name:{widths[0]}}"
-        + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
-        for name, *cells in rows
-    ]
     probes = "linear probe, test accuracy" if results[0]["probe"] else "no labels, no probe"
-    return "\n".join(
-        [
-            *lines,
-            f"({probes}; features have a standard deviation of {results[0]['feature_std']:.2g})",
-        ]
-    )
-
-
-def _names(converted: dict[str, Converted]) -> str:
-    return "".join(f"{file.path.name}, " for file in converted.values() if file.path)
+    deviation = f"features have a standard deviation of {results[0]['feature_std']:.2g}"
+    return f"{tables.aligned(rows)}\n({probes}; {deviation})"
 
 
 SCRIPT = app.Script("export", main, ExportConfig)

@@ -10,12 +10,12 @@ have no effect.
 """
 
 import os
-import pathlib
 import shutil
 from typing import Any
 
 from launch.options import app, presets
 from launch.options.run_config import RunConfig
+from launch.outputs import tables
 
 
 def main(config: RunConfig) -> None:
@@ -73,7 +73,8 @@ def _lower(config: RunConfig) -> None:
     text = _format(rows)
     (partial / "description.txt").write_text("\n\n".join([text, *descriptions]) + "\n")
     os.replace(partial, folder)
-    print(f"\n{text}\n\nwritten to {folder}/: {', '.join(_written(folder))}")
+    written = [f"{p.name}/" if p.is_dir() else p.name for p in sorted(folder.iterdir())]
+    print(f"\n{text}\n\nwritten to {folder}/: {', '.join(written)}")
 
 
 def _summary(name: str, lowerable, lowered) -> dict[str, Any]:
@@ -105,15 +106,12 @@ def _format(table: list[dict[str, Any]]) -> str:
             f"{row[f'bytes_{path}_per_client']:,}" for path in ("down", "up", "securely_summed")
         ]
         rows.append([row["name"], *converts, *sizes])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join([f"{name:{widths[0]}}", *map(str.rjust, cells, widths[1:])])
-        for name, *cells in rows
+    reasons = [
+        f"{row['name']} not to {form}: {reason}"
+        for row in table
+        for form, reason in row["reasons"].items()
     ]
-    for row in table:
-        for form, reason in row["reasons"].items():
-            lines.append(f"{row['name']} not to {form}: {reason}")
-    return "\n".join(lines)
+    return "\n".join([tables.aligned(rows), *reasons])
 
 
 def _description(row: dict[str, Any], lowerable, lowered) -> str:
@@ -138,11 +136,6 @@ def _description(row: dict[str, Any], lowerable, lowered) -> str:
             signature = getattr(form, part).type_signature.compact_representation()
             lines.append(f"{name}/{part}.pb\n  {signature}")
     return "\n".join(lines)
-
-
-def _written(folder: pathlib.Path) -> list[str]:
-    """Names of the folder's entries."""
-    return [f"{path.name}/" if path.is_dir() else path.name for path in sorted(folder.iterdir())]
 
 
 SCRIPT = app.Script("lower", main, RunConfig, presets.of_algorithm)

@@ -9,7 +9,6 @@ first clients).
 """
 
 import dataclasses
-import pathlib
 import textwrap
 from typing import Any
 
@@ -50,7 +49,8 @@ def main(config: PartitionReportConfig) -> None:
     if own.min_client_size > 1:
         report["clients_filled_up"] = _filled_up(dataset, clusters, own, seed)
     folder.mkdir(parents=True, exist_ok=True)
-    _draw(dataset, clients, clusters, folder / "partition.png", title)
+    report["picture"] = _picture(dataset, clients, clusters, title)
+    describe.draw(report["picture"], folder / "partition.png")
     if own.shift != "none":
         describe.draw_images(client_images.images, clients, folder / "images.png", title)
     run_folder.write_json(folder / "partition.json", report)
@@ -106,8 +106,8 @@ def _filled_up(dataset, clusters, config: ClientsConfig, seed: int) -> int:
     return sum(len(indices) < config.min_client_size for indices in clients)
 
 
-def _draw(dataset, clients, clusters, path: pathlib.Path, title: str) -> None:
-    """Draws the bars of the clients, coloured by cluster if there are clusters, else by class."""
+def _picture(dataset, clients, clusters, title: str) -> dict[str, Any]:
+    """The bars of the clients, coloured by cluster if there are clusters, else by class."""
     from datasets import describe
 
     labels, names = dataset.train.labels, dataset.class_names
@@ -116,7 +116,7 @@ def _draw(dataset, clients, clusters, path: pathlib.Path, title: str) -> None:
     counts = describe.histograms(labels, clients, len(names))
     distance = describe.earth_movers_distance(counts)
     title += f", EMD {distance:.3f}" if counts.any() else ""
-    describe.draw(counts, names, path, title, clients)
+    return describe.picture(counts, names, title, clients)
 
 
 def _print_table(report: dict[str, Any]) -> None:

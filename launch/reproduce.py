@@ -3,6 +3,8 @@ published ones.
 
     python -m launch.reproduce --experiment=NAME --data_dir=...
     python -m launch.reproduce --output_dir=FOLDER [--report_only]
+    python -m launch.reproduce --import_from=measured/NAME-cpu.jsonl --report_only
+    python -m launch.reproduce --output_dir=FOLDER --report_only --export_to=measured/NAME-cpu.jsonl
     python -m launch.reproduce --experiment=NAME --scale=paper --estimate
 
 A reproduction that was stopped continues when it is started again with the same --output_dir, which
@@ -48,6 +50,10 @@ class ReproduceConfig(Settings):
       estimate_images: With --estimate: largest number of images of a client. Give the size of a
         batch to see the memory of whole batches. Default: 16; of images of 224 pixels or with a
         ResNet-50, 8.
+      import_from: File of measured/ whose runs are taken into the output folder, so that only
+        others are run.
+      export_to: File such as measured/EXPERIMENT-SCALE.jsonl, to which the runs that have ended are
+        added in the end. Runs of the same cell and seed are replaced.
       retry_failed: Repeat the runs that failed before.
       list: Print the experiments, and end.
     """
@@ -65,12 +71,15 @@ class ReproduceConfig(Settings):
     report_only: bool = False
     estimate: bool = False
     estimate_images: int | None = flag(None, 2)
+    import_from: str | None = None
+    export_to: str | None = None
     retry_failed: bool = False
     list: bool = False
 
 
 def main(args: ReproduceConfig) -> None:
-    from launch.experiments import catalog, runner
+    from launch.studies import catalog
+    from launch.studies.engine import exchange, runner
     from tff_ssl.algorithms import registry
 
     if args.list:
@@ -86,39 +95,53 @@ def main(args: ReproduceConfig) -> None:
     # Experiments share what is measured for estimates.
     first = "estimates" if args.estimate else experiment.name
     name = "-".join(filter(None, (first, args.scale, args.dataset)))
+    if args.import_from:
+        name = pathlib.Path(args.import_from).stem
     folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
     if args.estimate:
-        from launch.experiments import estimates
+        from launch.studies.engine import estimates
 
         estimates.run(experiment, cells, folder, args.estimate_images)
-    else:
-        runner.run(experiment, cells, folder, args)
+        return
+    if args.export_to:  # Fails now, and not after all runs.
+        exchange.read_target(pathlib.Path(args.export_to), runner.identity(experiment, args))
+    if args.import_from:
+        exchange.import_runs(pathlib.Path(args.import_from), folder)
+    runner.run(experiment, cells, folder, args)
+    if args.export_to:
+        exchange.export_runs(folder, pathlib.Path(args.export_to))
 
 
 def _take_over(args: ReproduceConfig) -> ReproduceConfig:
-    """Takes over what is not given from the reproduction in `--output_dir`."""
+    """Takes over what is not given from the reproduction in `--output_dir`, or from the file of
+    `--import_from`.
+    """
     from launch.outputs import run_folder
-    from tff_ssl.reporting import measured
+    from tff_ssl.reporting import records
 
-    path = pathlib.Path(args.output_dir or "") / "experiment.json"
-    if not args.output_dir or not path.exists():
+    folder = pathlib.Path(args.output_dir) if args.output_dir else None
+    if folder and (folder / records.IDENTITY).exists():
+        before = records.read_json(folder / records.IDENTITY)
+    elif args.import_from:
+        before = records.read_file(pathlib.Path(args.import_from)).identity
+    else:
         return args
-    before = measured.read_json(path)
     if args.experiment in (None, before["experiment"]):
         args = resuming.take_over(args, before, before.keys())
-        runs = (run_folder.read_flags(file.parent) for file in path.parent.glob("*/*/config.json"))
+        configs = sorted(folder.glob("*/*/config.json")) if folder else []
+        runs = (run_folder.read_flags(path.parent) for path in configs)
         args = resuming.take_over(args, next(filter(None, runs), {}), ["data_dir"])
     return args
 
 
 def _check(args: ReproduceConfig) -> None:
     """Checks `--experiment`, `--jobs` and `--estimate`."""
-    from launch.experiments import catalog
+    from launch.studies import catalog
 
     if args.experiment is None:
         raise ConfigurationError(
             f"--experiment is missing: name one of {', '.join(catalog.EXPERIMENTS)}; or by "
-            "--output_dir the folder of a reproduction, which knows its experiment"
+            "--output_dir or --import_from a reproduction, which knows its experiment"
         )
     if args.experiment not in catalog.EXPERIMENTS:
         raise ConfigurationError(
@@ -129,6 +152,9 @@ def _check(args: ReproduceConfig) -> None:
         raise ConfigurationError(f"--jobs={args.jobs} is more than this process's {cores} cores")
     if args.estimate and args.jobs > 1:
         raise ConfigurationError("--estimate measures one cell at a time: leave --jobs out")
+    if args.estimate and (args.import_from or args.export_to):
+        raise ConfigurationError("--estimate has no runs to take or to add: leave "
+                                 "--import_from and --export_to out")  # fmt: skip
     if args.estimate_images and not args.estimate:
         raise ConfigurationError("--estimate_images is for --estimate: add it, or leave this out")
 
@@ -139,7 +165,8 @@ def _build_experiment(args: ReproduceConfig) -> tuple[ReproduceConfig, Experimen
     Raises:
       ConfigurationError: If the experiment does not support another data set.
     """
-    from launch.experiments import catalog, runner
+    from launch.studies import catalog
+    from launch.studies.engine import runner
 
     assert args.experiment
     build, _ = catalog.EXPERIMENTS[args.experiment]

@@ -22,7 +22,7 @@ the same distance of batch norm's moving averages, and linear CKA and mean cosin
 import pathlib
 
 from launch.options import app
-from launch.options.visualize_config import VisualizeConfig
+from launch.options.script_configs import VisualizeConfig
 
 
 def main(config: VisualizeConfig) -> None:

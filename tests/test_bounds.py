@@ -46,7 +46,9 @@ def test_each_bound_is_enforced(cls):
                 cls(**REQUIRED.get(cls, {}) | {name: value})
 
 
-@pytest.mark.parametrize("cls", HYPERPARAMETERS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(
+    "cls", sorted(HYPERPARAMETERS, key=lambda cls: cls.__name__), ids=lambda cls: cls.__name__
+)
 def test_every_hyperparameter_that_is_a_number_or_a_name_has_a_bound(cls):
     texts_and_numbers = {f.name for f in dataclasses.fields(cls) if type(f.default) is not bool}
     assert texts_and_numbers == set(bounds(cls))

@@ -28,7 +28,7 @@ def _topologies():
 
 
 def _experiments():
-    from launch.experiments.catalog import EXPERIMENTS
+    from launch.studies.catalog import EXPERIMENTS
 
     return {f"`{name}`": text for name, (_, text) in EXPERIMENTS.items()}
 

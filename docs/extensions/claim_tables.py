@@ -1,49 +1,76 @@
 """The tables of the page of claims: each claim of a paper beside what was measured.
 
-The claims are in `paper_claims`. Their figures and verdicts are computed from the results in
+The claims are in `launch.studies`. Their figures and verdicts are computed from the results in
 `measured/`, where results are not kept in its `noted.jsonl`, by the code that writes an
 experiment's report.
 """
 
 import functools
 import itertools
-import json
 import math
 import statistics
 from collections import Counter
 
 import experiments
-import paper_claims
 from markdown_tables import ROOT, table
-from paper_claims.records import Noted, PaperClaim, Trial
+
+from launch.studies.engine.claims import PAPERS, Noted, PaperClaim, Proof, Trial, read_noted
 
 NOT_RUN = "not run"
+# Rows of tables -> shorter names.
+SHORT = {
+    "Proposed DCCO": "DCCO",
+    "Contrastive + FedAvg": "contrastive",
+    "Centralized CCO": "centralized",
+    "Supervised from scratch": "from scratch",
+    "(untrained encoder)": "untrained",
+    "Single client training": "single clients",
+    "tiny (in place of ResNet-18)": "tiny",
+    "small (in place of ResNet-34)": "small",
+    "DeNAV, 3000 epochs": "DeNAV",
+    "Random route, 3000 epochs": "random route",
+    "Gossip learning, 3000 epochs": "gossip",
+    "All-reduce, 3000 epochs": "all-reduce",
+    "From scratch": "from scratch",
+}
 # Experiment -> value of --data_dir; else DATA.
 _DATA_OF = dict.fromkeys(("dcco_table2", "dcco_table2_few_labels"), "FOLDER_OF_HAM10000")
 
 
+def claims(paper: str = "") -> list[PaperClaim]:
+    """The claims of a paper, or all, by paper and number."""
+    from launch.studies import catalog
+
+    return [claim for claim in catalog.CLAIMS if paper in ("", claim.paper)]
+
+
+@functools.cache
+def noted() -> dict[str, Noted]:
+    """The runs whose results are not kept."""
+    return read_noted(ROOT / "measured" / "noted.jsonl")
+
+
 @functools.cache
 def read(run: str):
-    """The experiment of a folder of `measured/` or of noted figures, and its figures."""
-    noted = paper_claims.NOTED.get(run)
-    return experiments.read(run) if noted is None else _read_noted(noted)
+    """The experiment of a file of `measured/` or of noted figures, and its figures."""
+    return _read_noted(noted()[run]) if run in noted() else experiments.read(run)
 
 
-def _read_noted(noted: Noted):
-    from launch.experiments import catalog
+def _read_noted(of_run: Noted):
+    from launch.studies import catalog
     from tff_ssl.reporting.measured import Value
 
-    experiment = catalog.EXPERIMENTS[noted.experiment][0]("cpu", None, None)
+    experiment = catalog.EXPERIMENTS[of_run.experiment][0]("cpu", None, None)
     nothing = Value(math.nan, 0.0, 0, 0)
     values = {
         shown.title: dict.fromkeys(itertools.product(shown.rows, shown.columns), nothing)
         for shown in experiment.tables
     }
-    for title, figures in noted.figures.items():
+    for title, figures in of_run.figures.items():
         for key, text in figures.items():
             assert key in values[title], (title, key)
             mean, _, deviation = text.replace(",", "").partition(" ± ")
-            values[title][key] = Value(float(mean), float(deviation), noted.seeds, 0)
+            values[title][key] = Value(float(mean), float(deviation), of_run.seeds, 0)
     return experiment, values
 
 
@@ -56,19 +83,9 @@ def _claim_rows(run: str):
 
 def checks(trial: Trial) -> list[tuple[str, str, str]]:
     """The statements of the experiment that make up a claim: table, statement, verdict."""
-    chosen = [
-        row
-        for row in _claim_rows(trial.run)
-        if row[1] in trial.statements and _is_of(row[0], trial)
-    ]
-    missing = set(trial.statements) - {text for _, text, _ in chosen}
-    if missing:
-        raise ValueError(f"{trial.run} has no claim {sorted(missing)}")
-    return chosen
-
-
-def _is_of(title: str, trial: Trial) -> bool:
-    return not trial.tables or any(part in title for part in trial.tables)
+    experiment, _ = read(trial.run)
+    rows = _claim_rows(trial.run)
+    return [rows[number] for number in trial.decided_by(experiment)]
 
 
 def verdict(trial: Trial) -> str:
@@ -90,7 +107,7 @@ def _verdict_text(trial: Trial) -> str:
     text = f"**{verdict(trial)}**"
     if len(counts) > 1:
         text += f" ({', '.join(f'{word}: {counts[word]}' for word in sorted(counts))})"
-    if (ROOT / "measured" / trial.run).exists():
+    if (ROOT / "measured" / f"{trial.run}.jsonl").exists():
         text += f", [pictures](generated/{trial.run}.md)"
     return text
 
@@ -108,7 +125,7 @@ def figures(trial: Trial) -> str:
     shown, values = _table_of(trial)
     by_column: dict[str, list[str]] = {}
     for row, column in trial.figures:
-        short = paper_claims.SHORT.get(row, row)
+        short = SHORT.get(row, row)
         by_column.setdefault(column, []).append(f"{short} {_format(values[row, column], shown)}")
     texts = [
         f"{column}: {', '.join(parts)}" if len(shown.columns) > 1 else ", ".join(parts)
@@ -125,20 +142,20 @@ def _format(value, shown) -> str:
     return f"{mean} ± {factor * value.std:.{digits}f}" if value.seeds > 1 else f"{mean} (one seed)"
 
 
-def room(trial: Trial) -> str:
-    """The distance of the two ends of a comparison, in points and in deviations.
+def margin(trial: Trial) -> str:
+    """The gap between the two ends of a comparison, in points and in standard deviations.
 
     A deviation is the larger one of the two ends.
     """
-    if trial.room is None:
+    if trial.ends is None:
         return "ends not measured"
     shown, values = _table_of(trial)
-    upper, lower = (values[key] for key in trial.room)
+    upper, lower = (values[key] for key in trial.ends)
     if not (upper.seeds and lower.seeds):
         return "not measured"
-    names = [paper_claims.SHORT.get(row, row) for row, _ in trial.room]
+    names = [SHORT.get(row, row) for row, _ in trial.ends]
     if names[0] == names[1]:
-        names = [column for _, column in trial.room]
+        names = [column for _, column in trial.ends]
     distance = upper.mean - lower.mean
     points = f"{round(100 * distance, 1) + 0.0:.1f} points" if shown.percent else f"{distance:,.0f}"
     text = f"{names[0]} - {names[1]}: {points}"
@@ -150,7 +167,7 @@ def room(trial: Trial) -> str:
 
 def minutes(trial: Trial) -> str:
     """Minutes of training of a run: the smallest and the largest median of the figures' cells."""
-    if trial.run in paper_claims.NOTED:
+    if trial.run in noted():
         return "not kept"
     experiment, _ = read(trial.run)
     shown, _ = _table_of(trial)
@@ -158,12 +175,12 @@ def minutes(trial: Trial) -> str:
     for row, column in trial.figures:
         cells = shown.rows[row]
         cell = str(cells[shown.columns.index(column) if len(cells) > 1 else 0])
-        summaries = [
-            json.loads(path.read_text())
+        found = [
+            run.summary["training_minutes"]
             for name in experiment.choices.get(cell, (cell,))
-            for path in (ROOT / "measured" / trial.run / name).glob("seed*/done.json")
+            for run in experiments.records(trial.run).of_cell(name)
+            if run.summary
         ]
-        found = [summary["training_minutes"] for summary in summaries]
         medians += [statistics.median(found)] if found else []
     low, high = f"{min(medians):.0f}", f"{max(medians):.0f}"
     return low if low == high else f"{low} to {high}"
@@ -175,41 +192,40 @@ def paper(key: str) -> list[str]:
     A claim without a run has one row, which says why.
     """
     grid = [["claim", "our setting", "margin", "our figures, in percent", "verdict", "minutes"]]
-    claims = [claim for claim in paper_claims.CLAIMS if claim.paper == key]
-    for claim in claims:
+    for claim in claims(key):
         head = f"**{claim.name}** {claim.text} ({claim.place})"
         for trial in claim.trials:
-            note = f" {trial.note}" if trial.note else ""
-            grid.append(
-                [head, trial.setting + note, room(trial), figures(trial), _verdict_text(trial),
-                 minutes(trial)]
-            )  # fmt: skip
+            if isinstance(trial, Proof):
+                row = [trial.setting, "-", trial.figures, f"**{trial.verdict}**", "-"]
+            else:
+                setting = f"{trial.setting} {trial.note}".strip()
+                row = [
+                    setting, margin(trial), figures(trial), _verdict_text(trial), minutes(trial),
+                ]  # fmt: skip
+            grid.append([head, *row])
             head = f"**{claim.name}**, the same"
-        for proof in claim.proofs:
-            grid.append([head, proof.setting, "-", proof.figures, f"**{proof.verdict}**", "-"])
-            head = f"**{claim.name}**, the same"
-        if not (claim.trials or claim.proofs):
+        if not claim.trials:
             grid.append([head, claim.untried, "not seen", "none", f"**{NOT_RUN}**", "-"])
-    runs = dict.fromkeys(trial.run for claim in claims for trial in claim.trials)
+    tried = [trial for claim in claims(key) for trial in claim.trials]
+    runs = dict.fromkeys(trial.run for trial in tried if isinstance(trial, Trial))
     lines = table(grid)
     if runs:
         lines += ["The commands of these runs:", ""]
         lines += [f"- {run}: {'; '.join(f'`{c}`' for c in commands(run))}" for run in runs]
-    proofs = [proof for claim in claims for proof in claim.proofs]
+    proofs = [trial for trial in tried if isinstance(trial, Proof)]
     lines += [f"- {proof.setting.rstrip('.')}: `{proof.command}`" for proof in proofs]
     return [*lines, ""]
 
 
 def commands(run: str) -> list[str]:
-    """The commands of the runs in a folder of `measured/`, one for each number of seeds."""
-    if run in paper_claims.NOTED:
-        return [paper_claims.NOTED[run].command]
-    identity = json.loads((ROOT / "measured" / run / "experiment.json").read_text())
-    experiment, _ = experiments.read(run)
+    """The commands of the runs in a file of `measured/`, one for each number of seeds."""
+    if run in noted():
+        return [noted()[run].command]
+    records, (experiment, _) = experiments.records(run), experiments.read(run)
+    identity = records.identity
     by_seeds: dict[int, list[str]] = {}
     for cell in experiment.cells:
-        seeds = len(list((ROOT / "measured" / run / cell.name).glob("seed*")))
-        by_seeds.setdefault(seeds, []).append(cell.name)
+        by_seeds.setdefault(len(records.of_cell(cell.name)), []).append(cell.name)
     by_seeds.pop(0, None)
     base = f"python -m launch.reproduce --experiment={experiment.name} --scale={identity['scale']}"
     for key in ("dataset", "rounds"):
@@ -230,10 +246,8 @@ def counts_table() -> list[str]:
     words = ["holds", "does not hold", "not shown", NOT_RUN]
     grid = [["paper", "claims", *words]]
     totals: Counter = Counter()
-    for key, title in paper_claims.PAPERS.items():
-        found: Counter = Counter(
-            main_verdict(claim) for claim in paper_claims.CLAIMS if claim.paper == key
-        )
+    for key, title in PAPERS.items():
+        found: Counter = Counter(main_verdict(claim) for claim in claims(key))
         totals += found
         grid.append([title, str(sum(found.values())), *(str(found[word]) for word in words)])
     grid.append(["all", str(sum(totals.values())), *(str(totals[word]) for word in words)])
@@ -242,7 +256,8 @@ def counts_table() -> list[str]:
 
 def _hours() -> str:
     """What the runs in `measured/` took."""
-    found = [json.loads(path.read_text()) for path in ROOT.glob("measured/*/*/seed*/done.json")]
+    runs = [run for name in experiments.names() for run in experiments.records(name).all_runs()]
+    found = [run.summary for run in runs if run.summary]
     training = sum(summary["training_minutes"] for summary in found) / 60
     all_hours = sum(summary["seconds"] for summary in found) / 3600
     return (
@@ -253,6 +268,7 @@ def _hours() -> str:
 
 def main_verdict(claim: PaperClaim) -> str:
     """The verdict on a claim's first trial or proof."""
-    if claim.trials:
-        return verdict(claim.trials[0])
-    return claim.proofs[0].verdict if claim.proofs else NOT_RUN
+    if not claim.trials:
+        return NOT_RUN
+    first = claim.trials[0]
+    return first.verdict if isinstance(first, Proof) else verdict(first)

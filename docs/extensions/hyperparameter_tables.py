@@ -80,8 +80,8 @@ def _fields(cls: type) -> tuple[dataclasses.Field, ...]:
 
 def preset_values(name: str) -> dict[str, str]:
     """The hyperparameters that an algorithm's preset on the digits sets."""
-    from launch.experiments.runner import effective_flags
     from launch.options import presets
+    from launch.studies.engine.runner import effective_flags
 
     before = os.getcwd()
     os.chdir(ROOT)  # Presets name other presets by their paths from the root.

@@ -9,26 +9,11 @@ the run has written. A real run has 250 rounds: leave out ``--rounds=10``.
 import csv
 import json
 import pathlib
-import subprocess
-import sys
 import tempfile
 
 import matplotlib.pyplot as plt
 
-import launch
-
-
-def run(command):
-    """Runs a script of `launch` from the root of the clone, and prints what it prints."""
-    print(f"$ python -m {command}")
-    root = pathlib.Path(launch.__file__).parent.parent
-    done = subprocess.run(
-        [sys.executable, "-m", *command.split()], cwd=root, capture_output=True, text=True
-    )
-    print(done.stdout)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-
+from docs.tutorials.terminal import run
 
 # %%
 # Train

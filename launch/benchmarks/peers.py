@@ -128,20 +128,9 @@ def compare(
     works: Sequence[Work] = WORK,
     cores: int | None = None,
 ) -> dict[str, Any]:
-    """Measures rounds of tff_ssl and of a peer, in turn.
+    """Measures rounds of tff_ssl and of a peer, in turn: the entry `peer` of `benchmark.json`.
 
-    Args:
-      peer: The framework.
-      python: Its interpreter.
-      settings: The model.
-      seed: Seed of images, weights, cohorts and views.
-      repetitions: Number of timed rounds of each program.
-      scratch: Folder for images.
-      works: Rounds to measure, each for a table of its own.
-      cores: Number of cores that the clients share; None for all of this process.
-
-    Returns:
-      The entry of `benchmark.json` under `peer`.
+    Each of `works` has a table of its own. The clients share `cores`, all of this process if None.
 
     Raises:
       TrainingError: If the peer's rounds fail, or compute something else than those of tff_ssl.
@@ -156,7 +145,7 @@ def compare(
     for number, work in enumerate(works):
         measured: dict[str, processes.Counted] = {}
         print(f"{work.name}: tff_ssl starts", flush=True)
-        try:
+        with processes.closing(measured):
             measured["tff_ssl"] = processes.Counted(
                 processes.Child(
                     programs.federated_round, "fedavg", "nt_xent", our_hyperparameters(work),
@@ -181,9 +170,6 @@ def compare(
                 check_same(peer.title, our_facts, peer_facts)
             print(f"{work.name}: {repetitions + 1} rounds of each, in turn", flush=True)
             tables.append(table(work, measured, repetitions))
-        finally:
-            for program in measured.values():
-                program.close()
     return _report(peer, our_facts, peer_facts, tables, settings, cores)
 
 
@@ -252,7 +238,6 @@ def check_same(title: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None
     """Checks that both frameworks compute the same loss and gradient.
 
     Args:
-      title: The peer's name in texts.
       ours: `parameters`, `loss` and `gradient_norm` that tff_ssl computes.
       theirs: The same that the peer computes of the same weights and views.
 
@@ -281,8 +266,6 @@ def reference(
     """Writes weights and two views of some images, and yields the loss and gradient of tff_ssl.
 
     Args:
-      settings: The model.
-      seed: Seed of weights, images and views.
       path: The `.npz` file, with `x1`, `x2` and `weight0`, `weight1`, ...
 
     Yields:

@@ -1,5 +1,6 @@
 """Measures programs that run in processes of their own: seconds, memory and open files."""
 
+import contextlib
 import math
 import multiprocessing
 import statistics
@@ -140,6 +141,16 @@ def _serve(
         steps.close()
 
 
+@contextlib.contextmanager
+def closing(programs: Mapping[str, Any]) -> Iterator[None]:
+    """Ends programs at the end of the block, also of those that are added in it."""
+    try:
+        yield
+    finally:
+        for program in programs.values():
+            program.close()
+
+
 def resource_use(pid: int) -> dict[str, float]:
     """Resident memory (`rss_mb`) and `open_files` of a process and its descendants now."""
     tree = list(process_memory.process_tree(pid))
@@ -163,8 +174,6 @@ def first_and_last_tenth(
 
     Args:
       observations: Values observed during the run, by name; `round` is the number of rounds done.
-      seconds: Duration of each round.
-      rounds: Number of rounds of the run.
 
     Returns:
       `<name>_first_tenth` and `<name>_last_tenth` for `seconds` and each observed name; NaN where

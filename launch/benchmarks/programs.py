@@ -112,13 +112,8 @@ def plain_local_steps(
     """Rounds in plain TensorFlow: the local steps of one client after the other in a loop.
 
     Args:
-      objective: Name of the objective.
-      clients: Number of clients.
-      samples: Number of samples of each client.
       local_steps: Number of local steps of each client.
       batch_size: Number of samples of a local step; 0 for all of a client's.
-      settings: The model.
-      seed: Seed of images, weights and views.
     """
     batch_size = batch_size or samples
     steps = _plain_steps(samples, batch_size, settings, seed, objective, clients)
@@ -175,14 +170,8 @@ def federated_round(
     """Rounds of a federated algorithm, as `launch.pretrain` runs them.
 
     Args:
-      algorithm: Name of the algorithm.
-      objective: Name of the objective.
       hyperparameters: Hyperparameters of the algorithm that differ from its defaults.
       clients: Number of clients, all of which take part in every round.
-      samples: Number of samples of each client.
-      settings: The model.
-      seed: Seed of images, weights, cohorts and views.
-      scratch: Folder for the clients' images and states.
       folds: Whether clients are folded into one group where the algorithm allows that.
 
     Yields:
@@ -237,10 +226,7 @@ def hetero_aggregation(
     The first step only prepares.
 
     Args:
-      clients: Number of clients.
       rad_size: Number of images that all clients represent.
-      width: Width of a representation.
-      scratch: Folder for the files.
     """
     quiet()
     import tensorflow as tf

@@ -16,9 +16,6 @@ def compare(projection: int, seed: int, repetitions: int, scratch: str) -> list[
 
     Args:
       projection: Width of the projector's three layers.
-      seed: Seed of images, weights and cohorts.
-      repetitions: Number of timed rounds.
-      scratch: Folder for the clients' images.
 
     Returns:
       The two entries of `benchmark.json` under `ray`.
@@ -34,16 +31,13 @@ def compare(projection: int, seed: int, repetitions: int, scratch: str) -> list[
 
 def _pair(name, work, clusters, seed, repetitions, scratch) -> dict[str, Any]:
     """Measures `rounds_on_nodes` of the same work on two clusters, the first against the second."""
-    children = {}
-    try:
+    children: dict[str, processes.Child] = {}
+    with processes.closing(children):
         for number, ray in enumerate(clusters):
             children[str(number)] = processes.Child(
                 rounds_on_nodes, ray, *work, seed, f"{scratch}/{name}.{number}"
             )
         seconds = processes.time_in_turn(children, repetitions)
-    finally:
-        for child in children.values():
-            child.close()
     return {
         "name": name,
         "seconds": statistics.median(seconds["0"]),
@@ -66,12 +60,9 @@ def rounds_on_nodes(
 
     Args:
       ray: Address of the cluster, see `ray_cluster.connected`; None for this machine alone.
-      settings: The model.
       clients: Number of clients, all of which take part in every round.
-      samples: Number of samples of each client.
       groups: Number of groups into which clients are folded; 0 for none.
       is_slow: Whether reading an example takes `_SLEEP_SECONDS`.
-      seed: Seed of images, weights and cohorts.
       folder: Folder for the clients' images, which is made.
 
     Yields:
@@ -99,10 +90,8 @@ def rounds_on_nodes(
     data = _slowed(data) if is_slow else data
     nodes_or_none = ray_nodes.ray_nodes(ray, [store]) if ray else contextlib.nullcontext()
     with nodes_or_none as nodes, local_worker.start():
-        sliced = None
-        if nodes is not None:
-            sliced = run.slice_rounds(data, Slicing(nodes, stored.client_sizes(), clients))
-        simulation = run.simulate(data, store.parent, sliced)
+        slicing = Slicing(nodes, stored.client_sizes(), clients) if nodes is not None else None
+        simulation = run.simulate(data, store.parent, slicing)
         state = simulation.initialize(seed)
         for round_number in itertools.count():
             state, _ = simulation.run_round(state, round_number)

@@ -1,5 +1,6 @@
 """How the cost of a round grows with its cohort and with the population, for `benchmark`."""
 
+import contextlib
 import itertools
 import pathlib
 import statistics
@@ -33,9 +34,6 @@ def compare(
     """Measures rounds of DCCO with the tiny ResNet.
 
     Args:
-      seed: Seed of images, weights, cohorts and views.
-      repetitions: Number of timed rounds of each program.
-      scratch: Folder for the clients' images.
       cohorts: Numbers of clients of a round.
       populations: Numbers of clients in all.
 
@@ -58,16 +56,13 @@ def compare(
 
 def _measure(repetitions: int, program: Any, *arguments: Any) -> dict[str, float]:
     """Seconds of a round, memory in MB, and the other figures that a program yields."""
-    child = processes.Child(program, *arguments)
-    try:
+    with contextlib.closing(processes.Child(program, *arguments)) as child:
         seconds = processes.time_in_turn({"round": child}, repetitions)["round"]
         return {
             "seconds": statistics.median(seconds),
             "peak_rss_mb": child.peak_rss_mb(),
             **child.facts,
         }
-    finally:
-        child.close()
 
 
 def rounds_of_population(
@@ -77,8 +72,6 @@ def rounds_of_population(
 
     Args:
       population: Number of clients.
-      seed: Seed of images, weights, cohorts and views.
-      scratch: Folder for the clients' images, which are written once, and for checkpoints.
 
     Yields:
       Seconds to write the images, to open their store, to draw a cohort, and to write a checkpoint;

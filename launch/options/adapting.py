@@ -41,66 +41,50 @@ class Adapted(Generic[Config]):
 
 
 def fit_evaluation(dataset: ImageDataset, config: Config) -> Adapted[Config]:
-    """Sets `--per_case` and `--labels_per_class`, if the data set is a folder of images.
-
-    Args:
-      dataset: The images.
-      config: A configuration with a section `evaluation`.
-    """
+    """Sets `--per_case` and `--labels_per_class` of a section `evaluation`."""
     if dataset.name != "case_folder":
         return Adapted(config)
     flags: Any = config
-    per_case, notes = flags.evaluation.per_case, []
+    train, notes, changes = dataset.train, list[str](), dict[str, Any]()
+    case_ids, per_case = train.case_ids, flags.evaluation.per_case
+    has_cases = case_ids is not None
+    is_ambiguous = any(
+        cases.several_labels(split.case_ids, split.labels) is not None
+        for split in (train, dataset.test)
+        if split.case_ids is not None
+    )
     if per_case is None:
-        per_case = dataset.train.case_ids is not None and not _is_ambiguous(dataset)
-        config = settings.replace(config, per_case=per_case)
-        if dataset.train.case_ids is not None and not per_case:
+        per_case = changes["per_case"] = has_cases and not is_ambiguous
+        if has_cases and is_ambiguous:
             notes.append(
                 "each image is scored by itself, because some cases have images of several classes "
                 "(--per_case asks for a score for each case)"
             )
-    labels = dataset.train.labels
-    if per_case and dataset.train.case_ids is not None:
-        counted = cases.counted_images(dataset.train.case_ids, labels)
+    labels, is_given = train.labels, {"labels", "labels_per_class"} & flags.given
+    if per_case and case_ids is not None:
+        counted = cases.counted_images(case_ids, labels)
         if len(counted) < len(labels):
             notes.append(
                 "of the cases that are labelled in part, the labelled images alone are scored"
             )
-        if _is_ambiguous(dataset):
-            return Adapted(config, tuple(notes))  # The evaluation names the case in its error.
-        labels = cases.group(dataset.train.case_ids[counted], labels[counted]).labels
-    if {"labels", "labels_per_class"} & flags.given:
-        return Adapted(config, tuple(notes))
+        if not is_ambiguous:  # Otherwise the evaluation names the case in its error.
+            labels = cases.group(case_ids[counted], labels[counted]).labels
     sizes = np.bincount(labels[labels >= 0], minlength=len(dataset.class_names))
+    least = int(min(sizes)) if len(sizes) else 0
     wanted = flags.evaluation.labels_per_class
-    if len(sizes) and min(sizes) >= 1:
-        fitting = tuple(sorted({min(count, int(min(sizes))) for count in wanted}))
-        if fitting != wanted:
-            config = settings.replace(config, labels_per_class=fitting)
-            rarest = dataset.class_names[int(np.argmin(sizes))]
-            notes.append(
-                f"--labels_per_class={','.join(map(str, fitting))}, because {rarest} has "
-                f"{min(sizes)} labelled {'cases' if per_case else 'images'} for training"
-            )
-    return Adapted(config, tuple(notes))
-
-
-def _is_ambiguous(dataset: ImageDataset) -> bool:
-    """Whether a case has images with different labels."""
-    return any(
-        cases.several_labels(split.case_ids, split.labels) is not None
-        for split in (dataset.train, dataset.test)
-        if split.case_ids is not None
-    )
+    fitting = tuple(sorted({min(count, least) for count in wanted}))
+    if least and fitting != wanted and not is_given and not (per_case and is_ambiguous):
+        changes["labels_per_class"] = fitting
+        rarest = dataset.class_names[int(np.argmin(sizes))]
+        notes.append(
+            f"--labels_per_class={','.join(map(str, fitting))}, because {rarest} has {least} "
+            f"labelled {'cases' if per_case else 'images'} for training"
+        )
+    return Adapted(settings.replace(config, **changes), tuple(notes))
 
 
 def fit_cohort(sizes: Sequence[int], config: RunConfig) -> Adapted[RunConfig]:
-    """Sets `--clients_per_round` for about 128 images a round, for a folder of images.
-
-    Args:
-      sizes: Number of images of each client.
-      config: The configuration.
-    """
+    """Sets `--clients_per_round` for about 128 images a round, from the clients' sizes."""
     is_folder = config.data.dataset == "case_folder"
     if not is_folder or "clients_per_round" in config.given or not sizes:
         return Adapted(config)
@@ -115,12 +99,7 @@ def fit_cohort(sizes: Sequence[int], config: RunConfig) -> Adapted[RunConfig]:
 
 
 def fit_batch(num_images: int, config: RunConfig) -> Adapted[RunConfig]:
-    """Sets `--batch_size` to the number of images of a folder that has fewer.
-
-    Args:
-      num_images: Number of training images.
-      config: The configuration.
-    """
+    """Sets `--batch_size` to the number of training images of a folder that has fewer."""
     is_smaller = 2 <= num_images < config.participation.batch_size
     if config.data.dataset != "case_folder" or not is_smaller or "batch_size" in config.given:
         return Adapted(config)

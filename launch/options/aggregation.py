@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow_federated as tff
 
 from launch.options.run_config import PrivacyConfig, RunConfig
+from launch.options.settings import json_value
 from tff_ssl.aggregation import aggregators, differential_privacy
 from tff_ssl.algorithms.registry import Algorithm
 from tff_ssl.errors import ConfigurationError
@@ -39,19 +40,7 @@ class Aggregation(NamedTuple):
 def choose_aggregation(
     config: RunConfig, algorithm: Algorithm, values: Any, num_clients: int, invited: int
 ) -> Aggregation:
-    """Builds the means that a configuration describes.
-
-    Args:
-      config: The configuration of the run.
-      algorithm: Registry entry of the algorithm.
-      values: Hyperparameters of the algorithm.
-      num_clients: Number of clients of the population.
-      invited: Expected number of clients of a cohort.
-
-    Raises:
-      ConfigurationError: If the algorithm does not support these means, or if the announced
-        differential privacy would not hold.
-    """
+    """Builds the means that a configuration describes."""
     aggregator, bits = config.aggregation.aggregator, config.aggregation.quantization_bits
     # A noise of 0 is another one than no noise, so that it is rejected later.
     private = config.privacy != PrivacyConfig()
@@ -87,7 +76,7 @@ def choose_aggregation(
         summary.append("half of <F G^T> is sent, the triangle of its symmetric part")
     if private and "statistics" in algorithm.aggregates:
         # Outside the halving, so that it sees whole matrices.
-        arguments["statistics_aggregator"] = differential_privacy.post_processed(
+        arguments["statistics_aggregator"] = differential_privacy.PostProcessed(
             arguments["statistics_aggregator"],
             functools.partial(plausible_of_each, STATISTICS_LOSSES[config.objective]),
         )
@@ -118,7 +107,7 @@ def _privacy_fields(
 ) -> dict[str, Any]:
     """Fields of `result.json` that state the guarantee."""
     return {
-        "epsilon": _finite_or_text(accountant.epsilon(rounds)),
+        "epsilon": json_value(accountant.epsilon(rounds)),
         "delta": accountant.delta,
         "rounds": rounds,
         "sampling_rate": accountant.sampling_rate,
@@ -237,12 +226,7 @@ def _check_guarantee(config: RunConfig, values: Any, num_clients: int, invited: 
 
 
 def _check_clips(config: RunConfig, has_statistics: bool) -> None:
-    """Checks that each mean has a clip, and that no flag is given for a mean that does not exist.
-
-    Args:
-      config: The configuration of the run.
-      has_statistics: Whether clients send encoding statistics beside their model deltas.
-    """
+    """Checks that each mean has a clip, and that no flag is for a mean that does not exist."""
     name = config.algorithm.algorithm
     for flag, needed in (("dp_clip", True), ("dp_statistics_clip", has_statistics)):
         value = getattr(config.privacy, flag)
@@ -253,8 +237,3 @@ def _check_clips(config: RunConfig, has_statistics: bool) -> None:
     for flag in ("dp_statistics_clip", "dp_statistics_noise_multiplier"):
         if getattr(config.privacy, flag) is not None and not has_statistics:
             raise ConfigurationError(f"--{flag}: clients of {name} send no statistics")
-
-
-def _finite_or_text(value: float) -> float | str:
-    """The value, or its text if it is infinite, because JSON has no infinity."""
-    return value if math.isfinite(value) else str(value)

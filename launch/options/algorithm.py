@@ -42,12 +42,7 @@ class Chosen(NamedTuple):
 
 
 def choose(config: RunConfig) -> Chosen:
-    """Finds the algorithm and its hyperparameters.
-
-    Raises:
-      ConfigurationError: If the algorithm, the objective or a hyperparameter is unknown, or a flag
-        is for other kinds of algorithms.
-    """
+    """Finds the algorithm and its hyperparameters."""
     name, alignment_encoder = config.algorithm.algorithm, config.model.alignment_encoder
     entry = registry.find(name, config.algorithm.objective)
     objective = config.algorithm.objective or entry.objectives[0]
@@ -100,15 +95,9 @@ def build(
     """Builds the model, and the algorithm's computations for it.
 
     Args:
-      chosen: The algorithm.
-      dataset: The images.
       means: Arguments for the algorithm's `build`, see `aggregation.Aggregation.arguments`.
       population: Clients and their models if these have different architectures; else None.
       participation: Fraction of the clients that are expected to take part in a round.
-      client_sizes: Number of examples of each client.
-
-    Raises:
-      ConfigurationError: If the algorithm cannot be built with this configuration.
     """
     config, entry, values = chosen
     objective = config.objective
@@ -137,11 +126,7 @@ def build(
 
 
 def _base_encoder(path: str | None) -> FrozenEncoder | None:
-    """The encoder of `--alignment_encoder`; None if it is not given.
-
-    Raises:
-      ConfigurationError: If the folder holds no encoder of a single network.
-    """
+    """The encoder of `--alignment_encoder`; None if it is not given."""
     if not path:
         return None
     flag = f"--alignment_encoder={path}"

@@ -21,6 +21,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 from absl import flags, logging
 
 from launch.options import command_line, help_text, presets, resuming, settings
+from launch.outputs import commands
 from tff_ssl import errors
 from tff_ssl.runtime import REQUIRE_PRIVATE_WORKER, temporary_folder
 
@@ -61,18 +62,19 @@ def run(script: Script) -> None:
     atexit.register(_end_if_interrupted)
     _silence_warnings()  # Before the choice of a preset, which may import TFF.
     argv = list(sys.argv)
-    before: Mapping[str, Any] = {}
-    if script.resumes:
-        before, argv[1:1] = _run_to_resume(argv, script)
+    before: dict[str, Any] = {}
+    try:
+        before = resuming.find(argv, script.name) if script.resumes else {}
+    except errors.ConfigurationError as error:
+        sys.exit(f"error: {error}")
     if script.default_preset and not before and not presets.given(argv, "flagfile"):
-        declared = settings.settings(script.config, script.name)
+        defaults = settings.settings(script.config, script.name)
         dataset, chosen = (
-            (presets.given(argv, name) or [declared[name].default])[-1]
+            (presets.given(argv, name) or [defaults[name].default])[-1]
             for name in ("dataset", script.chosen_by)
         )
         preset = script.default_preset(chosen, dataset)
-        if preset:
-            argv.insert(1, f"--flagfile={preset}")
+        argv[1:1] = [f"--flagfile={preset}"] if preset else []
     wants_help = help_text.is_wanted(argv)
     if wants_help:
         argv = help_text.without_request(argv)
@@ -82,28 +84,23 @@ def run(script: Script) -> None:
     logging.use_absl_handler()
     if sys.__stderr__ is not None:  # It is closed by `2>&-`.
         faulthandler.enable(sys.__stderr__)
-    parsed = _parse_flags(argv, script, before)
+    config, rest = _parse_flags(argv, script, before)
+    if rest:
+        sys.exit(f"error: unexpected argument {rest[0]!r}; settings are given as --flag=value")
 
     def main() -> None:
         if wants_help:
-            print(help_text.text(argv, parsed))
+            print(help_text.text(argv, config))
             return
-        _print_presets(argv, parsed.config)
-        script.main(parsed.config)
+        values = settings.flat(config)
+        files = [presets.shown(path) for path in presets.files(argv)]
+        if files and not values.get("list"):
+            print(f"preset: {', '.join(map(str, files))}", flush=True)
+        if values.get("require_private_worker"):
+            os.environ[REQUIRE_PRIVATE_WORKER] = "1"
+        script.main(config)
 
-    _guarded(main, parsed, argv)
-
-
-def _run_to_resume(argv: Sequence[str], script: Script) -> tuple[dict[str, Any], list[str]]:
-    """The `config.json` of the run that the command line resumes, and the flags that were given.
-
-    Both are empty if it resumes none.
-    """
-    try:
-        before = resuming.find(argv, script.name)
-        return before, resuming.given_flags(before, argv, script.config) if before else []
-    except errors.ConfigurationError as error:
-        sys.exit(f"error: {error}")
+    _guarded(main, argv)
 
 
 def _silence_warnings() -> None:
@@ -128,14 +125,8 @@ def _end_if_interrupted() -> None:
 
 def _parse_flags(
     argv: Sequence[str], script: Script, before: Mapping[str, Any]
-) -> command_line.Parsed:
-    """Reads the command line.
-
-    Args:
-      argv: The command line.
-      script: The script.
-      before: The `config.json` of the run that is resumed; empty if none is.
-    """
+) -> tuple[settings.Settings, list[str]]:
+    """The configuration, and the arguments that are no flags; exits with 2 for a mistake."""
     try:
         return command_line.parse(script.config, script.name, argv, before)
     except (flags.Error, UnicodeDecodeError, errors.ConfigurationError) as error:
@@ -144,33 +135,17 @@ def _parse_flags(
         sys.exit(2)
 
 
-def _print_presets(argv: Sequence[str], config: settings.Settings) -> None:
-    """Prints the presets in use, unless the script only lists what can be chosen."""
-    files = [presets.shown(path) for path in presets.files(argv)]
-    if files and not settings.flat(config).get("list"):
-        print(f"preset: {', '.join(map(str, files))}", flush=True)
-
-
-def _guarded(main: Callable[[], None], parsed: command_line.Parsed, argv: Sequence[str]) -> None:
-    """Runs the script; a mistake of the user ends it with an error message of one line.
-
-    Args:
-      main: The script.
-      parsed: What is read from the command line.
-      argv: Whole command line, including the default preset.
-    """
-    if parsed.rest[1:]:
-        extra = parsed.rest[1]
-        sys.exit(f"error: unexpected argument {extra!r}; settings are given as --flag=value")
+def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
+    """Runs `main`; a mistake of the user ends it with an error message of one line."""
     logging.set_verbosity(logging.WARNING)
-    logging.get_absl_handler().addFilter(_is_shown)
+    logging.get_absl_handler().addFilter(
+        lambda record: not any(text in record.getMessage() for text in _IGNORED_WARNINGS)
+    )
     sys.unraisablehook = _on_lost_exception
     # These signals act like Ctrl-C, so that a run that they end saves its state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup sets SIG_IGN.
         signal.signal(signal.SIGHUP, signal.default_int_handler)
-    if settings.flat(parsed.config).get("require_private_worker"):
-        os.environ[REQUIRE_PRIVATE_WORKER] = "1"
     try:
         _check_docstrings()
         _check_address_space()
@@ -180,7 +155,7 @@ def _guarded(main: Callable[[], None], parsed: command_line.Parsed, argv: Sequen
         main()
     except KeyboardInterrupt:
         _was_interrupted.set()
-        _print_command_to_go_on()
+        _print_command_to_continue()
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # The reader of the output, such as `head`, has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -188,16 +163,19 @@ def _guarded(main: Callable[[], None], parsed: command_line.Parsed, argv: Sequen
     except MemoryError:
         sys.exit("error: out of memory: smaller images, batches or models, or fewer clients help")
     except _mistakes() as error:
-        sys.exit(f"error: {presets.explain(' '.join(str(error).split()), argv)}")
+        message, remedy = presets.explain(" ".join(str(error).split()), argv), ""
+        if isinstance(error, errors.MissingExtraError):
+            remedy = f"; add it with: {commands.with_extra(error.extra)}"
+        sys.exit(f"error: {message}{remedy}")
 
 
-def _print_command_to_go_on() -> None:
-    """Prints the command that resumes the run of this process, if it has begun one."""
+def _print_command_to_continue() -> None:
+    """Prints the command that resumes the run of this process, if it has started one."""
     if "launch.outputs.run_folder" in sys.modules:
         from launch.outputs import run_folder
 
         for command in run_folder.commands_to_resume():
-            print(f"go on with: {command}", flush=True)
+            print(f"continue with: {command}", flush=True)
 
 
 def _check_docstrings() -> None:
@@ -228,7 +206,7 @@ def _on_lost_exception(lost) -> None:
 
     Python ignores exceptions in callbacks of the garbage collector, such as the callback of JAX,
     which TFF imports. The signal is sent to the main thread, because a call that waits there, such
-    as `time.sleep`, goes on if another thread receives it.
+    as `time.sleep`, continues if another thread receives it.
     """
     if issubclass(lost.exc_type, KeyboardInterrupt):
         again = [threading.main_thread().ident, signal.SIGTERM]
@@ -237,24 +215,17 @@ def _on_lost_exception(lost) -> None:
         sys.__unraisablehook__(lost)
 
 
-def _is_shown(record) -> bool:
-    """Whether a log record is none of the ignored warnings."""
-    return not any(text in record.getMessage() for text in _IGNORED_WARNINGS)
-
-
 def _mistakes() -> tuple[type[Exception], ...]:
-    """Types of exceptions whose message is meant for the user."""
+    """Types of exceptions whose message is meant for the user.
+
+    TensorFlow's exceptions for a full or read-only disk are no OSErrors.
+    """
     from datasets.errors import DatasetError
 
-    errors_of_project = (DatasetError, OSError, errors.ConfigurationError, errors.TrainingError,
-            errors.WorkerLostError, errors.ClientTimeoutError)  # fmt: skip
-    return (*errors_of_project, *_disk_errors())
-
-
-def _disk_errors() -> tuple[type[Exception], ...]:
-    """TensorFlow's types of exceptions for a full or read-only disk; they are no OSErrors."""
+    known = (DatasetError, OSError, errors.ConfigurationError, errors.TrainingError,
+             errors.WorkerLostError, errors.ClientTimeoutError)  # fmt: skip
     if "tensorflow" not in sys.modules:
-        return ()
-    from tensorflow import errors
+        return known
+    from tensorflow import errors as of_tensorflow
 
-    return errors.ResourceExhaustedError, errors.PermissionDeniedError
+    return (*known, of_tensorflow.ResourceExhaustedError, of_tensorflow.PermissionDeniedError)

@@ -11,7 +11,7 @@ from datasets.image_dataset import ImageDataset, Split
 from launch.options import data
 from launch.options.image_config import ClientsConfig
 from launch.options.run_config import RunConfig
-from launch.outputs import run_folder
+from launch.outputs import commands, run_folder
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.registry import OBJECTIVES
 
@@ -20,15 +20,9 @@ _CLUSTER_STREAM = 0xC1  # Separates the clusters' random stream from that of the
 
 
 def cluster_ids(dataset: ImageDataset, config: ClientsConfig, seed: int) -> np.ndarray | None:
-    """Clusters the training images by their features; a pure function of its arguments.
-
-    Returns:
-      The feature cluster of each training image, int32 [n]; None for partitions other than
-      `feature_clusters`.
+    """The feature cluster of each training image, int32 [n]; None for other partitions.
 
     Raises:
-      ConfigurationError: If `--cluster_encoder` is missing, is no encoder, or takes images of
-        another shape.
       DatasetError: If there are more clusters than different features.
     """
     if config.partition != "feature_clusters":
@@ -43,10 +37,11 @@ def _features(dataset: ImageDataset, config: ClientsConfig) -> np.ndarray:
     from tff_ssl.evaluation import features
 
     if not config.cluster_encoder:
+        flags_of_paper = "--objective=supervised", f"--dataset={dataset.name}"
+        command = commands.module("launch.centralized", *flags_of_paper, "--output_dir=FOLDER")
         raise ConfigurationError(
             "--partition=feature_clusters needs --cluster_encoder=FOLDER, the folder of a run or "
-            "of its encoder/; `python -m launch.centralized --objective=supervised "
-            f"--dataset={dataset.name} --output_dir=FOLDER` makes one as in the Dec-SSL paper; or "
+            f"of its encoder/ (`{command}` makes one as in the Dec-SSL paper), or "
             f"--cluster_encoder={PIXELS} for the images themselves"
         )
     images = dataset.train.images
@@ -68,17 +63,11 @@ def partition_dataset(
     clusters: np.ndarray | None = None,
     min_client_size: int | None = None,
 ) -> list[np.ndarray]:
-    """Divides the training images between the clients.
+    """The indices of each client's training images, int64 [size of the client].
 
     Args:
-      dataset: The images.
-      config: The configuration of the clients.
-      seed: Seed of the partition.
       clusters: Result of `cluster_ids` for the same arguments, if it is known already.
       min_client_size: Smallest client size; None for that of the configuration.
-
-    Returns:
-      Indices of each client's training images, int64 [size of the client].
     """
     smallest = min_client_size or config.min_client_size
     clients = partition.make(
@@ -102,20 +91,7 @@ def partition_dataset(
 def large_enough(
     clients: list[np.ndarray], least: int, config: RunConfig
 ) -> tuple[list[np.ndarray], int]:
-    """Leaves out the clients that are too small for the objective.
-
-    Args:
-      clients: Indices of each client's training images.
-      least: Number of images that a client needs at least.
-      config: The configuration of the run.
-
-    Returns:
-      The clients that are large enough, and the number of clients that are left out.
-
-    Raises:
-      ConfigurationError: If there are smaller clients and `--skip_small_clients` is not given, or
-        if no client is left.
-    """
+    """The clients that are large enough for the objective, and the number of those left out."""
     settings, objective = config.clients, config.objective
     kept = [client for client in clients if len(client) >= least]
     small = len(clients) - len(kept)
@@ -149,14 +125,7 @@ def client_images(split: Split, clients: list[np.ndarray], config: ClientsConfig
 def dataset_of_client(
     dataset: ImageDataset, client: int, num_clients: int, config: ClientsConfig
 ) -> ImageDataset:
-    """All images of a data set, test images too, as one of the clients sees them.
-
-    Args:
-      dataset: The images without a shift.
-      client: Index of the client.
-      num_clients: Number of clients of the run.
-      config: The configuration of the clients.
-    """
+    """All images of a data set, test images too, as one of the clients sees them."""
     if config.shift == "none":
         return dataset
 
@@ -172,16 +141,7 @@ def dataset_of_client(
 def by_shift(
     clients: Sequence[int], num_clients: int, config: ClientsConfig
 ) -> dict[int | None, list[int]]:
-    """Groups clients by their shift.
-
-    Args:
-      clients: Indices of some clients.
-      num_clients: Number of clients of the run.
-      config: The configuration of the clients.
-
-    Returns:
-      Indices of the clients by the number of their shift; None for the original images.
-    """
+    """Indices of clients by the number of their shift; None for the original images."""
     groups: dict[int | None, list[int]] = {}
     for client in clients:
         number = shift.shift_number(client, num_clients, config.shifts)

@@ -18,12 +18,7 @@ def check_image_shape(dataset: ImageDataset, image_shape: tuple[int, ...], encod
     """Checks that an encoder takes the images of a data set.
 
     Args:
-      dataset: The data set.
-      image_shape: Height, width and channels that the encoder takes.
       encoder: Name of the encoder in the error message.
-
-    Raises:
-      ConfigurationError: If the encoder takes images of another shape.
     """
     shape = dataset.train.images.shape[1:]
     if shape != image_shape:

@@ -19,7 +19,6 @@ def resolve(config: Config, objective: str | None, kept: Collection[str] = ()) -
     have images of one class, by the default of `--alpha`; without classes they are random.
 
     Args:
-      config: The configuration of any script.
       objective: Name of the objective, if it is known.
       kept: Names of further flags that keep their values.
     """

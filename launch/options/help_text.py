@@ -7,16 +7,13 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
 from launch.options import defaults, presets, settings
-from launch.options.command_line import Parsed
 from launch.options.run_config import RunConfig
-from launch.options.settings import Settings
+from launch.options.settings import Setting, Settings
+from launch.outputs import commands
 
 _WANTED = re.compile(r"--?(help|helpfull|helpshort|h|\?)(=(true|1|yes|y|t))?", re.IGNORECASE)
 _LARGEST_WIDTH = 100
-_REPEAT = ";\n    repeat this option to specify a list of values"  # absl adds it.
 
 
 def is_wanted(argv: Sequence[str]) -> bool:
@@ -29,48 +26,38 @@ def without_request(argv: Sequence[str]) -> list[str]:
     return [argument for argument in argv if not _WANTED.fullmatch(argument)]
 
 
-def text(argv: Sequence[str], parsed: Parsed) -> str:
-    """The help text of the running script.
+def text(argv: Sequence[str], config: Settings) -> str:
+    """The help text of the running script, with the values of its configuration.
 
-    Args:
-      argv: The command line without the request for help, with the default preset.
-      parsed: What is read from it.
+    `argv` is the command line without the request for help, with the default preset.
     """
-    config, values = parsed.config, parsed.values
+    values, known = settings.flat(config), defaults.shown(config)
     width = min(shutil.get_terminal_size().columns, _LARGEST_WIDTH)
     main = sys.modules["__main__"]
     name = main.__spec__.name if main.__spec__ else argv[0]
-    lines = [f"python -m {name} [--flag=value ...]", "", (main.__doc__ or "").strip(), ""]
+    about = commands.in_text((main.__doc__ or "").strip())
+    lines = [f"{commands.module(name)} [--flag=value ...]", "", about, ""]
     which = _which_defaults(argv, config)
     if which:
         lines += [*textwrap.wrap(which, width), ""]
-    sources = {flag.name.split("=")[0]: str(flag.path) for flag in presets.set_by(argv)}
-    given = {name for name in config.given if name not in sources or presets.given(argv, name)}
-    known = defaults.shown(config)
-    for topic, names in topics(config).items():
+    sources = {name.split("=")[0]: path for name, path in presets.set_by(argv).items()}
+    for topic, of_topic in topics(config).items():
         lines.append(topic)
-        for flag in (values[name] for name in names):
-            origin = "given" if flag.name in given else sources.get(flag.name)
-            lines.append(f"  {_value(flag, known)}")
+        for setting in of_topic:
+            name, value, explanation = setting.name, values[setting.name], setting.help
+            lines.append(f"  {_with_value(setting, value, known)}")
+            if setting.choices:
+                explanation = f"<{'|'.join(setting.choices)}>: {explanation}"
+            if name in config.given and value != setting.default:
+                of_preset = name in sources and not presets.given(argv, name)
+                by = f"set in {sources[name]}" if of_preset else "given"
+                explanation += f" [{by}; {_shown(setting.default)} otherwise]"
+            indent = " " * 6
             lines += textwrap.wrap(
-                _explanation(flag, origin), width, initial_indent=" " * 6, subsequent_indent=" " * 6
+                explanation, width, initial_indent=indent, subsequent_indent=indent
             )
         lines.append("")
     return "\n".join(lines)
-
-
-def _explanation(flag: flags.Flag, origin: str | None) -> str:
-    """The help of a flag, and where its value comes from if it is not the default.
-
-    Args:
-      flag: The flag.
-      origin: "given", or the path of a preset; None for the default.
-    """
-    explanation = flag.help.removesuffix(_REPEAT)
-    if origin is None or flag.value == flag.default:
-        return explanation
-    by = "given" if origin == "given" else f"set in {origin}"
-    return f"{explanation} [{by}; {_shown(flag.default)} otherwise]"
 
 
 def _which_defaults(argv: Sequence[str], config: Settings) -> str:
@@ -88,33 +75,32 @@ def _which_defaults(argv: Sequence[str], config: Settings) -> str:
     return f"The values below hold{where}{f', with the preset {files}' if files else ''}."
 
 
-def topics(config: Settings) -> dict[str, list[str]]:
-    """Names of the script's flags by topic, first those that belong to this script alone."""
-    own = list(settings.settings(type(config), config.script))
-    found: dict[str, list[str]] = {}
+def topics(config: Settings) -> dict[str, list[Setting]]:
+    """The script's flags by topic, first those that belong to this script alone."""
+    own = settings.settings(type(config), config.script)
+    found: dict[str, list[Setting]] = {"This script": []}
+    left = dict(own)
     for field in settings.own_fields(RunConfig):
-        of_run = settings.settings(type(field.default))
-        found[str(field.default.__doc__).partition(".")[0]] = [n for n in of_run if n in own]
-    in_topics = {name for names in found.values() for name in names}
-    ordered = {"This script": [name for name in own if name not in in_topics]} | found
-    return {topic: names for topic, names in ordered.items() if names}
+        names = settings.settings(type(field.default))
+        topic = str(field.default.__doc__).partition(".")[0]
+        found[topic] = [left.pop(name) for name in names if name in left]
+    found["This script"] = list(left.values())
+    return {topic: of_topic for topic, of_topic in found.items() if of_topic}
 
 
-def _value(flag: flags.Flag, known: dict[str, str]) -> str:
+def _with_value(setting: Setting, value: Any, known: dict[str, str]) -> str:
     """The flag with its value, as it would be written on the command line."""
-    if isinstance(flag, flags.MultiFlag) and flag.value:
-        return " ".join(f"--{flag.name}={value}" for value in flag.value)
-    if flag.name in known:
-        return f"--{flag.name}={known[flag.name]}"
-    if flag.boolean:
-        return f"--{'' if flag.value else 'no'}{flag.name}"
-    return f"--{flag.name}={_shown(flag.value)}"
+    if setting.repeated and value:
+        return " ".join(f"--{setting.name}={item}" for item in value)
+    if setting.kind is bool and setting.name not in known:
+        return f"--{'' if value else 'no'}{setting.name}"
+    return f"--{setting.name}={known.get(setting.name, _shown(value))}"
 
 
 def _shown(value: Any) -> str:
     """A flag's value as text; `(none)` for flags without one."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return ",".join(map(str, value)) or "(none)"
     return "(none)" if value is None else str(value)

@@ -19,17 +19,9 @@ def take_out_rad(
 ) -> tuple[ImageDataset, np.ndarray]:
     """Divides the training images between the clients and the server.
 
-    Args:
-      dataset: All images.
-      rad_size: Number of images of the server.
-      seed: Seed of their draw.
-
     Returns:
       The data set without the server's images; and the server's images, uint8 [rad_size, h, w, c],
       which are its representation alignment dataset (RAD), without labels.
-
-    Raises:
-      ConfigurationError: If no image would be left for the clients.
     """
     count = len(dataset.train)
     if rad_size >= count:
@@ -46,17 +38,7 @@ def take_out_rad(
 def build_population(
     dataset: ImageDataset, clients: list[np.ndarray], config: RunConfig
 ) -> Population:
-    """Assigns the encoders of `--encoders` to the clients at random, in equal shares.
-
-    Args:
-      dataset: The images.
-      clients: Indices of each client's examples.
-      config: The configuration of the run.
-
-    Raises:
-      ConfigurationError: If an encoder is unknown or cannot be built, or there are more encoders
-        than clients.
-    """
+    """Assigns the encoders of `--encoders` to the clients at random, in equal shares."""
     names = config.model.encoders or (config.model.encoder,)
     unknown = [name for name in names if name not in ENCODERS]
     if unknown:

@@ -13,12 +13,7 @@ from tff_ssl.errors import ConfigurationError
 def build_network(config: RunConfig, volumes: Sequence[int]) -> ClientNetwork:
     """Builds the network of a run, with departures of clients and cuts of links.
 
-    Args:
-      config: The configuration of the run.
-      volumes: Number of examples of each client.
-
-    Raises:
-      ConfigurationError: If the network or an event is impossible.
+    `volumes` are the numbers of examples of the clients.
     """
     network, seed = config.network, config.seed
     if network.edge_list and network.topology != "edge_list":
@@ -33,11 +28,11 @@ def build_network(config: RunConfig, volumes: Sequence[int]) -> ClientNetwork:
     )
     changes: list[Leave | Cut] = [
         *(
-            Leave(*_parse_numbers("leave", text, r"(\d+):(\d+)", "ROUND:CLIENT"))
+            Leave(*_numbers("leave", text, r"(\d+):(\d+)", "ROUND:CLIENT"))
             for text in network.leave
         ),
         *(
-            Cut(*_parse_numbers("cut", text, r"(\d+):(\d+)-(\d+)", "ROUND:CLIENT-CLIENT"))
+            Cut(*_numbers("cut", text, r"(\d+):(\d+)-(\d+)", "ROUND:CLIENT-CLIENT"))
             for text in network.cut
         ),
     ]
@@ -52,15 +47,8 @@ def build_network(config: RunConfig, volumes: Sequence[int]) -> ClientNetwork:
     return ClientNetwork(graphs, volumes, seed, network.topology, connectivity, len(changes))
 
 
-def _parse_numbers(flag: str, text: str, pattern: str, form: str) -> tuple[int, ...]:
-    """The numbers of an event.
-
-    Args:
-      flag: Name of the flag.
-      text: A value of the flag.
-      pattern: Regular expression of the value, with a group for each number.
-      form: The pattern in words, for the error message.
-    """
+def _numbers(flag: str, text: str, pattern: str, form: str) -> tuple[int, ...]:
+    """The numbers of an event, the groups of a pattern, which is `form` in words."""
     match = re.fullmatch(pattern, text)
     if not match:
         raise ConfigurationError(f"--{flag} takes {form} with numbers, not {text!r}")

@@ -10,16 +10,7 @@ from tff_ssl.simulation.participation import Participation
 def build_participation(
     num_clients: int, participation: ParticipationConfig, seed: int
 ) -> Participation:
-    """Builds the cohorts that a configuration describes.
-
-    Args:
-      num_clients: Number of clients of the population.
-      participation: The configuration.
-      seed: Seed of the cohorts and of simulated dropouts.
-
-    Raises:
-      ConfigurationError: If there are too few clients, or fewer than the dropout needs.
-    """
+    """Builds the cohorts of a population of `num_clients`, and their simulated dropouts."""
     wanted, dropout = participation.clients_per_round, participation.dropout
     invited = clients_to_invite(wanted, dropout)
     if wanted <= num_clients < invited:

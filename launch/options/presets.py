@@ -3,7 +3,6 @@
 import pathlib
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from absl import flags
 
@@ -15,32 +14,13 @@ _CASE_FOLDER = FOLDER / "case_folder"
 _ROOT = FOLDER.parent.parent
 
 
-class PresetFlag(NamedTuple):
-    """A line of a preset.
-
-    Attributes:
-      name: Name of the flag; `hparam=NAME` for a hyperparameter.
-      path: Path of the file, relative to the project's root if it is inside.
-    """
-
-    name: str
-    path: pathlib.Path
-
-
 def of_algorithm(name: str, dataset: str = "digits") -> pathlib.Path | None:
-    """The default preset of an algorithm on a data set.
+    """The default preset of an algorithm on a data set; None if there is none.
 
     On the digits it is `digits/NAME.flags` where there is one. Otherwise it is chosen by the
     algorithm's kind and default objective: `digits/kinds/KIND_OBJECTIVE.flags`, or else
     `digits/kinds/KIND.flags`. These set no hyperparameters, so that the algorithm's own defaults
     hold. On a folder of images it is `case_folder/NAME.flags` where there is one.
-
-    Args:
-      name: Value of `--algorithm`.
-      dataset: Value of `--dataset`.
-
-    Returns:
-      Path of the preset; None for other data sets, and for an unknown algorithm or kind.
     """
     if dataset != "digits":
         path = _CASE_FOLDER / f"{name}.flags"
@@ -64,17 +44,10 @@ def of_algorithm(name: str, dataset: str = "digits") -> pathlib.Path | None:
 
 
 def of_objective(name: str, dataset: str = "digits") -> pathlib.Path | None:
-    """The default preset of the centralized baseline on a data set.
+    """The default preset of the centralized baseline with an objective; None if there is none.
 
     On the digits it is `digits/centralized_NAME.flags` where there is one, and else
     `digits/centralized.flags`. On a folder of images, cco has `case_folder/centralized.flags`.
-
-    Args:
-      name: Value of `--objective`.
-      dataset: Value of `--dataset`.
-
-    Returns:
-      Path of the preset; None for other data sets, and other objectives on a folder of images.
     """
     if dataset != "digits":
         is_known = dataset == "case_folder" and name == "cco"
@@ -104,19 +77,17 @@ def expand(arguments: Sequence[str]) -> list[str]:
     return flags.FlagValues().read_flags_from_files(list(arguments))
 
 
-def set_by(argv: Sequence[str]) -> list[PresetFlag]:
-    """The flags that the presets of a command line set, in order."""
-    return [flag for path in files(argv) for flag in _read(path)]
+def set_by(argv: Sequence[str]) -> dict[str, pathlib.Path]:
+    """The preset that sets a flag, by the flag's name; `hparam=NAME` for a hyperparameter.
+
+    Of several presets of a command line, it is the last one. Paths are as `shown` gives them.
+    """
+    return {name: shown(path) for preset in files(argv) for name, path in _read(preset)}
 
 
 def explain(message: str, argv: Sequence[str]) -> str:
-    """Adds to an error message the presets in which the flags that it names are set.
-
-    Args:
-      message: The error message.
-      argv: The command line; flags that it gives itself come from no preset.
-    """
-    lines = {flag.name: flag.path for flag in set_by(argv)}
+    """Adds to an error message the presets of a command line that set the flags that it names."""
+    lines = set_by(argv)
     names = re.findall(r"--(hparam=\w+|\w+)|flag '(\w+)'", message)
     sources = []
     for name in dict.fromkeys(first or second for first, second in names):
@@ -126,17 +97,12 @@ def explain(message: str, argv: Sequence[str]) -> str:
     return f"{message} ({'; '.join(sources)})" if sources else message
 
 
-def _read(path: pathlib.Path) -> Iterator[PresetFlag]:
-    """The flags of a preset and of the presets that it includes, in order."""
-    if not path.is_file():
-        return
-    for line in path.read_text().splitlines():
-        name, _, value = line.strip().lstrip("-").partition("=")
-        if not line.lstrip().startswith("-"):
-            continue
-        if name == "flagfile":
+def _read(path: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
+    """The flags of a preset and of the presets that it includes, in order, with their files."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    for line in map(str.strip, lines):
+        name, _, value = line.lstrip("-").partition("=")
+        if line.startswith("-") and name == "flagfile":
             yield from _read(pathlib.Path(value))
-        elif name == "hparam":
-            yield PresetFlag(f"hparam={value.partition('=')[0]}", shown(path))
-        else:
-            yield PresetFlag(name, shown(path))
+        elif line.startswith("-"):
+            yield f"hparam={value.partition('=')[0]}" if name == "hparam" else name, path

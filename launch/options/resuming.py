@@ -1,5 +1,6 @@
 """Takes over the settings of an earlier run, which lie in its `config.json`."""
 
+import dataclasses
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,23 +15,14 @@ from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError
 
 _RESUME = re.compile(r"--?(no)?resume(?:=(.*))?")
-OF_COMMAND = ("output_dir", "resume", "list")  # Flags of a command, and not of its run.
+_OF_COMMAND = {"output_dir", "resume", "list"}  # Flags of a command, and not of its run.
 _OF_DATASET = ("image_size", "per_case")  # Flags that hold for no other data set.
 
 
 def find(argv: Sequence[str], script: str) -> dict[str, Any]:
     """The `config.json` of the run that a command line resumes, as `run_folder.read_config` has it.
 
-    Args:
-      argv: The command line.
-      script: Name of the script, such as `pretrain`.
-
-    Returns:
-      The content; empty without `--resume`, or if the folder holds no run yet.
-
-    Raises:
-      ConfigurationError: If `--output_dir` is missing, or the run is of another script or of an
-        earlier release.
+    It is empty without `--resume`, or if the folder holds no run yet.
     """
     if not _is_given(argv):
         return {}
@@ -58,26 +50,6 @@ def _is_given(argv: Sequence[str]) -> bool:
     return not negated and (value or "true").lower() in ("true", "t", "1", "yes", "y")
 
 
-def given_flags(content: Mapping[str, Any], argv: Sequence[str], cls: type) -> list[str]:
-    """The flags that a run was begun with, as a command line gives them.
-
-    Args:
-      content: The content of its `config.json`.
-      argv: The command line that resumes the run. Flags that may be given several times, such as
-        `--leave`, are left out if it gives them, since the values would add up; of hyperparameters,
-        the last value counts.
-      cls: Class of the script's configuration.
-    """
-    known = settings.settings(cls)
-    names = [
-        name
-        for name in content["given"]
-        if name in known and name not in OF_COMMAND
-        and not (known[name].declared.repeated and name != "hparam" and presets.given(argv, name))
-    ]  # fmt: skip
-    return as_arguments(settings.build(cls, content["flags"]), names)
-
-
 def as_arguments(config: Settings, names: Iterable[str]) -> list[str]:
     """Flags of a configuration as a command line gives them; those without a value are left out."""
     values, known = settings.flat(config), settings.settings(type(config))
@@ -86,7 +58,7 @@ def as_arguments(config: Settings, names: Iterable[str]) -> list[str]:
         value = values[name]
         if isinstance(value, bool):
             arguments.append(f"--{'' if value else 'no'}{name}")
-        elif known[name].declared.repeated:
+        elif known[name].repeated:
             arguments += [f"--{name}={item}" for item in value]
         elif value is not None:
             text = ",".join(map(str, value)) if isinstance(value, tuple) else value
@@ -94,36 +66,37 @@ def as_arguments(config: Settings, names: Iterable[str]) -> list[str]:
     return arguments
 
 
-def check_algorithm(before: Mapping[str, Any], config: Settings) -> None:
-    """Checks that the algorithm and the objective are those of the run that is resumed.
+def resumed(config: Config, before: Mapping[str, Any]) -> Config:
+    """The configuration with the values of the run that is resumed, for what is not given.
 
-    The other flags are compared when the run's folder is opened. These two are compared at once,
-    because an error about a hyperparameter of another algorithm would mislead.
+    What was given at the run's start counts as given. Others differ from the defaults where the
+    run has chosen them itself, such as an algorithm's default objective. Hyperparameters are added
+    to those of the run; of each, the last value counts.
 
     Args:
-      before: The flags of the run.
-      config: The configuration.
+      config: The configuration of the command line that resumes the run.
+      before: Result of `run_folder.read_config` for the run.
 
     Raises:
-      flags.IllegalFlagValueError: If they are others.
+      flags.IllegalFlagValueError: If the algorithm or the objective is another one. The other flags
+        are compared when the run's folder is opened; these two at once, because an error about a
+        hyperparameter of another algorithm would mislead.
     """
+    run = settings.flat(settings.build(type(config), before["flags"]))
     now = settings.flat(config)
-    for name in config.given & {"algorithm", "objective"}:
-        if name in before and now[name] != before[name]:
+    for name in config.given & {"algorithm", "objective"} & before["flags"].keys():
+        if now[name] != run[name]:
             raise flags.IllegalFlagValueError(
-                f"--{name}={now[name]}: the run that is resumed has {before[name]}"
+                f"--{name}={now[name]}: the run that is resumed has {run[name]}"
             )
+    config = take_over(config, run, before["flags"].keys() - _OF_COMMAND)
+    if "hparam" in config.given:
+        config = settings.replace(config, hparam=(*run["hparam"], *now["hparam"]))
+    return dataclasses.replace(config, given=config.given | set(before["given"]))
 
 
 def take_over(config: Config, run: Mapping[str, Any], names: Iterable[str]) -> Config:
-    """The configuration with an earlier run's values of some flags, as far as they are not given.
-
-    Args:
-      config: The configuration of a script.
-      run: Flags of the earlier run.
-      names: Names of the flags.
-    """
-    assert isinstance(config, Settings)
+    """The configuration with the values that an earlier run has of flags that are not given."""
     kept = set(config.given)
     if "dataset" in kept and settings.flat(config)["dataset"] != run.get("dataset"):
         kept |= set(_OF_DATASET)
@@ -133,11 +106,7 @@ def take_over(config: Config, run: Mapping[str, Any], names: Iterable[str]) -> C
 
 
 def read_run(folder: pathlib.Path) -> RunConfig | None:
-    """The configuration of the run in a folder; None if it holds none.
-
-    Raises:
-      ConfigurationError: If its `config.json` is damaged.
-    """
+    """The configuration of the run in a folder; None if it holds none."""
     content = run_folder.read_config(folder)
     if not content:
         return None

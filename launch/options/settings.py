@@ -38,82 +38,77 @@ class Settings:
 Config = TypeVar("Config", bound=Settings)
 
 
-class _Declared(NamedTuple):
-    """What a field says of its flag; see `flag`."""
-
-    low: float | None = None
-    high: float | None = None
-    choices: Sequence[str] = ()
-    repeated: bool = False
-    instead_of: str = ""
-    scripts: Collection[str] = ()
-    names: str = ""
-    in_script: Mapping[str, tuple[Any, str]] = types.MappingProxyType({})
-
-
 class Setting(NamedTuple):
     """A flag.
 
     Attributes:
       name: Its name.
+      section: Name of the section that has it; empty for a field of the configuration itself.
       kind: Type of its value, or of the items of a list: bool, int, float or str.
       is_list: Whether its value is a tuple.
       default: Its default.
       help: Its help text.
-      declared: What its field says of it.
+      low: Smallest number that it takes, also in a list.
+      high: Largest number that it takes.
+      choices: Texts that it takes, if not all.
+      repeated: Whether a list is given by repeating the flag, and not with commas.
+      instead_of: The flag in place of which it may be given, of which the last one counts.
     """
 
     name: str
+    section: str
     kind: type
     is_list: bool
     default: Any
     help: str
-    declared: _Declared
+    low: float | None = None
+    high: float | None = None
+    choices: Sequence[str] = ()
+    repeated: bool = False
+    instead_of: str = ""
 
 
 def flag(default: Any, low: float | None = None, high: float | None = None, **more: Any) -> Any:
     """A field that is a flag with bounds, or with one of these further arguments.
 
     Args:
-      default: Its default.
       low: Smallest number that it takes, also in a list.
-      high: Largest number that it takes.
-      **more: `choices`, the texts that it takes, where its type is no `Literal`. `repeated`, if a
-        list is given by repeating the flag and not with commas. `instead_of`, the flag in place of
-        which it may be given, of which the last one counts. `scripts`, those that have the flag, if
-        not all with the section do. `names`, a text for `{names}` in its help. `in_script`, default
-        and help text by the name of a script in which they differ.
+      **more: `choices`, `repeated` and `instead_of` of `Setting`; a `Literal` has choices by
+        itself. `scripts`, those that have the flag, if not all with the section do. `names`, a text
+        for `{names}` in its help. `in_script`, default and help text by the name of a script in
+        which they differ.
     """
-    return dataclasses.field(default=default, metadata={"flag": _Declared(low, high, **more)})
+    return dataclasses.field(default=default, metadata={"low": low, "high": high, **more})
 
 
 def section(cls: type, *scripts: str) -> Any:
     """A field that is a section of flags, which these scripts have; all if none are named."""
-    return dataclasses.field(default=cls(), metadata={"flag": _Declared(scripts=scripts)})
+    return dataclasses.field(default=cls(), metadata={"scripts": scripts})
 
 
 def settings(cls: type, script: str | None = None) -> dict[str, Setting]:
     """The flags of a class and of its sections by name, in order.
 
     Args:
-      cls: The class of a configuration.
       script: Name of the script whose flags they are; None for those of all scripts.
     """
     found: dict[str, Setting] = {}
     hints, texts = typing.get_type_hints(cls), hyperparameters.descriptions(cls)
     unit = "steps" if script in ("centralized", "detect") else "rounds"
     for field in own_fields(cls):
-        hint, declared = hints[field.name], field.metadata.get("flag", _Declared())
-        if script is not None and declared.scripts and script not in declared.scripts:
+        hint, declared = hints[field.name], dict(field.metadata)
+        scripts, names = declared.pop("scripts", ()), declared.pop("names", "")
+        if script is not None and scripts and script not in scripts:
             continue
         if dataclasses.is_dataclass(hint):
-            found |= settings(hint, script)  # type: ignore[arg-type]
+            inside = settings(hint, script)  # type: ignore[arg-type]
+            found |= {name: one._replace(section=field.name) for name, one in inside.items()}
             continue
-        text = texts[field.name].replace("{names}", declared.names).replace("{unit}", unit)
-        default, text = declared.in_script.get(script or "", (field.default, text))
         if typing.get_origin(hint) is typing.Literal:
-            hint, declared = str, declared._replace(choices=typing.get_args(hint))
-        found[field.name] = Setting(field.name, *_kind(hint), default, text, declared)
+            hint, declared["choices"] = str, typing.get_args(hint)
+        text = texts[field.name].replace("{names}", names).replace("{unit}", unit)
+        default, text = declared.pop("in_script", {}).get(script, (field.default, text))
+        found[field.name] = Setting(field.name, "", *_kind(hint), default, text, **declared)
     return found
 
 
@@ -133,28 +128,22 @@ def _kind(hint: Any) -> tuple[type, bool]:
 
 
 def define(cls: type, script: str, values: flags.FlagValues) -> None:
-    """Defines the flags of a class.
-
-    Args:
-      cls: The class of a configuration.
-      script: Name of the script.
-      values: The flags to which they are added.
-    """
+    """Adds the flags of a class, as a script has them, to `values`."""
     for setting in settings(cls, script).values():
-        name, kind, is_list, default, text, declared = setting
-        bounds = {"lower_bound": declared.low, "upper_bound": declared.high}
-        if declared.repeated:
+        name, default, text = setting.name, setting.default, setting.help
+        bounds = {"lower_bound": setting.low, "upper_bound": setting.high}
+        if setting.repeated:
             flags.DEFINE_multi_string(name, list(default), text, flag_values=values)
-        elif is_list:
+        elif setting.is_list:
             flags.DEFINE_flag(_ListFlag(setting, values), values)
             _bound_list(setting, values)
-        elif kind is bool:
+        elif setting.kind is bool:
             flags.DEFINE_boolean(name, default, text, flag_values=values)
-        elif declared.choices:
-            flags.DEFINE_enum(name, default, declared.choices, text, flag_values=values)
-        elif kind is int:
+        elif setting.choices:
+            flags.DEFINE_enum(name, default, setting.choices, text, flag_values=values)
+        elif setting.kind is int:
             flags.DEFINE_integer(name, default, text, flag_values=values, **bounds)
-        elif kind is float:
+        elif setting.kind is float:
             flags.DEFINE_float(name, default, text, flag_values=values, **bounds)
         else:
             flags.DEFINE_string(name, default, text, flag_values=values)
@@ -164,7 +153,7 @@ class _ListFlag(flags.Flag):
     """A list with commas; if it is given in place of another flag, the last one counts."""
 
     def __init__(self, setting: Setting, values: flags.FlagValues):
-        self._other, self._values = setting.declared.instead_of, values
+        self._other, self._values = setting.instead_of, values
         serializer, default = flags.CsvListSerializer(","), list(map(str, setting.default))
         super().__init__(flags.ListParser(), serializer, setting.name, default, setting.help)
 
@@ -176,10 +165,10 @@ class _ListFlag(flags.Flag):
 
 def _bound_list(setting: Setting, values: flags.FlagValues) -> None:
     """Makes a list of numbers take those within the bounds only."""
-    lowest, kind = setting.declared.low, setting.kind
+    lowest, kind = setting.low, setting.kind
     if lowest is None:
         return
-    largest = LARGEST_INTEGER if setting.declared.high is None else setting.declared.high
+    largest = LARGEST_INTEGER if setting.high is None else setting.high
 
     def within_bounds(texts: list[str]) -> bool:
         try:
@@ -214,51 +203,34 @@ def build(
     """Makes a configuration from the values of flags.
 
     Args:
-      cls: Its class.
       values: Values by name, from flags or from a `config.json`, in which lists may be of texts,
         and infinities are texts. Fields without one have their defaults.
-      given: Names of the flags that are given.
-      script: Name of the script.
-
-    Raises:
-      ConfigurationError: If a value is not of its field's type.
     """
-    return dataclasses.replace(_build(cls, values), script=script, given=frozenset(given))
-
-
-def _build(cls: type, values: Mapping[str, Any]) -> Any:
-    known, hints = settings(cls), typing.get_type_hints(cls)
-    arguments: dict[str, Any] = {}
-    for field in own_fields(cls):
-        if dataclasses.is_dataclass(hints[field.name]):
-            arguments[field.name] = _build(hints[field.name], values)  # type: ignore[arg-type]
-        elif field.name in values:
-            arguments[field.name] = _typed(known[field.name], values[field.name])
-    return cls(**arguments)
+    typed = {}
+    for name, setting in settings(cls).items():
+        try:
+            if name in values:
+                typed[name] = _typed(setting, values[name])
+        except (ValueError, TypeError) as error:
+            raise ConfigurationError(
+                f"config.json of the run has {name}={values[name]!r}: {error}; put back a whole "
+                "file"
+            ) from error
+    config = replace(cls(), **typed)
+    return dataclasses.replace(config, script=script, given=frozenset(given))
 
 
 def _typed(setting: Setting, value: Any) -> Any:
-    """A value as the field has it."""
+    """A value as the field has it; JSON and flags may hold numbers as texts."""
     if value is None and setting.default is None:
         return None
-    try:
-        if setting.is_list and isinstance(value, list | tuple):
-            return tuple(_item(setting.kind, item) for item in value)
-        return _item(setting.kind, value)
-    except (ValueError, TypeError) as error:
-        raise ConfigurationError(
-            f"config.json of the run has {setting.name}={value!r}: {error}; put back a whole file"
-        ) from error
-
-
-def _item(kind: type, value: Any) -> Any:
-    """A value of a type, which JSON and flags may hold as a text."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if isinstance(value, kind) and (is_number or kind in (bool, str)):
-        return value
-    if kind in (int, float) and (isinstance(value, str) or (kind is float and is_number)):
-        return kind(value)
-    raise TypeError(f"it is no {kind.__name__}")
+    if setting.is_list and isinstance(value, list | tuple):
+        return tuple(_typed(setting._replace(is_list=False), item) for item in value)
+    allowed: Any = {int: int | str, float: int | float | str}.get(setting.kind, setting.kind)
+    is_bool = isinstance(value, bool)  # Also an int in Python.
+    if setting.is_list or not isinstance(value, allowed) or is_bool != (setting.kind is bool):
+        raise TypeError(f"it is no {'list' if setting.is_list else setting.kind.__name__}")
+    return setting.kind(value)
 
 
 def flat(config: Any) -> dict[str, Any]:
@@ -277,29 +249,21 @@ def replace(config: Config, **changes: Any) -> Config:
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
             inside = {name: changes[name] for name in flat(value) if name in changes}
-            updates[field.name] = replace(value, **inside)
+            updates[field.name] = dataclasses.replace(value, **inside)  # type: ignore[type-var]
         elif field.name in changes:
             updates[field.name] = changes[field.name]
-    return dataclasses.replace(config, **updates)  # type: ignore[type-var]
+    return dataclasses.replace(config, **updates)
 
 
-def to_json(config: Any) -> dict[str, Any]:
+def to_json(config: Settings) -> dict[str, Any]:
     """The configuration for `config.json`: the name of the script, and its flags, those of a
     section in an object of its own.
     """
-    own = settings(type(config), config.script)
-    return {"script": config.script, **_section_to_json(config, own)}
-
-
-def _section_to_json(config: Any, own: Collection[str]) -> dict[str, Any]:
-    content: dict[str, Any] = {}
-    for field in own_fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            inside = _section_to_json(value, own)
-            content |= {field.name: inside} if inside else {}
-        elif field.name in own:
-            content[field.name] = json_value(value)
+    content: dict[str, Any] = {"script": config.script}
+    values = flat(config)
+    for name, setting in settings(type(config), config.script).items():
+        inside = content.setdefault(setting.section, {}) if setting.section else content
+        inside[name] = json_value(values[name])
     return content
 
 

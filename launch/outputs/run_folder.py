@@ -5,38 +5,23 @@ import importlib.metadata
 import json
 import os
 import pathlib
-import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from launch.outputs import commands
 from tff_ssl.errors import ConfigurationError
 
 # Flags that may differ when a run is resumed, because they do not change its weights. `--rounds`
 # may also grow.
 _CHANGEABLE_FLAGS = {
-    "resume",
-    "output_dir",
-    "data_dir",
-    "checkpoint_every",
-    "list",
-    "max_concurrent_calls",
-    "max_dropped",
-    "round_timeout",
-    "ray",
-    "eval_every",
-    "labels_per_class",
-    "labels",
-    "label_draws",
-    "baselines",
-    "per_case",
-    "probe",
-    "also_logistic",
-    "personalized_clients",
+    "resume", "output_dir", "data_dir", "checkpoint_every", "list", "max_concurrent_calls",
+    "max_dropped", "round_timeout", "ray", "eval_every", "labels_per_class", "labels",
+    "label_draws", "baselines", "per_case", "probe", "also_logistic", "personalized_clients",
     "require_private_worker",
-}
+}  # fmt: skip
 # Folders that this process has locked, by their absolute paths. A lock ends with the process, which
 # never closes the descriptor.
 _locked: dict[pathlib.Path, pathlib.Path] = {}
@@ -51,17 +36,12 @@ def open_run(
     """Locks the folder for a run, and writes `config.json`.
 
     Of a run that is resumed, `config.json` gets the flags that may change, and with more rounds
-    `rounds_before`: a list of the numbers of rounds for which it was begun and extended.
+    `rounds_before`: a list of the numbers of rounds for which it was started and extended.
 
     Args:
       folder: Folder of the run; it is created if it does not exist.
       config: The configuration, as `options.settings.to_json` gives it.
       given: Names of the flags that are given, on the command line or by a preset.
-      resume: Value of `--resume`.
-
-    Raises:
-      ConfigurationError: If the folder holds a run and `--resume` is not given, or holds a run with
-        other settings; or if it cannot be written to, or another process uses it.
     """
     path = folder / "config.json"
     make(folder)
@@ -69,7 +49,7 @@ def open_run(
     if path.exists():
         if not resume:
             raise ConfigurationError(
-                f"--output_dir={folder} already holds a run: add --resume to go on with it, or "
+                f"--output_dir={folder} already holds a run: add --resume to continue it, or "
                 "name another folder"
             )
         _check_same(folder, config)
@@ -77,8 +57,10 @@ def open_run(
         return
     if any(folder.glob("checkpoints/*")):
         raise ConfigurationError(f"--output_dir={folder} holds checkpoints but no config.json")
-    about = {"versions": _versions(), "git_commit": _git_commit()}
-    write_json(path, {**config, "given": sorted(given), **about})
+    versions = {"python": sys.version.split()[0]}
+    versions |= {name: importlib.metadata.version(name) for name in _VERSIONS}
+    about = {"given": sorted(given), "versions": versions, "git_commit": _git_commit()}
+    write_json(path, config | about)
 
 
 def _update_config(path: pathlib.Path, config: dict[str, Any], given: Collection[str]) -> None:
@@ -91,29 +73,25 @@ def _update_config(path: pathlib.Path, config: dict[str, Any], given: Collection
         about["rounds_before"] = [*before.get("rounds_before", []), were]
         print(
             f"note: the run had {were} rounds and now has {rounds}; learning rates that decay over "
-            "the rounds go on as in a run of that length",
+            "the rounds continue as in a run of that length",
             flush=True,
         )
     write_json(path, {**config, **about})
 
 
 def commands_to_resume() -> list[str]:
-    """The commands that go on with the runs in the folders that this process has locked."""
+    """The commands that continue the runs in the folders that this process has locked."""
     return [resume_command(folder) for folder in _locked.values() if read_flags(folder)]
 
 
 def resume_command(folder: pathlib.Path) -> str:
-    """The command that goes on with the run in a folder, whose `config.json` has its flags."""
+    """The command that continues the run in a folder, whose `config.json` has its flags."""
     script = read_flags(folder)["script"]
-    return f"python -m launch.{script} --resume --output_dir={shlex.quote(str(folder))}"
+    return commands.module(f"launch.{script}", "--resume", f"--output_dir={folder}")
 
 
 def make(folder: pathlib.Path) -> None:
-    """Creates an output folder if it does not exist.
-
-    Raises:
-      ConfigurationError: If the folder cannot be created or written to.
-    """
+    """Creates an output folder if it does not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -124,11 +102,7 @@ def make(folder: pathlib.Path) -> None:
 
 
 def lock(folder: pathlib.Path) -> None:
-    """Locks a folder against other processes until this process ends in any way.
-
-    Raises:
-      ConfigurationError: If another process has locked it.
-    """
+    """Locks a folder against other processes, which get an error until this process ends."""
     if folder.resolve() in _locked:
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -145,23 +119,15 @@ def lock(folder: pathlib.Path) -> None:
 
 
 def read_flags(folder: pathlib.Path) -> dict[str, Any]:
-    """The flags of the run in a folder and its `script`, by name; empty if it has no `config.json`.
-
-    Raises:
-      ConfigurationError: If the file is not one that `open_run` wrote.
-    """
+    """The flags of the run in a folder, and its `script`; empty if it has no `config.json`."""
     return read_config(folder).get("flags", {})
 
 
 def read_config(folder: pathlib.Path) -> dict[str, Any]:
     """The content of a folder's `config.json`; empty if it has none.
 
-    Returns:
-      `flags`, the flags of all sections by name; `given`; whether it `is_earlier`, of a release
-      that wrote no sections; and what else the file has.
-
-    Raises:
-      ConfigurationError: If the file is not one that `open_run` wrote.
+    It has `flags`, those of all sections by name; `given`; whether it `is_earlier`, of a release
+    that wrote no sections; and what else the file has.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -174,7 +140,8 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
         given = [name for name in content.get("given", set_by_run) if [flags[name]]]
         about = {name: content[name] for name in _ABOUT if name in content}
         is_earlier = "flags" in content  # The layout of earlier releases.
-        flags = {"script": flags["script"], **flags}
+        if not flags:
+            raise ValueError("it is empty")
         return {**about, "flags": flags, "given": given, "is_earlier": is_earlier}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(
@@ -266,12 +233,6 @@ def write_json(path: pathlib.Path, content: Any) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     temporary.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(temporary, path)
-
-
-def _versions() -> dict[str, str]:
-    """The versions of Python and of the main packages."""
-    versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
-    return {"python": sys.version.split()[0], **versions}
 
 
 def _git_commit() -> str | None:

@@ -1,4 +1,4 @@
-"""Compares encoders: their features in the plane, and the distances of their weights."""
+"""Compares encoders: their 2-D maps of features, and the distances of their weights."""
 
 import itertools
 import pathlib
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import data, resuming, settings
-from launch.options.visualize_config import VisualizeConfig
+from launch.options.script_configs import VisualizeConfig
 from launch.outputs import feature_plots, output_folder, run_folder
 from tff_ssl.analysis import feature_maps, weight_distances
 from tff_ssl.deployment import saved_model
@@ -53,13 +53,7 @@ def compare_named(config: VisualizeConfig) -> None:
 def compare(folders: Folders, config: VisualizeConfig, output: pathlib.Path) -> list[pathlib.Path]:
     """Compares encoders, and prints and writes their distances.
 
-    Args:
-      folders: The encoders.
-      config: The configuration.
-      output: Folder of the results.
-
-    Returns:
-      Paths of the files; none if no two encoders can be compared.
+    Returns the paths of the files; none if no two encoders can be compared.
     """
     loaded = _load(folders, config)
     dataset = data.load_dataset(config.data)
@@ -78,7 +72,7 @@ def compare(folders: Folders, config: VisualizeConfig, output: pathlib.Path) -> 
         return []
     pairs = [_compare(a, b) for a, b in itertools.combinations(encoders, 2)]
     concatenated = np.concatenate([encoder.features for encoder in encoders])
-    print(f"placing {len(concatenated):,} features in the plane", flush=True)
+    print(f"computing a 2-D map of {len(concatenated):,} features", flush=True)
     plane = feature_maps.feature_map(concatenated, config.seed)
     report = {
         "flags": settings.to_json(config),
@@ -160,18 +154,7 @@ def _choose_images(dataset: ImageDataset, config: VisualizeConfig) -> Split:
 def _encode(
     loaded: Mapping[str, LoadedEncoder], folders: Folders, images: Split, skips_unlike: bool
 ) -> list[Encoder]:
-    """Applies the encoders to the images.
-
-    Args:
-      loaded: Encoders by name.
-      folders: Their folders by name.
-      images: The images.
-      skips_unlike: Whether encoders with another number of features than the first are left out.
-
-    Raises:
-      ConfigurationError: If an encoder's features are not finite, or else not as many as the
-        first's; the message names it.
-    """
+    """Applies the encoders to the images; may leave out clients' encoders of other features."""
     encoders: list[Encoder] = []
     for name, encoder in loaded.items():
         try:
@@ -255,7 +238,11 @@ def _print_table(pairs: list[dict[str, Any]]) -> None:
     width = max(map(len, titles)) + 2
     print(f"\n{'':{width}}{'d_w':>12}{'moving averages':>18}{'linear CKA':>13}{'mean cosine':>13}")
     for title, pair in zip(titles, pairs, strict=True):
-        weights, moving = (_distance(pair[kind]) for kind in ("weights", "moving_averages"))
+        # A dash where there are no such weights, or the structures differ.
+        weights, moving = (
+            f"{pair[kind]['distance']:.4f}" if pair[kind] and pair[kind]["layers"] else "-"
+            for kind in ("weights", "moving_averages")
+        )
         print(
             f"{title:{width}}{weights:>12}{moving:>18}{pair['linear_cka']:13.4f}"
             f"{pair['mean_cosine']:13.4f}"
@@ -266,8 +253,3 @@ def _print_table(pairs: list[dict[str, Any]]) -> None:
         more = f"; likewise {len(unlike) - 1} more" if len(unlike) > 1 else ""
         print(f"no distances between unlike structures: {title}: {pair['structures_differ']}{more}")
     print()
-
-
-def _distance(figures: dict[str, Any] | None) -> str:
-    """The figure as text; a dash where there are no such weights, or the structures differ."""
-    return f"{figures['distance']:.4f}" if figures and figures["layers"] else "-"

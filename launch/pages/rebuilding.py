@@ -13,7 +13,7 @@ from launch.options import clients as client_options
 from launch.options import data, defaults, hyperparameters, resuming, settings
 from launch.options import model as model_options
 from launch.options.run_config import RunConfig
-from launch.options.visualize_config import VisualizeConfig
+from launch.options.script_configs import VisualizeConfig
 from launch.outputs import partition_record
 from launch.pages import run_page
 from launch.pages.image_samples import Encode
@@ -47,12 +47,8 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
     """Makes the images and encodings of a run's page.
 
     Args:
-      folder: Folder of the run.
       own: The configuration of the script. The run's own values hold for what is not given.
       draw_seed: Seed of the images that are drawn; None for that of the run.
-
-    Raises:
-      ConfigurationError: If the flags or the encoder do not belong to the images.
     """
     run = resuming.read_run(folder)
     assert run

@@ -9,7 +9,7 @@ import numpy as np
 
 from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.reporting import measured
+from tff_ssl.reporting import records
 
 
 class RunFiles(NamedTuple):
@@ -55,11 +55,7 @@ class RunFiles(NamedTuple):
 
 
 def read(folder: pathlib.Path) -> RunFiles:
-    """Reads the files of a run.
-
-    Raises:
-      ConfigurationError: If the folder holds no run, or a file cannot be read.
-    """
+    """Reads the files of a run."""
     config = run_folder.read_config(folder)
     if not config:
         path = folder / "config.json"
@@ -72,7 +68,7 @@ def read(folder: pathlib.Path) -> RunFiles:
     return RunFiles(
         folder,
         config,
-        measured.read_results(folder),
+        records.entries(records.read_results(folder)),
         metrics,
-        measured.read_json(partition) if partition.exists() else None,
+        records.read_json(partition) if partition.exists() else None,
     )

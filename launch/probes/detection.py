@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tqdm
 
 from datasets.coco_folder import CocoImages
-from launch.options.detect_config import DetectConfig
+from launch.options.script_configs import DetectConfig
 from launch.outputs import detection_plots, run_folder
 from tff_ssl.evaluation.detection import average_precision as ap
 from tff_ssl.evaluation.detection.fine_tuning import FineTuning
@@ -59,15 +59,7 @@ def fine_tune(
     folder: pathlib.Path,
     config: DetectConfig,
 ) -> dict[str, Any]:
-    """Fine-tunes from a start, or goes on with that, and measures average precision.
-
-    Args:
-      name: Name of the start, and of its folder.
-      training: The training from this start.
-      network: The network, whose variables are changed.
-      data: The images.
-      folder: Folder of the run.
-      config: The configuration.
+    """Fine-tunes from a start, or continues that, and measures average precision.
 
     Returns:
       The average precisions on the validation images (`box_ap`, `mask_ap` and those at single
@@ -110,16 +102,10 @@ def fine_tune(
 def measure(
     network: MaskRCNN, images: CocoImages, count: int, kind: str
 ) -> tuple[Detections, dict[str, float]]:
-    """Detects objects in the first images, and measures average precision on them.
+    """Detections in the first `count` images by id, and average precision on them.
 
     Args:
-      network: The network with its present weights.
-      images: The images.
-      count: Number of images.
       kind: Name of the images on the progress bar.
-
-    Returns:
-      The detections by the id of the image, and the average precisions.
     """
     found: Detections = {}
     bar = tqdm.tqdm(total=count, desc=f"detecting in {kind} images", leave=False, disable=None)

@@ -9,12 +9,7 @@ _BASELINES = {"random_encoder": "the untrained encoder", "raw_pixels": "raw pixe
 
 
 def rank_lines(rank: float, untrained: float) -> list[str]:
-    """Lines for the end of a run: the ranks, and a warning if the encodings have collapsed.
-
-    Args:
-      rank: Effective rank of the trained encoder.
-      untrained: Effective rank of the untrained encoder.
-    """
+    """Lines for the end of a run: the ranks, and a warning if the encodings have collapsed."""
     lines = [f"effective rank of the encodings: {rank:.1f} (untrained encoder: {untrained:.1f})"]
     if rank < _COLLAPSE * untrained:
         lines.append(

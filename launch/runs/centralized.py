@@ -27,11 +27,7 @@ Batches = Callable[[int], np.ndarray]  # Step -> indices of its images, int64 [b
 
 
 def train(config: RunConfig) -> None:
-    """Trains and evaluates the baseline that a configuration describes, and writes the results.
-
-    Raises:
-      ConfigurationError: If there is no such run; then nothing has been written.
-    """
+    """Trains and evaluates the baseline that a configuration describes, and writes the results."""
     config = defaults.resolve(config, config.objective)
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, config.algorithm.hparam)
     dataset = data.load_dataset(config.data)
@@ -81,12 +77,7 @@ def check_objective(objective: str) -> None:
 
 
 def _training_images(dataset: ImageDataset, config: RunConfig) -> Split:
-    """The images to train on: all, or for supervised training the labelled ones.
-
-    Raises:
-      ConfigurationError: If the objective is unknown or does not fit the other flags, or the data
-        set has too few labels.
-    """
+    """The images to train on: all, or for supervised training the labelled ones."""
     count = config.data.train_labels
     check_objective(config.objective)
     if not OBJECTIVES[config.objective].supervised:
@@ -113,17 +104,8 @@ def _choose_batches(
 ) -> tuple[RunConfig, Split, Batches, int]:
     """Chooses the examples of each step, as `--batches` says.
 
-    Args:
-      dataset: The data set.
-      train_images: The images to train on.
-      config: The configuration.
-
-    Returns:
-      The configuration that fits the images; the images, with the clients' input shift if batches
-      are cohorts; the examples of each step; and the number of images that are trained on.
-
-    Raises:
-      ConfigurationError: If `--shift` is given without clients.
+    Returns the configuration that fits the images; the images, with the clients' input shift if
+    batches are cohorts; the batches; and the number of images that are trained on.
     """
     if config.participation.batches == "shuffled":
         if config.clients.shift != "none":

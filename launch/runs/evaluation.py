@@ -7,7 +7,7 @@ from typing import Any
 from datasets.image_dataset import ImageDataset
 from launch.options import adapting, data, defaults, resuming, settings
 from launch.options import model as model_options
-from launch.options.evaluate_config import EvaluateConfig
+from launch.options.script_configs import EvaluateConfig
 from launch.outputs import run_folder
 from launch.probes import finetuning, probing, result_text
 from tff_ssl.deployment import encoder_weights, saved_model
@@ -35,11 +35,7 @@ _RUN_FLAGS = (
 
 
 def evaluate(config: EvaluateConfig) -> None:
-    """Evaluates an encoder as a configuration describes, and writes and prints the results.
-
-    Raises:
-      ConfigurationError: If there is no such evaluation; then nothing has been written.
-    """
+    """Evaluates an encoder as a configuration describes, and writes and prints the results."""
     if not config.run:
         raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
     for name, protocols in _ONLY_FOR.items():
@@ -89,11 +85,9 @@ def evaluate(config: EvaluateConfig) -> None:
 def _take_settings(
     folder: pathlib.Path, config: EvaluateConfig
 ) -> tuple[EvaluateConfig, pathlib.Path, str | None]:
-    """Takes over the settings of the run, or of the encoder, in `folder` that are not given.
+    """Takes over what is not given from the run, or from the encoder, in `folder`.
 
-    Returns:
-      The configuration, the folder of the encoder, and the name of the data set that it was trained
-      on, if known.
+    Also returns the folder of the encoder, and the data set that it was trained on, if known.
     """
     run = resuming.read_run(run_folder.run_of(folder))
     if run is None:
@@ -154,11 +148,7 @@ def _results(
 def _check_architecture(
     network: Model, encoder: saved_model.LoadedEncoder, config: EvaluateConfig
 ) -> None:
-    """Checks that the configured network has the encoder's weights, if the protocol builds it.
-
-    Raises:
-      ConfigurationError: If it has not, and is trained or is the untrained baseline.
-    """
+    """Checks that the configured network has the encoder's weights, if the protocol builds it."""
     # Norms differ in the weights that are not trained alone.
     needed = [[s.shape for s in specs] for specs in
               (network.trainable_specs, network.non_trainable_specs)]  # fmt: skip
@@ -189,8 +179,7 @@ def _finetune(
         except ValueError as error:
             raise ConfigurationError(f"--depth={depth}: {error}") from error
     if config.protocol == "semi_supervised":
-        counted = probing.counted(dataset, evaluation)
-        labels = probing.cases_of(counted, counted.train, evaluation).labels
+        labels = probing.labelled(dataset, evaluation).train.labels
         fractions = config.finetuning.label_fractions
         counts = finetuning.counts_of_fractions(fractions, labels[labels >= 0])
     else:

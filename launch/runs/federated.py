@@ -80,8 +80,7 @@ class Built(NamedTuple):
 def pretrain(config: RunConfig) -> None:
     """Pretrains and evaluates an encoder as a configuration describes, and writes the results.
 
-    Raises:
-      ConfigurationError: If there is no such run; then nothing has been written.
+    Before anything is written, the whole configuration is checked.
     """
     chosen = algorithm_options.choose(config)
     dataset = load(chosen.config)
@@ -112,20 +111,16 @@ def pretrain(config: RunConfig) -> None:
 
 
 def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> None:
-    """Writes `partition.json`, from which the run's page draws the clients.
-
-    Raises:
-      ConfigurationError: If a resumed run had other images, or divided them otherwise. The states
-        that clients keep would else belong to the images of others.
-    """
+    """Writes `partition.json`, from which the run's page draws the clients."""
     path, train = folder / "partition.json", clients.dataset.train
     digest = partition_record.digest(train, clients.indices, clients.server_images)
     if resume and path.exists():
         before = json.loads(path.read_text()).get("digest", digest)
         if before != digest:
+            # The states that clients keep would otherwise belong to the images of others.
             raise ConfigurationError(
                 f"--resume: the images in --dataset={clients.dataset.name}, or how clients divide "
-                f"them, are not those with which {folder} was begun: put them back, or start anew "
+                f"them, are not those with which {folder} started: put them back, or start anew "
                 "in another --output_dir"
             )
     record = partition_record.describe_clients(train, clients.indices, clients.dataset.class_names)
@@ -146,12 +141,7 @@ def load(config: RunConfig) -> ImageDataset:
 def build(chosen: Chosen, dataset: ImageDataset) -> Built:
     """Builds the clients, the rounds, the model and the algorithm of a run.
 
-    Args:
-      chosen: The algorithm and the configuration.
-      dataset: The images.
-
     Raises:
-      ConfigurationError: If there is no such run.
       DatasetError: If the partition or the shift is impossible.
     """
     clients = partition(chosen, dataset)
@@ -188,12 +178,7 @@ def build(chosen: Chosen, dataset: ImageDataset) -> Built:
 def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
     """Divides the training images between the clients, and the server if it needs images.
 
-    Args:
-      chosen: The algorithm and the configuration.
-      dataset: The images.
-
     Raises:
-      ConfigurationError: If clients or batches are too small for the objective.
       DatasetError: If the partition or the shift is impossible.
     """
     config, entry, values = chosen
@@ -219,10 +204,7 @@ def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
 def _choose_evaluated_client(
     clients: Clients, participation: Participation | None, rounds: int
 ) -> int:
-    """The client whose model stands for the run where there is no global model.
-
-    It is the one that is invited most often, of those with the largest model.
-    """
+    """The most often invited of the clients with the largest model, if no model is global."""
     candidates = list(range(len(clients.indices)))
     if clients.population:
         models = [clients.population.models[m] for m in clients.population.model_of_client]
@@ -286,13 +268,12 @@ def _simulate(built: Built, run: PlannedRun, folder: pathlib.Path) -> Iterator[S
         _nodes(config.runtime, calls, timeout, store) as nodes,
         local_worker.start(calls, call_seconds=timeout),
     ):
-        group_data, sliced = client_data.group_dataset_computation, None
+        slicing = None
         if nodes is not None:
             slices = config.runtime.slices or _DEFAULT_SLICES
             slicing = Slicing(nodes, client_data.client_sizes(), slices)
-            sliced = run.slice_rounds(group_data, slicing)
             _announce_nodes(nodes, min(run.clients_at_once, slices))
-        yield run.simulate(group_data, folder, sliced)
+        yield run.simulate(client_data.group_dataset_computation, folder, slicing)
     store.unlink()  # A run that is resumed writes it again.
 
 
@@ -305,12 +286,7 @@ def _nodes(runtime: RuntimeConfig, calls: int | None, timeout: float | None, sto
 
 
 def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> None:
-    """Prints the nodes, and a note if there is not enough work for all of them.
-
-    Args:
-      nodes: The nodes.
-      slices: Largest number of slices of a round.
-    """
+    """Prints the nodes, and a note if the slices of a round are not enough for all of them."""
     if isinstance(nodes, InThisProcess):
         print(f"{slices} slices a round, one after another")
         return

@@ -45,15 +45,10 @@ class ClientModels(NamedTuple):
 def choose_clients(
     client_models: ClientModels, trained_rounds: npt.NDArray[np.int64], wanted: int
 ) -> tuple[list[int], list[str]]:
-    """Chooses the first `--personalized_clients` clients, without those that never trained.
+    """The first `wanted` clients that have trained, and a line on clients that are left out.
 
     Args:
-      client_models: The clients' own models.
       trained_rounds: Number of rounds in which each client trained, int64 [clients].
-      wanted: Number of clients.
-
-    Returns:
-      Indices of the clients; and a line on clients that are left out, if there are any.
     """
     if client_models.untrained_have_models:
         return list(range(wanted)), []
@@ -88,17 +83,7 @@ class Evaluation(NamedTuple):
         weights: Weights,
         baselines: Sequence[str],
     ) -> list[dict[str, Any]]:
-        """Evaluates a model by linear probes, or by its classifier if it is supervised.
-
-        Args:
-          model: The model.
-          encode: (weights, images) -> encodings of the model.
-          weights: Weights of the model.
-          baselines: Names of the baselines that are evaluated on the same labels.
-
-        Returns:
-          Entries of `result.json`.
-        """
+        """Entries of `result.json` by linear probes, or by the classifier of a supervised model."""
         dataset, config = self.dataset, self.config
         if model.classes:
             size = config.model.view_size
@@ -138,19 +123,10 @@ def evaluate_clients(
     """Writes clients' own models to `clients/`, and evaluates them on images as the client has.
 
     With `--shift`, all images of the evaluation have the client's shift. If the run keeps the
-    models after local training, they are written to `clients/K/local/`.
+    models after local training, they are written to `clients/K/local/`. `of_run` is the model that
+    stands for the run, evaluated on images without a shift.
 
-    Args:
-      simulation: Simulation of the run.
-      state: State after the last round.
-      clients: Indices of the clients.
-      client_models: The clients' own models.
-      of_run: The model that stands for the run, evaluated on images without a shift.
-      evaluation: The evaluation at the end of the run.
-      folder: Folder of the run.
-
-    Returns:
-      Entries of `result.json` for each client, with the baselines of its own model.
+    Returns the entries of `result.json` for each client, with the baselines of its own model.
     """
     config, num_clients = evaluation.config, client_models.num_clients
     size, baselines = config.model.view_size, probing.baselines(config.evaluation)
@@ -187,16 +163,7 @@ def _evaluate_client(
     evaluate: Callable[[Sequence[str]], list[dict[str, Any]]],
     baselines: Sequence[str],
 ) -> Evaluated:
-    """Evaluates a client's own model, if no equal one has been evaluated.
-
-    Args:
-      name: Name of the client.
-      model: Its model.
-      weights: The weights of its model.
-      done: Models that have been evaluated on the same images.
-      evaluate: Function from names of baselines to the results of the model.
-      baselines: Names of the baselines.
-    """
+    """Evaluates a client's own model, if none of `done`, on the same images, is equal to it."""
     for other in done:
         if frozen.equal(weights, other.weights):
             print(f"the model of {name} is that of {other.name}", flush=True)
@@ -216,10 +183,6 @@ def local_distances(
     """Distances of the clients' models after local training; none where these are not kept.
 
     Args:
-      simulation: Simulation of the run.
-      state: State after the last round.
-      clients: Indices of the clients.
-      model: Model of the run.
       weights: Weights of the global model after the last round.
     """
     kept = [simulation.local_weights(state, client) for client in clients]
@@ -237,11 +200,7 @@ def over_clients(
     """Entries of `result.json` over the clients that were evaluated, and over each architecture.
 
     Args:
-      results: Entries of each of these clients.
-      clients: Indices of the clients.
       trained_rounds: Number of rounds in which each client of the run trained.
-      client_models: The clients' own models.
-      train: Training images of all clients.
     """
     evaluated = personalized.EvaluatedClients(
         clients,
@@ -282,11 +241,6 @@ def cluster_fields(
     """`cluster_purity` of clients with shifts that an algorithm divides into clusters, or nothing.
 
     It is the share of the clients that have the most frequent shift of their cluster.
-
-    Args:
-      client_metrics: `client_metrics.csv` of the run.
-      num_clients: Number of clients of the run.
-      config: The configuration of the clients.
     """
     clusters = metrics_log.last_values(client_metrics, "cluster")
     if config.shift == "none" or not clusters:

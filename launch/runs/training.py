@@ -3,12 +3,12 @@
 import functools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import model as model_options
 from launch.options.run_config import RunConfig
-from launch.outputs import plots, run_folder
+from launch.outputs import commands, plots, run_folder
 from launch.pages import run_page, tensorboard_files
 from launch.probes import monitoring, probing, result_text
 from launch.runs import final_evaluation
@@ -36,11 +36,7 @@ def train_and_probe(
     """Trains to the last round, writes the encoder, `result.json` and `run.html`, and prints.
 
     Args:
-      simulation: Simulation of the run.
-      model: Model of the run.
       dataset: Images for the monitor and the probes.
-      folder: Folder of the run.
-      config: The configuration of the run.
       fields: Further fields of each entry of `result.json`; `train_images` is the number of images
         that the model is trained on.
       closing: Text that is printed after the results; empty for none.
@@ -49,58 +45,54 @@ def train_and_probe(
       clients_train: Training images as their clients see them; None if they are those of `dataset`.
     """
     client_models, clients_train = client_models or ClientModels(0), clients_train or dataset.train
-    encode = saved_model.encoder_function(model, config.model.view_size)
-    state, last, weights = _train(simulation, dataset, encode, folder, config)
-    final_evaluation.export(folder, dataset, model, weights, config.model.view_size)
+    trained = _train(simulation, model, dataset, folder, config)
+    final_evaluation.export(folder, dataset, model, trained.weights, config.model.view_size)
     encoders = {
-        run_page.TRAINED: functools.partial(encode, weights),
-        run_page.UNTRAINED: functools.partial(encode, model.init(config.seed)),
+        run_page.TRAINED: functools.partial(trained.encode, trained.weights),
+        run_page.UNTRAINED: functools.partial(trained.encode, model.init(config.seed)),
     }
     rank, untrained = (monitoring.rank_of(dataset, encoder) for encoder in encoders.values())
-    fields = fields | {"effective_rank": rank, "effective_rank_untrained": untrained}
-    trained_rounds = metrics_log.trained_rounds(
-        folder / "client_metrics.csv", client_models.num_clients
-    )
     print("evaluating the model", flush=True)
     evaluation = Evaluation(dataset, fields["train_images"], config)
-    results = evaluation.results(model, encode, weights, probing.baselines(config.evaluation))
-    if client_models.evaluated is not None:
-        client = client_models.evaluated
-        note = {"client": client, "trained_rounds": int(trained_rounds[client])}
-        results = [result | note for result in results]
-    chosen, skipped = final_evaluation.choose_clients(
-        client_models, trained_rounds, config.evaluation.personalized_clients
+    results, of_clients, skipped = _evaluate(
+        simulation, model, trained, client_models, clients_train, evaluation, folder
     )
-    of_run = Evaluated("the run", model, weights, results)
-    client_results = final_evaluation.evaluate_clients(
-        simulation, state, chosen, client_models, of_run, evaluation, folder
-    )
-    results = results + final_evaluation.over_clients(
-        client_results, chosen, trained_rounds, client_models, clients_train
-    )
-    if client_models.evaluated is None:
-        fields |= final_evaluation.local_distances(simulation, state, chosen, model, last)
-    fields |= _fields_of_files(folder, client_models.num_clients, config)
+    fields = fields | {"effective_rank": rank, "effective_rank_untrained": untrained} | of_clients
     run_folder.write_json(folder / "result.json", [result | fields for result in results])
     plots.draw_curves(folder / "metrics.csv", folder / "curves.png")
     page = _write_page(folder, dataset, clients_train, encoders, config)
-    print()
-    print(result_text.format_results(results) if results else _no_probe(dataset))
+    missing = "labels" if max(dataset.train.labels) < 0 else "test images"
+    no_probe = f"no probe, because the data set has no {missing}"
+    print(f"\n{result_text.format_results(results) if results else no_probe}")
     ranks, warnings = result_text.rank_lines(rank, untrained), result_text.comparison_lines(results)
     print("\n" + "\n".join([*skipped, *ranks, *warnings]))
     if closing:
         print(f"\n{closing}")
-    clients = "clients/ (their encoders), " if client_results else ""
+    clients = "clients/ (their encoders), " if (folder / "clients").is_dir() else ""
     print(
         f"\nwritten to {folder}/: {page}encoder/ (SavedModel), {clients}result.json, metrics.csv, "
         f"{', '.join(['curves.png', *pictures])}, tensorboard/, checkpoints/, config.json"
     )
 
 
+class _Trained(NamedTuple):
+    """A run after its last round: its state, the weights of the state, and those to evaluate."""
+
+    state: Any
+    last: Weights
+    weights: Weights
+    encode: Any
+
+
 def _train(
-    simulation: Simulation, dataset: ImageDataset, encode, folder: pathlib.Path, config: RunConfig
-) -> tuple[Any, Weights, Weights]:
-    """Trains to the last round: the state, its weights, and the weights that are evaluated."""
+    simulation: Simulation,
+    model: Model,
+    dataset: ImageDataset,
+    folder: pathlib.Path,
+    config: RunConfig,
+) -> _Trained:
+    """Trains to the last round."""
+    encode = saved_model.encoder_function(model, config.model.view_size)
     monitor, best = monitoring.build_monitor(dataset, encode, simulation.encoder_weights), None
     if config.evaluation.encoder_round == "best":
         best = BestEncoder(folder / "best_encoder.npz", monitor, simulation.encoder_weights)
@@ -113,22 +105,46 @@ def _train(
     )
     state = loop.run(simulation, config.seed)
     last = simulation.encoder_weights(state)
-    return state, last, best.weights(last) if best else last
+    return _Trained(state, last, best.weights(last) if best else last, encode)
 
 
-def _fields_of_files(folder: pathlib.Path, num_clients: int, config: RunConfig) -> dict[str, Any]:
-    """Fields of `result.json` on the clusters of clients, and on damaged states of clients."""
-    fields: dict[str, Any] = dict(
-        final_evaluation.cluster_fields(folder / "client_metrics.csv", num_clients, config.clients)
+def _evaluate(
+    simulation: Simulation,
+    model: Model,
+    trained: _Trained,
+    client_models: ClientModels,
+    clients_train: Split,
+    evaluation: Evaluation,
+    folder: pathlib.Path,
+) -> tuple[list[dict[str, Any]], dict[str, Any], list[str]]:
+    """Results of the run's model and clients' own; fields on clients; a line on those left out."""
+    config, num_clients = evaluation.config, client_models.num_clients
+    trained_rounds = metrics_log.trained_rounds(folder / "client_metrics.csv", num_clients)
+    baselines = probing.baselines(config.evaluation)
+    results = evaluation.results(model, trained.encode, trained.weights, baselines)
+    if client_models.evaluated is not None:
+        client = client_models.evaluated
+        note = {"client": client, "trained_rounds": int(trained_rounds[client])}
+        results = [result | note for result in results]
+    wanted = config.evaluation.personalized_clients
+    chosen, skipped = final_evaluation.choose_clients(client_models, trained_rounds, wanted)
+    of_run = Evaluated("the run", model, trained.weights, results)
+    of_clients = final_evaluation.evaluate_clients(
+        simulation, trained.state, chosen, client_models, of_run, evaluation, folder
+    )
+    results = results + final_evaluation.over_clients(
+        of_clients, chosen, trained_rounds, client_models, clients_train
+    )
+    fields: dict[str, Any] = {}
+    if client_models.evaluated is None:
+        fields |= final_evaluation.local_distances(
+            simulation, trained.state, chosen, model, trained.last
+        )
+    fields |= final_evaluation.cluster_fields(
+        folder / "client_metrics.csv", num_clients, config.clients
     )
     damaged = state_files.damaged_states(folder, ("client_states", "rad"))
-    return fields | ({"damaged_client_states": damaged} if damaged else {})
-
-
-def _no_probe(dataset: ImageDataset) -> str:
-    """A line on why there are no results."""
-    missing = "labels" if max(dataset.train.labels) < 0 else "test images"
-    return f"no probe, because the data set has no {missing}"
+    return results, fields | ({"damaged_client_states": damaged} if damaged else {}), skipped
 
 
 def _write_page(
@@ -138,12 +154,9 @@ def _write_page(
     encoders: Mapping[str, monitoring.Encode],
     config: RunConfig,
 ) -> str:
-    """Writes `run.html`, and its views and encodings for TensorBoard.
+    """Writes `run.html`, and its views and encodings for TensorBoard; its name for a list, or "".
 
     The run has been evaluated and written before: whatever goes wrong here is printed in a line.
-
-    Returns:
-      `run.html` with a comma for the list of files; an empty text if there is no page.
     """
     print("drawing run.html", flush=True)
     try:
@@ -155,7 +168,7 @@ def _write_page(
         reason = (str(error).splitlines() or [""])[0]
         print(
             f"note: run.html cannot be made ({type(error).__name__}: {reason}); the run itself is "
-            f"complete, and python -m launch.visualize --run={folder} makes the page again",
+            f"complete; try again with: {commands.module('launch.visualize', f'--run={folder}')}",
             flush=True,
         )
         return ""

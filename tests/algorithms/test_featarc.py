@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 from datasets import catalog, shift
 from tests.networks import OneLayer
-from tests.scalar_network import Scalars
+from tests.scalar_network import Scalars, build_once
 from tff_ssl.algorithms import fedbn
 from tff_ssl.algorithms.featarc import algorithm as featarc
 from tff_ssl.algorithms.featarc import printed
@@ -20,6 +20,8 @@ from tff_ssl.objectives import registry
 from tff_ssl.templates.local_training import LocalStep
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
+
+pytestmark = pytest.mark.xdist_group("featarc")
 
 PLAIN = {
     "client_optimizer": "sgd",
@@ -41,7 +43,8 @@ A, SIZES = (4, 8, 1), (1, 3, 2)
 def build(scalars, builder=featarc.build_featarc, values=featarc.FeatARCHyperparameters, **options):
     task, data = scalars
     printed = PRINTED if values is featarc.FeatARCHyperparameters else {}
-    computations = builder(task("nt_xent"), values(**{**PLAIN, **printed, **options}))
+    given = values(**{**PLAIN, **printed, **options})
+    computations = build_once(builder, task("nt_xent"), given)
     clients = [data(k, [a] * n) for k, (a, n) in enumerate(zip(A, SIZES, strict=True))]
     return computations, clients
 
@@ -80,6 +83,7 @@ def test_with_one_cluster_and_no_alignment_it_equals_fedavg(scalars):
     assert np.array_equal(output.state.model.models[0].trainable, expected.state.model.trainable)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_with_a_cluster_for_each_client_it_equals_local_training(scalars):
     clustered, data = build(scalars, clusters=3, lambda_align=0.0)
@@ -190,9 +194,8 @@ def four(scalars):
 
     def start(**options):
         values = {**PLAIN, "lambda_align": 0.0, "warmup_rounds": 1, **options}
-        computations = featarc.build_featarc(
-            task("nt_xent"), featarc.FeatARCHyperparameters(**values)
-        )
+        given = featarc.FeatARCHyperparameters(**values)
+        computations = build_once(featarc.build_featarc, task("nt_xent"), given)
         return computations, [data(k, [a] * 2) for k, a in enumerate(KINDS)]
 
     return start
@@ -249,6 +252,7 @@ def test_the_printed_algorithm_keeps_clients_where_they_were_dealt(four):
     assert all(m["switched"] == 0 for m in metrics)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_clusters_of_two_kinds_are_found_from_any_start(four):
     computations, data = four()
@@ -263,6 +267,7 @@ def test_clusters_of_two_kinds_are_found_from_any_start(four):
             assert all(m["switched"] == 0 for m in metrics)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("start", [(0, 1, 0, 1), (0, 0, 0, 1), (1, 1, 1, 1)])
 def test_clients_train_one_model_in_the_warmup_and_are_divided_by_it(four, start):
@@ -344,6 +349,7 @@ def turned(worker):
     return build
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_class", "start", "seed"),

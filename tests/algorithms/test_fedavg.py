@@ -17,6 +17,8 @@ from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 
+pytestmark = pytest.mark.xdist_group("fedavg")
+
 SHAPE = (8, 8, 3)
 # No client has two examples: correlations would be 1 or -1, and the gradient only rounding.
 SIZES = (4, 5, 6, 5)
@@ -30,7 +32,7 @@ COMMON = {
     "client_learning_rate": RATE, "micro_batch_size": 6, "local_epochs": 1, "batch_size": 0,
 }  # fmt: skip
 OBJECTIVES = ("nt_xent", "cco", "vicreg", "byol", "simsiam", "supervised")
-QUICK_FIRST = ["nt_xent", *(pytest.param(name, marks=pytest.mark.slow) for name in OBJECTIVES[1:])]
+DEFAULT = ("nt_xent", "byol", "supervised")  # One view's pair, a target network, labels.
 
 
 def augmented(images, example_ids, round_number):
@@ -182,7 +184,10 @@ def assert_mean_of(output, state, parts, shares, tolerance=2e-5):
 BY_EXAMPLES = np.array(SIZES) / N
 
 
-@pytest.mark.parametrize("objective", QUICK_FIRST)
+@pytest.mark.parametrize(
+    "objective",
+    [pytest.param(name, marks=[pytest.mark.long] * (name not in DEFAULT)) for name in OBJECTIVES],
+)
 def test_a_folded_round_of_one_step_is_the_mean_of_the_clients_own_steps(worker, objective):
     built = build(objective)
     state = initial_state(built)
@@ -193,6 +198,7 @@ def test_a_folded_round_of_one_step_is_the_mean_of_the_clients_own_steps(worker,
     assert folded.metrics["client_work"]["samples"] == N
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["cco", "byol"])
 def test_one_step_folded_in_any_way_equals_unfolded(worker, objective):
@@ -210,7 +216,11 @@ def test_one_step_folded_in_any_way_equals_unfolded(worker, objective):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "network"),
-    [("nt_xent", "resnet"), ("nt_xent", "one layer"), ("byol", "one layer")],
+    [
+        pytest.param("nt_xent", "resnet", marks=pytest.mark.long),
+        ("nt_xent", "one layer"),
+        ("byol", "one layer"),
+    ],
 )
 def test_several_steps_equal_a_plain_loop_folded_or_not(worker, objective, network):
     built = build(objective, network=network, local_steps=3, target="local", target_momentum=0.5)
@@ -225,6 +235,7 @@ def test_several_steps_equal_a_plain_loop_folded_or_not(worker, objective, netwo
         assert_mean_of(run(built, objective, groups), state, parts, BY_EXAMPLES, 2e-4)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_uniform_weights(worker):
     for steps in (0, 2):  # One step, and several steps.
@@ -273,6 +284,7 @@ def test_the_servers_target_network_is_a_moving_average_over_rounds(worker):
     assert initial_state(local).global_model_weights.non_trainable == ()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_epochs_deal_all_examples_into_batches(worker):
     # With a learning rate of nearly 0, the mean loss of an epoch is the mean over its batches of 2.
@@ -289,7 +301,9 @@ def test_epochs_deal_all_examples_into_batches(worker):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["adam", "lars", "sgd"])
+@pytest.mark.parametrize(
+    "name", ["adam", *(pytest.param(name, marks=pytest.mark.long) for name in ("lars", "sgd"))]
+)
 def test_any_client_optimizer_starts_anew_with_each_client(worker, name):
     built = build("nt_xent", client_optimizer=name, client_momentum=0.9, local_steps=2)
     alone = run(built, "nt_xent", EACH).state.global_model_weights.trainable
@@ -300,6 +314,7 @@ def test_any_client_optimizer_starts_anew_with_each_client(worker, name):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * scale)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_client_without_a_finite_update_is_dropped_and_counted(worker):
     def spoiled(images, example_ids, round_number):

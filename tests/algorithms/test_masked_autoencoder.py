@@ -16,6 +16,8 @@ from tff_ssl.simulation import centralized
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation, patch_masks
 
+pytestmark = pytest.mark.xdist_group("mae")
+
 SHAPE = (8, 12, 3)
 SIZES = (1, 3, 2)
 N = sum(SIZES)
@@ -103,6 +105,7 @@ def unaugmented(images, example_ids, round_number):
     return augmentation.to_float(images), augmentation.to_float(images)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_loss_falls():
     run = centrally(unaugmented, optimizer="adamw", learning_rate=2e-3, weight_decay=0.05)
@@ -210,6 +213,7 @@ def test_several_steps_have_new_masks_and_equal_a_plain_loop_folded_or_not(worke
         assert_close(deltas_of(built, groups)[0], expected, 2e-4)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_clients_train_with_adamw_and_weight_decay(worker):
     common = {"client_optimizer": "adamw", "client_momentum": 0.9, "client_learning_rate": 0.01}

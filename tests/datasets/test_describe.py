@@ -1,5 +1,7 @@
 """Histograms and distances against closed forms, and the pictures."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -80,7 +82,7 @@ def test_nothing_labelled_has_no_distance():
 def test_picture(tmp_path, clients, classes):
     counts = np.random.default_rng(0).integers(0, 5, (clients, classes))
     path = tmp_path / "partition.png"
-    describe.draw(counts, [f"class {c}" for c in range(classes)], path, "title")
+    describe.draw(describe.picture(counts, [f"class {c}" for c in range(classes)], "title"), path)
     with Image.open(path) as image:
         colours = image.convert("RGB").getcolors(2**24)
     # Every class has a colour of its own, in addition to those of text and grid.
@@ -89,7 +91,9 @@ def test_picture(tmp_path, clients, classes):
 
 def test_picture_shows_unlabelled_examples(tmp_path):
     path = tmp_path / "partition.png"
-    describe.draw(np.array([[0, 0]]), ["a", "b"], path, "title", [np.arange(3)])
+    picture = describe.picture(np.array([[0, 0]]), ["a", "b"], "title", [np.arange(3)])
+    assert json.loads(json.dumps(picture)) == picture
+    describe.draw(picture, path)
     with Image.open(path) as image:
         assert (204, 204, 204) in {rgb for _, rgb in image.convert("RGB").getcolors(2**24)}
 

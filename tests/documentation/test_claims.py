@@ -7,7 +7,8 @@ import statistics
 
 import pytest
 
-from launch.experiments import catalog
+from launch.studies import catalog
+from launch.studies.engine.claims import PAPERS, Noted, Proof, Trial, read_noted
 from tff_ssl.reporting.experiment import Table
 from tff_ssl.reporting.measured import Selector, Value
 
@@ -20,26 +21,29 @@ def _extensions(project_root, monkeypatch):
 
 def test_the_page_has_every_paper_and_every_claim_once(project_root):
     import claim_tables
-    import paper_claims
 
     text = (project_root / "docs" / "claims.md").read_text()
-    assert re.findall(r"```\{claims\} (\w+)", text) == list(paper_claims.PAPERS)
-    for key in paper_claims.PAPERS:
+    assert re.findall(r"```\{claims\} (\w+)", text) == list(PAPERS)
+    for key in PAPERS:
         names = re.findall(r"^\| \*\*(\w+)\*\* ", "\n".join(claim_tables.paper(key)), re.M)
         assert names == [f"{names[0][0]}{i}" for i in range(1, len(names) + 1)]
-        assert names == [claim.name for claim in paper_claims.CLAIMS if claim.paper == key]
+        assert names == [claim.name for claim in catalog.CLAIMS if claim.paper == key]
 
 
-def test_figures_are_those_of_the_result_files(project_root):
+def test_figures_are_those_of_the_records(project_root):
     """Compares a row with means and deviations that are computed here."""
     import claim_tables
 
+    path = project_root / "measured" / "dec_ssl_figure2-cpu.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+
     def figure(cell: str) -> str:
-        runs = (project_root / "measured" / "dec_ssl_figure2-cpu" / cell).glob("seed*/result*.json")
-        entries = [entry for run in runs for entry in _entries(run)]
         found = [
             100 * entry["accuracy"]
-            for entry in entries
+            for line in lines
+            if line.get("cell") == cell and "seed" in line
+            for content in line["results"].values()
+            for entry in (content if isinstance(content, list) else [content])
             if entry["protocol"] == "linear" and entry["labels"] == 5000
         ]
         assert len(found) == 3
@@ -50,11 +54,6 @@ def test_figures_are_those_of_the_result_files(project_root):
     for alpha in ("5", "0.01"):
         ours = f"alpha {alpha}: Dec-SSL {figure(f'nt_xent_labels_alpha{alpha}')}"
         assert f"{ours}, Dec-SLRep {figure(f'supervised_labels_alpha{alpha}')}" in cells[3]
-
-
-def _entries(path) -> list[dict]:
-    content = json.loads(path.read_text())
-    return content if isinstance(content, list) else [content]
 
 
 @pytest.mark.parametrize(
@@ -74,46 +73,21 @@ def test_verdicts_on_several_tables_are_one(monkeypatch, found, expected):
     assert claim_tables.verdict(None) == expected
 
 
-def test_the_page_has_the_verdicts_of_the_reports(project_root):
-    """Compares claims of one statement in one table with what the report of the folder says."""
-    import claim_tables
-    import paper_claims
-
-    compared = 0
-    for claim in paper_claims.CLAIMS:
-        for trial in claim.trials:
-            report = project_root / "measured" / trial.run / "report.md"
-            rows = claim_tables.checks(trial)
-            if not report.exists() or len(rows) > 1:
-                continue
-            sections = re.split(r"^### (.*): \d+ of \d+$", report.read_text(), flags=re.M)
-            by_verdict = dict(zip(sections[1::2], sections[2::2], strict=True))
-            title, statement, _ = rows[0]
-            (word,) = (w for w, text in by_verdict.items() if f"- {statement} ({title})\n" in text)
-            expected = {"not measured": "not run"}.get(word.lower(), word.lower())
-            assert claim_tables.verdict(trial) == expected, claim.name
-            compared += 1
-    assert compared > 2
-
-
-def test_room_is_counted_in_the_larger_deviation(monkeypatch):
+def test_the_margin_is_counted_in_the_larger_deviation(monkeypatch):
     import claim_tables
 
     shown = Table("t", Selector("linear"), ("c",), {}, {})
     values = {("a", "c"): Value(0.5, 0.01, 3, 0), ("b", "c"): Value(0.44, 0.02, 3, 0)}
     monkeypatch.setattr(claim_tables, "_table_of", lambda trial: (shown, values))
-    ends = (("a", "c"), ("b", "c"))
-    trial = claim_tables.Trial("", "", (), (), ends)
-    assert claim_tables.room(trial) == "a - b: 6.0 points, 3.0 deviations"
+    trial = Trial("", "", "", (), (), (("a", "c"), ("b", "c")))
+    assert claim_tables.margin(trial) == "a - b: 6.0 points, 3.0 deviations"
     values["b", "c"] = Value(0.44, 0.0, 1, 0)
-    assert claim_tables.room(trial) == "a - b: 6.0 points, one seed"
+    assert claim_tables.margin(trial) == "a - b: 6.0 points, one seed"
 
 
 def test_figures_of_proofs_are_in_the_file_of_noted_figures(project_root):
-    import paper_claims
-
     noted = (project_root / "measured" / "noted.jsonl").read_text()
-    proofs = [proof for claim in paper_claims.CLAIMS for proof in claim.proofs]
+    proofs = [trial for claim in catalog.CLAIMS for trial in claim.trials if type(trial) is Proof]
     found = {number for p in proofs for number in re.findall(r"-?\d+\.\d+", p.figures)}
     assert len(found) > 10
     assert {number for number in found if number not in noted} == set()
@@ -121,8 +95,6 @@ def test_figures_of_proofs_are_in_the_file_of_noted_figures(project_root):
 
 def test_cells_whose_runs_are_not_kept_are_read(tmp_path):
     """Two cells of one run, and a sweep that is no cell."""
-    from paper_claims import records
-
     cell = {"what": "run", "experiment": "e", "command": "c", "seeds": 3, "table": "T"}
     cells = [
         {**cell, "row": "FedU", "column": column, "value": value}
@@ -132,14 +104,46 @@ def test_cells_whose_runs_are_not_kept_are_read(tmp_path):
     path = tmp_path / "noted.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in (*cells, sweep)))
     figures = {"T": {("FedU", "IID"): "0.4 ± 0.1", ("FedU", "non-IID"): "0.3 ± 0.2"}}
-    assert records.read_noted(path) == {"run": records.Noted("e", "c", 3, figures)}
+    assert read_noted(path) == {"run": Noted("e", "c", 3, figures)}
+
+
+def test_ids_of_statements_decide_claims():
+    """Compares patterns with the sentences that they stand for."""
+    experiment = catalog.EXPERIMENTS["fedu_table1"][0]("cpu", None, None)
+
+    def texts(statements):
+        trial = Trial("", "run", statements, (), (), None)
+        return [experiment.claims[i].text for i in trial.decided_by(experiment)]
+
+    single = "FedU is above Single client training on {} clients"
+    assert texts("probed.above.single_client_training") == [
+        single.format("IID"), single.format("non-IID"),
+    ]  # fmt: skip
+    # In both tables of Table 2, and by another prefix in that of Table 1, too.
+    assert texts("tuned*.above.single_client_training.iid") == [single.format("IID")] * 2
+    assert texts("*.above.single_client_training.iid") == [single.format("IID")] * 3
+    with pytest.raises(ValueError, match="run has no statement prob"):
+        texts("prob")
+
+
+def test_every_claim_names_statements_that_its_experiment_has(project_root):
+    import claim_tables
+
+    for claim in catalog.CLAIMS:
+        for trial in claim.trials:
+            if isinstance(trial, Trial):
+                shown, _ = claim_tables.read(trial.run)
+                assert trial.decided_by(shown), claim.name
+                title = claim_tables.checks(trial)[0][0]
+                (table,) = (one for one in shown.tables if one.title == title)
+                assert {row for row, _ in trial.figures} <= table.rows.keys(), claim.name
 
 
 def test_commands_name_experiments_and_cells_that_exist():
     import claim_tables
-    import paper_claims
 
-    runs = {trial.run for claim in paper_claims.CLAIMS for trial in claim.trials}
+    trials = [trial for claim in catalog.CLAIMS for trial in claim.trials]
+    runs = {trial.run for trial in trials if isinstance(trial, Trial)}
     assert len(runs) > 8
     for run in runs:
         for command in claim_tables.commands(run):
@@ -151,9 +155,8 @@ def test_commands_name_experiments_and_cells_that_exist():
 
 def test_every_claim_that_does_not_hold_or_has_no_run_says_why():
     import claim_tables
-    import paper_claims
 
-    for claim in paper_claims.CLAIMS:
+    for claim in catalog.CLAIMS:
         if claim.trials and claim_tables.main_verdict(claim) != "holds":
             assert any(trial.note for trial in claim.trials), claim.name
-        assert bool(claim.untried) == (not claim.trials and not claim.proofs), claim.name
+        assert bool(claim.untried) == (not claim.trials), claim.name

@@ -2,7 +2,8 @@
 
 import pytest
 
-from launch.experiments import catalog, estimates
+from launch.studies import catalog
+from launch.studies.engine import estimates
 from tff_ssl.reporting.experiment import Cell, Experiment
 
 _COMMON = (
@@ -28,7 +29,7 @@ def row(project_root, monkeypatch):
 
     def figures(rows):
         monkeypatch.setattr(catalog, "EXPERIMENTS", {"toy": (build, "A toy.")})
-        monkeypatch.setattr(estimate_tables, "_measured", lambda: {"machine": "", "rounds": rows})
+        monkeypatch.setattr(estimate_tables, "_measured", lambda: ("", rows))
         *_, line, _ = estimate_tables.paper_scale()
         return [part.strip() for part in line.strip("|").split("|")]
 

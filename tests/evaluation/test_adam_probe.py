@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tff_ssl.evaluation import adam_probe, classifier_training, scaling
+from tff_ssl.evaluation import adam_probe, scaling
 from tff_ssl.evaluation import labels as labelling
 
 
@@ -47,18 +47,13 @@ def test_full_batches_equal_numpy(rate):
 @pytest.mark.parametrize(("labels", "steps", "batch"), [(40, 100, 40), (1000, 196, 512)])
 def test_a_hundred_epochs_in_batches_of_512(monkeypatch, labels, steps, batch):
     shapes = []
-    build = classifier_training.build_trainer
 
-    def recorded(*args):
-        def train(initial, features, targets, examples, variants):
-            shapes.append(examples.shape)
-            counts = np.bincount(examples.ravel(), minlength=labels)
-            assert counts.min() >= 100
-            return build(*args)(initial, features, targets, examples, variants)
+    def recorded(sets, config, kernel, variants, examples, example_variants):
+        shapes.append(examples.shape)
+        counts = np.bincount(examples.ravel(), minlength=labels)
+        assert counts.min() >= 100
 
-        return train
-
-    monkeypatch.setattr(adam_probe, "build_trainer", recorded)
+    monkeypatch.setattr(adam_probe, "trained_scores", recorded)
     sets = scaling.prepare(*noisy_classes(labels, 0), *noisy_classes(50, 1))
     adam_probe.adam_probe(sets, 0)
     assert shapes == [(steps, batch)]

@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 
 from datasets import client_store
 from datasets.image_dataset import Split
+from tests.scalar_network import build_once
 from tff_ssl.algorithms import gossip
 from tff_ssl.algorithms.denav import algorithm
 from tff_ssl.decentralized import mixing, topology
@@ -130,7 +131,7 @@ def simulate(scalars, tmp_path):
 
     def make(name, folder):
         build, values = algorithms[name]
-        computations = build(task("nt_xent", 6), values)
+        computations = build_once(build, task("nt_xent", 6), values)
         return DecentralizedSimulation(computations, computations.schedule(setting), data, folder)
 
     return make
@@ -155,7 +156,10 @@ class KilledError(Exception):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["denav", "gossip", "dfedavg"])
+@pytest.mark.parametrize(
+    "name",
+    ["denav", *(pytest.param(name, marks=pytest.mark.long) for name in ("gossip", "dfedavg"))],
+)
 def test_killed_and_resumed_equals_never_stopped(simulate, tmp_path, name, monkeypatch):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):

@@ -1,5 +1,7 @@
 """Folded rounds equal unfolded ones, and centralized steps on the same examples."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow_federated as tff
@@ -12,6 +14,8 @@ from tff_ssl.kinds.protocol import RunSetting
 from tff_ssl.simulation import centralized, cohort, metrics_log
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.templates.task import Task
+
+pytestmark = pytest.mark.xdist_group("dcco")
 
 SEED = 11
 ROUNDS = 4
@@ -39,26 +43,30 @@ def clients(split):
     return partitioners.dirichlet(split.labels, np.random.default_rng(0), 0.0, 3)
 
 
-@pytest.fixture
-def build(tmp_path, split, clients):
-    store = tmp_path / "clients.sqlite"
+@pytest.fixture(scope="module")
+def build(tmp_path_factory, split, clients):
+    folder = tmp_path_factory.mktemp("stateless")
+    store = folder / "clients.sqlite"
     client_store.write_store(store, split, clients)
     data = client_store.StoredClientData(store)
     element_type = tff.types.tensorflow_to_type(data.element_type_structure)
     task = Task(MODEL, two_views, element_type, ROUNDS)
 
-    def with_groups(groups, algorithm="dcco", **options):
+    @functools.cache
+    def built(algorithm, **options):
         entry = registry.ALGORITHMS[algorithm]
         values = entry.hyperparameters(
             server_optimizer="sgd", server_learning_rate=RATE, micro_batch_size=4, **options
         )
         assert entry.folds_with(values)
-        built = entry.build(task, values)
+        return entry.build(task, values)
+
+    def with_groups(groups, algorithm="dcco", **options):
         participation = Participation(cohort.uniform_cohorts(len(clients), 6, SEED), 6, 6)
         setting = RunSetting([len(c) for c in clients], ROUNDS, participation, groups=groups)
-        run = built.plan_run(setting)
+        run = built(algorithm, **options).plan_run(setting)
         run.client_bytes = (300, 700)
-        return run.simulate(data.group_dataset_computation, tmp_path)
+        return run.simulate(data.group_dataset_computation, folder)
 
     return with_groups
 
@@ -87,6 +95,7 @@ def test_folded_equals_unfolded(worker, build):
     assert_same_curve(curve(build(groups=2), rounds=2), unfolded)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "options"),

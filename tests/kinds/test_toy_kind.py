@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
-from absl import flags as absl_flags
-from absl.testing import flagsaver
 
-import launch.pretrain  # noqa: F401  (defines the flags)
+from tests.launch import configs
 from tff_ssl.algorithms import registry
+from tff_ssl.errors import ConfigurationError
 from tff_ssl.kinds.protocol import (
     FederatedAlgorithm,
     Need,
@@ -67,10 +66,7 @@ class DecayRun(PlannedRun):
     def result_fields(self):
         return {"factor": self.algorithm.factor}
 
-    def slice_rounds(self, group_data, slicing):
-        raise NotImplementedError
-
-    def simulate(self, group_data, folder, sliced=None) -> Simulation:
+    def simulate(self, group_data, folder, slicing=None) -> Simulation:
         return DecaySimulation(self.algorithm, group_data, self.setting.participation.cohorts)
 
 
@@ -112,6 +108,7 @@ def build_decay(task, hyperparameters):
     return Decay(task.model, hyperparameters.factor, count)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_scripts_take_a_kind_that_they_have_never_seen(monkeypatch, project_root, tmp_path, capsys):
     monkeypatch.chdir(project_root)
@@ -123,19 +120,14 @@ def test_scripts_take_a_kind_that_they_have_never_seen(monkeypatch, project_root
     flags = ("--algorithm=decay", "--encoder=tiny", "--projector=8", "--rounds=3",
              "--clients_per_round=2", "--hparam=factor=0.25", "--labels_per_class=1",
              "--label_draws=1", "--baselines=", "--eval_every=0")  # fmt: skip
-    with flagsaver.flagsaver():
-        args = absl_flags.FLAGS
-        args(["pretrain", *flags, f"--output_dir={tmp_path / 'run'}"])
-        federated.pretrain(args)
-        args.output_dir = str(tmp_path / "lowered")
-        lower._lower(args)
+    federated.pretrain(configs.run(*flags, f"--output_dir={tmp_path / 'run'}"))
+    lower.main(configs.run(*flags, f"--output_dir={tmp_path / 'lowered'}", script="lower"))
     output = capsys.readouterr().out
     assert "3 rounds of decay" in output
     assert json.loads((tmp_path / "run" / "result.json").read_text())[0]["factor"] == 0.25
     rows = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
     assert len(rows) == 4
     assert {path.name for path in (tmp_path / "lowered").iterdir()} >= {"count"}
-    with flagsaver.flagsaver():
-        args(["pretrain", *flags, "--topology=cycle", f"--output_dir={tmp_path / 'other'}"])
-        with pytest.raises(Exception, match="--topology: decay has a server, and no network"):
-            federated.pretrain(args)
+    config = configs.run(*flags, "--topology=cycle", f"--output_dir={tmp_path / 'other'}")
+    with pytest.raises(ConfigurationError, match="--topology: decay has a server, and no network"):
+        federated.pretrain(config)

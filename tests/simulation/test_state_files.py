@@ -131,7 +131,7 @@ def test_a_damaged_state_gives_way_to_the_last_intact_one(tmp_path, caplog, dama
     assert int(states.load(2, 2)["k"]) == 0
     (record,) = caplog.records
     assert "the state of client 2 is damaged" in record.getMessage()
-    assert record.getMessage().endswith("2/2.damaged: the client goes on from its state 0")
+    assert record.getMessage().endswith("2/2.damaged: the client continues from its state 0")
     states.keep_only([healed])
     assert state_files.damaged_states(tmp_path, ("states", "rad")) == ["states/2/2"]
     # A resumed run writes the state again.

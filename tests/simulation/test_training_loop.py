@@ -82,7 +82,7 @@ def test_ctrl_c_saves_no_state_that_could_not_be_resumed_from(tmp_path, capsys, 
 
     with pytest.raises(KeyboardInterrupt):
         loop(tmp_path, every=every).run(Overflowing(stop_at=5), seed=0)
-    assert f"not finite, so that --resume goes on after round {kept}" in capsys.readouterr().out
+    assert f"not finite, so that --resume continues after round {kept}" in capsys.readouterr().out
     again = Counting()
     state = loop(tmp_path).run(again, seed=0)
     assert again.rounds == list(range(kept, 7))
@@ -437,7 +437,7 @@ class Attacked(Counting):
 
 def test_a_folder_that_is_moved_away_ends_the_run_and_goes_on_where_it_is(tmp_path):
     folder, moved = tmp_path / "run", tmp_path / "moved"
-    with pytest.raises(TrainingError, match=r"run cannot be written: .*--resume goes on after"):
+    with pytest.raises(TrainingError, match=r"run cannot be written: .*--resume continues after"):
         loop(folder).run(Attacked(lambda: folder.rename(moved)), seed=0)
     assert not list(folder.glob("checkpoints/*"))
     assert loop(moved).run(Counting(), seed=0)["total"] == sum(range(7))

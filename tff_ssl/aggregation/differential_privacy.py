@@ -264,29 +264,22 @@ def default_delta(num_clients: int) -> float:
     return num_clients**-1.1
 
 
-def post_processed(
-    inner: tff.aggregators.WeightedAggregationFactory, function: Callable[[Any], Any]
-) -> tff.aggregators.WeightedAggregationFactory:
+@dataclasses.dataclass(frozen=True)
+class PostProcessed(tff.aggregators.WeightedAggregationFactory):
     """An aggregation whose result is post-processed at the server, which costs no privacy.
 
-    Args:
+    Attributes:
       inner: The aggregation.
       function: A TensorFlow function: result of `inner` -> value of the same type.
     """
-    return _PostProcessed(inner, function)
 
-
-class _PostProcessed(tff.aggregators.WeightedAggregationFactory):
-    """See `post_processed`."""
-
-    def __init__(self, inner, function):
-        self._inner = inner
-        self._function = function
+    inner: tff.aggregators.WeightedAggregationFactory
+    function: Callable[[Any], Any]
 
     def create(self, value_type, weight_type):
-        process = self._inner.create(value_type, weight_type)
+        process = self.inner.create(value_type, weight_type)
         result_type = process.next.type_signature.result.result.member
-        function = tff.tensorflow.computation(self._function, result_type)
+        function = tff.tensorflow.computation(self.function, result_type)
 
         @tff.federated_computation(process.next.type_signature.parameter)
         def next_fn(state, value, weight):

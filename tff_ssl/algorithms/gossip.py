@@ -16,7 +16,7 @@ Choices: A run is evaluated with the model of the first client, averaged with it
 as DeNAV's is before fine-tuning (`evaluated=client`), or with the mean of all clients' models
 (`evaluated=mean`). Where clients keep their own batch norms (`batch_norm=local`), the model of a
 client is evaluated with its own norms, and the mean with the mean of all norms. The model of a
-client that leaves is lost; the others go on.
+client that leaves is lost; the others continue.
 """
 
 import dataclasses

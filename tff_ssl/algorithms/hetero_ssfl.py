@@ -1,4 +1,4 @@
-"""Hetero-SSFL: clients of unlike architectures align their kernels (Makhija, Ho & Ghosh, 2022).
+"""Hetero-SSFL: clients of different architectures align their kernels (Makhija, Ho & Ghosh, 2022).
 
 "Federated Self-supervised Learning for Heterogeneous Clients", Algorithm 1. The server has a set X
 of unlabeled images, the representation alignment dataset (RAD), which it shows to all clients. In

@@ -8,7 +8,7 @@ to w_k. For each layer l, which is one weight tensor, the server forms
   c_kl = <w_l, w_kl> / (|w_l| |w_kl|)
   w_l <- 1 / |S| sum_k c_kl w_kl.
 
-A client whose layer has turned away counts less; a negative c_kl turns the layer round. The weights
+A client whose layer has turned away counts less; a negative c_kl flips its sign. The weights
 are not divided by the sum of the c_kl, so that norms shrink where clients turn.
 
 The client itself applies the rule, because it has both w and w_k. It sends, in place of w_l - w_kl,

@@ -34,26 +34,21 @@ def margins(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def solve_dual(gram: np.ndarray, labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """Computes the multipliers by an active-set method.
+    """Computes the multipliers, float64 [n, c], by an active-set method.
 
     With g = (e_y - e_y') x^T for each constraint, the problem is to find the point of least norm
     with <g, w> >= 1. As in Lawson and Hanson, "Solving Least Squares Problems", chapter 23, problem
     LDP, the multipliers a are computed, up to their scale, by nonnegative least squares: minimize
-    1/2 ||sum a g||^2 + 1/2 (1 - sum a)^2. Unlike the dual itself, this always has a minimum;
-    1 - sum a is zero there if and only if the constraints contradict each other.
+    1/2 ||sum a g||^2 + 1/2 (1 - sum a)^2. Unlike the dual itself, this always has a minimum; 1 -
+    sum a is zero there if and only if the constraints contradict each other.
 
     Each iteration adds, for the samples with the most violated constraints, the most violated one,
     and solves for the multipliers that are not zero. If an iteration does not lower the value, or
     its constraints are linearly dependent, the next one adds a single constraint. That always
     lowers the value, as a violated constraint is independent of those that hold with equality.
 
-    Args:
-      gram: Inner products of the samples, float64 [n, n].
-      labels: Class labels, integers [n] in 0..c-1.
-      num_classes: Number of classes c.
-
-    Returns:
-      Multipliers, float64 [n, c].
+    `gram` has the inner products of the samples, float64 [n, n], and labels are integers [n] in
+    0..c-1.
 
     Raises:
       ValueError: No linear classifier separates the samples.

@@ -157,7 +157,7 @@ def _build(
     return two_stage.build_dcco(
         task,
         hyperparameters,
-        statistics_aggregator=differential_privacy.post_processed(
+        statistics_aggregator=differential_privacy.PostProcessed(
             mean.factory(clients_per_round), plausible
         ),
         update_aggregator=mean.factory(clients_per_round),

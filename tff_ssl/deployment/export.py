@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tff_ssl.deployment.encoder_weights import StoredEncoder
 from tff_ssl.deployment.saved_model import EncoderModule
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import MissingExtraError
 
 # Images uint8 [n, h, w, c] -> features float32 [n, d].
 Encode = Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]
@@ -106,21 +106,19 @@ def to_keras(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
 
 
 def check_onnx() -> None:
-    """Raises a ConfigurationError if the extra `onnx` is not installed."""
+    """Raises a MissingExtraError if the extra `onnx` is not installed."""
     try:
         for name in ("onnx", "onnxruntime", "tf2onnx"):
             importlib.import_module(name)
     except ImportError as error:
-        raise ConfigurationError(
-            f"--format=onnx needs the extra `onnx`: `uv sync --extra onnx` ({error})"
-        ) from error
+        raise MissingExtraError("--format=onnx", "onnx", error) from error
 
 
 def to_onnx(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
     """Writes the encoder as an ONNX model, checked by `onnx`; returns it, run by onnxruntime.
 
     Raises:
-      ConfigurationError: If the extra `onnx` is not installed.
+      MissingExtraError: If the extra `onnx` is not installed.
     """
     check_onnx()
     import onnx

@@ -9,13 +9,12 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
 from tff_ssl.evaluation import labels as labelling
 from tff_ssl.evaluation.batches import permuted_batches
-from tff_ssl.evaluation.classifier_training import Classifier, build_trainer
+from tff_ssl.evaluation.classifier_training import trained_scores
 from tff_ssl.evaluation.scaling import ProbeSets
 
 
@@ -47,14 +46,11 @@ def adam_probe(
     problem is convex.
     """
     config = config or AdamProbeConfig()
-    classes, targets = np.unique(sets.train_labels, return_inverse=True)
     count, size = sets.train_features.shape
     steps = -(-config.epochs * count // min(config.batch_size, count))
-    rng = np.random.default_rng(seed)
-    examples = permuted_batches(np.arange(count), steps, config.batch_size, rng).astype(np.int32)
-    initial = Classifier(tf.zeros([size, len(classes)]), tf.zeros(len(classes)))
-    train = build_trainer(config, size, len(classes))
-    trained = train(
-        initial, sets.train_features[np.newaxis], targets, examples, np.zeros_like(examples)
+    examples = permuted_batches(
+        np.arange(count), steps, config.batch_size, np.random.default_rng(seed)
     )
-    return labelling.score(classes[trained.predict(sets.test_features)], sets.test_labels)
+    kernel = np.zeros((size, len(np.unique(sets.train_labels))))
+    variants = sets.train_features[np.newaxis]
+    return trained_scores(sets, config, kernel, variants, examples, np.zeros_like(examples))

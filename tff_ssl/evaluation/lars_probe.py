@@ -8,13 +8,12 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
 from tff_ssl.evaluation import labels as labelling
 from tff_ssl.evaluation.batches import permuted_batches
-from tff_ssl.evaluation.classifier_training import Classifier, build_trainer
+from tff_ssl.evaluation.classifier_training import trained_scores
 from tff_ssl.evaluation.scaling import ProbeSets
 
 
@@ -80,15 +79,9 @@ def lars_probe(
     if sets.flipped_features is not None:
         variants.append(sets.flipped_features)
     config = config or config_for(len(sets.train_labels))
-    classes, targets = np.unique(sets.train_labels, return_inverse=True)
     rng = np.random.default_rng(seed)
-    size = sets.train_features.shape[1]
-    kernel = rng.normal(0.0, config.initial_stddev, (size, len(classes)))
-    initial = Classifier(tf.constant(kernel, tf.float32), tf.zeros(len(classes)))
-    examples = permuted_batches(np.arange(len(targets)), config.steps, config.batch_size, rng)
+    count, size = sets.train_features.shape
+    kernel = rng.normal(0.0, config.initial_stddev, (size, len(np.unique(sets.train_labels))))
+    examples = permuted_batches(np.arange(count), config.steps, config.batch_size, rng)
     example_variants = rng.integers(len(variants), size=examples.shape, dtype=np.int32)
-    train = build_trainer(config, size, len(classes))
-    trained = train(
-        initial, np.stack(variants), targets, examples.astype(np.int32), example_variants
-    )
-    return labelling.score(classes[trained.predict(sets.test_features)], sets.test_labels)
+    return trained_scores(sets, config, kernel, np.stack(variants), examples, example_variants)

@@ -116,23 +116,15 @@ class PlannedRun(Protocol):
         """
         return []
 
-    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> Any:
-        """Cuts the rounds into slices for several nodes: the argument `sliced` of `simulate`.
-
-        Args:
-          group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
-          slicing: The nodes, and how a cohort is cut.
-        """
-
     def simulate(
-        self, group_data: tff.Computation, folder: pathlib.Path, sliced: Any = None
+        self, group_data: tff.Computation, folder: pathlib.Path, slicing: Slicing | None = None
     ) -> Simulation:
         """The simulation of the run.
 
         Args:
-          group_data: (client indices int64 [k]) -> their examples; runs in the TFF worker.
+          group_data: (client indices int64 [k]) -> their examples; runs where clients train.
           folder: Folder of the run, for states and metrics of clients.
-          sliced: The result of `slice_rounds`; None to compute rounds in one TFF worker.
+          slicing: The nodes, and how a cohort is cut; None to compute rounds in one TFF worker.
         """
 
 

@@ -30,7 +30,7 @@ class StoredStatesSimulation(Simulation):
 
         Without this, the states of all rounds since the last checkpoint would stay on the disk.
         Those of the state before a round are kept until the round is over, because a run that is
-        stopped in it goes on from there.
+        stopped in it continues from there.
 
         Args:
           tables: Further versions that are kept.

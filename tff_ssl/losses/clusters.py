@@ -27,13 +27,9 @@ def sinkhorn(similarities: tf.Tensor, iterations: int = 100) -> tf.Tensor:
 
       b = (1/K) / (P^T a),   a = (1/N) / (P b),   result = N diag(a) P diag(b).
 
-    Args:
-      similarities: Cosines S, float32 [N, K].
-      iterations: Largest number of iterations. They end at the first, eleventh, ... one in which
-        the sum over the rows of |a / a_new - 1| is below 0.01.
-
-    Returns:
-      float32 [N, K], without gradient. Rows sum to 1, and columns to about N / K.
+    Iterations end, at the latest after `iterations`, at the first, eleventh, ... one in which the
+    sum over the rows of |a / a_new - 1| is below 0.01. The cosines S are float32 [N, K], as is the
+    result, which has no gradient. Its rows sum to 1, and its columns to about N / K.
     """
     p = tf.nn.softmax(_SHARPNESS * tf.stop_gradient(similarities), 1)
     rows, clusters = (tf.cast(tf.shape(p)[axis], tf.float32) for axis in (0, 1))

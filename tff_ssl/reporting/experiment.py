@@ -73,11 +73,13 @@ class Claim:
       holds: Function from a lookup of the table's means (in [0, 1], or counts) to whether the
         statement holds. The mean of a figure that was not measured is NaN; a claim that looks one
         up counts as not measured. `check` calls it with moved means, too.
+      id: Id by which the claims of papers name the statement; statements may share one.
     """
 
     text: str
     table: str
     holds: Callable[[Lookup], bool]
+    id: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -186,7 +186,7 @@ class LocalWorker:
     def failure_message(self) -> str:
         """The message for a worker that ended, with the last line of its log."""
         tail = self._log_tail().splitlines()
-        last = f" Its last words: {tail[-1]}" if tail else ""
+        last = f" Last log line: {tail[-1]}" if tail else ""
         return f"TFF's worker ended in the middle of a computation (out of memory?).{last}"
 
     def answers(self, seconds: float) -> bool:

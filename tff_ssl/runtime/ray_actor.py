@@ -94,7 +94,7 @@ class Actor:
     def work(self, program: bytes, state: bytes, part: Slice) -> Partial | ClientFailedError:
         """Works on a slice with a serialized program (`slices.with_files`) and the server's state.
 
-        The failure of a client is returned and not raised, since the round may go on without it.
+        The failure of a client is returned and not raised, since the round may continue without it.
         """
         key = hashlib.sha256(program).digest()
         if key not in self._programs:

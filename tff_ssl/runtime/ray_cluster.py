@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, MissingExtraError
 from tff_ssl.runtime import temporary_folder
 
 _CONNECT_SECONDS = 10.0
@@ -118,9 +118,7 @@ def check(address: str) -> None:
     """Raises a ConfigurationError if an address is malformed, or Ray is not installed."""
     parse(address)
     if importlib.util.find_spec("ray") is None:
-        raise ConfigurationError(
-            f"--ray={address} needs the extra of that name: uv sync --extra ray"
-        )
+        raise MissingExtraError(f"--ray={address}", "ray")
 
 
 def _check_reachable(address: str) -> None:

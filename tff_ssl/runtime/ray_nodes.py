@@ -4,7 +4,7 @@ Ray starts the nodes, on this machine or on the machines of a cluster, carries s
 between them, and reports when a node has ended. The slice of a lost node goes to the next free
 node, while another node is started in place of the lost one. TFF itself listens on no network.
 
-Ray is an extra of the package: `uv sync --extra ray`.
+Ray is an extra of the package (`uv run --extra ray ...`).
 """
 
 import contextlib
@@ -238,7 +238,7 @@ class RayNodes:
         elif now - self._last_alive > _GONE_SECONDS:
             raise TrainingError(
                 f"no node is left, and none has come back within {_GONE_SECONDS:.0f} s: the "
-                "last checkpoint is intact, --resume goes on from there"
+                "last checkpoint is intact, --resume continues from there"
             )
 
     def _check_alive(self, node: _Node, arrived: set[Any], at_start: bool) -> None:

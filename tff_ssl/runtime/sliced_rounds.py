@@ -66,6 +66,31 @@ class Slicing(NamedTuple):
     client_sizes: npt.NDArray[np.int64]
     slices: int
 
+    def cut(
+        self, groups: Sequence[Cohort], to_read: Sequence[str] | None = None
+    ) -> tuple[list[Slice], list[int]]:
+        """The slices of groups that are computed in one call each, and the amount of work of each.
+
+        The paths are those of the clients' states; None where clients keep no state.
+        """
+        # A group may have no clients.
+        work = [max(int(self.client_sizes[group].sum()), 1) for group in groups]
+        cuts = cut(work, self.slices)
+        contents = None if to_read is None else [pathlib.Path(p).read_bytes() for p in to_read]
+        parts = [Slice(groups[span], contents and contents[span]) for span in cuts]
+        return parts, [sum(work[span]) for span in cuts]
+
+    def work_on(
+        self,
+        program: bytes,
+        state: bytes,
+        groups: Sequence[Cohort],
+        to_read: Sequence[str] | None = None,
+    ) -> list[Partial]:
+        """The results of all slices of the groups, see `Nodes.work_on` and `cut`."""
+        parts, work = self.cut(groups, to_read)
+        return self.nodes.work_on([program] * len(parts), state, parts, work)
+
 
 def cut(work: Sequence[int], slices: int) -> list[slice]:
     """Cuts a cohort into at most `slices` contiguous slices of about equal work.
@@ -129,27 +154,6 @@ class Stage:
                 str(folder / "server"), tuple(map(str, paths)), []
             )
         return after, metrics
-
-
-class Cutter:
-    """Cuts cohorts into slices by the numbers of examples of their clients."""
-
-    def __init__(self, slicing: Slicing):
-        self._sizes, self._slices = slicing.client_sizes, slicing.slices
-
-    def __call__(
-        self, groups: Sequence[Cohort], to_read: Sequence[str] | None = None
-    ) -> tuple[list[Slice], list[int]]:
-        """The slices of groups that are computed in one call each, and the amount of work of each.
-
-        The paths are those of the clients' states; None where clients keep no state.
-        """
-        # A group may have no clients.
-        work = [max(int(self._sizes[group].sum()), 1) for group in groups]
-        cuts = cut(work, self._slices)
-        contents = None if to_read is None else [pathlib.Path(p).read_bytes() for p in to_read]
-        parts = [Slice(groups[span], contents and contents[span]) for span in cuts]
-        return parts, [sum(work[span]) for span in cuts]
 
 
 class ClientFiles:

@@ -159,7 +159,7 @@ class Centralized(Simulation):
             target = Weights(moved, state.target.non_trainable)
             return CentralizedState(new_weights, optimizer_state, target), metrics
 
-        # Batches of different sizes (cohorts of unlike clients) share one trace.
+        # Batches of different sizes (cohorts whose clients differ in size) share one trace.
         self._step = tf.function(step, reduce_retracing=True, autograph=False)
 
     def initialize(self, seed: int) -> CentralizedState:

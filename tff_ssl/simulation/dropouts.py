@@ -1,7 +1,7 @@
-"""Simulated dropout, and rounds that go on without the clients that fail.
+"""Simulated dropout, and rounds that continue without the clients that fail.
 
 A client may drop out at random (simulated), fail in its computation, take too long, or send values
-that are not finite. Such clients are counted and left out of the averages, and the round goes on
+that are not finite. Such clients are counted and left out of the averages, and the round continues
 with the others. The run ends only if a round loses more than `max_dropped` of its clients.
 """
 
@@ -131,7 +131,7 @@ class Dropouts:
             raise TrainingError(f"round {round_number + 1} failed, and no client alone: {reason}")
         remaining = clients[~np.isin(clients, failing)]
         names = ", ".join(map(str, sorted(failing)))
-        _LOG.warning("round %d goes on without clients %s: %s", round_number + 1, names, reason)
+        _LOG.warning("round %d continues without clients %s: %s", round_number + 1, names, reason)
         return run(remaining), np.array(sorted(failing), np.int64)
 
 

@@ -34,10 +34,7 @@ class ClientLog:
             for row in rows[1:]
             if len(row) == len(rows[0]) and row[0].isdecimal() and 1 <= int(row[0]) <= done
         ]
-        temporary = self._path.with_name(f"{self._path.name}.new")
-        with open(temporary, "w", newline="") as file:
-            csv.writer(file).writerows([*rows[:1], *kept])
-        os.replace(temporary, self._path)
+        replace_table(self._path, [*rows[:1], *kept])
 
     def write(
         self, round_number: int, clients: Cohort, metrics: Sequence[Mapping[str, np.ndarray]]
@@ -64,6 +61,14 @@ def read_table(path: str | os.PathLike[str]) -> list[list[str]]:
             return list(csv.reader(file))
     except (UnicodeDecodeError, csv.Error) as error:
         raise TrainingError(f"{path} is damaged ({error}): {PUT_BACK}") from error
+
+
+def replace_table(path: str | os.PathLike[str], rows: Sequence[Sequence[str]]) -> None:
+    """Replaces a CSV file of a run when the new one is complete."""
+    temporary = f"{os.fspath(path)}.new"
+    with open(temporary, "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    os.replace(temporary, path)
 
 
 def trained_rounds(path: pathlib.Path, num_clients: int) -> npt.NDArray[np.int64]:

@@ -8,7 +8,7 @@ last round of each client (which a checkpoint contains) names all states of that
 no kept table names are deleted.
 
 A state that errors of the disk have damaged is set aside (`<client>/<r>.damaged`), and the client
-goes on from its last intact state, or from a new one (`healed`).
+continues from its last intact state, or from a new one (`healed`).
 """
 
 import collections
@@ -183,6 +183,13 @@ class ClientStates:
         self.commit([f"{path}{_UNFINISHED}"])
 
 
+def with_version(versions: Versions, clients: Iterable[int], version: int) -> Versions:
+    """A copy of the table with this version for some clients."""
+    versions = versions.copy()
+    versions[list(clients)] = version
+    return versions
+
+
 def healed(stores: Sequence[ClientStates], clients: Iterable[int], versions: Versions) -> Versions:
     """The table, changed for clients whose state is damaged to their last intact state.
 
@@ -213,7 +220,8 @@ def healed_version(stores: Sequence[ClientStates], client: int, version: int) ->
     paths = [store._path(client, version) for store in damaged]
     if any(path.exists() for path in paths):  # Otherwise this was said before.
         _LOG.warning(
-            "the state of client %d is damaged, and set aside as %s%s: the client goes on from %s",
+            "the state of client %d is damaged, and set aside as %s%s: the client continues from "
+            "%s",
             client,
             paths[0],
             _DAMAGED,

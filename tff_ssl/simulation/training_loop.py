@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import csv
 import dataclasses
 import logging
 import math
@@ -23,7 +22,7 @@ import tqdm
 from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation.checkpoints import Checkpoints
-from tff_ssl.simulation.metrics_log import PUT_BACK, read_table
+from tff_ssl.simulation.metrics_log import PUT_BACK, read_table, replace_table
 from tff_ssl.simulation.packing import is_finite, pack, unpack
 
 _LOG = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ class Simulation(Protocol):
         """Is called before the first round; files that a killed run has left can be deleted.
 
         Args:
-          states: States of the checkpoints on the disk, oldest first; the run goes on from the
+          states: States of the checkpoints on the disk, oldest first; the run continues from the
             last one.
           done: Number of rounds that are over.
         """
@@ -142,7 +141,7 @@ class TrainingLoop:
                     self._save(simulation, state, packed, last, saved)
             kept = "the checkpoint is saved" if last else "there is nothing to save yet"
             if diverged:
-                kept = f"its state is not finite, so that --resume goes on after round {last}"
+                kept = f"its state is not finite, so that --resume continues after round {last}"
             progress.note(f"stopped after round {done} of {self.rounds}; {kept}")
             raise
         finally:
@@ -282,7 +281,7 @@ def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
         yield
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        kept = f"goes on after round {saved}" if saved else "starts anew"
+        kept = f"continues after round {saved}" if saved else "starts anew"
         raise TrainingError(
             f"{path} cannot be written: {reason}. Nothing that was saved is lost: --resume {kept}"
         ) from error
@@ -309,10 +308,7 @@ def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
                 f"{path} lacks the row of round {number}, and the checkpoint is of round "
                 f"{last_round}: {PUT_BACK}"
             )
-    temporary = f"{path}.new"
-    with open(temporary, "w", newline="") as file:
-        csv.writer(file).writerows([*rows[:1], *kept])
-    os.replace(temporary, path)
+    replace_table(path, [*rows[:1], *kept])
 
 
 class _Progress:

@@ -4,6 +4,7 @@ The weights of a `DualEncoder` are in the order encoder, projector, predictor; a
 the first two.
 """
 
+import itertools
 from typing import Any
 
 import tensorflow as tf
@@ -68,12 +69,8 @@ class LocalWeights:
     def select(self, weights: Any) -> Weights:
         """The weights that stay with the client, in the order of the model's weights."""
         return Weights(
-            tuple(w for w, stays in zip(weights.trainable, self._trainable, strict=True) if stays),
-            tuple(
-                w
-                for w, stays in zip(weights.non_trainable, self._non_trainable, strict=True)
-                if stays
-            ),
+            tuple(itertools.compress(weights.trainable, self._trainable)),
+            tuple(itertools.compress(weights.non_trainable, self._non_trainable)),
         )
 
     def restore(self, weights: Any, local: Any) -> Weights:

@@ -6,31 +6,22 @@ import sys
 
 import numpy as np
 import pytest
-from absl import flags as absl_flags
-from absl.testing import flagsaver
 
-import launch.pretrain  # noqa: F401  (defines the flags)
-from launch.options import data, heterogeneous_clients
+from launch.options import data, heterogeneous_clients, settings
 from tests import programs
+from tests.launch import configs
 from tff_ssl.deployment import saved_model
 
 
-@pytest.fixture
-def parse():
-    """(flags of a command line) -> their values."""
-    with flagsaver.flagsaver():
-
-        def values(*flags):
-            absl_flags.FLAGS(["pretrain", "--algorithm=hetero_ssfl", "--objective=byol", *flags])
-            return absl_flags.FLAGS
-
-        yield values
+def parse(*flags):
+    """The configuration of a command line."""
+    return configs.run("--algorithm=hetero_ssfl", "--objective=byol", *flags)
 
 
-def test_the_servers_images_belong_to_no_client(parse):
-    args = parse("--rad_size=300", "--partition=iid", "--num_clients=4", "--seed=2")
-    dataset = data.load_dataset(args)
-    clients_dataset, rad = heterogeneous_clients.take_out_rad(dataset, args)
+def test_the_servers_images_belong_to_no_client():
+    config = parse("--rad_size=300", "--partition=iid", "--num_clients=4", "--seed=2")
+    dataset = data.load_dataset(config.data)
+    clients_dataset, rad = heterogeneous_clients.take_out_rad(dataset, 300, config.seed)
     assert rad.shape == (300, 8, 8, 1)
     assert len(clients_dataset.train) == len(dataset.train) - 300
     remaining = set(clients_dataset.train.example_ids.tolist())
@@ -41,37 +32,37 @@ def test_the_servers_images_belong_to_no_client(parse):
     assert clients_dataset.test is dataset.test
     # The images are of all classes, and another seed chooses others.
     assert len(set(dataset.train.labels[missing].tolist())) == 10
-    args.seed = 3
-    assert not np.array_equal(heterogeneous_clients.take_out_rad(dataset, args)[1], rad)
+    assert not np.array_equal(heterogeneous_clients.take_out_rad(dataset, 300, 3)[1], rad)
 
 
-def test_encoders_are_assigned_in_equal_shares_in_random_order(parse):
-    args = parse("--encoders=tiny,small,vit_micro")
-    dataset = data.load_dataset(args)
+def test_encoders_are_assigned_in_equal_shares_in_random_order():
+    config = parse("--encoders=tiny,small,vit_micro")
+    dataset = data.load_dataset(config.data)
     clients = [np.arange(k + 1) for k in range(20)]
-    population = heterogeneous_clients.build_population(dataset, clients, args)
+    population = heterogeneous_clients.build_population(dataset, clients, config)
     assert [model.encoder for model in population.models] == ["tiny", "small", "vit_micro"]
     assert sorted(np.bincount(population.model_of_client)) == [6, 7, 7]
     assert list(population.model_of_client) != sorted(population.model_of_client)
     assert population.sizes == tuple(range(1, 21))
-    again = heterogeneous_clients.build_population(dataset, clients, args)
+    again = heterogeneous_clients.build_population(dataset, clients, config)
     assert again.model_of_client == population.model_of_client
-    args.seed = 1
-    other = heterogeneous_clients.build_population(dataset, clients, args)
+    config = settings.replace(config, seed=1)
+    other = heterogeneous_clients.build_population(dataset, clients, config)
     assert other.model_of_client != population.model_of_client
     # An encoder that is named twice gets twice the share. Without names, all clients have the
     # encoder of --encoder.
-    args.encoders = ["tiny", "tiny", "small"]
-    twice = heterogeneous_clients.build_population(dataset, clients[:9], args)
+    config = settings.replace(config, encoders=("tiny", "tiny", "small"))
+    twice = heterogeneous_clients.build_population(dataset, clients[:9], config)
     assert np.bincount(twice.model_of_client).tolist() == [6, 3]
     assert heterogeneous_clients.describe(twice).startswith(
         "6 clients with tiny encoder and heads ("
     )
-    args.encoders = []
-    alike = heterogeneous_clients.build_population(dataset, clients, args)
-    assert [model.encoder for model in alike.models] == [args.encoder]
+    config = settings.replace(config, encoders=())
+    alike = heterogeneous_clients.build_population(dataset, clients, config)
+    assert [model.encoder for model in alike.models] == [config.model.encoder]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_evaluates_its_clients_by_architecture(project_root, tmp_path):
     flags = [
@@ -132,7 +123,7 @@ def test_a_run_evaluates_its_clients_by_architecture(project_root, tmp_path):
     assert f"the model of client {client}, which trained in" in result.stdout
     assert "the global one" not in result.stdout
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["flags"]["encoder"] == "vit_micro"
+    assert config["model"]["encoder"] == "vit_micro"
     baseline = entries["linear"]["baselines"]["random_encoder"]["accuracy"]
     assert baseline == untrained["vit_micro"]
     features = {"tiny": 64, "vit_micro": 64}

@@ -34,7 +34,7 @@ Extensions that section 6 of the paper leaves open:
   on the examples and views of the step, and likewise for G, with the second moments about the means
   held. This takes one more forward pass. With means that are held as well ("stale statistics"), the
   loss pushes a common move of the encodings further away, and diverges at larger learning rates
-  (see `one_stage`). `launch.drift` measures both;
+  (see `one_stage`). `launch.studies.drift` measures both;
 - one communication in each round (`one_stage`).
 
 The paper says nothing of clients that drop out. A client that drops out before it has sent its

@@ -138,14 +138,6 @@ def asking(graph: nx.Graph, volumes: Mapping[int, int]) -> Ask:
     return ask
 
 
-def smallest_limit(steps: int, num_clients: int) -> int:
-    """The smallest Z that Eq. 6 allows: S / |M|, rounded up.
-
-    If it equals S / |M|, the route must select every client Z times, whatever the scores are.
-    """
-    return -(-steps // num_clients)
-
-
 def papers_limit(steps: int, num_clients: int) -> int:
     """The limit Z with the paper's ratio to S / |M|: 1.5 S / |M|, rounded up.
 

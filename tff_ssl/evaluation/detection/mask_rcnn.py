@@ -5,6 +5,7 @@ Model Garden's (tf-models-official); the backbone is `ResNetBackbone`. As in Det
 pipeline Dec-SSL uses (section 3.1, appendix C.1), the box head has two fully connected layers.
 """
 
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,11 +62,9 @@ class MaskRCNN:
             tf.keras.Input(model.input_size), image_shape=tf.keras.Input([2]), training=False
         )
         parser = _parser(model, values)
-        self._parse_training = tf.function(
-            parser.parse_fn(True), [_decoded_signature()], autograph=False
-        )
-        self._parse_image = tf.function(
-            parser.parse_fn(False), [_decoded_signature()], autograph=False
+        self._parse_training, self._parse_image = (
+            tf.function(parser.parse_fn(is_training), [_decoded_signature()], autograph=False)
+            for is_training in (True, False)
         )
         self._detect = tf.function(self._detections, autograph=False)
         self._initial = Weights(
@@ -152,7 +151,7 @@ class MaskRCNN:
         """
         parsed = []
         for image in images:
-            pixels, labels = self._parse_image(_without_instances(image))
+            pixels, labels = self._parse_image(_decoded(_without_instances(image)))
             parsed.append((pixels, labels["image_info"], labels["anchor_boxes"]))
         batch = tf.nest.map_structure(lambda *tensors: tf.stack(tensors), *parsed)
         outputs = {name: value.numpy() for name, value in self._detect(*batch).items()}
@@ -261,17 +260,13 @@ def _decoded(example: Any) -> dict[str, tf.Tensor]:
     }
 
 
-def _without_instances(image: npt.NDArray[np.uint8]) -> dict[str, tf.Tensor]:
-    """An image in the form of `_decoded_signature`; the parser wants instances also without use."""
-    height, width, _ = image.shape
-    return {
-        "image": tf.constant(image),
-        "source_id": tf.constant("0"),
-        "height": tf.constant(height),
-        "width": tf.constant(width),
-        "groundtruth_classes": tf.zeros([0], tf.int64),
-        "groundtruth_is_crowd": tf.zeros([0], tf.bool),
-        "groundtruth_area": tf.zeros([0]),
-        "groundtruth_boxes": tf.zeros([0, 4]),
-        "groundtruth_instance_masks": tf.zeros([0, 1, 1]),
-    }
+def _without_instances(image: npt.NDArray[np.uint8]) -> Any:
+    """An annotated image without instances, since the parser wants them also where it uses none."""
+    return types.SimpleNamespace(
+        image=image,
+        image_id=0,
+        labels=np.zeros(0, np.int64),
+        crowds=np.zeros(0, bool),
+        boxes=np.zeros((0, 4), np.float32),
+        masks=np.zeros((0, 1, 1), bool),
+    )

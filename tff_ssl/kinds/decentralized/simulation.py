@@ -82,16 +82,10 @@ class DecentralizedRun(PlannedRun):
         clients = plots.Clients(self._network.volumes, self._schedule.ranks)
         return plots.draw_run(first, last, self._schedule.routes, folder, title, clients)
 
-    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedDecentralized:
-        return SlicedDecentralized(self._algorithm.training, group_data, slicing)
-
     def simulate(
-        self,
-        group_data: tff.Computation,
-        folder: pathlib.Path,
-        sliced: SlicedDecentralized | None = None,
+        self, group_data: tff.Computation, folder: pathlib.Path, slicing: Slicing | None = None
     ) -> "DecentralizedSimulation":
-        return DecentralizedSimulation(self._algorithm, self._schedule, group_data, folder, sliced)
+        return DecentralizedSimulation(self._algorithm, self._schedule, group_data, folder, slicing)
 
 
 class DecentralizedSimulation(StoredStatesSimulation):
@@ -103,7 +97,7 @@ class DecentralizedSimulation(StoredStatesSimulation):
         schedule: Schedule,
         group_data: tff.Computation,
         folder: pathlib.Path,
-        sliced: SlicedDecentralized | None = None,
+        slicing: Slicing | None = None,
     ):
         """Joins the algorithm with the rounds' schedule and the clients' data.
 
@@ -111,7 +105,8 @@ class DecentralizedSimulation(StoredStatesSimulation):
         """
         super().__init__(folder)
         self._algorithm, self._schedule = algorithm, schedule
-        self._group_data, self._sliced = group_data, sliced
+        self._group_data = group_data
+        self._sliced = slicing and SlicedDecentralized(algorithm.training, group_data, slicing)
 
     def initialize(self, seed: int) -> DecentralizedState:
         self._states = state_files.ClientStates(
@@ -173,10 +168,10 @@ class DecentralizedSimulation(StoredStatesSimulation):
                 passes = self._algorithm.hyperparameters.passes
                 sizes = [int(row["samples"]) for row in rows]
                 metrics["examples_trained"] = sum(size * passes(size) for size in sizes)
-                versions = _changed(versions, operation.slots, version)
+                versions = state_files.with_version(versions, operation.slots, version)
             else:
                 changed = self._run_averaging(operation, versions, version)
-                versions = _changed(versions, changed, version)
+                versions = state_files.with_version(versions, changed, version)
         self.keep_also([state.versions, versions])
         traffic = scheduled.traffic
         metrics |= {
@@ -270,15 +265,6 @@ def _slots_read(operation: Training | Averaging) -> list[int]:
     changed = {target: row for target, row in rows.items() if row[target] != 1.0}
     sources = (np.flatnonzero(row).tolist() for row in changed.values())
     return sorted({*changed, *(slot for slots in sources for slot in slots)})
-
-
-def _changed(
-    versions: state_files.Versions, slots: Sequence[int], version: int
-) -> state_files.Versions:
-    """A copy of the table of versions, with a new version in some slots."""
-    versions = versions.copy()
-    versions[list(slots)] = version
-    return versions
 
 
 def _over_clients(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

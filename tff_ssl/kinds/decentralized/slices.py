@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow_federated as tff
 
-from tff_ssl.runtime.sliced_rounds import ClientFiles, Cutter, Slicing, write_states
+from tff_ssl.runtime.sliced_rounds import ClientFiles, Slicing, write_states
 from tff_ssl.runtime.slices import serialize, to_bytes, with_files
 from tff_ssl.simulation.cohort import Cohort
 
@@ -19,7 +19,7 @@ class SlicedDecentralized:
     """Local training in a network: (round, paths to read, paths to write, clients)."""
 
     def __init__(self, training: tff.Computation, group_data: tff.Computation, slicing: Slicing):
-        """Compiles `Decentralized.training`; see `PlannedRun.slice_rounds`."""
+        """Compiles `Decentralized.training`."""
         clock_type, models_type, _ = training.type_signature.parameter
         _, metrics_type = training.type_signature.result
         files = ClientFiles(models_type.member, metrics_type.member, group_data)
@@ -29,8 +29,8 @@ class SlicedDecentralized:
             models, metrics = training(round_number, *files.read(clients))
             return files.write(clients, models, metrics)
 
-        self._files, self._program = files, serialize(with_files(train))
-        self._cut, self._nodes = Cutter(slicing), slicing.nodes
+        self._files, self._slicing = files, slicing
+        self._program = serialize(with_files(train))
 
     def __call__(
         self,
@@ -40,7 +40,5 @@ class SlicedDecentralized:
         groups: Sequence[Cohort],
     ) -> tuple[list[Any], int]:
         """The clients' metrics, and the number of bytes written."""
-        parts, work = self._cut(groups, to_read)
-        programs = [self._program] * len(parts)
-        partials = self._nodes.work_on(programs, to_bytes(round_number), parts, work)
+        partials = self._slicing.work_on(self._program, to_bytes(round_number), groups, to_read)
         return self._files.metrics(partials), write_states(to_write, partials)

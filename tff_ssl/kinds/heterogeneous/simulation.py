@@ -37,14 +37,6 @@ class HeterogeneousClientsState(NamedTuple):
     versions: Any
 
 
-class _RoundOutput(NamedTuple):
-    """Metrics at the server and at the clients, and bytes written, of an architecture's round."""
-
-    metrics: Any
-    client_metrics: Any
-    written: Any
-
-
 class HeterogeneousClientsRun(ServerRun[HeterogeneousComputations]):
     """A run of an algorithm whose clients have different architectures."""
 
@@ -68,19 +60,10 @@ class HeterogeneousClientsRun(ServerRun[HeterogeneousComputations]):
             "encoder_of_client": [model.encoder for model in self.client_models],
         }
 
-    def slice_rounds(
-        self, group_data: tff.Computation, slicing: Slicing
-    ) -> SlicedHeterogeneousClients:
-        trainings = [architecture.train for architecture in self.algorithm.architectures]
-        return SlicedHeterogeneousClients(trainings, group_data, slicing)
-
     def simulate(
-        self,
-        group_data: tff.Computation,
-        folder: pathlib.Path,
-        sliced: SlicedHeterogeneousClients | None = None,
+        self, group_data: tff.Computation, folder: pathlib.Path, slicing: Slicing | None = None
     ) -> "HeterogeneousClientsSimulation":
-        return HeterogeneousClientsSimulation(self, group_data, folder, sliced)
+        return HeterogeneousClientsSimulation(self, group_data, folder, slicing)
 
 
 class HeterogeneousClientsSimulation(StoredStatesSimulation):
@@ -94,12 +77,14 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
         run: HeterogeneousClientsRun,
         group_data: tff.Computation,
         folder: pathlib.Path,
-        sliced: SlicedHeterogeneousClients | None = None,
+        slicing: Slicing | None,
     ):
         """Joins the algorithm with the clients' data; see `PlannedRun.simulate`."""
         super().__init__(folder)
         self._run, self._algorithm, self._rad = run, run.algorithm, run.server_images
-        self._group_data, self._sliced = group_data, sliced
+        self._group_data = group_data
+        trainings = [architecture.train for architecture in self._algorithm.architectures]
+        self._sliced = slicing and SlicedHeterogeneousClients(trainings, group_data, slicing)
         self._last_cohort: cohort.Cohort = np.zeros(0, np.int64)
         self._bytes_of_architectures = [
             message_sizes.total_bytes((*a.downloads, *a.uploads))
@@ -137,11 +122,8 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
         self, number: int, read_rad: tff.Computation, mean_kernel: tff.Computation
     ) -> tff.Computation:
         """The round of one architecture, with files of states and representations."""
-        train, states, sent = (
-            self._algorithm.architectures[number].train,
-            self._states[number],
-            self._sent[number],
-        )
+        train = self._algorithm.architectures[number].train
+        states, sent = self._states[number], self._sent[number]
         path_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
 
         @tff.federated_computation(
@@ -164,7 +146,7 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
                 tff.federated_map(states.write, (to_write, output.client_states)),
                 tff.federated_map(sent.write, (to_send, output.representations)),
             )
-            return _RoundOutput(output.metrics, output.client_metrics, written)
+            return output.metrics, output.client_metrics, written
 
         return run
 
@@ -195,11 +177,10 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
             self._sent[members.architecture].commit(members.to_send)
         self.log.write(round_number, clients, [rows[k] for k in clients.tolist()])
         self._last_cohort = clients
-        versions = before.copy()
-        versions[clients] = round_number
         values = _joint(rounds)
         values["clients"] = len(clients)
         values["bytes"] = sum(self._bytes_of_architectures[models[client]] for client in clients)
+        versions = state_files.with_version(before, clients, round_number)
         return HeterogeneousClientsState(versions), values
 
     def _by_architecture(
@@ -237,7 +218,7 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
             )
             for members in groups
         ]
-        return [(output.metrics, output.client_metrics) for output in outputs]
+        return [(metrics, client_metrics) for metrics, client_metrics, _ in outputs]
 
     def _train_on_nodes(
         self, round_number: int, last_sent: tuple[str, ...], groups: Sequence[Members]

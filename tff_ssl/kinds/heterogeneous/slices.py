@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow_federated as tff
 
-from tff_ssl.runtime.sliced_rounds import ClientFiles, Cutter, Slicing, Stage, write_states
+from tff_ssl.runtime.sliced_rounds import ClientFiles, Slicing, Stage, write_states
 from tff_ssl.runtime.slices import to_bytes
 from tff_ssl.simulation import state_files
 from tff_ssl.simulation.cohort import Cohort, fold
@@ -44,11 +44,11 @@ class SlicedHeterogeneousClients:
         group_data: tff.Computation,
         slicing: Slicing,
     ):
-        """Compiles `Architecture.train` of each architecture; see `PlannedRun.slice_rounds`."""
+        """Compiles `Architecture.train` of each architecture."""
         rounds = [_round_of(train, group_data) for train in trainings]
         self._files = [files for files, _ in rounds]
         self._stages = [Stage(next_round) for _, next_round in rounds]
-        self._cut, self._nodes = Cutter(slicing), slicing.nodes
+        self._slicing = slicing
 
     def __call__(
         self, round_number: int, kernel: Any, rad: Any, members: Sequence[Members]
@@ -58,9 +58,9 @@ class SlicedHeterogeneousClients:
         They get a factor of the mean kernel, float32, and the server's images X, uint8.
         """
         server = to_bytes((np.int64(round_number), kernel, rad))
-        cuts = [self._cut(fold(group.clients, 0), group.to_read) for group in members]
+        cuts = [self._slicing.cut(fold(group.clients, 0), group.to_read) for group in members]
         partials = iter(
-            self._nodes.work_on(
+            self._slicing.nodes.work_on(
                 [
                     self._stages[group.architecture].program
                     for group, (parts, _) in zip(members, cuts, strict=True)

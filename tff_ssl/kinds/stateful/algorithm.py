@@ -95,18 +95,48 @@ def _type_of(initial: Callable[[int], Any]) -> tff.Type:
     return tff.tensorflow.computation(lambda: initial(0)).type_signature.result
 
 
+class _Further(NamedTuple):
+    """A further argument of the server's update.
+
+    Attributes:
+      type: Its type, or what TFF turns into a type.
+      value: (server's state, clients' outputs) -> the argument, at the server.
+    """
+
+    type: Any
+    value: Callable[[tff.Value, tff.Value], tff.Value]
+
+
+def _further_arguments(
+    output_type: tff.Type, sums_weights: bool, numbers_rounds: bool, collects_from: int
+) -> dict[str, _Further]:
+    """Those that are asked for, by name; see `build_stateful_clients`."""
+    further: dict[str, _Further] = {}
+    if sums_weights:
+        further["weights"] = _Further(
+            tuple(update.update_weight for update in output_type.updates),
+            lambda server, output: tff.federated_zip(
+                tuple(tff.federated_sum(u.update_weight) for u in output.updates)
+            ),
+        )
+    if numbers_rounds:
+        further["round_number"] = _Further(np.int64, lambda server, output: server.round_number)
+    if collects_from:
+        further["rows"] = _Further(
+            collected_rows.collected_type(output_type.rows, collects_from),
+            lambda server, output: collected_rows.collect(output.rows, collects_from),
+        )
+    return further
+
+
 def _compose_process(
     initial_model: Callable[[int], Any],
     work: tff.Computation,
     aggregators: Sequence[tff.templates.AggregationProcess],
     update_model: tff.Computation,
-    further: Callable[[tff.Value, tff.Value], Mapping[str, tff.Value]] | None,
+    further: Mapping[str, _Further],
 ) -> tff.templates.IterativeProcess:
-    """The process whose `next` is described in the module.
-
-    `further` maps (the server's state, the clients' outputs) to further arguments of the server's
-    update by name, at the server.
-    """
+    """The process whose `next` is described in the module."""
 
     @tff.tensorflow.computation
     def first_model():
@@ -141,9 +171,9 @@ def _compose_process(
             for i, aggregator in enumerate(aggregators)
         ]
         arguments = [server.model, tff.federated_zip(tuple(m.result for m in means))]
-        if further is not None:
-            values = collections.OrderedDict(further(server, output))
-            arguments.append(tff.federated_zip(values))
+        if further:
+            values = {name: argument.value(server, output) for name, argument in further.items()}
+            arguments.append(tff.federated_zip(collections.OrderedDict(values)))
         new_model = tff.federated_map(update_model, tuple(arguments))
         state = tff.federated_zip(
             ServerState(
@@ -210,47 +240,27 @@ def build_stateful_clients(
     def work(model, round_number, state, examples):
         return client_work(model, round_number, state, examples)
 
-    updates = work.type_signature.result.updates
+    output_type = work.type_signature.result
+    updates = output_type.updates
     factory = aggregator or tff.aggregators.MeanFactory()
     aggregators = [factory.create(update.update, update.update_weight) for update in updates]
+    further = _further_arguments(output_type, sums_weights, numbers_rounds, collects_from)
+    further_types = collections.OrderedDict((name, f.type) for name, f in further.items())
 
-    means_type = tuple(update.update for update in updates)
-    rows_type = work.type_signature.result.rows
-    further_types: dict[str, Any] = {}
-    if sums_weights:
-        further_types["weights"] = tuple(update.update_weight for update in updates)
-    if numbers_rounds:
-        further_types["round_number"] = np.int64
-    if collects_from:
-        further_types["rows"] = collected_rows.collected_type(rows_type, collects_from)
+    types = (model_type, tuple(update.update for update in updates))
 
-    def further(server: tff.Value, output: tff.Value) -> Mapping[str, tff.Value]:
-        values: dict[str, tff.Value] = {}
-        if sums_weights:
-            weights = tuple(tff.federated_sum(u.update_weight) for u in output.updates)
-            values["weights"] = tff.federated_zip(weights)
-        if numbers_rounds:
-            values["round_number"] = server.round_number
-        if collects_from:
-            values["rows"] = collected_rows.collect(output.rows, collects_from)
-        return values
+    # TFF takes no functions with default values or a variable number of arguments.
+    def update_with(model, means, values):
+        return server_update(model, means, **values)
 
-    if further_types:
-
-        @tff.tensorflow.computation(model_type, means_type, collections.OrderedDict(further_types))
-        def update_model(model, means, values):
-            return server_update(model, means, **values)
-
-    else:
-
-        @tff.tensorflow.computation(model_type, means_type)
-        def update_model(model, means):
-            return server_update(model, means)
+    update_model = (
+        tff.tensorflow.computation(update_with, *types, further_types)
+        if further
+        else tff.tensorflow.computation(lambda model, means: server_update(model, means), *types)
+    )
 
     return StatefulClients(
-        _compose_process(
-            initial_model, work, aggregators, update_model, further if further_types else None
-        ),
+        _compose_process(initial_model, work, aggregators, update_model, further),
         initial_model,
         initial_client_state,
         global_weights,
@@ -259,6 +269,6 @@ def build_stateful_clients(
         downloads=(model_type, tff.types.to_type(np.int64)) if communicates else (),
         uploads=(
             *(update.update for update in updates[: sent_models if communicates else 0]),
-            *([rows_type] if collects_from else []),
+            *([output_type.rows] if collects_from else []),
         ),
     )

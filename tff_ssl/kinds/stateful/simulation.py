@@ -37,16 +37,10 @@ class StatefulClientsRun(ServerRun[StatefulComputations]):
     def evaluated_client(self) -> int | None:
         return None if self.algorithm.global_weights else self.setting.evaluated_client
 
-    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedStatefulClients:
-        return SlicedStatefulClients(self.algorithm.process.next, group_data, slicing)
-
     def simulate(
-        self,
-        group_data: tff.Computation,
-        folder: pathlib.Path,
-        sliced: SlicedStatefulClients | None = None,
+        self, group_data: tff.Computation, folder: pathlib.Path, slicing: Slicing | None = None
     ) -> "StatefulClientsSimulation":
-        return StatefulClientsSimulation(self, group_data, folder, sliced)
+        return StatefulClientsSimulation(self, group_data, folder, slicing)
 
 
 class StatefulClientsSimulation(StoredStatesSimulation):
@@ -57,13 +51,16 @@ class StatefulClientsSimulation(StoredStatesSimulation):
         run: StatefulClientsRun,
         group_data: tff.Computation,
         folder: pathlib.Path,
-        sliced: SlicedStatefulClients | None = None,
+        slicing: Slicing | None,
     ):
         """Joins the algorithm with the clients' data; see `PlannedRun.simulate`."""
         super().__init__(folder)
         self._run, self._algorithm = run, run.algorithm
         self._dropouts = run.participation.dropouts
-        self._group_data, self._sliced = group_data, sliced
+        self._group_data = group_data
+        self._sliced = slicing and SlicedStatefulClients(
+            self._algorithm.process.next, group_data, slicing
+        )
         self._last_cohort: cohort.Cohort = np.zeros(0, np.int64)
 
     def initialize(self, seed: int) -> StatefulClientsState:
@@ -126,8 +123,7 @@ class StatefulClientsSimulation(StoredStatesSimulation):
         self._states.commit(written)
         self.log.write(round_number, clients, client_metrics)
         self._last_cohort = clients
-        versions = before.copy()
-        versions[clients] = round_number
+        versions = state_files.with_version(before, clients, round_number)
         values = flatten_metrics(metrics)
         values["dropped_clients"] += len(reports.invited) - len(clients)
         values["clients"] = len(reports.invited)

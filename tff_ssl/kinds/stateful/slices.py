@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow_federated as tff
 
-from tff_ssl.runtime.sliced_rounds import ClientFiles, Cutter, Slicing, Stage, write_states
+from tff_ssl.runtime.sliced_rounds import ClientFiles, Slicing, Stage, write_states
 from tff_ssl.runtime.slices import to_bytes
 from tff_ssl.simulation.cohort import Cohort
 
@@ -16,7 +16,7 @@ class SlicedStatefulClients:
     def __init__(
         self, process_next: tff.Computation, group_data: tff.Computation, slicing: Slicing
     ):
-        """Compiles the round of typed states; see `PlannedRun.slice_rounds`."""
+        """Compiles the round of typed states."""
         server_type, states_type, _ = process_next.type_signature.parameter
         metrics_type = process_next.type_signature.result.client_metrics
         files = ClientFiles(states_type.member, metrics_type.member, group_data)
@@ -27,8 +27,7 @@ class SlicedStatefulClients:
             written = files.write(clients, output.client_states, output.client_metrics)
             return output.state, tff.federated_zip((output.metrics, written))
 
-        self._files, self._stage = files, Stage(next_round)
-        self._cut, self._nodes = Cutter(slicing), slicing.nodes
+        self._files, self._stage, self._slicing = files, Stage(next_round), slicing
 
     def __call__(
         self,
@@ -38,9 +37,8 @@ class SlicedStatefulClients:
         groups: Sequence[Cohort],
     ) -> tuple[Any, Any, list[Any], int]:
         """The server's state and metrics, the clients' metrics, and the number of bytes written."""
-        parts, work = self._cut(groups, to_read)
         content = to_bytes(server)
-        partials = self._nodes.work_on([self._stage.program] * len(parts), content, parts, work)
+        partials = self._slicing.work_on(self._stage.program, content, groups, to_read)
         server, (metrics, _) = self._stage.finish(content, partials)
         written = write_states(to_write, partials)
         return server, metrics, self._files.metrics(partials), written

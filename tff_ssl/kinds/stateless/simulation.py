@@ -1,7 +1,7 @@
 """Simulation of a server and clients that keep nothing between rounds."""
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from tff_ssl.kinds.server_rounds import ServerRun
 from tff_ssl.kinds.stateless.computations import StatelessComputations
-from tff_ssl.kinds.stateless.slices import SlicedStatelessClients
+from tff_ssl.kinds.stateless.slices import slice_stage
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.simulation import cohort
@@ -24,39 +24,29 @@ _GROUPS = 8
 class StatelessClientsRun(ServerRun[StatelessComputations]):
     """A run of an algorithm whose clients keep nothing between rounds."""
 
-    def slice_rounds(self, group_data: tff.Computation, slicing: Slicing) -> SlicedStatelessClients:
-        stages = self.algorithm.stages or {"round": self.algorithm.process}
-        return SlicedStatelessClients(list(stages.values()), group_data, slicing)
-
     def simulate(
-        self,
-        group_data: tff.Computation,
-        folder: pathlib.Path,
-        sliced: SlicedStatelessClients | None = None,
+        self, group_data: tff.Computation, folder: pathlib.Path, slicing: Slicing | None = None
     ) -> "StatelessClientsSimulation":
-        return StatelessClientsSimulation(self, group_data, sliced)
+        return StatelessClientsSimulation(self, group_data, slicing)
 
 
 class StatelessClientsSimulation(Simulation):
     """A `tff.learning` process on stored client data."""
 
     def __init__(
-        self,
-        run: StatelessClientsRun,
-        group_data: tff.Computation,
-        sliced: SlicedStatelessClients | None = None,
+        self, run: StatelessClientsRun, group_data: tff.Computation, slicing: Slicing | None
     ):
         """Composes the process with the clients' data; see `PlannedRun.simulate`."""
         self._run, self._algorithm = run, run.algorithm
         self._dropouts = run.participation.dropouts
+        # Slices, and clients that drop out between two stages, need a computation for each stage.
+        in_stages = slicing or self._dropouts.dropout
+        stages = list(self._algorithm.stages.values()) if in_stages else []
         compose = tff.simulation.compose_dataset_computation_with_learning_process
-        self._process = compose(group_data, self._algorithm.process)
-        self._next: Sequence[Callable[..., Any]] = [sliced or self._process.next]
-        # Clients that drop out between the stages of a round need a computation for each stage.
-        self._in_stages = bool(self._dropouts.dropout and self._algorithm.stages)
-        if self._in_stages:
-            stages = self._algorithm.stages.values()
-            self._next = sliced.stages if sliced else [compose(group_data, s).next for s in stages]
+        processes = [compose(group_data, s) for s in stages or [self._algorithm.process]]
+        self._next: list[Callable[..., Any]] = [
+            slice_stage(process, slicing) if slicing else process.next for process in processes
+        ]
         self._multiple = _GROUPS if run.participation.varies or self._dropouts.dropout else 1
 
     def initialize(self, seed: int) -> Any:
@@ -65,7 +55,8 @@ class StatelessClientsSimulation(Simulation):
         weights = tff.learning.models.ModelWeights(
             *(tuple(np.asarray(w) for w in group) for group in groups)
         )
-        return self._process.set_model_weights(self._process.initialize(), weights)
+        process = self._algorithm.process
+        return process.set_model_weights(process.initialize(), weights)
 
     def run_round(self, state: Any, round_number: int) -> tuple[Any, dict[str, float]]:
         invited = self._run.participation.cohorts(round_number)
@@ -96,7 +87,7 @@ class StatelessClientsSimulation(Simulation):
         return output
 
     def _folded_round(self, state: Any, reports: Reports, groups: int) -> Any:
-        reporting = [reports.first, reports.last] if self._in_stages else [reports.last]
+        reporting = [reports.first, reports.last][-len(self._next) :]
         rescale = self._algorithm.with_group_size
         size = 0.0  # Mean number of clients of a group in the stage before.
         for next_round, clients in zip(self._next, reporting, strict=True):

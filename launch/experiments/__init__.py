@@ -1,1 +1,0 @@
-"""The papers' experiments: the runs that fill each table."""

@@ -1,0 +1,211 @@
+"""Every algorithm with a server on the same clients: accuracy, rank, bytes and seconds.
+
+The rates of all methods come from `all_methods_rates`: three of a factor 3 for each method, one run
+each with seed 0 on five clients, judged by kNN on training images.
+"""
+
+import dataclasses
+
+from launch.options import presets
+from launch.studies.engine.statements import above, say
+from launch.studies.engine.study import UNTRAINED, At, cell, study, table
+from tff_ssl.algorithms import registry
+from tff_ssl.reporting.experiment import Cell, Experiment, Table
+from tff_ssl.reporting.measured import TRAINING, Selector
+
+# Clients train for some epochs, and models are averaged as they are.
+_LOCAL = (
+    "--hparam=local_epochs=2 --hparam=client_optimizer=adam --hparam=client_weight_decay=0 "
+    "--hparam=learning_rate_schedule=constant"
+)
+_AVERAGED = (
+    f"{_LOCAL} --hparam=server_optimizer=sgd --hparam=server_learning_rate=1 "
+    "--hparam=server_schedule=constant"
+)
+_CONTRASTIVE = "--objective=nt_xent --hparam=temperature=0.2"
+# A target network learns in as many steps as it has here. Without batch norm on the projector's
+# output, encodings collapse.
+_BYOL = f"{_LOCAL} --projector_output_batch_norm --hparam=target_momentum=0.95"
+# Row -> algorithm, the rate that `all_methods_rates` has chosen (its accuracies are in
+# `measured/all_methods_rates-cpu.jsonl`), and flags. Where a paper's weights are for another length
+# of training or size of batches, they are those of the algorithm's preset for the digits.
+_METHODS = {
+    "DCCO": ("dcco", "0.0045", "--hparam=lambda=4"),
+    "DCCO, one communication": ("dcco_one_stage", "0.0045", "--hparam=lambda=4"),
+    "FedAvg": ("fedavg", "0.0015", f"{_AVERAGED} {_CONTRASTIVE}"),
+    "FedProx": ("fedprox", "0.0015", f"{_AVERAGED} {_CONTRASTIVE}"),
+    "SCAFFOLD": (
+        "scaffold", "0.3",
+        f"{_LOCAL} --hparam=client_optimizer=sgd --hparam=client_momentum=0 {_CONTRASTIVE}",
+    ),
+    "L-DAWA": ("l_dawa", "0.0045", f"{_LOCAL} {_CONTRASTIVE}"),
+    "FedBN": ("fedbn", "0.0015", f"{_LOCAL} --norm=batch {_CONTRASTIVE}"),
+    "FeatARC": ("featarc", "0.0045", f"{_LOCAL} {_CONTRASTIVE}"),
+    "FedX": (
+        "fedx", "0.0045",
+        f"{_LOCAL} {_CONTRASTIVE} --hparam=temperature_local=0.2 --hparam=temperature_global=0.2 "
+        "--hparam=global_weight=0.1 --hparam=relational_weight=0.01",
+    ),
+    "FedSC": (
+        "fedsc", "0.0045", f"{_LOCAL} --hparam=squared_radius=10 --hparam=statistics_passes=1",
+    ),
+    "FedCA": (
+        "fedca", "0.0045", f"{_LOCAL} --hparam=temperature=0.2 --hparam=alignment_weight=0",
+    ),
+    "FedU": ("fedu", "0.0015", f"{_BYOL} --hparam=mu=1.15"),
+    "FedEMA": ("fedema", "0.0045", f"{_BYOL} --hparam=tau=0.3"),
+    "Orchestra": (
+        "orchestra", "0.0045", f"{_BYOL} --hparam=temperature=0.3 --hparam=global_clusters=64",
+    ),
+    "Hetero-SSFL": (
+        "hetero_ssfl", "0.0015",
+        f"{_LOCAL} {_CONTRASTIVE} --encoders=tiny --rad_size=500 --hparam=rad_batch_size=100 "
+        "--personalized_clients=5",
+    ),
+}  # fmt: skip
+# Column -> name of the clients in cells' names, and their flags.
+_CLIENTS = {
+    "5 clients of two classes": (
+        "5", "--partition=skew --beta=0 --num_clients=5 --clients_per_round=5",
+    ),
+    "100 clients, Dirichlet 0.1": (
+        "100", "--partition=dirichlet --alpha=0.1 --num_clients=100 --clients_per_round=10",
+    ),
+}  # fmt: skip
+_UNTRAINED_FEDBN = "(untrained encoder of FedBN)"
+_STARTS = {"FedBN": _UNTRAINED_FEDBN}  # The others start with the encoder of group norm.
+_LINEAR, _TITLE = Selector("linear", 5000), "Linear probe, 5000 labels"
+# Its clients have models of their own, and there is no global one.
+_CLIENTS_OWN = {"Hetero-SSFL": Selector("linear_personalized", 5000)}
+_SAME = (
+    "All methods see the same images as often, with one encoder, the same views and three trials "
+    "of the learning rate. Hyperparameters that belong to one method alone were not tuned here: "
+    "they are its preset's for the digits, or its own defaults.",
+    "FedBN's encoder has batch norm, the others group norm. Hetero-SSFL has one architecture here, "
+    "and 500 further images for its server. Its linear probe is the mean over five of its clients, "
+    "and its other rows are of the client that takes part most often.",
+)
+
+
+def _run(at: At, row: str, column: str, rate: str, name: str) -> Cell:
+    """The run of a method of `_METHODS` on the clients of a column, at a rate."""
+    algorithm, _, flags = _METHODS[row]
+    of_5, clients = column.startswith("5 "), _CLIENTS[column][1]
+    images = at("--data_fraction=0.0512", "") if of_5 else f"--samples_per_client={at(64, 450)}"
+    if algorithm in ("dcco", "dcco_one_stage"):  # A round is one step of all clients' batches.
+        batch, side = "examples_per_round", "server"
+        size, rounds = at((64, 160), (100, 10_000)) if of_5 else at((32, 160), (50, 9000))
+    else:  # As many images, in rounds of two epochs.
+        batch, side = "batch_size", "client"
+        size, rounds = at((64, 10), (100, 50)) if of_5 else at((64, 40), (90, 500))
+    last = at.rounds or rounds
+    return cell(
+        name, at.training("all_methods/clients", rounds), f"--algorithm={algorithm}", clients,
+        images, flags, f"--hparam={side}_learning_rate={rate} --hparam={batch}={size}",
+        f"--eval_every={last} --checkpoint_every={last}",
+    )  # fmt: skip
+
+
+@study("All algorithms with a server on the same clients, at {scale} scale")
+def all_methods(at: At) -> Experiment:
+    """Every algorithm with a server on the same clients, for the same images."""
+    cells, rows = [], {}
+    for row, (algorithm, rate, _) in _METHODS.items():
+        names = {column: f"{algorithm}_{end}" for column, (end, _) in _CLIENTS.items()}
+        rows[row] = tuple(names.values())
+        cells += [
+            dataclasses.replace(
+                _run(at, row, column, rate, name), evaluations=(("--protocol=knn",),)
+            )
+            for column, name in names.items()
+        ]
+
+    def counted(title: str, selector: Selector) -> Table:
+        return table(title, selector, _CLIENTS, rows, percent=False)
+
+    probed = table(
+        _TITLE, _LINEAR, _CLIENTS, rows, untrained={UNTRAINED: "FedAvg", _UNTRAINED_FEDBN: "FedBN"},
+        selectors=_CLIENTS_OWN, starts=_STARTS,
+    )  # fmt: skip
+    title = "Megabytes that server and clients send in all rounds"
+    rank = _LINEAR._replace(metric="effective_rank")
+    tables = {
+        "probed": probed,
+        "knn": table("Nearest neighbours, all labels", Selector("knn"), _CLIENTS, rows),
+        "rank": counted("Effective rank of the encodings", rank),
+        "sent": counted(title, Selector(TRAINING, metric="megabytes")),
+        "seconds": counted("Seconds of all rounds", Selector(TRAINING, metric="training_seconds")),
+    }
+    statements = [
+        say(probed, "learns", f"{row} is above its untrained encoder ({column})",
+            above(row, _STARTS.get(row, UNTRAINED), column))
+        for row in _METHODS for column in _CLIENTS
+    ]  # fmt: skip
+    notes = [
+        *_SAME,
+        "Rates were chosen by `all_methods_rates`. Seconds are those of two runs at once, a core "
+        "each, beside other work: compare them roughly.",
+        "Nothing of this is published; the claims are what every method has to do.",
+    ]
+    partitions = {column: f"fedavg_{end}" for column, (end, _) in _CLIENTS.items()}
+    against = ((title, probed.title),)
+    return at.build(cells, tables, statements, partitions, notes, against=against)
+
+
+@study("Rates of all algorithms with a server, at {scale} scale")
+def all_methods_rates(at: At) -> Experiment:
+    """The learning rates of all_methods, three for each algorithm."""
+    cells, choices = [], {}
+    for row, (algorithm, *_) in _METHODS.items():
+        rates = ("0.0005", "0.0015", "0.0045")
+        if row == "SCAFFOLD":  # Its control variates are defined for SGD.
+            rates = ("0.03", "0.1", "0.3")
+        choices[row] = [f"{algorithm}_{rate}" for rate in rates]
+        for name, rate in zip(choices[row], rates, strict=True):
+            cells.append(_run(at, row, next(iter(_CLIENTS)), rate, name))
+    rows = {row: (row,) for row in choices}
+    shown = table(_TITLE, _LINEAR, ["at the chosen rate"], rows, selectors=_CLIENTS_OWN)
+    note = (
+        "Run this with `--seeds=1`. What counts are the choices on training images, which "
+        "`launch/studies/all_methods.py` takes over."
+    )
+    return at.build(cells, shown, [], notes=[*_SAME, note], choices=choices)
+
+
+@study("The default run of every algorithm, at {scale} scale")
+def digits_defaults(at: At) -> Experiment:
+    """The default run of every algorithm, on the digits.
+
+    A default is what a user gets who names the algorithm and nothing else. Clients, encoders and
+    rounds differ between kinds of algorithms, so that the table does not compare algorithms with
+    each other. Each stands beside its own untrained encoder.
+
+    Nothing of this is published; the claims are what a default has to do.
+    """
+    column, names, cells = "test accuracy", list(registry.ALGORITHMS), []
+    data = f"--dataset={at.data}" if at.data else ""
+    for name in names:
+        path = presets.of_algorithm(name)
+        assert path is not None, name  # Every kind of algorithm has a preset.
+        preset = f"--flagfile={presets.shown(path)}"
+        cells.append(cell(name, preset, f"--algorithm={name}", data, at.length()))
+    rows, tables, statements = {"raw pixels": ("dcco",)}, {}, []
+    for name in names:
+        rows[name] = rows[f"{name}, untrained"] = (name,)
+    # With five labels a class, a default is above its untrained encoder by some points.
+    for words, labels, margin, end in (
+        ("one label", 10, 0.0, ""), ("five labels", 50, 0.05, " by more than 5 points"),
+    ):  # fmt: skip
+        probe = Selector("linear", labels)
+        untrained = probe._replace(baseline="random_encoder")
+        shown = tables[words] = table(
+            f"Linear probe, {words} a class", probe, [column], rows,
+            selectors={**{f"{name}, untrained": untrained for name in names},
+                       "raw pixels": probe._replace(baseline="raw_pixels")},
+        )  # fmt: skip
+        statements += [
+            say(shown, "learns", f"{name} is above its untrained encoder{end}",
+                above(name, f"{name}, untrained", column, margin))
+            for name in names
+        ]  # fmt: skip
+    return at.build(cells, tables, statements)

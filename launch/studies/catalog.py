@@ -1,0 +1,38 @@
+"""All experiments by name, and all claims of the papers."""
+
+from launch.studies import (
+    all_methods,
+    dcco,
+    dcco_beyond,
+    dcco_revisited,
+    dcco_table2,
+    dec_ssl,
+    dec_ssl_clients,
+    dec_ssl_featarc,
+    dec_ssl_skewed,
+    denav,
+    denav_influence,
+    denav_table2,
+    fedu,
+    fedu_ablation,
+    hetero_ssfl,
+)
+from launch.studies.engine.claims import PaperClaim, in_order
+from launch.studies.engine.study import Study
+
+_MODULES = (
+    dcco, dcco_revisited, dcco_table2, dcco_beyond, fedu, fedu_ablation, dec_ssl, dec_ssl_featarc,
+    dec_ssl_clients, dec_ssl_skewed, denav_table2, denav, denav_influence, hetero_ssfl,
+    all_methods,
+)  # fmt: skip
+
+# Name -> the experiment, and a line that describes it.
+EXPERIMENTS: dict[str, tuple[Study, str]] = {
+    one.name: (one, one.summary)
+    for module in _MODULES
+    for one in vars(module).values()
+    if isinstance(one, Study)
+}
+CLAIMS: list[PaperClaim] = in_order(
+    claim for module in _MODULES for claim in getattr(module, "CLAIMS", ())
+)

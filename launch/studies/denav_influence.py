@@ -1,0 +1,214 @@
+"""Tables 8 to 13 of the DeNAV paper: the influence of S, K, C, omega, Z and lambda.
+
+All tables vary one setting of the same two cells, the default one and that of parallel training, so
+that an experiment with all six has the fewest runs. The caption of Table 12 says H; its rows and
+its text (appendix A.6.5) are about the limit Z. H is the highest computing rank.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from launch.studies import denav
+from launch.studies.engine.claims import PaperClaim, Trial, apart
+from launch.studies.engine.statements import above, say
+from launch.studies.engine.study import UNTRAINED, At, study
+from tff_ssl.reporting.experiment import Claim, Experiment, Lookup, Table
+
+_DEFAULT, _PARALLEL = "default", "parallel"
+_TIME = "simulated time"
+_MODELS = f"--hparam=models={denav.MODELS}"
+
+
+class _Sweep(NamedTuple):
+    """A table of one setting.
+
+    Attributes:
+      table: Number of the table.
+      start: Start of its cells' names.
+      flags: The setting's flags, `{}` for the value; "" for the number of steps.
+      published: Value of the paper -> CIFAR-10 and CIFAR-100 in percent, and minutes if any.
+      cpu: Values at the CPU's scale, each with the paper's value in whose row the paper's figures
+        are shown.
+      usual: The value by default at each scale.
+      base: The cell that has it.
+    """
+
+    table: int
+    start: str
+    flags: str
+    published: Mapping[float, tuple[float, ...]]
+    cpu: Mapping[float, float]
+    usual: tuple[float, float]
+    base: str = _DEFAULT
+
+
+# By the paper's symbol.
+_SWEEPS = {
+    "S": _Sweep(
+        8, "steps", "",
+        {200: (90.64, 73.51, 37.6), 400: (90.85, 74.87, 73.1), 600: (91.83, 74.57, 111.9),
+         800: (92.16, 75.04, 154.9), 1000: (92.47, 75.54, 194.1)},
+        {60: 200, 120: 400, 300: 1000}, (60, 200),
+    ),
+    "K": _Sweep(
+        9, "epochs", "--hparam=local_epochs={}",
+        {1: (88.31, 70.16, 10.2), 5: (90.64, 73.51, 37.6), 10: (91.41, 74.98, 75.5),
+         15: (91.74, 74.88, 109.3)},
+        {2: 1, 10: 5, 20: 10, 30: 15}, (10, 5),
+    ),
+    "C": _Sweep(
+        10, "models", "--hparam=models={}",
+        {1: (90.90, 73.81, 36.8), 5: (91.48, 73.44, 40.1), 10: (91.81, 74.04, 43.4),
+         15: (91.88, 75.25, 46.6)},
+        {1: 1, 3: 10, 5: 15}, (1, 1),
+    ),
+    "omega": _Sweep(
+        11, "connectivity", "--connectivity={}",
+        {0.03: (89.17, 72.01), 0.15: (90.64, 73.51), 0.75: (91.16, 73.65)},
+        {0.06: 0.03, 0.3: 0.15, 0.75: 0.75}, (0.3, 0.15),
+    ),
+    "Z": _Sweep(
+        12, "limit", "--hparam=selection_limit={}",
+        {1: (89.51, 71.90, 36.4), 3: (90.64, 73.51, 37.6), 5: (91.05, 74.31, 45.7),
+         7: (92.15, 74.72, 54.2)},
+        {1: 1, 3: 3, 5: 5, 7: 7}, (3, 3),
+    ),
+    "lambda": _Sweep(
+        13, "staleness", f"{_MODELS} --hparam=staleness_bound={{}}",
+        {1: (91.39, 74.35), 5: (91.46, 74.49), 20: (90.64, 73.51), 50: (90.52, 73.45),
+         200: (90.43, 73.64)},
+        {1: 1, 5: 5, 60: 200}, (5, 5), _PARALLEL,
+    ),
+}  # fmt: skip
+_NOTES = (
+    denav.NOTE,
+    "Z is 1.5 S / M, rounded up, in Table 8, too. The caption of Table 12 says H, its rows and its "
+    "text are about Z. The published figures beside a value of the CPU's scale are those of the "
+    "paper's value with the same ratio to the number of clients (S, omega), or with the same "
+    "meaning (lambda: no bound).",
+    "Simulated time of parallel models is that of steps in which all models wait for the slowest "
+    "one; the paper averages over models.",
+)
+
+
+@study("DeNAV, Tables 8 to 13, at {scale} scale")
+def denav_influence(at: At) -> Experiment:
+    """DeNAV's steps, epochs, models, network, limit and bound."""
+    steps = at(*denav.STEPS)
+    cells = {
+        _DEFAULT: denav.denav(at, _DEFAULT, steps, scratch=True),
+        _PARALLEL: denav.denav(at, _PARALLEL, steps, _MODELS),
+    }
+    tables: dict[str, Table] = {}
+    statements: list[Any] = []
+    for symbol, sweep in _SWEEPS.items():
+        values = at(sweep.cpu, {value: value for value in sweep.published})
+        usual, rows, published = at(*sweep.usual), {}, {}
+        for value, papers in values.items():
+            name = sweep.base if value == usual else f"{sweep.start}_{value}"
+            name = _PARALLEL if (symbol, value) == ("C", denav.MODELS) else name
+            if name not in cells:
+                # Table 8 has multiples of the user's number of rounds.
+                own = value if at.rounds is None or sweep.flags else at.rounds * value // steps
+                of_run = at if sweep.flags else dataclasses.replace(at, rounds=int(own))
+                cells[name] = denav.denav(of_run, name, steps, sweep.flags.format(value))
+            rows[f"{symbol} = {value}"] = (name,)
+            published[f"{symbol} = {value}"] = sweep.published[papers]
+        title = f"Table {sweep.table}"
+        for key, shown in denav.accuracy_tables(at, title, rows, published, _DEFAULT).items():
+            tables[f"{symbol}.{key}"] = shown
+            statements.append(_better(shown, symbol, list(rows), f"{symbol} = {usual}"))
+        if all(len(figures) > 2 for figures in published.values()):
+            minutes = {row: figures[2:] for row, figures in published.items()}
+            title = f"{title}: {_TIME} of pretraining (published: minutes)"
+            shown = denav.counts(title, "simulated_time", rows, minutes)
+            tables[f"{symbol}.time"] = shown
+            statements.append(_longer(shown, symbol, list(values), usual))
+    partitions = {"clients": _DEFAULT}
+    return at.build(cells.values(), tables, statements, partitions, _NOTES, costs=denav.COSTS)
+
+
+def _better(shown: Table, symbol: str, rows: list[str], usual: str) -> list[list[Claim]]:
+    """The paper's statements on accuracy."""
+    (first, *_, last), column = rows, "accuracy"
+    pairs = [(usual, first), (usual, last)] if symbol == "lambda" else [(last, first)]
+    if symbol in ("omega", "Z"):
+        pairs.append((usual, first))
+    statements = [
+        say(shown, "better", f"{better} is better than {worse}", above(better, worse, column))
+        for better, worse in pairs
+    ]
+    if symbol == "K":
+        second, third = rows[1:3]
+
+        def levels_off(v: Lookup) -> bool:
+            gained = v(second, column) - v(first, column)
+            return v(last, column) - v(third, column) < gained
+
+        text = f"The gain levels off: {third} to {last} less than {first} to {second}"
+        statements.append(say(shown, "better", text, levels_off))
+    return statements
+
+
+def _longer(shown: Table, symbol: str, values: list[float], usual: float) -> list[Claim]:
+    """The paper's statement on time."""
+    ratio = values[-1] / usual
+    first = f"{symbol} = {values[0] if symbol == 'Z' else usual}"
+    last = f"{symbol} = {values[-1]}"
+    if symbol == "Z":
+        return say(shown, "longer", f"{last} takes longer than {first}", above(last, first, _TIME))
+
+    def grown(v: Lookup) -> float:
+        return v(last, _TIME) / v(first, _TIME)
+
+    if symbol == "C":
+        text = f"From {first} to {last} time grows less than half as much as C"
+        return say(shown, "longer", text, lambda v: grown(v) < ratio / 2)
+    text = f"From {first} to {last} time grows in proportion (within 15 %)"
+    return say(shown, "longer", text, lambda v: abs(grown(v) / ratio - 1) < 0.15)
+
+
+def _claim(name: str, symbol: str, text: str, ends: tuple[str, str], note: str) -> PaperClaim:
+    """A claim of a table, tried fine-tuned and in linear probes."""
+    sweep = _SWEEPS[symbol]
+    rows = [f"{symbol} = {value}" for value in sweep.cpu]
+    time = " C.time" if symbol == "C" else ""
+    return PaperClaim(
+        name, f"Table {sweep.table}", text,
+        tuple(
+            Trial(
+                f"{denav.SMALL} 60 steps of 10 epochs where they do not vary{measure}; 5 seeds.",
+                "denav_influence-cpu", f"{symbol}.{kind}{time}", (*rows, baseline),
+                ("accuracy",), apart(*ends, "accuracy"), own_note,
+            )
+            for measure, kind, baseline, own_note in (
+                ("", "tuned", denav.SCRATCH, note), (", linear probe", "probed", UNTRAINED, ""),
+            )
+        ),
+    )  # fmt: skip
+
+
+CLAIMS = (
+    _claim("N8", "S", "More steps S are better: 90.64 with 200, 92.47 with 1000.",
+           ("S = 300", "S = 60"), "Linear probes get better with more steps, by 1.4 points. After "
+           "fine-tuning more steps have a lower mean, within the deviation."),
+    _claim("N9", "K", "More local epochs K are better, up to 10 to 15: 88.31, 90.64, 91.41, 91.74 "
+           "with 1, 5, 10, 15.", ("K = 30", "K = 2"), "In linear probes more local epochs are "
+           "better, and the gain levels off. Fine-tuned, all values are within the deviation."),
+    _claim("N10", "C",
+           "More parallel models C are better, for little time: 90.90 with one, 91.88 with 15.",
+           ("C = 5", "C = 1"), "All values are within the deviation, fine-tuned and in linear "
+           "probes. Five models take twice the simulated time of one."),
+    _claim("N11", "omega",
+           "A denser network is better: 89.17, 90.64, 91.16 at connectivity 0.03, 0.15, 0.75.",
+           ("omega = 0.75", "omega = 0.06"),
+           "All values are within the deviation, fine-tuned and in linear probes."),
+    _claim("N12", "Z", "A larger limit Z is better, and must be at least S / M: 89.51, 90.64, "
+           "92.15 with 1, 3, 7.", ("Z = 7", "Z = 1"), "In linear probes a limit of one, with which "
+           "the navigator has no choice, has the lowest mean, by 1.3 points, and 3 to 7 do not "
+           "differ. All are within the deviation, also fine-tuned."),
+    _claim("N13", "lambda", "A staleness bound of 5 is best: 91.46, with 1 91.39, with 200 90.43.",
+           ("lambda = 5", "lambda = 60"), "A bound of 5 is two points above no bound (60), "
+           "fine-tuned by more than the deviation. Bounds of 1 and 5 do not differ."),
+)  # fmt: skip

@@ -1,0 +1,184 @@
+"""Claims of the papers, and the trials that decide them.
+
+A claim is a comparison that the text of a paper draws from a table, a figure or a proof. It stands
+in the module of the experiment that tries it. Figures of papers are in percent.
+"""
+
+import fnmatch
+import json
+import pathlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tff_ssl.reporting.experiment import Experiment
+
+Figure = tuple[str, str]  # (row, column)
+
+PAPERS = {
+    "dcco": "DCCO",
+    "fedu": "FedU",
+    "dec_ssl": "Dec-SSL and FeatARC",
+    "hetero_ssfl": "Hetero-SSFL",
+    "denav": "DeNAV",
+}
+_LETTERS = dict(zip("DUSHN", PAPERS, strict=True))  # With which the names of their claims start.
+
+
+class Trial(NamedTuple):
+    """A run of an experiment that tries a claim.
+
+    Attributes:
+      setting: Data, network, clients and rounds.
+      run: Name of the run in `measured/`, or of runs whose results are not kept (`read_noted`).
+      statements: Ids of the statements that make up the claim, separated by blanks: `a` stands for
+        `a` and all `a.*`, and `*` for any text.
+      rows: Rows that are shown, of the table of the first statement.
+      columns: Columns that are shown.
+      ends: The two ends of the comparison, upper and lower; None where the run has not both.
+      note: What the reader has to know of the setting.
+    """
+
+    setting: str
+    run: str
+    statements: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    ends: tuple[Figure, Figure] | None
+    note: str = ""
+
+    def decided_by(self, experiment: Experiment) -> list[int]:
+        """The numbers of the experiment's statements that make up the claim.
+
+        Raises:
+          ValueError: If the experiment has none of an id.
+        """
+        found: dict[int, None] = {}
+        for name in self.statements.split():
+            of_name = [
+                number
+                for number, statement in enumerate(experiment.claims)
+                if fnmatch.fnmatch(f"{statement.id}.", f"{name}.*")
+            ]
+            if not of_name:
+                raise ValueError(f"{self.run} has no statement {name}")
+            found |= dict.fromkeys(of_name)
+        return sorted(found)
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """The figures that are shown, column by column."""
+        return tuple((row, column) for column in self.columns for row in self.rows)
+
+
+class Proof(NamedTuple):
+    """A trial that is computed, and has no deviation over seeds.
+
+    Attributes:
+      setting: What is computed.
+      figures: The figures.
+      verdict: The verdict.
+      command: Command that computes it.
+    """
+
+    setting: str
+    figures: str
+    verdict: str
+    command: str
+
+
+class PaperClaim(NamedTuple):
+    """A claim of a paper.
+
+    Attributes:
+      name: Short name, the letter of the paper and a number.
+      place: Table, figure or section.
+      text: The comparison with the paper's figures.
+      trials: Its trials or proofs, of which the first decides the verdict.
+      untried: Why it has none.
+    """
+
+    name: str
+    place: str
+    text: str
+    trials: tuple[Trial | Proof, ...] = ()
+    untried: str = ""
+
+    @property
+    def paper(self) -> str:
+        """Key of `PAPERS`."""
+        return _LETTERS[self.name[0]]
+
+
+def claim(
+    name: str,
+    place: str,
+    text: str,
+    setting: str,
+    run: str,
+    statements: str,
+    rows: Iterable[str],
+    columns: Iterable[str],
+    ends: tuple[Figure, Figure] | None = None,
+    note: str = "",
+    also: Trial | tuple[Trial, ...] = (),
+) -> PaperClaim:
+    """A claim and its trial, and also others (see `PaperClaim` and `Trial`)."""
+    first = Trial(setting, run, statements, tuple(rows), tuple(columns), ends, note)
+    others = (also,) if isinstance(also, Trial) else also
+    return PaperClaim(name, place, text, (first, *others))
+
+
+def proof(
+    name: str, place: str, text: str, setting: str, figures: str, verdict: str, command: str
+) -> PaperClaim:
+    """A claim and its proof (see `Proof`)."""
+    return PaperClaim(name, place, text, (Proof(setting, figures, verdict, command),))
+
+
+def untried(name: str, place: str, text: str, reason: str) -> PaperClaim:
+    """A claim without a trial."""
+    return PaperClaim(name, place, text, untried=reason)
+
+
+class Noted(NamedTuple):
+    """Measured figures of runs whose results are not kept.
+
+    Attributes:
+      experiment: Name of the experiment.
+      command: Command of the runs.
+      seeds: Number of seeds.
+      figures: Title of a table -> (row, column) -> figure, such as "0.382 ± 0.007".
+    """
+
+    experiment: str
+    command: str
+    seeds: int
+    figures: dict[str, dict[Figure, str]]
+
+
+def read_noted(path: pathlib.Path) -> dict[str, Noted]:
+    """The runs whose results are not kept, by name, from the lines that are cells of a table."""
+    noted: dict[str, Noted] = {}
+    for line in path.read_text().splitlines():
+        cell = json.loads(line)
+        if "table" in cell:
+            run = Noted(cell["experiment"], cell["command"], cell["seeds"], {})
+            figures = noted.setdefault(cell["what"], run).figures
+            figures.setdefault(cell["table"], {})[cell["row"], cell["column"]] = cell["value"]
+    return noted
+
+
+def in_order(claims: Iterable[PaperClaim]) -> list[PaperClaim]:
+    """The claims by paper and number."""
+    papers = list(PAPERS)
+    return sorted(claims, key=lambda claim: (papers.index(claim.paper), int(claim.name[1:])))
+
+
+def apart(upper: str, lower: str, column: str) -> tuple[Figure, Figure]:
+    """Ends of a comparison: two rows of a column."""
+    return (upper, column), (lower, column)
+
+
+def between(row: str, upper: str, lower: str) -> tuple[Figure, Figure]:
+    """Ends of a comparison: two columns of a row."""
+    return (row, upper), (row, lower)

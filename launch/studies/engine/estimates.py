@@ -1,0 +1,387 @@
+"""What an experiment would take in memory and hours, from a few rounds of each cell.
+
+Each cell is trained for two rounds on few random images in place of its data, with its own network,
+clients and flags. So it shows that every cell builds and trains, also where its data is not here,
+and what its second round, which prepares nothing any more, takes an image. Where a round takes
+minutes, one is enough.
+"""
+
+import csv
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launch.outputs import run_folder, tables
+from launch.studies.engine import runner, stand_ins
+from tff_ssl.algorithms import registry
+from tff_ssl.errors import TrainingError
+from tff_ssl.reporting import records
+from tff_ssl.reporting.document import Document
+from tff_ssl.reporting.experiment import Cell, Experiment
+from tff_ssl.reporting.page import replace_file
+from tff_ssl.runtime.process_memory import MemoryWatch
+
+_FILE = "measurements.jsonl"
+_HEADER = ("cell", "MB in the trial", "ms an image", "images times epochs", "hours")
+# Flags that change neither what a round computes nor the size of its data: where cells differ in
+# these alone, one is measured.
+_SAME_COST = {
+    "alpha", "beta", "rounds", "labels", "labels_per_class", "label_draws", "probe", "baselines",
+    "also_logistic", "checkpoint_every", "eval_every", "encoder_round", "personalized_clients",
+    "dp_epsilon", "dp_noise_multiplier", "hparam.client_learning_rate",
+    "hparam.server_learning_rate", "hparam.learning_rate", "hparam.temperature", "hparam.lambda",
+    "hparam.mu", "hparam.tau", "hparam.target_momentum", "hparam.local_epochs",
+    "hparam.client_weight_decay", "hparam.selection_limit", "hparam.learning_rate_schedule",
+    "hparam.staleness_bound", "hparam.route", "hparam.use_history", "hparam.use_time",
+    "hparam.use_volume", "hparam.switch_probability", "hparam.statistics_momentum",
+    # Which of FedU's two networks are sent: 7 % of the time of a round, and 4 % of its memory.
+    "hparam.update", "hparam.predictor_update", "hparam.divergence",
+    "connectivity", "data_fraction", "min_client_size", "random_sizes", "quantization_bits",
+}  # fmt: skip
+# Cases are images of a side of 224 pixels, and clients that are folded. From 64 to 128 of them,
+# memory grew by 1 %, and the time of an image fell by 7 %.
+_MOST_CASES = 64
+# Partitions of all images over a fixed number of clients, which differ in what each client has.
+_SAME_SIZES = ("iid", "skew", "dirichlet", "dirichlet_per_class")
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What one run of a cell would take.
+
+    Attributes:
+      cell: Name of the cell.
+      failed: Why it does not train; empty if it does, else nothing else is known.
+      megabytes: Peak memory of its processes in the trial.
+      milliseconds: What an image took in the trial's last round.
+      images: Images times epochs of all rounds; None where their number is not known.
+    """
+
+    cell: str
+    failed: str = ""
+    megabytes: int = 0
+    milliseconds: float = 0.0
+    images: float | None = None
+
+    @property
+    def hours(self) -> float | None:
+        """Hours of the run's training; None where the number of images is not known."""
+        return None if self.images is None else self.images * self.milliseconds / 3_600_000
+
+
+def run(
+    experiment: Experiment,
+    cells: Sequence[Cell],
+    folder: pathlib.Path,
+    images: int | None = None,
+) -> None:
+    """Measures the cells that are not measured yet, and prints and writes the estimates.
+
+    Rounds that another experiment has measured in the same folder are not measured again.
+
+    Args:
+      experiment: The experiment.
+      cells: Its cells.
+      folder: Folder of the estimates of all experiments.
+      images: Largest number of images of a client in a trial, see `stand_ins.images_per_client`.
+
+    Raises:
+      TrainingError: If a cell does not train. The others are measured all the same.
+    """
+    run_folder.make(folder)
+    run_folder.lock(folder)
+    path = folder / _FILE
+    rows = _read(path)
+    groups = groups_of(cells, images)
+    pending = {key: group[0] for key, group in groups.items() if key not in rows}
+    print(
+        f"{experiment.title}: two rounds of each of {len(cells)} cells on random images, "
+        f"{len(groups)} of which differ in what they compute, {len(pending)} to do; results go to "
+        f"{folder}/",
+        flush=True,
+    )
+    for number, (key, cell) in enumerate(pending.items(), start=1):
+        print(f"[{number}/{len(pending)}] {cell.name}", flush=True)
+        name = f"{experiment.name}/{cell.name}"
+        rows[key] = {"cell": name} | _measure(cell, cells, folder, images)
+        replace_file(path, to_text(machine(), rows).encode())
+    grid = [list(_HEADER), *map(_row, estimates_of(groups, rows))]
+    document = Document(f"What it would take: {experiment.title}", folder)
+    document.add_paragraph(_explanation())
+    document.add_grid(grid, "measured")
+    markdown, page = document.write(experiment.name)
+    print(f"\n{tables.aligned(grid)}")
+    print(f"\nwritten to {markdown}, {page} and {path}")
+    failed = [cell.name for key, cell in pending.items() if "failed" in rows[key]]
+    if failed:
+        raise TrainingError(f"{len(failed)} cells do not train: {', '.join(failed)}")
+
+
+def machine() -> str:
+    """The processor and the number of cores of this process."""
+    with open("/proc/cpuinfo") as file:
+        models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    cores = len(os.sched_getaffinity(0))
+    processor = models[0] if models else platform.machine()
+    return f"{cores} {'core' if cores == 1 else 'cores'}, {processor}"
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    """The rounds that this machine has measured; those that failed are measured again."""
+    if not path.exists():
+        return {}
+    before, rows = read(path)
+    if before != machine():
+        return {}
+    return {key: row for key, row in rows.items() if "failed" not in row}
+
+
+def read(path: pathlib.Path) -> tuple[str, dict[str, dict[str, Any]]]:
+    """Reads a file of measured rounds.
+
+    Returns:
+      The machine that measured them, and what `_measure` returned beside `cell`, the experiment and
+      cell that was measured, by the key of the round (see `groups_of`).
+
+    Raises:
+      ConfigurationError: The file cannot be read.
+    """
+    (_, head), *lines = records.read_lines(path)
+    return head["machine"], {line.pop("round"): line for _, line in lines}
+
+
+def to_text(machine: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """The text of a file that `read` reads, sorted by cell, with a line for each round."""
+    ordered = sorted(rows.items(), key=lambda row: (row[1]["cell"], row[0]))
+    lines = [{"machine": machine}, *({"round": key, **row} for key, row in ordered)]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def groups_of(cells: Sequence[Cell], images: int | None = None) -> dict[str, list[Cell]]:
+    """Cells that compute the same in a round, in the order of their first, by a key of the round.
+
+    The key is the same in all experiments that have such a round.
+
+    Args:
+      cells: The cells.
+      images: Largest number of images of a client in a trial, see `stand_ins.images_per_client`.
+    """
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        own = runner.effective_flags(cell.flags)
+        ignored = set(_SAME_COST)
+        if "num_clients" in own and own.get("partition") in _SAME_SIZES:
+            ignored.add("partition")
+        computed = sorted(
+            (name, value)
+            for name, value in (own | _clients_of_trial(own)).items()
+            if name not in ignored
+        )
+        needs = [cell.needs] if cell.needs else []
+        text = json.dumps([cell.script, computed, *needs, *([images] if images else [])])
+        groups.setdefault(hashlib.sha256(text.encode()).hexdigest()[:16], []).append(cell)
+    return groups
+
+
+def _measure(
+    cell: Cell, cells: Sequence[Cell], folder: pathlib.Path, images: int | None = None
+) -> dict[str, Any]:
+    """Trains a cell for a few rounds, and the cell that it needs before.
+
+    Returns:
+      `peak_rss_mb`, `round_seconds` and `round_images` of the last round; or `failed`, the reason.
+    """
+    root, needed = folder / "trial", ""
+    shutil.rmtree(root, ignore_errors=True)  # Of a trial that was killed.
+    try:
+        if cell.needs:
+            needed = str(root / "needed")
+            first = next(other for other in cells if other.name == cell.needs)
+            failure, _ = _train(first, root / "needed_data", needed, "", folder, images)
+            if failure:
+                return {"failed": failure}
+        failure, peak = _train(cell, root / "data", str(root / "run"), needed, folder, images)
+        if failure:
+            return {"failed": failure}
+        with open(root / "run" / "metrics.csv", newline="") as file:
+            *_, last = csv.DictReader(file)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return {
+        "peak_rss_mb": round(peak / 1e6),
+        "round_seconds": round(float(last["seconds"]), 2),
+        "round_images": round(float(last["samples"])),
+    }
+
+
+def _train(
+    cell: Cell,
+    data: pathlib.Path,
+    output: str,
+    needed: str,
+    folder: pathlib.Path,
+    images: int | None,
+) -> tuple[str | None, int]:
+    """Trains a cell on its stand-in; the reason of a failure or None, and the peak of memory."""
+    own = runner.effective_flags(cell.flags)
+    given = [flag.replace("{needed}", needed) for flag in cell.flags]
+    changes = trial_flags(cell.script, own, images)
+    if own.get("dataset") != "digits":
+        stand_in = stand_ins.of_cell(cell.script, own, images)
+        stand_ins.write(data, stand_in)
+        changes += [
+            "--dataset=case_folder", f"--data_dir={data}", f"--image_size={stand_in.size}",
+        ]  # fmt: skip
+    watches: list[MemoryWatch] = []
+    try:
+        failure = runner.run_script(
+            [cell.script, *given, *changes, f"--output_dir={output}"],
+            folder / "log.txt",
+            lambda pid: watches.append(MemoryWatch(pid)),
+        )
+    finally:
+        for watch in watches:
+            watch.stop()
+    return failure, max((watch.peak for watch in watches), default=0)
+
+
+def trial_flags(script: str, own: Mapping[str, str], images: int | None = None) -> list[str]:
+    """Flags that make a cell's training short, and its evaluation as small as possible."""
+    per_client = stand_ins.images_per_client(own, images)
+    changes = [
+        f"--rounds={_rounds(own)}", "--eval_every=0", "--checkpoint_every=1000", "--labels=",
+        "--labels_per_class=1", "--label_draws=1", "--probe=logistic", "--baselines=",
+        "--encoder_round=last",
+    ]  # fmt: skip
+    if "data_fraction" in own:
+        changes.append("--data_fraction=1")
+    if "min_client_size" in own:
+        changes.append("--min_client_size=2")
+    if script == "centralized" and stand_ins.is_large(own):
+        changes.append(f"--batch_size={per_client}")  # Whole batches do not fit into 23 GB.
+    if script == "pretrain":
+        changes.append("--personalized_clients=0")
+        changes += [f"--{name}={value}" for name, value in _clients_of_trial(own).items()]
+        if _local_epochs(own) is not None:
+            changes.append("--hparam=local_epochs=1")
+        if "num_clients" in own and "samples_per_client" in own:
+            changes.append(f"--samples_per_client={per_client}")
+        rad = stand_ins.rad_images(own, images)
+        if rad and own.get("dataset") != "digits":
+            changes += [f"--rad_size={rad}", f"--hparam=rad_batch_size={rad}"]
+    return changes
+
+
+def _clients_of_trial(own: Mapping[str, str]) -> dict[str, str]:
+    """The flag of a trial's clients in a round, where they are not those of the cell."""
+    is_many = own.get("partition") == "per_case" and int(own["clients_per_round"]) > _MOST_CASES
+    return {"clients_per_round": str(_MOST_CASES)} if is_many else {}
+
+
+def _rounds(own: Mapping[str, str]) -> int:
+    """Rounds of a trial: two, of which the first one prepares graphs.
+
+    One round of a ResNet-50 on large images takes minutes, of which preparation is a small part:
+    123 s, and 110 s in the second one.
+    """
+    is_slow = own.get("encoder") == "resnet50" and int(own.get("image_size", 0)) > 32
+    return 1 if is_slow else 2
+
+
+def images_of_run(script: str, own: Mapping[str, str]) -> float | None:
+    """Images times epochs of all rounds of a cell; None where its number of images is not known."""
+    rounds = int(own["rounds"])
+    if script == "centralized":
+        return rounds * int(own["batch_size"])
+    clients = int(own.get("clients_per_round", own.get("num_clients", 0)))
+    algorithm = own.get("algorithm", "dcco")  # The default of `pretrain`.
+    if algorithm == "denav":
+        clients = int(own.get("hparam.models", _default(algorithm, "models")))
+    total = stand_ins.DATA[own["dataset"]][0] if own["dataset"] in stand_ins.DATA else 0
+    if "samples_per_client" in own:
+        images = float(own["samples_per_client"])
+    elif own.get("partition") == "per_case":
+        images = float(stand_ins.IMAGES_PER_CASE)
+    elif total and "num_clients" in own:
+        images = total * float(own.get("data_fraction", 1)) / int(own["num_clients"])
+    else:
+        return None
+    most = int(own.get("hparam.examples_per_round", 0))
+    images = min(images, most) if most else images
+    return rounds * clients * images * (_local_epochs(own) or 1)
+
+
+def _local_epochs(own: Mapping[str, str]) -> int | None:
+    """Number of local epochs; None if the algorithm has no such hyperparameter."""
+    default = _default(own["algorithm"], "local_epochs") if "algorithm" in own else None
+    return None if default is None else int(own.get("hparam.local_epochs", default))
+
+
+def _default(algorithm: str, name: str) -> Any:
+    fields = dataclasses.fields(registry.ALGORITHMS[algorithm].hyperparameters)
+    return next((field.default for field in fields if field.name == name), None)
+
+
+def estimates_of(
+    groups: Mapping[str, Sequence[Cell]], rows: Mapping[str, Mapping[str, Any]]
+) -> list[Estimate]:
+    """The estimates of all cells.
+
+    Args:
+      groups: The cells that compute the same, by the key of their round (see `groups_of`).
+      rows: What was measured, by the same keys.
+
+    Returns:
+      An estimate for each cell of the groups that were measured.
+    """
+    found = []
+    for key, group in groups.items():
+        row = rows.get(key, {})
+        if "failed" in row:
+            found += [Estimate(cell.name, row["failed"]) for cell in group]
+        elif row:
+            each = 1000 * row["round_seconds"] / max(row["round_images"], 1)
+            found += [
+                Estimate(
+                    cell.name, "", row["peak_rss_mb"], each,
+                    images_of_run(cell.script, runner.effective_flags(cell.flags)),
+                )
+                for cell in group
+            ]  # fmt: skip
+    return found
+
+
+def _row(estimate: Estimate) -> list[str]:
+    if estimate.failed:
+        return [estimate.cell, f"failed: {estimate.failed}", "-", "-", "-"]
+    hours = estimate.hours
+    return [
+        estimate.cell,
+        f"{estimate.megabytes:,}",
+        f"{estimate.milliseconds:.1f}",
+        "-" if estimate.images is None else f"{estimate.images:,.0f}",
+        "-" if hours is None else format_hours(hours),
+    ]
+
+
+def format_hours(hours: float) -> str:
+    """Hours, as a text with two digits after the point below ten."""
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2f}"
+
+
+def _explanation() -> str:
+    return (
+        f"Measured on {machine()}, with the second of two rounds of each cell on random images; "
+        "with the first one for a ResNet-50 on images above 32 pixels. A client of the trial has "
+        "fewer images, and one local epoch. Hours are those of "
+        "the training of one seed: the milliseconds that an image took, times the images and "
+        "epochs of all rounds. They are upper bounds where the cell's clients have many images. "
+        "The memory of a run hardly depends on the number of its rounds; "
+        "its data comes on top."
+    )

@@ -1,0 +1,371 @@
+"""Runs the cells of an experiment, each in a process of its own, and several at once on demand."""
+
+import concurrent.futures
+import dataclasses
+import os
+import pathlib
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launch.options import presets, resuming
+from launch.outputs import commands, run_folder, tables
+from launch.studies.engine import scripts
+from launch.studies.engine.scripts import run_script
+from tff_ssl.errors import ConfigurationError, TrainingError
+from tff_ssl.reporting import records, report
+from tff_ssl.reporting.experiment import Cell, Experiment
+from tff_ssl.reporting.records import Records
+
+# Flags that change how precisely a run's figures are measured, and not what they measure: runs with
+# other values count as done.
+_PRECISION_FLAGS = ("label_draws", "also_logistic")
+# Held while a report reads the folders of the runs, and while the folder of one is deleted.
+_run_folders = threading.Lock()
+
+
+def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: Any) -> None:
+    """Runs the cells that are not done, and writes the report after each run.
+
+    Args:
+      experiment: The experiment.
+      cells: Its cells to run.
+      folder: Folder for the runs and the report.
+      args: The flags of `launch.reproduce`.
+
+    Raises:
+      ConfigurationError: If the folder holds something else, or runs with other flags.
+      TrainingError: If a script fails, other than by a diverged training.
+    """
+    _check_folder(folder, experiment, args)
+    jobs = [(cell, seed) for seed in range(args.seeds) for cell in cells]
+    pending = [job for job in jobs if not _is_done(folder, *job, args.retry_failed)]
+    for cell, seed in [] if args.report_only else jobs:
+        _check_flags(folder / cell.name / f"seed{seed}", cell, args.retry_failed)
+    to_do = "" if args.report_only else f"{len(pending)} runs to do, "
+    print(
+        f"{experiment.title}: {len(cells)} cells x {args.seeds} seeds, {to_do}"
+        f"{len(jobs) - len(pending)} done; results go to {folder}/",
+        flush=True,
+    )
+    if args.report_only:
+        pending = []
+    if pending:
+        run_folder.make(folder)
+        run_folder.lock(folder)
+        _draw_partitions(experiment, folder, args)
+        # The folder is claimed only now, because missing data ends the drawing of partitions.
+        run_folder.write_json(folder / records.IDENTITY, identity(experiment, args))
+    _run_all(pending, experiment, folder, args)
+    if pending:
+        _draw_partitions(experiment, folder, args)  # Those that needed a run.
+    markdown, page, found = _write_report(experiment, folder)
+    _print_tables(experiment, found)
+    print(f"\nwritten to {markdown} and {page}")
+
+
+def _run_all(
+    pending: Sequence[tuple[Cell, int]],
+    experiment: Experiment,
+    folder: pathlib.Path,
+    args: Any,
+) -> None:
+    """Runs the pending cells, `args.jobs` at once; writes the report after each."""
+    core_shares: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+    cores = sorted(os.sched_getaffinity(0))
+    for job in range(args.jobs):
+        core_shares.put(cores[job :: args.jobs])
+
+    submitted: dict[tuple[str, int], concurrent.futures.Future[str]] = {}
+    failed = threading.Event()
+
+    def run_cell(number: int, cell: Cell, seed: int) -> str:
+        if cell.needs and (cell.needs, seed) in submitted:
+            # The needed cell was submitted earlier: it is done, or runs in another thread.
+            submitted[cell.needs, seed].result()
+        if failed.is_set():
+            return ""
+        _print_line(f"[{number}/{len(pending)}] {cell.name}, seed {seed}")
+        try:
+            return f"{cell.name}, seed {seed}: {_run_cell(cell, seed, folder, args)}"
+        except BaseException as error:
+            failed.set()
+            if args.jobs > 1 and not scripts.is_ending():
+                _print_line(
+                    f"    {error}; no other run is started, and those in progress are finished"
+                )
+            raise
+
+    start = time.monotonic()
+    # Affinity belongs to a thread, and the processes that the thread starts inherit it.
+    with concurrent.futures.ThreadPoolExecutor(
+        args.jobs, initializer=lambda: os.sched_setaffinity(0, core_shares.get())
+    ) as pool:
+        for k, (cell, seed) in enumerate(pending, start=1):
+            submitted[cell.name, seed] = pool.submit(run_cell, k, cell, seed)
+        jobs = list(submitted.values())
+        try:
+            for done, ended in enumerate(concurrent.futures.as_completed(jobs), start=1):
+                outcome = ended.result()
+                if not outcome:
+                    continue
+                minutes = (time.monotonic() - start) / 60
+                left = minutes / done * (len(pending) - done)
+                _print_line(f"    {outcome}; {minutes:.0f} minutes so far, about {left:.0f} left")
+                _write_report(experiment, folder)
+        except BaseException as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, KeyboardInterrupt):
+                scripts.interrupt()  # The scripts save their states before they end.
+                _print_line(f"stopped; continue with: {command_to_continue(folder, args)}")
+            else:
+                # After a failure, the runs of other cells end first. `wait` would not do, because
+                # it never returns after futures were cancelled.
+                pool.shutdown()
+                _write_report(experiment, folder)
+            raise
+
+
+def command_to_continue(folder: pathlib.Path, args: Any) -> str:
+    """The command that continues a reproduction, whose folder knows its experiment."""
+    known = ("experiment", "scale", "dataset", "rounds", "algorithm", "data_dir", "output_dir")
+    own = resuming.as_arguments(args, args.given - set(known))
+    return commands.module("launch.reproduce", f"--output_dir={folder}", *own)
+
+
+def _print_line(line: str) -> None:
+    """Prints a line and its end in one call, because other threads print too."""
+    print(f"{line}\n", end="", flush=True)
+
+
+def identity(experiment: Experiment, args: Any) -> dict[str, Any]:
+    """The content of `experiment.json`, which identifies a reproduction."""
+    further = {"algorithm": args.algorithm} if args.algorithm else {}
+    return {"experiment": experiment.name, "scale": args.scale, "dataset": args.dataset,
+            "rounds": args.rounds, **further}  # fmt: skip
+
+
+def _check_folder(folder: pathlib.Path, experiment: Experiment, args: Any) -> None:
+    """Checks that the folder is new, or holds this reproduction.
+
+    Raises:
+      ConfigurationError: If it holds something else, or nothing where only a report is written.
+    """
+    path = folder / records.IDENTITY
+    if path.exists():
+        before = records.read_json(path)
+        if before != identity(experiment, args):
+            raise ConfigurationError(
+                f"--output_dir={folder} holds another reproduction ({records.name_flags(before)}); "
+                "name another folder"
+            )
+    elif args.report_only:
+        raise ConfigurationError(f"--report_only: {folder} holds no reproduction to report on")
+    elif (folder / "config.json").exists():
+        raise ConfigurationError(f"--output_dir={folder} holds a run; name another folder")
+
+
+def _check_flags(run: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
+    """Checks that a run in a folder had the cell's flags; presets may have changed since.
+
+    Raises:
+      ConfigurationError: If the run ended, or diverged, with other flags.
+    """
+    now = _compared_flags(effective_flags(cell.flags))
+    for path in (run / records.SUMMARY, *([] if retry_failed else [run / records.FAILED])):
+        then = records.read_json(path).get("flags", now) if path.exists() else now
+        then = _compared_flags(then)
+        if then != now:
+            raise ConfigurationError(
+                f"{run} was run with other flags than {cell.name} has now "
+                f"({_changes(then, now)}): delete it, or name another --output_dir"
+            )
+
+
+def _changes(then: dict[str, str], now: dict[str, str]) -> str:
+    """The flags that differ, such as `rounds: 100, now 200`; empty if none does."""
+    differ = sorted(name for name in then.keys() | now.keys() if then.get(name) != now.get(name))
+    return "; ".join(f"{name}: {then.get(name)}, now {now.get(name)}" for name in differ)
+
+
+def _notes_on_changed_flags(experiment: Experiment, found: Records) -> list[str]:
+    """Notes for a report on runs that ended with other flags than their cells have now."""
+    cells: dict[str, list[str]] = {}
+    for cell in experiment.cells:
+        now = _compared_flags(effective_flags(cell.flags))
+        changed = {
+            _changes(_compared_flags(end.get("flags", now)), now)
+            for run in found.of_cell(cell.name)
+            for end in (run.summary, run.failure)
+        }
+        for changes in sorted(changed - {""}):
+            cells.setdefault(changes, []).append(cell.name)
+    return [
+        f"Measured with other flags than the experiment has now ({changes}): {', '.join(names)}."
+        for changes, names in cells.items()
+    ]
+
+
+def _compared_flags(values: Mapping[str, str]) -> dict[str, str]:
+    """The flags without `_PRECISION_FLAGS`."""
+    return {name: value for name, value in values.items() if name not in _PRECISION_FLAGS}
+
+
+def _is_evaluated(evaluation: Sequence[str], done: Mapping[str, Any]) -> bool:
+    """Whether a summary has an evaluation with these flags, apart from `_PRECISION_FLAGS`."""
+    compared = _compared_flags(effective_flags(evaluation))
+    return any(
+        _compared_flags(effective_flags(other)) == compared for other in done.get("evaluations", [])
+    )
+
+
+def effective_flags(given: Sequence[str]) -> dict[str, str]:
+    """Flag -> its last value, with the flags of presets.
+
+    A hyperparameter NAME counts as a flag `hparam.NAME`.
+    """
+    values = {}
+    for flag in presets.expand(given):
+        name, _, value = flag.removeprefix("--").partition("=")
+        if name == "hparam":
+            name, _, value = value.partition("=")
+            name = f"hparam.{name}"
+        values[name] = value
+    return values
+
+
+def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) -> bool:
+    run = folder / cell.name / f"seed{seed}"
+    if (run / records.FAILED).exists():
+        return not retry_failed
+    done = records.read_summary(run)
+    # The experiment may have more evaluations than when the run ended.
+    return bool(done) and all(_is_evaluated(e, done) for e in cell.evaluations)
+
+
+def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
+    """Trains and evaluates a cell, as far as that is not done.
+
+    Returns:
+      The outcome, `done` or `failed: ...`.
+
+    Raises:
+      TrainingError: If a script ends with an error that is not a diverged training.
+    """
+    output = folder / cell.name / f"seed{seed}"
+    output.mkdir(parents=True, exist_ok=True)
+    if (output / records.FAILED).exists():
+        with _run_folders:
+            shutil.rmtree(output)
+            output.mkdir()
+    before = {"seconds": 0, "evaluations": [], **records.read_summary(output)}
+    data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
+    train = [
+        cell.script,
+        *_flags_of(cell, seed, folder),
+        *data,
+        f"--seed={seed}",
+        f"--output_dir={output}",
+    ]
+    needed = folder / cell.needs / f"seed{seed}" / records.FAILED if cell.needs else None
+    if needed and needed.exists():
+        return _fail(cell, output, f"{cell.needs}, which it needs, has failed")
+    start = time.monotonic()
+    # The script itself compares its flags with those of a run that was stopped in its evaluation.
+    if not (output / records.SUMMARY).exists():
+        failure = run_script([*train, "--resume"], output / "log.txt")
+        if failure:
+            if "training diverged" not in failure:
+                raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
+            return _fail(cell, output, failure)
+    for evaluation in cell.evaluations:
+        if _is_evaluated(evaluation, before):
+            continue
+        arguments = ["evaluate", f"--run={output}", *data, *evaluation]
+        failure = run_script(arguments, output / "log.txt")
+        if failure:
+            raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
+    # A finished run needs no checkpoints; those of a paper's table would take some gigabytes.
+    for unneeded in ("checkpoints", "client_states"):
+        shutil.rmtree(output / unneeded, ignore_errors=True)
+    seconds = before["seconds"] + round(time.monotonic() - start)
+    summary = {
+        **before,
+        "seconds": seconds,
+        "evaluations": list(cell.evaluations),
+        "flags": effective_flags(cell.flags),
+        **records.summarize_training(output),
+    }
+    run_folder.write_json(output / records.SUMMARY, summary)
+    return "done"
+
+
+def _fail(cell: Cell, output: pathlib.Path, reason: str) -> str:
+    """Records that a run has failed, and returns the outcome."""
+    run_folder.write_json(
+        output / records.FAILED, {"reason": reason, "flags": effective_flags(cell.flags)}
+    )
+    return f"failed: {reason}"
+
+
+def _flags_of(cell: Cell, seed: int, folder: pathlib.Path) -> list[str]:
+    """The flags of a cell, with the folder of the run that it needs."""
+    needed = folder / str(cell.needs) / f"seed{seed}"
+    return [flag.replace("{needed}", str(needed)) for flag in cell.flags]
+
+
+def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: Any) -> None:
+    """Draws a picture of each partition, with seed 0; of those that need a run, once it is done."""
+    data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
+    cells = {cell.name: cell for cell in experiment.cells}
+    for name, cell_name in experiment.partitions.items():
+        cell = cells[cell_name]
+        output = folder / "partitions" / name
+        if (output / "partition.png").exists():
+            continue
+        if cell.needs and not (folder / cell.needs / "seed0" / "result.json").exists():
+            continue
+        run_folder.make(output)
+        # `partition_report` does not know the training's flags, so that unknown ones are ignored.
+        given = presets.expand(cell.flags)
+        names = sorted({flag.removeprefix("--").partition("=")[0] for flag in given})
+        ignored = f"--undefok={','.join(names)}"
+        arguments = [*_flags_of(cell, 0, folder), *data, ignored, f"--output_dir={output}"]
+        failure = run_script(["partition_report", *arguments], output / "log.txt")
+        if failure:
+            raise TrainingError(f"the partition {name}: {failure}")
+
+
+def _write_report(
+    experiment: Experiment, folder: pathlib.Path
+) -> tuple[pathlib.Path, pathlib.Path, Records]:
+    """Writes `report.md` and `report.html`; their paths, and the records that they show."""
+    pictures = {
+        f"Partition {name}": folder / "partitions" / name / "partition.png"
+        for name in experiment.partitions
+    }
+    with _run_folders:
+        found = records.read_folder(folder)
+    notes = (*experiment.notes, *_notes_on_changed_flags(experiment, found))
+    paths = report.write(
+        folder,
+        found,
+        dataclasses.replace(experiment, notes=notes),
+        {name: path for name, path in pictures.items() if path.exists()},
+    )
+    return *paths, found
+
+
+def _print_tables(experiment: Experiment, found: Records) -> None:
+    """Prints the measured and published tables, and a verdict on each claim."""
+    values = report.read_values(found, experiment)
+    for table in experiment.tables:
+        print(f"\n{table.title}")
+        grids = report.grids(found, table, values[table.title])
+        print(tables.aligned([row for _, grid in grids for row in grid]))
+    print()
+    for title, text, verdict in report.claim_rows(experiment, values):
+        print(f"{verdict:14} {text} ({title})")

@@ -1,0 +1,222 @@
+"""The words in which experiments are written: studies, cells and tables.
+
+Flags are texts, separated by blanks. The module of an experiment has its methods, clients and
+published figures as tables, and a function with `@study` that lays them out.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
+from tff_ssl.reporting.measured import Selector
+
+UNTRAINED, PIXELS = "(untrained encoder)", "(raw pixels)"
+_T = TypeVar("_T")
+Rows = Mapping[str, Sequence[str | None]]  # Row -> names of its cells.
+Figures = Mapping[str, Sequence[float | str | None]]  # Row -> published figures.
+
+
+@dataclasses.dataclass(frozen=True)
+class At:
+    """The scale, data set and number of rounds at which an experiment is built.
+
+    Attributes:
+      scale: `cpu` or `paper`.
+      data: The data set: that of the user, else the experiment's; "" for that of the presets.
+      rounds: The user's number of rounds; None for the experiment's own.
+      study: The experiment.
+    """
+
+    scale: str
+    data: str
+    rounds: int | None
+    study: "Study"
+
+    def __call__(self, cpu: _T, paper: _T) -> _T:
+        """The value of the scale."""
+        return cpu if self.scale == "cpu" else paper
+
+    def preset(self, name: str) -> str:
+        """The flag of a preset: `FOLDER/NAME` is `FOLDER/SCALE/NAME.flags`."""
+        folder, _, file = name.partition("/")
+        return f"--flagfile=launch/presets/{folder}/{self.scale}/{file}.flags"
+
+    def length(self, rounds: int | None = None) -> str:
+        """The flag of the user's number of rounds, or else of `rounds`; "" without either."""
+        chosen = self.rounds or rounds
+        return f"--rounds={chosen}" if chosen else ""
+
+    def training(self, preset: str, rounds: int | None = None) -> str:
+        """Flags of a preset, of the data set and of the number of rounds (see `length`)."""
+        data = f"--dataset={self.data}" if self.data else ""
+        return f"{self.preset(preset)} {data} {self.length(rounds)}"
+
+    def build(
+        self,
+        cells: Iterable[Any],
+        tables: Table | Mapping[str, Table],
+        statements: Iterable[Any],
+        partitions: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        notes: Iterable[str] = (),
+        **others: Any,
+    ) -> Experiment:
+        """The experiment.
+
+        Args:
+          cells: Its cells, and lists of cells.
+          tables: Its table, or its tables by a key with which the ids of their statements start.
+          statements: Its statements, and lists of statements.
+          partitions: Name of a partition of the report -> name of a cell.
+          notes: Paragraphs of the report after those of the study.
+          **others: Further fields of `Experiment`.
+        """
+        by_key = {"": tables} if isinstance(tables, Table) else tables
+        keys = {shown.title: f"{key}." if key else "" for key, shown in by_key.items()}
+        return Experiment(
+            self.study.name, self.study.title_at(self.scale, self.data), tuple(_flat(cells)),
+            tuple(by_key.values()),
+            tuple(dataclasses.replace(s, id=keys[s.table] + s.id) for s in _flat(statements)),
+            (*self.study.notes_at(self.scale), *notes), dict(partitions), **others,
+        )  # fmt: skip
+
+
+def _flat(items: Iterable[Any]) -> Iterator[Any]:
+    for item in items:
+        if isinstance(item, Cell | Claim):
+            yield item
+        else:
+            yield from _flat(item)
+
+
+class Study(NamedTuple):
+    """An experiment; called with scale, data set (or None) and rounds (or None), it is built.
+
+    Attributes:
+      name: Value of `--experiment`.
+      title: Title of the report, with `{scale}`, `{data}` and `{on_data}`: `on DATA `, if any.
+      summary: A line for `reproduce --list`.
+      notes: Paragraphs at the beginning of the report; `cpu: ` or `paper: ` starts one of a scale.
+      lay: Function that lays out cells, tables and statements.
+      data: Scale -> data set by default.
+    """
+
+    name: str
+    title: str
+    summary: str
+    notes: Sequence[str]
+    lay: Callable[[At], Experiment]
+    data: Mapping[str, str]
+
+    def __call__(self, scale: str, dataset: str | None, rounds: int | None) -> Experiment:
+        return self.lay(At(scale, dataset or self.data[scale], rounds, self))
+
+    def notes_at(self, scale: str) -> list[str]:
+        """The notes at a scale."""
+        other = {"cpu": "paper: ", "paper": "cpu: "}[scale]
+        return [n.removeprefix(f"{scale}: ") for n in self.notes if not n.startswith(other)]
+
+    def title_at(self, scale: str, data: str) -> str:
+        """The title at a scale, on a data set."""
+        return self.title.format(scale=scale, data=data, on_data=f"on {data} " if data else "")
+
+
+def study(title: str, cpu: str = "", paper: str = "") -> Callable[[Callable], Study]:
+    """Makes a `Study` of a function of `At`.
+
+    The first line of the function's docstring is its summary, other paragraphs are its notes.
+
+    Args:
+      title: Title of the report.
+      cpu: Data set by default at the CPU's scale.
+      paper: Data set by default at the paper's scale; if empty, as at the CPU's.
+    """
+
+    def decorate(lay: Callable[[At], Experiment]) -> Study:
+        summary, *notes = (inspect.getdoc(lay) or "").split("\n\n")
+        notes = [" ".join(note.split()) for note in notes]
+        data = {"cpu": cpu, "paper": paper or cpu}
+        return Study(lay.__name__, title, summary.removesuffix("."), notes, lay, data)
+
+    return decorate
+
+
+def cell(
+    name: str,
+    *flags: str,
+    evaluations: Iterable[str] = (),
+    script: str = "pretrain",
+    needs: str | None = None,
+) -> Cell:
+    """A training with its evaluations, by texts of flags; empty evaluations are left out.
+
+    Presets come first, so that the other flags override theirs.
+    """
+    in_order = sorted(" ".join(flags).split(), key=lambda flag: "--flagfile" not in flag)
+    runs = tuple(tuple(text.split()) for text in evaluations if text)
+    return Cell(name, script, tuple(in_order), runs, needs)
+
+
+def grid(
+    rows: Mapping[str, tuple[str, ...]],
+    columns: Mapping[str, tuple[str, ...]],
+    *flags: str,
+    script: str = "pretrain",
+    needs: str | None = None,
+) -> tuple[list[Cell], dict[str, tuple[str | None, ...]]]:
+    """A cell for each row and column, named `ROW_COLUMN`; or for each row, if there is no column.
+
+    Args:
+      rows: Row -> start of its cells' names, its flags, and its evaluations, if any.
+      columns: Column -> end of its cells' names, its flags, and its evaluations, if any.
+      *flags: Flags of all cells.
+      script, needs: See `Cell`.
+
+    Returns:
+      The cells, row by row; and row -> names of its cells.
+    """
+    cells: list[Cell] = []
+    names: dict[str, tuple[str | None, ...]] = {}
+    for row, (start, *of_row) in rows.items():
+        of_this = [
+            cell(
+                f"{start}_{end}".strip("_"), *flags, of_row[0], of_column[0],
+                evaluations=(*of_row[1:], *of_column[1:]), script=script, needs=needs,
+            )
+            for end, *of_column in columns.values() or [("", "")]
+        ]  # fmt: skip
+        cells += of_this
+        names[row] = tuple(one.name for one in of_this)
+    return cells, names
+
+
+def table(
+    title: str,
+    selector: Selector,
+    columns: Iterable[str],
+    rows: Rows,
+    published: Figures | None = None,
+    *,
+    untrained: Mapping[str, str] | None = None,
+    pixels: str = "",
+    selectors: Mapping[str, Selector] | None = None,
+    percent: bool = True,
+    starts: Mapping[str, str] | None = None,
+) -> Table:
+    """A table of an experiment, whose last rows are untrained encoders.
+
+    Args:
+      title, selector, columns, rows, published, selectors, percent, starts: See `Table`.
+      untrained: Row of an untrained encoder -> row whose runs started with it.
+      pixels: Row whose runs have a probe of raw pixels, which has a row, too.
+    """
+    more, own = {}, dict(selectors or {})
+    for name, row in {**(untrained or {}), **({PIXELS: pixels} if pixels else {})}.items():
+        baseline = "raw_pixels" if name == PIXELS else "random_encoder"
+        more[name] = rows[row]
+        own[name] = own.get(row, selector)._replace(baseline=baseline)
+    return Table(
+        title, selector, tuple(columns), {**rows, **more}, published or {}, own, percent,
+        starts or {},
+    )  # fmt: skip
