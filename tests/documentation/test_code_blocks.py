@@ -44,7 +44,7 @@ NOT_PARSED = (
 # Pages whose blocks have tests of their own, beside this module's.
 OWN_TESTS = ("docs/your_own_algorithm.md", "docs/production.md", "docs/encoder.md")
 _PYTHON = r"(?:(?:\.uv/bin/)?uv run (?:--extra \w+ )?|\.venv/bin/)?python"
-SCRIPT = re.compile(rf"(?:[A-Z_]+=\S+ )?{_PYTHON} -m launch\.(\w+)(.*)")
+SCRIPT = re.compile(rf"(?:[A-Z_]+=\S+ )?{_PYTHON} -m launch\.([\w.]+)(.*)")
 LISTS_SCRIPTS = "uv run python -m launch"  # Another test runs it.
 
 

@@ -32,7 +32,9 @@ def test_clusters_of_pixels_are_partitioned_and_no_image_is_lost():
 @pytest.mark.slow
 @pytest.mark.parametrize("in_run_folder", [True, False])
 def test_clusters_of_an_encoder(tmp_path, in_run_folder):
-    config = configs.run(*CLUSTERS, f"--cluster_encoder={tmp_path}", "--encoder=tiny")
+    config = configs.run(
+        *CLUSTERS, f"--cluster_encoder={tmp_path}", "--encoder=tiny", "--view_size=16"
+    )
     dataset = data.load_dataset(config.data)
     model = model_options.build_model(dataset, config.model, "cco")
     saved_model.save_encoder(tmp_path / "new", model, model.init(0), (8, 8, 1), 16)

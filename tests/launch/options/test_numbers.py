@@ -11,7 +11,10 @@ from launch.options import command_line, settings
 from launch.options.settings import Settings, flag
 
 ROOT = pathlib.Path(__file__).parents[3]
-SCRIPTS = sorted(path.stem for path in (ROOT / "launch").glob("[!_]*.py"))
+SCRIPTS = [
+    *sorted(path.stem for path in (ROOT / "launch").glob("[!_]*.py")),
+    *(f"studies.{name}" for name in ("drift", "linear_theory", "routes", "soak")),
+]
 BAD = ("nan", "inf", "-1", "0", "1e38", "1" + 20 * "0", "text")
 # What is a right value of some flags.
 ALLOWED = {

@@ -15,7 +15,13 @@ from tff_ssl.errors import MissingExtraError
 
 _PASTEABLE = re.compile(r"(^|\s)-m [a-z_]+\.|python3? -m |uv (run|sync)|pip install|tensorboard --")
 # Where commands are written, and a peer's own environment, which has another interpreter.
-_WRITERS = ("launch/outputs/commands.py", "launch/benchmarks/peer_process.py")
+_WRITERS = (
+    "launch/benchmarks/peer_process.py",
+    "launch/outputs/commands.py",
+    # The page of claims names the commands of proofs.
+    "launch/studies/dec_ssl.py",
+    "launch/studies/denav.py",
+)
 
 
 @pytest.fixture

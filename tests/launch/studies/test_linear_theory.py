@@ -53,7 +53,7 @@ def test_mistakes_are_one_line(project_root, tmp_path):
         ("--frequent", ["--dimensions=16", "--frequent=100000000"]),
     )
     flags = [[f"--output_dir={folder}", *more] for _, more in mistakes]
-    lines = messages(project_root, "linear_theory", flags)
+    lines = messages(project_root, "studies.linear_theory", flags)
     for (named, _), line in zip(mistakes, lines, strict=True):
         assert named in line
     assert not folder.exists()
