@@ -53,25 +53,17 @@ _FINETUNED = {
 
 
 class Setting(NamedTuple):
-    """A setting of Table 1.
+    """A setting of Table 1."""
 
-    Attributes:
-      clients: Column -> split, and number of samples of a client.
-      of_round: Number of samples of a round.
-      flags: Row -> flags of its trainings after those of the presets.
-      rates: Server learning rates, None for the preset's; of several, the better one is shown.
-      labels: Numbers of labels of the probes, and of supervised training.
-      evaluations: Evaluations after each pretraining.
-      images: Number of images that clients have together; None for all training images.
-    """
-
-    clients: Mapping[str, tuple[str, int]]
-    of_round: int
-    flags: Mapping[str, str]
-    rates: tuple[float | None, ...]
-    labels: tuple[int, int] = (5000, 500)
-    evaluations: tuple[str, ...] = ()
-    images: int | None = None
+    clients: Mapping[str, tuple[str, int]]  # Column -> split, and number of samples of a client.
+    of_round: int  # Number of samples of a round.
+    flags: Mapping[str, str]  # Row -> flags of its trainings after those of the presets.
+    rates: tuple[
+        float | None, ...
+    ]  # Of the server, None for the preset's; the better one is shown.
+    labels: tuple[int, int] = (5000, 500)  # Of the probes, and of supervised training.
+    evaluations: tuple[str, ...] = ()  # After each pretraining.
+    images: int | None = None  # Of all clients together; None for all training images.
 
     def partitions(self) -> dict[str, str]:
         """The partitions of the report."""

@@ -15,7 +15,7 @@ import pathlib
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from launch.outputs import run_folder
 from launch.studies.engine import runner, stand_ins
@@ -50,23 +50,14 @@ _MOST_CASES = 64
 _SAME_SIZES = ("iid", "skew", "dirichlet", "dirichlet_per_class")
 
 
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """What one run of a cell would take.
-
-    Attributes:
-      cell: Name of the cell.
-      failed: Why it does not train; empty if it does, else nothing else is known.
-      megabytes: Peak memory of its processes in the trial.
-      milliseconds: What an image took in the trial's last round.
-      images: Images times epochs of all rounds; None where their number is not known.
-    """
+class Estimate(NamedTuple):
+    """What one run of a cell would take."""
 
     cell: str
-    failed: str = ""
-    megabytes: int = 0
-    milliseconds: float = 0.0
-    images: float | None = None
+    failed: str = ""  # Why it does not train; empty if it does, else nothing else is known.
+    megabytes: int = 0  # Peak memory of its processes in the trial.
+    milliseconds: float = 0.0  # What an image took in the trial's last round.
+    images: float | None = None  # Images times epochs of all rounds; None if that is not known.
 
     @property
     def hours(self) -> float | None:
@@ -232,8 +223,11 @@ def _train(
 def trial_flags(script: str, own: Mapping[str, str], images: int | None = None) -> list[str]:
     """Flags that make a cell's training short, and its evaluation as small as possible."""
     per_client = stand_ins.images_per_client(own, images)
+    # The first of two rounds prepares graphs. One round of a ResNet-50 on large images takes
+    # minutes, of which preparation is a small part: 123 s, and 110 s in the second one.
+    is_slow = own.get("encoder") == "resnet50" and int(own.get("image_size", 0)) > 32
     changes = [
-        f"--rounds={_rounds(own)}", "--eval_every=0", "--checkpoint_every=1000", "--labels=",
+        f"--rounds={1 if is_slow else 2}", "--eval_every=0", "--checkpoint_every=1000", "--labels=",
         "--labels_per_class=1", "--label_draws=1", "--probe=logistic", "--baselines=",
         "--encoder_round=last",
     ]  # fmt: skip
@@ -260,16 +254,6 @@ def _clients_of_trial(own: Mapping[str, str]) -> dict[str, str]:
     """The flag of a trial's clients in a round, where they are not those of the cell."""
     is_many = own.get("partition") == "per_case" and int(own["clients_per_round"]) > _MOST_CASES
     return {"clients_per_round": str(_MOST_CASES)} if is_many else {}
-
-
-def _rounds(own: Mapping[str, str]) -> int:
-    """Rounds of a trial: two, of which the first one prepares graphs.
-
-    One round of a ResNet-50 on large images takes minutes, of which preparation is a small part:
-    123 s, and 110 s in the second one.
-    """
-    is_slow = own.get("encoder") == "resnet50" and int(own.get("image_size", 0)) > 32
-    return 1 if is_slow else 2
 
 
 def images_of_run(script: str, own: Mapping[str, str]) -> float | None:

@@ -26,13 +26,17 @@ class At:
       scale: `cpu` or `paper`.
       data: The data set: that of the user, else the experiment's; "" for that of the presets.
       rounds: The user's number of rounds; None for the experiment's own.
-      study: The experiment.
+      name: Name of the experiment.
+      title: Title of its report.
+      notes: Paragraphs at the beginning of its report.
     """
 
     scale: str
     data: str
     rounds: int | None
-    study: "Study"
+    name: str = ""
+    title: str = ""
+    notes: Sequence[str] = ()
 
     def __call__(self, cpu: _T, paper: _T) -> _T:
         """The value of the scale."""
@@ -62,23 +66,17 @@ class At:
         notes: Iterable[str] = (),
         **others: Any,
     ) -> Experiment:
-        """The experiment.
+        """The experiment, from cells and statements and lists of them.
 
-        Args:
-          cells: Its cells, and lists of cells.
-          tables: Its table, or its tables by a key with which the ids of their statements start.
-          statements: Its statements, and lists of statements.
-          partitions: Name of a partition of the report -> name of a cell.
-          notes: Paragraphs of the report after those of the study.
-          **others: Further fields of `Experiment`.
+        Keys of tables are the start of the ids of their statements. Notes follow those of the
+        study. `others` are further fields of `Experiment`.
         """
         by_key = {"": tables} if isinstance(tables, Table) else tables
         keys = {shown.title: f"{key}." if key else "" for key, shown in by_key.items()}
         return Experiment(
-            self.study.name, self.study.title_at(self.scale, self.data), tuple(_flat(cells)),
-            tuple(by_key.values()),
+            self.name, self.title, tuple(_flat(cells)), tuple(by_key.values()),
             tuple(dataclasses.replace(s, id=keys[s.table] + s.id) for s in _flat(statements)),
-            (*self.study.notes_at(self.scale), *notes), dict(partitions), **others,
+            (*self.notes, *notes), dict(partitions), **others,
         )  # fmt: skip
 
 
@@ -110,16 +108,11 @@ class Study(NamedTuple):
     data: Mapping[str, str]
 
     def __call__(self, scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-        return self.lay(At(scale, dataset or self.data[scale], rounds, self))
-
-    def notes_at(self, scale: str) -> list[str]:
-        """The notes at a scale."""
+        data = dataset or self.data[scale]
+        title = self.title.format(scale=scale, data=data, on_data=f"on {data} " if data else "")
         other = {"cpu": "paper: ", "paper": "cpu: "}[scale]
-        return [n.removeprefix(f"{scale}: ") for n in self.notes if not n.startswith(other)]
-
-    def title_at(self, scale: str, data: str) -> str:
-        """The title at a scale, on a data set."""
-        return self.title.format(scale=scale, data=data, on_data=f"on {data} " if data else "")
+        notes = [n.removeprefix(f"{scale}: ") for n in self.notes if not n.startswith(other)]
+        return self.lay(At(scale, data, rounds, self.name, title, notes))
 
 
 def study(title: str, cpu: str = "", paper: str = "") -> Callable[[Callable], Study]:
