@@ -20,19 +20,11 @@ def client_sizes(
     rng: np.random.Generator | None = None,
     smallest: int = 1,
 ) -> Indices:
-    """Computes the sizes of the clients, for partitions that are free to choose them.
+    """Computes sizes, int64 [clients], for partitions that are free to choose them.
 
-    Args:
-      total: Number of examples.
-      num_clients: Number of clients. Without `samples_per_client`, they share all examples, and
-        their sizes differ by at most one.
-      samples_per_client: Size of a client. The last of all possible clients gets the remainder.
-      rng: Generator for random sizes (see `random_sizes`), which need `num_clients` alone. None
-        means that sizes are not random.
-      smallest: Smallest random size; sizes that are not random do not depend on it.
-
-    Returns:
-      Client sizes, int64 [clients].
+    With `num_clients` alone, the clients share all examples, and sizes differ by at most one. With
+    `samples_per_client`, the last of all possible clients gets the remainder. With a generator,
+    which needs `num_clients` alone, sizes are random and at least `smallest` (`random_sizes`).
 
     Raises:
       DatasetError: Neither number is given, one is below 1, there are not enough examples, or
@@ -65,16 +57,9 @@ def client_sizes(
 def random_sizes(
     total: int, num_clients: int, rng: np.random.Generator, smallest: int = 1
 ) -> Indices:
-    """Draws sizes: the smallest size for each client, and the rest in proportion to uniform draws.
+    """Draws sizes that sum to `total`, int64 [num_clients].
 
-    Args:
-      total: Number of examples, which the sizes sum to.
-      num_clients: Number of clients.
-      rng: Source of all randomness.
-      smallest: Number of examples that each client has at least.
-
-    Returns:
-      Client sizes, int64 [num_clients].
+    Each client has the smallest size, and the rest is divided in proportion to uniform draws.
 
     Raises:
       DatasetError: `num_clients` below 1 or above `total`, or too few examples for `smallest`.
@@ -99,11 +84,7 @@ def check_smallest_size(total: int, num_clients: int, smallest: int) -> None:
 
 
 def checked_num_clients(num_clients: int | None, possible: int, samples_per_client: int) -> int:
-    """Returns `num_clients`, or `possible` if it is None.
-
-    Raises:
-      DatasetError: `num_clients` above `possible`.
-    """
+    """`num_clients`, or `possible` if it is None; more than `possible` is a DatasetError."""
     if num_clients is None:
         return possible
     if num_clients > possible:
@@ -130,12 +111,7 @@ def _check_at_most_total(num_clients: int, total: int) -> None:
 def group_by_class(
     labels: Labels, rng: np.random.Generator, name: str
 ) -> tuple[Labels, list[Indices]]:
-    """Groups examples by their class.
-
-    Args:
-      labels: int [n].
-      rng: Generator for the order of the examples within a class.
-      name: Name of the partition, for error messages.
+    """Groups examples by their labels, int [n]; `name` is that of the partition, for errors.
 
     Returns:
       The classes that occur, sorted, int [classes]; and for each, the indices of its examples in
@@ -175,16 +151,9 @@ def allocate_whole_classes(
 ) -> Partition:
     """Allocates whole classes to clients, or one class to each if clients outnumber classes.
 
-    With N classes and K <= N clients, each client gets floor(N/K) or ceil(N/K) classes. With
-    K > N, the clients of a class share it evenly.
-
-    Args:
-      members: Indices of each class's examples; empty classes are ignored.
-      num_clients: Number of clients.
-      rng: Source of all randomness.
-
-    Returns:
-      Indices of each client's examples. They are empty where there are fewer examples than clients.
+    With N classes that are not empty and K <= N clients, each client gets floor(N/K) or ceil(N/K)
+    classes. With K > N, the clients of a class share it evenly, and are empty where there are fewer
+    examples than clients.
     """
     members = [indices for indices in members if len(indices)]
     if not members:

@@ -66,14 +66,9 @@ class Problems:
 
 
 def read(csv_path: pathlib.Path, problems: Problems) -> list[Row]:
-    """Reads and checks the table.
+    """Reads and checks the table; bad rows are added to `problems`.
 
-    Args:
-      csv_path: Path of the table.
-      problems: Collection to which bad rows are added.
-
-    Returns:
-      The rows. If the table has no splits, each has the split `NO_SPLIT`.
+    If the table has no splits, each row has the split `NO_SPLIT`.
 
     Raises:
       DatasetError: If the table cannot be read, lacks a column, or has no rows.
@@ -132,7 +127,7 @@ def _check_header(csv_path: pathlib.Path, header: Sequence[str]) -> None:
             commas = ", with commas" if len(header) == 1 else ""  # Spreadsheets like semicolons.
             raise DatasetError(
                 f"{csv_path} row 1: no column {column}; the columns are {columns}: the first line "
-                f"must be file_name,case_id and may go on with label,split{commas}"
+                f"must be file_name,case_id and may continue with label,split{commas}"
             )
     repeated = sorted({column for column in header if header.count(column) > 1})
     if repeated:

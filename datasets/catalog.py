@@ -36,9 +36,6 @@ def load(
       image_size: Side in pixels of the square to which images are resized (bilinear); None keeps
         their size, and for `case_folder` chooses it (`folder_images.choose_size`).
 
-    Returns:
-      The data set.
-
     Raises:
       DatasetError: Unknown name, data missing in `data_dir` or broken, images of several sizes
         without `image_size`.

@@ -44,16 +44,10 @@ def _is_image(name: str) -> bool:
 
 
 def read(root: pathlib.Path) -> tuple[list[Row], int]:
-    """Lists the images of a folder in the order of their names.
+    """Lists the images of a folder in the order of their names; and counts files that are left out.
 
     Hidden files and folders are left out, and files whose names do not end as those of images. If
     there are folders of classes, so are images outside of them.
-
-    Args:
-      root: The folder.
-
-    Returns:
-      A row for each image, and the number of files that are left out.
 
     Raises:
       DatasetError: If there are no images, or a split has a class that train does not have.

@@ -31,13 +31,9 @@ def write_store(
 ) -> None:
     """Writes the examples of every client into one SQLite file.
 
-    The file is written under a temporary name beside `path`, which it then replaces, so that
-    `path` is never incomplete.
-
-    Args:
-      path: Path of the file, whose folder must exist.
-      split: The examples.
-      partition: Indices into `split` of each client's examples; client k gets the id `str(k)`.
+    Client k of the partition, which has indices into the split, gets the id `str(k)`. The file is
+    written under a temporary name beside `path`, which it then replaces, so that `path` is never
+    incomplete.
 
     Raises:
       DatasetError: No clients, a client without examples, an index outside `split` or used twice,
@@ -109,15 +105,7 @@ def _rows(
 def element_spec(
     image_shape: Sequence[int], with_labels: bool = False
 ) -> "collections.OrderedDict[str, tf.TensorSpec]":
-    """Specifies an element of `StoredClientData`.
-
-    Args:
-      image_shape: Height, width and channels.
-      with_labels: Whether elements have a label.
-
-    Returns:
-      The specs of client, example_id, image and, if it is there, label.
-    """
+    """The specs of an element of `StoredClientData`: client, example_id, image and maybe label."""
     spec = collections.OrderedDict(
         client=tf.TensorSpec([], tf.int64),
         example_id=tf.TensorSpec([], tf.int64),
@@ -140,48 +128,41 @@ class StoredClientData(tff.simulation.datasets.ClientData):
 
     Datasets are in ascending order of (client, example_id). They consist of graph operations for
     which TFF's worker has kernels.
+
+    Attributes:
+      path: Absolute path of the store.
     """
 
     def __init__(self, path: str | os.PathLike[str], with_labels: bool = False) -> None:
-        """Opens a store.
-
-        Args:
-          path: Path of a file that `write_store` wrote.
-          with_labels: Whether elements have a label, for supervised baselines.
+        """Opens a file that `write_store` wrote; elements have a label with `with_labels` only.
 
         Raises:
           DatasetError: The file is missing, is not a store, or has another format.
         """
         # The path is absolute, because the worker may run in another working directory.
-        self._path = os.path.abspath(path)
+        self.path = os.path.abspath(path)
         meta = self._read_meta()
         self._image_shape = (meta["height"], meta["width"], meta["channels"])
         self._num_clients = meta["clients"]
         self._with_labels = with_labels
-        self._group_dataset_computation: tff.Computation | None = None
 
     def _read_meta(self) -> Mapping[str, int]:
-        if not os.path.isfile(self._path):
-            raise DatasetError(f"client store {self._path} does not exist")
+        if not os.path.isfile(self.path):
+            raise DatasetError(f"client store {self.path} does not exist")
         try:
             meta = dict(self._query("SELECT name, value FROM meta"))
         except sqlite3.Error as error:
-            raise DatasetError(f"{self._path} is not a client store: {error}") from error
+            raise DatasetError(f"{self.path} is not a client store: {error}") from error
         if set(meta) != set(_META) or meta["format"] != _FORMAT:
-            raise DatasetError(f"{self._path} is not a client store of format {_FORMAT}")
+            raise DatasetError(f"{self.path} is not a client store of format {_FORMAT}")
         return meta
 
     def _query(self, sql: str) -> list[Any]:
-        connection = sqlite3.connect(f"file:{_uri_path(self._path)}?mode=ro", uri=True)
+        connection = sqlite3.connect(f"file:{_uri_path(self.path)}?mode=ro", uri=True)
         try:
             return connection.execute(sql).fetchall()
         finally:
             connection.close()
-
-    @property
-    def path(self) -> str:
-        """Absolute path of the store."""
-        return self._path
 
     @functools.cached_property
     def client_ids(self) -> list[str]:
@@ -211,13 +192,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         return self._client_dataset(str(self.group_indices([client_id])[0]))
 
     def group_indices(self, client_ids: Sequence[str | int]) -> npt.NDArray[np.int64]:
-        """Checks a group of clients on the host, before it goes into a computation.
-
-        Args:
-          client_ids: Ids of the clients, as strings or as numbers.
-
-        Returns:
-          Client indices for `group_dataset`, int64 [k].
+        """Checks a group of clients on the host: their indices for `group_dataset`, int64 [k].
 
         Raises:
           DatasetError: An empty group, an unknown client, or a client named twice (the group's
@@ -230,7 +205,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
             canonical = text.isascii() and text.isdecimal() and str(int(text)) == text
             if not canonical or int(text) >= self._num_clients:
                 raise DatasetError(
-                    f"client {client_id!r} is not in {self._path}, which has the clients "
+                    f"client {client_id!r} is not in {self.path}, which has the clients "
                     f"0 to {self._num_clients - 1}"
                 )
         indices = np.array([int(client_id) for client_id in client_ids], np.int64)
@@ -241,12 +216,8 @@ class StoredClientData(tff.simulation.datasets.ClientData):
     def group_dataset(self, client_indices: tf.Tensor) -> tf.data.Dataset:
         """Builds the dataset of all examples of a group of clients, which is read in one query.
 
-        Args:
-          client_indices: Indices of the clients, int64 [k], in any order; a client given twice is
-            read once. Outside of a graph, they are checked as in `group_indices`.
-
-        Returns:
-          A dataset of elements, in the order of (client, example_id).
+        Elements are in the order of (client, example_id). Outside of a graph, the indices of the
+        clients, int64 [k] in any order, are checked as in `group_indices`.
 
         Raises:
           DatasetError: The group is empty, in so far as this is known when the dataset is built;
@@ -264,18 +235,15 @@ class StoredClientData(tff.simulation.datasets.ClientData):
             ]
         )
         types = (tf.int64, tf.int64, tf.string) + ((tf.int32,) if self._with_labels else ())
-        rows = tf.data.experimental.SqlDataset("sqlite", self._path, query, types)
+        rows = tf.data.experimental.SqlDataset("sqlite", self.path, query, types)
         # Decoding a batch at a time is faster than decoding single examples.
         return rows.batch(_DECODE_BATCH).map(self._decode).unbatch()
 
-    @property
+    @functools.cached_property
     def group_dataset_computation(self) -> tff.Computation:
         """`group_dataset` as a `tff.tensorflow.computation`, (int64[?] -> element*)."""
-        if self._group_dataset_computation is None:
-            self._group_dataset_computation = tff.tensorflow.computation(
-                self.group_dataset, tff.types.TensorType(np.int64, [None])
-            )
-        return self._group_dataset_computation
+        indices_type = tff.types.TensorType(np.int64, [None])
+        return tff.tensorflow.computation(self.group_dataset, indices_type)
 
     def client_sizes(self) -> npt.NDArray[np.int64]:
         """Number of examples of each client, int64 [clients]."""

@@ -56,11 +56,7 @@ class CocoImages:
     """
 
     def __init__(self, folder: str | os.PathLike[str], split: str):
-        """Reads the annotations of a split.
-
-        Args:
-          folder: The folder.
-          split: Name of the split, such as `train2017`.
+        """Reads the annotations of a split, such as `train2017`.
 
         Raises:
           DatasetError: If the folder, its annotations or its images are missing, or the annotations
@@ -166,11 +162,7 @@ class CocoImages:
 def load(
     folder: str | os.PathLike[str], train_images: int | None = None
 ) -> tuple[CocoImages, CocoImages]:
-    """The training images that have instances, and the validation images.
-
-    Args:
-      folder: The folder.
-      train_images: Number of training images; None for all.
+    """The (first `train_images`) training images that have instances, and those for validation.
 
     Raises:
       DatasetError: As `CocoImages`; or if the two splits have different classes.
@@ -201,12 +193,7 @@ def _read(path: pathlib.Path) -> Any:
 
 
 def _check(truth: Any) -> None:
-    """Checks what all later steps rely on.
-
-    Raises:
-      ValueError: If there are no images, no classes, or annotations of unknown images or classes.
-      KeyError: If a field is missing.
-    """
+    """Raises a ValueError or KeyError unless images, classes and annotations are complete."""
     if not truth.imgs or not truth.cats:
         raise ValueError("it lists no images or no categories")
     for image in truth.imgs.values():

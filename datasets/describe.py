@@ -1,7 +1,7 @@
 """Description of a partition: class counts per client, distance from IID, pictures."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -27,15 +27,9 @@ def histograms(
     partition: Sequence[npt.NDArray[np.int64]],
     num_classes: int,
 ) -> Histograms:
-    """Counts each client's labels.
+    """Counts each client's labels: int64 [clients, num_classes].
 
-    Args:
-      labels: Class labels, int [n], below `num_classes`; -1 is not counted.
-      partition: Indices into `labels` of each client's examples.
-      num_classes: Number of classes.
-
-    Returns:
-      Examples of each class at each client, int64 [clients, num_classes].
+    The partition has indices into `labels`, int [n]; labels of -1 are not counted.
 
     Raises:
       DatasetError: A label is not below `num_classes`.
@@ -62,12 +56,8 @@ def earth_movers_distances(counts: Histograms) -> npt.NDArray[np.float64]:
     two of ten classes each have 1.6 (printed: 1.62), and skewness beta has (1 - beta) * 1.6
     (printed for 0.7, 0.5 and 0.3: 0.48, 0.79, 1.12).
 
-    Args:
-      counts: Examples of each class at each client, int64 [clients, classes]. Clients without
-        labelled examples are left out.
-
     Returns:
-      Distances, float64 [clients with labels].
+      Distances, float64 [clients with labelled examples].
     """
     counts = counts[counts.sum(axis=1) > 0]
     if len(counts) == 0:
@@ -77,11 +67,7 @@ def earth_movers_distances(counts: Histograms) -> npt.NDArray[np.float64]:
 
 
 def earth_movers_distance(counts: Histograms) -> float:
-    """Mean of `earth_movers_distances` over clients, all with the same weight (Figure 17).
-
-    Returns:
-      The mean distance, 0 (IID) to 2; NaN if no example is labelled.
-    """
+    """Mean of `earth_movers_distances` (Figure 17), from 0 (IID) to 2; NaN without labels."""
     distances = earth_movers_distances(counts)
     return float(distances.mean()) if len(distances) else float("nan")
 
@@ -123,53 +109,79 @@ def spread(values: npt.NDArray[np.int64]) -> dict[str, float]:
     }
 
 
-def draw(
+def picture(
     counts: Histograms,
     class_names: Sequence[str],
-    path: str | os.PathLike[str],
     title: str,
     partition: Sequence[npt.NDArray[np.int64]] | None = None,
-) -> None:
-    """Draws a bar per client with a colour per class, as in the Dec-SSL paper's Figure 17.
+) -> dict[str, Any]:
+    """What `draw` shows of a partition, as values that JSON can hold.
 
     Args:
-      counts: Examples of each class at each client, int64 [clients, classes]. If there are more
-        than 50 clients, 50 are drawn, evenly chosen, and the title says so.
-      class_names: Name of each class. Up to 20 are shown in a legend, more beside a colour bar.
-      path: Path of the file, whose extension chooses the format.
+      counts: Examples of each class at each client, int64 [clients, classes].
+      class_names: Name of each class.
       title: First line of the title.
-      partition: Indices of each client's examples. If given, the examples that `counts` does not
-        count are drawn as unlabelled.
+      partition: Indices of each client's examples; those that `counts` does not count are
+        unlabelled.
+
+    Returns:
+      `title`; `clients`, their number; `class_names`; `unlabelled`, whether the last class stands
+      for examples without a label; and `bars`, the examples by class of at most 50 clients, evenly
+      chosen.
     """
-    colours = class_colours(len(class_names))
+    names = list(class_names)
+    has_unlabelled = False
     if partition is not None:
         sizes = np.array([len(indices) for indices in partition], np.int64)
         unlabelled = sizes - counts.sum(axis=1)
-        if unlabelled.any():
-            counts = np.column_stack([counts, unlabelled])
-            class_names = [*class_names, "no label"]
-            colours = np.concatenate([colours, [[0.8, 0.8, 0.8, 1.0]]])
-    shown = _evenly_spaced(np.arange(len(counts)), _MAX_BARS)
-    figure = Figure(figsize=(9, 1.6 + 0.16 * max(len(shown), 12)), layout="constrained")
+        has_unlabelled = bool(unlabelled.any())
+        if has_unlabelled:
+            counts, names = np.column_stack([counts, unlabelled]), [*names, "no label"]
+    return {
+        "title": title,
+        "clients": len(counts),
+        "class_names": names,
+        "unlabelled": has_unlabelled,
+        "bars": {
+            str(client): {str(c): int(counts[client, c]) for c in np.flatnonzero(counts[client])}
+            for client in _evenly_spaced(np.arange(len(counts)), _MAX_BARS)
+        },
+    }
+
+
+def draw(picture: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Draws a bar per client with a colour per class, as in the Dec-SSL paper's Figure 17.
+
+    Args:
+      picture: Result of `picture`. Up to 20 classes are shown in a legend, more beside a colour
+        bar.
+      path: Path of the file, whose extension chooses the format.
+    """
+    names, bars = picture["class_names"], picture["bars"]
+    colours = class_colours(len(names) - picture["unlabelled"])
+    if picture["unlabelled"]:
+        colours = np.concatenate([colours, [[0.8, 0.8, 0.8, 1.0]]])
+    figure = Figure(figsize=(9, 1.6 + 0.16 * max(len(bars), 12)), layout="constrained")
     axes = figure.add_subplot()
-    for row, client in enumerate(shown):
-        classes = np.flatnonzero(counts[client])
-        widths = counts[client, classes]
+    for row, counts in enumerate(bars.values()):
+        widths = np.array(list(counts.values()), np.int64)
         # A client's bars are one collection, because thousands of single bars take seconds.
         axes.broken_barh(
             list(zip(np.cumsum(widths) - widths, widths, strict=True)),
             (row - 0.41, 0.82),
-            facecolors=colours[classes],
+            facecolors=colours[[int(c) for c in counts]],
             edgecolor="white",
             linewidth=0.4,
         )
-    axes.set_xlim(0, 1.01 * counts[shown].sum(axis=1).max(initial=1))
-    chosen = "" if len(shown) == len(counts) else f", {len(shown)} of them drawn, evenly chosen"
+    axes.set_xlim(0, 1.01 * max([1, *(sum(counts.values()) for counts in bars.values())]))
+    clients = picture["clients"]
+    chosen = "" if len(bars) == clients else f", {len(bars)} of them drawn, evenly chosen"
     axes.set_title(
-        f"{title}\n{len(counts):,} clients{chosen}", loc="left", fontsize=10, linespacing=1.4
-    )
-    _style_axes(axes, shown)
-    explain_colours(figure, axes, colours, class_names)
+        f"{picture['title']}\n{clients:,} clients{chosen}",
+        loc="left", fontsize=10, linespacing=1.4,
+    )  # fmt: skip
+    _style_axes(axes, list(bars))
+    explain_colours(figure, axes, colours, names)
     _save(figure, path)
 
 
@@ -181,11 +193,7 @@ def draw_images(
 ) -> None:
     """Draws images of the first 10 clients: a row for each, with 10 evenly chosen images.
 
-    Args:
-      images: Pixels as the clients see them, uint8 [n, h, w, c] with 1, 3 or 4 channels.
-      partition: Indices into `images` of each client's examples.
-      path: Path of the file, whose extension chooses the format.
-      title: Title of the figure.
+    The images are as the clients see them, uint8 [n, h, w, c] with 1, 3 or 4 channels.
     """
     shown = [_evenly_spaced(indices, _IMAGES_PER_ROW) for indices in partition[:_MAX_IMAGE_ROWS]]
     columns = max(map(len, shown))
@@ -229,9 +237,9 @@ def class_colours(count: int) -> npt.NDArray[np.float64]:
     return colours
 
 
-def _style_axes(axes: matplotlib.axes.Axes, shown: npt.NDArray[np.int64]) -> None:
+def _style_axes(axes: matplotlib.axes.Axes, shown: Sequence[str]) -> None:
     step = -(-len(shown) // 25)  # more than 25 labels would overlap
-    axes.set_yticks(np.arange(len(shown))[::step], [str(k) for k in shown[::step]])
+    axes.set_yticks(np.arange(len(shown))[::step], shown[::step])
     axes.set_ylim(len(shown) - 0.4, -0.6)  # client 0 on top
     axes.set_ylabel("client")
     axes.set_xlabel("examples")
@@ -248,13 +256,9 @@ def explain_colours(
     colours: npt.NDArray[np.float64],
     class_names: Sequence[str],
 ) -> None:
-    """Adds a legend or, for more than 20 classes, a colour bar.
+    """Adds a legend or, for more than 20 classes, a colour bar, for which the axes shrink.
 
-    Args:
-      figure: The figure, with constrained layout.
-      axes: One or several axes that use the colours; they shrink to make room for a colour bar.
-      colours: RGBA colours, float64 [classes, 4].
-      class_names: Name of each class.
+    The figure has a constrained layout; colours are RGBA [classes, 4].
     """
     count = len(class_names)
     if count <= _MAX_LEGEND:

@@ -63,21 +63,21 @@ def allocate_classes(
 ) -> Counts:
     """Allocates each class j to the clients by its own portions p_j ~ Dir_K(alpha).
 
+    With `balance`, a client that has its even share gets nothing of the classes that follow, and
+    the whole is drawn again until all clients have half to one and a half even shares (at most 1000
+    times; less often where clients x classes is above 3000). Clients below the smallest size, at
+    most `class_sizes.sum() / K`, are filled up with examples of the largest ones.
+
     Args:
       rng: Source of all randomness.
       class_sizes: Number of examples of each class, int64 [classes].
       alpha: Concentration, 0 (a class goes to one client) to infinity (all portions are the same).
       num_clients: K, at most `class_sizes.sum()`.
-      balance: Whether sizes are balanced. A client that has its even share then gets nothing of
-        the classes that follow, and the whole is drawn again until all clients have half to one
-        and a half even shares (at most 1000 times; less often where clients x classes is above
-        3000).
-      smallest: Number of examples that each client has at least, at most `class_sizes.sum() / K`.
-        Smaller clients are filled up with examples of the largest ones.
+      balance: Whether sizes are balanced.
+      smallest: Number of examples that each client has at least.
 
     Returns:
-      Examples of each class at each client, int64 [classes, K]; rows sum to `class_sizes`, and
-      columns to `smallest` or more.
+      Examples of each class at each client, int64 [classes, K]; rows sum to `class_sizes`.
     """
     even_share = class_sizes.sum() / num_clients
     draws = max(1, min(_MAX_DRAWS, _MAX_PORTIONS // (len(class_sizes) * num_clients)))
@@ -121,14 +121,7 @@ def _allocate_once(
 
 
 def _fill_empty_clients(counts: Counts) -> Counts:
-    """Gives each client without examples half of the largest client's largest class.
-
-    Args:
-      counts: Examples of each class at each client, int64 [classes, clients].
-
-    Returns:
-      The new counts, int64 [classes, clients].
-    """
+    """Gives each empty client half of the largest client's largest class; [classes, clients]."""
     by_client, sizes = np.ascontiguousarray(counts.T), counts.sum(axis=0)
     largest = [(-size, client) for client, size in enumerate(sizes.tolist()) if size]
     heapq.heapify(largest)
@@ -143,18 +136,7 @@ def _fill_empty_clients(counts: Counts) -> Counts:
 
 
 def _fill_small_clients(counts: Counts, smallest: int) -> Counts:
-    """Fills clients that are too small up to the smallest size, from the largest class at hand.
-
-    A client that lacks examples takes them from the largest client, of this client's largest class,
-    until it has exactly `smallest`. All other clients stay as they are.
-
-    Args:
-      counts: Examples of each class at each client, int64 [classes, clients].
-      smallest: Number of examples of the smallest client, at most the mean over clients.
-
-    Returns:
-      The new counts, int64 [classes, clients].
-    """
+    """Fills clients up to `smallest` from the largest class of the largest client at hand."""
     by_client, sizes = counts.T.copy(), counts.sum(axis=0)
     for client in np.flatnonzero(sizes < smallest).tolist():
         while sizes[client] < smallest:

@@ -21,16 +21,11 @@ def cluster(
     clusters: int = DEFAULT_CLUSTERS,
     dimensions: int = DIMENSIONS,
 ) -> npt.NDArray[np.int32]:
-    """Clusters features by PCA, then k-means.
+    """Clusters features, float [n, d], by PCA, then k-means.
 
     The components keep their variances, as in the paper's text. The authors' released code also
-    scales them to unit variance, so that the thirtieth counts as much as the first.
-
-    Args:
-      features: Finite features, float [n, d].
-      rng: Source of all randomness.
-      clusters: Number of clusters, 1 to n.
-      dimensions: Number of PCA components; fewer if n or d is smaller.
+    scales them to unit variance, so that the thirtieth counts as much as the first. If n or d is
+    smaller than `dimensions`, there are fewer components.
 
     Returns:
       Cluster of each example, int32 [n], numbered from 0 for the largest to clusters - 1 for the

@@ -62,16 +62,12 @@ def read_headers(
 
 
 def choose_size(headers: Sequence[Header], image_size: int | None) -> tuple[tuple[int, int], str]:
-    """Chooses the size of the images of the data set.
+    """Chooses width and height of the images of the data set, and a note for the user.
 
-    Args:
-      headers: Headers of all images.
-      image_size: Side of the square to which images are resized; None to choose it. Images of one
-        size with sides from 16 to 32 pixels then keep it. Others become squares, whose side is the
-        median of the images' shorter sides, at least 16 and at most 32.
-
-    Returns:
-      Width and height; and a note for the user if the size was chosen, else an empty text.
+    `image_size` is the side of the square to which images are resized; None chooses it. Images of
+    one size with sides from 16 to 32 pixels then keep it. Others become squares, whose side is the
+    median of the images' shorter sides, at least 16 and at most 32. The note is empty if the size
+    was not chosen.
     """
     if image_size is not None:
         return (image_size, image_size), ""
@@ -103,17 +99,14 @@ def decode(
     bits: int | None,
     problems: Problems,
 ) -> npt.NDArray[np.uint8]:
-    """Decodes every row's image as RGB, resized (bilinear, antialiased).
+    """Decodes every row's image as RGB, uint8 [n, height, width, 3], in the order of the rows.
 
     Args:
       root: The folder.
       rows: The rows.
-      size: Width and height of the result in pixels.
+      size: Width and height of the result in pixels (bilinear, antialiased).
       bits: Result of `bits_of`: images of more than 8 bits are scaled from so many bits to 8.
       problems: Collection to which broken images are added.
-
-    Returns:
-      The images in the order of the rows, uint8 [n, height, width, 3].
     """
     images = np.empty((len(rows), size[1], size[0], 3), np.uint8)
     index = {row.number: i for i, row in enumerate(rows)}
@@ -146,11 +139,7 @@ def _scaled(image: Image.Image, size: tuple[int, int], bits: int) -> npt.NDArray
 def _for_each_image(
     function: Callable[[Row], _Result], rows: Sequence[Row], problems: Problems, title: str
 ) -> list[_Result | None]:
-    """Runs `function` on every row in a few threads, with a progress bar if it takes long.
-
-    Returns:
-      The result for each row; None where `function` raised, which becomes a problem of the row.
-    """
+    """Runs `function` on every row in threads; None where it raised, a problem of the row."""
 
     def result_or_problem(row: Row) -> _Result | str:
         try:

@@ -78,14 +78,8 @@ def hold_out(
 ) -> tuple[Split, Split]:
     """Splits off a stratified random part; the defaults are for sources without a test split.
 
-    Args:
-      split: The examples; both parts keep their order.
-      fraction: Share of each class that is held out, rounded to whole examples. Unlabelled
-        examples count as one class.
-      seed: Seed of the random choice.
-
-    Returns:
-      The remaining and the held-out examples.
+    Of each class `fraction` is held out, rounded to whole examples; unlabelled examples count as
+    one class. Both the remaining and the held-out examples keep their order.
     """
     rng = np.random.default_rng(seed)
     held = np.zeros(len(split), dtype=bool)
@@ -102,14 +96,9 @@ def check_image_size(image_size: int | None) -> None:
 
 
 def resize(image: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
-    """Resizes one image to a square: bilinear, and antialiased if it shrinks.
+    """Resizes one image, uint8 [h, w, c], to a square: bilinear, antialiased if it shrinks.
 
-    Args:
-      image: Pixels, uint8 [height, width, channels] with 1, 3 or 4 channels.
-      size: Side of the result in pixels; the aspect ratio is not kept.
-
-    Returns:
-      The resized image, uint8 [size, size, channels].
+    It has 1, 3 or 4 channels.
     """
     if image.shape[:2] == (size, size):
         return image

@@ -16,9 +16,6 @@ MAX_PIXELS = 40_000_000
 def open_image(path: str | os.PathLike[str]) -> Image.Image:
     """Opens an image, and reads its header without decoding pixels.
 
-    Args:
-      path: Path of the file.
-
     Raises:
       DatasetError: If the file is of no format of `FORMATS`, or has more than `MAX_PIXELS` pixels.
       OSError: If it cannot be read; and Pillow's other errors, if its header is broken.

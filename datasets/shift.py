@@ -25,18 +25,10 @@ _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601
 
 
 def rotation(images: Images, client: int, num_clients: int) -> Images:
-    """Rotates images by 2 pi client / num_clients, counter-clockwise about the centre.
+    """Rotates images, uint8 [n, h, w, c], by 2 pi client / num_clients counter-clockwise.
 
     Quarter turns of square images and all half turns are exact. Other angles are interpolated
     bilinearly, and pixels from outside the image are black.
-
-    Args:
-      images: Pixels, uint8 [n, h, w, c].
-      client: Index k of the client, from 0 to num_clients - 1.
-      num_clients: Number of clients K.
-
-    Returns:
-      The rotated images, uint8 [n, h, w, c].
     """
     quarters = 4 * Fraction(client, num_clients) % 4
     square = images.shape[1] == images.shape[2]
@@ -60,14 +52,7 @@ def _rotate(image: Images, degrees: float) -> Images:
 def style(images: Images, client: int, num_clients: int) -> Images:
     """Gives the images the style of a client: ink, poster, sharp, warm, grain, in this order.
 
-    Args:
-      images: Pixels, uint8 [n, h, w, c] with 1 or 3 colours; a fourth channel (alpha) is not
-        changed.
-      client: Index k of the client, from 0 to num_clients - 1.
-      num_clients: Number of clients K, at most the number of styles.
-
-    Returns:
-      The images in the style, uint8 [n, h, w, c].
+    Images are uint8 [n, h, w, c] with 1 or 3 colours; a fourth channel (alpha) is not changed.
 
     Raises:
       DatasetError: More clients than styles.
@@ -142,17 +127,7 @@ def shift_number(client: int, num_clients: int, shifts: int = DEFAULT_SHIFTS) ->
 def shift_as_client(
     name: str, images: Images, client: int, num_clients: int, shifts: int = DEFAULT_SHIFTS
 ) -> Images:
-    """The images as client k of K sees them.
-
-    Args:
-      name: A key of `SHIFTS`.
-      images: Pixels, uint8 [n, h, w, c].
-      client: Index k of the client, from 0 to num_clients - 1.
-      num_clients: Number of clients K.
-      shifts: Largest number of different shifts, at least 1.
-
-    Returns:
-      The shifted images, uint8 [n, h, w, c].
+    """The images, uint8 [n, h, w, c], as client k of K sees them, with at most `shifts` shifts.
 
     Raises:
       DatasetError: Unknown name; shifts below 1 or above the number of styles.
@@ -173,17 +148,8 @@ def shift_clients(
 ) -> Images:
     """Shifts the images of all clients: client k of K has shift k mod S, with S = min(K, shifts).
 
-    Args:
-      name: A key of `SHIFTS`.
-      images: Pixels, uint8 [n, h, w, c].
-      partition: Indices into `images` of each client's examples.
-      shifts: Largest number of different shifts, at least 1.
-
-    Returns:
-      A copy of the images, uint8 [n, h, w, c]; images that belong to no client are not shifted.
-
-    Raises:
-      DatasetError: Unknown name; shifts below 1 or above the number of styles.
+    Images of no client in the copy, uint8 [n, h, w, c], are not shifted. Errors are those of
+    `shift_as_client`.
     """
     shifted = images.copy()
     different = max(1, min(len(partition), shifts))

@@ -10,6 +10,8 @@ import logging
 import os
 import pathlib
 import re
+import shlex
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,21 +31,18 @@ def load(
     image_size: int | None,
     catalog_names: tuple[str, ...] = (),
 ) -> ImageDataset:
-    """Loads `name` from its prepared folder.
+    """Loads `name` or `name/config`, with `:version` unless it is the newest, from its folder.
 
     The test split is TFDS's `test`, else its `validation`, else a stratified fifth of `train`,
     which is always the same. Example ids number the examples of train, test and validation, in
     this order and in the order of the files.
 
     Args:
-      name: `name` or `name/config`, with `:version` unless it is the newest prepared version.
+      name: Name of the set.
       data_dir: Folder that holds `name/version/`; None means TFDS's default folder.
       image_size: Side in pixels of the square to which images are resized; required if their
         sizes differ.
       catalog_names: Names of the catalog, for the error on an unknown name.
-
-    Returns:
-      The data set.
 
     Raises:
       DatasetError: Unknown name; not prepared in `data_dir`; no `image` and `label` features;
@@ -137,15 +136,7 @@ def _not_prepared(
     root_is_given: bool,
     catalog_names: tuple[str, ...],
 ) -> DatasetError:
-    """Returns the error for a set that is not on disk: an unknown name, or a set not prepared.
-
-    Args:
-      name: Name of the set, as the user gave it.
-      base_name: Name without configuration and version.
-      root: Folder that was searched.
-      root_is_given: Whether the user gave `root`; otherwise, it is the default folder.
-      catalog_names: Names of the catalog.
-    """
+    """The error for a set that is not on disk: an unknown name, or a set not prepared."""
     if base_name not in catalog_names:
         import tensorflow_datasets as tfds
 
@@ -157,7 +148,8 @@ def _not_prepared(
                 f"unknown dataset {name!r}{hint}: give one of {', '.join(catalog_names)}, or one "
                 f"of the {len(known)} TFDS names that `tfds.list_builders()` prints"
             )
-    prepare = f"python -m tensorflow_datasets.scripts.cli.main build {name}"
+    # With this interpreter's path, the command can be pasted into any shell.
+    prepare = f"{shlex.quote(sys.executable)} -m tensorflow_datasets.scripts.cli.main build {name}"
     if root_is_given:
         problem = (
             f"is not prepared in {root}"

@@ -24,6 +24,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "directives",
     "docstrings",
@@ -46,6 +47,7 @@ html_theme = "furo"
 html_title = "tff_ssl"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = ["tables.js"]
 html_math_renderer = "mathml"
 html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}
@@ -73,6 +75,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "tutorials",
     "gallery_dirs": "learn",
     "filename_pattern": r"\.py$",
+    "ignore_pattern": r"^terminal\.py$",
     "within_subsection_order": _ReadingOrder,
     "download_all_examples": False,
     "remove_config_comments": True,

@@ -1,4 +1,8 @@
-"""Command-line scripts: the only place that reads flags and joins `datasets` to `tff_ssl`."""
+"""Command-line scripts: the only place that reads flags and joins `datasets` to `tff_ssl`.
+
+A mistake of the user, which a function finds in its arguments or in a file, is a
+`ConfigurationError` whose one line names the flag or the file. Docstrings name other errors only.
+"""
 
 import sys
 

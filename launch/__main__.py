@@ -3,6 +3,8 @@
 import ast
 import pathlib
 
+from launch.outputs import commands
+
 _FOLDER = pathlib.Path(__file__).parent
 _FIRST = ("pretrain", "evaluate", "detect", "export", "visualize", "centralized",
           "partition_report", "reproduce")  # fmt: skip
@@ -27,7 +29,8 @@ def scripts() -> dict[str, str]:
 def main() -> None:
     lines = scripts()
     width = max(map(len, lines))
-    print("python -m launch.NAME [--flag=value ...]; --help explains a script's flags\n")
+    usage = f"{commands.module('launch.NAME')} [--flag=value ...]"
+    print(f"{usage}; --help explains a script's flags\n")
     for name, summary in lines.items():
         print(f"{name:{width}}  {summary}")
 

@@ -10,58 +10,63 @@ turns, so that the load of the machine affects all of them alike. Every step inc
 data and the views.
 """
 
+import contextlib
+import dataclasses
 import statistics
 import tempfile
-from typing import Any, NamedTuple
+from collections.abc import Collection
+from typing import Any, Literal, NamedTuple
 
-from absl import flags
-
-import launch.options.flags
 from launch.benchmarks import peer_process, processes, programs
-from launch.options import app, numbers
+from launch.options import app
+from launch.options.hyperparameters import LARGEST_INTEGER
+from launch.options.run_config import ScriptConfig
+from launch.options.settings import flag
 
-launch.options.flags.define_common_flags()
-launch.options.flags.define_precision_flag()
-flags.DEFINE_list(
-    "splits",
-    ["512x1", "128x4", "32x16"],
-    "CLIENTSxSAMPLES of the rounds of dcco and fedavg that are measured.",
-)
-flags.DEFINE_list(
-    "parts",
-    ["dcco"],
-    "What to measure: dcco and fedavg, rounds of one step at each of --splits; local_steps, rounds "
-    "of several local steps; clients, rounds of 1, 33 and 128 clients that are called one by one; "
-    "scaling, rounds of more and more clients, and of larger and larger populations; memory, "
-    "rounds of clients that keep a ResNet-18 each; hetero, Hetero-SSFL's aggregation of 20 "
-    "clients' representations of 5000 images; ray, rounds on two nodes against no Ray, and against "
-    "one node where clients are slow (needs the extra `ray`).",
-)
-flags.DEFINE_enum(
-    "peer",
-    None,
-    sorted(peer_process.PEERS),
-    "Also measure rounds of FedAvg with SimCLR in another framework, in turn with the same rounds "
-    "here. Then only those --parts are measured that the command names.",
-)
-flags.DEFINE_string(
-    "peer_python",
-    None,
-    "Python interpreter of --peer, from an environment with the packages of "
-    "launch/benchmarks/peer_side/PEER_requirements.txt. Default: .venv_PEER/bin/python.",
-)
-flags.DEFINE_integer(
-    "repetitions", 5, "Timed steps of each program, after one that warms up.", lower_bound=1
-)
-flags.DEFINE_integer("projection", 512, "Width of the projector's three layers.", lower_bound=8)
-flags.DEFINE_integer(
-    "steady_rounds",
-    0,
-    "Number of rounds of DCCO at the first split over which memory and time are reported; 0 for "
-    "none.",
-    lower_bound=0,
-)
-flags.adopt_module_key_flags(launch.options.flags)
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkConfig(ScriptConfig):
+    """What is measured.
+
+    Attributes:
+      precision: Type in which training computes the encoder's convolutions and matrix products.
+        bfloat16 is faster on CPUs that have instructions for it, and far slower on others. All
+        else, and every evaluation, is float32.
+      splits: CLIENTSxSAMPLES of the rounds of dcco and fedavg that are measured.
+      parts: What to measure: dcco and fedavg, rounds of one step at each of --splits; local_steps,
+        rounds of several local steps; clients, rounds of 1, 33 and 128 clients that are called one
+        by one; scaling, rounds of more and more clients, and of larger and larger populations;
+        memory, rounds of clients that keep a ResNet-18 each; hetero, Hetero-SSFL's aggregation of
+        20 clients' representations of 5000 images; ray, rounds on two nodes against no Ray, and
+        against one node where clients are slow (needs the extra `ray`).
+      peer: Also measure rounds of FedAvg with SimCLR in another framework, in turn with the same
+        rounds here. Then only those --parts are measured that the command names.
+      peer_python: Python interpreter of --peer, from an environment with the packages of
+        launch/benchmarks/peer_side/PEER_requirements.txt. Default: .venv_PEER/bin/python.
+      repetitions: Timed steps of each program, after one that warms up.
+      projection: Width of the projector's three layers.
+      steady_rounds: Number of rounds of DCCO at the first split over which memory and time are
+        reported; 0 for none.
+    """
+
+    precision: Literal["float32", "bfloat16"] = "float32"
+    splits: tuple[str, ...] = ("512x1", "128x4", "32x16")
+    parts: tuple[str, ...] = ("dcco",)
+    peer: str | None = flag(None, choices=sorted(peer_process.PEERS))
+    peer_python: str | None = None
+    repetitions: int = flag(5, 1)
+    projection: int = flag(512, 8)
+    steady_rounds: int = flag(0, 0)
+
+    @property
+    def model(self) -> programs.ModelSettings:
+        """The model of most programs."""
+        return programs.ModelSettings("small", (self.projection,) * 3, precision=self.precision)
+
+    @property
+    def precisions(self) -> list[str]:
+        """Those of the centralized steps: float32, and `--precision` if it is another one."""
+        return list(dict.fromkeys(["float32", self.precision]))
 
 
 _PARTS = ("dcco", "fedavg", "local_steps", "clients", "scaling", "memory", "hetero", "ray")
@@ -70,18 +75,7 @@ _AGGREGATION = (20, 5000, 256)
 
 
 class _LocalWork(NamedTuple):
-    """A round of local steps, which is compared with a plain loop.
-
-    Attributes:
-      name: Name in the printed table.
-      part: The part of --parts that it belongs to.
-      algorithm: Name of the algorithm.
-      objective: Name of the objective.
-      clients: Number of clients.
-      samples: Number of samples of each client.
-      steps: Number of local steps of each client.
-      batch_size: Number of samples of a local step; 0 for all of a client's.
-    """
+    """A round of local steps, which is compared with a plain loop; for a part of --parts."""
 
     name: str
     part: str
@@ -90,7 +84,7 @@ class _LocalWork(NamedTuple):
     clients: int
     samples: int
     steps: int
-    batch_size: int
+    batch_size: int  # 0 for all of a client's samples.
 
 
 _LOCAL_WORK = (
@@ -106,61 +100,71 @@ _LOCAL_WORK = (
 )
 
 
-def main() -> None:
-    from launch.benchmarks import peers, ray_nodes, scaling
+def main(config: BenchmarkConfig) -> None:
+    from launch.benchmarks import scaling
     from launch.outputs import output_folder, run_folder
     from tff_ssl.errors import ConfigurationError
     from tff_ssl.runtime import ray_cluster
 
-    args = flags.FLAGS
-    splits = [_parse_split(text) for text in args.splits]
+    splits = [_parse_split(text) for text in config.splits]
     if not splits:
         raise ConfigurationError("--splits is empty: it takes CLIENTSxSAMPLES such as 128x4")
-    unknown = set(args.parts) - set(_PARTS)
+    unknown = set(config.parts) - set(_PARTS)
     if unknown:
         raise ConfigurationError(f"--parts takes {', '.join(_PARTS)}; got {sorted(unknown)}")
-    parts = args.parts if args["parts"].present or not args.peer else []
+    parts = config.parts if "parts" in config.given or not config.peer else ()
     if "ray" in parts:
         ray_cluster.check("local:2")
-    if args.peer:
-        peer = peer_process.PEERS[args.peer]
-        peer_process.check(peer, args.peer_python or peer.python)
-    folder = output_folder.choose(args.output_dir, "benchmark")
+    if config.peer:
+        peer = peer_process.PEERS[config.peer]
+        peer_process.check(peer, config.peer_python or peer.python)
+    folder = output_folder.choose(config.output.output_dir, "benchmark")
     run_folder.make(folder)
     print(
-        f"small ResNet, 32x32x3, projector 3 x {args.projection}, views byol_no_blur; "
-        f"{args.repetitions} repetitions, programs in turn",
+        f"small ResNet, 32x32x3, projector 3 x {config.projection}, views byol_no_blur; "
+        f"{config.repetitions} repetitions, programs in turn",
         flush=True,
     )
-    results: dict[str, Any] = {
-        "centralized": [],
-        "rounds": [],
-        "local_steps": [],
-        "aggregation": None,
-    }
     with tempfile.TemporaryDirectory(prefix="tff_ssl_benchmark_") as scratch:
-        for algorithm, objective in (("dcco", "cco"), ("fedavg", "nt_xent")):
-            if algorithm in parts:
-                steps, rounds = _measure_rounds(algorithm, objective, splits, scratch, args)
-                results["centralized"] += steps
-                results["rounds"] += rounds
-        results["local_steps"] = [
-            _measure_steps(work, scratch, args) for work in _LOCAL_WORK if work.part in parts
-        ]
-        if "scaling" in parts:
-            results["scaling"] = scaling.compare(args, scratch)
-            scaling.draw(results["scaling"], folder / "scaling.png")
-        if "hetero" in parts:
-            results["aggregation"] = _measure_aggregation(scratch, args)
-        if "ray" in parts:
-            results["ray"] = ray_nodes.compare(args, scratch)
-        if args.peer:
-            results["peer"] = peers.compare(args, scratch)
+        results = _measure(parts, splits, scratch, config)
+    if "scaling" in results:
+        scaling.draw(results["scaling"], folder / "scaling.png")
     run_folder.write_json(folder / "benchmark.json", results)
     _print(results)
     print(f"\nwritten to {folder / 'benchmark.json'}")
     if "scaling" in results:
         print(f"picture: {folder / 'scaling.png'}")
+
+
+def _measure(
+    parts: Collection[str], splits: list[tuple[int, int]], scratch: str, config: BenchmarkConfig
+) -> dict[str, Any]:
+    """The content of `benchmark.json`: the figures of the parts, and of `--peer`."""
+    from launch.benchmarks import peers, ray_nodes, scaling
+
+    seed, repetitions = config.seed, config.repetitions
+    results: dict[str, Any] = {"centralized": [], "rounds": [], "local_steps": []}
+    results["aggregation"] = None
+    for algorithm, objective in (("dcco", "cco"), ("fedavg", "nt_xent")):
+        if algorithm in parts:
+            steps, rounds = _measure_rounds(algorithm, objective, splits, scratch, config)
+            results["centralized"] += steps
+            results["rounds"] += rounds
+    results["local_steps"] = [
+        _measure_steps(work, scratch, config) for work in _LOCAL_WORK if work.part in parts
+    ]
+    if "scaling" in parts:
+        results["scaling"] = scaling.compare(seed, repetitions, scratch)
+    if "hetero" in parts:
+        results["aggregation"] = _measure_aggregation(scratch, config)
+    if "ray" in parts:
+        results["ray"] = ray_nodes.compare(config.projection, seed, repetitions, scratch)
+    if config.peer:
+        peer = peer_process.PEERS[config.peer]
+        results["peer"] = peers.compare(
+            peer, config.peer_python or peer.python, config.model, seed, repetitions, scratch
+        )
+    return results
 
 
 def _parse_split(text: str) -> tuple[int, int]:
@@ -169,12 +173,12 @@ def _parse_split(text: str) -> tuple[int, int]:
 
     clients, _, samples = text.partition("x")
     numeric = clients.isdecimal() and samples.isdecimal()
-    if not (numeric and 0 < int(clients) * int(samples) <= numbers.LARGEST_INTEGER):
+    if not (numeric and 0 < int(clients) * int(samples) <= LARGEST_INTEGER):
         raise ConfigurationError(f"--splits takes CLIENTSxSAMPLES such as 128x4; got {text!r}")
     return int(clients), int(samples)
 
 
-def _measure_rounds(algorithm, objective, splits, scratch, args):
+def _measure_rounds(algorithm, objective, splits, scratch, config):
     """The entries of the centralized steps, and those of the rounds at each split.
 
     The ratios of both are against the centralized step in float32 on as many samples.
@@ -184,9 +188,9 @@ def _measure_rounds(algorithm, objective, splits, scratch, args):
     splits = [s for s in splits if algorithm == "dcco" or s[1] > 1]
     for size in sorted({clients * samples for clients, samples in splits}):
         same_size = [split for split in splits if split[0] * split[1] == size]
-        children = _start_rounds(algorithm, objective, size, same_size, scratch, args)
-        try:
-            seconds = processes.time_in_turn(children, args.repetitions)
+        children = _start_rounds(algorithm, objective, size, same_size, scratch, config)
+        with processes.closing(children):
+            seconds = processes.time_in_turn(children, config.repetitions)
 
             def measured(name, precision, seconds=seconds, children=children):
                 return {
@@ -198,7 +202,7 @@ def _measure_rounds(algorithm, objective, splits, scratch, args):
 
             steps += [
                 {"objective": objective, "samples": size} | measured(precision, precision)
-                for precision in _precisions(args)
+                for precision in config.precisions
             ]
             for clients, samples in same_size:
                 name = f"{clients}x{samples}"
@@ -207,52 +211,45 @@ def _measure_rounds(algorithm, objective, splits, scratch, args):
                         "algorithm": algorithm,
                         "clients": clients,
                         "samples_per_client": samples,
-                        **measured(name, args.precision),
+                        **measured(name, config.precision),
                         "first_round_seconds": children[name].first_seconds,
                         **children[name].facts,
                     }
                 )
-                if args.steady_rounds and algorithm == "dcco" and len(rounds) == 1:
+                if config.steady_rounds and algorithm == "dcco" and len(rounds) == 1:
                     rounds[0]["steady"] = processes.compare_many_rounds(
-                        children[name], args.steady_rounds
+                        children[name], config.steady_rounds
                     )
-        finally:
-            for child in children.values():
-                child.close()
     return steps, rounds
 
 
-def _precisions(args) -> list[str]:
-    """The precisions of the centralized steps: float32, and `--precision` if it is another one."""
-    return list(dict.fromkeys(["float32", args.precision]))
-
-
-def _start_rounds(algorithm, objective, size, splits, scratch, args):
+def _start_rounds(algorithm, objective, size, splits, scratch, config):
     """Starts the centralized steps on `size` samples, by precision, and the rounds, by split."""
-    settings = _model_settings(args)
+    settings = config.model
     children = {
         precision: processes.Child(
-            programs.centralized_step, size, settings._replace(precision=precision), args.seed,
+            programs.centralized_step, size, settings._replace(precision=precision), config.seed,
             objective,
         )
-        for precision in _precisions(args)
+        for precision in config.precisions
     }  # fmt: skip
+    one_step = {"local_steps": 1, "batch_size": 0}
     for clients, samples in splits:
         children[f"{clients}x{samples}"] = processes.Child(
-            programs.federated_round, algorithm, objective, {}, clients, samples, settings,
-            args.seed, scratch,
+            programs.federated_round, algorithm, objective, one_step, clients, samples, settings,
+            config.seed, scratch,
         )  # fmt: skip
     return children
 
 
-def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> dict[str, Any]:
+def _measure_steps(work: _LocalWork, scratch: str, config: BenchmarkConfig) -> dict[str, Any]:
     """The entry of a round of local steps, against the same steps in a plain loop."""
     hyperparameters = {
         "local_steps": work.steps,
         "batch_size": work.batch_size,
         "client_learning_rate": 0.01,
     }
-    settings = _model_settings(args)
+    settings = config.model
     if work.part == "memory":
         settings = settings._replace(encoder="resnet18", projector=(512, 256), predictor=(512, 256))
     if work.part == "clients":
@@ -261,25 +258,22 @@ def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> di
     children = {
         "plain": processes.Child(
             programs.plain_local_steps, work.objective, work.clients, work.samples, work.steps,
-            work.batch_size, settings._replace(precision="float32"), args.seed,
+            work.batch_size, settings._replace(precision="float32"), config.seed,
         ),
         "round": processes.Child(
             programs.federated_round, work.algorithm, work.objective, hyperparameters, work.clients,
-            work.samples, settings, args.seed, scratch, work.part != "clients",
+            work.samples, settings, config.seed, scratch, work.part != "clients",
         ),
     }  # fmt: skip
-    try:
-        seconds = processes.time_in_turn(children, args.repetitions)
-    finally:
-        for child in children.values():
-            child.close()
+    with processes.closing(children):
+        seconds = processes.time_in_turn(children, config.repetitions)
     return {
         "name": work.name,
         "algorithm": work.algorithm,
         "clients": work.clients,
         "samples_per_client": work.samples,
         "local_steps": work.steps,
-        "precision": args.precision,
+        "precision": config.precision,
         "plain_seconds": statistics.median(seconds["plain"]),
         "seconds": statistics.median(seconds["round"]),
         "ratio": processes.median_ratio(seconds["round"], seconds["plain"]),
@@ -287,16 +281,14 @@ def _measure_steps(work: _LocalWork, scratch: str, args: flags.FlagValues) -> di
     }
 
 
-def _measure_aggregation(scratch: str, args: flags.FlagValues) -> dict[str, Any]:
+def _measure_aggregation(scratch: str, config: BenchmarkConfig) -> dict[str, Any]:
     """The entry of Hetero-SSFL's aggregation; `added_rss_mb` is its memory above the start's."""
     clients, rad_size, width = _AGGREGATION
     child = processes.Child(programs.hetero_aggregation, clients, rad_size, width, scratch)
-    try:
+    with contextlib.closing(child):
         before = child.rss_mb()
-        seconds = processes.time_in_turn({"aggregation": child}, args.repetitions)["aggregation"]
+        seconds = processes.time_in_turn({"aggregation": child}, config.repetitions)["aggregation"]
         peak = child.peak_rss_mb()
-    finally:
-        child.close()
     return {
         "algorithm": "hetero_ssfl",
         "clients": clients,
@@ -306,10 +298,6 @@ def _measure_aggregation(scratch: str, args: flags.FlagValues) -> dict[str, Any]
         "peak_rss_mb": peak,
         "added_rss_mb": peak - before,
     }
-
-
-def _model_settings(args: flags.FlagValues) -> programs.ModelSettings:
-    return programs.ModelSettings("small", (args.projection,) * 3, precision=args.precision)
 
 
 def _suffix(row: dict[str, Any]) -> str:
@@ -352,5 +340,7 @@ def _print(results: dict[str, Any]) -> None:
         print(peers.describe(results["peer"]))
 
 
+SCRIPT = app.Script("benchmark", main, BenchmarkConfig)
+
 if __name__ == "__main__":
-    app.run(main)
+    app.run(SCRIPT)

@@ -7,164 +7,113 @@ and the whole network is trained (Dec-SSL, section 3.1 and Table 1). The same is
 untrained encoder and, with --supervised_run, from one that was trained with labels. Measured is
 COCO's average precision (AP) of boxes and masks. COCO_FOLDER has COCO's layout: train2017/,
 val2017/, and annotations/ with instances_train2017.json and instances_val2017.json. Needs the extra
-`detection` (uv sync --extra detection).
+`detection`; without it, the error message has the command that adds it.
 """
 
 import importlib
 import pathlib
 from typing import Any
 
-from absl import flags
-
-import launch.options.flags
 from launch.options import app
-from tff_ssl.errors import ConfigurationError
-
-launch.options.flags.define_common_flags()
-flags.DEFINE_string(
-    "run", None, "Folder of a pretraining run, or of its encoder/; its encoder must be a ResNet."
-)
-flags.DEFINE_string(
-    "supervised_run",
-    None,
-    "Folder of a run of the same encoder with labels (launch.centralized --objective=supervised), "
-    "as a further start.",
-)
-flags.DEFINE_list(
-    "starts",
-    ["pretrained", "untrained"],
-    "Encoders from which is fine-tuned, one after the other: pretrained, that of --run; untrained, "
-    "the same network with random weights; supervised, that of --supervised_run, which adds it.",
-)
-flags.DEFINE_string("data_dir", None, "Folder of the images and annotations, in COCO's layout.")
-flags.DEFINE_integer(
-    "train_images", None, "Number of training images. Default: all with instances.", lower_bound=1
-)
-flags.DEFINE_integer("rounds", 400, "Number of steps.", lower_bound=1)
-flags.DEFINE_multi_string(
-    "hparam",
-    [],
-    "name=value, a hyperparameter and its value; repeatable. --list shows the names.",
-)
-flags.DEFINE_integer(
-    "checkpoint_every", 50, "Number of steps between two checkpoints.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "eval_every",
-    100,
-    "Number of steps between two measurements of AP on training images; 0 for none.",
-    lower_bound=0,
-)
-flags.DEFINE_integer(
-    "eval_images", 100, "Number of training images on which AP is measured.", lower_bound=1
-)
-flags.DEFINE_boolean("resume", False, "Continue the run in --output_dir.")
-flags.DEFINE_boolean("list", False, "Print the hyperparameters, and end.")
-flags.adopt_module_key_flags(launch.options.flags)
+from launch.options.script_configs import DetectConfig
+from tff_ssl.errors import ConfigurationError, MissingExtraError
 
 _STARTS = ("pretrained", "untrained", "supervised")
 
 
-def main() -> None:
-    args = flags.FLAGS
+def main(config: DetectConfig) -> None:
     from launch.options import hyperparameters
     from tff_ssl.evaluation.detection.hyperparameters import DetectionHyperparameters
 
-    values = hyperparameters.parse(DetectionHyperparameters, args.hparam)
-    if args.list:
+    values = hyperparameters.parse(DetectionHyperparameters, config.hparam)
+    if config.output.list:
         for line in hyperparameters.listed(values):
             print(f"hparam {line}")
         return
-    _run(values, args)
+    _run(values, config)
 
 
-def _run(values, args: flags.FlagValues) -> None:
+def _run(values, config: DetectConfig) -> None:
     """Fine-tunes from all starts, and writes and prints the results."""
-    starts = _check_flags(args)
+    starts = _check_flags(config)
     _check_extra()
     from datasets import coco_folder
+    from launch.options import settings
     from launch.outputs import detection_plots, output_folder, run_folder
     from launch.probes import detection
     from tff_ssl.evaluation.detection.mask_rcnn import MaskRCNN
 
-    encoder, weights = _start_weights(starts, args)
-    train, validation = coco_folder.load(args.data_dir, args.train_images)
+    encoder, weights = _start_weights(starts, config)
+    train, validation = coco_folder.load(config.data_dir or "", config.train_images)
     if values.batch_size > len(train):
         raise ConfigurationError(
             f"--hparam=batch_size={values.batch_size} is more than the {len(train)} training "
             "images with instances"
         )
-    data = detection.DetectionData(train, validation, min(args.eval_images, len(train)))
-    folder = output_folder.choose(args.output_dir, "detect")
-    settings = run_folder.settings("detect", args)
-    run_folder.open_run(folder, settings, run_folder.given(args), args.resume)
-    network = MaskRCNN(encoder, len(train.class_names), values, args.seed)
-    _announce(network, encoder, data, starts, folder, values, args)
-    training = detection.build_training(network, weights[starts[0]], data, values, args)
+    data = detection.DetectionData(train, validation, min(config.eval_images, len(train)))
+    folder = output_folder.choose(config.output.output_dir, "detect")
+    run_folder.open_run(folder, settings.to_json(config), config.given, config.output.resume)
+    network = MaskRCNN(encoder, len(train.class_names), values, config.seed)
+    _announce(network, encoder, data, starts, folder, values, config)
+    training = detection.build_training(network, weights[starts[0]], data, values, config)
     results = {
         name: detection.fine_tune(
-            name, training.starting_from(weights[name]), network, data, folder, args
+            name, training.starting_from(weights[name]), network, data, folder, config
         )
         for name in starts
     }
-    run_folder.write_json(folder / "result.json", [_result(results, encoder, data, args)])
+    run_folder.write_json(folder / "result.json", [_result(results, encoder, data, config)])
     detection_plots.draw_curves(folder, starts, folder / "curves.png")
     print(
         f"\n{_table(results)}\n(COCO's average precision in percent on {len(validation)} "
         f"validation images, and on {data.monitored} of the {len(train)} training images; loss: "
-        f"means of the first and the last tenth of the {args.rounds} steps)\n"
+        f"means of the first and the last tenth of the {config.rounds} steps)\n"
         f"\nwritten to {folder}/: result.json, curves.png, config.json, and for each start a "
         f"folder ({', '.join(starts)}) with detections.png, result.json, metrics.csv, "
         "tensorboard/, checkpoints/"
     )
 
 
-def _check_flags(args: flags.FlagValues) -> list[str]:
-    """The starts, in order.
-
-    Raises:
-      ConfigurationError: If a flag is missing, or the starts do not fit it.
-    """
-    if not args.run:
+def _check_flags(config: DetectConfig) -> list[str]:
+    """The starts, in order."""
+    if not config.run:
         raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
-    if not args.data_dir:
+    if not config.data_dir:
         raise ConfigurationError(
             "--data_dir is missing: name a folder in COCO's layout (train2017/, val2017/, "
             "annotations/)"
         )
-    starts = list(dict.fromkeys(args.starts))
-    if args.supervised_run and "supervised" not in starts:
+    starts = list(dict.fromkeys(config.starts))
+    if config.supervised_run and "supervised" not in starts:
         starts.append("supervised")
     unknown = [name for name in starts if name not in _STARTS]
     if unknown or not starts:
         raise ConfigurationError(
-            f"--starts takes {', '.join(_STARTS)}; got {','.join(args.starts)!r}"
+            f"--starts takes {', '.join(_STARTS)}; got {','.join(config.starts)!r}"
         )
-    if "supervised" in starts and not args.supervised_run:
+    if "supervised" in starts and not config.supervised_run:
         raise ConfigurationError("--starts=supervised needs --supervised_run=RUN")
     return starts
 
 
 def _check_extra() -> None:
-    """Raises ConfigurationError unless the extra `detection` is installed."""
+    """Raises MissingExtraError unless the extra `detection` is installed."""
     try:
         for module in ("pycocotools.coco", "official.vision.tasks.maskrcnn"):
             importlib.import_module(module)
     except ImportError as error:
-        raise ConfigurationError(
-            f"launch.detect needs the extra `detection`: `uv sync --extra detection` ({error})"
-        ) from error
+        raise MissingExtraError("launch.detect", "detection", error) from error
 
 
-def _start_weights(starts: list[str], args: flags.FlagValues):
+def _start_weights(starts: list[str], config: DetectConfig):
     """The encoder's architecture, and its weights for each start by name."""
-    pretrained = _read_encoder("run", args.run)
+    pretrained = _read_encoder("run", config.run or "")
     encoder = pretrained.model
     weights = {"pretrained": pretrained.weights}
     if "untrained" in starts:
-        weights["untrained"] = encoder.init(args.seed)
+        weights["untrained"] = encoder.init(config.seed)
     if "supervised" in starts:
-        supervised = _read_encoder("supervised_run", args.supervised_run)
+        supervised = _read_encoder("supervised_run", config.supervised_run or "")
         if _architecture(supervised.model) != _architecture(encoder):
             raise ConfigurationError(
                 f"--supervised_run has the encoder {_architecture(supervised.model)}, and --run "
@@ -204,7 +153,7 @@ def _architecture(encoder) -> str:
     return f"{encoder.encoder} ({encoder.norm} norm, first stage of stride {encoder.first_stride})"
 
 
-def _announce(network, encoder, data, starts, folder, values, args: flags.FlagValues) -> None:
+def _announce(network, encoder, data, starts, folder, values, config: DetectConfig) -> None:
     """Prints what the script is about to do."""
     from launch.options import hyperparameters
 
@@ -218,19 +167,20 @@ def _announce(network, encoder, data, starts, folder, values, args: flags.FlagVa
     print(
         f"Mask R-CNN on {_architecture(encoder)}, {network.parameter_count:,} parameters\n"
         f"{len(data.train)} training and {len(data.validation)} validation images of "
-        f"{args.data_dir}, scaled to {size}x{size}, {len(data.train.class_names)} classes\n"
-        f"{args.rounds} steps of {values.batch_size} images from each start: {', '.join(starts)}\n"
+        f"{config.data_dir}, scaled to {size}x{size}, {len(data.train.class_names)} classes\n"
+        f"{config.rounds} steps of {values.batch_size} images from each start: "
+        f"{', '.join(starts)}\n"
         f"{hyperparameters.describe(values, ())}{note}\nresults go to {folder}/",
         flush=True,
     )
 
 
-def _result(results: dict[str, dict], encoder, data, args: flags.FlagValues) -> dict[str, Any]:
+def _result(results: dict[str, dict], encoder, data, config: DetectConfig) -> dict[str, Any]:
     """The entry of `result.json`: the first start, and the others as baselines."""
     first, *others = results
     return {
         "protocol": "detection",
-        "dataset": pathlib.Path(args.data_dir).resolve().name,
+        "dataset": pathlib.Path(config.data_dir or "").resolve().name,
         "encoder": encoder.encoder,
         "norm": encoder.norm,
         "train_images": len(data.train),
@@ -257,5 +207,7 @@ def _table(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+SCRIPT = app.Script("detect", main, DetectConfig, resumes=True)
+
 if __name__ == "__main__":
-    app.run(main, resumes="detect")
+    app.run(SCRIPT)

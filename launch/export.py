@@ -8,6 +8,8 @@ image on this CPU, the largest difference from the encoder's features, and the a
 linear probe on the converted features; and writes them to `export.json`.
 """
 
+import dataclasses
+import functools
 import pathlib
 import shutil
 import statistics
@@ -17,28 +19,32 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import flags
 
-import launch.options.flags
-from launch.options import app
+from launch.options import app, settings
+from launch.options.image_config import DataConfig
+from launch.options.run_config import EvaluationConfig, ScriptConfig
+from launch.options.settings import flag, section
+from launch.outputs import tables
 
-launch.options.flags.define_common_flags()
-launch.options.flags.define_image_flags()
-launch.options.flags.define_probe_flags()
-flags.DEFINE_string("run", None, "Folder of a pretraining run, or of its encoder/.")
-flags.DEFINE_list(
-    "format",
-    ["tflite"],
-    "Formats, of tflite (float32 and int8), keras (a folder for tf.keras.models.load_model) and "
-    "onnx (needs the extra `onnx`).",
-)
-flags.DEFINE_integer(
-    "calibration_images",
-    200,
-    "tflite: number of training images, drawn with --seed, that give the ranges of int8.",
-    lower_bound=1,
-)
-flags.adopt_module_key_flags(launch.options.flags)
+
+@dataclasses.dataclass(frozen=True)
+class ExportConfig(ScriptConfig):
+    """What is exported.
+
+    Attributes:
+      run: Folder of a pretraining run, or of its encoder/.
+      format: Formats, of tflite (float32 and int8), keras (a folder for tf.keras.models.load_model)
+        and onnx (needs the extra `onnx`).
+      calibration_images: tflite: number of training images, drawn with --seed, that give the ranges
+        of int8.
+    """
+
+    run: str | None = None
+    format: tuple[str, ...] = ("tflite",)
+    calibration_images: int = flag(200, 1)
+    data: DataConfig = section(DataConfig)
+    evaluation: EvaluationConfig = section(EvaluationConfig)
+
 
 _FORMATS = ("tflite", "keras", "onnx")
 _COMPARED_IMAGES = 1000  # Largest number of images on which features are compared.
@@ -66,36 +72,38 @@ class Converted(NamedTuple):
     encode: Encode
 
 
-def main() -> None:
-    args = flags.FLAGS
-    from launch.options import data
+def main(config: ExportConfig) -> None:
+    from launch.options import data, resuming
     from launch.outputs import run_folder
     from tff_ssl.deployment import encoder_weights, export
     from tff_ssl.errors import ConfigurationError
 
-    if not args.run:
+    if not config.run:
         raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
-    for name in args.format:
+    for name in config.format:
         if name not in _FORMATS:
             raise ConfigurationError(f"--format takes {', '.join(_FORMATS)}; got {name!r}")
-    if "onnx" in args.format:
+    if "onnx" in config.format:
         export.check_onnx()
-    run = pathlib.Path(args.run)
-    run_folder.take_over(run_folder.read_flags(run_folder.run_of(run)), _RUN_FLAGS, args)
+    run = pathlib.Path(config.run)
+    of_run = resuming.read_run(run_folder.run_of(run))
+    if of_run:
+        config = resuming.take_over(config, settings.flat(of_run), _RUN_FLAGS)
     folder = run_folder.encoder_of(run)
     stored = encoder_weights.read(folder)
-    dataset = data.load_dataset(args)
+    dataset = data.load_dataset(config.data)
     data.check_image_shape(dataset, stored.image_shape, f"the encoder in {folder}")
-    output = pathlib.Path(args.output_dir) if args.output_dir else run / "export"
+    output = pathlib.Path(config.output.output_dir) if config.output.output_dir else run / "export"
     run_folder.make(output)
-    print(f"exporting the encoder in {folder}/ to {', '.join(args.format)}", flush=True)
+    print(f"exporting the encoder in {folder}/ to {', '.join(config.format)}", flush=True)
     with tempfile.TemporaryDirectory(prefix=".export_", dir=output) as scratch:
         new = pathlib.Path(scratch)
-        converted = _convert(stored, dataset.train.images, new, args)
-        results = _measure(converted, dataset, args)
+        converted = _convert(stored, dataset.train.images, new, config)
+        results = _measure(converted, dataset, config)
         run_folder.write_json(new / "export.json", results)
         _replace_all(new, output)
-    print(f"\n{_table(results)}\n\nwritten to {output}/: {_names(converted)}export.json")
+    names = [file.path.name for file in converted.values() if file.path]
+    print(f"\n{_table(results)}\n\nwritten to {output}/: {', '.join([*names, 'export.json'])}")
 
 
 def _replace_all(source: pathlib.Path, target: pathlib.Path) -> None:
@@ -107,72 +115,65 @@ def _replace_all(source: pathlib.Path, target: pathlib.Path) -> None:
         path.rename(replaced)
 
 
-def _convert(stored, images: np.ndarray, output: pathlib.Path, args) -> dict[str, Converted]:
-    """Writes the encoder in the formats of the flags.
-
-    Args:
-      stored: The encoder.
-      images: Training images.
-      output: Folder for the files.
-      args: The flags.
-
-    Returns:
-      What was written by name, after the encoder itself.
-    """
+def _convert(
+    stored, images: np.ndarray, output: pathlib.Path, config: ExportConfig
+) -> dict[str, Converted]:
+    """Writes the encoder in all formats: what was written by name, after the encoder itself."""
     import tensorflow as tf
 
     from tff_ssl.deployment import export, saved_model
 
     module = saved_model.EncoderModule(*stored)
     converted = {"encoder": Converted(None, lambda x: module.encode(tf.constant(x))["h"].numpy())}
-    if "tflite" in args.format:
-        drawn = np.random.default_rng(args.seed).permutation(len(images))[: args.calibration_images]
+    if "tflite" in config.format:
+        order = np.random.default_rng(config.seed).permutation(len(images))
+        drawn = order[: config.calibration_images]
         for name, calibration in (("float32", None), ("int8", images[np.sort(drawn)])):
             path = output / f"encoder_{name}.tflite"
             encode = export.to_tflite(stored, path, calibration)
             converted[f"tflite {name}"] = Converted(path, encode)
-    if "keras" in args.format:
+    if "keras" in config.format:
         path = output / "encoder_keras"
         converted["keras"] = Converted(path, export.to_keras(stored, path))
-    if "onnx" in args.format:
+    if "onnx" in config.format:
         path = output / "encoder.onnx"
         converted["onnx"] = Converted(path, export.to_onnx(stored, path))
     return converted
 
 
-def _measure(converted: dict[str, Converted], dataset, args) -> list[dict[str, Any]]:
+def _measure(
+    converted: dict[str, Converted], dataset, config: ExportConfig
+) -> list[dict[str, Any]]:
     """Size, latency, difference of the features and accuracy of every file, and of the encoder."""
     source = dataset.test if len(dataset.test) else dataset.train
     images = source.images[:_COMPARED_IMAGES]
-    expected = _in_batches(converted["encoder"].encode)(images)
+    expected = _in_batches(converted["encoder"].encode, images)
     results: list[dict[str, Any]] = []
     for name, (path, encode) in converted.items():
-        difference = np.abs(_in_batches(encode)(images) - expected)
+        files = path.rglob("*") if path and path.is_dir() else [path]
+        size = sum(file.stat().st_size for file in files if file and file.is_file())
+        difference = np.abs(_in_batches(encode, images) - expected)
         results.append(
             {
                 "name": name,
                 "path": path and path.name,
-                "bytes": path and _size(path),
+                "bytes": path and size,
                 "milliseconds": round(_latency(encode, images[:1]), 3),
                 "largest_difference": float(difference.max()),
                 "feature_std": float(expected.std()),
                 "probe": [],
             }
         )
-    for scores in _probe(converted, dataset, args):
+    for scores in _probe(converted, dataset, config):
         for result in results:
             result["probe"].append(scores[result["name"]])
     return results
 
 
-def _in_batches(encode: Encode) -> Encode:
-    """The function applied to batches, the last of which may be smaller."""
-
-    def encode_all(images: np.ndarray) -> np.ndarray:
-        starts = range(0, len(images), _BATCH)
-        return np.concatenate([encode(images[start : start + _BATCH]) for start in starts])
-
-    return encode_all
+def _in_batches(encode: Encode, images: np.ndarray) -> np.ndarray:
+    """The features of images, which are encoded in batches."""
+    starts = range(0, len(images), _BATCH)
+    return np.concatenate([encode(images[start : start + _BATCH]) for start in starts])
 
 
 def _latency(encode: Encode, image: np.ndarray) -> float:
@@ -187,32 +188,19 @@ def _latency(encode: Encode, image: np.ndarray) -> float:
     return 1000 * statistics.median(seconds)
 
 
-def _size(path: pathlib.Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
-
-
-def _probe(converted: dict[str, Converted], dataset, args) -> list[dict[str, dict[str, Any]]]:
-    """Linear probes of all features, on the same labels.
-
-    Returns:
-      For each number of labels, name -> accuracy; none if the data set has no labels or no test
-      images.
-    """
+def _probe(
+    converted: dict[str, Converted], dataset, config: ExportConfig
+) -> list[dict[str, dict[str, Any]]]:
+    """Linear probes of all features on the same labels: name -> accuracy, by number of labels."""
     from launch.probes import probing
 
-    kinds = {name: _in_batches(file.encode) for name, file in converted.items()}
-    results = probing.linear_probes(dataset, kinds, probing.parse_label_counts(args), args)
+    kinds = {name: functools.partial(_in_batches, file.encode) for name, file in converted.items()}
+    counts = probing.label_counts(config.evaluation)
+    results = probing.linear_probes(dataset, kinds, counts, config.evaluation, config.seed)
+    of_labels, of_scores = ("protocol", "labels", "labels_per_class"), ("accuracy", "accuracy_std")
     return [
         {
-            name: {
-                "protocol": result["protocol"],
-                "labels": result["labels"],
-                "labels_per_class": result["labels_per_class"],
-                "accuracy": scores["accuracy"],
-                "accuracy_std": scores["accuracy_std"],
-            }
+            name: {key: result[key] for key in of_labels} | {key: scores[key] for key in of_scores}
             for name, scores in {"encoder": result, **result["baselines"]}.items()
         }
         for result in results
@@ -238,24 +226,12 @@ def _table(results: list[dict[str, Any]]) -> str:
                 *(f"{p['accuracy']:.3f} ± {p['accuracy_std']:.3f}" for p in result["probe"]),
             ]
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        f"{name:{widths[0]}}"
-        + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
-        for name, *cells in rows
-    ]
     probes = "linear probe, test accuracy" if results[0]["probe"] else "no labels, no probe"
-    return "\n".join(
-        [
-            *lines,
-            f"({probes}; features have a standard deviation of {results[0]['feature_std']:.2g})",
-        ]
-    )
+    deviation = f"features have a standard deviation of {results[0]['feature_std']:.2g}"
+    return f"{tables.aligned(rows)}\n({probes}; {deviation})"
 
 
-def _names(converted: dict[str, Converted]) -> str:
-    return "".join(f"{file.path.name}, " for file in converted.values() if file.path)
-
+SCRIPT = app.Script("export", main, ExportConfig)
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(SCRIPT)

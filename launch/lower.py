@@ -10,44 +10,42 @@ have no effect.
 """
 
 import os
-import pathlib
 import shutil
 from typing import Any
 
-from absl import flags
-
-import launch.options.flags
-from launch import pretrain
-from launch.options import app
-
-flags.adopt_module_key_flags(launch.options.flags)
-flags.adopt_module_key_flags(pretrain)
+from launch.options import app, presets
+from launch.options.run_config import RunConfig
+from launch.outputs import tables
 
 
-def main() -> None:
-    args = flags.FLAGS
-    if args.list:
-        pretrain.print_choices()
+def main(config: RunConfig) -> None:
+    if config.output.list:
+        from launch.options import choices
+
+        choices.print_all()
         return
-    _lower(args)
+    _lower(config)
 
 
-def _lower(args: flags.FlagValues) -> None:
-    """Builds the algorithm that the flags describe, and writes its rounds in all forms."""
+def _lower(config: RunConfig) -> None:
+    """Builds the algorithm of a configuration, and writes its rounds in all forms."""
     from launch.options import algorithm as algorithm_options
     from launch.options import data
-    from launch.outputs import run_folder
+    from launch.outputs import output_folder, run_folder
+    from launch.runs import federated
     from tff_ssl.deployment import lowering
     from tff_ssl.errors import ConfigurationError
 
-    folder = data.default_output_dir("lower", args)
+    folder = output_folder.choose(config.output.output_dir, f"lower-{config.data.dataset}")
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError(f"--output_dir={folder} is not empty: name a new folder")
-    entry, values = algorithm_options.choose(args)
-    dataset = data.load_dataset(args)
-    rounds = _build(entry, values, dataset, args).rounds_to_lower()
+    chosen = algorithm_options.choose(config)
+    name, objective = config.algorithm.algorithm, chosen.config.objective
+    dataset = data.load_dataset(config.data)
+    # Noise for differential privacy and SCAFFOLD's server step depend on the number of clients.
+    rounds = federated.build(chosen, dataset).algorithm.rounds_to_lower()
     print(
-        f"{args.algorithm} with {args.objective} for images of "
+        f"{name} with {objective} for images of "
         f"{'x'.join(map(str, dataset.train.images.shape[1:]))}: lowering {', '.join(rounds)}\n"
         f"results go to {folder}/",
         flush=True,
@@ -57,40 +55,26 @@ def _lower(args: flags.FlagValues) -> None:
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    for name, lowerable in rounds.items():
+    for round_name, lowerable in rounds.items():
         lowered = lowering.lower(lowerable.next)
-        lowering.save(partial / name, lowerable, lowered)
-        row = _summary(name, lowerable, lowered)
+        lowering.save(partial / round_name, lowerable, lowered)
+        row = _summary(round_name, lowerable, lowered)
         rows.append(row)
         descriptions.append(_description(row, lowerable, lowered))
     run_folder.write_json(
         partial / "lowering.json",
         {
-            "algorithm": args.algorithm,
-            "objective": args.objective,
-            "hyperparameters": str(values),
+            "algorithm": name,
+            "objective": objective,
+            "hyperparameters": str(chosen.values),
             "rounds": rows,
         },
     )
     text = _format(rows)
     (partial / "description.txt").write_text("\n\n".join([text, *descriptions]) + "\n")
     os.replace(partial, folder)
-    print(f"\n{text}\n\nwritten to {folder}/: {', '.join(_written(folder))}")
-
-
-def _build(entry, values, dataset, args: flags.FlagValues):
-    """Builds the algorithm of the run that the flags describe.
-
-    Noise for differential privacy and SCAFFOLD's server step depend on the number of clients.
-    """
-    from launch.runs import federated
-
-    clients = federated.partition(entry, values, dataset, args)
-    setting, aggregation = federated.build_setting(entry, values, clients, args)
-    _, algorithm = federated.build_algorithm(
-        entry, values, dataset, clients, setting, aggregation, args
-    )
-    return algorithm
+    written = [f"{p.name}/" if p.is_dir() else p.name for p in sorted(folder.iterdir())]
+    print(f"\n{text}\n\nwritten to {folder}/: {', '.join(written)}")
 
 
 def _summary(name: str, lowerable, lowered) -> dict[str, Any]:
@@ -122,15 +106,12 @@ def _format(table: list[dict[str, Any]]) -> str:
             f"{row[f'bytes_{path}_per_client']:,}" for path in ("down", "up", "securely_summed")
         ]
         rows.append([row["name"], *converts, *sizes])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join([f"{name:{widths[0]}}", *map(str.rjust, cells, widths[1:])])
-        for name, *cells in rows
+    reasons = [
+        f"{row['name']} not to {form}: {reason}"
+        for row in table
+        for form, reason in row["reasons"].items()
     ]
-    for row in table:
-        for form, reason in row["reasons"].items():
-            lines.append(f"{row['name']} not to {form}: {reason}")
-    return "\n".join(lines)
+    return "\n".join([tables.aligned(rows), *reasons])
 
 
 def _description(row: dict[str, Any], lowerable, lowered) -> str:
@@ -157,10 +138,7 @@ def _description(row: dict[str, Any], lowerable, lowered) -> str:
     return "\n".join(lines)
 
 
-def _written(folder: pathlib.Path) -> list[str]:
-    """Names of the folder's entries."""
-    return [f"{path.name}/" if path.is_dir() else path.name for path in sorted(folder.iterdir())]
-
+SCRIPT = app.Script("lower", main, RunConfig, presets.of_algorithm)
 
 if __name__ == "__main__":
-    app.run(main, default_preset=pretrain.default_preset)
+    app.run(SCRIPT)

@@ -8,45 +8,50 @@ each cluster of `--partition=feature_clusters`), and with --shift `images.png` (
 first clients).
 """
 
-import pathlib
+import dataclasses
 import textwrap
 from typing import Any
 
-from absl import flags
-
-import launch.options.flags
 from launch.options import app
+from launch.options.image_config import ClientsConfig, DataConfig
+from launch.options.run_config import ScriptConfig
+from launch.options.settings import section
 
-launch.options.flags.define_common_flags()
-launch.options.flags.define_data_flags()
-flags.adopt_module_key_flags(launch.options.flags)
+
+@dataclasses.dataclass(frozen=True)
+class PartitionReportConfig(ScriptConfig):
+    """The partition that is described."""
+
+    data: DataConfig = section(DataConfig)
+    clients: ClientsConfig = section(ClientsConfig)
 
 
-def main() -> None:
+def main(config: PartitionReportConfig) -> None:
     from datasets import describe
     from launch.options import clients as clients_options
-    from launch.options import data
-    from launch.outputs import run_folder
+    from launch.options import data, defaults
+    from launch.outputs import output_folder, run_folder
 
-    values = flags.FLAGS
-    settings = _settings(values)
-    folder = data.default_output_dir("partition", values)
+    config = defaults.resolve(config, None)
+    settings, seed, own = _settings(config), config.seed, config.clients
+    folder = output_folder.choose(config.output.output_dir, f"partition-{config.data.dataset}")
     used = "".join(f", {flag}={value}" for flag, value in settings["flags"].items())
-    description = f"{values.dataset}: {settings['partition']}{used}, seed {values.seed}"
+    description = f"{config.data.dataset}: {own.partition}{used}, seed {seed}"
     title = textwrap.fill(description, 90)
-    pictures = ["partition.png"] + (["images.png"] if values.shift != "none" else [])
+    pictures = ["partition.png"] + (["images.png"] if own.shift != "none" else [])
     print(f"Partitions the training examples of {description}")
     print(f"and writes partition.json and {' and '.join(pictures)} to {folder}/", flush=True)
-    dataset = data.load_dataset(values)
-    clusters = clients_options.cluster_ids(dataset, values)
-    clients = clients_options.partition_dataset(dataset, values, clusters)
-    client_images = clients_options.client_images(dataset.train, clients, values)
+    dataset = data.load_dataset(config.data)
+    clusters = clients_options.cluster_ids(dataset, own, seed)
+    clients = clients_options.partition_dataset(dataset, own, seed, clusters)
+    client_images = clients_options.client_images(dataset.train, clients, own)
     report = settings | _figures(dataset, clients, clusters)
-    if values.min_client_size > 1:
-        report["clients_filled_up"] = _filled_up(dataset, clusters, values)
+    if own.min_client_size > 1:
+        report["clients_filled_up"] = _filled_up(dataset, clusters, own, seed)
     folder.mkdir(parents=True, exist_ok=True)
-    _draw(dataset, clients, clusters, folder / "partition.png", title)
-    if values.shift != "none":
+    report["picture"] = _picture(dataset, clients, clusters, title)
+    describe.draw(report["picture"], folder / "partition.png")
+    if own.shift != "none":
         describe.draw_images(client_images.images, clients, folder / "images.png", title)
     run_folder.write_json(folder / "partition.json", report)
     _print_table(report)
@@ -54,29 +59,24 @@ def main() -> None:
         print(f"wrote {folder / name}")
 
 
-def _settings(values: flags.FlagValues) -> dict[str, Any]:
+def _settings(config: PartitionReportConfig) -> dict[str, Any]:
     """The settings that determine the partition, with only the flags that it uses."""
     from datasets import partition
-    from launch.options import defaults
-    from launch.outputs import run_folder
+    from launch.options import settings
 
-    name = defaults.partition(values)
-    used = partition.flags_of(name, values.cluster_partition)
-    used += ("min_client_size",) if values.min_client_size != 1 else ()
-    used += ("data_fraction",) if values.data_fraction != 1 else ()
-    used += ("shift", "shifts") if values.shift != "none" else ()
-    flag_values = {flag: values[flag].value for flag in used}
+    clients, data = config.clients, config.data
+    used = partition.flags_of(clients.partition, clients.cluster_partition)
+    used += ("min_client_size",) if clients.min_client_size != 1 else ()
+    used += ("data_fraction",) if clients.data_fraction != 1 else ()
+    used += ("shift", "shifts") if clients.shift != "none" else ()
+    values = {flag: settings.json_value(getattr(clients, flag)) for flag in used}
     return {
-        "dataset": values.dataset,
-        "data_dir": values.data_dir,
-        "image_size": values.image_size,
-        "partition": name,
-        "flags": {
-            flag: run_folder.json_value(value)
-            for flag, value in flag_values.items()
-            if value is not None
-        },
-        "seed": values.seed,
+        "dataset": data.dataset,
+        "data_dir": data.data_dir,
+        "image_size": data.image_size,
+        "partition": clients.partition,
+        "flags": {flag: value for flag, value in values.items() if value is not None},
+        "seed": config.seed,
     }
 
 
@@ -98,16 +98,16 @@ def _figures(dataset, clients, clusters) -> dict[str, Any]:
     }
 
 
-def _filled_up(dataset, clusters, values: flags.FlagValues) -> int:
+def _filled_up(dataset, clusters, config: ClientsConfig, seed: int) -> int:
     """Number of clients that would be smaller than `--min_client_size` without this flag."""
     from launch.options import clients as clients_options
 
-    clients = clients_options.partition_dataset(dataset, values, clusters, min_client_size=1)
-    return sum(len(indices) < values.min_client_size for indices in clients)
+    clients = clients_options.partition_dataset(dataset, config, seed, clusters, min_client_size=1)
+    return sum(len(indices) < config.min_client_size for indices in clients)
 
 
-def _draw(dataset, clients, clusters, path: pathlib.Path, title: str) -> None:
-    """Draws the bars of the clients, coloured by cluster if there are clusters, else by class."""
+def _picture(dataset, clients, clusters, title: str) -> dict[str, Any]:
+    """The bars of the clients, coloured by cluster if there are clusters, else by class."""
     from datasets import describe
 
     labels, names = dataset.train.labels, dataset.class_names
@@ -116,7 +116,7 @@ def _draw(dataset, clients, clusters, path: pathlib.Path, title: str) -> None:
     counts = describe.histograms(labels, clients, len(names))
     distance = describe.earth_movers_distance(counts)
     title += f", EMD {distance:.3f}" if counts.any() else ""
-    describe.draw(counts, names, path, title, clients)
+    return describe.picture(counts, names, title, clients)
 
 
 def _print_table(report: dict[str, Any]) -> None:
@@ -148,5 +148,7 @@ def _spread(values: dict[str, float]) -> str:
     return f"{values['min']:g} / {values['median']:g} / {values['max']:g} (min / median / max)"
 
 
+SCRIPT = app.Script("partition_report", main, PartitionReportConfig)
+
 if __name__ == "__main__":
-    app.run(main)
+    app.run(SCRIPT)

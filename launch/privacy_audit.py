@@ -8,67 +8,69 @@ above the announced epsilon would show that the announcement is wrong. One below
 but that this attack does not refute it. Writes `audit.json`.
 """
 
-from absl import flags
+import dataclasses
 
-import launch.options.flags
 from launch.options import app
+from launch.options.run_config import ScriptConfig
+from launch.options.settings import flag
 
-launch.options.flags.define_common_flags()
-flags.DEFINE_integer(
-    "canaries", 200, "Number of canaries, each a client with one image.", 8, upper_bound=10_000
-)
-flags.DEFINE_integer("rounds", 20, "Number of rounds.", lower_bound=1, upper_bound=100_000)
-flags.DEFINE_float(
-    "sampling_rate", 0.5, "Probability that a canary takes part in a round.", 1e-6, upper_bound=1.0
-)
-flags.DEFINE_float(
-    "dp_noise_multiplier",
-    2.0,
-    "Noise multiplier of the means of statistics and of model deltas.",
-    1e-3,
-    upper_bound=1e6,
-)
-flags.DEFINE_boolean("dp_adaptive_clipping", False, "Let the clips follow the median norms.")
-flags.adopt_module_key_flags(launch.options.flags)
+
+@dataclasses.dataclass(frozen=True)
+class AuditConfig(ScriptConfig):
+    """The run that is audited.
+
+    Attributes:
+      canaries: Number of canaries, each a client with one image.
+      rounds: Number of rounds.
+      sampling_rate: Probability that a canary takes part in a round.
+      dp_noise_multiplier: Noise multiplier of the means of statistics and of model deltas.
+      dp_adaptive_clipping: Let the clips follow the median norms.
+    """
+
+    canaries: int = flag(200, 8, 10_000)
+    rounds: int = flag(20, 1, 100_000)
+    sampling_rate: float = flag(0.5, 1e-6, 1.0)
+    dp_noise_multiplier: float = flag(2.0, 1e-3, 1e6)
+    dp_adaptive_clipping: bool = False
+
 
 _CLIP = 0.01  # Below the norms of all contributions, so that all of them are clipped.
 _GUESSED_SHARE = 0.5  # Share of the canaries about which something is guessed.
 _CONFIDENCE = 0.95
 
 
-def main() -> None:
+def main(config: AuditConfig) -> None:
     from launch.outputs import output_folder, run_folder
     from tff_ssl.aggregation import differential_privacy
     from tff_ssl.analysis import privacy_audit
     from tff_ssl.runtime import local_worker
 
-    args = flags.FLAGS
-    folder = output_folder.choose(args.output_dir, "privacy_audit")
+    folder = output_folder.choose(config.output.output_dir, "privacy_audit")
     mean = differential_privacy.GaussianMean(
-        args.dp_noise_multiplier, _CLIP, args.dp_adaptive_clipping
+        config.dp_noise_multiplier, _CLIP, config.dp_adaptive_clipping
     )
-    delta = differential_privacy.default_delta(args.canaries)
+    delta = differential_privacy.default_delta(config.canaries)
     announced = differential_privacy.Accountant(
-        args.sampling_rate, (args.dp_noise_multiplier,) * 2, delta
-    ).epsilon(args.rounds)
-    guesses = 2 * round(_GUESSED_SHARE * args.canaries / 2)
+        config.sampling_rate, (config.dp_noise_multiplier,) * 2, delta
+    ).epsilon(config.rounds)
+    guesses = 2 * round(_GUESSED_SHARE * config.canaries / 2)
     print(
-        f"{args.canaries} canaries, {args.rounds} rounds of DCCO, each canary in a round with "
-        f"probability {args.sampling_rate:g}\nannounced: epsilon {announced:.3g} at delta "
+        f"{config.canaries} canaries, {config.rounds} rounds of DCCO, each canary in a round with "
+        f"probability {config.sampling_rate:g}\nannounced: epsilon {announced:.3g} at delta "
         f"{delta:.2g}\nresults go to {folder}/",
         flush=True,
     )
     with local_worker.start():
         audited = privacy_audit.audit_dcco(
-            args.canaries, args.rounds, args.sampling_rate, mean, args.seed
+            config.canaries, config.rounds, config.sampling_rate, mean, config.seed
         )
     right = privacy_audit.right_guesses(audited, guesses)
-    bound = privacy_audit.epsilon_lower_bound(args.canaries, guesses, right, delta, _CONFIDENCE)
+    bound = privacy_audit.epsilon_lower_bound(config.canaries, guesses, right, delta, _CONFIDENCE)
     result = {
-        "canaries": args.canaries,
-        "rounds": args.rounds,
-        "sampling_rate": args.sampling_rate,
-        "noise_multiplier": args.dp_noise_multiplier,
+        "canaries": config.canaries,
+        "rounds": config.rounds,
+        "sampling_rate": config.sampling_rate,
+        "noise_multiplier": config.dp_noise_multiplier,
         "delta": delta,
         "epsilon_announced": announced,
         "epsilon_lower_bound": bound,
@@ -86,5 +88,7 @@ def main() -> None:
     )
 
 
+SCRIPT = app.Script("privacy_audit", main, AuditConfig)
+
 if __name__ == "__main__":
-    app.run(main)
+    app.run(SCRIPT)

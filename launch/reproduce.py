@@ -3,6 +3,8 @@ published ones.
 
     python -m launch.reproduce --experiment=NAME --data_dir=...
     python -m launch.reproduce --output_dir=FOLDER [--report_only]
+    python -m launch.reproduce --import_from=measured/NAME-cpu.jsonl --report_only
+    python -m launch.reproduce --output_dir=FOLDER --report_only --export_to=measured/NAME-cpu.jsonl
     python -m launch.reproduce --experiment=NAME --scale=paper --estimate
 
 A reproduction that was stopped continues when it is started again with the same --output_dir, which
@@ -13,116 +15,133 @@ With --estimate nothing is reproduced: each cell is trained for two rounds on fe
 place of its data, which may be missing, and the memory and the hours of its runs are estimated.
 """
 
+import dataclasses
 import fnmatch
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import Literal
 
-from absl import flags
-
-import launch.options.flags
-from launch.options import app
+from launch.options import app, resuming
+from launch.options.settings import Settings, flag
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.reporting.experiment import Cell, Experiment
 
-flags.DEFINE_string("experiment", None, "Name of the experiment; --list shows all.")
-flags.DEFINE_enum(
-    "scale",
-    "cpu",
-    ["cpu", "paper"],
-    "cpu: a small model and few rounds; paper: the setting of the paper.",
-)
-flags.DEFINE_string(
-    "output_dir",
-    None,
-    "Folder for the runs and the report. Default: results/EXPERIMENT-SCALE[-DATASET].",
-)
-flags.DEFINE_string("data_dir", None, "Folder of prepared TFDS sets, or of a case_folder's images.")
-flags.DEFINE_string("dataset", None, "TFDS set to use instead of the experiment's own data set.")
-flags.DEFINE_integer("seeds", 3, "Number of seeds of every cell: 0, 1, and so on.", lower_bound=1)
-flags.DEFINE_integer(
-    "jobs",
-    1,
-    "Number of runs at the same time; each has an equal share of the cores.",
-    lower_bound=1,
-)
-flags.DEFINE_list(
-    "only",
-    [],
-    "Names of the cells to run, and with them the cells that they need; * stands for any text, ? "
-    "for any character.",
-)
-flags.DEFINE_integer(
-    "rounds", None, "Number of rounds of each run, instead of the preset's.", lower_bound=1
-)
-flags.DEFINE_boolean(
-    "report_only", False, "Run nothing, and write the report of the runs that are finished."
-)
-flags.DEFINE_boolean(
-    "estimate",
-    False,
-    "Train two rounds of each cell on random images, and write what its runs would take.",
-)
-flags.DEFINE_integer(
-    "estimate_images",
-    None,
-    "With --estimate: largest number of images of a client. Give the size of a batch to see the "
-    "memory of whole batches. Default: 16; of images of 224 pixels or with a ResNet-50, 8.",
-    lower_bound=2,
-)
-flags.DEFINE_boolean("retry_failed", False, "Repeat the runs that failed before.")
-flags.DEFINE_boolean("list", False, "Print the experiments, and end.")
-flags.adopt_module_key_flags(launch.options.flags)
+
+@dataclasses.dataclass(frozen=True)
+class ReproduceConfig(Settings):
+    """The runs of a reproduction.
+
+    Attributes:
+      experiment: Name of the experiment; --list shows all.
+      scale: cpu: a small model and few rounds; paper: the setting of the paper.
+      output_dir: Folder for the runs and the report. Default: results/EXPERIMENT-SCALE[-DATASET].
+      data_dir: Folder of prepared TFDS sets, or of a case_folder's images.
+      dataset: TFDS set to use instead of the experiment's own data set.
+      algorithm: Run the cells of this algorithm only. package.module:ENTRY is an algorithm of your
+        own, which is added to digits_defaults.
+      seeds: Number of seeds of every cell: 0, 1, and so on.
+      jobs: Number of runs at the same time; each has an equal share of the cores.
+      only: Names of the cells to run, and with them the cells that they need; * stands for any
+        text, ? for any character.
+      rounds: Number of rounds of each run, instead of the preset's.
+      report_only: Run nothing, and write the report of the runs that are finished.
+      estimate: Train two rounds of each cell on random images, and write what its runs would take.
+      estimate_images: With --estimate: largest number of images of a client. Give the size of a
+        batch to see the memory of whole batches. Default: 16; of images of 224 pixels or with a
+        ResNet-50, 8.
+      import_from: File of measured/ whose runs are taken into the output folder, so that only
+        others are run.
+      export_to: File such as measured/EXPERIMENT-SCALE.jsonl, to which the runs that have ended are
+        added in the end. Runs of the same cell and seed are replaced.
+      retry_failed: Repeat the runs that failed before.
+      list: Print the experiments, and end.
+    """
+
+    experiment: str | None = None
+    scale: Literal["cpu", "paper"] = "cpu"
+    output_dir: str | None = None
+    data_dir: str | None = None
+    dataset: str | None = None
+    algorithm: str | None = None
+    seeds: int = flag(3, 1)
+    jobs: int = flag(1, 1)
+    only: tuple[str, ...] = ()
+    rounds: int | None = flag(None, 1)
+    report_only: bool = False
+    estimate: bool = False
+    estimate_images: int | None = flag(None, 2)
+    import_from: str | None = None
+    export_to: str | None = None
+    retry_failed: bool = False
+    list: bool = False
 
 
-def main() -> None:
+def main(args: ReproduceConfig) -> None:
     from launch.studies import catalog
-    from launch.studies.engine import runner
+    from launch.studies.engine import exchange, runner
+    from tff_ssl.algorithms import registry
 
-    args = flags.FLAGS
     if args.list:
         for name, (_, summary) in catalog.EXPERIMENTS.items():
             print(f"experiment {name}  {summary}")
         return
-    _take_over(args)
+    args = _take_over(args)
     _check(args)
-    experiment = _build_experiment(args)
-    cells = _choose_cells(experiment, args.only)
+    if args.algorithm:
+        registry.adopt(args.algorithm)
+    args, experiment = _build_experiment(args)
+    cells = _choose_cells(experiment, args.only, args.algorithm)
     # Experiments share what is measured for estimates.
     first = "estimates" if args.estimate else experiment.name
     name = "-".join(filter(None, (first, args.scale, args.dataset)))
+    if args.import_from:
+        name = pathlib.Path(args.import_from).stem
     folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
     if args.estimate:
         from launch.studies.engine import estimates
 
         estimates.run(experiment, cells, folder, args.estimate_images)
-    else:
-        runner.run(experiment, cells, folder, args)
-
-
-def _take_over(args: flags.FlagValues) -> None:
-    """Sets the flags that are not given to those of the reproduction in `--output_dir`."""
-    from launch.outputs import run_folder
-    from tff_ssl.reporting import measured
-
-    path = pathlib.Path(args.output_dir or "") / "experiment.json"
-    if not args.output_dir or not path.exists():
         return
-    before = measured.read_json(path)
+    if args.export_to:  # Fails now, and not after all runs.
+        exchange.read_target(pathlib.Path(args.export_to), runner.identity(experiment, args))
+    if args.import_from:
+        exchange.import_runs(pathlib.Path(args.import_from), folder)
+    runner.run(experiment, cells, folder, args)
+    if args.export_to:
+        exchange.export_runs(folder, pathlib.Path(args.export_to))
+
+
+def _take_over(args: ReproduceConfig) -> ReproduceConfig:
+    """Takes over what is not given from the reproduction in `--output_dir`, or from the file of
+    `--import_from`.
+    """
+    from launch.outputs import run_folder
+    from tff_ssl.reporting import records
+
+    folder = pathlib.Path(args.output_dir) if args.output_dir else None
+    if folder and (folder / records.IDENTITY).exists():
+        before = records.read_json(folder / records.IDENTITY)
+    elif args.import_from:
+        before = records.read_file(pathlib.Path(args.import_from)).identity
+    else:
+        return args
     if args.experiment in (None, before["experiment"]):
-        run_folder.take_over(before, before.keys(), args)
-        runs = (run_folder.read_flags(file.parent) for file in path.parent.glob("*/*/config.json"))
-        run_folder.take_over(next(filter(None, runs), {}), ["data_dir"], args)
+        args = resuming.take_over(args, before, before.keys())
+        configs = sorted(folder.glob("*/*/config.json")) if folder else []
+        runs = (run_folder.read_flags(path.parent) for path in configs)
+        args = resuming.take_over(args, next(filter(None, runs), {}), ["data_dir"])
+    return args
 
 
-def _check(args: flags.FlagValues) -> None:
+def _check(args: ReproduceConfig) -> None:
     """Checks `--experiment`, `--jobs` and `--estimate`."""
     from launch.studies import catalog
 
     if args.experiment is None:
         raise ConfigurationError(
             f"--experiment is missing: name one of {', '.join(catalog.EXPERIMENTS)}; or by "
-            "--output_dir the folder of a reproduction, which knows its experiment"
+            "--output_dir or --import_from a reproduction, which knows its experiment"
         )
     if args.experiment not in catalog.EXPERIMENTS:
         raise ConfigurationError(
@@ -133,12 +152,15 @@ def _check(args: flags.FlagValues) -> None:
         raise ConfigurationError(f"--jobs={args.jobs} is more than this process's {cores} cores")
     if args.estimate and args.jobs > 1:
         raise ConfigurationError("--estimate measures one cell at a time: leave --jobs out")
+    if args.estimate and (args.import_from or args.export_to):
+        raise ConfigurationError("--estimate has no runs to take or to add: leave "
+                                 "--import_from and --export_to out")  # fmt: skip
     if args.estimate_images and not args.estimate:
         raise ConfigurationError("--estimate_images is for --estimate: add it, or leave this out")
 
 
-def _build_experiment(args: flags.FlagValues) -> Experiment:
-    """Builds the experiment; resets `--dataset` if it names the experiment's own data set.
+def _build_experiment(args: ReproduceConfig) -> tuple[ReproduceConfig, Experiment]:
+    """Builds the experiment; leaves out `--dataset` if it names the experiment's own data set.
 
     Raises:
       ConfigurationError: If the experiment does not support another data set.
@@ -146,10 +168,11 @@ def _build_experiment(args: flags.FlagValues) -> Experiment:
     from launch.studies import catalog
     from launch.studies.engine import runner
 
+    assert args.experiment
     build, _ = catalog.EXPERIMENTS[args.experiment]
     experiment = build(args.scale, args.dataset, args.rounds)
     if not args.dataset:
-        return experiment
+        return args, experiment
     flag = f"--dataset={args.dataset}"
     if not any(flag in cell.flags for cell in experiment.cells):
         raise ConfigurationError(f"{flag}: {args.experiment} is for its own data only")
@@ -160,18 +183,28 @@ def _build_experiment(args: flags.FlagValues) -> Experiment:
     )
     if settings == default_settings:
         # The reproduction has the same name and folder as without the flag.
-        args.dataset = None
-        return default
-    return experiment
+        return dataclasses.replace(args, dataset=None), default
+    return args, experiment
 
 
-def _choose_cells(experiment: Experiment, patterns: Sequence[str]) -> list[Cell]:
-    """The cells of `--only`, and the cells that they need; all cells if there are no patterns.
+def _choose_cells(
+    experiment: Experiment, patterns: Sequence[str], algorithm: str | None
+) -> list[Cell]:
+    """The cells of `--only` and `--algorithm`, and the cells that they need; all without either.
 
     Raises:
-      ConfigurationError: If a pattern matches no cell.
+      ConfigurationError: If a pattern matches no cell, or no cell has the algorithm.
     """
-    known = [cell.name for cell in experiment.cells]
+    known = [
+        cell.name
+        for cell in experiment.cells
+        if algorithm is None or f"--algorithm={algorithm}" in cell.flags
+    ]
+    if not known:
+        raise ConfigurationError(
+            f"--algorithm={algorithm}: {experiment.name} has no cell of it; an algorithm of your "
+            "own is for --experiment=digits_defaults"
+        )
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             raise ConfigurationError(f"--only={pattern} names no cell of {', '.join(known)}")
@@ -180,5 +213,7 @@ def _choose_cells(experiment: Experiment, patterns: Sequence[str]) -> list[Cell]
     return [cell for cell in experiment.cells if cell.name in names]
 
 
+SCRIPT = app.Script("reproduce", main, ReproduceConfig)
+
 if __name__ == "__main__":
-    app.run(main)
+    app.run(SCRIPT)

@@ -39,7 +39,19 @@ for (const width of widths) {{
 
 
 def measures(page: pathlib.Path) -> dict[int, dict]:
-    """The measures of a page at each of `WIDTHS`; skips the test where there is no browser.
+    """The measures of a page at each of `WIDTHS`; skips the test where there is no browser."""
+    harness = page.with_name("harness.html")
+    harness.write_text(_HARNESS.format(widths=json.dumps(WIDTHS), name=page.name))
+    html = dump(harness)
+    harness.unlink()
+    (found,) = re.findall(r'data-results="([^"]*)"', html)
+    results = json.loads(found.replace("&quot;", '"').replace("&amp;", "&"))
+    assert set(results) == set(map(str, WIDTHS))
+    return {int(width): result for width, result in results.items()}
+
+
+def dump(page: pathlib.Path) -> str:
+    """The page as the browser has it after its scripts; skips the test where there is none.
 
     The browser is the one in the variable CHROMIUM, or the first of Chromium and Chrome.
     """
@@ -47,20 +59,13 @@ def measures(page: pathlib.Path) -> dict[int, dict]:
     browser = next(filter(None, map(shutil.which, filter(None, names))), None)
     if browser is None:
         pytest.skip("no browser: install chromium, or name one in the variable CHROMIUM")
-    harness = page.with_name("harness.html")
-    harness.write_text(_HARNESS.format(widths=json.dumps(WIDTHS), name=page.name))
-    done = subprocess.run(
+    return subprocess.run(
         [
             browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000",
-            "--allow-file-access-from-files", "--timeout=60000", "--dump-dom", harness.as_uri(),
+            "--allow-file-access-from-files", "--timeout=60000", "--dump-dom", page.as_uri(),
         ],
         capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    harness.unlink()
-    (found,) = re.findall(r'data-results="([^"]*)"', done.stdout)
-    results = json.loads(found.replace("&quot;", '"').replace("&amp;", "&"))
-    assert set(results) == set(map(str, WIDTHS))
-    return {int(width): result for width, result in results.items()}
+    ).stdout  # fmt: skip
 
 
 def check_layout(page: pathlib.Path) -> None:

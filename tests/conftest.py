@@ -6,8 +6,9 @@ import gc
 import os
 import pathlib
 import signal
+import subprocess
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # As `launch.options.app` sets it.
@@ -24,6 +25,18 @@ _types_are_shared = False
 # Containers often forbid Python to keep bytecode; each script would then compile the project anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+def pytest_addoption(parser):
+    parser.addoption("--everything", action="store_true", help="also run the tests marked `long`")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out the tests marked `long`, unless `--everything` is given."""
+    if not config.getoption("--everything"):
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 def pytest_configure():
@@ -102,18 +115,44 @@ def project_root() -> pathlib.Path:
     return pathlib.Path(__file__).parent.parent
 
 
-class SmallAlgorithm(NamedTuple):
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory, project_root):
+    """A run of six rounds and what it printed: (folder, `subprocess.CompletedProcess`).
+
+    Tests do not write into the folder. They are of the group `finished run`, so that one process
+    trains it.
+    """
+    from tests import programs
+
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    flags = (
+        "--rounds=6", "--checkpoint_every=2", "--eval_every=3", "--label_draws=2", "--seed=3",
+        f"--output_dir={folder}",
+    )  # fmt: skip
+    done = programs.run(
+        [sys.executable, "-m", "launch.pretrain", *flags],
+        cwd=project_root, stdin=subprocess.DEVNULL, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+class SmallAlgorithm:
     """An algorithm with default hyperparameters, on a network and views that compile quickly.
 
     Attributes:
       task: Task of the algorithm.
-      computations: Result of its `build_...` function.
-      clients: Examples of three clients, `tf.data.Dataset`s.
+      inputs: The task, and the examples of three clients, `tf.data.Dataset`s.
     """
 
-    task: Any
-    computations: Any
-    clients: list
+    def __init__(self, algorithm, task, clients):
+        self._algorithm = algorithm
+        self.task, self.inputs = task, (task, clients)
+
+    @functools.cached_property
+    def computations(self):
+        """Result of the algorithm's `build_...` function, whose tracing takes seconds."""
+        return self._algorithm.build(self.task, self._algorithm.hyperparameters())
 
 
 @pytest.fixture(scope="session")
@@ -166,6 +205,6 @@ def small_algorithm():
             client_sizes=(3, 5, 2),
             base_encoder=FrozenEncoder(base, base.init(7)),
         )
-        return SmallAlgorithm(task, algorithm.build(task, algorithm.hyperparameters()), clients)
+        return SmallAlgorithm(algorithm, task, clients)
 
     return build

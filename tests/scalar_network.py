@@ -10,6 +10,7 @@ and m becomes the mean of a in every step.
 
 import collections
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,22 @@ def _evaluate(model, weights, target, batch, hyperparameters):
     outputs = model.apply(weights, batch.x1, True)
     # Predictions for the two views: (w, 1) and (w, 2).
     predictions = (outputs.z, outputs.z + tf.constant([0.0, 1.0]))
-    return registry.Evaluated(losses, outputs.z, predictions, outputs.non_trainable)
+    both = (outputs.h, outputs.h)
+    return registry.Evaluated(losses, outputs.z, predictions, outputs.non_trainable, both)
+
+
+_built: dict[tuple, Any] = {}
+
+
+def build_once(build, task, values):
+    """`build(task, values)`, traced once for all tests of a process.
+
+    Tasks of the fixture `scalars` with the same objective and number of rounds are the same.
+    """
+    key = (build, task.objective, task.rounds, values)
+    if key not in _built:
+        _built[key] = build(task, values)
+    return _built[key]
 
 
 @pytest.fixture

@@ -207,7 +207,7 @@ def test_the_servers_weight_decay_and_the_clients_beta_1():
     _, after = decaying.next(decaying.initialize(tf.TensorSpec([1])), weights, tf.constant([3.0]))
     np.testing.assert_allclose(after, 2 - 0.1 * (1 + 0.5 * 2), rtol=1e-5)
     for options, message in (({"server_weight_decay": -1.0}, "-1.0"),
-                           ({"server_weight_decay": 0.1}, "with adam")):  # fmt: skip
+                           ({"server_weight_decay": 0.1}, "with sgd")):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             optimizers.ServerOptimizerHyperparameters(**options)
     # FedAvg's clients have no momentum by default; Adam's beta_1 is the usual one all the same.

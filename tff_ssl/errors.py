@@ -5,6 +5,18 @@ class ConfigurationError(ValueError):
     """A setting is impossible; the message names the flag and what is possible."""
 
 
+class MissingExtraError(ConfigurationError):
+    """An extra of the package is not installed.
+
+    Attributes:
+      extra: Name of the extra in `pyproject.toml`.
+    """
+
+    def __init__(self, what: str, extra: str, reason: ImportError | None = None) -> None:
+        super().__init__(f"{what} needs the extra `{extra}`{f' ({reason})' if reason else ''}")
+        self.extra = extra
+
+
 class TrainingError(RuntimeError):
     """Training cannot continue."""
 

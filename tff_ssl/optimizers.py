@@ -17,6 +17,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.bounds import Bounded, bounded, one_of
+
 _LEARNING_RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 _HPARAMS = (_LEARNING_RATE, "momentum", "weight_decay", "trust_coefficient", "epsilon")
 _ACCUMULATOR = "accumulator"
@@ -138,19 +140,13 @@ def cosine_decay(initial_learning_rate: float, decay_steps: int, warmup_steps: i
     """Returns the learning rate as a function of the step, counted from 0.
 
     With `W = warmup_steps` and `T = decay_steps - W`, the rate of step t is `(t + 1) / W` of the
-    initial one for `t < W` (so that no step is lost on a rate of zero), and after that
-    `0.5 * initial_learning_rate * (1 + cos(pi * min(t - W, T) / T))`. This starts at the initial
-    rate, is half of it in the middle, and is zero from step `decay_steps` on.
+    initial one for `t < W` (so that no step is lost on a rate of zero), and after that `0.5 *
+    initial_learning_rate * (1 + cos(pi * min(t - W, T) / T))`. This starts at the initial rate, is
+    half of it in the middle, and is zero from step `decay_steps` on.
 
-    Args:
-      initial_learning_rate: Learning rate at the end of the warm-up.
-      decay_steps: Number of all steps, warm-up included.
-      warmup_steps: Number of steps of linear warm-up.
-
-    Returns:
-      A function from a step (an int or an integer scalar tensor) to a float32 scalar tensor, for
-      `tff.learning.optimizers.schedule_learning_rate`. That optimizer passes 0 at the first call of
-      `next` and keeps the count in its state, so that a resumed run continues with the right rate.
+    The function maps a step (an int or an integer scalar tensor) to a float32 scalar tensor, for
+    `tff.learning.optimizers.schedule_learning_rate`. That optimizer passes 0 at the first call of
+    `next` and keeps the count in its state, so that a resumed run continues with the right rate.
 
     Raises:
       ValueError: Unless `0 <= warmup_steps < decay_steps` and the rate is not negative.
@@ -205,13 +201,10 @@ OPTIMIZER_NAMES = tuple(_OPTIMIZERS)
 def build_optimizer(
     name: str, learning_rate: float, momentum: float = 0.9, weight_decay: float = 0.0
 ) -> tff.learning.optimizers.Optimizer:
-    """Returns an optimizer with a constant learning rate.
+    """Returns an optimizer of `OPTIMIZER_NAMES` with a constant learning rate.
 
-    Args:
-      name: Name of the optimizer, one of `OPTIMIZER_NAMES`.
-      learning_rate: Learning rate.
-      momentum: Momentum of SGD and LARS, 0 for none; beta_1 of Adam and AdamW.
-      weight_decay: Weight decay of LARS and AdamW; must be 0 for the others.
+    The momentum of SGD and LARS is beta_1 of Adam and AdamW; weight decay must be 0 but for LARS
+    and AdamW.
 
     Raises:
       ValueError: If the name is unknown, or a value is out of range for that optimizer.
@@ -232,75 +225,43 @@ def build_scheduled_optimizer(
 ) -> tff.learning.optimizers.Optimizer:
     """Returns an optimizer with cosine decay over `steps` steps (rounds for a server).
 
-    Args:
-      name: Name of the optimizer, one of `OPTIMIZER_NAMES`.
-      learning_rate: Learning rate of the first step, or at the end of the warm-up.
-      steps: Number of all steps, warm-up included.
-      warmup_steps: Number of steps of linear warm-up.
-      momentum: Momentum or beta_1, see `build_optimizer`.
-      weight_decay: Weight decay, see `build_optimizer`.
-
-    Returns:
-      The optimizer wrapped by `tff.learning.optimizers.schedule_learning_rate`. Its state is
-      `<round_num=int32, optimizer=<learning_rate=float32, ...>>`.
-
-    Raises:
-      ValueError: If the name is unknown, or a value is out of range for that optimizer.
+    The optimizer is wrapped by `tff.learning.optimizers.schedule_learning_rate`; its state is
+    `<round_num=int32, optimizer=<learning_rate=float32, ...>>`. Errors are those of
+    `build_optimizer` and `cosine_decay`.
     """
     optimizer = build_optimizer(name, learning_rate, momentum, weight_decay)
     schedule = cosine_decay(learning_rate, steps, warmup_steps)
     return tff.learning.optimizers.schedule_learning_rate(optimizer, schedule)
 
 
-def check_momentum(name: str, value: float) -> None:
-    """Raises ValueError unless the value is a momentum, or a beta_1, in [0, 1)."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must be in [0, 1); got {value}")
-
-
 @dataclasses.dataclass(frozen=True)
-class ServerOptimizerHyperparameters:
-    """The server's optimizer, with the DCCO paper's values for CIFAR-100 (Appendix B).
+class ServerOptimizerHyperparameters(Bounded):
+    """The server's optimizer, by default plain averaging of the clients' models.
 
     Attributes:
-      server_optimizer: Name of the optimizer, `adam`, `adamw`, `lars` or `sgd`. `sgd` with rate 1,
+      server_optimizer: Name of the optimizer, `sgd`, `adam`, `adamw` or `lars`. `sgd` with rate 1,
         momentum 0 and the schedule `constant` sets the model to the mean of the clients' models.
       server_learning_rate: Initial learning rate.
-      server_schedule: Schedule of the learning rate over the run's rounds, `cosine` (decay to 0) or
-        `constant`.
-      server_momentum: Momentum of `lars` and `sgd`, beta_1 of the others.
+      server_schedule: Schedule of the learning rate over the run's rounds, `constant` or `cosine`
+        (decay to 0).
+      server_momentum: Momentum of `sgd` and `lars`; beta_1 of the others, for which 0 stands for
+        the usual 0.9.
       server_weight_decay: Weight decay of `adamw` and `lars`; 0 for the others.
       warmup_rounds: Number of rounds of linear warm-up of the learning rate.
     """
 
-    server_optimizer: str = "adam"
-    server_learning_rate: float = 5e-3
-    server_schedule: str = "cosine"
-    server_momentum: float = 0.9
-    server_weight_decay: float = 0.0
-    warmup_rounds: int = 0
+    server_optimizer: str = one_of("sgd", OPTIMIZER_NAMES)
+    server_learning_rate: float = bounded(1.0, above=0)
+    server_schedule: str = one_of("constant", ("constant", "cosine"))
+    server_momentum: float = bounded(0.0, at_least=0, below=1)
+    server_weight_decay: float = bounded(0.0, at_least=0)
+    warmup_rounds: int = bounded(0, at_least=0)
 
-    def __post_init__(self):
-        if self.server_optimizer not in OPTIMIZER_NAMES:
-            raise ValueError(
-                f"server_optimizer must be one of {', '.join(OPTIMIZER_NAMES)}; "
-                f"got {self.server_optimizer!r}"
-            )
-        if self.server_learning_rate <= 0:
-            raise ValueError(
-                f"server_learning_rate must be positive; got {self.server_learning_rate}"
-            )
-        check_momentum("server_momentum", self.server_momentum)
-        if self.warmup_rounds < 0:
-            raise ValueError(f"warmup_rounds must not be negative; got {self.warmup_rounds}")
-        if self.server_schedule not in ("cosine", "constant"):
-            raise ValueError(
-                f"server_schedule must be one of cosine, constant; got {self.server_schedule!r}"
-            )
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.server_schedule == "constant" and self.warmup_rounds:
             raise ValueError("warmup_rounds are for server_schedule=cosine")
-        takes_decay = self.server_optimizer in ("adamw", "lars")
-        if self.server_weight_decay < 0 or (self.server_weight_decay and not takes_decay):
+        if self.server_weight_decay and self.server_optimizer not in ("adamw", "lars"):
             raise ValueError(
                 "server_weight_decay must be 0, or positive with adamw and lars; got "
                 f"{self.server_weight_decay} with {self.server_optimizer}"
@@ -308,18 +269,11 @@ class ServerOptimizerHyperparameters:
 
     def build_server_optimizer(self, rounds: int) -> tff.learning.optimizers.Optimizer:
         """Returns the optimizer for a run of `rounds` rounds."""
+        name, rate = self.server_optimizer, self.server_learning_rate
+        # Adam without beta_1 is not Adam.
+        momentum = self.server_momentum or (0.9 if name in ("adam", "adamw") else 0.0)
         if self.server_schedule == "constant":
-            return build_optimizer(
-                self.server_optimizer,
-                self.server_learning_rate,
-                self.server_momentum,
-                self.server_weight_decay,
-            )
+            return build_optimizer(name, rate, momentum, self.server_weight_decay)
         return build_scheduled_optimizer(
-            self.server_optimizer,
-            self.server_learning_rate,
-            rounds,
-            self.warmup_rounds,
-            self.server_momentum,
-            self.server_weight_decay,
+            name, rate, rounds, self.warmup_rounds, momentum, self.server_weight_decay
         )

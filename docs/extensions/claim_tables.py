@@ -7,7 +7,6 @@ experiment's report.
 
 import functools
 import itertools
-import json
 import math
 import statistics
 from collections import Counter
@@ -53,7 +52,7 @@ def noted() -> dict[str, Noted]:
 
 @functools.cache
 def read(run: str):
-    """The experiment of a folder of `measured/` or of noted figures, and its figures."""
+    """The experiment of a file of `measured/` or of noted figures, and its figures."""
     return _read_noted(noted()[run]) if run in noted() else experiments.read(run)
 
 
@@ -108,7 +107,7 @@ def _verdict_text(trial: Trial) -> str:
     text = f"**{verdict(trial)}**"
     if len(counts) > 1:
         text += f" ({', '.join(f'{word}: {counts[word]}' for word in sorted(counts))})"
-    if (ROOT / "measured" / trial.run).exists():
+    if (ROOT / "measured" / f"{trial.run}.jsonl").exists():
         text += f", [pictures](generated/{trial.run}.md)"
     return text
 
@@ -176,12 +175,12 @@ def minutes(trial: Trial) -> str:
     for row, column in trial.figures:
         cells = shown.rows[row]
         cell = str(cells[shown.columns.index(column) if len(cells) > 1 else 0])
-        summaries = [
-            json.loads(path.read_text())
+        found = [
+            run.summary["training_minutes"]
             for name in experiment.choices.get(cell, (cell,))
-            for path in (ROOT / "measured" / trial.run / name).glob("seed*/done.json")
+            for run in experiments.records(trial.run).of_cell(name)
+            if run.summary
         ]
-        found = [summary["training_minutes"] for summary in summaries]
         medians += [statistics.median(found)] if found else []
     low, high = f"{min(medians):.0f}", f"{max(medians):.0f}"
     return low if low == high else f"{low} to {high}"
@@ -219,15 +218,14 @@ def paper(key: str) -> list[str]:
 
 
 def commands(run: str) -> list[str]:
-    """The commands of the runs in a folder of `measured/`, one for each number of seeds."""
+    """The commands of the runs in a file of `measured/`, one for each number of seeds."""
     if run in noted():
         return [noted()[run].command]
-    identity = json.loads((ROOT / "measured" / run / "experiment.json").read_text())
-    experiment, _ = experiments.read(run)
+    records, (experiment, _) = experiments.records(run), experiments.read(run)
+    identity = records.identity
     by_seeds: dict[int, list[str]] = {}
     for cell in experiment.cells:
-        seeds = len(list((ROOT / "measured" / run / cell.name).glob("seed*")))
-        by_seeds.setdefault(seeds, []).append(cell.name)
+        by_seeds.setdefault(len(records.of_cell(cell.name)), []).append(cell.name)
     by_seeds.pop(0, None)
     base = f"python -m launch.reproduce --experiment={experiment.name} --scale={identity['scale']}"
     for key in ("dataset", "rounds"):
@@ -258,7 +256,8 @@ def counts_table() -> list[str]:
 
 def _hours() -> str:
     """What the runs in `measured/` took."""
-    found = [json.loads(path.read_text()) for path in ROOT.glob("measured/*/*/seed*/done.json")]
+    runs = [run for name in experiments.names() for run in experiments.records(name).all_runs()]
+    found = [run.summary for run in runs if run.summary]
     training = sum(summary["training_minutes"] for summary in found) / 60
     all_hours = sum(summary["seconds"] for summary in found) / 3600
     return (

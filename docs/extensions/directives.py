@@ -4,6 +4,8 @@
 - `{choices} partition`: what a flag can choose;
 - `{measured} dcco_table1-cpu`: an experiment's tables, measured beside published;
 - `{published} hetero_table4`: the paper's tables of an experiment;
+- `{report-picture} all_methods-cpu 1`: `picture_1.png` of an experiment's report, with the text
+  `:alt:`;
 - `{default-run} fedu`, `{default-runs}`: the default run of an algorithm on the digits, and of all;
 - `{gallery-index}`: the experiments of the gallery, with their verdicts;
 - `{claims} dcco`: the claims of a paper, with figures and verdicts;
@@ -76,6 +78,19 @@ class Published(_Markdown):
         return experiments.published(self.arguments[0], self.options.get("tables"))
 
 
+class ReportPicture(_Markdown):
+    required_arguments = 2
+    option_spec = {"alt": directives.unchanged_required}  # noqa: RUF012
+
+    def markdown(self):
+        folder = pathlib.Path(self.env.srcdir) / "generated"
+        experiment, number = self.arguments
+        name = experiments.write_picture(experiment, int(number), folder)
+        if not name:
+            raise ValueError(f"the report of {experiment} has no picture_{number}.png")
+        return [f"![{self.options['alt']}](/generated/{name})"]
+
+
 class DefaultRun(_Markdown):
     required_arguments = 1
 
@@ -137,6 +152,7 @@ def setup(app):
     app.add_directive("choices", Choices)
     app.add_directive("measured", Measured)
     app.add_directive("published", Published)
+    app.add_directive("report-picture", ReportPicture)
     app.add_directive("default-run", DefaultRun)
     app.add_directive("default-runs", DefaultRuns)
     app.add_directive("gallery-index", GalleryIndex)

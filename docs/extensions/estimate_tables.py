@@ -1,7 +1,6 @@
 """What the runs of the experiments would take at the paper's scale, from `measured/`."""
 
 import functools
-import json
 from collections.abc import Sequence
 
 from markdown_tables import ROOT, table
@@ -13,9 +12,11 @@ _HEADER = [
 
 
 @functools.cache
-def _measured() -> dict:
-    path = ROOT / "measured" / "estimates-paper" / "measurements.json"
-    return json.loads(path.read_text())
+def _measured() -> tuple[str, dict]:
+    """The machine, and the measured rounds by their key."""
+    from launch.studies.engine import estimates
+
+    return estimates.read(ROOT / "measured" / "estimates-paper.jsonl")
 
 
 def paper_scale() -> list[str]:
@@ -23,13 +24,13 @@ def paper_scale() -> list[str]:
     from launch.studies import catalog
     from launch.studies.engine import estimates
 
-    rows = _measured()["rounds"]
+    machine, rows = _measured()
     grid = [_HEADER]
     for name, (build, _) in catalog.EXPERIMENTS.items():
         cells = build("paper", None, None).cells
         found = estimates.estimates_of(estimates.groups_of(cells), rows)
         grid.append([f"`{name}`", *_figures(found, len(cells))])
-    return [f"Measured on {_measured()['machine']}:", *table(grid)]
+    return [f"Measured on {machine}:", *table(grid)]
 
 
 def _figures(found: Sequence, number: int) -> list[str]:

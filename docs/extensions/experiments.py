@@ -1,12 +1,10 @@
 """What was measured, as Markdown: tables, verdicts on claims, and the gallery.
 
-All is read from the results in `measured/` and from the definitions of the experiments, which have
+All is read from the records in `measured/` and from the definitions of the experiments, which have
 the papers' figures, so that no figure of theirs is typed into the pages.
-
 """
 
 import functools
-import json
 import pathlib
 import shutil
 from collections import Counter
@@ -17,25 +15,34 @@ from matplotlib.lines import Line2D
 
 _MEASURED = ROOT / "measured"
 _DEFAULTS = "digits_defaults-cpu"
+# Files of `measured/` without runs: estimates, and figures whose runs are not kept.
+_OTHERS = ("estimates-paper", "noted")
 _VERDICTS = ("holds", "does not hold", "not shown")
 
 
 @functools.cache
+def records(name: str):
+    """The records of a file of `measured/`."""
+    from tff_ssl.reporting.records import read_file
+
+    return read_file(_MEASURED / f"{name}.jsonl")
+
+
+@functools.cache
 def read(name: str):
-    """The experiment of a folder of `measured/`, and the figures of its tables."""
+    """The experiment of a file of `measured/`, and the figures of its tables."""
     from launch.studies import catalog
     from tff_ssl.reporting import report
 
-    folder = _MEASURED / name
-    identity = json.loads((folder / "experiment.json").read_text())
+    identity = records(name).identity
     build, _ = catalog.EXPERIMENTS[identity["experiment"]]
     experiment = build(identity["scale"], identity["dataset"], identity["rounds"])
-    return experiment, report.read_values(folder, experiment)
+    return experiment, report.read_values(records(name), experiment)
 
 
-def folders() -> list[str]:
-    """Names of the experiments in `measured/`."""
-    return sorted(path.parent.name for path in _MEASURED.glob("*/experiment.json"))
+def names() -> list[str]:
+    """Names of the files in `measured/` with an experiment's runs, without their extension."""
+    return sorted(path.stem for path in _MEASURED.glob("*.jsonl") if path.stem not in _OTHERS)
 
 
 def comparison(shown, values) -> list[list[str]]:
@@ -95,11 +102,11 @@ def default_rows(names: list[str]) -> list[list[str]]:
 
 def _traffic(name: str) -> str:
     """A sentence on what a client received and sent in a round of the default run."""
-    from tff_ssl.reporting import measured, report
+    from tff_ssl.reporting.measured import first
 
-    runs = report.list_runs(_MEASURED / _DEFAULTS, name)
-    down = measured.read_first(runs, "bytes_down_per_client_and_round")
-    up = measured.read_first(runs, "bytes_up_per_client_and_round")
+    runs = records(_DEFAULTS).of_cell(name)
+    down = first(runs, "bytes_down_per_client_and_round")
+    up = first(runs, "bytes_up_per_client_and_round")
     if down is None:
         return ""
     return f"A client received {down / 1e6:.2f} MB and sent {up / 1e6:.2f} MB in a round of it."
@@ -154,19 +161,22 @@ def draw_claim(claim, shown, values, styles, path: pathlib.Path) -> None:
 
 
 def gallery(name: str, pictures: pathlib.Path) -> str:
-    """The page of an experiment in the gallery: a picture and a sentence for each claim.
+    """The page of an experiment in the gallery.
+
+    It has a picture and a sentence for each claim, the tables, learning curves and partitions.
 
     Args:
-      name: Folder of the experiment in `measured/`.
+      name: Name of the experiment's file in `measured/`.
       pictures: Folder for the pictures, which is that of the page.
     """
+    from datasets import describe
     from tff_ssl.reporting import methods
 
     experiment, values = read(name)
     styles = methods.method_styles(experiment)
     tables = {shown.title: shown for shown in experiment.tables}
     claims = {(claim.table, claim.text): claim for claim in experiment.claims}
-    lines = [f"# {experiment.title}", "", summary(name), f"The results are in `measured/{name}/`."]
+    lines = [f"# {experiment.title}", "", summary(name)]
     for verdict in _VERDICTS:
         chosen = [row for row in verdicts(name) if row[2] == verdict]
         if chosen:
@@ -177,27 +187,58 @@ def gallery(name: str, pictures: pathlib.Path) -> str:
             lines += [
                 "",
                 f'**{text}** in the table "{title}": {verdict}.',
-                "",
-                f"```{{image}} {path.name}",
-                f":alt: The figures that this claim compares: {text}",
-                ":loading: lazy",
-                "```",
+                *_image(path.name, f"The figures that this claim compares: {text}"),
             ]
+    lines += ["", "## Tables", "", *measured(name)]
+    for number, caption in enumerate(_report_pictures(name), 1):
+        file = write_picture(name, number, pictures)
+        lines += [f"## {caption}", *_image(file, caption), ""] if file else []
+    for number, (partition, picture) in enumerate(records(name).partitions.items(), 1):
+        path = pictures / f"{name}-partition_{number}.png"
+        describe.draw(picture, path)
+        caption = f"Partition {partition}"
+        lines += [f"## {caption}", *_image(path.name, caption), ""]
     return "\n".join(lines) + "\n"
+
+
+def _image(path: str, description: str) -> list[str]:
+    return ["", f"```{{image}} {path}", f":alt: {description}", ":loading: lazy", "```"]
 
 
 def write_gallery(target: pathlib.Path) -> None:
     """Writes the gallery's pages into a folder, which is emptied first."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
-    for name in folders():
+    for name in names():
         (target / f"{name}.md").write_text(gallery(name, target))
+
+
+@functools.cache
+def _report_pictures(name: str):
+    """The pictures of an experiment's report by caption, of which some may be None."""
+    from tff_ssl.reporting import report
+
+    return report.draw_pictures(records(name), *read(name))
+
+
+def write_picture(name: str, number: int, folder: pathlib.Path) -> str:
+    """Writes `picture_NUMBER.png` of the report of an experiment.
+
+    Returns:
+      The name of the file; empty if the report has no such picture.
+    """
+    drawn = list(_report_pictures(name).values())[number - 1]
+    path = folder / f"{name}-picture_{number}.png"
+    if drawn is None:
+        return ""
+    path.write_bytes(drawn)
+    return path.name
 
 
 def gallery_index() -> list[str]:
     """A table of the experiments in the gallery, with the number of claims of each verdict."""
     grid = [["experiment", *_VERDICTS]]
-    for name in folders():
+    for name in names():
         counts = Counter(verdict for _, _, verdict in verdicts(name))
         link = f"[{read(name)[0].title}](generated/{name}.md)"
         grid.append([link, *(str(counts[verdict]) for verdict in _VERDICTS)])
@@ -211,7 +252,7 @@ def measured(name: str, numbers: list[int] | None = None) -> list[str]:
     for number in numbers or range(1, len(experiment.tables) + 1):
         shown = experiment.tables[number - 1]
         lines += [f"**{shown.title}**", *table(comparison(shown, values[shown.title]))]
-    return [*lines, f"The result of every run is in `measured/{name}/`.", ""]
+    return [*lines, f"The result of every run is in `measured/{name}.jsonl`.", ""]
 
 
 def published(name: str, numbers: list[int] | None = None) -> list[str]:

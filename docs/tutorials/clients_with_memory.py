@@ -9,26 +9,11 @@ keep.
 
 import csv
 import pathlib
-import subprocess
-import sys
 import tempfile
 
 import matplotlib.pyplot as plt
 
-import launch
-
-
-def run(command):
-    """Runs a script of `launch` from the root of the clone, and prints what it prints."""
-    print(f"$ python -m {command}")
-    root = pathlib.Path(launch.__file__).parent.parent
-    done = subprocess.run(
-        [sys.executable, "-m", *command.split()], cwd=root, capture_output=True, text=True
-    )
-    print(done.stdout)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-
+from docs.tutorials.terminal import run
 
 # %%
 # Train
@@ -45,8 +30,7 @@ run(
 # %%
 # The states
 # ----------
-# A client's state lies in a file of its own, which TFF's worker reads and writes inside the
-# round.
+# Each client's state is in its own file, which TFF's worker reads and writes inside the round.
 
 for path in sorted((folder / "client_states").rglob("*")):
     if path.is_file():

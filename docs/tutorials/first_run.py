@@ -1,6 +1,6 @@
 """
-A first run and what its files are
-==================================
+A first run and its files
+=========================
 
 This tutorial trains an encoder with DCCO on handwritten digits, for ten rounds, and looks at what
 the run has written. A real run has 250 rounds: leave out ``--rounds=10``.
@@ -9,26 +9,11 @@ the run has written. A real run has 250 rounds: leave out ``--rounds=10``.
 import csv
 import json
 import pathlib
-import subprocess
-import sys
 import tempfile
 
 import matplotlib.pyplot as plt
 
-import launch
-
-
-def run(command):
-    """Runs a script of `launch` from the root of the clone, and prints what it prints."""
-    print(f"$ python -m {command}")
-    root = pathlib.Path(launch.__file__).parent.parent
-    done = subprocess.run(
-        [sys.executable, "-m", *command.split()], cwd=root, capture_output=True, text=True
-    )
-    print(done.stdout)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-
+from docs.tutorials.terminal import run
 
 # %%
 # Train
@@ -42,7 +27,7 @@ run(f"launch.pretrain --rounds=10 --eval_every=5 --output_dir={folder}")
 
 # %%
 # The table at the end is the result. A linear classifier was trained on the encodings of one
-# (and of five) labelled images a class. The same was done with an untrained encoder and with
+# (and of five) labelled images per class. The same was done with an untrained encoder and with
 # raw pixels. After ten rounds the encoder is better than an untrained one, and not yet better
 # than raw pixels.
 #
@@ -54,7 +39,7 @@ for path in sorted(folder.iterdir()):
 
 # %%
 # ``run.html`` is the page of the run: open it in a browser. It has the summary, charts, views,
-# a map of the encodings and nearest neighbours, and needs no network.
+# a 2-D map of the encodings and nearest neighbours, and needs no network.
 #
 # ``metrics.csv`` has a row for each round.
 
@@ -82,7 +67,7 @@ config = json.loads((folder / "config.json").read_text())
 print(", ".join(config))
 
 # %%
-# Go on
-# -----
-# A run that was stopped goes on with ``--resume --output_dir=RUN``. So does one that has
-# ended, with more rounds. The weights are those of a run that never stopped, bit for bit.
+# Continue
+# --------
+# ``--resume --output_dir=RUN`` continues a run that was stopped, or one that has ended, with more
+# rounds. After an interruption the weights are those of a run that never stopped, bit for bit.

@@ -1,32 +1,17 @@
 """
-No server
-=========
+Training without a server
+=========================
 
 Twenty clients are linked by a random network. In DeNAV, one model travels through it. The client
 that holds the model trains it, and a navigator chooses the next client.
 """
 
 import pathlib
-import subprocess
-import sys
 import tempfile
 
 import matplotlib.pyplot as plt
 
-import launch
-
-
-def run(command):
-    """Runs a script of `launch` from the root of the clone, and prints what it prints."""
-    print(f"$ python -m {command}")
-    root = pathlib.Path(launch.__file__).parent.parent
-    done = subprocess.run(
-        [sys.executable, "-m", *command.split()], cwd=root, capture_output=True, text=True
-    )
-    print(done.stdout)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-
+from docs.tutorials.terminal import run
 
 # %%
 # A model travels
@@ -63,5 +48,5 @@ show(min(path.name for path in folder.glob("route_*.png")))
 # %%
 # What was sent
 # -------------
-# The end of the run's output counts models and bytes. In gossip learning, every client would
+# The end of the output has the number of models and bytes. In gossip learning, every client would
 # have sent its model to all its neighbours, in every round.

@@ -24,17 +24,17 @@ import sklearn.datasets
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.runtime import local_worker
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
-from tff_ssl.templates.client_output import previous_if_empty
-from tff_ssl.templates.local_training import build_local_training
-from tff_ssl.templates.stateful_clients import (
+from tff_ssl.kinds.stateful.algorithm import (
     ClientEnd,
     ClientStart,
     build_stateful_clients,
     client_work_around_training,
 )
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.runtime import local_worker
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.client_output import previous_if_empty
+from tff_ssl.templates.local_training import build_local_training
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 
@@ -113,8 +113,8 @@ print("weights of a client's state:", len(algorithm.initial_client_state(0).proj
 # %%
 # Training
 # --------
-# ``next`` takes the server's state, the clients' states and the clients' data, and returns all
-# three anew, beside metrics. A private worker of TFF computes it.
+# ``next`` takes the server's state, the clients' states and the clients' data. It returns the new
+# states and metrics. A private TFF worker computes it.
 
 losses = []
 with local_worker.start():
@@ -132,7 +132,7 @@ axes.set_ylabel("contrastive loss")
 figure.tight_layout()
 
 # %%
-# The clients' projectors have gone different ways, while they share one encoder:
+# The clients share one encoder, but their projectors now differ:
 
 first, second = (np.asarray(state.projector[0]) for state in states[:2])
 print("distance of the first two clients' projectors:", np.linalg.norm(first - second))

@@ -2,15 +2,13 @@
 Your own images
 ===============
 
-Your images lie in a folder, with a table that says which image belongs to whom. Each case (a
+Put your images into a folder, with a table that says to whom each image belongs. Each case (a
 patient, a user, a device) is a client. This tutorial writes such a folder from the digits, looks
 at its clients, and trains on it. Without a table, a folder for each class is enough.
 """
 
 import csv
 import pathlib
-import subprocess
-import sys
 import tempfile
 
 import matplotlib.pyplot as plt
@@ -18,26 +16,13 @@ import numpy as np
 import sklearn.datasets
 from PIL import Image
 
-import launch
-
-
-def run(command):
-    """Runs a script of `launch` from the root of the clone, and prints what it prints."""
-    print(f"$ python -m {command}")
-    root = pathlib.Path(launch.__file__).parent.parent
-    done = subprocess.run(
-        [sys.executable, "-m", *command.split()], cwd=root, capture_output=True, text=True
-    )
-    print(done.stdout)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-
+from docs.tutorials.terminal import run
 
 # %%
 # The folder
 # ----------
 # 600 images of 120 cases. Each case has five images of one digit. There is no column ``split``, so
-# that cases for the test will be drawn.
+# the cases for the test are drawn at random.
 
 folder = pathlib.Path(tempfile.mkdtemp())
 (folder / "images").mkdir()
@@ -60,7 +45,7 @@ print("".join((folder / "metadata.csv").read_text().splitlines(keepends=True)[:4
 # The clients
 # -----------
 # Look at a partition before you train on it. The notes say what has been chosen for you, and
-# which flag or column chooses otherwise.
+# which flag or column changes it.
 
 report = folder / "report"
 run(
@@ -77,8 +62,8 @@ figure.tight_layout()
 # Training
 # --------
 # ``--dataset`` and ``--data_dir`` are all that a run needs. Here the number of rounds is small,
-# because this page is built often, and the views are for digits: a photograph may be mirrored,
-# and a digit may not. The scores are those of cases: the five images of a case have one prediction.
+# because this page is built often, and the views are those for digits: a photograph may be
+# mirrored, and a digit may not. Cases are scored: the five images of a case get one prediction.
 
 run(
     f"launch.pretrain --dataset=case_folder --data_dir={folder} --rounds=10 --encoder=tiny "
@@ -86,9 +71,9 @@ run(
 )
 
 # %%
-# With so few rounds the encoder has hardly learned anything, and a line at the end warns of that.
-# What matters for your own images: the number of rounds, views that leave the content of an image
-# as it is, and enough images in a round.
+# With so few rounds the encoder has hardly learned anything, and the run prints a warning. For your
+# own images, what matters is the number of rounds, views that keep the content of an image, and
+# enough images in a round.
 #
 # A folder for each class
 # -----------------------

@@ -3,30 +3,15 @@ Privacy and lowering
 ====================
 
 This tutorial trains with differential privacy for a few rounds, and then writes an algorithm's
-round in the forms that production stacks take, with secure sums.
+round in the forms that production stacks accept, with secure sums.
 """
 
 import csv
 import json
 import pathlib
-import subprocess
-import sys
 import tempfile
 
-import launch
-
-
-def run(command):
-    """Runs a script of `launch` from the root of the clone, and prints what it prints."""
-    print(f"$ python -m {command}")
-    root = pathlib.Path(launch.__file__).parent.parent
-    done = subprocess.run(
-        [sys.executable, "-m", *command.split()], cwd=root, capture_output=True, text=True
-    )
-    print(done.stdout)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-
+from docs.tutorials.terminal import run
 
 # %%
 # Differential privacy

@@ -19,21 +19,8 @@ import numpy as np
 import sklearn.datasets
 from sklearn.linear_model import LogisticRegression
 
-import launch
 import tff_ssl
-
-
-def run(command):
-    """Runs a script of `launch` from the root of the clone, and prints what it prints."""
-    print(f"$ python -m {command}")
-    root = pathlib.Path(launch.__file__).parent.parent
-    done = subprocess.run(
-        [sys.executable, "-m", *command.split()], cwd=root, capture_output=True, text=True
-    )
-    print(done.stdout)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-
+from docs.tutorials.terminal import run
 
 # %%
 # Train
@@ -57,7 +44,7 @@ print("images", images.shape, "encodings", encodings.shape)
 # %%
 # Classify
 # --------
-# Ten labels a class, and the other digits for the test.
+# Ten labels per class are used for training, and the other digits for the test.
 
 few = np.concatenate([np.flatnonzero(digits.target == c)[:10] for c in range(10)])
 others = np.setdiff1d(np.arange(len(images)), few)
@@ -79,7 +66,7 @@ run(f"launch.export --run={folder / 'run'} --format=tflite --output_dir={folder 
 # %%
 # Elsewhere
 # ---------
-# This program needs TensorFlow and scikit-learn. It runs in a folder of its own, where nothing of
+# This program needs TensorFlow and scikit-learn. It runs in a separate folder, where nothing of
 # this project can be imported, and classifies with the exported encoder.
 
 program = """

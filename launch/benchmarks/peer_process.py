@@ -57,11 +57,7 @@ PEERS = {
 
 
 def check(peer: Peer, python: str) -> None:
-    """Checks that `python` is an interpreter with the packages of the peer's rounds.
-
-    Raises:
-      ConfigurationError: If it is not; the message says how to make the environment.
-    """
+    """Checks that `python` is an interpreter with the packages of the peer's rounds."""
     environment = pathlib.Path(python).parent.parent
     remedy = (
         f"make the environment: python3 -m venv {environment} && {environment}/bin/pip install "
@@ -97,8 +93,6 @@ class PeerProcess:
         """Starts the process and waits for its first round.
 
         Args:
-          peer: The framework.
-          python: The interpreter.
           settings: `peers.peer_settings` and the paths `images`, `reference` and `temp_dir`.
 
         Raises:

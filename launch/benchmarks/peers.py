@@ -10,16 +10,15 @@ import importlib.metadata
 import os
 import pathlib
 import statistics
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 
 from launch.benchmarks import processes, programs
-from launch.benchmarks.peer_process import PEERS, Peer, PeerProcess
+from launch.benchmarks.peer_process import Peer, PeerProcess
 from tff_ssl.errors import TrainingError
-from tff_ssl.runtime import process_memory, temporary_folder
+from tff_ssl.runtime import temporary_folder
 
 _POLICY = "byol_no_blur"
 _LEARNING_RATE = 0.01
@@ -116,51 +115,45 @@ def our_hyperparameters(work: Work) -> dict[str, Any]:
         "local_steps": work.steps,
         "batch_size": work.batch_size,
         "client_learning_rate": _LEARNING_RATE,
-        "server_optimizer": "sgd",
-        "server_learning_rate": 1.0,
-        "server_momentum": 0.0,
     }
 
 
 def compare(
-    args: Any, scratch: str, works: Sequence[Work] = WORK, cores: int | None = None
+    peer: Peer,
+    python: str,
+    settings: programs.ModelSettings,
+    seed: int,
+    repetitions: int,
+    scratch: str,
+    works: Sequence[Work] = WORK,
+    cores: int | None = None,
 ) -> dict[str, Any]:
-    """Measures rounds of tff_ssl and of a peer, in turn.
+    """Measures rounds of tff_ssl and of a peer, in turn: the entry `peer` of `benchmark.json`.
 
-    Args:
-      args: The flags `projection`, `precision`, `seed`, `repetitions`, `peer` and `peer_python`.
-      scratch: Folder for images.
-      works: Rounds to measure, each for a table of its own.
-      cores: Number of cores that the clients share; None for all of this process.
-
-    Returns:
-      The entry of `benchmark.json` under `peer`.
+    Each of `works` has a table of its own. The clients share `cores`, all of this process if None.
 
     Raises:
       TrainingError: If the peer's rounds fail, or compute something else than those of tff_ssl.
     """
     cores = cores or len(os.sched_getaffinity(0))
-    peer = PEERS[args.peer]
-    python = args.peer_python or peer.python
-    settings = programs.ModelSettings("small", (args.projection,) * 3, precision=args.precision)
     reference_path = str(pathlib.Path(scratch) / "reference.npz")
     # Both compute the reference in float32, so that it tells whether the mathematics is the same.
     in_float32 = settings._replace(precision="float32")
-    child = processes.Child(reference, in_float32, args.seed, reference_path)
+    child = processes.Child(reference, in_float32, seed, reference_path)
     child.close()
     our_facts, tables, peer_facts = child.facts, [], {}
     for number, work in enumerate(works):
-        measured: dict[str, Counted] = {}
+        measured: dict[str, processes.Counted] = {}
         print(f"{work.name}: tff_ssl starts", flush=True)
-        try:
-            measured["tff_ssl"] = Counted(
+        with processes.closing(measured):
+            measured["tff_ssl"] = processes.Counted(
                 processes.Child(
                     programs.federated_round, "fedavg", "nt_xent", our_hyperparameters(work),
-                    work.clients, work.samples, settings, args.seed, scratch,
+                    work.clients, work.samples, settings, seed, scratch,
                 )
             )  # fmt: skip
             images = pathlib.Path(scratch) / f"images{number}.npy"
-            np.save(images, programs.images(work.clients * work.samples, args.seed))
+            np.save(images, programs.images(work.clients * work.samples, seed))
             for arrangement in arrangements(cores):
                 name = arrangement.name(peer)
                 print(f"{work.name}: {name} starts", flush=True)
@@ -172,14 +165,11 @@ def compare(
                     "temp_dir": f"{temporary_folder.use()}/r{number}{len(measured)}",
                 }
                 process = PeerProcess(peer, python, round_settings)
-                measured[name] = Counted(process)
+                measured[name] = processes.Counted(process)
                 peer_facts = process.facts
                 check_same(peer.title, our_facts, peer_facts)
-            print(f"{work.name}: {args.repetitions + 1} rounds of each, in turn", flush=True)
-            tables.append(table(work, measured, args.repetitions))
-        finally:
-            for program in measured.values():
-                program.close()
+            print(f"{work.name}: {repetitions + 1} rounds of each, in turn", flush=True)
+            tables.append(table(work, measured, repetitions))
     return _report(peer, our_facts, peer_facts, tables, settings, cores)
 
 
@@ -248,7 +238,6 @@ def check_same(title: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None
     """Checks that both frameworks compute the same loss and gradient.
 
     Args:
-      title: The peer's name in texts.
       ours: `parameters`, `loss` and `gradient_norm` that tff_ssl computes.
       theirs: The same that the peer computes of the same weights and views.
 
@@ -277,8 +266,6 @@ def reference(
     """Writes weights and two views of some images, and yields the loss and gradient of tff_ssl.
 
     Args:
-      settings: The model.
-      seed: Seed of weights, images and views.
       path: The `.npz` file, with `x1`, `x2` and `weight0`, `weight1`, ...
 
     Yields:
@@ -312,57 +299,7 @@ def reference(
     }
 
 
-class Counted:
-    """A program whose processor time is measured beside its seconds."""
-
-    def __init__(self, program: Any):
-        self._program = program
-        self._cpu: list[float] = []
-
-    def step(self) -> float:
-        """Performs a step and returns its seconds."""
-        before = self._cpu_seconds()
-        seconds = self._program.step()
-        self._cpu.append(self._cpu_seconds() - before)
-        return seconds
-
-    def facts(self) -> dict[str, float]:
-        """Processor seconds of a step (median), seconds of the first one, and memory in MB."""
-        return {
-            "cpu_seconds": statistics.median(self._cpu),
-            "first_round_seconds": self._program.first_seconds,
-            "peak_rss_mb": self._program.peak_rss_mb(),
-            "pss_mb": sum(map(_pss, self._processes())) / processes.MEGABYTE,
-        }
-
-    def close(self) -> None:
-        """Ends the program."""
-        self._program.close()
-
-    def _cpu_seconds(self) -> float:
-        return sum(map(_cpu, self._processes()))
-
-    def _processes(self) -> Iterator[psutil.Process]:
-        return process_memory.process_tree(self._program.pid)
-
-
-def _cpu(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    return times.user + times.system
-
-
-def _pss(process: psutil.Process) -> int:
-    """Memory in bytes; a page that several processes share counts in equal parts for each."""
-    try:
-        return process.memory_full_info().pss
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return 0
-
-
-def table(work: Work, measured: dict[str, Counted], repetitions: int) -> dict[str, Any]:
+def table(work: Work, measured: dict[str, processes.Counted], repetitions: int) -> dict[str, Any]:
     """Measures programs by name, of which `tff_ssl` is compared with each of the others."""
     seconds = processes.time_in_turn(measured, repetitions)
     ours = seconds.pop("tff_ssl")

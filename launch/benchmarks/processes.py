@@ -1,10 +1,11 @@
 """Measures programs that run in processes of their own: seconds, memory and open files."""
 
+import contextlib
 import math
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -70,6 +71,56 @@ class Child:
         self._process.join()
 
 
+class Counted:
+    """A program whose processor time is measured beside its seconds."""
+
+    def __init__(self, program: Any):
+        self._program = program
+        self._cpu: list[float] = []
+
+    def step(self) -> float:
+        """Performs a step and returns its seconds."""
+        before = self._cpu_seconds()
+        seconds = self._program.step()
+        self._cpu.append(self._cpu_seconds() - before)
+        return seconds
+
+    def facts(self) -> dict[str, float]:
+        """Processor seconds of a step (median), seconds of the first one, and memory in MB."""
+        return {
+            "cpu_seconds": statistics.median(self._cpu),
+            "first_round_seconds": self._program.first_seconds,
+            "peak_rss_mb": self._program.peak_rss_mb(),
+            "pss_mb": sum(map(_pss, self._processes())) / MEGABYTE,
+        }
+
+    def close(self) -> None:
+        """Ends the program."""
+        self._program.close()
+
+    def _cpu_seconds(self) -> float:
+        return sum(map(_cpu, self._processes()))
+
+    def _processes(self) -> Iterator[psutil.Process]:
+        return process_memory.process_tree(self._program.pid)
+
+
+def _cpu(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return times.user + times.system
+
+
+def _pss(process: psutil.Process) -> int:
+    """Memory in bytes; a page that several processes share counts in equal parts for each."""
+    try:
+        return process.memory_full_info().pss
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return 0
+
+
 def _serve(
     pipe: Connection, program: Callable[..., Generator[Any, None, None]], arguments: tuple
 ) -> None:
@@ -88,6 +139,16 @@ def _serve(
             pipe.send(time.monotonic() - start)
     except EOFError:
         steps.close()
+
+
+@contextlib.contextmanager
+def closing(programs: Mapping[str, Any]) -> Iterator[None]:
+    """Ends programs at the end of the block, also of those that are added in it."""
+    try:
+        yield
+    finally:
+        for program in programs.values():
+            program.close()
 
 
 def resource_use(pid: int) -> dict[str, float]:
@@ -113,8 +174,6 @@ def first_and_last_tenth(
 
     Args:
       observations: Values observed during the run, by name; `round` is the number of rounds done.
-      seconds: Duration of each round.
-      rounds: Number of rounds of the run.
 
     Returns:
       `<name>_first_tenth` and `<name>_last_tenth` for `seconds` and each observed name; NaN where

@@ -112,13 +112,8 @@ def plain_local_steps(
     """Rounds in plain TensorFlow: the local steps of one client after the other in a loop.
 
     Args:
-      objective: Name of the objective.
-      clients: Number of clients.
-      samples: Number of samples of each client.
       local_steps: Number of local steps of each client.
       batch_size: Number of samples of a local step; 0 for all of a client's.
-      settings: The model.
-      seed: Seed of images, weights and views.
     """
     batch_size = batch_size or samples
     steps = _plain_steps(samples, batch_size, settings, seed, objective, clients)
@@ -175,14 +170,8 @@ def federated_round(
     """Rounds of a federated algorithm, as `launch.pretrain` runs them.
 
     Args:
-      algorithm: Name of the algorithm.
-      objective: Name of the objective.
       hyperparameters: Hyperparameters of the algorithm that differ from its defaults.
       clients: Number of clients, all of which take part in every round.
-      samples: Number of samples of each client.
-      settings: The model.
-      seed: Seed of images, weights, cohorts and views.
-      scratch: Folder for the clients' images and states.
       folds: Whether clients are folded into one group where the algorithm allows that.
 
     Yields:
@@ -220,9 +209,9 @@ def federated_round(
 
 def run_setting(clients: int, samples: int, groups: int, seed: int):
     """The `RunSetting` of clients of `samples` samples, all of which take part in every round."""
+    from tff_ssl.kinds.protocol import RunSetting
     from tff_ssl.simulation import cohort
     from tff_ssl.simulation.participation import Participation
-    from tff_ssl.templates.federated_algorithm import RunSetting
 
     cohorts = cohort.uniform_cohorts(clients, clients, seed)
     participation = Participation(cohorts, clients, clients)
@@ -237,18 +226,16 @@ def hetero_aggregation(
     The first step only prepares.
 
     Args:
-      clients: Number of clients.
       rad_size: Number of images that all clients represent.
-      width: Width of a representation.
-      scratch: Folder for the files.
     """
     quiet()
     import tensorflow as tf
     import tensorflow_federated as tff
 
     from tff_ssl.algorithms import hetero_ssfl
+    from tff_ssl.kinds.heterogeneous import simulation
     from tff_ssl.runtime import local_worker
-    from tff_ssl.simulation import state_files, with_unlike_clients
+    from tff_ssl.simulation import state_files
     from tff_ssl.templates.task import Population
 
     model, _ = model_and_views(ModelSettings("tiny", (width,), (width,)), seed=0)
@@ -261,7 +248,7 @@ def hetero_aggregation(
         shutil.copy(sent.paths_to_read([0], never)[0], path)
     sent.commit(to_write)
     paths = tuple(sent.paths_to_read(range(clients), np.zeros(clients, np.int64)))
-    mean_kernel = with_unlike_clients.mean_kernel_of_files(
+    mean_kernel = simulation.mean_kernel_of_files(
         hetero_ssfl.build_aggregate(population, hetero_ssfl.HeteroSSFLHyperparameters()),
         [sent] * clients,
     )

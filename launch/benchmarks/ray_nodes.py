@@ -11,36 +11,33 @@ from launch.benchmarks import processes, programs
 _SLEEP_SECONDS = 0.1  # Per example and stage, where clients are slow.
 
 
-def compare(args: Any, scratch: str) -> list[dict[str, Any]]:
+def compare(projection: int, seed: int, repetitions: int, scratch: str) -> list[dict[str, Any]]:
     """Compares two nodes with no Ray, and with one node where clients are slow.
 
     Args:
-      args: The flags `projection`, `seed` and `repetitions`.
-      scratch: Folder for the clients' images.
+      projection: Width of the projector's three layers.
 
     Returns:
       The two entries of `benchmark.json` under `ray`.
     """
-    plain = (programs.ModelSettings("small", (args.projection,) * 3), 32, 16, 2, False)
+    plain = (programs.ModelSettings("small", (projection,) * 3), 32, 16, 2, False)
     slow = (programs.ModelSettings("tiny", (32, 32)), 8, 4, 0, True)
-    return [
-        _pair("2 nodes against none", plain, ("local:2", None), args, scratch),
-        _pair("2 nodes against 1, slow clients", slow, ("local:2", "local:1"), args, scratch),
-    ]
+    pairs = (
+        ("2 nodes against none", plain, ("local:2", None)),
+        ("2 nodes against 1, slow clients", slow, ("local:2", "local:1")),
+    )
+    return [_pair(*pair, seed, repetitions, scratch) for pair in pairs]
 
 
-def _pair(name, work, clusters, args, scratch) -> dict[str, Any]:
+def _pair(name, work, clusters, seed, repetitions, scratch) -> dict[str, Any]:
     """Measures `rounds_on_nodes` of the same work on two clusters, the first against the second."""
-    children = {}
-    try:
+    children: dict[str, processes.Child] = {}
+    with processes.closing(children):
         for number, ray in enumerate(clusters):
             children[str(number)] = processes.Child(
-                rounds_on_nodes, ray, *work, args.seed, f"{scratch}/{name}.{number}"
+                rounds_on_nodes, ray, *work, seed, f"{scratch}/{name}.{number}"
             )
-        seconds = processes.time_in_turn(children, args.repetitions)
-    finally:
-        for child in children.values():
-            child.close()
+        seconds = processes.time_in_turn(children, repetitions)
     return {
         "name": name,
         "seconds": statistics.median(seconds["0"]),
@@ -63,12 +60,9 @@ def rounds_on_nodes(
 
     Args:
       ray: Address of the cluster, see `ray_cluster.connected`; None for this machine alone.
-      settings: The model.
       clients: Number of clients, all of which take part in every round.
-      samples: Number of samples of each client.
       groups: Number of groups into which clients are folded; 0 for none.
       is_slow: Whether reading an example takes `_SLEEP_SECONDS`.
-      seed: Seed of images, weights and cohorts.
       folder: Folder for the clients' images, which is made.
 
     Yields:
@@ -96,10 +90,8 @@ def rounds_on_nodes(
     data = _slowed(data) if is_slow else data
     nodes_or_none = ray_nodes.ray_nodes(ray, [store]) if ray else contextlib.nullcontext()
     with nodes_or_none as nodes, local_worker.start():
-        sliced = None
-        if nodes is not None:
-            sliced = run.slice_rounds(data, Slicing(nodes, stored.client_sizes(), clients))
-        simulation = run.simulate(data, store.parent, sliced)
+        slicing = Slicing(nodes, stored.client_sizes(), clients) if nodes is not None else None
+        simulation = run.simulate(data, store.parent, slicing)
         state = simulation.initialize(seed)
         for round_number in itertools.count():
             state, _ = simulation.run_round(state, round_number)

@@ -1,6 +1,6 @@
 """How the cost of a round grows with its cohort and with the population, for `benchmark`."""
 
-import asyncio
+import contextlib
 import itertools
 import pathlib
 import statistics
@@ -25,7 +25,8 @@ _STEPS = {
 
 
 def compare(
-    args: Any,
+    seed: int,
+    repetitions: int,
     scratch: str,
     cohorts: Sequence[int] = COHORTS,
     populations: Sequence[int] = POPULATIONS,
@@ -33,8 +34,6 @@ def compare(
     """Measures rounds of DCCO with the tiny ResNet.
 
     Args:
-      args: The flags `seed` and `repetitions`.
-      scratch: Folder for the clients' images.
       cohorts: Numbers of clients of a round.
       populations: Numbers of clients in all.
 
@@ -45,28 +44,25 @@ def compare(
     rows: dict[str, list[dict[str, Any]]] = {"cohorts": [], "populations": []}
     for clients in cohorts:
         measured = _measure(
-            args, programs.federated_round, "dcco", "cco", {}, clients, _SAMPLES, settings,
-            args.seed, scratch,
+            repetitions, programs.federated_round, "dcco", "cco", {}, clients, _SAMPLES, settings,
+            seed, scratch,
         )  # fmt: skip
         rows["cohorts"].append({"clients": clients, **measured})
     for population in populations:
-        measured = _measure(args, rounds_of_population, population, args.seed, scratch)
+        measured = _measure(repetitions, rounds_of_population, population, seed, scratch)
         rows["populations"].append({"population": population, **measured})
     return rows
 
 
-def _measure(args: Any, program: Any, *arguments: Any) -> dict[str, float]:
+def _measure(repetitions: int, program: Any, *arguments: Any) -> dict[str, float]:
     """Seconds of a round, memory in MB, and the other figures that a program yields."""
-    child = processes.Child(program, *arguments)
-    try:
-        seconds = processes.time_in_turn({"round": child}, args.repetitions)["round"]
+    with contextlib.closing(processes.Child(program, *arguments)) as child:
+        seconds = processes.time_in_turn({"round": child}, repetitions)["round"]
         return {
             "seconds": statistics.median(seconds),
             "peak_rss_mb": child.peak_rss_mb(),
             **child.facts,
         }
-    finally:
-        child.close()
 
 
 def rounds_of_population(
@@ -76,8 +72,6 @@ def rounds_of_population(
 
     Args:
       population: Number of clients.
-      seed: Seed of images, weights, cohorts and views.
-      scratch: Folder for the clients' images, which are written once, and for checkpoints.
 
     Yields:
       Seconds to write the images, to open their store, to draw a cohort, and to write a checkpoint;
@@ -88,12 +82,12 @@ def rounds_of_population(
 
     from datasets import client_store
     from tff_ssl.algorithms.dcco import two_stage
+    from tff_ssl.kinds.protocol import RunSetting
     from tff_ssl.runtime import local_worker
     from tff_ssl.simulation import cohort
-    from tff_ssl.simulation.checkpoints import CheckpointManager
+    from tff_ssl.simulation.checkpoints import Checkpoints
     from tff_ssl.simulation.packing import pack
     from tff_ssl.simulation.participation import Participation
-    from tff_ssl.templates.federated_algorithm import RunSetting
     from tff_ssl.templates.task import Task
 
     path = pathlib.Path(scratch) / f"population_{population}.sqlite"
@@ -115,8 +109,8 @@ def rounds_of_population(
         for round_number in itertools.count():
             state, _ = simulation.run_round(state, round_number)
             if round_number == 0:
-                checkpoints = CheckpointManager(path.with_suffix(".checkpoints"))
-                saving = _seconds(lambda: asyncio.run(checkpoints.save(pack(state), 1)))  # noqa: B023
+                checkpoints = Checkpoints(path.with_suffix(".checkpoints"))
+                saving = _seconds(lambda: checkpoints.save(pack(state), 1))  # noqa: B023
                 yield {
                     "writing_seconds": writing,
                     "opening_seconds": opening,

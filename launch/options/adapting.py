@@ -1,109 +1,107 @@
 """Fits settings to a folder of images: cohorts, batches, numbers of labels, and scores by case.
 
-Only flags that are not given are set, and each change is printed with the flag that sets another
-value. The result is a function of the flags and the folder, so that a resumed run gets the same.
+Only flags that are not given change, and each change has a note with the flag that sets another
+value. The result is a function of the configuration and the folder, so that a resumed run gets the
+same.
 """
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any, Generic
 
 import numpy as np
-from absl import flags
 
 from datasets.image_dataset import ImageDataset
+from launch.options import settings
+from launch.options.run_config import RunConfig
+from launch.options.settings import Config
 from tff_ssl.evaluation import cases
 
 ROUND_IMAGES = 128  # Number of images in a round: fewer give noisy correlations.
 _LEAST_CLIENTS = 4  # Fewer clients make a round of few classes.
 
 
-def fit_evaluation(dataset: ImageDataset, args: flags.FlagValues) -> None:
-    """Sets `--per_case` and `--labels_per_class`, if the data set is a folder of images.
+@dataclasses.dataclass(frozen=True)
+class Adapted(Generic[Config]):
+    """A configuration that fits the data.
 
-    Args:
-      dataset: The images.
-      args: The flags, which are changed.
+    Attributes:
+      config: The configuration.
+      notes: A note on each value that differs from what the flags say.
     """
+
+    config: Config
+    notes: tuple[str, ...] = ()
+
+    def announced(self) -> Config:
+        """Prints the notes, and returns the configuration."""
+        for note in self.notes:
+            print(f"note: {note}", flush=True)
+        return self.config
+
+
+def fit_evaluation(dataset: ImageDataset, config: Config) -> Adapted[Config]:
+    """Sets `--per_case` and `--labels_per_class` of a section `evaluation`."""
     if dataset.name != "case_folder":
-        return
-    if args.per_case is None:
-        args.per_case = _choose_per_case(dataset)
-    labels = dataset.train.labels
-    if args.per_case and dataset.train.case_ids is not None:
-        counted = cases.counted_images(dataset.train.case_ids, labels)
-        if len(counted) < len(labels):
-            _print("of the cases that are labelled in part, the labelled images alone are scored")
-        if _is_ambiguous(dataset):
-            return  # The evaluation ends with an error that names the case.
-        labels = cases.group(dataset.train.case_ids[counted], labels[counted]).labels
-    if args["labels"].present or args["labels_per_class"].present or not len(labels):
-        return
-    sizes = np.bincount(labels[labels >= 0], minlength=len(dataset.class_names))
-    if not len(sizes) or min(sizes) < 1:
-        return
-    wanted = [int(text) for text in args.labels_per_class]
-    fitting = sorted({min(count, int(min(sizes))) for count in wanted})
-    if fitting != wanted:
-        rarest = dataset.class_names[int(np.argmin(sizes))]
-        what = "cases" if args.per_case else "images"
-        args.labels_per_class = [str(count) for count in fitting]
-        _print(
-            f"--labels_per_class={','.join(args.labels_per_class)}, because {rarest} has "
-            f"{min(sizes)} labelled {what} for training"
-        )
-
-
-def _choose_per_case(dataset: ImageDataset) -> bool:
-    """Whether cases are scored as a whole: they are, unless one has images of several classes."""
-    if dataset.train.case_ids is None:
-        return False
-    if _is_ambiguous(dataset):
-        _print(
-            "each image is scored by itself, because some cases have images of several classes "
-            "(--per_case asks for a score for each case)"
-        )
-        return False
-    return True
-
-
-def _is_ambiguous(dataset: ImageDataset) -> bool:
-    """Whether a case has images with different labels."""
-    return any(
+        return Adapted(config)
+    flags: Any = config
+    train, notes, changes = dataset.train, list[str](), dict[str, Any]()
+    case_ids, per_case = train.case_ids, flags.evaluation.per_case
+    has_cases = case_ids is not None
+    is_ambiguous = any(
         cases.several_labels(split.case_ids, split.labels) is not None
-        for split in (dataset.train, dataset.test)
+        for split in (train, dataset.test)
         if split.case_ids is not None
     )
+    if per_case is None:
+        per_case = changes["per_case"] = has_cases and not is_ambiguous
+        if has_cases and is_ambiguous:
+            notes.append(
+                "each image is scored by itself, because some cases have images of several classes "
+                "(--per_case asks for a score for each case)"
+            )
+    labels, is_given = train.labels, {"labels", "labels_per_class"} & flags.given
+    if per_case and case_ids is not None:
+        counted = cases.counted_images(case_ids, labels)
+        if len(counted) < len(labels):
+            notes.append(
+                "of the cases that are labelled in part, the labelled images alone are scored"
+            )
+        if not is_ambiguous:  # Otherwise the evaluation names the case in its error.
+            labels = cases.group(case_ids[counted], labels[counted]).labels
+    sizes = np.bincount(labels[labels >= 0], minlength=len(dataset.class_names))
+    least = int(min(sizes)) if len(sizes) else 0
+    wanted = flags.evaluation.labels_per_class
+    fitting = tuple(sorted({min(count, least) for count in wanted}))
+    if least and fitting != wanted and not is_given and not (per_case and is_ambiguous):
+        changes["labels_per_class"] = fitting
+        rarest = dataset.class_names[int(np.argmin(sizes))]
+        notes.append(
+            f"--labels_per_class={','.join(map(str, fitting))}, because {rarest} has {least} "
+            f"labelled {'cases' if per_case else 'images'} for training"
+        )
+    return Adapted(settings.replace(config, **changes), tuple(notes))
 
 
-def fit_cohort(sizes: Sequence[int], args: flags.FlagValues) -> None:
-    """Sets `--clients_per_round` for about 128 images a round, for a folder of images.
-
-    Args:
-      sizes: Number of images of each client.
-      args: The flags, which are changed.
-    """
-    if args.dataset != "case_folder" or args["clients_per_round"].present or not sizes:
-        return
+def fit_cohort(sizes: Sequence[int], config: RunConfig) -> Adapted[RunConfig]:
+    """Sets `--clients_per_round` for about 128 images a round, from the clients' sizes."""
+    is_folder = config.data.dataset == "case_folder"
+    if not is_folder or "clients_per_round" in config.given or not sizes:
+        return Adapted(config)
     wanted = max(int(np.ceil(ROUND_IMAGES / np.mean(sizes))), _LEAST_CLIENTS)
-    args.clients_per_round = min(wanted, len(sizes))
-    images = round(args.clients_per_round * float(np.mean(sizes)))
-    _print(
-        f"--clients_per_round={args.clients_per_round}: about {images:,} of {sum(sizes):,} "
-        "training images in a round"
+    clients = min(wanted, len(sizes))
+    images = round(clients * float(np.mean(sizes)))
+    note = (
+        f"--clients_per_round={clients}: about {images:,} of {sum(sizes):,} training images in a "
+        "round"
     )
+    return Adapted(settings.replace(config, clients_per_round=clients), (note,))
 
 
-def fit_batch(num_images: int, args: flags.FlagValues) -> None:
-    """Sets `--batch_size` to the number of images of a folder that has fewer.
-
-    Args:
-      num_images: Number of training images.
-      args: The flags, which are changed.
-    """
-    is_smaller = 2 <= num_images < args.batch_size
-    if args.dataset == "case_folder" and is_smaller and not args["batch_size"].present:
-        args.batch_size = num_images
-        _print(f"--batch_size={num_images}, because there are no more training images")
-
-
-def _print(note: str) -> None:
-    print(f"note: {note}", flush=True)
+def fit_batch(num_images: int, config: RunConfig) -> Adapted[RunConfig]:
+    """Sets `--batch_size` to the number of training images of a folder that has fewer."""
+    is_smaller = 2 <= num_images < config.participation.batch_size
+    if config.data.dataset != "case_folder" or not is_smaller or "batch_size" in config.given:
+        return Adapted(config)
+    note = f"--batch_size={num_images}, because there are no more training images"
+    return Adapted(settings.replace(config, batch_size=num_images), (note,))

@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 # Set before TensorFlow is imported, because its messages about CUDA would precede a run's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -20,7 +20,8 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 from absl import flags, logging
 
-from launch.options import help_text, numbers, presets, resuming
+from launch.options import command_line, help_text, presets, resuming, settings
+from launch.outputs import commands
 from tff_ssl import errors
 from tff_ssl.runtime import REQUIRE_PRIVATE_WORKER, temporary_folder
 
@@ -32,61 +33,74 @@ INTERRUPTED = 130  # Exit code of a program that Ctrl-C ends, as shells give it.
 _was_interrupted = threading.Event()
 
 
-def run(
-    main: Callable[[], None],
-    default_preset: Callable[[str, str], pathlib.Path | None] | None = None,
-    chosen_by: str = "algorithm",
-    resumes: str | None = None,
-) -> None:
-    """Parses the flags and runs a script; the exit code is 0 only if the script succeeds.
+class Script(NamedTuple):
+    """A script.
 
-    Args:
-      main: The script.
-      default_preset: (Value of the flag that chooses, or "" if it is not given; name of the data
-        set) -> the default preset, whose flags hold unless they are given on the command line; None
-        if there is none. Other presets are named by `--flagfile`.
+    Attributes:
+      name: Its name, such as `pretrain`.
+      main: Function that takes the configuration.
+      config: Class of the configuration, whose fields are the flags.
+      default_preset: (Value of the flag that chooses, name of the data set) -> the default preset,
+        whose flags hold unless they are given on the command line; None if there is none. Other
+        presets are named by `--flagfile`.
       chosen_by: Name of the flag that chooses the default preset.
-      resumes: Name of a script whose runs can be resumed: with `--resume`, flags that are not
-        given have the values of the run.
+      resumes: Whether its runs can be resumed: with `--resume`, flags that are not given have the
+        values of the run.
     """
+
+    name: str
+    main: Callable[[Any], None]
+    config: type[settings.Settings]
+    default_preset: Callable[[str, str], pathlib.Path | None] | None = None
+    chosen_by: str = "algorithm"
+    resumes: bool = False
+
+
+def run(script: Script) -> None:
+    """Reads the flags and runs a script; the exit code is 0 only if the script succeeds."""
     # Functions that are registered later, which remove files, run before it.
     atexit.register(_end_if_interrupted)
     _silence_warnings()  # Before the choice of a preset, which may import TFF.
     argv = list(sys.argv)
-    before = _run_to_resume(argv, resumes) if resumes else {}
-    if before:
-        argv[1:1] = resuming.given_flags(before, argv)
-    elif default_preset and not presets.given(argv, "flagfile"):
-        dataset = (presets.given(argv, "dataset") or ["digits"])[-1]
-        preset = default_preset((presets.given(argv, chosen_by) or [""])[-1], dataset)
-        if preset:
-            argv.insert(1, f"--flagfile={preset}")
+    before: dict[str, Any] = {}
+    try:
+        before = resuming.find(argv, script.name) if script.resumes else {}
+    except errors.ConfigurationError as error:
+        sys.exit(f"error: {error}")
+    if script.default_preset and not before and not presets.given(argv, "flagfile"):
+        defaults = settings.settings(script.config, script.name)
+        dataset, chosen = (
+            (presets.given(argv, name) or [defaults[name].default])[-1]
+            for name in ("dataset", script.chosen_by)
+        )
+        preset = script.default_preset(chosen, dataset)
+        argv[1:1] = [f"--flagfile={preset}"] if preset else []
     wants_help = help_text.is_wanted(argv)
     if wants_help:
         argv = help_text.without_request(argv)
-
-    def script() -> None:
-        if wants_help:
-            print(help_text.text(argv, flags.FLAGS))
-            return
-        _print_presets(argv)
-        main()
-
-    # This is what `absl.app.run` would do. Where TensorFlow is imported while that runs, callbacks
-    # of its test helpers are called at once, and make the context before it is eager. Keras's
-    # functional models then fail, and `tf.init_scope` leads to a graph.
+    # What follows is what `absl.app.run` would do. Where TensorFlow is imported while that runs,
+    # callbacks of its test helpers are called at once, and make the context before it is eager.
+    # Keras's functional models then fail, and `tf.init_scope` leads to a graph.
     logging.use_absl_handler()
     if sys.__stderr__ is not None:  # It is closed by `2>&-`.
         faulthandler.enable(sys.__stderr__)
-    _guarded(script, _parse_flags(argv, before), argv)
+    config, rest = _parse_flags(argv, script, before)
+    if rest:
+        sys.exit(f"error: unexpected argument {rest[0]!r}; settings are given as --flag=value")
 
+    def main() -> None:
+        if wants_help:
+            print(help_text.text(argv, config))
+            return
+        values = settings.flat(config)
+        files = [presets.shown(path) for path in presets.files(argv)]
+        if files and not values.get("list"):
+            print(f"preset: {', '.join(map(str, files))}", flush=True)
+        if values.get("require_private_worker"):
+            os.environ[REQUIRE_PRIVATE_WORKER] = "1"
+        script.main(config)
 
-def _run_to_resume(argv: Sequence[str], script: str) -> dict[str, Any]:
-    """The `config.json` of the run that the command line resumes; empty if it resumes none."""
-    try:
-        return resuming.find(argv, script)
-    except errors.ConfigurationError as error:
-        sys.exit(f"error: {error}")
+    _guarded(main, argv)
 
 
 def _silence_warnings() -> None:
@@ -109,54 +123,29 @@ def _end_if_interrupted() -> None:
         os._exit(INTERRUPTED)
 
 
-def _parse_flags(argv: Sequence[str], before: Mapping[str, Any]) -> Sequence[str]:
-    """Parses the command line and returns the arguments that are not flags.
-
-    Args:
-      argv: The command line.
-      before: The `config.json` of the run that is resumed; empty if none is.
-    """
-    renamed = presets.missing(argv)
-    if renamed:
-        sys.exit(f"error: {renamed}")
+def _parse_flags(
+    argv: Sequence[str], script: Script, before: Mapping[str, Any]
+) -> tuple[settings.Settings, list[str]]:
+    """The configuration, and the arguments that are no flags; exits with 2 for a mistake."""
     try:
-        rest = flags.FLAGS(argv)
-        resuming.check_algorithm(before, flags.FLAGS)
-        resuming.take_over_defaults(before, flags.FLAGS)
-        numbers.check(flags.FLAGS)
-        return rest
+        return command_line.parse(script.config, script.name, argv, before)
     except (flags.Error, UnicodeDecodeError, errors.ConfigurationError) as error:
         message = presets.explain(" ".join(str(error).split()), argv)
         print(f"error: {message} (--help lists the flags)", file=sys.stderr)
         sys.exit(2)
 
 
-def _print_presets(argv: Sequence[str]) -> None:
-    """Prints the presets in use, unless the script only lists what can be chosen."""
-    files = [presets.shown(path) for path in presets.files(argv)]
-    if files and not getattr(flags.FLAGS, "list", False):
-        print(f"preset: {', '.join(map(str, files))}", flush=True)
-
-
-def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str]) -> None:
-    """Runs the script; a mistake of the user ends it with an error message of one line.
-
-    Args:
-      main: The script.
-      rest: Name of the script, and the arguments that are not flags.
-      argv: Whole command line, including the default preset.
-    """
-    if rest[1:]:
-        sys.exit(f"error: unexpected argument {rest[1]!r}; settings are given as --flag=value")
+def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
+    """Runs `main`; a mistake of the user ends it with an error message of one line."""
     logging.set_verbosity(logging.WARNING)
-    logging.get_absl_handler().addFilter(_is_shown)
+    logging.get_absl_handler().addFilter(
+        lambda record: not any(text in record.getMessage() for text in _IGNORED_WARNINGS)
+    )
     sys.unraisablehook = _on_lost_exception
     # These signals act like Ctrl-C, so that a run that they end saves its state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup sets SIG_IGN.
         signal.signal(signal.SIGHUP, signal.default_int_handler)
-    if getattr(flags.FLAGS, "require_private_worker", False):
-        os.environ[REQUIRE_PRIVATE_WORKER] = "1"
     try:
         _check_docstrings()
         _check_address_space()
@@ -166,7 +155,7 @@ def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str])
         main()
     except KeyboardInterrupt:
         _was_interrupted.set()
-        _print_command_to_go_on()
+        _print_command_to_continue()
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # The reader of the output, such as `head`, has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -174,16 +163,24 @@ def _guarded(main: Callable[[], None], rest: Sequence[str], argv: Sequence[str])
     except MemoryError:
         sys.exit("error: out of memory: smaller images, batches or models, or fewer clients help")
     except _mistakes() as error:
-        sys.exit(f"error: {presets.explain(' '.join(str(error).split()), argv)}")
+        message = presets.explain(" ".join(str(error).split()), argv)
+        sys.exit(f"error: {message}{_remedy(error)}")
 
 
-def _print_command_to_go_on() -> None:
-    """Prints the command that resumes the run of this process, if it has begun one."""
+def _remedy(error: BaseException) -> str:
+    """The command that adds a missing extra; an empty text for other errors."""
+    if not isinstance(error, errors.MissingExtraError):
+        return ""
+    return f"; add it with: {commands.with_extra(error.extra)}"
+
+
+def _print_command_to_continue() -> None:
+    """Prints the command that resumes the run of this process, if it has started one."""
     if "launch.outputs.run_folder" in sys.modules:
         from launch.outputs import run_folder
 
         for command in run_folder.commands_to_resume():
-            print(f"go on with: {command}", flush=True)
+            print(f"continue with: {command}", flush=True)
 
 
 def _check_docstrings() -> None:
@@ -214,7 +211,7 @@ def _on_lost_exception(lost) -> None:
 
     Python ignores exceptions in callbacks of the garbage collector, such as the callback of JAX,
     which TFF imports. The signal is sent to the main thread, because a call that waits there, such
-    as `time.sleep`, goes on if another thread receives it.
+    as `time.sleep`, continues if another thread receives it.
     """
     if issubclass(lost.exc_type, KeyboardInterrupt):
         again = [threading.main_thread().ident, signal.SIGTERM]
@@ -223,24 +220,17 @@ def _on_lost_exception(lost) -> None:
         sys.__unraisablehook__(lost)
 
 
-def _is_shown(record) -> bool:
-    """Whether a log record is none of the ignored warnings."""
-    return not any(text in record.getMessage() for text in _IGNORED_WARNINGS)
-
-
 def _mistakes() -> tuple[type[Exception], ...]:
-    """Types of exceptions whose message is meant for the user."""
+    """Types of exceptions whose message is meant for the user.
+
+    TensorFlow's exceptions for a full or read-only disk are no OSErrors.
+    """
     from datasets.errors import DatasetError
 
-    errors_of_project = (DatasetError, OSError, errors.ConfigurationError, errors.TrainingError,
-            errors.WorkerLostError, errors.ClientTimeoutError)  # fmt: skip
-    return (*errors_of_project, *_disk_errors())
-
-
-def _disk_errors() -> tuple[type[Exception], ...]:
-    """TensorFlow's types of exceptions for a full or read-only disk; they are no OSErrors."""
+    known = (DatasetError, OSError, errors.ConfigurationError, errors.TrainingError,
+             errors.WorkerLostError, errors.ClientTimeoutError)  # fmt: skip
     if "tensorflow" not in sys.modules:
-        return ()
-    from tensorflow import errors
+        return known
+    from tensorflow import errors as of_tensorflow
 
-    return errors.ResourceExhaustedError, errors.PermissionDeniedError
+    return (*known, of_tensorflow.ResourceExhaustedError, of_tensorflow.PermissionDeniedError)

@@ -1,18 +1,14 @@
-"""Loads the images that the flags name, and chooses the folder of a script's results."""
-
-import pathlib
-
-from absl import flags
+"""Loads the images that a configuration names."""
 
 from datasets import catalog
 from datasets.image_dataset import ImageDataset
-from launch.outputs import output_folder
+from launch.options.image_config import DataConfig
 from tff_ssl.errors import ConfigurationError
 
 
-def load_dataset(args: flags.FlagValues) -> ImageDataset:
-    """Loads the data set that the flags name, and prints what the loader decided itself."""
-    dataset = catalog.load(args.dataset, args.data_dir, args.image_size)
+def load_dataset(data: DataConfig) -> ImageDataset:
+    """Loads the data set, and prints what the loader decided itself."""
+    dataset = catalog.load(data.dataset, data.data_dir, data.image_size)
     for note in dataset.notes:
         print(f"note: {note}", flush=True)
     return dataset
@@ -22,12 +18,7 @@ def check_image_shape(dataset: ImageDataset, image_shape: tuple[int, ...], encod
     """Checks that an encoder takes the images of a data set.
 
     Args:
-      dataset: The data set.
-      image_shape: Height, width and channels that the encoder takes.
       encoder: Name of the encoder in the error message.
-
-    Raises:
-      ConfigurationError: If the encoder takes images of another shape.
     """
     shape = dataset.train.images.shape[1:]
     if shape != image_shape:
@@ -40,8 +31,3 @@ def check_image_shape(dataset: ImageDataset, image_shape: tuple[int, ...], encod
 
 def _format_shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
-
-
-def default_output_dir(script: str, args: flags.FlagValues) -> pathlib.Path:
-    """The folder of `--output_dir`, or else a new folder in results/; it is not created."""
-    return output_folder.choose(args.output_dir, f"{script}-{args.dataset}")

@@ -4,16 +4,16 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
-from launch.options import defaults, presets, topics
+from launch.options import defaults, presets, settings
+from launch.options.run_config import RunConfig
+from launch.options.settings import Setting, Settings
+from launch.outputs import commands
 
 _WANTED = re.compile(r"--?(help|helpfull|helpshort|h|\?)(=(true|1|yes|y|t))?", re.IGNORECASE)
 _LARGEST_WIDTH = 100
-_REPEAT = ";\n    repeat this option to specify a list of values"  # absl adds it.
 
 
 def is_wanted(argv: Sequence[str]) -> bool:
@@ -26,59 +26,47 @@ def without_request(argv: Sequence[str]) -> list[str]:
     return [argument for argument in argv if not _WANTED.fullmatch(argument)]
 
 
-def text(argv: Sequence[str], args: flags.FlagValues) -> str:
-    """The help text of the running script.
+def text(argv: Sequence[str], config: Settings) -> str:
+    """The help text of the running script, with the values of its configuration.
 
-    Args:
-      argv: The command line without the request for help, with the default preset.
-      args: The flags, parsed from the command line.
+    `argv` is the command line without the request for help, with the default preset.
     """
+    values, known = settings.flat(config), defaults.shown(config)
     width = min(shutil.get_terminal_size().columns, _LARGEST_WIDTH)
     main = sys.modules["__main__"]
     name = main.__spec__.name if main.__spec__ else argv[0]
-    lines = [f"python -m {name} [--flag=value ...]", "", (main.__doc__ or "").strip(), ""]
-    which = _which_defaults(argv, args)
+    about = commands.in_text((main.__doc__ or "").strip())
+    lines = [f"{commands.module(name)} [--flag=value ...]", "", about, ""]
+    which = _which_defaults(argv, config)
     if which:
         lines += [*textwrap.wrap(which, width), ""]
-    sources = {flag.name.split("=")[0]: str(flag.path) for flag in presets.set_by(argv)}
-    given = {
-        name
-        for name in args
-        if args[name].present and (name not in sources or presets.given(argv, name))
-    }
-    known = defaults.of_data(args)
-    for topic, group in _by_topic(args):
+    sources = {name.split("=")[0]: path for name, path in presets.set_by(argv).items()}
+    for topic, of_topic in topics(config).items():
         lines.append(topic)
-        for flag in group:
-            origin = "given" if flag.name in given else sources.get(flag.name)
-            lines.append(f"  {_value(flag, known)}")
+        for setting in of_topic:
+            name, value, explanation = setting.name, values[setting.name], setting.help
+            lines.append(f"  {_with_value(setting, value, known)}")
+            if setting.choices:
+                explanation = f"<{'|'.join(setting.choices)}>: {explanation}"
+            if name in config.given and value != setting.default:
+                of_preset = name in sources and not presets.given(argv, name)
+                by = f"set in {sources[name]}" if of_preset else "given"
+                explanation += f" [{by}; {_shown(setting.default)} otherwise]"
+            indent = " " * 6
             lines += textwrap.wrap(
-                _explanation(flag, origin), width, initial_indent=" " * 6, subsequent_indent=" " * 6
+                explanation, width, initial_indent=indent, subsequent_indent=indent
             )
         lines.append("")
     return "\n".join(lines)
 
 
-def _explanation(flag: flags.Flag, origin: str | None) -> str:
-    """The help of a flag, and where its value comes from if it is not the default.
-
-    Args:
-      flag: The flag.
-      origin: "given", or the path of a preset; None for the default.
-    """
-    explanation = flag.help.removesuffix(_REPEAT)
-    if origin is None or flag.value == flag.default:
-        return explanation
-    by = "given" if origin == "given" else f"set in {origin}"
-    return f"{explanation} [{by}; {_shown(flag.default)} otherwise]"
-
-
-def _which_defaults(argv: Sequence[str], args: flags.FlagValues) -> str:
+def _which_defaults(argv: Sequence[str], config: Settings) -> str:
     """A sentence on the flags and presets for which the shown values hold; empty without any."""
+    values = settings.flat(config)
     chosen = [
-        f"--{name}={args[name].value}"
+        f"--{name}={values[name]}"
         for name in ("dataset", "algorithm", "objective")
-        if name in args and args[name].value
+        if name in settings.settings(type(config), config.script) and values[name]
     ]
     files = ", ".join(str(presets.shown(path)) for path in presets.files(argv))
     if not chosen and not files:
@@ -87,39 +75,32 @@ def _which_defaults(argv: Sequence[str], args: flags.FlagValues) -> str:
     return f"The values below hold{where}{f', with the preset {files}' if files else ''}."
 
 
-def _by_topic(args: flags.FlagValues) -> Iterator[tuple[str, list[flags.Flag]]]:
+def topics(config: Settings) -> dict[str, list[Setting]]:
     """The script's flags by topic, first those that belong to this script alone."""
-    ours = {
-        flag.name: flag
-        for module, group in args.flags_by_module_dict().items()
-        if module.startswith("launch") or module == sys.argv[0]
-        for flag in group
-    }
-    in_topics = {name for names in topics.TOPICS.values() for name in names}
-    own = [flag for name, flag in ours.items() if name not in in_topics]
-    if own:
-        yield "This script", own
-    for topic, names in topics.TOPICS.items():
-        group = [ours[name] for name in names if name in ours]
-        if group:
-            yield topic, group
+    own = settings.settings(type(config), config.script)
+    found: dict[str, list[Setting]] = {"This script": []}
+    left = dict(own)
+    for field in settings.own_fields(RunConfig):
+        names = settings.settings(type(field.default))
+        topic = str(field.default.__doc__).partition(".")[0]
+        found[topic] = [left.pop(name) for name in names if name in left]
+    found["This script"] = list(left.values())
+    return {topic: of_topic for topic, of_topic in found.items() if of_topic}
 
 
-def _value(flag: flags.Flag, known: dict[str, str]) -> str:
+def _with_value(setting: Setting, value: Any, known: dict[str, str]) -> str:
     """The flag with its value, as it would be written on the command line."""
-    if isinstance(flag, flags.MultiFlag) and flag.value:
-        return " ".join(f"--{flag.name}={value}" for value in flag.value)
-    if flag.name in known:
-        return f"--{flag.name}={known[flag.name]}"
-    if flag.boolean:
-        return f"--{'' if flag.value else 'no'}{flag.name}"
-    return f"--{flag.name}={_shown(flag.value)}"
+    if setting.repeated and value:
+        return " ".join(f"--{setting.name}={item}" for item in value)
+    if setting.kind is bool and setting.name not in known:
+        return f"--{'' if value else 'no'}{setting.name}"
+    return f"--{setting.name}={known.get(setting.name, _shown(value))}"
 
 
 def _shown(value: Any) -> str:
     """A flag's value as text; `(none)` for flags without one."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return ",".join(map(str, value)) or "(none)"
     return "(none)" if value is None else str(value)

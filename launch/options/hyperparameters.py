@@ -7,9 +7,10 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from launch.options import numbers
+from launch.outputs import tables
 from tff_ssl.errors import ConfigurationError
 
+LARGEST_INTEGER = 2**31 - 1  # TensorFlow's sizes and counts are int32.
 _LARGEST_FLOAT = 1e12  # Its square is far from overflowing float32.
 
 
@@ -20,9 +21,6 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
       cls: A frozen dataclass whose fields all have defaults of type bool, int, float or str.
       assignments: Texts `name=value` with the name of a field; a trailing underscore of the name
         (`lambda_`) may be left out. The last value of a name counts.
-
-    Raises:
-      ConfigurationError: If a name is unknown, or a value is of the wrong type or out of range.
     """
     fields = {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
     values = {}
@@ -41,14 +39,10 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
 
 
 def changed(values: Any, unused: Collection[str] = ()) -> list[tuple[str, Any, Any]]:
-    """The hyperparameters of a run that differ from their defaults.
+    """Name, value and default of the hyperparameters that differ from their defaults, in order.
 
     Args:
-      values: An instance of a hyperparameter dataclass.
       unused: Names of fields that are left out, because the run's objective does not use them.
-
-    Returns:
-      Name, value and default of each, in the order of the dataclass.
     """
     return [
         (field.name.rstrip("_"), getattr(values, field.name), field.default)
@@ -61,7 +55,6 @@ def listed(values: Any, unused: Collection[str] = ()) -> list[str]:
     """A line `name=value  description` for each hyperparameter, for `--list`.
 
     Args:
-      values: An instance of a hyperparameter dataclass.
       unused: Names of fields that are left out, because the objective does not use them.
     """
     lines = []
@@ -75,14 +68,10 @@ def listed(values: Any, unused: Collection[str] = ()) -> list[str]:
 
 
 def descriptions(cls: type) -> dict[str, str]:
-    """The description of each hyperparameter, with the paper's symbol, from the docstrings.
+    """The description of each hyperparameter in one line, with the paper's symbol, by its name.
 
-    Args:
-      cls: A dataclass whose docstring, or that of a class it inherits from, describes each field
-        under `Attributes:`.
-
-    Returns:
-      Name of the field -> its description in one line.
+    They are from `Attributes:` in the docstring of the class, or of a class it inherits from; what
+    these leave out has an empty description.
     """
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
@@ -90,28 +79,21 @@ def descriptions(cls: type) -> dict[str, str]:
         section = re.split(r"^\S", section, maxsplit=1, flags=re.MULTILINE)[0]
         for name, text in re.findall(r"^  (\w+): (.*(?:\n    .*)*)", section, re.MULTILINE):
             texts[name] = " ".join(text.split())
-    return {field.name: texts[field.name] for field in dataclasses.fields(cls)}
+    return {field.name: texts.get(field.name, "") for field in dataclasses.fields(cls)}
 
 
 def describe(values: Any, unused: Collection[str]) -> str:
     """The hyperparameters of a run that differ from their defaults, as a short table.
 
     Args:
-      values: An instance of a hyperparameter dataclass.
       unused: Names of fields that are left out, because the run's objective does not use them.
     """
     rows = [(name, str(value), str(default)) for name, value, default in changed(values, unused)]
     used = [field.name for field in dataclasses.fields(values) if field.name not in unused]
     if not rows:
         return f"hyperparameters: all {len(used)} have their defaults (--list shows them)"
-    rows = [("hyperparameter", "value", "default"), *rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        f"{name:{widths[0]}}  {value:>{widths[1]}}  {default:>{widths[2]}}"
-        for name, value, default in rows
-    ]
-    others = len(used) - len(rows) + 1
-    return "\n".join([*lines, f"({others} more have their defaults; --list shows them)"])
+    others = f"({len(used) - len(rows)} more have their defaults; --list shows them)"
+    return f"{tables.aligned([('hyperparameter', 'value', 'default'), *rows])}\n{others}"
 
 
 def _parse_value(field: dataclasses.Field, text: str, assignment: str) -> Any:
@@ -129,7 +111,7 @@ def _parse_value(field: dataclasses.Field, text: str, assignment: str) -> Any:
         ) from error
     if value_type is float and not math.isfinite(value):
         raise ConfigurationError(f"--hparam={assignment}: {text!r} is not a finite number")
-    largest = {int: numbers.LARGEST_INTEGER, float: _LARGEST_FLOAT}.get(value_type)
+    largest = {int: LARGEST_INTEGER, float: _LARGEST_FLOAT}.get(value_type)
     if largest and abs(value) > largest:
         raise ConfigurationError(f"--hparam={assignment}: {text!r} is more than {largest:.10g}")
     return value

@@ -1,11 +1,9 @@
-"""Builds the model and its views from the flags."""
+"""Builds the model and its views."""
 
 import pathlib
 
-from absl import flags
-
 from datasets.image_dataset import ImageDataset
-from launch.options import defaults
+from launch.options.image_config import ModelConfig
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.models.two_towers import Model, TwoTowers
@@ -18,26 +16,18 @@ from tff_ssl.views.policies import POLICIES
 _BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
-def view_policy(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> str:
-    """The name of the augmentation policy: `--views`, or the default for data set and objective.
-
-    Raises:
-      ConfigurationError: If there is no policy of that name.
-    """
-    name = args.views or defaults.views(dataset.name, objective)
-    if name not in POLICIES:
-        raise ConfigurationError(f"--views must be one of {', '.join(POLICIES)}; got {name!r}")
-    return name
+def view_policy(model: ModelConfig) -> str:
+    """The name of the augmentation policy."""
+    if model.views not in POLICIES:
+        raise ConfigurationError(
+            f"--views must be one of {', '.join(POLICIES)}; got {model.views!r}"
+        )
+    return model.views
 
 
-def view_size(dataset: ImageDataset, args: flags.FlagValues) -> int | None:
-    """Height and width of the views in pixels; None if views have the size of the images."""
-    return defaults.view_size(dataset.name, args)
-
-
-def two_views(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> TwoViews:
-    """Builds (images, example ids, round number) -> two views, with the flags' policy and seed."""
-    policy, size, seed = view_policy(dataset, args, objective), view_size(dataset, args), args.seed
+def two_views(model: ModelConfig, seed: int) -> TwoViews:
+    """Builds (images, example ids, round number) -> two views, by the model's policy of views."""
+    policy, size = view_policy(model), model.view_size
 
     def make(images, example_ids, round_number):
         return augmentation.two_views(
@@ -49,27 +39,21 @@ def two_views(dataset: ImageDataset, args: flags.FlagValues, objective: str) -> 
 
 def build_model(
     dataset: ImageDataset,
-    args: flags.FlagValues,
+    config: ModelConfig,
     objective: str,
     encoder: str | None = None,
     predictor: bool = False,
 ) -> Model:
-    """Builds the model that the flags describe, with the heads that the objective needs.
+    """Builds the model of a configuration, with the heads that the objective needs.
 
     Args:
-      dataset: The images.
-      args: The flags.
-      objective: Name of the objective that the model is trained with.
-      encoder: Name of the encoder; `--encoder` if None.
+      encoder: Name of the encoder; that of the configuration if None.
       predictor: Whether the algorithm needs a predictor that its objective does not.
-
-    Raises:
-      ConfigurationError: If the flags describe no possible model.
     """
     height, width, channels = dataset.train.images.shape[1:]
-    size = view_size(dataset, args)
+    size = config.view_size
     shape = (size, size, channels) if size else (height, width, channels)
-    projector, widths = (tuple(map(int, texts)) for texts in (args.projector, args.predictor))
+    projector, widths = config.projector, config.predictor
     needs = OBJECTIVES[objective]
     needs_predictor = needs.predictor or predictor
     if needs_predictor and not widths and projector:
@@ -77,18 +61,18 @@ def build_model(
     classes = len(dataset.class_names) if needs.supervised else 0
     try:
         model = DualEncoder(
-            encoder or args.encoder,
+            encoder or config.encoder,
             shape,
             () if needs.supervised or needs.decoder else projector,
             widths if needs_predictor else (),
-            norm=args.norm,
+            norm=config.norm,
             classes=classes,
             decoder=needs.decoder,
-            projector_output_batch_norm=args.projector_output_batch_norm
+            projector_output_batch_norm=config.projector_output_batch_norm
             and not (needs.supervised or needs.decoder),
-            precision=args.precision,
+            precision=config.precision,
         )
-        return model if args.towers == "one" else TwoTowers(model, args.towers)
+        return model if config.towers == "one" else TwoTowers(model, config.towers)
     except ValueError as error:
         raise ConfigurationError(
             f"--encoder{'s' if encoder else ''}, --projector, --predictor, --towers, --norm, "
@@ -96,13 +80,13 @@ def build_model(
         ) from error
 
 
-def norm_warning(objective: str, args: flags.FlagValues) -> str:
+def norm_warning(objective: str, model: ModelConfig) -> str:
     """A line that warns of group norm with BYOL or SimSiam; an empty text for all else.
 
     Nothing in a network with group norm compares images, so that a constant projection, which these
     losses do not punish, is easily reached (DCCO, Appendix C).
     """
-    has_batch_norm = args.norm == "batch" or args.projector_output_batch_norm
+    has_batch_norm = model.norm == "batch" or model.projector_output_batch_norm
     if not OBJECTIVES[objective].predictor or has_batch_norm:
         return ""
     return (
@@ -111,21 +95,20 @@ def norm_warning(objective: str, args: flags.FlagValues) -> str:
     )
 
 
-def precision_note(args: flags.FlagValues, cpu_flags: set[str] | None = None) -> str:
+def precision_note(precision: str, cpu_flags: set[str] | None = None) -> str:
     """A line on `--precision` where another one would be faster; an empty text for all else.
 
     Args:
-      args: The flags.
       cpu_flags: Names of the CPU's instruction sets; None for those of this machine.
     """
     known = _cpu_flags() if cpu_flags is None else cpu_flags
     native = bool(known & _BFLOAT16_INSTRUCTIONS)
-    if args.precision == "float32" and native:
+    if precision == "float32" and native:
         return (
-            "note: this CPU computes in bfloat16; --precision=bfloat16 takes about four fifths "
-            "of the time of a training step\n"
+            "note: this CPU supports bfloat16: --precision=bfloat16 makes training steps about "
+            "20 % faster\n"
         )
-    if args.precision == "bfloat16" and known and not native:
+    if precision == "bfloat16" and known and not native:
         return (
             "warning: this CPU has no instructions for bfloat16, so that --precision=bfloat16 is "
             "far slower than float32\n"

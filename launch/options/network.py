@@ -1,66 +1,54 @@
-"""Builds the network of clients without a server from the flags."""
+"""Builds the network of clients without a server."""
 
 import re
 from collections.abc import Sequence
 
-from absl import flags
-
+from launch.options.run_config import RunConfig
 from tff_ssl.decentralized import events, topology
 from tff_ssl.decentralized.events import Cut, Leave
 from tff_ssl.decentralized.schedule import ClientNetwork
 from tff_ssl.errors import ConfigurationError
 
 
-def build_network(args: flags.FlagValues, volumes: Sequence[int]) -> ClientNetwork:
-    """Builds the network that the flags describe, with departures of clients and cuts of links.
+def build_network(config: RunConfig, volumes: Sequence[int]) -> ClientNetwork:
+    """Builds the network of a run, with departures of clients and cuts of links.
 
-    Args:
-      args: The flags.
-      volumes: Number of examples of each client.
-
-    Raises:
-      ConfigurationError: If the network or an event is impossible.
+    `volumes` are the numbers of examples of the clients.
     """
-    if args.edge_list and args.topology != "edge_list":
-        raise ConfigurationError(f"--edge_list needs --topology=edge_list, not {args.topology}")
+    network, seed = config.network, config.seed
+    if network.edge_list and network.topology != "edge_list":
+        raise ConfigurationError(f"--edge_list needs --topology=edge_list, not {network.topology}")
     graph = topology.make(
-        args.topology,
+        network.topology,
         len(volumes),
-        connectivity=args.connectivity,
-        seed=args.seed,
-        unconnected=args.unconnected,
-        edge_list=args.edge_list,
+        connectivity=network.connectivity,
+        seed=seed,
+        unconnected=network.unconnected,
+        edge_list=network.edge_list,
     )
     changes: list[Leave | Cut] = [
         *(
-            Leave(*_parse_numbers("leave", text, r"(\d+):(\d+)", "ROUND:CLIENT"))
-            for text in args.leave
+            Leave(*_numbers("leave", text, r"(\d+):(\d+)", "ROUND:CLIENT"))
+            for text in network.leave
         ),
         *(
-            Cut(*_parse_numbers("cut", text, r"(\d+):(\d+)-(\d+)", "ROUND:CLIENT-CLIENT"))
-            for text in args.cut
+            Cut(*_numbers("cut", text, r"(\d+):(\d+)-(\d+)", "ROUND:CLIENT-CLIENT"))
+            for text in network.cut
         ),
     ]
-    graphs = events.with_events(graph, changes, args.rounds)
-    last_graph = graphs(args.rounds)
-    for client in range(min(args.personalized_clients, len(volumes))):
+    graphs = events.with_events(graph, changes, config.rounds)
+    last_graph, personalized = graphs(config.rounds), config.evaluation.personalized_clients
+    for client in range(min(personalized, len(volumes))):
         if client not in last_graph:
             raise ConfigurationError(
-                f"--personalized_clients={args.personalized_clients}: client {client} leaves"
+                f"--personalized_clients={personalized}: client {client} leaves"
             )
-    connectivity = args.connectivity if args.topology == "erdos_renyi" else None
-    return ClientNetwork(graphs, volumes, args.seed, args.topology, connectivity, len(changes))
+    connectivity = network.connectivity if network.topology == "erdos_renyi" else None
+    return ClientNetwork(graphs, volumes, seed, network.topology, connectivity, len(changes))
 
 
-def _parse_numbers(flag: str, text: str, pattern: str, form: str) -> tuple[int, ...]:
-    """The numbers of an event.
-
-    Args:
-      flag: Name of the flag.
-      text: A value of the flag.
-      pattern: Regular expression of the value, with a group for each number.
-      form: The pattern in words, for the error message.
-    """
+def _numbers(flag: str, text: str, pattern: str, form: str) -> tuple[int, ...]:
+    """The numbers of an event, the groups of a pattern, which is `form` in words."""
     match = re.fullmatch(pattern, text)
     if not match:
         raise ConfigurationError(f"--{flag} takes {form} with numbers, not {text!r}")

@@ -1,33 +1,28 @@
-"""Resumes a run with the flags that it was begun with, which lie in its `config.json`."""
+"""Takes over the settings of an earlier run, which lie in its `config.json`."""
 
+import dataclasses
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import flags
 
-from launch.options import presets
+from launch.options import defaults, presets, settings
+from launch.options.run_config import RunConfig
+from launch.options.settings import Config, Settings
 from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError
 
 _RESUME = re.compile(r"--?(no)?resume(?:=(.*))?")
-# Flags of this command, and not of the run.
-_OF_COMMAND = ("output_dir", "resume", "list")
+_OF_COMMAND = {"output_dir", "resume", "list"}  # Flags of a command, and not of its run.
+_OF_DATASET = ("image_size", "per_case")  # Flags that hold for no other data set.
 
 
 def find(argv: Sequence[str], script: str) -> dict[str, Any]:
-    """The content of the `config.json` of the run that a command line resumes.
+    """The `config.json` of the run that a command line resumes, as `run_folder.read_config` has it.
 
-    Args:
-      argv: The command line.
-      script: Name of the script, such as `pretrain`.
-
-    Returns:
-      The content; empty without `--resume`, or if the folder holds no run yet.
-
-    Raises:
-      ConfigurationError: If `--output_dir` is missing, or the run is of another script.
+    It is empty without `--resume`, or if the folder holds no run yet.
     """
     if not _is_given(argv):
         return {}
@@ -35,10 +30,15 @@ def find(argv: Sequence[str], script: str) -> dict[str, Any]:
     if not folders:
         raise ConfigurationError("--resume needs --output_dir=RUN, the folder of the run")
     folder = pathlib.Path(folders[-1])
-    config = run_folder.read_config(folder)
-    if config:
-        run_folder.check_script(folder, config["flags"], script)
-    return config
+    content = run_folder.read_config(folder)
+    if content:
+        run_folder.check_script(folder, content["flags"], script)
+        if content["is_earlier"]:
+            raise ConfigurationError(
+                f"--output_dir={folder} holds a run of an earlier release, which this one cannot "
+                "resume: start it anew in another folder"
+            )
+    return content
 
 
 def _is_given(argv: Sequence[str]) -> bool:
@@ -50,70 +50,66 @@ def _is_given(argv: Sequence[str]) -> bool:
     return not negated and (value or "true").lower() in ("true", "t", "1", "yes", "y")
 
 
-def given_flags(config: Mapping[str, Any], argv: Sequence[str]) -> list[str]:
-    """The flags that a run was begun with, as a command line gives them.
-
-    Args:
-      config: The content of its `config.json`. Earlier versions did not write which of the flags
-        were given; then there are none, and the command line has to give them again.
-      argv: The command line that resumes the run. Flags that may be given several times, such as
-        `--leave`, are left out if it gives them, since the values would add up; of hyperparameters,
-        the last value counts.
-    """
+def as_arguments(config: Settings, names: Iterable[str]) -> list[str]:
+    """Flags of a configuration as a command line gives them; those without a value are left out."""
+    values, known = settings.flat(config), settings.settings(type(config))
     arguments = []
-    for name in config.get("given", ()):
-        value = config["flags"][name]
-        if name in _OF_COMMAND or value is None:
-            continue
+    for name in sorted(names):
+        value = values[name]
         if isinstance(value, bool):
             arguments.append(f"--{'' if value else 'no'}{name}")
-        elif isinstance(value, list) and name in _repeatable():
-            if name != "hparam" and presets.given(argv, name):
-                continue
+        elif known[name].repeated:
             arguments += [f"--{name}={item}" for item in value]
-        else:
-            text = ",".join(map(str, value)) if isinstance(value, list) else value
+        elif value is not None:
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else value
             arguments.append(f"--{name}={text}")
     return arguments
 
 
-def _repeatable() -> set[str]:
-    """Names of the flags that may be given several times."""
-    return {name for name in flags.FLAGS if isinstance(flags.FLAGS[name], flags.MultiFlag)}
+def resumed(config: Config, before: Mapping[str, Any]) -> Config:
+    """The configuration with the values of the run that is resumed, for what is not given.
 
-
-def check_algorithm(config: Mapping[str, Any], args: flags.FlagValues) -> None:
-    """Checks that the algorithm and the objective are those of the run that is resumed.
-
-    The other flags are compared when the run's folder is opened. These two are compared at once,
-    because an error about a hyperparameter of another algorithm would mislead.
+    What was given at the run's start counts as given. Others differ from the defaults where the
+    run has chosen them itself, such as an algorithm's default objective. Hyperparameters are added
+    to those of the run; of each, the last value counts.
 
     Args:
-      config: The content of the run's `config.json`; empty if no run is resumed.
-      args: The flags.
+      config: The configuration of the command line that resumes the run.
+      before: Result of `run_folder.read_config` for the run.
 
     Raises:
-      flags.IllegalFlagValueError: If they are others.
+      flags.IllegalFlagValueError: If the algorithm or the objective is another one. The other flags
+        are compared when the run's folder is opened; these two at once, because an error about a
+        hyperparameter of another algorithm would mislead.
     """
-    for name in ("algorithm", "objective"):
-        if name in args and args[name].present and name in config.get("flags", {}):
-            value = config["flags"][name]
-            if args[name].value != value:
-                raise flags.IllegalFlagValueError(
-                    f"--{name}={args[name].value}: the run that is resumed has {value}"
-                )
+    run = settings.flat(settings.build(type(config), before["flags"]))
+    now = settings.flat(config)
+    for name in config.given & {"algorithm", "objective"} & before["flags"].keys():
+        if now[name] != run[name]:
+            raise flags.IllegalFlagValueError(
+                f"--{name}={now[name]}: the run that is resumed has {run[name]}"
+            )
+    config = take_over(config, run, before["flags"].keys() - _OF_COMMAND)
+    if "hparam" in config.given:
+        config = settings.replace(config, hparam=(*run["hparam"], *now["hparam"]))
+    return dataclasses.replace(config, given=config.given | set(before["given"]))
 
 
-def take_over_defaults(config: Mapping[str, Any], args: flags.FlagValues) -> None:
-    """Sets flags that were not given, now or before, to the values of the run.
+def take_over(config: Config, run: Mapping[str, Any], names: Iterable[str]) -> Config:
+    """The configuration with the values that an earlier run has of flags that are not given."""
+    kept = set(config.given)
+    if "dataset" in kept and settings.flat(config)["dataset"] != run.get("dataset"):
+        kept |= set(_OF_DATASET)
+    if "labels_per_class" in kept:
+        kept.add("labels")  # Given in place of it.
+    return settings.replace(config, **{n: run[n] for n in names if n in run and n not in kept})
 
-    They differ from the defaults where the run has chosen them itself, such as an algorithm's
-    default objective.
 
-    Args:
-      config: The content of the run's `config.json`; empty if no run is resumed.
-      args: The flags, which are changed.
-    """
-    if "given" in config:
-        names = [name for name in config["flags"] if name in args and name not in _OF_COMMAND]
-        run_folder.take_over(config["flags"], names, args)
+def read_run(folder: pathlib.Path) -> RunConfig | None:
+    """The configuration of the run in a folder; None if it holds none."""
+    content = run_folder.read_config(folder)
+    if not content:
+        return None
+    values, script = content["flags"], content["flags"].get("script", "")
+    config = settings.build(RunConfig, values, content["given"], script)
+    return defaults.resolve(config, config.algorithm.objective)

@@ -29,9 +29,7 @@ def draw_detections(
     Shown are detections with a score of 0.3 or more, at most 8 of an image, the surest ones.
 
     Args:
-      images: The images.
       detections: Id of the image -> its detections (`average_precision.detections_of_image`).
-      path: Path of the picture.
       count: Number of images.
     """
     count = min(count, len(images))
@@ -58,7 +56,7 @@ def _draw_instances(axes, pixels, instances, truth, names: Mapping[int, str]) ->
     for number, instance in enumerate(instances):
         colour = _COLOURS[number % len(_COLOURS)]
         rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
-        mask = _mask(truth, instance)
+        mask = truth.annToMask(instance).astype(bool)
         shown[mask] = (1 - _OPACITY) * shown[mask] + _OPACITY * rgb
         left, top, width, height = instance["bbox"]
         axes.add_patch(Rectangle((left, top), width, height, fill=False, color=colour))
@@ -69,11 +67,6 @@ def _draw_instances(axes, pixels, instances, truth, names: Mapping[int, str]) ->
         )  # fmt: skip
     axes.imshow(shown)
     axes.set_axis_off()
-
-
-def _mask(truth, instance: Mapping[str, Any]) -> np.ndarray:
-    """The mask of an annotation or a detection, bool [height, width]."""
-    return truth.annToMask(instance).astype(bool)
 
 
 def ends_of_loss(metrics_csv: pathlib.Path) -> tuple[float, float]:
@@ -88,8 +81,6 @@ def draw_curves(folder: pathlib.Path, starts: Sequence[str], path: pathlib.Path)
 
     Args:
       folder: Folder of the run, with a folder for each start.
-      starts: Names of the starts.
-      path: Path of the picture.
     """
     columns = {
         "loss (mean of 10 steps)": "loss",

@@ -1,4 +1,4 @@
-"""The pictures of `launch.visualize`: features in the plane, and weight distances by layer."""
+"""The pictures of `launch.visualize`: 2-D maps of features, and weight distances by layer."""
 
 import math
 import pathlib
@@ -33,9 +33,6 @@ def draw_features(
     Args:
       points: Features of the same n images in one plane, float32 [n, 2], by name of the encoder.
       labels: Class labels, int32 [n]; -1 for all images if there are no labels.
-      class_names: Names of the classes.
-      path: Path of the PNG.
-      title: Title of the picture.
     """
     all_points = np.concatenate(list(points.values()))
     rows = math.ceil((len(points) + 1) / _MAX_COLUMNS)
@@ -94,7 +91,6 @@ def draw_distances(pairs: Sequence[dict[str, Any]], path: pathlib.Path) -> None:
     Args:
       pairs: Pairs of the first encoder with others, as in `visualize.json`, all with distances.
         Each pair has a dot in every layer's row.
-      path: Path of the PNG.
     """
     kinds = [kind for kind in ("weights", "moving_averages") if pairs[0][kind]["layers"]]
     layers = max(len(pairs[0][kind]["layers"]) for kind in kinds)

@@ -8,7 +8,6 @@ def choose(output_dir: str | None, name: str) -> pathlib.Path:
     """The folder that `--output_dir` names, or else results/NAME-TIME; it is not created.
 
     Args:
-      output_dir: Value of the flag.
       name: NAME in the name of a new folder, such as the name of the script.
     """
     if output_dir:

@@ -18,11 +18,6 @@ def describe_clients(
 ) -> dict[str, Any]:
     """Describes a partition by figures that do not grow with the number of clients.
 
-    Args:
-      train: The training images.
-      clients: Indices of each client's images.
-      class_names: Names of the classes.
-
     Returns:
       The entries of `describe.summary`, as `launch.partition_report` writes them; of more than 5000
       clients, `unlabelled`, `classes_per_client` and `emd` are those of 5000, evenly chosen. And
@@ -57,8 +52,6 @@ def digest(train: Split, clients: Sequence[np.ndarray], server_images: np.ndarra
     """A hash of the images and of their division between the clients and the server, hexadecimal.
 
     Args:
-      train: The training images.
-      clients: Indices of each client's images.
       server_images: Images of the server, uint8 [n, h, w, c]; None if it has none.
     """
     content = hashlib.blake2b(digest_size=16)

@@ -95,8 +95,6 @@ def fit_axes(axes: Any, x_label: str, lines: Iterable[np.ndarray]) -> None:
     Around a single point, Matplotlib would show thousandths of a unit.
 
     Args:
-      axes: The axes, with the lines.
-      x_label: Name of the horizontal axis.
       lines: Points (x, y) of each line, float64 [n, 2].
     """
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=x_label == "round"))

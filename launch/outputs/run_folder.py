@@ -1,97 +1,47 @@
-"""The folder of a run: its lock, its `config.json`, and the flags of the run in it."""
+"""The folder of a run: its lock, and its `config.json`, which holds the run's configuration."""
 
 import fcntl
 import importlib.metadata
 import json
-import math
 import os
 import pathlib
-import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from absl import flags
-
+from launch.outputs import commands
 from tff_ssl.errors import ConfigurationError
 
 # Flags that may differ when a run is resumed, because they do not change its weights. `--rounds`
 # may also grow.
 _CHANGEABLE_FLAGS = {
-    "resume",
-    "output_dir",
-    "data_dir",
-    "checkpoint_every",
-    "list",
-    "max_concurrent_calls",
-    "max_dropped",
-    "round_timeout",
-    "ray",
-    "eval_every",
-    "labels_per_class",
-    "labels",
-    "label_draws",
-    "baselines",
-    "per_case",
-    "probe",
-    "also_logistic",
-    "personalized_clients",
+    "resume", "output_dir", "data_dir", "checkpoint_every", "list", "max_concurrent_calls",
+    "max_dropped", "round_timeout", "ray", "eval_every", "labels_per_class", "labels",
+    "label_draws", "baselines", "per_case", "probe", "also_logistic", "personalized_clients",
     "require_private_worker",
-}
-# Flags that hold for the data set of a run, and not for another one.
-_DATASET_FLAGS = {"image_size", "per_case"}
+}  # fmt: skip
 # Folders that this process has locked, by their absolute paths. A lock ends with the process, which
 # never closes the descriptor.
 _locked: dict[pathlib.Path, pathlib.Path] = {}
+# What `config.json` has beside the flags of the run.
+_ABOUT = ("given", "versions", "git_commit", "rounds_before")
 _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 
 
-def settings(script: str, args: flags.FlagValues) -> dict[str, Any]:
-    """The settings of a run for `config.json`: the name of the script, and its flags by name."""
-    return {"script": script, **{flag.name: json_value(flag.value) for flag in own_flags(args)}}
-
-
-def json_value(value: Any) -> Any:
-    """The value; its text if it is an infinity such as `--alpha=inf`, which JSON does not have."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def given(args: flags.FlagValues) -> list[str]:
-    """Names of the flags of this project that a command line or a preset gives."""
-    return [flag.name for flag in own_flags(args) if flag.present]
-
-
-def own_flags(args: flags.FlagValues) -> list[flags.Flag]:
-    """The flags that this project defines, without those of absl, sorted by name."""
-    groups = args.flags_by_module_dict().items()
-    project_flags = [flag for module, group in groups if _is_ours(module) for flag in group]
-    return sorted(project_flags, key=lambda flag: flag.name)
-
-
-def _is_ours(module: str) -> bool:
-    """Whether a module that defines flags belongs to this project; the script itself does."""
-    return module.startswith("launch") or module == sys.argv[0]
-
-
 def open_run(
-    folder: pathlib.Path, config: dict[str, Any], given: Sequence[str], resume: bool
+    folder: pathlib.Path, config: dict[str, Any], given: Collection[str], resume: bool
 ) -> None:
     """Locks the folder for a run, and writes `config.json`.
 
     Of a run that is resumed, `config.json` gets the flags that may change, and with more rounds
-    `rounds_before`: a list of the numbers of rounds for which it was begun and extended.
+    `rounds_before`: a list of the numbers of rounds for which it was started and extended.
 
     Args:
       folder: Folder of the run; it is created if it does not exist.
-      config: Result of `settings`.
+      config: The configuration, as `options.settings.to_json` gives it.
       given: Names of the flags that are given, on the command line or by a preset.
-      resume: Value of `--resume`.
-
-    Raises:
-      ConfigurationError: If the folder holds a run and `--resume` is not given, or holds a run with
-        other settings; or if it cannot be written to, or another process uses it.
     """
     path = folder / "config.json"
     make(folder)
@@ -99,7 +49,7 @@ def open_run(
     if path.exists():
         if not resume:
             raise ConfigurationError(
-                f"--output_dir={folder} already holds a run: add --resume to go on with it, or "
+                f"--output_dir={folder} already holds a run: add --resume to continue it, or "
                 "name another folder"
             )
         _check_same(folder, config)
@@ -107,44 +57,41 @@ def open_run(
         return
     if any(folder.glob("checkpoints/*")):
         raise ConfigurationError(f"--output_dir={folder} holds checkpoints but no config.json")
-    about = {"versions": _versions(), "git_commit": _git_commit()}
-    write_json(path, {"flags": config, "given": list(given), **about})
+    versions = {"python": sys.version.split()[0]}
+    versions |= {name: importlib.metadata.version(name) for name in _VERSIONS}
+    about = {"given": sorted(given), "versions": versions, "git_commit": _git_commit()}
+    write_json(path, config | about)
 
 
-def _update_config(path: pathlib.Path, config: dict[str, Any], given: Sequence[str]) -> None:
+def _update_config(path: pathlib.Path, config: dict[str, Any], given: Collection[str]) -> None:
     """Writes the flags of a run that is resumed; says what more rounds mean for its rates."""
     before = read_config(path.parent)
-    now = before | {"flags": config}
-    if "given" in before:
-        now["given"] = sorted({*before["given"], *given})
-    rounds = before["flags"].get("rounds")
-    if rounds != config.get("rounds"):
-        now["rounds_before"] = [*before.get("rounds_before", []), rounds]
+    about = {name: before[name] for name in _ABOUT if name in before}
+    about["given"] = sorted({*before["given"], *given})
+    were, rounds = before["flags"].get("rounds"), _flat(config).get("rounds")
+    if rounds != were:
+        about["rounds_before"] = [*before.get("rounds_before", []), were]
         print(
-            f"note: the run had {rounds} rounds and now has {config['rounds']}; learning rates "
-            "that decay over the rounds go on as in a run of that length",
+            f"note: the run had {were} rounds and now has {rounds}; learning rates that decay over "
+            "the rounds continue as in a run of that length",
             flush=True,
         )
-    write_json(path, now)
+    write_json(path, {**config, **about})
 
 
 def commands_to_resume() -> list[str]:
-    """The commands that go on with the runs in the folders that this process has locked."""
+    """The commands that continue the runs in the folders that this process has locked."""
     return [resume_command(folder) for folder in _locked.values() if read_flags(folder)]
 
 
 def resume_command(folder: pathlib.Path) -> str:
-    """The command that goes on with the run in a folder, whose `config.json` has its flags."""
+    """The command that continues the run in a folder, whose `config.json` has its flags."""
     script = read_flags(folder)["script"]
-    return f"python -m launch.{script} --resume --output_dir={shlex.quote(str(folder))}"
+    return commands.module(f"launch.{script}", "--resume", f"--output_dir={folder}")
 
 
 def make(folder: pathlib.Path) -> None:
-    """Creates an output folder if it does not exist.
-
-    Raises:
-      ConfigurationError: If the folder cannot be created or written to.
-    """
+    """Creates an output folder if it does not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -155,11 +102,7 @@ def make(folder: pathlib.Path) -> None:
 
 
 def lock(folder: pathlib.Path) -> None:
-    """Locks a folder against other processes until this process ends in any way.
-
-    Raises:
-      ConfigurationError: If another process has locked it.
-    """
+    """Locks a folder against other processes, which get an error until this process ends."""
     if folder.resolve() in _locked:
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -176,35 +119,43 @@ def lock(folder: pathlib.Path) -> None:
 
 
 def read_flags(folder: pathlib.Path) -> dict[str, Any]:
-    """The flags of the run in a folder; empty if it has no `config.json`.
-
-    Raises:
-      ConfigurationError: If the file is not one that `open_run` wrote.
-    """
+    """The flags of the run in a folder, and its `script`; empty if it has no `config.json`."""
     return read_config(folder).get("flags", {})
 
 
 def read_config(folder: pathlib.Path) -> dict[str, Any]:
     """The content of a folder's `config.json`; empty if it has none.
 
-    Raises:
-      ConfigurationError: If the file is not one that `open_run` wrote.
+    It has `flags`, those of all sections by name; `given`; whether it `is_earlier`, of a release
+    that wrote no sections; and what else the file has.
     """
     path = folder / "config.json"
     if not path.exists():
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        config = {**content, "flags": dict(content["flags"])}
-        if "given" in config:
-            # Each of them has a value.
-            config["given"] = [name for name in content["given"] if [config["flags"][name]]]
-        return config
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        flags = _flat({name: value for name, value in content.items() if name not in _ABOUT})
+        # Early releases did not write what was given. Each flag that was given has a value.
+        set_by_run = [name for name, value in flags.items() if value is not None]
+        given = [name for name in content.get("given", set_by_run) if [flags[name]]]
+        about = {name: content[name] for name in _ABOUT if name in content}
+        is_earlier = "flags" in content  # The layout of earlier releases.
+        if not flags:
+            raise ValueError("it is empty")
+        return {**about, "flags": flags, "given": given, "is_earlier": is_earlier}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(
             f"{path} cannot be read ({type(error).__name__}: {error}): put back a whole one, or "
             "start the run anew in another --output_dir"
         ) from error
+
+
+def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a configuration by name, those of its sections too."""
+    found: dict[str, Any] = {}
+    for name, value in content.items():
+        found |= _flat(value) if isinstance(value, dict) else {name: value}
+    return found
 
 
 def check_script(folder: pathlib.Path, before: Mapping[str, Any], script: str | None) -> None:
@@ -214,38 +165,6 @@ def check_script(folder: pathlib.Path, before: Mapping[str, Any], script: str | 
             f"--output_dir={folder} holds a run of launch.{before.get('script')}: name another "
             "folder"
         )
-
-
-def take_over(before: dict[str, Any], names: Iterable[str], args: flags.FlagValues) -> None:
-    """Sets flags that are not given to the values of an earlier run.
-
-    Args:
-      before: Flags of the earlier run.
-      names: Names of the flags that are set.
-      args: The flags of this script, which are changed.
-    """
-    other_dataset = (
-        "dataset" in args and args["dataset"].present and args.dataset != before.get("dataset")
-    )
-    for name in names:
-        if other_dataset and name in _DATASET_FLAGS:
-            continue
-        if name == "labels" and args["labels_per_class"].present:  # Given in place of it.
-            continue
-        if not args[name].present and name in before:
-            args[name].value = _flag_value(args[name], before[name])
-
-
-def _flag_value(flag: flags.Flag, value: Any) -> Any:
-    """The value of a flag from `config.json`, where infinities are texts (`json_value`)."""
-    if value is None or isinstance(value, list):
-        return value
-    try:
-        return flag.parser.parse(value if isinstance(value, bool) else str(value))
-    except (ValueError, TypeError) as error:
-        raise ConfigurationError(
-            f"config.json of the run has {flag.name}={value!r}: {error}; put back a whole file"
-        ) from error
 
 
 def encoder_of(folder: pathlib.Path) -> pathlib.Path:
@@ -270,7 +189,7 @@ def name_of_model(run: pathlib.Path) -> str:
 
 def _check_same(folder: pathlib.Path, config: dict[str, Any]) -> None:
     """Checks that the run in the folder has these settings."""
-    before = read_flags(folder)
+    before, config = read_flags(folder), _flat(config)
     check_script(folder, before, config.get("script"))
     names = (before.keys() | config.keys()) - _CHANGEABLE_FLAGS - {"rounds"}
     differences = [
@@ -314,12 +233,6 @@ def write_json(path: pathlib.Path, content: Any) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     temporary.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(temporary, path)
-
-
-def _versions() -> dict[str, str]:
-    """The versions of Python and of the main packages."""
-    versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
-    return {"python": sys.version.split()[0], **versions}
 
 
 def _git_commit() -> str | None:

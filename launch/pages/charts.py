@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
@@ -35,6 +36,23 @@ def _picture(figure: Figure, text: str, caption: str = "") -> Picture:
     with matplotlib.rc_context({"svg.hashsalt": "tff_ssl"}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     return Picture(buffer.getvalue(), text, caption)
+
+
+def _chart(height: float, title: str = "", x_label: str = "") -> tuple[Figure, Any]:
+    """A figure and its axes, without a frame on the top and on the right."""
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(x_label)
+    return figure, axes
+
+
+def _bar(axes: Any, y: float, height: float, colour: str, scores: Mapping[str, Any], score: str):
+    """Draws a score in percent with its deviation as a bar: both, and the end of the bar."""
+    value, deviation = (100 * scores.get(name, 0.0) for name in (score, f"{score}_std"))
+    axes.barh(y, value, height, color=colour, xerr=deviation, error_kw={"elinewidth": 1})
+    return value, deviation, value + deviation
 
 
 def results_by_protocol(
@@ -71,31 +89,22 @@ def _probe_chart(protocol: str, results: Sequence[Mapping[str, Any]]) -> Picture
         balanced = result.get("balanced_accuracy", result["accuracy"])
         if abs(balanced - result["accuracy"]) > _SHOWN_DIFFERENCE:
             bars.append((f"{labels_text(result)}, balanced", "balanced_accuracy", result))
-    figure = Figure(figsize=(_WIDTH, 0.75 + 0.95 * len(bars)), layout="constrained")
-    axes = figure.subplots()
-    texts, largest = [], 0.0
+    figure, axes = _chart(0.75 + 0.95 * len(bars), protocol, "test accuracy (%)")
+    texts, largest, present = [], 0.0, set[str]()
     for group, (title, score, result) in enumerate(bars):
         sources = {"encoder": result, **result.get("baselines", {})}
+        present |= sources.keys()
         shown = [feature for feature in _FEATURES if feature[0] in sources]
         for number, (key, name, colour) in enumerate(shown):
-            value, deviation = (100 * sources[key].get(n, 0.0) for n in (score, f"{score}_std"))
             y = group + 0.26 * (number - (len(shown) - 1) / 2)
-            axes.barh(y, value, 0.22, color=colour, xerr=deviation, error_kw={"elinewidth": 1})
-            axes.text(value + deviation + 1, y, f"{value:.1f}", va="center", fontsize=9)
-            largest = max(largest, value + deviation)
+            value, deviation, end = _bar(axes, y, 0.22, colour, sources[key], score)
+            axes.text(end + 1, y, f"{value:.1f}", va="center", fontsize=9)
+            largest = max(largest, end)
             texts.append(f"{title}, {name}: {value:.1f} % ± {deviation:.1f}")
     axes.set_yticks(range(len(bars)), [title.replace(", ", ",\n") for title, _, _ in bars])
     axes.set_ylim(len(bars) - 0.45, -0.55)
     axes.set_xlim(0, largest + 12)
-    axes.set_xlabel("test accuracy (%)")
-    axes.set_title(protocol, fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    present = {key for result in results for key in ("encoder", *result.get("baselines", {}))}
-    handles = [
-        matplotlib.patches.Patch(color=colour, label=name)
-        for key, name, colour in _FEATURES
-        if key in present
-    ]
+    handles = [Patch(color=colour, label=name) for key, name, colour in _FEATURES if key in present]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     return _picture(figure, f"Test accuracy, {protocol}. {'; '.join(texts)}")
 
@@ -113,12 +122,10 @@ def curve_charts(panels: Sequence[plots.Panel], untrained_rank: float | None) ->
         lines = {name: points for name, points in panel.lines.items() if len(points)}
         if not lines:
             continue
-        figure = Figure(figsize=(_WIDTH, 2.9), layout="constrained")
-        axes = figure.subplots()
+        figure, axes = _chart(2.9)
         if untrained_rank is not None and "effective_rank" in panel.title.replace(" ", "_"):
             axes.axhline(untrained_rank, color=_GREY, linestyle=":", label="untrained encoder")
         plots.draw_panel(axes, panel._replace(lines=lines))
-        axes.spines[["top", "right"]].set_visible(False)
         ends = ", ".join(
             f"{name or panel.title} from {points[0, 1]:.4g} to {points[-1, 1]:.4g}"
             for name, points in lines.items()
@@ -141,25 +148,19 @@ def compared_curves(curves: Mapping[str, Sequence[plots.Panel]]) -> list[Picture
     keys = dict.fromkeys((p.title, p.x_label) for panels in curves.values() for p in panels)
     charts = []
     for title, x_label in keys:
-        figure = Figure(figsize=(_WIDTH, 3.1 + 0.2 * len(curves)), layout="constrained")
-        axes = figure.subplots()
+        figure, axes = _chart(3.1 + 0.2 * len(curves), title, x_label)
         drawn = []
         for number, (name, panels) in enumerate(curves.items()):
-            for panel in panels:
-                if (panel.title, panel.x_label) != (title, x_label):
-                    continue
-                points = next((p for p in panel.lines.values() if len(p)), None)
-                if points is not None:
-                    marker = "." if len(points) < 40 else None
-                    axes.plot(*points.T, color=_run_colour(number), marker=marker, label=name)
-                    drawn.append(points)
+            lines = [line for panel in panels if (panel.title, panel.x_label) == (title, x_label)
+                     for line in panel.lines.values() if len(line)]  # fmt: skip
+            for points in lines[:1]:
+                marker = "." if len(points) < 40 else None
+                axes.plot(*points.T, color=_run_colour(number), marker=marker, label=name)
+                drawn.append(points)
         if not drawn:
             continue
         plots.fit_axes(axes, x_label, drawn)
-        axes.set_title(title, fontsize=10)
-        axes.set_xlabel(x_label)
         axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside lower center", fontsize=9, frameon=False)
         charts.append(_picture(figure, f"{title} over {x_label}, of {', '.join(curves)}"))
     return charts
@@ -180,14 +181,12 @@ def compared_probes(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[
     for (protocol, labels), of_runs in groups.items():
         if len(of_runs) < 2:
             continue
-        figure = Figure(figsize=(_WIDTH, 0.9 + 0.42 * len(of_runs)), layout="constrained")
-        axes = figure.subplots()
-        names, texts, largest = list(of_runs), [], 0.0
+        title = f"{protocol}, {labels}"
+        figure, axes = _chart(0.9 + 0.42 * len(of_runs), title, "test accuracy (%)")
+        texts, largest = [], 0.0
         for y, (run, result) in enumerate(of_runs.items()):
-            value, deviation = 100 * result["accuracy"], 100 * result.get("accuracy_std", 0.0)
             colour = _run_colour(list(results).index(run))
-            axes.barh(y, value, 0.6, color=colour, xerr=deviation, error_kw={"elinewidth": 1})
-            end = value + deviation
+            value, deviation, end = _bar(axes, y, 0.6, colour, result, "accuracy")
             for key, _, baseline_colour in _FEATURES[1:]:
                 baseline = result.get("baselines", {}).get(key)
                 if baseline:
@@ -200,14 +199,11 @@ def compared_probes(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[
             axes.text(end + 1.5, y, f"{value:.1f}", va="center", fontsize=9)
             largest = max(largest, end)
             texts.append(f"{run}: {value:.1f} % ± {deviation:.1f}")
-        axes.set_yticks(range(len(names)), names)
-        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.set_yticks(range(len(of_runs)), list(of_runs))
+        axes.set_ylim(len(of_runs) - 0.4, -0.6)
         axes.set_xlim(0, largest + 12)
         axes.xaxis.set_major_locator(MaxNLocator(6))
-        axes.set_xlabel("test accuracy (%)")
-        axes.set_title(f"{protocol}, {labels}", fontsize=10)
-        axes.spines[["top", "right"]].set_visible(False)
-        charts.append(_picture(figure, f"{protocol}, {labels}. {'; '.join(texts)}"))
+        charts.append(_picture(figure, f"{title}. {'; '.join(texts)}"))
     return charts
 
 
@@ -216,8 +212,8 @@ def partition_chart(record: Mapping[str, Any]) -> Picture:
     names = record["class_names"]
     colours = describe.class_colours(len(names))
     shown = record["shown"]
-    figure = Figure(figsize=(_WIDTH, 1.3 + 0.17 * max(len(shown), 6)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _chart(1.3 + 0.17 * max(len(shown), 6), x_label="training images")
+    axes.spines["left"].set_visible(False)
     used = sorted({int(label) for client in shown for label in client["counts"]})
     unlabelled = False
     for row, client in enumerate(shown):
@@ -234,13 +230,11 @@ def partition_chart(record: Mapping[str, Any]) -> Picture:
     )
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_ylabel("client")
-    axes.set_xlabel("training images")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.spines[["top", "right", "left"]].set_visible(False)
     if len(names) <= _MAX_LEGEND and used:
-        handles = [matplotlib.patches.Patch(color=colours[k], label=names[k]) for k in used]
+        handles = [Patch(color=colours[k], label=names[k]) for k in used]
         if unlabelled:
-            handles.append(matplotlib.patches.Patch(color="#cccccc", label="no label"))
+            handles.append(Patch(color="#cccccc", label="no label"))
         _add_legend(figure, handles)
     of_all = "all" if len(shown) == record["clients"] else f"{len(shown)} of"
     return _picture(
@@ -253,12 +247,11 @@ def partition_chart(record: Mapping[str, Any]) -> Picture:
 def map_charts(
     points: Mapping[str, np.ndarray], labels: np.ndarray, class_names: Sequence[str]
 ) -> list[Picture]:
-    """A chart of encodings in the plane for each encoder, coloured by class.
+    """A 2-D map of encodings for each encoder, coloured by class.
 
     Args:
       points: Places of the same n images, float32 [n, 2], by the name of the encoder.
       labels: Class labels, int32 [n]; -1 for no label.
-      class_names: Names of the classes.
     """
     colours = describe.class_colours(len(class_names))
     used = np.unique(labels[labels >= 0])
@@ -275,11 +268,8 @@ def map_charts(
         axes.set_yticks([])
         axes.set_title(name, fontsize=10)
         if len(used) > 0 and len(class_names) <= _MAX_LEGEND:
-            _add_legend(
-                figure,
-                [matplotlib.patches.Patch(color=colours[k], label=class_names[k]) for k in used],
-            )
-        charts.append(_picture(figure, f"Encodings of {len(places)} images in the plane, {name}"))
+            _add_legend(figure, [Patch(color=colours[k], label=class_names[k]) for k in used])
+        charts.append(_picture(figure, f"2-D map of {len(places)} encodings, {name}"))
     return charts
 
 

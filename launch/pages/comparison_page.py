@@ -30,17 +30,11 @@ def write(
     class_names: Mapping[str, Sequence[str]],
     partitions: Mapping[str, Mapping[str, Any] | None],
 ) -> pathlib.Path:
-    """Writes `compare.html`.
+    """Writes `compare.html`, and returns its path.
 
     Args:
-      folders: Folder of each run by its name.
-      output: Folder of the page.
       shown: Images and encodings of each run; None for a run without an encoder.
-      class_names: Names of the classes of each run's data set.
       partitions: Content of `partition.json` for runs that have no such file.
-
-    Returns:
-      Path of the page.
     """
     runs = {}
     for name, folder in folders.items():
@@ -132,7 +126,7 @@ def _add_maps(
         )
     ]
     if pictures:
-        page.add_section("Encodings in the plane")
+        page.add_section("2-D map of encodings")
         page.add_paragraph(
             "Encodings of test images, or of training images where there are none, placed by t-SNE "
             "for each run by itself. Colours are the classes."

@@ -1,4 +1,4 @@
-"""The images that a run page shows: augmented views, encodings in the plane, neighbours.
+"""The images that a run page shows: augmented views, 2-D maps of encodings, neighbours.
 
 All samples are small and seeded, so that a page of a large data set costs little time and memory,
 and is the same each time.
@@ -20,7 +20,7 @@ from tff_ssl.views.augmentation import TwoViews
 
 Encode = Callable[[tf.Tensor], tf.Tensor]
 VIEWED = 8  # Training images whose views are shown.
-MAPPED = 300  # Images whose encodings are placed in the plane.
+MAPPED = 300  # Images whose encodings are on the 2-D map.
 _MAP_STEPS = 500  # Steps of t-SNE.
 _BANK = 1000  # Training images among which neighbours are searched, at most.
 _BANK_BYTES = 64e6  # Size of these images, at most.
@@ -76,9 +76,7 @@ def draw_views(train: Split, make_views: TwoViews, seed: int) -> Views:
     """Draws training images, and computes their views in round 0.
 
     Args:
-      train: Training images, as clients see them.
       make_views: (images, example ids, round number) -> two views, float32 in [-1, 1].
-      seed: Seed of the draw.
     """
     rng = np.random.default_rng([seed, _STREAM, 0])
     chosen = np.sort(rng.choice(len(train), min(VIEWED, len(train)), replace=False))

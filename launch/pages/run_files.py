@@ -9,7 +9,7 @@ import numpy as np
 
 from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError
-from tff_ssl.reporting import measured
+from tff_ssl.reporting import records
 
 
 class RunFiles(NamedTuple):
@@ -17,7 +17,7 @@ class RunFiles(NamedTuple):
 
     Attributes:
       folder: Folder of the run.
-      config: Content of `config.json`.
+      config: Content of `config.json`, as `run_folder.read_config` has it.
       results: Entries of `result.json` and `result_*.json`; none if the run has not ended.
       metrics: Rows of `metrics.csv`, as texts by the name of the column.
       partition: Content of `partition.json`; None if the run has none.
@@ -55,15 +55,11 @@ class RunFiles(NamedTuple):
 
 
 def read(folder: pathlib.Path) -> RunFiles:
-    """Reads the files of a run.
-
-    Raises:
-      ConfigurationError: If the folder holds no run, or a file cannot be read.
-    """
-    path = folder / "config.json"
-    if not path.exists():
+    """Reads the files of a run."""
+    config = run_folder.read_config(folder)
+    if not config:
+        path = folder / "config.json"
         raise ConfigurationError(f"{folder} holds no run of pretrain or centralized: no {path}")
-    run_folder.read_flags(folder)  # Checks the format.
     metrics_csv, partition = folder / "metrics.csv", folder / "partition.json"
     metrics: list[Mapping[str, str]] = []
     if metrics_csv.exists():
@@ -71,8 +67,8 @@ def read(folder: pathlib.Path) -> RunFiles:
             metrics = list(csv.DictReader(file))
     return RunFiles(
         folder,
-        measured.read_json(path),
-        measured.read_results(folder),
+        config,
+        records.entries(records.read_results(folder)),
         metrics,
-        measured.read_json(partition) if partition.exists() else None,
+        records.read_json(partition) if partition.exists() else None,
     )

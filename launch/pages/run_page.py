@@ -25,7 +25,7 @@ class Shown(NamedTuple):
       sample: Images whose encodings are shown.
       encodings: Encodings by the name of the encoder, `TRAINED` first, and `UNTRAINED` if it is
         known.
-      points: Places of the mapped images in the plane by the name of the encoder, float32 [n, 2].
+      points: Places of the mapped images on the 2-D map by the name of the encoder, float32 [n, 2].
     """
 
     views: Views
@@ -44,11 +44,8 @@ def compute(
     """Computes what a page shows of images.
 
     Args:
-      dataset: The data set.
-      clients_train: Training images as clients see them.
       make_views: (images, example ids, round number) -> two views.
       encoders: Encoders by name, `TRAINED` first.
-      seed: Seed of the draws and of t-SNE.
     """
     views = image_samples.draw_views(clients_train, make_views, seed)
     sample = image_samples.draw_sample(dataset, seed)
@@ -66,18 +63,12 @@ def write(
     partition: Mapping[str, Any] | None = None,
     more_pictures: Sequence[Picture] = (),
 ) -> pathlib.Path:
-    """Writes `run.html`.
+    """Writes `run.html`, and returns its path.
 
     Args:
-      folder: Folder of the run.
-      output: Folder of the page.
       shown: Result of `compute`; None for a run without an encoder.
-      class_names: Names of the classes.
       partition: Content of `partition.json` for a run that has no such file.
       more_pictures: Further pictures, of the encoders of the run's clients.
-
-    Returns:
-      Path of the page.
     """
     run = run_files.read(folder)
     run = run._replace(partition=run.partition or partition)
@@ -159,7 +150,7 @@ def _add_views(page: Page, run: RunFiles, shown: Shown) -> None:
 def _add_map(page: Page, shown: Shown, class_names: Sequence[str]) -> None:
     if not shown.points:
         return
-    page.add_section("Encodings in the plane")
+    page.add_section("2-D map of encodings")
     sample = shown.sample
     page.add_paragraph(
         f"Encodings of {len(sample.mapped)} {sample.split} images, placed by t-SNE after PCA. "
@@ -197,7 +188,7 @@ def _add_neighbours(page: Page, shown: Shown, class_names: Sequence[str]) -> Non
 
 
 def _add_commands(page: Page, run: RunFiles) -> None:
-    page.add_section("Go on from here")
+    page.add_section("Continue from here")
     for explanation, command in run_text.commands(run):
         page.add_command(explanation, command)
 

@@ -1,11 +1,11 @@
-"""What a run page says in words: its summary, its notes, and the commands that go on from it."""
+"""What a run page says in words: its summary, its notes, and commands to continue with."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from launch.outputs.commands import module
 from launch.pages import charts
 from launch.pages.run_files import RunFiles
 
@@ -148,41 +148,40 @@ def notes(run: RunFiles) -> list[str]:
 
 
 def commands(run: RunFiles) -> list[tuple[str, str]]:
-    """Commands that go on with the run, evaluate it further or look at it, with explanations."""
-    folder = shlex.quote(str(run.folder))
+    """Commands that continue the run, evaluate it further or look at it, with explanations."""
+    folder = str(run.folder)
     script = run.flags.get("script", "pretrain")
     rounds = run.flags.get("rounds") or run.rounds_done
-    rows = [
+    resume = [f"launch.{script}", "--resume", f"--output_dir={folder}"]
+    return [
         (
-            "Train on: the run goes on after its last round, here to twice as many."
-            if run.rounds_done >= rounds
-            else "Go on with the run where it was stopped.",
-            f"python -m launch.{script} --resume --output_dir={folder}"
-            + (f" --rounds={2 * rounds}" if run.rounds_done >= rounds else ""),
-        ),
+            f"Continue training, e.g. to {2 * rounds} rounds.",
+            module(*resume, f"--rounds={2 * rounds}"),
+        )
+        if run.rounds_done >= rounds
+        else ("Continue the run where it stopped.", module(*resume)),
         (
-            "Evaluate the encoder by nearest neighbours; other values are linear, finetune, "
+            "Evaluate the encoder by nearest neighbours; other protocols are linear, finetune, "
             "semi_supervised, scratch and transfer.",
-            f"python -m launch.evaluate --run={folder} --protocol=knn",
+            module("launch.evaluate", f"--run={folder}", "--protocol=knn"),
         ),
         (
-            "Write this page again, with the results of such evaluations.",
-            f"python -m launch.visualize --run={folder}",
+            "Update this page with the results of such evaluations.",
+            module("launch.visualize", f"--run={folder}"),
         ),
         (
-            "Put the run beside another one.",
-            f"python -m launch.visualize --compare={folder},OTHER_RUN",
+            "Compare the run with another one.",
+            module("launch.visualize", f"--compare={folder},OTHER_RUN"),
         ),
         (
-            "Convert the encoder for devices; other values are keras and onnx.",
-            f"python -m launch.export --run={folder} --format=tflite",
+            "Convert the encoder for devices; other formats are keras and onnx.",
+            module("launch.export", f"--run={folder}", "--format=tflite"),
         ),
         (
-            "Look at its curves, views and encodings in TensorBoard.",
-            f"tensorboard --logdir={folder}/tensorboard",
+            "Show its curves, views and encodings in TensorBoard.",
+            module("tensorboard.main", f"--logdir={folder}/tensorboard"),
         ),
     ]
-    return rows
 
 
 def flag_rows(run: RunFiles, names: Sequence[str]) -> list[list[str]]:

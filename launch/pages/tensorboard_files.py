@@ -19,9 +19,6 @@ def write(folder: pathlib.Path, shown: Shown, class_names: Sequence[str], rounds
     """Writes the views as images, and the encodings with their classes and images.
 
     Args:
-      folder: The run's `tensorboard/`.
-      shown: Images and encodings of the run.
-      class_names: Names of the classes.
       rounds: Number of rounds of the run, under which TensorBoard shows the views.
     """
     _write_views(folder, shown, rounds)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tqdm
-from absl import flags
 
 from datasets.coco_folder import CocoImages
+from launch.options.script_configs import DetectConfig
 from launch.outputs import detection_plots, run_folder
 from tff_ssl.evaluation.detection import average_precision as ap
 from tff_ssl.evaluation.detection.fine_tuning import FineTuning
@@ -43,11 +43,12 @@ def build_training(
     start: Weights,
     data: DetectionData,
     values: DetectionHyperparameters,
-    args: flags.FlagValues,
+    config: DetectConfig,
 ) -> FineTuning:
     """The training from an encoder's weights, on shuffled epochs."""
-    batches = centralized.shuffled_batches(len(data.train), values.batch_size, args.seed)
-    return FineTuning(network, start, data.train.example, batches, args.rounds, values, args.seed)
+    rounds, seed = config.rounds, config.seed
+    batches = centralized.shuffled_batches(len(data.train), values.batch_size, seed)
+    return FineTuning(network, start, data.train.example, batches, rounds, values, seed)
 
 
 def fine_tune(
@@ -56,40 +57,32 @@ def fine_tune(
     network: MaskRCNN,
     data: DetectionData,
     folder: pathlib.Path,
-    args: flags.FlagValues,
+    config: DetectConfig,
 ) -> dict[str, Any]:
-    """Fine-tunes from a start, or goes on with that, and measures average precision.
-
-    Args:
-      name: Name of the start, and of its folder.
-      training: The training from this start.
-      network: The network, whose variables are changed.
-      data: The images.
-      folder: Folder of the run.
-      args: The flags.
+    """Fine-tunes from a start, or continues that, and measures average precision.
 
     Returns:
       The average precisions on the validation images (`box_ap`, `mask_ap` and those at single
       thresholds) and, with the prefix `train_`, on the monitored training images; `rounds`; and
       `first_loss` and `last_loss`, the mean losses of the first and the last tenth of the steps.
     """
-    own = folder / name
+    own, rounds, output = folder / name, config.rounds, config.output
     own.mkdir(exist_ok=True)
     finished = own / "result.json"
     if finished.exists():
         result = json.loads(finished.read_text())
-        if result["rounds"] == args.rounds:
+        if result["rounds"] == rounds:
             print(f"{name}: finished before", flush=True)
             return result
-    print(f"{name}: {args.rounds} steps", flush=True)
+    print(f"{name}: {rounds} steps", flush=True)
 
     def monitor(state) -> dict[str, float]:
         network.assign(state.weights)
         _, precision = measure(network, data.train, data.monitored, "training")
         return {f"train_{kind}": precision[kind] for kind in ("box_ap", "mask_ap")}
 
-    loop = TrainingLoop(own, args.rounds, args.checkpoint_every, args.eval_every, monitor)
-    state = loop.run(training, args.seed)
+    loop = TrainingLoop(own, rounds, output.checkpoint_every, config.eval_every, monitor)
+    state = loop.run(training, output.seed)
     network.assign(state.weights)
     detections, precision = measure(network, data.validation, len(data.validation), "validation")
     _, on_train = measure(network, data.train, data.monitored, "training")
@@ -98,7 +91,7 @@ def fine_tune(
     result = {
         **precision,
         **{f"train_{kind}": value for kind, value in on_train.items()},
-        "rounds": args.rounds,
+        "rounds": rounds,
         "first_loss": first,
         "last_loss": last,
     }
@@ -109,16 +102,10 @@ def fine_tune(
 def measure(
     network: MaskRCNN, images: CocoImages, count: int, kind: str
 ) -> tuple[Detections, dict[str, float]]:
-    """Detects objects in the first images, and measures average precision on them.
+    """Detections in the first `count` images by id, and average precision on them.
 
     Args:
-      network: The network with its present weights.
-      images: The images.
-      count: Number of images.
       kind: Name of the images on the progress bar.
-
-    Returns:
-      The detections by the id of the image, and the average precisions.
     """
     found: Detections = {}
     bar = tqdm.tqdm(total=count, desc=f"detecting in {kind} images", leave=False, disable=None)

@@ -41,7 +41,6 @@ def over_clients(
 
     Args:
       results: Results of each client, with the same entries in the same order.
-      evaluated: The clients.
 
     Returns:
       The entries with the protocol `..._personalized`, the clients, their accuracies and their
@@ -110,16 +109,7 @@ def _seen_and_unseen(
 def over_architectures(
     results: Sequence[list[dict[str, Any]]], evaluated: EvaluatedClients, encoders: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """`over_clients` of the clients of each encoder separately.
-
-    Args:
-      results: Results of each client.
-      evaluated: The clients.
-      encoders: Name of each one's encoder.
-
-    Returns:
-      The entries with the protocol `..._personalized_<encoder>`.
-    """
+    """`over_clients` of the clients of each encoder: protocols `..._personalized_<encoder>`."""
     entries = []
     for encoder in dict.fromkeys(encoders):
         same = [i for i, name in enumerate(encoders) if name == encoder]

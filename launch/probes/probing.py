@@ -3,13 +3,13 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from absl import flags
 
 from datasets.image_dataset import ImageDataset, Split
+from launch.options.run_config import EvaluationConfig
 from launch.probes.monitoring import Encode, encodings
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import cases, features, knn, labels, linear_probe
@@ -24,50 +24,37 @@ _BASELINES = ("random_encoder", "raw_pixels")
 Features = Callable[[np.ndarray], np.ndarray]  # Images [n, h, w, c] -> features [n, d].
 
 
-def parse_label_counts(args: flags.FlagValues) -> list[dict[str, Any]]:
-    """`--labels`, or else `--labels_per_class`: `{"labels": n}` or `{"labels_per_class": n}` each.
-
-    Raises:
-      ConfigurationError: If there is none.
-    """
-    name = "labels" if args.labels else "labels_per_class"
-    counts = []
-    for text in args[name].value:
-        counts.append({name: int(text)})
+def label_counts(config: EvaluationConfig) -> list[dict[str, Any]]:
+    """`--labels` as `{"labels": n}` each, or else `--labels_per_class` likewise."""
+    name = "labels" if config.labels else "labels_per_class"
+    counts = [{name: count} for count in getattr(config, name)]
     if not counts:
         raise ConfigurationError(f"--{name} is empty: it takes positive numbers such as 1,5")
     return counts
 
 
-def parse_baselines(args: flags.FlagValues) -> list[str]:
-    """The names in `--baselines`.
-
-    Raises:
-      ConfigurationError: If a name is unknown.
-    """
-    for name in args.baselines:
+def baselines(config: EvaluationConfig) -> tuple[str, ...]:
+    """The names in `--baselines`, which are checked."""
+    for name in config.baselines:
         if name not in _BASELINES:
             raise ConfigurationError(f"--baselines takes {', '.join(_BASELINES)}; got {name!r}")
-    return args.baselines
+    return config.baselines
 
 
-def _is_per_case(split: Split, args: flags.FlagValues) -> bool:
+def _is_per_case(split: Split, config: EvaluationConfig) -> bool:
     """Whether a case has one label and one prediction: `--per_case`, or if there are cases."""
-    return split.case_ids is not None if args.per_case is None else args.per_case
+    return split.case_ids is not None if config.per_case is None else config.per_case
 
 
-def cases_of(split: Split, args: flags.FlagValues) -> cases.Cases:
+def cases_of(dataset: ImageDataset, split: Split, config: EvaluationConfig) -> cases.Cases:
     """The cases of a split: each image by itself, or with `--per_case` the images of a case.
 
     A case has one label and one prediction.
-
-    Raises:
-      ConfigurationError: If the images have no cases, or the images of one have different labels.
     """
-    if not _is_per_case(split, args):
+    if not _is_per_case(split, config):
         return cases.each_image(split.labels)
     if split.case_ids is None:
-        raise ConfigurationError(f"--per_case: --dataset={args.dataset} has no cases")
+        raise ConfigurationError(f"--per_case: --dataset={dataset.name} has no cases")
     try:
         return cases.group(split.case_ids, split.labels)
     except ValueError as error:
@@ -77,54 +64,63 @@ def cases_of(split: Split, args: flags.FlagValues) -> cases.Cases:
         ) from error
 
 
-def counted(dataset: ImageDataset, args: flags.FlagValues) -> ImageDataset:
-    """The data set with the images that count in its evaluation.
+class Labelled(NamedTuple):
+    """The images that count in an evaluation, and their cases.
 
-    With `--per_case`, these are all but the unlabelled images of cases that have labelled ones.
+    Attributes:
+      dataset: The data set; with `--per_case`, without the unlabelled images of cases that have
+        labelled ones.
+      train: Cases of the training images.
+      test: Cases of the test images.
+      fields: Fields of a result: `per_case`; `test_examples`, the number of labelled test cases.
     """
 
-    def counted_of(split: Split) -> Split:
-        if split.case_ids is None or not _is_per_case(split, args):
+    dataset: ImageDataset
+    train: cases.Cases
+    test: cases.Cases
+    fields: dict[str, Any]
+
+
+def labelled(dataset: ImageDataset, config: EvaluationConfig) -> Labelled:
+    """The images of a data set that count in an evaluation."""
+
+    def counted(split: Split) -> Split:
+        if split.case_ids is None or not _is_per_case(split, config):
             return split
         kept = cases.counted_images(split.case_ids, split.labels)
         return split if len(kept) == len(split) else split.take(kept)
 
-    validation = dataset.validation
-    return dataclasses.replace(
-        dataset,
-        train=counted_of(dataset.train),
-        test=counted_of(dataset.test),
-        validation=None if validation is None else counted_of(validation),
+    validation = dataset.validation and counted(dataset.validation)
+    dataset = dataclasses.replace(
+        dataset, train=counted(dataset.train), test=counted(dataset.test), validation=validation
     )
+    train_cases, test_cases = (cases_of(dataset, s, config) for s in (dataset.train, dataset.test))
+    count = int(np.count_nonzero(test_cases.labels >= 0))
+    fields = {"per_case": _is_per_case(dataset.test, config), "test_examples": count}
+    return Labelled(dataset, train_cases, test_cases, fields)
 
 
-def tested(dataset: ImageDataset, test: cases.Cases, args: flags.FlagValues) -> dict[str, Any]:
-    """Fields of a result: whether it is scored by case, and the number of labelled test cases."""
-    examples = int(np.count_nonzero(test.labels >= 0))
-    return {"per_case": _is_per_case(dataset.test, args), "test_examples": examples}
+def has_labels(dataset: ImageDataset) -> bool:
+    """Whether a data set has test images, and labels to train on."""
+    return len(dataset.test) > 0 and bool(np.any(dataset.train.labels >= 0))
 
 
-def check_labels(dataset: ImageDataset, args: flags.FlagValues) -> None:
-    """Checks before the training that the monitor and the probes have enough labels.
-
-    Raises:
-      ConfigurationError: If the data set has fewer labels than the flags ask for.
-    """
-    if args.encoder_round == "best" and (not args.eval_every or max(dataset.train.labels) < 0):
+def check_labels(dataset: ImageDataset, config: EvaluationConfig) -> None:
+    """Checks before the training that the monitor and the probes have enough labels."""
+    if config.encoder_round == "best" and (not config.eval_every or max(dataset.train.labels) < 0):
         raise ConfigurationError(
             "--encoder_round=best needs a positive --eval_every and labelled training images"
         )
-    counts = parse_label_counts(args)
-    parse_baselines(args)
-    if len(dataset.test) and np.any(dataset.train.labels >= 0):
-        shown = counted(dataset, args)
-        train_labels = cases_of(shown.train, args).labels
-        if max(cases_of(shown.test, args).labels) < 0:
+    counts = label_counts(config)
+    baselines(config)
+    if has_labels(dataset):
+        shown = labelled(dataset, config)
+        if max(shown.test.labels) < 0:
             raise ConfigurationError(
-                f"--dataset={args.dataset} has test images, but none with a label: label some"
+                f"--dataset={dataset.name} has test images, but none with a label: label some"
             )
         for count in counts:
-            draw(train_labels, count, [0, 0], dataset.class_names)
+            draw(shown.train.labels, count, [0, 0], dataset.class_names)
 
 
 def draw(
@@ -133,19 +129,12 @@ def draw(
     seed: list[int],
     class_names: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Draws labelled images or cases.
+    """Draws labelled images or cases: their indices, int [labels].
 
     Args:
       train_labels: Class labels, int32 [n]; -1 where they are not known.
       count: Number of labels, as `labels` or `labels_per_class`.
-      seed: Seed of the draw.
       class_names: Name of each class for error messages; None for their numbers.
-
-    Returns:
-      Their indices, int [labels].
-
-    Raises:
-      ConfigurationError: If there are fewer labels than the flags ask for.
     """
     try:
         return labels.draw_labels(
@@ -163,80 +152,53 @@ def probe(
     dataset: ImageDataset,
     encode: Encode,
     random_encode: Encode,
-    baselines: Sequence[str],
-    args: flags.FlagValues,
+    names: Sequence[str],
+    config: EvaluationConfig,
+    seed: int,
 ) -> list[dict[str, Any]]:
-    """Linear probes of the encoder and its baselines, on the same labels.
-
-    Args:
-      dataset: Training and test images.
-      encode: The encoder.
-      random_encode: The untrained encoder.
-      baselines: Names of the baselines, `random_encoder` and `raw_pixels`.
-      args: The flags.
-
-    Returns:
-      A result for each number of labels; none if the data set has no labels or no test images.
-
-    Raises:
-      ConfigurationError: If the data set has fewer labels than the flags ask for.
-    """
+    """Linear probes of the encoder and of the baselines of these names, see `linear_probes`."""
     kinds: dict[str, Features] = {
         linear_probe.ENCODER: functools.partial(encodings, encode),
         "random_encoder": functools.partial(encodings, random_encode),
         "raw_pixels": features.raw_pixels,
     }
-    names = (linear_probe.ENCODER, *baselines)
-    counts = parse_label_counts(args)
-    return linear_probes(dataset, {name: kinds[name] for name in names}, counts, args)
+    chosen = {name: kinds[name] for name in (linear_probe.ENCODER, *names)}
+    return linear_probes(dataset, chosen, label_counts(config), config, seed)
 
 
 def linear_probes(
     dataset: ImageDataset,
     kinds: Mapping[str, Features],
     counts: Sequence[dict[str, int]],
-    args: flags.FlagValues,
+    config: EvaluationConfig,
+    seed: int,
 ) -> list[dict[str, Any]]:
     """Linear probes of several kinds of features, on the same labels.
 
     Args:
-      dataset: Training and test images.
       kinds: Functions that extract features, by name; one name is `encoder`.
       counts: Number of labels of each result, as `labels` or `labels_per_class`.
-      args: The flags.
 
     Returns:
       A result for each count, and with `--also_logistic` further ones of logistic regression;
       none if the data set has no labels or no test images.
-
-    Raises:
-      ConfigurationError: If the data set has too few labels.
     """
-    if len(dataset.test) == 0 or not np.any(dataset.train.labels >= 0):
+    if not has_labels(dataset):
         return []
-    dataset = counted(dataset, args)
-    all_train, test = cases_of(dataset.train, args), cases_of(dataset.test, args)
+    dataset, all_train, test, fields = labelled(dataset, config)
     drawn = [
         [
-            draw(all_train.labels, count, [args.seed, i], dataset.class_names)
-            for i in range(args.label_draws)
+            draw(all_train.labels, count, [seed, i], dataset.class_names)
+            for i in range(config.label_draws)
         ]
         for count in counts
     ]
     needed = _needed_cases(len(all_train.labels), [chosen for draws in drawn for chosen in draws])
     indices, train = all_train.take(needed)
-    train_images = dataset.train.images[indices]
-    flip = args.probe == "lars" and dataset.name != "digits"  # A mirrored digit is no digit.
-    feature_sets = {
-        name: linear_probe.FeatureSet(
-            cases.average(extract(train_images), train),
-            cases.average(extract(dataset.test.images), test),
-            cases.average(extract(train_images[:, :, ::-1]), train) if flip else None,
-        )
-        for name, extract in kinds.items()
-    }
-    protocols = {"linear": args.probe}
-    if args.also_logistic and args.probe != "logistic":
+    flips = config.probe == "lars" and dataset.name != "digits"  # A mirrored digit is no digit.
+    feature_sets = _feature_sets(dataset, kinds, dataset.train.images[indices], train, test, flips)
+    protocols: dict[str, Any] = {"linear": config.probe}
+    if config.also_logistic and config.probe != "logistic":
         protocols["linear_logistic"] = "logistic"
     try:
         return [
@@ -245,17 +207,36 @@ def linear_probes(
                 train.labels,
                 test.labels,
                 dataset=dataset.name,
-                seed=args.seed,
+                seed=seed,
                 drawn=[np.searchsorted(needed, chosen) for chosen in draws],
                 method=method,
                 labels_per_class=count.get("labels_per_class"),
             )
-            | {"protocol": protocol, **tested(dataset, test, args)}
+            | {"protocol": protocol, **fields}
             for protocol, method in protocols.items()
             for count, draws in zip(counts, drawn, strict=True)
         ]
     except ValueError as error:
         raise ConfigurationError(f"--labels or --labels_per_class: {error}") from error
+
+
+def _feature_sets(
+    dataset: ImageDataset,
+    kinds: Mapping[str, Features],
+    images: np.ndarray,
+    train: cases.Cases,
+    test: cases.Cases,
+    flips: bool,
+) -> dict[str, linear_probe.FeatureSet]:
+    """Each kind of features, of the cases that are needed for training and of the test cases."""
+    return {
+        name: linear_probe.FeatureSet(
+            cases.average(extract(images), train),
+            cases.average(extract(dataset.test.images), test),
+            cases.average(extract(images[:, :, ::-1]), train) if flips else None,
+        )
+        for name, extract in kinds.items()
+    }
 
 
 def _needed_cases(size: int, drawn: list[np.ndarray]) -> np.ndarray:
@@ -269,19 +250,13 @@ def _needed_cases(size: int, drawn: list[np.ndarray]) -> np.ndarray:
 
 
 def knn_results(
-    dataset: ImageDataset, encode: Encode, random_encode: Encode, args: flags.FlagValues
+    dataset: ImageDataset, encode: Encode, random_encode: Encode, config: EvaluationConfig
 ) -> list[dict[str, Any]]:
-    """kNN on the test images, or cases, with all labelled training ones as its bank.
-
-    Raises:
-      ConfigurationError: If the data set has no labels or no test images.
-    """
-    dataset = counted(dataset, args)
-    train, test = (cases_of(split, args) for split in (dataset.train, dataset.test))
-    labelled = np.flatnonzero(train.labels >= 0)
-    if len(labelled) == 0 or len(dataset.test) == 0:
+    """kNN on the test images, or cases, with all labelled training ones as its bank."""
+    if not has_labels(dataset):
         raise ConfigurationError(f"--dataset={dataset.name} has no labels or no test images")
-    indices, bank_cases = train.take(labelled)
+    dataset, train, test, fields = labelled(dataset, config)
+    indices, bank_cases = train.take(np.flatnonzero(train.labels >= 0))
 
     def knn_scores(extract: Features) -> dict[str, Any]:
         bank = cases.average(extract(dataset.train.images[indices]), bank_cases)
@@ -297,11 +272,11 @@ def knn_results(
         {
             "protocol": "knn",
             "dataset": dataset.name,
-            "labels": len(labelled),
+            "labels": len(bank_cases.labels),
             "labels_per_class": None,
-            **tested(dataset, test, args),
+            **fields,
             **knn_scores(functools.partial(encodings, encode)),
-            "baselines": {name: knn_scores(kinds[name]) for name in parse_baselines(args)},
+            "baselines": {name: knn_scores(kinds[name]) for name in baselines(config)},
         }
     ]
 
@@ -312,44 +287,37 @@ def classifier_results(
     weights: Weights,
     trained_on: int,
     view_size: int | None,
-    args: flags.FlagValues,
+    config: EvaluationConfig,
 ) -> list[dict[str, Any]]:
     """The result of a supervised model's classifier on the test images, or with `--per_case` cases.
 
-    A case has the class with the largest mean of its images' logits, as after fine-tuning.
+    A case has the class with the largest mean of its images' logits, as after fine-tuning. There is
+    no result without test images.
 
     Args:
-      dataset: The data set.
-      model: The model, with a classifier.
-      weights: Its weights.
       trained_on: Number of images, and hence of labels, that it was trained on.
       view_size: Side of the images that the model takes; None for the images' own.
-      args: The flags.
-
-    Returns:
-      One result; none if there are no test images.
     """
     if len(dataset.test) == 0:
         return []
-    split = counted(dataset, args).test
-    test = cases_of(split, args)
+    dataset, _, test, fields = labelled(dataset, config)
 
     @tf.function(autograph=False)
     def classify(images):
         x = augmentation.to_float(images, output_size=view_size)
         return model.apply(weights, x, training=False).logits
 
-    indices, labelled = test.take(np.flatnonzero(test.labels >= 0))
-    logits = features.extract(classify, split.images[indices])
-    predicted = cases.average(logits, labelled).argmax(1)
-    scores = labels.score(predicted, labelled.labels)
+    indices, scored = test.take(np.flatnonzero(test.labels >= 0))
+    logits = features.extract(classify, dataset.test.images[indices])
+    predicted = cases.average(logits, scored).argmax(1)
+    scores = labels.score(predicted, scored.labels)
     return [
         {
             "protocol": "supervised",
             "dataset": dataset.name,
             "labels": trained_on,
             "labels_per_class": None,
-            **tested(dataset, test, args),
+            **fields,
             **linear_probe.summarize([scores]),
             "baselines": {},
         }

@@ -5,19 +5,11 @@ from typing import Any
 
 _COLLAPSE = 0.1  # Share of the untrained encoder's effective rank below which a run warns.
 _SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has a row of its own.
-_BASELINE_TEXTS = {
-    "random_encoder": "that of the untrained encoder",
-    "raw_pixels": "that of raw pixels",
-}
+_BASELINES = {"random_encoder": "the untrained encoder", "raw_pixels": "raw pixels"}
 
 
 def rank_lines(rank: float, untrained: float) -> list[str]:
-    """Lines for the end of a run: the ranks, and a warning if the encodings have collapsed.
-
-    Args:
-      rank: Effective rank of the trained encoder.
-      untrained: Effective rank of the untrained encoder.
-    """
+    """Lines for the end of a run: the ranks, and a warning if the encodings have collapsed."""
     lines = [f"effective rank of the encodings: {rank:.1f} (untrained encoder: {untrained:.1f})"]
     if rank < _COLLAPSE * untrained:
         lines.append(
@@ -40,29 +32,36 @@ def format_results(results: list[dict[str, Any]]) -> str:
 def comparison_lines(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """A warning if the encoder is below a baseline, with what usually helps; else no line.
 
-    Balanced accuracies are compared, which are accuracies where the classes are of one size. Of
-    several results below their baselines, the one with the largest difference is named.
+    Balanced accuracies are compared, which are accuracies where the classes are of one size. The
+    untrained encoder comes first: raw pixels are named beside it, or where the encoder is below
+    them alone. Of several results, the one with the largest difference is named.
 
     Args:
       results: Entries of `result.json`; those of clients' own models are not looked at.
     """
-    below = [
-        (baseline["balanced_accuracy"] - result["balanced_accuracy"], name, result)
-        for result in results
-        if "evaluated_clients" not in result
-        for name, baseline in result["baselines"].items()
-        if baseline["balanced_accuracy"] > result["balanced_accuracy"]
-    ]
-    if not below:
-        return []
-    _, name, result = max(below, key=lambda entry: entry[0])
-    score, other = result["balanced_accuracy"], result["baselines"][name]["balanced_accuracy"]
-    return [
-        f"warning: {result['protocol']} with {_labels_text(result)}: the encoder's balanced "
-        f"accuracy, {score:.3f}, is below {_BASELINE_TEXTS[name]}, {other:.3f}; what usually "
-        "helps: more rounds (--rounds), augmentations that leave the content of an image as it is "
-        "(--views), more images in a round (--clients_per_round), more training images"
-    ]
+    for first in _BASELINES:
+        below = [r for r in results if "evaluated_clients" not in r and _gap(r, first) > 0]
+        if not below:
+            continue
+        result = max(below, key=lambda entry: _gap(entry, first))
+        others = " and ".join(
+            f"that of {text}, {result['baselines'][name]['balanced_accuracy']:.3f}"
+            for name, text in _BASELINES.items()
+            if _gap(result, name) > 0
+        )
+        return [
+            f"warning: {result['protocol']} with {_labels_text(result)}: the encoder's balanced "
+            f"accuracy, {result['balanced_accuracy']:.3f}, is below {others}; what usually helps: "
+            "more rounds (--rounds), augmentations that leave the content of an image as it is "
+            "(--views), more images in a round (--clients_per_round), more training images"
+        ]
+    return []
+
+
+def _gap(result: Mapping[str, Any], baseline: str) -> float:
+    """The balanced accuracy of a baseline minus the encoder's; 0 without that baseline."""
+    scores = result["baselines"].get(baseline, result)
+    return scores["balanced_accuracy"] - result["balanced_accuracy"]
 
 
 def _labels_text(result: Mapping[str, Any]) -> str:

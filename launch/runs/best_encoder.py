@@ -28,13 +28,7 @@ class BestEncoder:
         monitor: Monitor,
         weights_of: Callable[[Any], Weights],
     ):
-        """Wraps a monitor.
-
-        Args:
-          path: File for the weights.
-          monitor: The monitor; its metrics have a `knn_accuracy`.
-          weights_of: Function from a state to the model's weights.
-        """
+        """Wraps a monitor, whose metrics have a `knn_accuracy`."""
         self._path = path
         self._monitor = monitor
         self._weights_of = weights_of

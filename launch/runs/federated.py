@@ -1,4 +1,4 @@
-"""Simulates the pretraining run that the flags describe."""
+"""Simulates a pretraining run, from its configuration to its results."""
 
 import contextlib
 import json
@@ -7,21 +7,23 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import flags
 
 from datasets import client_store
 from datasets.image_dataset import ImageDataset, Split
-from launch.options import adapting, data, defaults, hyperparameters, network, unlike_clients
+from launch.options import adapting, data, heterogeneous_clients, hyperparameters, network, settings
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
 from launch.options import model as model_options
 from launch.options.aggregation import Aggregation, choose_aggregation
+from launch.options.algorithm import Chosen
+from launch.options.image_config import ClientsConfig
 from launch.options.participation import build_participation
-from launch.outputs import partition_record, run_folder
+from launch.options.run_config import RunConfig, RuntimeConfig
+from launch.outputs import output_folder, partition_record, run_folder
 from launch.probes import probing
 from launch.runs import final_evaluation, training
-from tff_ssl.algorithms.registry import Algorithm
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
 from tff_ssl.runtime import local_worker, ray_cluster, ray_nodes
@@ -30,7 +32,6 @@ from tff_ssl.runtime.slices import InThisProcess
 from tff_ssl.simulation import cohort, dropouts
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.training_loop import Simulation
-from tff_ssl.templates.federated_algorithm import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.templates.task import Population
 
 _DEFAULT_SLICES = 16  # With `--ray`.
@@ -56,162 +57,154 @@ class Clients(NamedTuple):
     population: Population | None
 
 
-def pretrain(args: flags.FlagValues) -> None:
-    """Pretrains and evaluates an encoder as the flags describe, and writes the results.
+class Built(NamedTuple):
+    """What a run computes; nothing of it has been written yet.
 
-    Raises:
-      ConfigurationError: If the flags describe no possible run; then nothing has been written.
+    Attributes:
+      chosen: The algorithm, with the configuration that fits the clients.
+      clients: The clients and their images.
+      setting: What the simulation needs to know of the run.
+      aggregation: The means of a round.
+      model: The model, or that of the client which stands for the run.
+      algorithm: The algorithm's computations.
     """
-    entry, values = algorithm_options.choose(args)
-    dataset = _load(args)
-    adapting.fit_evaluation(dataset, args)
-    clients = partition(entry, values, dataset, args)
-    setting, aggregation = build_setting(entry, values, clients, args)
-    model, algorithm = build_algorithm(entry, values, dataset, clients, setting, aggregation, args)
-    _check_client_models(entry, algorithm, values, len(clients.indices), args)
-    run = algorithm.plan_run(setting)
-    probing.check_labels(dataset, args)
-    if args.ray is not None:
-        ray_cluster.check(args.ray)
-    # The flags have been checked completely. From here on, files are written.
-    folder = data.default_output_dir("pretrain", args)
-    settings = run_folder.settings("pretrain", args)
-    run_folder.open_run(folder, settings, run_folder.given(args), args.resume)
-    _record_partition(clients, folder, args.resume)
+
+    chosen: Chosen
+    clients: Clients
+    setting: RunSetting
+    aggregation: Aggregation
+    model: Model
+    algorithm: FederatedAlgorithm
+
+
+def pretrain(config: RunConfig) -> None:
+    """Pretrains and evaluates an encoder as a configuration describes, and writes the results.
+
+    Before anything is written, the whole configuration is checked.
+    """
+    chosen = algorithm_options.choose(config)
+    dataset = load(chosen.config)
+    config = adapting.fit_evaluation(dataset, chosen.config).announced()
+    built = build(chosen._replace(config=config), dataset)
+    config, clients = built.chosen.config, built.clients
+    _check_client_models(built)
+    run = built.algorithm.plan_run(built.setting)
+    probing.check_labels(dataset, config.evaluation)
+    if config.runtime.ray is not None:
+        ray_cluster.check(config.runtime.ray)
+    # The configuration has been checked completely. From here on, files are written.
+    folder = output_folder.choose(config.output.output_dir, f"pretrain-{config.data.dataset}")
+    run_folder.open_run(folder, settings.to_json(config), config.given, config.output.resume)
+    _record_partition(clients, folder, config.output.resume)
     client_models = final_evaluation.ClientModels(
         len(clients.indices), run.client_models, run.evaluated_client,
         run.untrained_clients_have_models, clients.indices,
     )  # fmt: skip
-    _announce(clients, model, values, [run.describe(), *aggregation.summary], folder, args)
-    pictures = run.draw(folder, args.algorithm)
-    with _simulate(algorithm, run, clients, folder, args) as simulation:
-        fields = _result_fields(clients, args) | run.result_fields() | aggregation.result
+    _announce(built, run, folder)
+    pictures = run.draw(folder, config.algorithm.algorithm)
+    with _simulate(built, run, folder) as simulation:
+        fields = _result_fields(clients, config) | run.result_fields() | built.aggregation.result
         training.train_and_probe(
-            simulation, model, dataset, folder, args, fields, run.summary(), pictures,
+            simulation, built.model, dataset, folder, config, fields, run.summary(), pictures,
             client_models, clients.images,
         )  # fmt: skip
 
 
 def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> None:
-    """Writes `partition.json`, from which the run's page draws the clients.
-
-    Raises:
-      ConfigurationError: If a resumed run had other images, or divided them otherwise. The states
-        that clients keep would else belong to the images of others.
-    """
+    """Writes `partition.json`, from which the run's page draws the clients."""
     path, train = folder / "partition.json", clients.dataset.train
     digest = partition_record.digest(train, clients.indices, clients.server_images)
     if resume and path.exists():
         before = json.loads(path.read_text()).get("digest", digest)
         if before != digest:
+            # The states that clients keep would otherwise belong to the images of others.
             raise ConfigurationError(
                 f"--resume: the images in --dataset={clients.dataset.name}, or how clients divide "
-                f"them, are not those with which {folder} was begun: put them back, or start anew "
+                f"them, are not those with which {folder} started: put them back, or start anew "
                 "in another --output_dir"
             )
     record = partition_record.describe_clients(train, clients.indices, clients.dataset.class_names)
     run_folder.write_json(path, record | {"digest": digest})
 
 
-def _load(args: flags.FlagValues) -> ImageDataset:
+def load(config: RunConfig) -> ImageDataset:
     """Loads the data set, and checks that it has the labels that the objective needs."""
-    dataset = data.load_dataset(args)
-    if OBJECTIVES[args.objective].supervised and np.any(dataset.train.labels < 0):
+    dataset = data.load_dataset(config.data)
+    if OBJECTIVES[config.objective].supervised and np.any(dataset.train.labels < 0):
         raise ConfigurationError(
-            f"--objective={args.objective} needs a label for every training image of "
-            f"--dataset={args.dataset}"
+            f"--objective={config.objective} needs a label for every training image of "
+            f"--dataset={dataset.name}"
         )
     return dataset
 
 
-def partition(
-    entry: Algorithm, values: Any, dataset: ImageDataset, args: flags.FlagValues
-) -> Clients:
-    """Divides the training images between the clients, and the server if it needs images.
-
-    Args:
-      entry: Registry entry of the algorithm.
-      values: Hyperparameters of the algorithm.
-      dataset: The images.
-      args: The flags.
+def build(chosen: Chosen, dataset: ImageDataset) -> Built:
+    """Builds the clients, the rounds, the model and the algorithm of a run.
 
     Raises:
-      ConfigurationError: If clients or batches are too small for the objective.
       DatasetError: If the partition or the shift is impossible.
     """
-    clients_dataset, server_images, population = dataset, None, None
-    if Need.POPULATION in entry.kind.needs:
-        clients_dataset, server_images = unlike_clients.take_out_rad(dataset, args)
-    least = entry.min_samples(args.objective, values)
-    if 0 < getattr(values, "batch_size", 0) < least:
-        raise ConfigurationError(
-            f"--hparam=batch_size={values.batch_size}: --objective={args.objective} with "
-            f"{args.algorithm} needs batches of at least {least} examples"
-        )
-    indices, skipped = client_options.large_enough(
-        client_options.partition_dataset(clients_dataset, args), least, args
-    )
-    images = client_options.client_images(clients_dataset.train, indices, args)
-    if Need.POPULATION in entry.kind.needs:
-        population = unlike_clients.build_population(clients_dataset, indices, args)
-    return Clients(clients_dataset, indices, images, skipped, server_images, population)
-
-
-def build_setting(
-    entry: Algorithm, values: Any, clients: Clients, args: flags.FlagValues
-) -> tuple[RunSetting, Aggregation]:
-    """Builds the parts of a run that this kind of algorithm needs, and the means of a round."""
-    needs, sizes = entry.kind.needs, [len(indices) for indices in clients.indices]
+    clients = partition(chosen, dataset)
+    sizes, needs = [len(indices) for indices in clients.indices], chosen.entry.kind.needs
+    config = chosen.config
     if Need.COHORTS in needs:
-        adapting.fit_cohort(sizes, args)
-    graph = network.build_network(args, sizes) if Need.NETWORK in needs else None
-    participation = build_participation(len(sizes), args) if Need.COHORTS in needs else None
+        config = adapting.fit_cohort(sizes, config).announced()
+    graph = network.build_network(config, sizes) if Need.NETWORK in needs else None
+    participation = None
+    if Need.COHORTS in needs:
+        participation = build_participation(len(sizes), config.participation, config.seed)
     invited = participation.invited if participation else len(sizes)
-    aggregation = choose_aggregation(args, entry, values, len(sizes), invited)
-    groups = args.fold if aggregation.folds else 0
+    aggregation = choose_aggregation(config, chosen.entry, chosen.values, len(sizes), invited)
+    groups = config.runtime.fold if aggregation.folds else 0
     if participation and not participation.varies:
         # An impossible --fold fails here, and not in the first round.
         cohort.fold(participation.cohorts(0), groups)
+    evaluated = _choose_evaluated_client(clients, participation, config.rounds)
     setting = RunSetting(
-        sizes, args.rounds, participation, graph, clients.server_images, groups,
-        aggregation.epsilon, _choose_evaluated_client(clients, participation, args.rounds),
+        sizes, config.rounds, participation, graph, clients.server_images, groups,
+        aggregation.epsilon, evaluated,
     )  # fmt: skip
-    return setting, aggregation
+    if clients.population:
+        # `evaluate` builds the model of the client that stands for the run.
+        of_run = clients.population.models[clients.population.model_of_client[evaluated]]
+        config = settings.replace(config, encoder=of_run.encoder)
+    chosen = chosen._replace(config=config)
+    model, algorithm = algorithm_options.build(
+        chosen, dataset, aggregation.arguments, clients.population, _participation(setting), sizes
+    )
+    return Built(chosen, clients, setting, aggregation, model, algorithm)
 
 
-def build_algorithm(
-    entry: Algorithm,
-    values: Any,
-    dataset: ImageDataset,
-    clients: Clients,
-    setting: RunSetting,
-    aggregation: Aggregation,
-    args: flags.FlagValues,
-) -> tuple[Model, FederatedAlgorithm]:
-    """Builds the model and the algorithm.
+def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
+    """Divides the training images between the clients, and the server if it needs images.
 
-    Args:
-      entry: Registry entry of the algorithm.
-      values: Hyperparameters of the algorithm.
-      dataset: The data set.
-      clients: Result of `partition`.
-      setting: Result of `build_setting`, with the next.
-      aggregation: The means of a round.
-      args: The flags.
+    Raises:
+      DatasetError: If the partition or the shift is impossible.
     """
-    return algorithm_options.build(
-        args, entry, values, dataset, aggregation.arguments, clients.population,
-        _participation(setting), setting.evaluated_client, setting.client_sizes,
-    )  # fmt: skip
+    config, entry, values = chosen
+    clients_dataset, server_images, population = dataset, None, None
+    if Need.POPULATION in entry.kind.needs:
+        clients_dataset, server_images = heterogeneous_clients.take_out_rad(
+            dataset, config.clients.rad_size, config.seed
+        )
+    least = entry.min_samples(config.objective, values)
+    if 0 < getattr(values, "batch_size", 0) < least:
+        raise ConfigurationError(
+            f"--hparam=batch_size={values.batch_size}: --objective={config.objective} with "
+            f"{config.algorithm.algorithm} needs batches of at least {least} examples"
+        )
+    indices = client_options.partition_dataset(clients_dataset, config.clients, config.seed)
+    indices, skipped = client_options.large_enough(indices, least, config)
+    images = client_options.client_images(clients_dataset.train, indices, config.clients)
+    if Need.POPULATION in entry.kind.needs:
+        population = heterogeneous_clients.build_population(clients_dataset, indices, config)
+    return Clients(clients_dataset, indices, images, skipped, server_images, population)
 
 
 def _choose_evaluated_client(
     clients: Clients, participation: Participation | None, rounds: int
 ) -> int:
-    """The client whose model stands for the run where there is no global model.
-
-    It is the one that is invited most often, of those with the largest model.
-    """
+    """The most often invited of the clients with the largest model, if no model is global."""
     candidates = list(range(len(clients.indices)))
     if clients.population:
         models = [clients.population.models[m] for m in clients.population.model_of_client]
@@ -229,21 +222,18 @@ def _participation(setting: RunSetting) -> float:
     return finishing / len(setting.client_sizes)
 
 
-def _check_client_models(
-    entry: Algorithm,
-    algorithm: FederatedAlgorithm,
-    values: Any,
-    num_clients: int,
-    args: flags.FlagValues,
-) -> None:
+def _check_client_models(built: Built) -> None:
     """Rejects numbers of personalized clients or clusters that the clients do not allow."""
-    if args.personalized_clients and not algorithm.has_client_models:
+    config, entry, values = built.chosen
+    num_clients, wanted = len(built.clients.indices), config.evaluation.personalized_clients
+    if wanted and not built.algorithm.has_client_models:
         raise ConfigurationError(
-            f"--personalized_clients: clients of {args.algorithm} have no models of their own"
+            f"--personalized_clients: clients of {config.algorithm.algorithm} have no models of "
+            "their own"
         )
-    if args.personalized_clients > num_clients:
+    if wanted > num_clients:
         raise ConfigurationError(
-            f"--personalized_clients={args.personalized_clients}: there are {num_clients} clients"
+            f"--personalized_clients={wanted}: there are {num_clients} clients"
         )
     if entry.min_clients(values) > num_clients:
         raise ConfigurationError(
@@ -251,13 +241,13 @@ def _check_client_models(
         )
 
 
-def _result_fields(clients: Clients, args: flags.FlagValues) -> dict[str, Any]:
+def _result_fields(clients: Clients, config: RunConfig) -> dict[str, Any]:
     """The fields of `result.json` that all runs have."""
     images = sum(map(len, clients.indices))
     return {
-        "algorithm": args.algorithm,
-        "objective": args.objective,
-        "rounds": args.rounds,
+        "algorithm": config.algorithm.algorithm,
+        "objective": config.objective,
+        "rounds": config.rounds,
         "clients": len(clients.indices),
         "skipped_clients": clients.skipped,
         "train_images": images,
@@ -266,48 +256,37 @@ def _result_fields(clients: Clients, args: flags.FlagValues) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _simulate(
-    algorithm: FederatedAlgorithm,
-    run: PlannedRun,
-    clients: Clients,
-    folder: pathlib.Path,
-    args: flags.FlagValues,
-) -> Iterator[Simulation]:
+def _simulate(built: Built, run: PlannedRun, folder: pathlib.Path) -> Iterator[Simulation]:
     """Stores the clients' images, starts worker and nodes, and yields the simulation."""
-    store = folder / "clients.sqlite"
-    client_store.write_store(store, clients.images, clients.indices)
-    supervised = OBJECTIVES[args.objective].supervised
+    config, store = built.chosen.config, folder / "clients.sqlite"
+    client_store.write_store(store, built.clients.images, built.clients.indices)
+    supervised = OBJECTIVES[config.objective].supervised
     client_data = client_store.StoredClientData(store, with_labels=supervised)
-    calls = args.max_concurrent_calls or algorithm.default_concurrent_calls()
+    calls = config.runtime.max_concurrent_calls or built.algorithm.default_concurrent_calls()
+    timeout = config.participation.round_timeout
     with (
-        _nodes(args, calls, store) as nodes,
-        local_worker.start(calls, call_seconds=args.round_timeout),
+        _nodes(config.runtime, calls, timeout, store) as nodes,
+        local_worker.start(calls, call_seconds=timeout),
     ):
-        group_data, sliced = client_data.group_dataset_computation, None
+        slicing = None
         if nodes is not None:
-            slices = args.slices or _DEFAULT_SLICES
+            slices = config.runtime.slices or _DEFAULT_SLICES
             slicing = Slicing(nodes, client_data.client_sizes(), slices)
-            sliced = run.slice_rounds(group_data, slicing)
             _announce_nodes(nodes, min(run.clients_at_once, slices))
-        yield run.simulate(group_data, folder, sliced)
+        yield run.simulate(client_data.group_dataset_computation, folder, slicing)
     store.unlink()  # A run that is resumed writes it again.
 
 
-def _nodes(args: flags.FlagValues, calls: int | None, store: pathlib.Path):
+def _nodes(runtime: RuntimeConfig, calls: int | None, timeout: float | None, store: pathlib.Path):
     """A context manager that starts the nodes, and yields them; None if rounds are not cut."""
-    if args.ray is None:
-        return contextlib.nullcontext(InThisProcess() if args.slices else None)
-    print(f"starting nodes: --ray={args.ray}", flush=True)
-    return ray_nodes.ray_nodes(args.ray, [store], calls, args.round_timeout)
+    if runtime.ray is None:
+        return contextlib.nullcontext(InThisProcess() if runtime.slices else None)
+    print(f"starting nodes: --ray={runtime.ray}", flush=True)
+    return ray_nodes.ray_nodes(runtime.ray, [store], calls, timeout)
 
 
 def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> None:
-    """Prints the nodes, and a note if there is not enough work for all of them.
-
-    Args:
-      nodes: The nodes.
-      slices: Largest number of slices of a round.
-    """
+    """Prints the nodes, and a note if the slices of a round are not enough for all of them."""
     if isinstance(nodes, InThisProcess):
         print(f"{slices} slices a round, one after another")
         return
@@ -320,53 +299,39 @@ def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> N
         )
 
 
-def _announce(
-    clients: Clients,
-    model: Model,
-    values: Any,
-    lines: list[str],
-    folder: pathlib.Path,
-    args: flags.FlagValues,
-) -> None:
-    """Prints the setting of the run before it starts.
-
-    Args:
-      clients: The clients.
-      model: The model, or the first client's model if clients have different architectures.
-      values: Hyperparameters of the algorithm.
-      lines: Lines on the rounds and the means.
-      folder: Folder of the results.
-      args: The flags.
-    """
+def _announce(built: Built, run: PlannedRun, folder: pathlib.Path) -> None:
+    """Prints the setting of the run before it starts, and the folder of its results."""
+    config, clients, objective = built.chosen.config, built.clients, built.chosen.config.objective
     images = clients.dataset.train.images
     sizes = np.array([len(indices) for indices in clients.indices])
-    policy = model_options.view_policy(clients.dataset, args, args.objective)
     left_out = f" ({clients.skipped} smaller ones left out)" if clients.skipped else ""
-    models = f"{args.encoder} encoder and heads, {model.parameter_count:,} parameters"
+    model = built.model
+    models = f"{config.model.encoder} encoder and heads, {model.parameter_count:,} parameters"
     if clients.population:
-        models = unlike_clients.describe(clients.population)
-    rounds = "\n".join(lines)
-    shown = hyperparameters.describe(values, unused_hyperparameters(args.objective))
+        models = heterogeneous_clients.describe(clients.population)
+    rounds = "\n".join([run.describe(), *built.aggregation.summary])
+    shown = hyperparameters.describe(built.chosen.values, unused_hyperparameters(objective))
     print(
-        f"{args.algorithm} with {args.objective} on {clients.dataset.name}: {len(images)} images "
-        f"of {'x'.join(map(str, images.shape[1:]))} in {len(sizes)} clients of "
-        f"{_format_range(sizes)}{left_out}, {defaults.partition(args)} partition"
-        f"{_describe_data_settings(len(images) - sizes.sum(), len(sizes), args)}\n"
+        f"{config.algorithm.algorithm} with {objective} on {clients.dataset.name}: {len(images)} "
+        f"images of {'x'.join(map(str, images.shape[1:]))} in {len(sizes)} clients of "
+        f"{_format_range(sizes)}{left_out}, {config.clients.partition} partition"
+        f"{_describe_data_settings(len(images) - sizes.sum(), len(sizes), config.clients)}\n"
         f"model: {models}, "
-        f"views {policy} {model.image_shape[0]}x{model.image_shape[1]}\n"
+        f"views {config.model.views} {model.image_shape[0]}x{model.image_shape[1]}\n"
         f"{rounds}\n"
         f"{shown}\n"
-        f"{model_options.norm_warning(args.objective, args)}{model_options.precision_note(args)}"
+        f"{model_options.norm_warning(objective, config.model)}"
+        f"{model_options.precision_note(config.model.precision)}"
         f"results go to {folder}/",
         flush=True,
     )
 
 
-def _describe_data_settings(left_out: int, num_clients: int, args: flags.FlagValues) -> str:
+def _describe_data_settings(left_out: int, num_clients: int, config: ClientsConfig) -> str:
     """The smallest client size, the images that no client has, and the input shifts, if any."""
-    num_shifts = min(num_clients, args.shifts)
-    shift = "" if args.shift == "none" else f", {num_shifts} {args.shift} shifts"
-    least = args.min_client_size
+    num_shifts = min(num_clients, config.shifts)
+    shift = "" if config.shift == "none" else f", {num_shifts} {config.shift} shifts"
+    least = config.min_client_size
     smallest = f", at least {least} images each (--min_client_size)" if least > 1 else ""
     return smallest + (f", {left_out} images left out" if left_out else "") + shift
 

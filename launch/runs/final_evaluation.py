@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from absl import flags
 
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import clients as client_options
-from launch.options import model as model_options
+from launch.options.image_config import ClientsConfig
+from launch.options.run_config import RunConfig
 from launch.probes import personalized, probing
 from tff_ssl.deployment import saved_model
 from tff_ssl.evaluation import frozen, labels
@@ -43,19 +43,13 @@ class ClientModels(NamedTuple):
 
 
 def choose_clients(
-    client_models: ClientModels, trained_rounds: npt.NDArray[np.int64], args: flags.FlagValues
+    client_models: ClientModels, trained_rounds: npt.NDArray[np.int64], wanted: int
 ) -> tuple[list[int], list[str]]:
-    """Chooses the first `--personalized_clients` clients, without those that never trained.
+    """The first `wanted` clients that have trained, and a line on clients that are left out.
 
     Args:
-      client_models: The clients' own models.
       trained_rounds: Number of rounds in which each client trained, int64 [clients].
-      args: The flags.
-
-    Returns:
-      Indices of the clients; and a line on clients that are left out, if there are any.
     """
-    wanted = getattr(args, "personalized_clients", 0)
     if client_models.untrained_have_models:
         return list(range(wanted)), []
     chosen = np.flatnonzero(trained_rounds)[:wanted].tolist()
@@ -75,12 +69,12 @@ class Evaluation(NamedTuple):
     Attributes:
       dataset: Labelled images.
       train_images: Number of images that the model was trained on.
-      args: The flags.
+      config: The configuration of the run.
     """
 
     dataset: ImageDataset
     train_images: int
-    args: flags.FlagValues
+    config: RunConfig
 
     def results(
         self,
@@ -89,26 +83,16 @@ class Evaluation(NamedTuple):
         weights: Weights,
         baselines: Sequence[str],
     ) -> list[dict[str, Any]]:
-        """Evaluates a model by linear probes, or by its classifier if it is supervised.
-
-        Args:
-          model: The model.
-          encode: (weights, images) -> encodings of the model.
-          weights: Weights of the model.
-          baselines: Names of the baselines that are evaluated on the same labels.
-
-        Returns:
-          Entries of `result.json`.
-        """
-        dataset, args = self.dataset, self.args
+        """Entries of `result.json` by linear probes, or by the classifier of a supervised model."""
+        dataset, config = self.dataset, self.config
         if model.classes:
-            size = model_options.view_size(dataset, args)
+            size = config.model.view_size
             return probing.classifier_results(
-                dataset, model, weights, self.train_images, size, args
+                dataset, model, weights, self.train_images, size, config.evaluation
             )
-        untrained = functools.partial(encode, model.init(args.seed))
+        untrained = functools.partial(encode, model.init(config.seed))
         trained = functools.partial(encode, weights)
-        return probing.probe(dataset, trained, untrained, baselines, args)
+        return probing.probe(dataset, trained, untrained, baselines, config.evaluation, config.seed)
 
 
 class Evaluated(NamedTuple):
@@ -139,42 +123,34 @@ def evaluate_clients(
     """Writes clients' own models to `clients/`, and evaluates them on images as the client has.
 
     With `--shift`, all images of the evaluation have the client's shift. If the run keeps the
-    models after local training, they are written to `clients/K/local/`.
+    models after local training, they are written to `clients/K/local/`. `of_run` is the model that
+    stands for the run, evaluated on images without a shift.
 
-    Args:
-      simulation: Simulation of the run.
-      state: State after the last round.
-      clients: Indices of the clients.
-      client_models: The clients' own models.
-      of_run: The model that stands for the run, evaluated on images without a shift.
-      evaluation: The evaluation at the end of the run.
-      folder: Folder of the run.
-
-    Returns:
-      Entries of `result.json` for each client, with the baselines of its own model.
+    Returns the entries of `result.json` for each client, with the baselines of its own model.
     """
-    args, num_clients = evaluation.args, client_models.num_clients
-    size = model_options.view_size(evaluation.dataset, args)
+    config, num_clients = evaluation.config, client_models.num_clients
+    size, baselines = config.model.view_size, probing.baselines(config.evaluation)
     encoder_of = functools.cache(lambda model: saved_model.encoder_function(model, size))
     results = {}
-    for shift, members in client_options.by_shift(clients, num_clients, args).items():
+    for shift, members in client_options.by_shift(clients, num_clients, config.clients).items():
         dataset = client_options.dataset_of_client(
-            evaluation.dataset, members[0], num_clients, args
+            evaluation.dataset, members[0], num_clients, config.clients
         )
         done = [of_run] if shift is None else []
         for client in members:
             model = client_models.models[client] if client_models.models else of_run.model
             weights = simulation.encoder_weights(state, str(client))
             client_folder = folder / "clients" / str(client)
-            export(client_folder, dataset, model, weights, args)
+            export(client_folder, dataset, model, weights, size)
             local = simulation.local_weights(state, client)
             if local is not None:
-                export(client_folder / "local", dataset, model, local, args)
+                export(client_folder / "local", dataset, model, local, size)
             evaluate = functools.partial(
                 evaluation._replace(dataset=dataset).results, model, encoder_of(model), weights
             )
-            done.append(_evaluate_client(f"client {client}", model, weights, done, evaluate, args))
-            note = {} if shift is None else {"own_shift": args.shift}
+            name = f"client {client}"
+            done.append(_evaluate_client(name, model, weights, done, evaluate, baselines))
+            note = {} if shift is None else {"own_shift": config.clients.shift}
             results[client] = [entry | note for entry in done[-1].results]
     return [results[client] for client in clients]
 
@@ -185,25 +161,16 @@ def _evaluate_client(
     weights: Weights,
     done: Sequence[Evaluated],
     evaluate: Callable[[Sequence[str]], list[dict[str, Any]]],
-    args: flags.FlagValues,
+    baselines: Sequence[str],
 ) -> Evaluated:
-    """Evaluates a client's own model, if no equal one has been evaluated.
-
-    Args:
-      name: Name of the client.
-      model: Its model.
-      weights: The weights of its model.
-      done: Models that have been evaluated on the same images.
-      evaluate: Function from names of baselines to the results of the model.
-      args: The flags.
-    """
+    """Evaluates a client's own model, if none of `done`, on the same images, is equal to it."""
     for other in done:
         if frozen.equal(weights, other.weights):
             print(f"the model of {name} is that of {other.name}", flush=True)
             return Evaluated(name, model, weights, other.results)
     print(f"evaluating the model of {name}", flush=True)
     of_model = [other.results for other in done if other.model == model]
-    entries = evaluate([] if of_model else probing.parse_baselines(args))
+    entries = evaluate([] if of_model else baselines)
     if of_model:
         pairs = zip(entries, of_model[0], strict=True)
         entries = [entry | {"baselines": other["baselines"]} for entry, other in pairs]
@@ -216,10 +183,6 @@ def local_distances(
     """Distances of the clients' models after local training; none where these are not kept.
 
     Args:
-      simulation: Simulation of the run.
-      state: State after the last round.
-      clients: Indices of the clients.
-      model: Model of the run.
       weights: Weights of the global model after the last round.
     """
     kept = [simulation.local_weights(state, client) for client in clients]
@@ -237,11 +200,7 @@ def over_clients(
     """Entries of `result.json` over the clients that were evaluated, and over each architecture.
 
     Args:
-      results: Entries of each of these clients.
-      clients: Indices of the clients.
       trained_rounds: Number of rounds in which each client of the run trained.
-      client_models: The clients' own models.
-      train: Training images of all clients.
     """
     evaluated = personalized.EvaluatedClients(
         clients,
@@ -267,30 +226,25 @@ def export(
     dataset: ImageDataset,
     model: Model,
     weights: Weights,
-    args: flags.FlagValues,
+    view_size: int | None,
 ) -> None:
     """Writes a model's encoder to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     height, width, channels = dataset.train.images.shape[1:]
-    shape, size = (height, width, channels), model_options.view_size(dataset, args)
-    saved_model.save_encoder(folder / "encoder", model, weights, shape, size)
+    shape = (height, width, channels)
+    saved_model.save_encoder(folder / "encoder", model, weights, shape, view_size)
 
 
 def cluster_fields(
-    client_metrics: pathlib.Path, num_clients: int, args: flags.FlagValues
+    client_metrics: pathlib.Path, num_clients: int, config: ClientsConfig
 ) -> dict[str, float]:
     """`cluster_purity` of clients with shifts that an algorithm divides into clusters, or nothing.
 
     It is the share of the clients that have the most frequent shift of their cluster.
-
-    Args:
-      client_metrics: `client_metrics.csv` of the run.
-      num_clients: Number of clients of the run.
-      args: The flags.
     """
     clusters = metrics_log.last_values(client_metrics, "cluster")
-    if args.shift == "none" or not clusters:
+    if config.shift == "none" or not clusters:
         return {}
-    by_shift = client_options.by_shift(list(clusters), num_clients, args)
+    by_shift = client_options.by_shift(list(clusters), num_clients, config)
     kinds = {client: kind for kind, members in by_shift.items() for client in members}
     return {"cluster_purity": personalized.purity([(clusters[k], kinds[k]) for k in clusters])}

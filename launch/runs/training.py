@@ -3,19 +3,19 @@
 import functools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from absl import flags
+from typing import Any, NamedTuple
 
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import model as model_options
-from launch.outputs import plots, run_folder
+from launch.options.run_config import RunConfig
+from launch.outputs import commands, plots, run_folder
 from launch.pages import run_page, tensorboard_files
 from launch.probes import monitoring, probing, result_text
 from launch.runs import final_evaluation
 from launch.runs.best_encoder import BestEncoder
 from launch.runs.final_evaluation import ClientModels, Evaluated, Evaluation
 from tff_ssl.deployment import saved_model
+from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.simulation import metrics_log, state_files
 from tff_ssl.simulation.training_loop import Simulation, TrainingLoop
@@ -26,7 +26,7 @@ def train_and_probe(
     model: Model,
     dataset: ImageDataset,
     folder: pathlib.Path,
-    args: flags.FlagValues,
+    config: RunConfig,
     fields: dict[str, Any],
     closing: str = "",
     pictures: Sequence[str] = (),
@@ -36,11 +36,7 @@ def train_and_probe(
     """Trains to the last round, writes the encoder, `result.json` and `run.html`, and prints.
 
     Args:
-      simulation: Simulation of the run.
-      model: Model of the run.
       dataset: Images for the monitor and the probes.
-      folder: Folder of the run.
-      args: The flags.
       fields: Further fields of each entry of `result.json`; `train_images` is the number of images
         that the model is trained on.
       closing: Text that is printed after the results; empty for none.
@@ -48,80 +44,107 @@ def train_and_probe(
       client_models: The clients' own models; None for a run without clients.
       clients_train: Training images as their clients see them; None if they are those of `dataset`.
     """
-    encode = saved_model.encoder_function(model, model_options.view_size(dataset, args))
-    monitor, best = monitoring.build_monitor(dataset, encode, simulation.encoder_weights), None
-    if args.encoder_round == "best":
-        best = BestEncoder(folder / "best_encoder.npz", monitor, simulation.encoder_weights)
-    loop = TrainingLoop(
-        output_dir=folder,
-        rounds=args.rounds,
-        checkpoint_every=args.checkpoint_every,
-        monitor_every=args.eval_every,
-        monitor=best.monitor if best else monitor,
-    )
-    state = loop.run(simulation, args.seed)
-    last = simulation.encoder_weights(state)
-    weights = best.weights(last) if best else last
-    final_evaluation.export(folder, dataset, model, weights, args)
-    rank = monitoring.rank_of(dataset, functools.partial(encode, weights))
-    untrained = monitoring.rank_of(dataset, functools.partial(encode, model.init(args.seed)))
-    fields = fields | {"effective_rank": rank, "effective_rank_untrained": untrained}
-    client_models = client_models or ClientModels(0)
-    trained_rounds = metrics_log.trained_rounds(
-        folder / "client_metrics.csv", client_models.num_clients
-    )
+    client_models, clients_train = client_models or ClientModels(0), clients_train or dataset.train
+    trained = _train(simulation, model, dataset, folder, config)
+    final_evaluation.export(folder, dataset, model, trained.weights, config.model.view_size)
+    encoders = {
+        run_page.TRAINED: functools.partial(trained.encode, trained.weights),
+        run_page.UNTRAINED: functools.partial(trained.encode, model.init(config.seed)),
+    }
+    rank, untrained = (monitoring.rank_of(dataset, encoder) for encoder in encoders.values())
     print("evaluating the model", flush=True)
-    evaluation = Evaluation(dataset, fields["train_images"], args)
-    results = evaluation.results(model, encode, weights, probing.parse_baselines(args))
-    if client_models.evaluated is not None:
-        client = client_models.evaluated
-        note = {"client": client, "trained_rounds": int(trained_rounds[client])}
-        results = [result | note for result in results]
-    chosen, skipped = final_evaluation.choose_clients(client_models, trained_rounds, args)
-    client_results = final_evaluation.evaluate_clients(
-        simulation, state, chosen, client_models, Evaluated("the run", model, weights, results),
-        evaluation, folder,
-    )  # fmt: skip
-    clients_train = clients_train or dataset.train
-    results = results + final_evaluation.over_clients(
-        client_results, chosen, trained_rounds, client_models, clients_train
+    evaluation = Evaluation(dataset, fields["train_images"], config)
+    results, of_clients, skipped = _evaluate(
+        simulation, model, trained, client_models, clients_train, evaluation, folder
     )
-    if client_models.evaluated is None:
-        fields = fields | final_evaluation.local_distances(simulation, state, chosen, model, last)
-    fields = fields | final_evaluation.cluster_fields(
-        folder / "client_metrics.csv", client_models.num_clients, args
-    )
-    damaged = state_files.damaged_states(folder, ("client_states", "rad"))
-    if damaged:
-        fields = fields | {"damaged_client_states": damaged}
+    fields = fields | {"effective_rank": rank, "effective_rank_untrained": untrained} | of_clients
     run_folder.write_json(folder / "result.json", [result | fields for result in results])
     plots.draw_curves(folder / "metrics.csv", folder / "curves.png")
-    encoders = {
-        run_page.TRAINED: functools.partial(encode, weights),
-        run_page.UNTRAINED: functools.partial(encode, model.init(args.seed)),
-    }
-    page = _write_page(folder, dataset, clients_train, encoders, args)
-    print()
-    print(result_text.format_results(results) if results else _no_probe(dataset))
-    lines = [
-        *skipped,
-        *result_text.rank_lines(rank, untrained),
-        *result_text.comparison_lines(results),
-    ]
-    print("\n" + "\n".join(lines))
+    page = _write_page(folder, dataset, clients_train, encoders, config)
+    missing = "labels" if max(dataset.train.labels) < 0 else "test images"
+    no_probe = f"no probe, because the data set has no {missing}"
+    print(f"\n{result_text.format_results(results) if results else no_probe}")
+    ranks, warnings = result_text.rank_lines(rank, untrained), result_text.comparison_lines(results)
+    print("\n" + "\n".join([*skipped, *ranks, *warnings]))
     if closing:
         print(f"\n{closing}")
-    clients = "clients/ (their encoders), " if client_results else ""
+    clients = "clients/ (their encoders), " if (folder / "clients").is_dir() else ""
     print(
         f"\nwritten to {folder}/: {page}encoder/ (SavedModel), {clients}result.json, metrics.csv, "
         f"{', '.join(['curves.png', *pictures])}, tensorboard/, checkpoints/, config.json"
     )
 
 
-def _no_probe(dataset: ImageDataset) -> str:
-    """A line on why there are no results."""
-    missing = "labels" if max(dataset.train.labels) < 0 else "test images"
-    return f"no probe, because the data set has no {missing}"
+class _Trained(NamedTuple):
+    """A run after its last round: its state, the weights of the state, and those to evaluate."""
+
+    state: Any
+    last: Weights
+    weights: Weights
+    encode: Any
+
+
+def _train(
+    simulation: Simulation,
+    model: Model,
+    dataset: ImageDataset,
+    folder: pathlib.Path,
+    config: RunConfig,
+) -> _Trained:
+    """Trains to the last round."""
+    encode = saved_model.encoder_function(model, config.model.view_size)
+    monitor, best = monitoring.build_monitor(dataset, encode, simulation.encoder_weights), None
+    if config.evaluation.encoder_round == "best":
+        best = BestEncoder(folder / "best_encoder.npz", monitor, simulation.encoder_weights)
+    loop = TrainingLoop(
+        output_dir=folder,
+        rounds=config.rounds,
+        checkpoint_every=config.output.checkpoint_every,
+        monitor_every=config.evaluation.eval_every,
+        monitor=best.monitor if best else monitor,
+    )
+    state = loop.run(simulation, config.seed)
+    last = simulation.encoder_weights(state)
+    return _Trained(state, last, best.weights(last) if best else last, encode)
+
+
+def _evaluate(
+    simulation: Simulation,
+    model: Model,
+    trained: _Trained,
+    client_models: ClientModels,
+    clients_train: Split,
+    evaluation: Evaluation,
+    folder: pathlib.Path,
+) -> tuple[list[dict[str, Any]], dict[str, Any], list[str]]:
+    """Results of the run's model and clients' own; fields on clients; a line on those left out."""
+    config, num_clients = evaluation.config, client_models.num_clients
+    trained_rounds = metrics_log.trained_rounds(folder / "client_metrics.csv", num_clients)
+    baselines = probing.baselines(config.evaluation)
+    results = evaluation.results(model, trained.encode, trained.weights, baselines)
+    if client_models.evaluated is not None:
+        client = client_models.evaluated
+        note = {"client": client, "trained_rounds": int(trained_rounds[client])}
+        results = [result | note for result in results]
+    wanted = config.evaluation.personalized_clients
+    chosen, skipped = final_evaluation.choose_clients(client_models, trained_rounds, wanted)
+    of_run = Evaluated("the run", model, trained.weights, results)
+    of_clients = final_evaluation.evaluate_clients(
+        simulation, trained.state, chosen, client_models, of_run, evaluation, folder
+    )
+    results = results + final_evaluation.over_clients(
+        of_clients, chosen, trained_rounds, client_models, clients_train
+    )
+    fields: dict[str, Any] = {}
+    if client_models.evaluated is None:
+        fields |= final_evaluation.local_distances(
+            simulation, trained.state, chosen, model, trained.last
+        )
+    fields |= final_evaluation.cluster_fields(
+        folder / "client_metrics.csv", num_clients, config.clients
+    )
+    damaged = state_files.damaged_states(folder, ("client_states", "rad"))
+    return results, fields | ({"damaged_client_states": damaged} if damaged else {}), skipped
 
 
 def _write_page(
@@ -129,26 +152,23 @@ def _write_page(
     dataset: ImageDataset,
     clients_train: Split,
     encoders: Mapping[str, monitoring.Encode],
-    args: flags.FlagValues,
+    config: RunConfig,
 ) -> str:
-    """Writes `run.html`, and its views and encodings for TensorBoard.
+    """Writes `run.html`, and its views and encodings for TensorBoard; its name for a list, or "".
 
     The run has been evaluated and written before: whatever goes wrong here is printed in a line.
-
-    Returns:
-      `run.html` with a comma for the list of files; an empty text if there is no page.
     """
     print("drawing run.html", flush=True)
     try:
-        make_views = model_options.two_views(dataset, args, args.objective)
-        shown = run_page.compute(dataset, clients_train, make_views, encoders, args.seed)
+        make_views = model_options.two_views(config.model, config.seed)
+        shown = run_page.compute(dataset, clients_train, make_views, encoders, config.seed)
         run_page.write(folder, folder, shown, dataset.class_names)
-        tensorboard_files.write(folder / "tensorboard", shown, dataset.class_names, args.rounds)
+        tensorboard_files.write(folder / "tensorboard", shown, dataset.class_names, config.rounds)
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
         print(
             f"note: run.html cannot be made ({type(error).__name__}: {reason}); the run itself is "
-            f"complete, and python -m launch.visualize --run={folder} makes the page again",
+            f"complete; try again with: {commands.module('launch.visualize', f'--run={folder}')}",
             flush=True,
         )
         return ""

@@ -24,9 +24,9 @@ _CONTRASTIVE = "--objective=nt_xent --hparam=temperature=0.2"
 # A target network learns in as many steps as it has here. Without batch norm on the projector's
 # output, encodings collapse.
 _BYOL = f"{_LOCAL} --projector_output_batch_norm --hparam=target_momentum=0.95"
-# Row -> algorithm, the rate that `all_methods_rates` has chosen (`measured/all_methods_rates-cpu`
-# has the accuracies), and flags. Where a paper's weights are for another length of training or size
-# of batches, they are those of the algorithm's preset for the digits.
+# Row -> algorithm, the rate that `all_methods_rates` has chosen (its accuracies are in
+# `measured/all_methods_rates-cpu.jsonl`), and flags. Where a paper's weights are for another length
+# of training or size of batches, they are those of the algorithm's preset for the digits.
 _METHODS = {
     "DCCO": ("dcco", "0.0045", "--hparam=lambda=4"),
     "DCCO, one communication": ("dcco_one_stage", "0.0045", "--hparam=lambda=4"),

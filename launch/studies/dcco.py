@@ -27,7 +27,7 @@ ONE = "non-IID, 1"
 _SUPERVISED = {5000: (1900, 256), 500: (200, 250), 50: (100, 50), 10: (100, 10)}
 # The paper's Table 1, in percent. A single figure holds for all columns.
 _COLUMNS = (ONE, "non-IID, 4", "non-IID, 8", "non-IID, 16", "IID, 4", "IID, 8", "IID, 16")
-_LINEAR = {
+_LINEAR: dict[int, Figures] = {
     5000: {
         CCO: (None, "failed", 28.7, 30.7, "failed", 41.2, 44.1),
         CONTRASTIVE: (None, 31.1, 32.4, 31.8, 41.1, 44.1, 46.4),
@@ -43,7 +43,7 @@ _LINEAR = {
         SCRATCH: (13.1,),
     },
 }
-_FINETUNED = {
+_FINETUNED: Figures = {
     CCO: (None, "failed", 36.3, 38.9, "failed", 43.0, 46.0),
     CONTRASTIVE: (None, 40.8, 41.8, 41.3, 44.9, 46.8, 47.4),
     DCCO: (51.5, 50.5, 49.3, 47.7, 51.5, 52.1, 52.0),
@@ -58,12 +58,10 @@ class Setting(NamedTuple):
     clients: Mapping[str, tuple[str, int]]  # Column -> split, and number of samples of a client.
     of_round: int  # Number of samples of a round.
     flags: Mapping[str, str]  # Row -> flags of its trainings after those of the presets.
-    rates: tuple[
-        float | None, ...
-    ]  # Of the server, None for the preset's; the better one is shown.
+    rates: tuple[float | None, ...]  # Of the server; None for the preset's. The better is shown.
     labels: tuple[int, int] = (5000, 500)  # Of the probes, and of supervised training.
     evaluations: tuple[str, ...] = ()  # After each pretraining.
-    images: int | None = None  # Of all clients together; None for all training images.
+    images: int = 0  # Of all clients together; 0 for all training images.
 
     def partitions(self) -> dict[str, str]:
         """The partitions of the report."""
@@ -91,7 +89,8 @@ def federated_cells(at: At, own: Setting) -> tuple[list[Cell], dict, dict[str, t
 
     Where there are several rates, a row names choices instead of cells.
     """
-    cells, rows, choices = [], {}, {}
+    cells, choices = [], {}
+    rows: dict[str, list[str | None]] = {}
     for row, method in METHODS.items():
         rows[row] = []
         for column, (split, n) in own.clients.items():
@@ -108,9 +107,7 @@ def federated_cells(at: At, own: Setting) -> tuple[list[Cell], dict, dict[str, t
                 cells.append(cell(name, flags, at_rate, evaluations=own.evaluations))
             if len(of_rates) > 1:
                 choices[f"{row}, {column}"] = tuple(of_rates)
-            rows[row].append(
-                f"{row}, {column}" if len(of_rates) > 1 else next(iter(of_rates), None)
-            )
+            rows[row].append(f"{row}, {column}" if len(of_rates) > 1 else (*of_rates, None)[0])
     return cells, {**rows, CENTRALIZED: ("centralized",)}, choices
 
 

@@ -5,6 +5,7 @@ scale of `dcco_table1`, a client is visited some ten times at most.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 from launch.studies import dcco
 from launch.studies.dcco import CCO, CENTRALIZED, CONTRASTIVE, DCCO, FEDAVG, METHODS, ONE, SCRATCH
@@ -66,7 +67,7 @@ def dcco_table1_revisited(at: At) -> Experiment:
         ]
     cells, rows, choices = dcco.federated_cells(at, own)
     tables = dcco.probed(own, rows)
-    statements = [dcco.statements_of(shown) for shown in tables.values()]
+    statements: list[Any] = [dcco.statements_of(shown) for shown in tables.values()]
     title = "Nearest neighbours on training images"
     for metric, end in (("last", ", last round"), ("lost", ": the last round below the best one")):
         selector = Selector(TRAINING, metric=f"knn_{metric}")

@@ -1,5 +1,7 @@
 """Figures 6 (c, d), 7, 8, 12, 13 and 15 of the Dec-SSL paper: clients, networks, local epochs."""
 
+from collections.abc import Mapping, Sequence
+
 from launch.studies import dec_ssl
 from launch.studies.dec_ssl import BY_LABELS, MANY_EPOCHS, METHODS, SKEWED, SL, SLREP, SSL, SWEEPS
 from launch.studies.engine.claims import PaperClaim, Trial, apart, claim
@@ -98,7 +100,9 @@ def dec_ssl_figure6(at: At) -> Experiment:
     """
     clients = f"{BY_LABELS} --alpha={_ALPHA} --hparam=learning_rate_schedule=constant"
     # Epochs in all -> numbers of local epochs. The paper has one budget.
-    budgets = at({10: (1, 2, 5), 20: (1, 10)}, {500: (1, 5, 10, 50, 100, 250)})
+    budgets: Mapping[int, Sequence[int]] = at(
+        {10: (1, 2, 5), 20: (1, 10)}, {500: (1, 5, 10, 50, 100, 250)}
+    )
     first = next(iter(budgets))
     cells, tables = [], {}
     for total, numbers in budgets.items():

@@ -157,7 +157,7 @@ CLAIMS = (
                       "epochs; 3 seeds. Alpha 0.02.", "dec_ssl_figure5-cpu",
                       _FIGURE5.format("own."), (_OURS, *_RIVALS), ("non-IID",), None,
                       "The printed algorithm, whose clusters have no kinds of clients to find."),
-                Trial("The same, 48 rounds; one seed.", "dec_ssl_figure5-48",
+                Trial("The same, 48 rounds; one seed.", "dec_ssl_figure5-cpu-48",
                       "own.above.fedavg own.above.align_only", (_OURS, *_RIVALS[:2]),
                       ("non-IID",), None))),
     claim("S11", "Table 2, top",

@@ -1,6 +1,7 @@
 """Tables 3, 4 and 5 of the DeNAV paper, and what all of its experiments share."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from launch.studies.engine.claims import PaperClaim, Proof, apart, claim
 from launch.studies.engine.statements import above, say, slug
@@ -233,7 +234,9 @@ def denav_table4(at: At) -> Experiment:
         cells.append(denav(at, name, steps, many, *flags, scratch=row == _OURS))
         rows[row], published[row] = (name,), figures
     tables = accuracy_tables(at, "Table 4", rows, published, "denav")
-    statements = [_above_others(shown, _OURS, "The formula") for shown in tables.values()]
+    statements: list[Any] = [
+        _above_others(shown, _OURS, "The formula") for shown in tables.values()
+    ]
     minutes = {row: figures[2:] for row, figures in published.items()}
     title, time = "Simulated time of pretraining (published: minutes)", "simulated time"
     times = tables["time"] = counts(title, "simulated_time", rows, minutes)
@@ -264,7 +267,8 @@ _TABLE5 = {
 @study("DeNAV, Table 5, at {scale} scale")
 def denav_table5(at: At) -> Experiment:
     """DeNAV's parallel training: how models are aggregated."""
-    cells, rows, published = [], {}, {}
+    cells, rows = [], {}
+    published: dict[str, tuple[float, ...]] = {}
     for row, (name, figures) in _TABLE5.items():
         flags = f"--hparam=models={MODELS} --hparam=aggregation={name}"
         cells.append(denav(at, name, at(*STEPS), flags, scratch=row == _STALENESS))

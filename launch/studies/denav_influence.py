@@ -7,7 +7,7 @@ its text (appendix A.6.5) are about the limit Z. H is the highest computing rank
 
 import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from launch.studies import denav
 from launch.studies.engine.claims import PaperClaim, Trial, apart
@@ -91,7 +91,7 @@ def denav_influence(at: At) -> Experiment:
         _PARALLEL: denav.denav(at, _PARALLEL, steps, _MODELS),
     }
     tables: dict[str, Table] = {}
-    statements = []
+    statements: list[Any] = []
     for symbol, sweep in _SWEEPS.items():
         values = at(sweep.cpu, {value: value for value in sweep.published})
         usual, rows, published = at(*sweep.usual), {}, {}

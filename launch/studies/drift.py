@@ -12,37 +12,44 @@ centralized steps of the same objective.
 import dataclasses
 from typing import Any
 
-from absl import flags
-
-import launch.options.flags
-from launch.options import app, numbers
-
-launch.options.flags.define_common_flags()
-launch.options.flags.define_data_flags()
-launch.options.flags.define_model_flags()
-flags.DEFINE_list("local_steps", ["1", "2", "4", "8"], "Numbers of local steps.")
-numbers.bound_list("local_steps", int, 1)
-flags.DEFINE_list(
-    "batch_sizes", ["0"], "Numbers of examples of a local step; 0 for all of a client's."
-)
-numbers.bound_list("batch_sizes", int, 0)
-flags.DEFINE_list("learning_rates", ["0.001", "0.01"], "Learning rates of the clients.")
-numbers.bound_list("learning_rates", float, 1e-9, 1e6)
-flags.DEFINE_integer("clients_per_round", 32, "Number of clients in the cohort.", lower_bound=1)
-flags.DEFINE_integer(
-    "rounds", 0, "Number of centralized steps before the measurement.", lower_bound=0
-)
-flags.DEFINE_string("objective", "cco", "Name of the objective: cco or vicreg.")
-flags.DEFINE_multi_string("hparam", [], "NAME=VALUE, a hyperparameter of dcco; repeatable.")
-flags.adopt_module_key_flags(launch.options.flags)
+from launch.options import app
+from launch.options.image_config import ClientsConfig, DataConfig, ModelConfig
+from launch.options.run_config import ScriptConfig
+from launch.options.settings import flag, section
 
 
-def main() -> None:
-    from launch.options import data
-    from launch.outputs import run_folder
+@dataclasses.dataclass(frozen=True)
+class DriftConfig(ScriptConfig):
+    """The rounds and steps that are compared.
+
+    Attributes:
+      local_steps: Numbers of local steps.
+      batch_sizes: Numbers of examples of a local step; 0 for all of a client's.
+      learning_rates: Learning rates of the clients.
+      clients_per_round: Number of clients in the cohort.
+      rounds: Number of centralized steps before the measurement.
+      objective: Name of the objective: cco or vicreg.
+      hparam: NAME=VALUE, a hyperparameter of dcco; repeatable.
+    """
+
+    local_steps: tuple[int, ...] = flag((1, 2, 4, 8), 1)
+    batch_sizes: tuple[int, ...] = flag((0,), 0)
+    learning_rates: tuple[float, ...] = flag((0.001, 0.01), 1e-9, 1e6)
+    clients_per_round: int = flag(32, 1)
+    rounds: int = flag(0, 0)
+    objective: str = "cco"
+    hparam: tuple[str, ...] = flag((), repeated=True)
+    data: DataConfig = section(DataConfig)
+    clients: ClientsConfig = section(ClientsConfig)
+    model: ModelConfig = section(ModelConfig)
+
+
+def main(args: DriftConfig) -> None:
+    from launch.options import defaults
+    from launch.outputs import output_folder, run_folder
     from tff_ssl.runtime import local_worker
 
-    args = flags.FLAGS
+    args = defaults.resolve(args, args.objective)
     settings = [
         {
             "learning_rate": rate,
@@ -50,14 +57,14 @@ def main() -> None:
             "local_steps": steps,
             "means_follow": means_follow,
         }
-        for rate in _numbers("learning_rates", args, float)
-        for size in _numbers("batch_sizes", args, int)
-        for steps in _numbers("local_steps", args, int)
+        for rate in _numbers("learning_rates", args)
+        for size in _numbers("batch_sizes", args)
+        for steps in _numbers("local_steps", args)
         for means_follow in ((True,) if steps == 1 else (True, False))
     ]
-    folder = data.default_output_dir("drift", args)
+    folder = output_folder.choose(args.output.output_dir, f"drift-{args.data.dataset}")
     print(
-        f"drift of dcco with {args.objective} on {args.dataset} from centralized steps, after "
+        f"drift of dcco with {args.objective} on {args.data.dataset} from centralized steps, after "
         f"{args.rounds} steps of training; results go to {folder}/",
         flush=True,
     )
@@ -79,16 +86,16 @@ def main() -> None:
     print(f"\nwritten to {folder / 'drift.json'}")
 
 
-def _numbers(name: str, args: flags.FlagValues, kind: type) -> list[Any]:
-    """The numbers of a list flag, each as a `kind`."""
+def _numbers(name: str, args: DriftConfig) -> tuple[Any, ...]:
+    """The numbers of a list flag."""
     from tff_ssl.errors import ConfigurationError
 
-    if not args[name].value:
+    if not getattr(args, name):
         raise ConfigurationError(f"--{name} is empty: it takes numbers such as 1,2")
-    return [kind(text) for text in args[name].value]
+    return getattr(args, name)
 
 
-def _measure(settings, args: flags.FlagValues):
+def _measure(settings, args: DriftConfig):
     """Yields (setting, `Drift`) for each setting."""
     import tensorflow_federated as tff
 
@@ -102,11 +109,11 @@ def _measure(settings, args: flags.FlagValues):
     from tff_ssl.simulation import cohort
     from tff_ssl.templates.task import Task
 
-    dataset = data.load_dataset(args)
-    clients = clients_options.partition_dataset(dataset, args)
-    train = clients_options.client_images(dataset.train, clients, args)
-    model = model_options.build_model(dataset, args, args.objective)
-    two_views = model_options.two_views(dataset, args, args.objective)
+    dataset = data.load_dataset(args.data)
+    clients = clients_options.partition_dataset(dataset, args.clients, args.seed)
+    train = clients_options.client_images(dataset.train, clients, args.clients)
+    model = model_options.build_model(dataset, args.model, args.objective)
+    two_views = model_options.two_views(args.model, args.seed)
     element = client_store.element_spec(train.images.shape[1:])
     task = Task(
         model, two_views, tff.types.tensorflow_to_type(element), 1, args.objective, args.seed
@@ -150,7 +157,7 @@ def _cohort_examples(train, clients, chosen) -> list[dict[str, Any]]:
     ]
 
 
-def _pretrained_weights(task, train, batch_size: int, values, args: flags.FlagValues):
+def _pretrained_weights(task, train, batch_size: int, values, args: DriftConfig):
     """The trainable weights after `--rounds` centralized steps on batches of `batch_size`."""
     from tff_ssl.objectives import registry
     from tff_ssl.simulation import centralized
@@ -175,5 +182,7 @@ def _pretrained_weights(task, train, batch_size: int, values, args: flags.FlagVa
     return state.weights.trainable
 
 
+SCRIPT = app.Script("drift", main, DriftConfig)
+
 if __name__ == "__main__":
-    app.run(main)
+    app.run(SCRIPT)

@@ -2,7 +2,7 @@
 
 from launch.studies.engine.claims import Trial, apart, between, claim
 from launch.studies.engine.statements import above, below, falls, say
-from launch.studies.engine.study import At, cell, grid, study, table
+from launch.studies.engine.study import At, Rows, cell, grid, study, table
 from launch.studies.fedu import SPLITS, TINY, UNTRAINED, threshold, training
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
 from tff_ssl.reporting.measured import Selector
@@ -71,7 +71,7 @@ def fedu_table4(at: At) -> Experiment:
     start = {UNTRAINED: ("dapu",)}
     baseline = {UNTRAINED: _LINEAR._replace(baseline="random_encoder")}
 
-    def one_column(title: str, shown: dict[str, tuple[str]]) -> Table:
+    def one_column(title: str, shown: Rows) -> Table:
         return table(title, _LINEAR, [_ACCURACY], {**shown, **start}, selectors=baseline)
 
     rank, of_rules = _LINEAR._replace(metric="effective_rank"), {**rows, **start}

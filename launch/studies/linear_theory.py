@@ -10,32 +10,38 @@ own direction (j = k), which separates its two frequent classes, and of the othe
 Writes `linear_theory.json` and `linear_theory.png`.
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from absl import flags
+from launch.options import app
+from launch.options.settings import Settings, flag
 
-from launch.options import app, numbers
 
-flags.DEFINE_list("dimensions", ["64", "128", "256", "512", "1024"], "Dimensions d.")
-numbers.bound_list("dimensions", int, 1)
-flags.DEFINE_integer("sources", 3, "Number K of data sources.", lower_bound=2)
-flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of the data, one for each draw.")
-numbers.bound_list("seeds", int, 0)
-flags.DEFINE_integer(
-    "features", None, "Number of rows of Dec-SSL's w, at least 2K. Default: 2K.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "frequent", None, "Number of samples of a frequent class. Default: half of d.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "infrequent",
-    None,
-    "Number of samples of an infrequent class at a source. Default: d^(1/5) / K, at least 1.",
-    lower_bound=1,
-)
-flags.DEFINE_string("output_dir", None, "Folder for the results. Default: a new one in results/.")
+@dataclasses.dataclass(frozen=True)
+class LinearTheoryConfig(Settings):
+    """The data and the features.
+
+    Attributes:
+      dimensions: Dimensions d.
+      sources: Number K of data sources.
+      seeds: Seeds of the data, one for each draw.
+      features: Number of rows of Dec-SSL's w, at least 2K. Default: 2K.
+      frequent: Number of samples of a frequent class. Default: half of d.
+      infrequent: Number of samples of an infrequent class at a source. Default: d^(1/5) / K, at
+        least 1.
+      output_dir: Folder for the results. Default: a new one in results/.
+    """
+
+    dimensions: tuple[int, ...] = flag((64, 128, 256, 512, 1024), 1)
+    sources: int = flag(3, 2)
+    seeds: tuple[int, ...] = flag((0, 1, 2), 0)
+    features: int | None = flag(None, 1)
+    frequent: int | None = flag(None, 1)
+    infrequent: int | None = flag(None, 1)
+    output_dir: str | None = None
+
 
 _MAX_SIZE = 16384  # Largest side of a source's Gram matrix, which then has 2 GB.
 # Quantity -> its field of `Comparison`, and whether it takes each source's own direction (True),
@@ -63,10 +69,10 @@ _HEAD = """
             j != k       all j       j = k       j = k      j != k  a source"""
 
 
-def main() -> None:
+def main(args: LinearTheoryConfig) -> None:
+    from launch.options import settings
     from launch.outputs import output_folder, run_folder
 
-    args = flags.FLAGS
     dimensions, seeds = _numbers("dimensions", args, args.sources), _numbers("seeds", args, 0)
     _check(args, dimensions)
     folder = output_folder.choose(args.output_dir, "linear_theory")
@@ -86,7 +92,7 @@ def main() -> None:
     if exponents:
         _print_exponents(exponents)
     report = {
-        "flags": run_folder.settings("linear_theory", args),
+        "flags": settings.to_json(args),
         "exponents": exponents,
         "rows": rows,
     }
@@ -96,20 +102,20 @@ def main() -> None:
     print(f"\nwrote {folder / 'linear_theory.json'}\nwrote {folder / 'linear_theory.png'}")
 
 
-def _numbers(name: str, args: flags.FlagValues, lowest: int) -> list[int]:
+def _numbers(name: str, args: LinearTheoryConfig, lowest: int) -> list[int]:
     """The whole numbers of a list flag, ascending and without repetition."""
     from tff_ssl.errors import ConfigurationError
 
-    found = sorted({int(text) for text in args[name].value})
+    found = sorted(set(getattr(args, name)))
     if not found or found[0] < lowest:
         raise ConfigurationError(
             f"--{name} takes whole numbers from {lowest}, such as {lowest + 1},{lowest + 2}; got "
-            f"{','.join(args[name].value)!r}"
+            f"{','.join(map(str, getattr(args, name)))!r}"
         )
     return found
 
 
-def _check(args: flags.FlagValues, dimensions: list[int]) -> None:
+def _check(args: LinearTheoryConfig, dimensions: list[int]) -> None:
     """Raises `ConfigurationError` if flags do not fit together, or ask for too large matrices."""
     from tff_ssl.errors import ConfigurationError
 
@@ -130,7 +136,7 @@ def _check(args: flags.FlagValues, dimensions: list[int]) -> None:
             )
 
 
-def _counts(dimension: int, args: flags.FlagValues):
+def _counts(dimension: int, args: LinearTheoryConfig):
     """The `SampleCounts` of a source: those of the flags, or else the theory's."""
     from tff_ssl.analysis import linear_theory
 
@@ -140,7 +146,7 @@ def _counts(dimension: int, args: flags.FlagValues):
     )
 
 
-def _measure(dimension: int, seeds: list[int], args: flags.FlagValues) -> dict[str, Any]:
+def _measure(dimension: int, seeds: list[int], args: LinearTheoryConfig) -> dict[str, Any]:
     """The row of a dimension: mean, min and max of each quantity, and all draws."""
     import numpy as np
 
@@ -297,5 +303,7 @@ def _line(
     axes.fill_between(dimensions, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
+SCRIPT = app.Script("linear_theory", main, LinearTheoryConfig)
+
 if __name__ == "__main__":
-    app.run(main)
+    app.run(SCRIPT)

@@ -10,30 +10,41 @@ with its 95 percent interval. Writes `routes.json` and `routes.png`. The default
 numbers of clients, steps and links (Table 6), and take two to three minutes.
 """
 
+import dataclasses
 import pathlib
 import time
 from typing import Any
 
-from absl import flags
-
 from launch.options import app
+from launch.options.settings import Settings, flag
 
-flags.DEFINE_integer("networks", 1000, "Number of networks.", lower_bound=2)
-flags.DEFINE_integer("num_clients", 100, "Number of clients of a network.", lower_bound=1)
-flags.DEFINE_integer(
-    "images", 50_000, "Number of images of all clients together, in random shares.", lower_bound=1
-)
-flags.DEFINE_float("connectivity", 0.15, "Probability of a link.", lower_bound=0.0, upper_bound=1.0)
-flags.DEFINE_integer("steps", 200, "Number of steps of a route.", lower_bound=1)
-flags.DEFINE_integer(
-    "selection_limit",
-    None,
-    "Number of selections after which a client has the lowest score. Default: 1.5 times the number "
-    "of steps per client, rounded up, which is the paper's 3 of 200 steps on 100 clients.",
-    lower_bound=1,
-)
-flags.DEFINE_integer("seed", 0, "Seed of the first network; the others count up.", lower_bound=0)
-flags.DEFINE_string("output_dir", None, "Folder for the results. Default: a new one in results/.")
+
+@dataclasses.dataclass(frozen=True)
+class RoutesConfig(Settings):
+    """The networks and their routes.
+
+    Attributes:
+      networks: Number of networks.
+      num_clients: Number of clients of a network.
+      images: Number of images of all clients together, in random shares.
+      connectivity: Probability of a link.
+      steps: Number of steps of a route.
+      selection_limit: Number of selections after which a client has the lowest score. Default: 1.5
+        times the number of steps per client, rounded up, which is the paper's 3 of 200 steps on 100
+        clients.
+      seed: Seed of the first network; the others count up.
+      output_dir: Folder for the results. Default: a new one in results/.
+    """
+
+    networks: int = flag(1000, 2)
+    num_clients: int = flag(100, 1)
+    images: int = flag(50_000, 1)
+    connectivity: float = flag(0.15, 0.0, 1.0)
+    steps: int = flag(200, 1)
+    selection_limit: int | None = flag(None, 1)
+    seed: int = flag(0, 0)
+    output_dir: str | None = None
+
 
 _SECONDS_BETWEEN_LINES = 10.0
 # Name of a cost -> title of its column, unit, and factor to the unit.
@@ -45,20 +56,21 @@ _COLUMNS = {
 }
 
 
-def main() -> None:
+def main(args: RoutesConfig) -> None:
+    from launch.options import settings
     from launch.outputs import output_folder, run_folder
     from tff_ssl.algorithms.denav import navigator
     from tff_ssl.analysis import route_costs
     from tff_ssl.errors import ConfigurationError
 
-    args = flags.FLAGS
     if args.images < args.num_clients:
         raise ConfigurationError(
             f"--images={args.images} is less than an image for each of --num_clients="
             f"{args.num_clients}"
         )
     if args.selection_limit is None:
-        args.selection_limit = navigator.papers_limit(args.steps, args.num_clients)
+        limit = navigator.papers_limit(args.steps, args.num_clients)
+        args = dataclasses.replace(args, selection_limit=limit)
     folder = output_folder.choose(args.output_dir, "routes")
     print(
         f"Plans the routes of {args.steps} steps by {len(navigator.FORMULAS)} formulas through "
@@ -68,7 +80,7 @@ def main() -> None:
     )
     summary = route_costs.summarize(_plan(args))
     report = {
-        "flags": run_folder.settings("routes", args),
+        "flags": settings.to_json(args),
         "formulas": {
             formula: {name: found._asdict() for name, found in costs.items()}
             for formula, costs in summary.items()
@@ -81,7 +93,7 @@ def main() -> None:
     print(f"\nwrote {folder / 'routes.json'}\nwrote {folder / 'routes.png'}")
 
 
-def _plan(args: flags.FlagValues) -> list[dict[str, Any]]:
+def _plan(args: RoutesConfig) -> list[dict[str, Any]]:
     """The costs of all formulas on each network."""
     import numpy as np
 
@@ -97,7 +109,7 @@ def _plan(args: flags.FlagValues) -> list[dict[str, Any]]:
         networks.append(
             route_costs.of_all_formulas(
                 topology.erdos_renyi(args.num_clients, args.connectivity, seed),
-                sizes.tolist(), seed, args.steps, args.selection_limit,
+                sizes.tolist(), seed, args.steps, args.selection_limit or 1,
             )
         )  # fmt: skip
         if time.monotonic() - said > _SECONDS_BETWEEN_LINES:
@@ -158,5 +170,7 @@ def _draw(summary: dict[str, Any], path: pathlib.Path) -> None:
     plots.save(figure, path)
 
 
+SCRIPT = app.Script("routes", main, RoutesConfig)
+
 if __name__ == "__main__":
-    app.run(main)
+    app.run(SCRIPT)

@@ -6,24 +6,32 @@ because graphs are still being built and memory pools filled.
 """
 
 import csv
+import dataclasses
 import pathlib
 import subprocess
 import sys
 import tempfile
 import time
 
-from absl import flags
-
-import launch.options.flags
 from launch.options import app
+from launch.options.run_config import ScriptConfig
+from launch.options.settings import flag
 
-launch.options.flags.define_common_flags()
-flags.DEFINE_integer("rounds", 2000, "Number of rounds.", lower_bound=40)
-flags.DEFINE_string("algorithm", "dcco", "Name of the algorithm.")
-flags.DEFINE_multi_string(
-    "pretrain_flag", [], "A further flag of `pretrain`, such as --fold=0; repeatable."
-)
-flags.adopt_module_key_flags(launch.options.flags)
+
+@dataclasses.dataclass(frozen=True)
+class SoakConfig(ScriptConfig):
+    """The run that is watched.
+
+    Attributes:
+      algorithm: Name of the algorithm.
+      rounds: Number of rounds.
+      pretrain_flag: A further flag of `pretrain`, such as --fold=0; repeatable.
+    """
+
+    algorithm: str = "dcco"
+    rounds: int = flag(2000, 40)
+    pretrain_flag: tuple[str, ...] = flag((), repeated=True)
+
 
 _SMALL = (
     "--encoder=tiny",
@@ -42,14 +50,13 @@ _PRINTING_SECONDS = 10
 _MAX_GROWTH = {"rss_mb": 1.05, "open_files": 1.0, "seconds": 1.10}
 
 
-def main() -> None:
+def main(args: SoakConfig) -> None:
     from launch.benchmarks import processes
     from launch.outputs import output_folder, run_folder
     from tff_ssl.errors import TrainingError
     from tff_ssl.runtime import child_process
 
-    args = flags.FLAGS
-    folder = output_folder.choose(args.output_dir, "soak")
+    folder = output_folder.choose(args.output.output_dir, "soak")
     run_folder.make(folder)
     with tempfile.TemporaryDirectory(prefix="tff_ssl_soak_") as scratch:
         run = pathlib.Path(scratch) / "run"
@@ -109,5 +116,7 @@ def _print(result: dict) -> None:
         print(f"{name:28}{first:13.3f}{last:13.3f}{last / first:8.3f}{verdict}")
 
 
+SCRIPT = app.Script("soak", main, SoakConfig)
+
 if __name__ == "__main__":
-    app.run(main)
+    app.run(SCRIPT)

@@ -7,7 +7,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from launch import pretrain
+from launch.options import settings
+from launch.options.run_config import RunConfig
+from tests.by_algorithm import by_algorithm
 from tff_ssl.aggregation import aggregators
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import ConfigurationError
@@ -158,7 +160,7 @@ def secure(small_algorithm, name):
     examples.
     """
     algorithm = registry.ALGORITHMS[name]
-    task, _, clients = small_algorithm(name)
+    task, clients = small_algorithm(name).inputs
     if "nt_xent" in algorithm.objectives:
         task = task._replace(objective="nt_xent")
     means = aggregators.AGGREGATORS["secure"]
@@ -170,7 +172,7 @@ def secure(small_algorithm, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SECURE)
+@pytest.mark.parametrize("name", by_algorithm(SECURE, default=("dcco",)))
 def test_with_secure_sums_the_server_sees_no_client_and_learns_the_same(
     worker, small_algorithm, name
 ):
@@ -203,4 +205,5 @@ def test_secure_sums_run_in_simulation_as_plain_ones(worker):
 
 
 def test_the_flag_names_the_aggregators():
-    assert pretrain.flags.FLAGS["aggregator"].parser.enum_values == list(aggregators.AGGREGATORS)
+    choices = settings.settings(RunConfig)["aggregator"].choices
+    assert list(choices) == list(aggregators.AGGREGATORS)

@@ -116,7 +116,7 @@ def test_too_few_clients_for_an_adaptive_clip_are_refused():
 
 def test_post_processing_sees_the_result_only(worker):
     inner = privacy.GaussianMean(0.0, 1.0).factory(2)
-    doubled = privacy.post_processed(inner, lambda v: tf.nest.map_structure(lambda t: 2 * t, v))
+    doubled = privacy.PostProcessed(inner, lambda v: tf.nest.map_structure(lambda t: 2 * t, v))
     process = doubled.create(VALUE, WEIGHT)
     weights = [np.float32(1)] * 2
     plain = mean_of(privacy.GaussianMean(0.0, 1.0), 2, VALUES, weights).result
@@ -125,9 +125,10 @@ def test_post_processing_sees_the_result_only(worker):
         np.testing.assert_array_equal(a, 2 * b)
 
 
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_private_dcco_without_noise_or_clipping_is_its_uniform_mean(worker, small_algorithm):
-    task, _, clients = small_algorithm("dcco")
+    task, clients = small_algorithm("dcco").inputs
     values = two_stage.DCCOHyperparameters(client_weighting="uniform", server_optimizer="sgd")
     free = privacy.GaussianMean(0.0, 1e4).factory(len(clients))
     private = two_stage.build_dcco(task, values, statistics_aggregator=free, update_aggregator=free)
@@ -143,9 +144,11 @@ def test_private_dcco_without_noise_or_clipping_is_its_uniform_mean(worker, smal
     assert results[1].metrics["client_work"]["dropped_clients"] == 1
 
 
+@pytest.mark.long
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_uniform_weights_make_a_client_of_many_examples_count_once(worker, small_algorithm):
-    task, _, clients = small_algorithm("dcco")
+    task, clients = small_algorithm("dcco").inputs
     values = two_stage.DCCOHyperparameters(client_weighting="uniform", server_optimizer="sgd")
     process = two_stage.build_dcco(task, values).process
     state = process.initialize()

@@ -11,12 +11,17 @@ import tensorflow_federated as tff
 
 from datasets import catalog, shift
 from tests.networks import OneLayer
-from tests.scalar_network import Scalars
-from tff_ssl.algorithms import featarc, fedbn
+from tests.scalar_network import Scalars, build_once
+from tff_ssl.algorithms import fedbn
+from tff_ssl.algorithms.featarc import algorithm as featarc
+from tff_ssl.algorithms.featarc import printed
 from tff_ssl.models.dual_encoder import DualEncoder, Outputs, Weights
 from tff_ssl.objectives import registry
+from tff_ssl.templates.local_training import LocalStep
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
+
+pytestmark = pytest.mark.xdist_group("featarc")
 
 PLAIN = {
     "client_optimizer": "sgd",
@@ -38,7 +43,8 @@ A, SIZES = (4, 8, 1), (1, 3, 2)
 def build(scalars, builder=featarc.build_featarc, values=featarc.FeatARCHyperparameters, **options):
     task, data = scalars
     printed = PRINTED if values is featarc.FeatARCHyperparameters else {}
-    computations = builder(task("nt_xent"), values(**{**PLAIN, **printed, **options}))
+    given = values(**{**PLAIN, **printed, **options})
+    computations = build_once(builder, task("nt_xent"), given)
     clients = [data(k, [a] * n) for k, (a, n) in enumerate(zip(A, SIZES, strict=True))]
     return computations, clients
 
@@ -77,6 +83,7 @@ def test_with_one_cluster_and_no_alignment_it_equals_fedavg(scalars):
     assert np.array_equal(output.state.model.models[0].trainable, expected.state.model.trainable)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_with_a_cluster_for_each_client_it_equals_local_training(scalars):
     clustered, data = build(scalars, clusters=3, lambda_align=0.0)
@@ -187,9 +194,8 @@ def four(scalars):
 
     def start(**options):
         values = {**PLAIN, "lambda_align": 0.0, "warmup_rounds": 1, **options}
-        computations = featarc.build_featarc(
-            task("nt_xent"), featarc.FeatARCHyperparameters(**values)
-        )
+        given = featarc.FeatARCHyperparameters(**values)
+        computations = build_once(featarc.build_featarc, task("nt_xent"), given)
         return computations, [data(k, [a] * 2) for k, a in enumerate(KINDS)]
 
     return start
@@ -246,6 +252,7 @@ def test_the_printed_algorithm_keeps_clients_where_they_were_dealt(four):
     assert all(m["switched"] == 0 for m in metrics)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_clusters_of_two_kinds_are_found_from_any_start(four):
     computations, data = four()
@@ -260,6 +267,7 @@ def test_clusters_of_two_kinds_are_found_from_any_start(four):
             assert all(m["switched"] == 0 for m in metrics)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("start", [(0, 1, 0, 1), (0, 0, 0, 1), (1, 1, 1, 1)])
 def test_clients_train_one_model_in_the_warmup_and_are_divided_by_it(four, start):
@@ -297,7 +305,7 @@ def test_the_first_cluster_is_a_function_of_seed_and_client(four):
         computations_model(), registry.OBJECTIVES["nt_xent"], SeedOnly(3),
         featarc.FeatARCHyperparameters(lambda_align=0.0, clusters=3),
     )  # fmt: skip
-    draws = [int(client._first_cluster(tf.constant(k, tf.int64))) for k in range(300)]
+    draws = [int(client.first_cluster(tf.constant(k, tf.int64))) for k in range(300)]
     assert np.all(np.abs(np.bincount(draws, minlength=3) - 100) < 30)
 
 
@@ -341,6 +349,7 @@ def turned(worker):
     return build
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model_class", "start", "seed"),
@@ -462,6 +471,13 @@ def test_clusters_stay_where_cohorts_miss_one_of_them(four):
     assert np.all(server.model.weights == 2)  # Of the last client of each cluster.
 
 
+def local_step(batch):
+    """A step with predictions of ones, from a model without weights."""
+    predictions = (tf.ones([3, 2]), tf.ones([3, 2]))
+    evaluated = registry.Evaluated(None, None, predictions, (), None)
+    return LocalStep(batch, evaluated, Weights((), ()), Weights((), ()))
+
+
 class Recorder:
     """A model that notes the images of its calls."""
 
@@ -479,17 +495,17 @@ class Recorder:
 
 @pytest.mark.parametrize("size", [(4, 6), (8, 8)])
 def test_images_are_resized_only_where_they_do_not_fit_the_network(monkeypatch, size):
-    monkeypatch.setattr(featarc, "LocalWeights", lambda model, batch_norm: None)
+    monkeypatch.setattr(printed, "LocalWeights", lambda model, batch_norm: None)
     model = Recorder(2)
     model.image_shape = (4, 6, 1) if size == (4, 6) else (4, 4, 1)
     client = featarc.FeatARCClient(
         model, registry.OBJECTIVES["nt_xent"], SeedOnly(0), featarc.FeatARCHyperparameters()
     )
     images = tf.zeros([3, *size, 1], tf.uint8)
-    client._features(Weights((), ()), images)
+    client.features(Weights((), ()), images)
     assert model.seen.shape[1:] == model.image_shape
     x1 = tf.zeros([3, *model.image_shape])
-    client._target_features(Weights((), ()), registry.Batch(x1, None, None, None, images=images))
+    client.alignment_term(local_step(registry.Batch(x1, None, None, None, images=images)))
     assert model.seen.shape[1:] == model.image_shape
 
 
@@ -498,14 +514,13 @@ def test_images_are_resized_only_where_they_do_not_fit_the_network(monkeypatch, 
 def test_the_alignments_target_is_the_encoding_of_the_clean_image_where_widths_allow(
     monkeypatch, features, layer, image
 ):
-    monkeypatch.setattr(featarc, "LocalWeights", lambda model, batch_norm: None)
+    monkeypatch.setattr(printed, "LocalWeights", lambda model, batch_norm: None)
     model = Recorder(features)
     options = featarc.FeatARCHyperparameters(align_image=image)
     client = featarc.FeatARCClient(model, registry.OBJECTIVES["nt_xent"], SeedOnly(0), options)
     pixels = np.random.default_rng(0).integers(0, 255, (3, 4, 4, 1), np.uint8)
     batch = registry.Batch(tf.zeros([3, 4, 4, 1]), None, None, None, images=tf.constant(pixels))
-    evaluated = registry.Evaluated(None, None, (tf.ones([3, 2]), tf.ones([3, 2])), ())
-    term = client._regularizer(Weights((), ()))(batch, evaluated)
+    term = client.alignment_term(local_step(batch))
     # The encoding (1, 1) agrees with the predictions, the projection (-1, -1) is opposite.
     np.testing.assert_allclose(term, np.full(3, -1.0 if layer == "h" else 1.0), rtol=1e-6)
     np.testing.assert_allclose(

@@ -17,6 +17,8 @@ from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 
+pytestmark = pytest.mark.xdist_group("fedavg")
+
 SHAPE = (8, 8, 3)
 # No client has two examples: correlations would be 1 or -1, and the gradient only rounding.
 SIZES = (4, 5, 6, 5)
@@ -26,9 +28,11 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (N, *SHAPE), np.uint8)
 LABELS = np.random.default_rng(1).integers(0, 3, N).astype(np.int32)
 SGD = tff.learning.optimizers.build_sgdm(learning_rate=1.0)
 RATE = 0.1
-COMMON = {"client_learning_rate": RATE, "micro_batch_size": 6}
+COMMON = {
+    "client_learning_rate": RATE, "micro_batch_size": 6, "local_epochs": 1, "batch_size": 0,
+}  # fmt: skip
 OBJECTIVES = ("nt_xent", "cco", "vicreg", "byol", "simsiam", "supervised")
-QUICK_FIRST = ["nt_xent", *(pytest.param(name, marks=pytest.mark.slow) for name in OBJECTIVES[1:])]
+DEFAULT = ("nt_xent", "byol", "supervised")  # One view's pair, a target network, labels.
 
 
 def augmented(images, example_ids, round_number):
@@ -65,7 +69,8 @@ def build(
     network="one layer",
     **others,
 ):
-    return builder(task_of(objective, network), values(**{**COMMON, **others}), SGD)
+    values = values(**{**COMMON, **others})
+    return builder(task_of(objective, network), values, server_optimizer=SGD)
 
 
 def dataset(objective, *clients):
@@ -179,7 +184,10 @@ def assert_mean_of(output, state, parts, shares, tolerance=2e-5):
 BY_EXAMPLES = np.array(SIZES) / N
 
 
-@pytest.mark.parametrize("objective", QUICK_FIRST)
+@pytest.mark.parametrize(
+    "objective",
+    [pytest.param(name, marks=[pytest.mark.long] * (name not in DEFAULT)) for name in OBJECTIVES],
+)
 def test_a_folded_round_of_one_step_is_the_mean_of_the_clients_own_steps(worker, objective):
     built = build(objective)
     state = initial_state(built)
@@ -190,6 +198,7 @@ def test_a_folded_round_of_one_step_is_the_mean_of_the_clients_own_steps(worker,
     assert folded.metrics["client_work"]["samples"] == N
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["cco", "byol"])
 def test_one_step_folded_in_any_way_equals_unfolded(worker, objective):
@@ -207,7 +216,11 @@ def test_one_step_folded_in_any_way_equals_unfolded(worker, objective):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "network"),
-    [("nt_xent", "resnet"), ("nt_xent", "one layer"), ("byol", "one layer")],
+    [
+        pytest.param("nt_xent", "resnet", marks=pytest.mark.long),
+        ("nt_xent", "one layer"),
+        ("byol", "one layer"),
+    ],
 )
 def test_several_steps_equal_a_plain_loop_folded_or_not(worker, objective, network):
     built = build(objective, network=network, local_steps=3, target="local", target_momentum=0.5)
@@ -222,6 +235,7 @@ def test_several_steps_equal_a_plain_loop_folded_or_not(worker, objective, netwo
         assert_mean_of(run(built, objective, groups), state, parts, BY_EXAMPLES, 2e-4)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_uniform_weights(worker):
     for steps in (0, 2):  # One step, and several steps.
@@ -270,6 +284,7 @@ def test_the_servers_target_network_is_a_moving_average_over_rounds(worker):
     assert initial_state(local).global_model_weights.non_trainable == ()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_epochs_deal_all_examples_into_batches(worker):
     # With a learning rate of nearly 0, the mean loss of an epoch is the mean over its batches of 2.
@@ -286,7 +301,9 @@ def test_epochs_deal_all_examples_into_batches(worker):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["adam", "lars", "sgd"])
+@pytest.mark.parametrize(
+    "name", ["adam", *(pytest.param(name, marks=pytest.mark.long) for name in ("lars", "sgd"))]
+)
 def test_any_client_optimizer_starts_anew_with_each_client(worker, name):
     built = build("nt_xent", client_optimizer=name, client_momentum=0.9, local_steps=2)
     alone = run(built, "nt_xent", EACH).state.global_model_weights.trainable
@@ -297,6 +314,7 @@ def test_any_client_optimizer_starts_anew_with_each_client(worker, name):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-4 * scale)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_client_without_a_finite_update_is_dropped_and_counted(worker):
     def spoiled(images, example_ids, round_number):
@@ -308,7 +326,7 @@ def test_a_client_without_a_finite_update_is_dropped_and_counted(worker):
         )
 
     for steps in (0, 2):
-        values = fedavg.FedAvgHyperparameters(local_steps=steps, **COMMON)
+        values = fedavg.FedAvgHyperparameters(**COMMON, local_steps=steps)
         built = fedavg.build_fedavg(task_of("nt_xent")._replace(two_views=spoiled), values, SGD)
         output = run(built, "nt_xent", EACH)
         assert output.metrics["client_work"]["dropped_clients"] == 1
@@ -340,7 +358,7 @@ def test_models_that_do_not_fit_are_refused():
     "bad",
     [
         {"client_optimizer": "nosuch"}, {"client_weighting": "nosuch"}, {"target": "nosuch"},
-        {"client_learning_rate": 0.0}, {"target_momentum": 1.5}, {"mu": -1.0}, {"local_epochs": 0},
+        {"client_learning_rate": 0.0}, {"target_momentum": 1.5}, {"local_epochs": 0},
         {"batch_size": -1}, {"micro_batch_size": 0}, {"temperature": 0.0},
         {"server_optimizer": "nosuch"},
     ],

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.scalar_network import build_once
 from tff_ssl.algorithms import fedbn
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.templates.weight_groups import LocalWeights
+
+pytestmark = pytest.mark.xdist_group("fedbn")
 
 PLAIN = {
     "client_optimizer": "sgd",
@@ -22,7 +25,7 @@ A, SIZES = (4, 8), (1, 3)
 def build(scalars, objective="nt_xent", rounds=10, **options):
     task, data = scalars
     values = fedbn.FedBNHyperparameters(**{**PLAIN, **options})
-    computations = fedbn.build_fedbn(task(objective, rounds), values)
+    computations = build_once(fedbn.build_fedbn, task(objective, rounds), values)
     return computations, [data(k, [a] * n) for k, (a, n) in enumerate(zip(A, SIZES, strict=True))]
 
 

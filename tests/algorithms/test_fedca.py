@@ -10,6 +10,8 @@ from tff_ssl.algorithms import fedavg, fedbn, fedca
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.templates.task import FrozenEncoder
 
+pytestmark = pytest.mark.xdist_group("fedca")
+
 RATE, EPOCHS, T, BETA = 0.1, 2, 0.5, 0.3
 TRAINING = {
     "client_optimizer": "sgd", "client_learning_rate": RATE, "client_momentum": 0.0,
@@ -43,9 +45,9 @@ EVERYONE = [(0, 1, 2)] * 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch_size", [0, 2])
+@pytest.mark.parametrize("batch_size", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_with_neither_part_it_is_fedsimclr(worker, small_algorithm, batch_size):
-    task, _, clients = small_algorithm("fedca")
+    task, clients = small_algorithm("fedca").inputs
     options = {**TRAINING, "batch_size": batch_size}
     neither = build(task, dictionary=False, alignment_weight=0.0, batch_size=batch_size)
     before, *_, got = train(neither, clients, EVERYONE)
@@ -106,9 +108,15 @@ def by_hand(task, batch, weights, others, round_number, beta):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dictionary", "beta"), [(True, BETA), (True, 0.0), (False, BETA)])
+@pytest.mark.parametrize(
+    ("dictionary", "beta"),
+    [
+        (True, BETA),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in ((True, 0.0), (False, BETA))),
+    ],
+)
 def test_rounds_equal_a_plain_loop(worker, small_algorithm, dictionary, beta):
-    task, _, clients = small_algorithm("fedca")
+    task, clients = small_algorithm("fedca").inputs
     algorithm = build(task, dictionary=dictionary, alignment_weight=beta)
     # The second client is absent in the second round, and counts with its rows of the first.
     cohorts = [(0, 1, 2), (2, 0), (1, 2)]
@@ -136,7 +144,7 @@ def test_rounds_equal_a_plain_loop(worker, small_algorithm, dictionary, beta):
 
 
 def test_a_clients_own_rows_have_no_effect_and_those_of_others_have(worker, small_algorithm):
-    task, _, clients = small_algorithm("fedca")
+    task, clients = small_algorithm("fedca").inputs
     algorithm = build(task)
     state = algorithm.process.initialize()
     fresh = [tf.nest.map_structure(np.asarray, algorithm.initial_client_state(0))]
@@ -176,7 +184,7 @@ def test_rows_of_absent_clients_and_of_images_that_were_in_no_step_stay():
 
 
 def test_the_base_encoder_stays_in_the_clients_state(worker, small_algorithm):
-    task, _, clients = small_algorithm("fedca")
+    task, clients = small_algorithm("fedca").inputs
     algorithm = build(task)
     state = tf.nest.map_structure(np.asarray, algorithm.initial_client_state(0))
     output = algorithm.process.next(algorithm.process.initialize(), [state], clients[:1])
@@ -186,7 +194,7 @@ def test_the_base_encoder_stays_in_the_clients_state(worker, small_algorithm):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize("dictionary", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_bytes(small_algorithm, dictionary):
     task = small_algorithm("fedca").task
     weights = sum(int(np.prod(w.shape)) for w in task.model.init(0).trainable)

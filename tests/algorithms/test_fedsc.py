@@ -9,6 +9,8 @@ from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.losses import means, spectral
 from tff_ssl.models.dual_encoder import Weights
 
+pytestmark = pytest.mark.xdist_group("fedsc")
+
 RATE = 0.05
 ONE_STEP = {
     "client_learning_rate": RATE, "client_momentum": 0.0, "client_weight_decay": 0.0,
@@ -58,7 +60,7 @@ def centralized_step(task, clients):
 
 @pytest.mark.slow
 def test_one_step_with_shares_is_dccos_and_a_centralized_step(worker, small_algorithm):
-    task, _, clients = small_algorithm("fedsc")
+    task, clients = small_algorithm("fedsc").inputs
     loss, expected = centralized_step(task, clients)
     got, metrics = moved(build(task, own_weight="share", client_weighting="examples"), clients)
     assert_close(got, expected)
@@ -91,9 +93,10 @@ def fedavg_of(task):
     return fedavg.build_fedavg(task, values)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_with_own_weight_1_and_with_a_single_client_it_is_fedavg(worker, small_algorithm):
-    task, _, clients = small_algorithm("fedsc")
+    task, clients = small_algorithm("fedsc").inputs
     averaging = fedavg_of(task)
     expected, _ = moved(averaging, clients, 2)
     got, _ = moved(build(task, **SEVERAL, last_own_weight=1.0), clients, 2)
@@ -137,7 +140,7 @@ def statistics_after(built, clients):
 
 @pytest.mark.slow
 def test_moments_are_means_over_passes_and_micro_batches(worker, small_algorithm):
-    task, _, clients = small_algorithm("fedsc")
+    task, clients = small_algorithm("fedsc").inputs
     got = statistics_after(build(task, statistics_passes=3, micro_batch_size=2), clients[:1])
     batch = next(iter(clients[0].batch(100)))
     expected = []
@@ -150,9 +153,10 @@ def test_moments_are_means_over_passes_and_micro_batches(worker, small_algorithm
     assert got.cohort == fedsc.Cohort(1, 1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_noise_is_added_to_what_is_sent_and_differs_between_runs(worker, small_algorithm):
-    task, _, clients = small_algorithm("fedsc")
+    task, clients = small_algorithm("fedsc").inputs
     exact = statistics_after(build(task), clients).statistics
     built = build(task, statistics_noise=0.5)
     first, second = (statistics_after(built, clients).statistics for _ in range(2))
@@ -162,9 +166,10 @@ def test_noise_is_added_to_what_is_sent_and_differs_between_runs(worker, small_a
     assert 0.5 / 3**0.5 / 2 < noise.std() < 2 * 0.5 / 3**0.5
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_local_step_is_shortened_to_the_norm(worker, small_algorithm):
-    task, _, clients = small_algorithm("fedsc")
+    task, clients = small_algorithm("fedsc").inputs
     free, _ = moved(build(task), clients[:1])
     norm = float(tf.linalg.global_norm(free))
     clipped, _ = moved(build(task, clip_norm=norm / RATE / 4), clients[:1])
@@ -184,7 +189,8 @@ def test_other_objectives_and_impossible_hyperparameters_are_refused(small_algor
 
 
 def test_it_sends_a_model_and_moments(worker, small_algorithm):
-    task, built, _ = small_algorithm("fedsc")
+    small = small_algorithm("fedsc")
+    task, built = small.task, small.computations
     parameters = sum(int(np.prod(w.shape)) for w in task.model.init(0).trainable)
     d = task.model.projector[-1]
     statistics = 2 * d + 1 + d * d

@@ -4,12 +4,17 @@ One step of gradient descent of rate 0.5 takes w from w0 to (w0 + a) / 2 and p t
 a client whose examples are all a; the target then moves by (1 - m) = 0.2 of the way to the new w.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.scalar_network import build_once
 from tff_ssl.algorithms import fedema, fedu
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
+
+pytestmark = pytest.mark.xdist_group("fedu")
 
 RATE, MOMENTUM = 0.5, 0.8
 TRAINING = {
@@ -19,13 +24,19 @@ TRAINING = {
     "local_epochs": 1,
     "batch_size": 0,
 }
+# Combinations of Table 4 that have each value once or more; the others are long.
+DEFAULT = (
+    ("online", "online", "local"),
+    ("target", "target", "global"),
+    ("online", "both", "local"),
+)
 A = (4, 8)  # Pixels of the two clients, which have one and three examples.
 SIZES = (1, 3)
 
 
 def build(scalars, build_algorithm, values, **options):
     task, data = scalars
-    computations = build_algorithm(task("byol"), values(**{**TRAINING, **options}))
+    computations = build_once(build_algorithm, task("byol"), values(**{**TRAINING, **options}))
     return computations, [data(k, [a] * n) for k, (a, n) in enumerate(zip(A, SIZES, strict=True))]
 
 
@@ -88,9 +99,15 @@ def test_a_new_client_takes_everything_from_the_server(scalars):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("aggregate", ["online", "target"])
-@pytest.mark.parametrize("update", ["online", "target", "both"])
-@pytest.mark.parametrize("rule", ["global", "local"])
+@pytest.mark.parametrize(
+    ("aggregate", "update", "rule"),
+    [
+        pytest.param(*case, marks=[pytest.mark.long] * (case not in DEFAULT))
+        for case in itertools.product(
+            ("online", "target"), ("online", "target", "both"), ("global", "local")
+        )
+    ],
+)
 def test_all_twelve_combinations_of_table_4(scalars, aggregate, update, rule):
     computations, data = build(
         scalars, fedu.build_fedu, fedu.FedUHyperparameters,

@@ -13,6 +13,8 @@ from tff_ssl.losses.relational import relational
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import Batch
 
+pytestmark = pytest.mark.xdist_group("fedx")
+
 RATE = 0.1
 TRAINING = {
     "client_learning_rate": RATE, "client_momentum": 0.0, "client_weight_decay": 0.0,
@@ -38,7 +40,7 @@ def before_and_after(built, clients, rounds=1):
 
 @pytest.mark.slow
 def test_without_both_weights_it_is_fedavg_and_the_predictor_stays(worker, small_algorithm):
-    task, _, clients = small_algorithm("fedx")
+    task, clients = small_algorithm("fedx").inputs
     values = fedavg.FedAvgHyperparameters(**TRAINING, **MEAN_OF_MODELS)
     _, expected = before_and_after(fedavg.build_fedavg(task, values), clients, 2)
     before, got = before_and_after(build(task, relational_weight=0, global_weight=0), clients, 2)
@@ -86,7 +88,7 @@ def by_hand(task, client):
 
 @pytest.mark.slow
 def test_clients_alone_and_folded_equal_a_plain_loop(worker, small_algorithm):
-    task, _, clients = small_algorithm("fedx")
+    task, clients = small_algorithm("fedx").inputs
     # All examples are in each step, so that their order has no effect.
     values = {"batch_size": 0, "relational_weight": 0.7, "global_weight": 0.6, **TEMPERATURES}
     built = build(task, **values)
@@ -102,14 +104,14 @@ def test_clients_alone_and_folded_equal_a_plain_loop(worker, small_algorithm):
 
 
 def test_the_other_images_are_of_the_same_client_and_in_another_order(small_algorithm):
-    task, _, _ = small_algorithm("fedx")
+    task = small_algorithm("fedx").task
     seen = []
 
     def evaluate(model, weights, target, batch, values):
         seen.append((batch.example_ids.numpy().tolist(), batch.x3.numpy()))
         losses = tf.reduce_sum(weights.trainable[0]) + tf.zeros([len(batch.x1)])
         outputs = model.apply(weights, batch.x1, True)
-        return fedx.Evaluated(losses, outputs.z, (outputs.p, outputs.p), ())
+        return fedx.Evaluated(losses, outputs.z, (outputs.p,) * 2, (), (outputs.h,) * 2)
 
     def views(images, ids, number):
         shown = tf.cast(ids, tf.float32)[:, None, None, None] + 0 * tf.cast(images, tf.float32)
@@ -150,7 +152,8 @@ def test_in_the_first_step_the_teachers_terms_have_the_values_of_the_clients_own
 
 
 def test_it_sends_what_fedavg_sends(worker, small_algorithm):
-    task, built, _ = small_algorithm("fedx")
+    small = small_algorithm("fedx")
+    task, built = small.task, small.computations
     parameters = sum(int(np.prod(w.shape)) for w in task.model.init(0).trainable)
     down, up = built.client_bytes()
     assert down == 4 * parameters + 8  # The model, and the round's number.

@@ -6,12 +6,15 @@ import pytest
 
 from datasets import client_store
 from datasets.image_dataset import Split
+from tests.scalar_network import build_once
 from tff_ssl.algorithms import gossip
 from tff_ssl.decentralized import topology, traffic
 from tff_ssl.decentralized.events import Cut, Leave, with_events
 from tff_ssl.decentralized.mixing import metropolis_weights, neighbour_weights
 from tff_ssl.decentralized.schedule import ClientNetwork
-from tff_ssl.simulation import without_server
+from tff_ssl.kinds.decentralized.simulation import DecentralizedSimulation
+
+pytestmark = pytest.mark.xdist_group("gossip")
 
 PIXELS = (10, 20, 40, 90)
 HALF = {
@@ -34,11 +37,12 @@ def simulate(scalars, tmp_path):
         images = np.array(PIXELS[:number], np.uint8).reshape(-1, 1, 1, 1)
         split = Split(images, np.zeros(number, np.int32), np.arange(number))
         client_store.write_store(tmp_path / "c", split, list(np.arange(number)[:, np.newaxis]))
-        built = gossip.build_gossip(task("nt_xent", rounds), cls(**{**HALF, **values}))
+        given = cls(**{**HALF, **values})
+        built = build_once(gossip.build_gossip, task("nt_xent", rounds), given)
         network = with_events(graph, events, rounds)
         planned = built.schedule(ClientNetwork(network, [1] * number, 0))
         data = client_store.StoredClientData(tmp_path / "c").group_dataset_computation
-        simulation = without_server.ServerlessSimulation(built, planned, data, tmp_path / "run")
+        simulation = DecentralizedSimulation(built, planned, data, tmp_path / "run")
         state, measured = simulation.initialize(0), []
         for r in range(rounds):
             state, metrics = simulation.run_round(state, r)
@@ -159,7 +163,7 @@ def test_after_a_departure_and_a_cut_gossip_goes_on_and_nothing_is_lost(simulate
     mixings = [neighbour_weights(g, 4) for g in (ring, left, cut, cut)]
     assert [metrics["clients"] for _, metrics in seen] == [4, 3, 3, 3]
     assert [metrics["transmissions"] for _, metrics in seen] == [8, 4, 2, 2]
-    # Client 3 keeps its last model; client 0, without any link, goes on alone.
+    # Client 3 keeps its last model; client 0, without any link, continues alone.
     np.testing.assert_array_equal(seen[-1][0][3], seen[0][0][3])
     expected = np.zeros((4, 3))
     pixels = np.array(PIXELS, np.float64)[:, np.newaxis]

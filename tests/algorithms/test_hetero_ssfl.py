@@ -13,13 +13,15 @@ import tensorflow_federated as tff
 from datasets import client_store
 from datasets.image_dataset import Split
 from tff_ssl.algorithms import fedbn, hetero_ssfl
+from tff_ssl.kinds.protocol import RunSetting
 from tff_ssl.models.dual_encoder import DualEncoder, Outputs, Weights
 from tff_ssl.models.layers import ParameterSpec
 from tff_ssl.simulation import cohort, training_loop
 from tff_ssl.simulation.participation import Participation
-from tff_ssl.templates.federated_algorithm import RunSetting
 from tff_ssl.templates.task import Population, Task
 from tff_ssl.views import augmentation
+
+pytestmark = pytest.mark.xdist_group("hetero_ssfl")
 
 PIXELS = 6  # Number of pixels of an image of 2x3x1.
 RAD = np.random.default_rng(0).integers(0, 255, (9, 2, 3, 1), np.uint8)
@@ -212,7 +214,7 @@ def _arrays(state):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["byol", "simsiam"])
+@pytest.mark.parametrize("objective", ["byol", pytest.param("simsiam", marks=pytest.mark.long)])
 def test_without_mu_it_is_local_training_bit_for_bit(worker, objective):
     options = {"client_momentum": 0.9, "local_epochs": 2, "batch_size": 2}
     architecture = build(objective, mu=0.0, **options).architectures[0]
@@ -307,6 +309,7 @@ def test_normalized_kernels_weigh_alike_and_broken_ones_not_at_all(worker):
     np.testing.assert_allclose(factor @ factor.T, (kernels[0] + kernels[2]) / 3, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_byol_in_one_direction_predicts_from_the_first_view_alone(worker):
     images, losses = pixels()[0], {}
@@ -326,6 +329,7 @@ def test_byol_in_one_direction_predicts_from_the_first_view_alone(worker):
     np.testing.assert_allclose(losses["both"], np.mean(forth + back), rtol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_mu_grows_from_zero_in_its_warmup(worker):
     values = hetero_ssfl.HeteroSSFLHyperparameters(mu=0.5, mu_warmup_rounds=4)
@@ -406,8 +410,9 @@ def test_all_clients_contribute_their_last_representations(run, tmp_path):
     assert max(differences) > 0.01
 
 
+@pytest.mark.long
 @pytest.mark.slow
-def test_alignment_brings_unlike_clients_together(run):
+def test_alignment_brings_heterogeneous_clients_together(run):
     def mean_cka(folder, mu):
         simulated = run(folder, build(mu=mu, local_epochs=8))
         state, values = simulated.initialize(4), []
@@ -500,6 +505,7 @@ def test_batches_of_the_rad_cover_it_in_every_pass():
     assert sorted(batch(5, size=0)) == sorted(batch(0, size=20)) == list(range(9))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_batch_norms_averages_follow_the_rad_too(worker):
     model = DualEncoder("tiny", (8, 8, 1), (8,), (8,), norm="batch")

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tff_ssl.algorithms import fedavg, l_dawa
 
+pytestmark = pytest.mark.xdist_group("l_dawa")
+
 TRAINING = {
     "client_learning_rate": 0.1, "client_momentum": 0.5, "client_weight_decay": 1e-4,
     "local_steps": 3, "batch_size": 0, "client_weighting": "uniform", "temperature": 0.2,
@@ -53,9 +55,9 @@ def servers_rule(before, models, granularity):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("granularity", ["layer", "model"])
+@pytest.mark.parametrize("granularity", ["layer", pytest.param("model", marks=pytest.mark.long)])
 def test_the_clients_rule_is_that_of_the_papers_server(worker, small_algorithm, granularity):
-    task, _, clients = small_algorithm("l_dawa")
+    task, clients = small_algorithm("l_dawa").inputs
     # A client's own model is the global model after a round of FedAvg of this client alone.
     alone = build_fedavg(task)
     models = [after_rounds(alone, [client])[1] for client in clients]
@@ -70,7 +72,7 @@ def test_the_clients_rule_is_that_of_the_papers_server(worker, small_algorithm, 
 
 @pytest.mark.slow
 def test_the_first_rounds_are_fedavgs_to_the_last_bit(worker, small_algorithm):
-    task, _, clients = small_algorithm("l_dawa")
+    task, clients = small_algorithm("l_dawa").inputs
     expected = after_rounds(build_fedavg(task), clients, 2)[1]
     for got, wanted in zip(
         after_rounds(build(task, fedavg_rounds=2), clients, 2)[1], expected, strict=True
@@ -82,7 +84,7 @@ def test_the_first_rounds_are_fedavgs_to_the_last_bit(worker, small_algorithm):
 
 @pytest.mark.slow
 def test_clients_that_are_folded_give_the_same_round(worker, small_algorithm):
-    task, _, clients = small_algorithm("l_dawa")
+    task, clients = small_algorithm("l_dawa").inputs
     built = build(task, fedavg_rounds=0)
     _, expected = after_rounds(built, clients)
     group = clients[0].concatenate(clients[1]).concatenate(clients[2])
@@ -151,7 +153,8 @@ def test_the_rule_differs_from_fedavg_in_second_order_of_the_step():
 
 
 def test_it_sends_what_fedavg_sends(worker, small_algorithm):
-    task, built, _ = small_algorithm("l_dawa")
+    small = small_algorithm("l_dawa")
+    task, built = small.task, small.computations
     assert built.client_bytes() == build_fedavg(task).client_bytes()
     parameters = sum(int(np.prod(w.shape)) for w in task.model.init(0).trainable)
     down, up = built.client_bytes()

@@ -16,6 +16,8 @@ from tff_ssl.simulation import centralized
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation, patch_masks
 
+pytestmark = pytest.mark.xdist_group("mae")
+
 SHAPE = (8, 12, 3)
 SIZES = (1, 3, 2)
 N = sum(SIZES)
@@ -103,6 +105,7 @@ def unaugmented(images, example_ids, round_number):
     return augmentation.to_float(images), augmentation.to_float(images)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_loss_falls():
     run = centrally(unaugmented, optimizer="adamw", learning_rate=2e-3, weight_decay=0.05)
@@ -137,8 +140,9 @@ def test_impossible_weight_decay_is_refused(bad):
 def build(builder=fedavg.build_fedavg, values=fedavg.FedAvgHyperparameters, **others):
     element = collections.OrderedDict(client=np.int64, example_id=np.int64, image=(np.uint8, SHAPE))
     task = Task(MODEL, augmented, tff.types.to_type(element), 10, "mae", seed=SEED)
-    common = {"client_learning_rate": RATE, "micro_batch_size": 2}
-    return builder(task, values(**{**common, **others}), SGD)
+    common = {"client_learning_rate": RATE, "micro_batch_size": 2, "local_epochs": 1,
+              "batch_size": 0}  # fmt: skip
+    return builder(task, values(**{**common, **others}), server_optimizer=SGD)
 
 
 def deltas_of(built, groups):
@@ -209,6 +213,7 @@ def test_several_steps_have_new_masks_and_equal_a_plain_loop_folded_or_not(worke
         assert_close(deltas_of(built, groups)[0], expected, 2e-4)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_clients_train_with_adamw_and_weight_decay(worker):
     common = {"client_optimizer": "adamw", "client_momentum": 0.9, "client_learning_rate": 0.01}

@@ -13,6 +13,8 @@ from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.templates.weight_groups import encoder_of
 from tff_ssl.views import quarter_turns
 
+pytestmark = pytest.mark.xdist_group("orchestra")
+
 RATE, TAU, DECAY, EPOCHS, M = 0.1, 0.8, 0.02, 2, 4
 OPTIONS = {
     "client_learning_rate": RATE, "client_momentum": 0.0, "client_weight_decay": DECAY,
@@ -58,7 +60,7 @@ def in_order(rows):
 
 @pytest.mark.slow
 def test_round_0_trains_nothing_and_finds_the_first_clusters(worker, small_algorithm):
-    task, _, clients = small_algorithm("orchestra")
+    task, clients = small_algorithm("orchestra").inputs
     algorithm = build(task)
     before = algorithm.process.initialize().model
     output = first_round(algorithm, clients)
@@ -112,9 +114,9 @@ def by_hand(task, model, batch, start, target, centroids, round_number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["server", "client"])
+@pytest.mark.parametrize("place", ["server", pytest.param("client", marks=pytest.mark.long)])
 def test_rounds_equal_a_plain_loop(worker, small_algorithm, place):
-    task, _, clients = small_algorithm("orchestra")
+    task, clients = small_algorithm("orchestra").inputs
     task = task._replace(seed=5)
     # All examples are in each step, so that their order has no effect on the weights.
     algorithm = build(task, target=place, rotation_weight=0.7)
@@ -161,7 +163,7 @@ def test_rounds_equal_a_plain_loop(worker, small_algorithm, place):
 
 @pytest.mark.slow
 def test_the_server_clusters_the_centroids_of_all_clients(worker, small_algorithm):
-    task, _, clients = small_algorithm("orchestra")
+    task, clients = small_algorithm("orchestra").inputs
     algorithm = build(task)
     first = first_round(algorithm, clients)
     # In the next round, the second client is absent.
@@ -194,7 +196,7 @@ def test_the_server_clusters_the_centroids_of_all_clients(worker, small_algorith
 
 @pytest.mark.slow
 def test_a_client_that_joins_later_fills_its_memory_first(worker, small_algorithm):
-    task, _, clients = small_algorithm("orchestra")
+    task, clients = small_algorithm("orchestra").inputs
     algorithm = build(task, local_steps=1, batch_size=1)
     state = algorithm.process.initialize()._replace(round_number=np.int64(1))
     output = algorithm.process.next(state, new_states(algorithm, 1), clients[:1])
@@ -226,9 +228,10 @@ def test_clusterings_differ_between_clients_and_rounds_and_repeat(small_algorith
     assert np.abs(centroids(0, 1) - centroids(0, 2)).max() > 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_batch_norm_averages_follow_the_views_and_stay_in_round_0(worker, small_algorithm):
-    task, _, clients = small_algorithm("orchestra")
+    task, clients = small_algorithm("orchestra").inputs
     model = DualEncoder("tiny", (2, 2, 3), (8, 4), norm="batch", projector_output_batch_norm=True)
     algorithm = build(task._replace(model=model))
     before = algorithm.process.initialize().model.networks.online.non_trainable
@@ -243,8 +246,8 @@ def test_batch_norm_averages_follow_the_views_and_stay_in_round_0(worker, small_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["server", "client"])
-@pytest.mark.parametrize("rotation_weight", [0.0, 1.0])
+@pytest.mark.parametrize("place", ["server", pytest.param("client", marks=pytest.mark.long)])
+@pytest.mark.parametrize("rotation_weight", [pytest.param(0.0, marks=pytest.mark.long), 1.0])
 def test_bytes(small_algorithm, place, rotation_weight):
     task = small_algorithm("orchestra").task
     algorithm = build(task, target=place, rotation_weight=rotation_weight)

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tff_ssl.algorithms import fedbn, scaffold
 
+pytestmark = pytest.mark.xdist_group("scaffold")
+
 A, SIZES = (4.0, 8.0), (1, 3)  # The pixels of the two clients, and how often each has its own.
 OPTIONS = {"client_learning_rate": 0.1, "local_epochs": 3}
 
@@ -97,21 +99,24 @@ def assert_close(values, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("like", ["fedbn", "fedu"])  # With nt_xent, and with BYOL's target network.
+@pytest.mark.parametrize(
+    "like", ["fedbn", pytest.param("fedu", marks=pytest.mark.long)]
+)  # With nt_xent, and with BYOL's target network.
 def test_the_first_round_is_fedavgs(worker, small_algorithm, like):
-    task, _, clients = small_algorithm(like)
+    task, clients = small_algorithm(like).inputs
     everyone = [range(len(clients))] * 2
     (first, _), (second, _) = run(scaffold_of(task), clients, everyone)
     (fedavg_first, _), (fedavg_second, _) = run(fedavg_of(task), clients, everyone)
     assert_close(first.weights, fedavg_first)
-    # From the second round on, unlike clients have corrections.
+    # From the second round on, clients that differ have corrections.
     gap = np.abs(second.weights.trainable[0] - fedavg_second.trainable[0])
     assert gap.max() > 1e-4
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_identical_clients_have_no_drift(worker, small_algorithm):
-    task, _, clients = small_algorithm("fedbn")
+    task, clients = small_algorithm("fedbn").inputs
     same = [clients[1]] * 2
     cohorts = [(0, 1)] * 3
     for (server, states), (expected, _) in zip(

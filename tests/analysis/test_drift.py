@@ -20,6 +20,7 @@ def two_views(images, example_ids, round_number):
     return networks.two_views(images, example_ids, 0)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_one_step_does_not_drift_and_more_steps_drift_more(worker):
     element = collections.OrderedDict(example_id=np.int64, image=(np.uint8, SHAPE))

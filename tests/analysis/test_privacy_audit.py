@@ -94,6 +94,7 @@ def test_an_aggregator_that_counts_groups_without_clients_is_caught(worker, quer
     assert (bound < announced) == holds, (bound, announced)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_private_dcco_keeps_the_announced_epsilon_and_the_audit_would_see_too_little_noise(worker):
     canaries, rounds, rate, delta = 120, 4, 0.5, 1e-4

@@ -35,8 +35,8 @@ def test_findings_are_counted_and_named(report):
     assert report("pins.txt", [SAFE]) == ["pins.txt: 0 known vulnerabilities in 1 packages"]
     assert report("pins.txt", [SAFE, KNOWN, SKIPPED]) == [
         "pins.txt: 2 known vulnerabilities in 2 packages",
-        "  keras 2.14.0: X-1, mended in 3.1, 3.2",
-        "  keras 2.14.0: X-2, mended in no version",
+        "  keras 2.14.0: X-1, fixed in 3.1, 3.2",
+        "  keras 2.14.0: X-2, fixed in no version",
         "  not checked: absl-py",
     ]
 

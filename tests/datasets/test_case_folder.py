@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets import case_folder, folder_images, partition
+from datasets import case_folder, folder_images, partition, partitioners
 from datasets.errors import DatasetError
 
 SHARED = pathlib.Path(__file__).parents[3] / "shared" / "data"
@@ -362,5 +362,5 @@ def test_ham10000():
     assert len(data.class_names) == 7
     cases = set(data.train.case_ids) | set(data.test.case_ids)
     assert len(cases) == 7470
-    sizes = [len(indices) for indices in partition.per_case(data.train.case_ids)]
+    sizes = [len(indices) for indices in partitioners.per_case(data.train.case_ids)]
     assert (min(sizes), max(sizes)) == (1, 6)

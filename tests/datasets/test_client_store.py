@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets import client_store, partition
+from datasets import client_store, partitioners
 from datasets.errors import DatasetError
 from datasets.image_dataset import Split
 
@@ -28,7 +28,7 @@ def make_split(count, shape, seed=0):
 def stored(tmp_path_factory):
     """A store of 40 examples in 13 clients, with its split and its partition."""
     split = make_split(40, (8, 8, 1))
-    clients = partition.iid(split.labels, np.random.default_rng(0), 13)
+    clients = partitioners.iid(split.labels, np.random.default_rng(0), 13)
     path = tmp_path_factory.mktemp("store") / "clients.sqlite"
     client_store.write_store(path, split, clients)
     return client_store.StoredClientData(path), split, clients
@@ -63,7 +63,7 @@ def assert_same(elements, rows):
 def test_reads_back_what_was_written(tmp_path_factory, shape, count, seed, data):
     split = make_split(count, shape, seed)
     rng = np.random.default_rng(seed)
-    clients = partition.iid(split.labels, rng, data.draw(st.integers(1, count)))
+    clients = partitioners.iid(split.labels, rng, data.draw(st.integers(1, count)))
     path = tmp_path_factory.mktemp("store") / "it's 100%?#.sqlite"
     client_store.write_store(path, split, clients)
     store = client_store.StoredClientData(path, with_labels=True)

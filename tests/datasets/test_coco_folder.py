@@ -10,7 +10,7 @@ from datasets import coco_folder
 from datasets.errors import DatasetError
 from tests import coco_folders
 
-pytest.importorskip("pycocotools", reason="uv sync --extra detection installs it")
+pytest.importorskip("pycocotools", reason="uv run --extra detection installs it")
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Histograms and distances against closed forms, and the pictures."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
 
-from datasets import describe, partition
+from datasets import describe, partitioners
 from datasets.errors import DatasetError
 
 
@@ -36,7 +38,7 @@ def test_distance_of_exclusive_classes(clients, per_client):
 )
 def test_skew_has_the_distances_of_figure_17(beta, printed):
     labels = np.repeat(np.arange(10), 5000)
-    clients = partition.skew(labels, np.random.default_rng(0), 5, beta)
+    clients = partitioners.skew(labels, np.random.default_rng(0), 5, beta)
     distance = describe.earth_movers_distance(describe.histograms(labels, clients, 10))
     assert distance == pytest.approx((1 - beta) * 1.6, abs=1e-9)
     assert distance == pytest.approx(printed, abs=0.025)
@@ -51,7 +53,7 @@ def test_dirichlet_per_class_has_the_distances_of_figure_17(alpha, printed):
     labels = np.repeat(np.arange(10), 5000)
     distances = []
     for seed in range(60):
-        clients = partition.dirichlet_per_class(labels, np.random.default_rng(seed), 5, alpha)
+        clients = partitioners.dirichlet_per_class(labels, np.random.default_rng(seed), 5, alpha)
         counts = describe.histograms(labels, clients, 10)
         distances.append(describe.earth_movers_distance(counts))
     assert np.std(distances) < 0.12
@@ -80,7 +82,7 @@ def test_nothing_labelled_has_no_distance():
 def test_picture(tmp_path, clients, classes):
     counts = np.random.default_rng(0).integers(0, 5, (clients, classes))
     path = tmp_path / "partition.png"
-    describe.draw(counts, [f"class {c}" for c in range(classes)], path, "title")
+    describe.draw(describe.picture(counts, [f"class {c}" for c in range(classes)], "title"), path)
     with Image.open(path) as image:
         colours = image.convert("RGB").getcolors(2**24)
     # Every class has a colour of its own, in addition to those of text and grid.
@@ -89,7 +91,9 @@ def test_picture(tmp_path, clients, classes):
 
 def test_picture_shows_unlabelled_examples(tmp_path):
     path = tmp_path / "partition.png"
-    describe.draw(np.array([[0, 0]]), ["a", "b"], path, "title", [np.arange(3)])
+    picture = describe.picture(np.array([[0, 0]]), ["a", "b"], "title", [np.arange(3)])
+    assert json.loads(json.dumps(picture)) == picture
+    describe.draw(picture, path)
     with Image.open(path) as image:
         assert (204, 204, 204) in {rgb for _, rgb in image.convert("RGB").getcolors(2**24)}
 

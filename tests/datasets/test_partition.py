@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets import allocation, dirichlet_draws, partition
+from datasets import allocation, dirichlet_draws, partition, partitioners
 from datasets.errors import DatasetError
 from datasets.image_dataset import Split
 
@@ -44,7 +44,7 @@ def assert_uses_once(clients, count):
 @given(labels_strategy, seeds, st.integers(1, 80))
 def test_iid_by_size(labels, seed, size):
     size = min(size, len(labels))
-    clients = partition.iid(labels, np.random.default_rng(seed), samples_per_client=size)
+    clients = partitioners.iid(labels, np.random.default_rng(seed), samples_per_client=size)
     assert_conserves(clients, len(labels))
     assert [len(c) for c in clients[:-1]] == [size] * (
         len(labels) // size - (len(labels) % size == 0)
@@ -55,7 +55,7 @@ def test_iid_by_size(labels, seed, size):
 @given(labels_strategy, seeds, st.integers(1, 80))
 def test_iid_by_number(labels, seed, count):
     count = min(count, len(labels))
-    clients = partition.iid(labels, np.random.default_rng(seed), num_clients=count)
+    clients = partitioners.iid(labels, np.random.default_rng(seed), num_clients=count)
     assert_conserves(clients, len(labels))
     assert len(clients) == count
     assert max(map(len, clients)) - min(map(len, clients)) <= 1
@@ -65,7 +65,7 @@ def test_iid_by_number(labels, seed, count):
 @given(labels_strategy, seeds, alphas, st.integers(1, 20))
 def test_dirichlet_conserves(labels, seed, alpha, size):
     size = min(size, len(labels))
-    clients = partition.dirichlet(labels, np.random.default_rng(seed), alpha, size)
+    clients = partitioners.dirichlet(labels, np.random.default_rng(seed), alpha, size)
     assert_conserves(clients, len(labels))
     assert max(map(len, clients)) == size or alpha == 0
     if alpha > 0:
@@ -77,7 +77,7 @@ def test_dirichlet_conserves(labels, seed, alpha, size):
 def test_dirichlet_with_a_number_of_clients(labels, seed, alpha, size, count):
     size = min(size, len(labels))
     count = min(count, len(labels) // size)
-    clients = partition.dirichlet(labels, np.random.default_rng(seed), alpha, size, count)
+    clients = partitioners.dirichlet(labels, np.random.default_rng(seed), alpha, size, count)
     assert len(clients) == count
     assert_uses_once(clients, len(labels))
     if alpha > 0:
@@ -88,7 +88,7 @@ def test_dirichlet_with_a_number_of_clients(labels, seed, alpha, size, count):
 @given(labels_strategy, seeds, st.integers(1, 20))
 def test_dirichlet_alpha_zero_is_one_class_each(labels, seed, size):
     size = min(size, len(labels))
-    clients = partition.dirichlet(labels, np.random.default_rng(seed), 0.0, size)
+    clients = partitioners.dirichlet(labels, np.random.default_rng(seed), 0.0, size)
     assert all(len(set(labels[indices])) == 1 for indices in clients)
     counts = np.bincount(labels)
     assert len(clients) == sum(-(-int(n) // size) for n in counts)
@@ -101,7 +101,7 @@ def test_dirichlet_alpha_zero_is_one_class_each(labels, seed, size):
 def test_dirichlet_alpha_zero_draws_classes_by_what_remains():
     labels = np.repeat([0, 1, 2], [60, 30, 10])
     first = [
-        labels[partition.dirichlet(labels, np.random.default_rng(seed), 0.0, 2)[0][0]]
+        labels[partitioners.dirichlet(labels, np.random.default_rng(seed), 0.0, 2)[0][0]]
         for seed in range(3000)
     ]
     np.testing.assert_allclose(np.bincount(first) / 3000, [0.6, 0.3, 0.1], atol=0.03)
@@ -112,7 +112,7 @@ def test_dirichlet_alpha_zero_draws_classes_by_what_remains():
 def test_dirichlet_per_class_conserves(labels, seed, alpha, count, balance):
     count = min(count, len(labels))
     rng = np.random.default_rng(seed)
-    clients = partition.dirichlet_per_class(labels, rng, count, alpha, balance)
+    clients = partitioners.dirichlet_per_class(labels, rng, count, alpha, balance)
     assert len(clients) == count
     assert_conserves(clients, len(labels))
 
@@ -125,7 +125,7 @@ def test_dirichlet_per_class_has_the_variance_of_a_dirichlet(alpha):
         [
             np.bincount(labels[indices], minlength=10) / 1000
             for seed in range(200)
-            for indices in partition.dirichlet_per_class(
+            for indices in partitioners.dirichlet_per_class(
                 labels, np.random.default_rng(seed), count, alpha, balance_sizes=False
             )
         ]
@@ -139,12 +139,12 @@ def test_dirichlet_per_class_has_the_variance_of_a_dirichlet(alpha):
 def test_dirichlet_per_class_limits(balance):
     labels = np.repeat(np.arange(10), 500)
     rng = np.random.default_rng(0)
-    whole = partition.dirichlet_per_class(labels, rng, 5, 0.0, balance)
+    whole = partitioners.dirichlet_per_class(labels, rng, 5, 0.0, balance)
     held = [np.bincount(labels[indices], minlength=10) for indices in whole]
     if balance:  # five even shares of two classes each
         assert [len(indices) for indices in whole] == [1000] * 5
     assert set(np.concatenate(held)) <= {0, 500, 250, 125}  # halves where a client got nothing
-    even = partition.dirichlet_per_class(labels, rng, 5, math.inf, balance)
+    even = partitioners.dirichlet_per_class(labels, rng, 5, math.inf, balance)
     assert all(np.all(np.bincount(labels[indices]) == 100) for indices in even)
 
 
@@ -240,14 +240,14 @@ def test_clients_below_the_smallest_size_are_refused(name, options):
 @given(st.floats(0.05, 5), seeds)
 def test_balanced_sizes_are_half_to_one_and_a_half_even_shares(alpha, seed):
     labels = np.repeat(np.arange(10), 50)
-    clients = partition.dirichlet_per_class(labels, np.random.default_rng(seed), 5, alpha)
+    clients = partitioners.dirichlet_per_class(labels, np.random.default_rng(seed), 5, alpha)
     assert all(50 <= len(indices) <= 150 for indices in clients)
 
 
 @quick
 @given(labels_strategy, seeds, st.integers(1, 20), st.floats(1e-9, 1), st.floats(1e-9, 1))
 def test_keep_fraction_keeps_that_share_of_each_client(labels, seed, count, one, other):
-    clients = partition.iid(labels, np.random.default_rng(0), min(count, len(labels)))
+    clients = partitioners.iid(labels, np.random.default_rng(0), min(count, len(labels)))
     small, large = (
         partition.keep_fraction(clients, fraction, seed) for fraction in sorted((one, other))
     )
@@ -271,7 +271,7 @@ def test_keep_fraction_refuses_values_outside_0_to_1(fraction):
 @given(labels_strategy, seeds, st.floats(0, 1), st.integers(1, 80))
 def test_skew_conserves(labels, seed, beta, count):
     count = min(count, len(labels))
-    clients = partition.skew(labels, np.random.default_rng(seed), count, beta)
+    clients = partitioners.skew(labels, np.random.default_rng(seed), count, beta)
     assert len(clients) == count
     assert_conserves(clients, len(labels))
 
@@ -280,7 +280,7 @@ def test_skew_conserves(labels, seed, beta, count):
 @given(labels_strategy, seeds, st.integers(1, 80))
 def test_skew_beta_zero_is_exclusive(labels, seed, count):
     count = min(count, len(labels))
-    clients = partition.skew(labels, np.random.default_rng(seed), count, 0.0)
+    clients = partitioners.skew(labels, np.random.default_rng(seed), count, 0.0)
     held = [set(labels[indices]) for indices in clients]
     classes = set(labels.tolist())
     if count <= len(classes):
@@ -294,7 +294,7 @@ def test_skew_beta_zero_is_exclusive(labels, seed, count):
 @given(labels_strategy, seeds, st.integers(1, 80))
 def test_skew_beta_one_is_even_in_every_class(labels, seed, count):
     count = min(count, len(labels))
-    clients = partition.skew(labels, np.random.default_rng(seed), count, 1.0)
+    clients = partitioners.skew(labels, np.random.default_rng(seed), count, 1.0)
     assert max(map(len, clients)) - min(map(len, clients)) <= 1
     classes = len(np.unique(labels))
     for label in np.unique(labels):
@@ -306,7 +306,7 @@ def test_skew_beta_one_is_even_in_every_class(labels, seed, count):
 
 def test_skew_is_a_mixture_of_both():
     labels = np.repeat(np.arange(10), 500)
-    clients = partition.skew(labels, np.random.default_rng(0), 5, 0.3)
+    clients = partitioners.skew(labels, np.random.default_rng(0), 5, 0.3)
     for indices in clients:
         counts = np.sort(np.bincount(labels[indices], minlength=10))
         # Each client has a fifth of 30 % of each class, and 70 % of two classes.
@@ -321,12 +321,12 @@ def test_by_class(labels, seed, count, per_client):
     rng = np.random.default_rng(seed)
     if count * per_client < len(classes):
         with pytest.raises(DatasetError, match="num_clients"):
-            partition.by_class(labels, rng, count, per_client)
+            partitioners.by_class(labels, rng, count, per_client)
         return
     holders = -(-count * per_client // len(classes))
     if sizes.min() < holders:
         return
-    clients = partition.by_class(labels, rng, count, per_client)
+    clients = partitioners.by_class(labels, rng, count, per_client)
     assert_conserves(clients, len(labels))
     assert [len(set(labels[indices])) for indices in clients] == [per_client] * count
     for label in classes:
@@ -338,7 +338,7 @@ def test_by_class(labels, seed, count, per_client):
 
 def test_by_class_as_in_fedu_is_exclusive():
     labels = np.repeat(np.arange(10), 20)
-    clients = partition.by_class(labels, np.random.default_rng(1), 5, 2)
+    clients = partitioners.by_class(labels, np.random.default_rng(1), 5, 2)
     held = [tuple(np.unique(labels[indices])) for indices in clients]
     assert sorted(itertools.chain(*held)) == list(range(10))
     assert [len(indices) for indices in clients] == [40] * 5
@@ -374,7 +374,7 @@ def test_feature_clusters_are_allocated_like_classes(name):
 
 def test_per_case_is_one_client_per_case():
     cases = np.array(["b", "a", "b", "c", "a", "b"], object)
-    clients = partition.per_case(cases)
+    clients = partitioners.per_case(cases)
     assert [indices.tolist() for indices in clients] == [[1, 4], [0, 2, 5], [3]]
 
 
@@ -388,7 +388,7 @@ def test_dirichlet_has_the_variance_of_a_dirichlet_multinomial(alpha):
         [
             np.bincount(labels[indices], minlength=4) / size
             for seed in range(200)
-            for indices in partition.dirichlet(
+            for indices in partitioners.dirichlet(
                 labels, np.random.default_rng(seed), alpha, size, clients_per_draw
             )
         ]
@@ -420,7 +420,7 @@ def test_dirichlet_renormalizes_like_drawing_one_by_one():
     labels, draws = np.array([0, 0, 0, 1, 1, 2]), 4000
 
     def class_counts(rng):
-        clients = partition.dirichlet(labels, rng, 1.0, 2)
+        clients = partitioners.dirichlet(labels, rng, 1.0, 2)
         return tuple(tuple(np.bincount(labels[indices], minlength=3)) for indices in clients)
 
     outcomes = [class_counts(np.random.default_rng(seed)) for seed in range(draws)]
@@ -435,7 +435,7 @@ def test_dirichlet_renormalizes_like_drawing_one_by_one():
 
 @pytest.mark.parametrize("alpha", [1e6, math.inf])
 def test_dirichlet_of_large_alpha_is_near_uniform(alpha):
-    clients = partition.dirichlet(CIFAR100_LABELS, np.random.default_rng(0), alpha, 2500)
+    clients = partitioners.dirichlet(CIFAR100_LABELS, np.random.default_rng(0), alpha, 2500)
     counts = np.array([np.bincount(CIFAR100_LABELS[c], minlength=100) for c in clients])
     # The count of a class in a client is nearly binomial, with an expectation of 25.
     assert abs(counts[:10].mean() - 25) < 1e-9
@@ -443,7 +443,7 @@ def test_dirichlet_of_large_alpha_is_near_uniform(alpha):
 
 
 def test_dirichlet_of_tiny_alpha_is_almost_one_class_each():
-    clients = partition.dirichlet(CIFAR100_LABELS, np.random.default_rng(0), 1e-320, 5)
+    clients = partitioners.dirichlet(CIFAR100_LABELS, np.random.default_rng(0), 1e-320, 5)
     classes = np.array([len(np.unique(CIFAR100_LABELS[indices])) for indices in clients])
     assert_conserves(clients, 50_000)
     assert np.all(classes == 1)  # 5 divides 500, so no client meets a class that runs out
@@ -558,8 +558,8 @@ def test_unlabelled_data_needs_another_partition(name, options):
 @given(labels_strategy, seeds, st.integers(1, 80))
 def test_random_sizes_use_every_example_and_leave_no_client_empty(labels, seed, count):
     count = min(count, len(labels))
-    dirichlet = functools.partial(partition.dirichlet, alpha=0.5, samples_per_client=None)
-    for function in (partition.iid, dirichlet):
+    dirichlet = functools.partial(partitioners.dirichlet, alpha=0.5, samples_per_client=None)
+    for function in (partitioners.iid, dirichlet):
         clients = function(
             labels, rng=np.random.default_rng(seed), num_clients=count, random_sizes=True
         )
@@ -575,8 +575,8 @@ def test_random_sizes_are_uniform_shares():
     assert np.mean(sizes) == 200
     assert np.std(sizes) == pytest.approx(115, rel=0.06)
     with pytest.raises(DatasetError, match="random_sizes needs num_clients"):
-        partition.iid(np.zeros(9, int), rng, samples_per_client=3, random_sizes=True)
+        partitioners.iid(np.zeros(9, int), rng, samples_per_client=3, random_sizes=True)
     with pytest.raises(DatasetError, match="random_sizes needs alpha above 0"):
-        partition.dirichlet(np.zeros(9, int), rng, 0.0, None, 2, random_sizes=True)
+        partitioners.dirichlet(np.zeros(9, int), rng, 0.0, None, 2, random_sizes=True)
     with pytest.raises(DatasetError, match="num_clients must be at most 9"):
-        partition.iid(np.zeros(9, int), rng, 10, random_sizes=True)
+        partitioners.iid(np.zeros(9, int), rng, 10, random_sizes=True)

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from tests import programs
+from tests.launch.mistakes import messages
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -70,31 +71,22 @@ def test_report_of_clients_that_are_filled_up(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flags", "word"),
-    [
-        (["--alpha=-1"], "alpha"),
-        (["--partition=skew", "--num_clients=5"], "beta"),
-        (["--dataset=cifar10", "--data_dir=/nonexistent/folder"], "data_dir"),
-    ],
-)
-def test_errors(tmp_path, flags, word):
-    result = run(tmp_path / "report", *flags)
-    assert result.returncode in (1, 2)
-    assert "Traceback" not in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-    assert result.stderr.startswith("error: ")
-    assert word in result.stderr
-    assert not (tmp_path / "report").exists()
-
-
-@pytest.mark.slow
-def test_missing_image_is_named(tmp_path):
+def test_mistakes_are_one_line(tmp_path):
     (tmp_path / "metadata.csv").write_text(
         "file_name,case_id,label,split\nmissing.jpg,c1,a,train\n"
     )
-    result = run(tmp_path / "report", "--dataset=case_folder", f"--data_dir={tmp_path}")
-    assert result.returncode == 1
-    assert result.stderr.endswith(
-        "metadata.csv row 2: missing.jpg: no such file: correct its name, or remove the row\n"
+    mistakes = (
+        ("alpha", ["--alpha=-1"]),
+        ("beta", ["--partition=skew", "--num_clients=5"]),
+        ("data_dir", ["--dataset=cifar10", "--data_dir=/nonexistent/folder"]),
+        (
+            "metadata.csv row 2: missing.jpg: no such file: correct its name, or remove the row",
+            ["--dataset=case_folder", f"--data_dir={tmp_path}"],
+        ),
     )
+    flags = [[f"--output_dir={tmp_path / 'report'}", *more] for _, more in mistakes]
+    lines = messages(ROOT, "partition_report", flags)
+    for (named, _), line in zip(mistakes, lines, strict=True):
+        assert line.startswith("error: ")
+        assert named in line
+    assert not (tmp_path / "report").exists()

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests.by_algorithm import by_algorithm
 from tff_ssl.algorithms import fedu, registry
 from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.deployment import lowering
@@ -87,10 +88,9 @@ def received(models):
     )
 
 
-def cases(small, folder):
+def cases(computations, clients, folder):
     """(name, round, its arguments) of all computations of an algorithm that can be lowered."""
-    _, computations, clients = small
-    if computations.kind == "serverless":
+    if computations.kind == "decentralized":
         rounds = computations.rounds_to_lower()
         models = [
             tf.nest.map_structure(np.asarray, computations.initial_weights(k)) for k in (1, 2, 3)
@@ -98,7 +98,7 @@ def cases(small, folder):
         yield "training", rounds["training"], (0, models, clients)
         yield "averaging", rounds["averaging"], (models, [received(models)] * len(models))
         return
-    if computations.kind == "unlike_clients":
+    if computations.kind == "heterogeneous_clients":
         rng = np.random.default_rng(0)
         (architecture,) = computations.architectures
         _, kernel, rad, _, _ = architecture.train.type_signature.parameter
@@ -128,12 +128,14 @@ def cases(small, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", registry.ALGORITHMS)
+@pytest.mark.parametrize("name", by_algorithm(registry.ALGORITHMS))
 def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, tmp_path, name):
     converted, states = set(), []
-    for case, lowerable, arguments in cases(small_algorithm(name), tmp_path):
+    _, clients = small_algorithm(name).inputs
+    computations = small_algorithm(name).computations
+    for case, lowerable, arguments in cases(computations, clients, tmp_path):
         expected = lowerable.next(*arguments)
-        if small_algorithm(name).computations.kind == "stateful_clients":
+        if computations.kind == "stateful_clients":
             states = states or expected.client_states  # The typed round is the first case.
         check = functools.partial(assert_states_written, tmp_path, states, case)
         check()
@@ -157,7 +159,7 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
         if "mergeable" in forms:
             assert_same_bits(run_mergeable(forms["mergeable"], *arguments), expected)
             check()
-    if small_algorithm(name).computations.kind in ("serverless", "unlike_clients"):
+    if computations.kind in ("decentralized", "heterogeneous_clients"):
         # Values stay at the clients, for which map-reduce forms have no place.
         assert converted == {"mergeable"}
         return
@@ -167,17 +169,19 @@ def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, 
         expected_forms.remove("distribute_aggregate")
         assert "collects rows of single clients" in lowered.reasons["distribute_aggregate"]
     assert converted == expected_forms
-    assert_declared_bytes(name, small_algorithm(name).computations)
+    assert_declared_bytes(name, computations)
 
 
+@pytest.mark.long
+@pytest.mark.xdist_group("fedu")
 @pytest.mark.slow
 def test_a_round_with_batch_norm_on_the_projectors_output_is_lowered(
     worker, small_algorithm, tmp_path
 ):
     model = DualEncoder("tiny", (2, 2, 3), (8, 4), (8, 4), projector_output_batch_norm=True)
-    small = small_algorithm("fedu")
-    computations = fedu.build_fedu(small.task._replace(model=model))
-    rounds = cases(small._replace(computations=computations), tmp_path)
+    task, clients = small_algorithm("fedu").inputs
+    computations = fedu.build_fedu(task._replace(model=model))
+    rounds = cases(computations, clients, tmp_path)
     arguments = next(case for name, _, case in rounds if name != "round_with_stored_states")
     expected = computations.process.next(*arguments)
     before, after = arguments[0].model.non_trainable, expected.state.model.non_trainable
@@ -198,6 +202,7 @@ def assert_declared_bytes(name, computations):
     assert 0 < up - message_sizes.total_bytes(computations.uploads) <= 80
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_reasons_of_forms_that_do_not_exist(small_algorithm):
     lowered = lowering.lower(small_algorithm("dcco").computations.process.next)
@@ -224,6 +229,7 @@ def test_unknown_messages_of_tff_are_shortened():
     assert "\n" not in reason
 
 
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_secure_sums_are_told_apart(small_algorithm):
     task = small_algorithm("dcco").task

@@ -45,6 +45,7 @@ def test_the_wheel_holds_tff_ssl_only(wheel):
     assert "tff_ssl/runtime/worker_relay.py" in names
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("uv") is None, reason="needs uv, which installs in seconds")
 def test_the_wheel_works_beside_the_pins_in_a_new_environment(project_root, wheel, tmp_path):

@@ -11,22 +11,17 @@ import sys
 
 from absl import flags
 
-from launch.options import numbers, presets
+from launch.options import command_line
 
 
 def main() -> None:
-    name = sys.argv[1]
-    importlib.import_module(f"launch.{name}")
+    script = importlib.import_module(f"launch.{sys.argv[1]}").SCRIPT
     for line in sys.stdin:
-        argv = [name, *shlex.split(line)]
-        error = presets.missing(argv) or ""
-        flags.FLAGS.unparse_flags()
-        for flag in flags.FLAGS:
-            flags.FLAGS[flag].unparse()
+        error = ""
         try:
-            rest = flags.FLAGS(argv)
-            numbers.check(flags.FLAGS)
-            error = error or (f"unexpected argument {rest[1]}" if rest[1:] else "")
+            argv = ["x", *shlex.split(line)]
+            _, rest = command_line.parse(script.config, script.name, argv)
+            error = f"unexpected argument {rest[0]}" if rest else ""
         except flags.Error as mistake:
             error = str(mistake)
         print(" ".join(error.split()))

@@ -2,6 +2,7 @@
 
 import collections
 import csv
+import importlib
 import os
 import re
 import shlex
@@ -13,7 +14,7 @@ import pytest
 from PIL import Image
 
 from datasets import case_folder
-from launch.options import hyperparameters
+from launch.options import hyperparameters, settings
 from launch.studies import catalog
 from launch.studies.engine import runner
 from tests import programs
@@ -22,35 +23,37 @@ from tff_ssl.algorithms import registry
 
 # Commands that no test runs: they install packages, need two machines, or are the tests themselves.
 NOT_PARSED = (
-    "python3 -m pip install uv",
+    "python3 -m pip install --target .uv uv",
     "python3 -m venv .venv",
     ".venv/bin/pip install --no-deps -r requirements.txt",
     ".venv_flower/bin/pip install -r launch/benchmarks/peer_side/flower_requirements.txt",
     ".venv_pfl/bin/pip install -r launch/benchmarks/peer_side/pfl_requirements.txt",
-    "uv sync --extra detection",
-    "uv sync --extra ray",
     "python3 -m pip wheel --no-deps -w dist .",
     ".venv/bin/pip install --no-deps dist/tff_ssl-*.whl",
+    "uv run --extra ray ray --version",
     "uv run ray start",
     "export RAY_",
+    'export PATH="$PWD/.uv/bin:$PATH"',
     "scp /srv/run/clients.sqlite",
     "uv run pytest",
+    ".uv/bin/uv run pytest",
     "uv run --group docs python -m sphinx -W docs build/site",
     "uv run .ci/",
     "bash .ci/",
 )
 # Pages whose blocks have tests of their own, beside this module's.
 OWN_TESTS = ("docs/your_own_algorithm.md", "docs/production.md", "docs/encoder.md")
-SCRIPT = re.compile(r"(?:[A-Z_]+=\S+ )?(?:uv run |\.venv/bin/)?python -m launch\.(\w+)(.*)")
+_PYTHON = r"(?:(?:\.uv/bin/)?uv run (?:--extra \w+ )?|\.venv/bin/)?python"
+SCRIPT = re.compile(rf"(?:[A-Z_]+=\S+ )?{_PYTHON} -m launch\.([\w.]+)(.*)")
 LISTS_SCRIPTS = "uv run python -m launch"  # Another test runs it.
 
 
 def test_every_block_is_of_a_kind_that_is_tested():
     kinds = {(block.page, block.language) for block in blocks()}
     assert {language for _, language in kinds} <= {"bash", "python", "text"}
-    assert {page for page, language in kinds if language == "python"} <= set(OWN_TESTS)
+    assert {page for page, language in kinds if language == "python"} <= {"README.md", *OWN_TESTS}
     assert {page for page, language in kinds if language == "text"} == {
-        "README.md", "docs/data.md", "docs/production.md",
+        "docs/data.md", "docs/production.md",
     }  # fmt: skip
 
 
@@ -110,15 +113,11 @@ def check_experiment(values):
 
 def test_flags_and_files_that_texts_name_exist(project_root):
     """Inline code such as `--label_draws` and `launch/presets/digits/fedu.flags`."""
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys; from absl import flags; import importlib\n"
-         "importlib.import_module('launch.' + sys.argv[1]); print(*flags.FLAGS)", "pretrain"],
-        cwd=project_root, capture_output=True, text=True, timeout=1200, check=True,
-    )  # fmt: skip
-    known = set(done.stdout.split())
-    for path in (project_root / "launch").glob("**/*.py"):
-        known |= set(re.findall(r'DEFINE_\w+\(\s*"(\w+)"', path.read_text()))
-    others = {"group", "extra", "no-deps", "help", "flagfile", "logdir"}
+    known = set()
+    for path in (project_root / "launch").glob("[!_]*.py"):
+        script = importlib.import_module(f"launch.{path.stem}").SCRIPT
+        known |= set(settings.settings(script.config))
+    others = {"everything", "extra", "flagfile", "group", "help", "logdir", "no-deps", "target"}
     for page in pages():
         for code in re.findall(r"`([^`\n]+)`", page.read_text()):
             for flag in re.findall(r"(?<![\w-])--([a-z][\w-]*)", code):
@@ -151,6 +150,7 @@ def test_the_table_of_own_images_is_read(tmp_path):
     assert len(set(train.case_ids)) == 3
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_program_that_builds_an_algorithm_runs(tmp_path):
     """The first Python block of the page on production stacks; it prints the type of a round."""
@@ -165,29 +165,6 @@ def test_the_program_that_builds_an_algorithm_runs(tmp_path):
     assert done.stdout.splitlines()[-1] == "['statistics', 'update']"
 
 
-@pytest.mark.slow
-def test_the_first_command_prints_what_the_readme_shows(tmp_path, project_root):
-    """The lines up to the first `...` as they stand, and the table without its figures."""
-    (shown,) = [block.text for block in blocks("text") if block.page == "README.md"]
-    done = subprocess.run(
-        [sys.executable, "-m", "launch.pretrain", "--rounds=2", "--eval_every=0",
-         f"--output_dir={tmp_path / 'run'}"],
-        cwd=project_root, capture_output=True, text=True, timeout=1200, check=False,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    head, table, _ = shown.split("...\n")
-    printed = done.stdout.replace("2 rounds of", "250 rounds of")
-    for line in head.splitlines():
-        assert line in printed.splitlines()
-    names = [re.sub(r"\d\.\d{3} ± \d\.\d{3}", "figure", line) for line in table.splitlines()]
-    assert names[1:]
-    assert all("figure" in line for line in names[1:])
-    figures = [re.sub(r"\d\.\d{3} ± \d\.\d{3}", "figure", line) for line in printed.splitlines()]
-    assert set(names) <= set(figures)
-
-
 def test_pages_have_no_line_that_a_reader_cannot_use():
     for page in pages():
         text = page.read_text()
@@ -196,17 +173,16 @@ def test_pages_have_no_line_that_a_reader_cannot_use():
 
 
 @pytest.mark.slow
-def test_the_encoder_of_a_run_is_used_as_printed(tmp_path, project_root):
+@pytest.mark.xdist_group("finished run")
+def test_the_encoder_of_a_run_is_used_as_printed(finished_run, tmp_path):
     """Both Python blocks of the page on encoders, in a folder with a run called RUN."""
-    run = [sys.executable, "-m", "launch.pretrain", "--rounds=1", "--eval_every=0",
-           "--encoder=tiny", "--label_draws=1", f"--output_dir={tmp_path / 'RUN'}"]  # fmt: skip
-    programs.run(run, cwd=project_root, check=True, capture_output=True, timeout=1200)
+    (tmp_path / "RUN").symlink_to(finished_run[0])
     texts = [block.text for block in blocks("python") if block.page == "docs/encoder.md"]
     assert len(texts) == 2
     for text in texts:
-        done = subprocess.run(
+        done = programs.run(
             [sys.executable, "-c", text],
-            cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=1200, check=True,
+            cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True,
         )  # fmt: skip
+        assert done.returncode == 0, done.stderr
         assert re.match(r"\(\d, \d+\)", done.stdout), done.stdout

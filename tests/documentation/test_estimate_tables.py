@@ -29,7 +29,7 @@ def row(project_root, monkeypatch):
 
     def figures(rows):
         monkeypatch.setattr(catalog, "EXPERIMENTS", {"toy": (build, "A toy.")})
-        monkeypatch.setattr(estimate_tables, "_measured", lambda: {"machine": "", "rounds": rows})
+        monkeypatch.setattr(estimate_tables, "_measured", lambda: ("", rows))
         *_, line, _ = estimate_tables.paper_scale()
         return [part.strip() for part in line.strip("|").split("|")]
 

@@ -37,6 +37,7 @@ def metrics(folder, name):
     return [float(row[name]) for row in rows]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_lowered_halves_in_a_program(tmp_path, project_root):
     (command,), (table,) = of_page("bash"), of_page("text")
@@ -49,6 +50,7 @@ def test_lowered_halves_in_a_program(tmp_path, project_root):
     assert (tmp_path / "states" / "program_state_3").is_dir()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_one_line_swaps_the_process(tmp_path, project_root):
     _, program, _ = of_page("python")

@@ -1,18 +1,17 @@
 """The code of docs/your_own_algorithm.md works as it is printed."""
 
 import json
+import os
 import re
+import subprocess
 import sys
-import types
 
+import numpy as np
 import pytest
-from absl import flags as absl_flags
-from absl.testing import flagsaver
+import tensorflow as tf
 
-import launch.pretrain
-import tff_ssl.algorithms
 from launch.options import presets
-from tff_ssl.algorithms import registry
+from tff_ssl.algorithms import feddecorr, registry
 
 
 @pytest.fixture
@@ -22,28 +21,39 @@ def blocks(project_root):
 
 
 @pytest.fixture
-def mixed(blocks, monkeypatch):
-    """The algorithm of the page as a module, with its entry in the registry."""
-    name = "tff_ssl.algorithms.mixed"
-    module = types.ModuleType(name)
-    monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(tff_ssl.algorithms, "mixed", module, raising=False)
-    exec(compile(blocks[0], "mixed.py", "exec"), module.__dict__)
-    entry = eval("{" + blocks[1] + "}", {**vars(registry), "mixed": module})
-    for key, value in entry.items():
-        monkeypatch.setitem(registry.ALGORITHMS, key, value)
-    return module
+def files(blocks, tmp_path, monkeypatch):
+    """Saves the two algorithms of the page in a folder outside the repository."""
+    names = ("my_decorr", "mixed")
+    for name, text in zip(names, blocks[:2], strict=True):
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in names:
+        sys.modules.pop(name, None)
 
 
-def test_the_algorithm_has_fewer_than_100_lines(blocks):
-    file, entry, test = blocks
-    assert len(file.splitlines()) < 100
-    assert "Algorithm(" in entry
+def test_the_examples_are_short_and_found_with_the_presets_of_their_kinds(blocks, files):
+    decorr, mixed, test = blocks
+    code = [line for line in decorr.splitlines() if line.strip()]
+    assert len(code) <= 40
+    assert len(mixed.splitlines()) < 110
     assert "def test_" in test
+    for name, kind in (("my_decorr", "stateless_clients"), ("mixed", "stateful_clients")):
+        assert registry.find(f"{name}:ENTRY", "simsiam").kind.kind == kind
+        assert presets.of_algorithm(f"{name}:ENTRY").stem == kind
+
+
+def test_the_first_example_is_feddecorr(files):
+    import my_decorr
+
+    h = tf.constant(np.random.default_rng(0).normal(size=(9, 4)), tf.float32)
+    expected = feddecorr.decorrelation(h)
+    np.testing.assert_allclose(my_decorr.decorrelation(h), expected, rtol=1e-6)
+    assert my_decorr.DecorrHyperparameters().beta == feddecorr.FedDecorrHyperparameters().beta
 
 
 @pytest.mark.slow
-def test_the_tests_of_the_page_pass(mixed, blocks, worker, small_algorithm):
+def test_the_tests_of_the_page_pass(files, blocks, worker, small_algorithm):
     namespace = {}
     exec(compile(blocks[2], "test_mixed.py", "exec"), namespace)
     tests = [function for name, function in namespace.items() if name.startswith("test_")]
@@ -53,25 +63,34 @@ def test_the_tests_of_the_page_pass(mixed, blocks, worker, small_algorithm):
 
 
 @pytest.mark.slow
-def test_the_scripts_offer_it(mixed, project_root, monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(project_root)
-    from launch import lower
-    from launch.runs import federated
+def test_the_scripts_run_an_algorithm_from_outside(files, project_root):
+    """Trains, resumes, evaluates, shows and lowers the first example."""
+    run = files / "run"
 
-    assert presets.of_algorithm("mixed").name == "stateful_clients.flags"
-    small = ("--encoder=tiny", "--projector=8", "--rounds=1", "--num_clients=2",
-             "--clients_per_round=2", "--personalized_clients=1", "--labels_per_class=1",
-             "--label_draws=1", "--baselines=", "--eval_every=0")  # fmt: skip
-    with flagsaver.flagsaver():
-        preset = f"--flagfile={presets.of_algorithm('mixed')}"
-        args = absl_flags.FLAGS
-        args(["pretrain", preset, "--algorithm=mixed", *small, f"--output_dir={tmp_path / 'run'}"])
-        federated.pretrain(args)
-        entry, *_ = json.loads((tmp_path / "run" / "result.json").read_text())
-        assert entry["algorithm"] == "mixed"
-        assert entry["clients"] == 2
-        args.output_dir = str(tmp_path / "lowered")
-        lower._lower(args)
-        launch.pretrain.print_choices()
-    assert (tmp_path / "lowered" / "round_with_stored_states" / "map_reduce").is_dir()
-    assert "algorithm mixed  clients that start from a mixture" in capsys.readouterr().out
+    def script(name, *arguments):  # Programs of `tests.programs` do not read PYTHONPATH.
+        done = subprocess.run(
+            [sys.executable, "-m", f"launch.{name}", *map(str, arguments)],
+            cwd=project_root, capture_output=True, text=True, timeout=1200, check=False,
+            env={**os.environ, "PYTHONPATH": str(files)},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    small = ("--encoder=tiny", "--projector=8", "--num_clients=2", "--clients_per_round=2",
+             "--labels_per_class=1", "--label_draws=1", "--baselines=", "--eval_every=0",
+             "--data_fraction=0.1", "--hparam=beta=0.5")  # fmt: skip
+    name = "--algorithm=my_decorr:ENTRY"
+    trained = script("pretrain", name, *small, "--rounds=1", f"--output_dir={run}")
+    assert "my_decorr:ENTRY with nt_xent" in trained
+    assert "digits/kinds/stateless_clients.flags" in trained
+    script("pretrain", "--resume", "--rounds=2", f"--output_dir={run}")
+    entry, *_ = json.loads((run / "result.json").read_text())
+    assert (entry["algorithm"], entry["rounds"]) == ("my_decorr:ENTRY", 2)
+    script("evaluate", f"--run={run}", "--protocol=knn", "--baselines=")
+    script("visualize", f"--run={run}")
+    assert "my_decorr:ENTRY" in (run / "run.html").read_text()
+    lowered = files / "lowered"
+    script("lower", name, *small, f"--output_dir={lowered}")
+    description = json.loads((lowered / "lowering.json").read_text())
+    assert description["algorithm"] == "my_decorr:ENTRY"
+    assert description["rounds"][0]["converts"]["map_reduce"]

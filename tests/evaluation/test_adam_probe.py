@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tff_ssl.evaluation import adam_probe, classifier_training
+from tff_ssl.evaluation import adam_probe, scaling
 from tff_ssl.evaluation import labels as labelling
 
 
@@ -38,7 +38,7 @@ def test_full_batches_equal_numpy(rate):
     train, test = noisy_classes(60, 0), noisy_classes(500, 1)
     expected = labelling.score(reference_predictions(train, test[0], 100, rate), test[1])
     config = adam_probe.AdamProbeConfig(learning_rate=rate)
-    scores = adam_probe.adam_probe(*train, *test, seed=0, config=config)
+    scores = adam_probe.adam_probe(scaling.prepare(*train, *test), 0, config)
     assert expected.accuracy > 0.4
     # One of the 500 examples may lie on the boundary.
     np.testing.assert_allclose(scores[:2], expected[:2], atol=2.5e-3)
@@ -47,18 +47,14 @@ def test_full_batches_equal_numpy(rate):
 @pytest.mark.parametrize(("labels", "steps", "batch"), [(40, 100, 40), (1000, 196, 512)])
 def test_a_hundred_epochs_in_batches_of_512(monkeypatch, labels, steps, batch):
     shapes = []
-    build = classifier_training.build_trainer
 
-    def recorded(*args):
-        def train(initial, features, targets, examples, variants):
-            shapes.append(examples.shape)
-            counts = np.bincount(examples.ravel(), minlength=labels)
-            assert counts.min() >= 100
-            return build(*args)(initial, features, targets, examples, variants)
+    def recorded(sets, config, kernel, variants, examples, example_variants):
+        shapes.append(examples.shape)
+        counts = np.bincount(examples.ravel(), minlength=labels)
+        assert counts.min() >= 100
 
-        return train
-
-    monkeypatch.setattr(adam_probe, "build_trainer", recorded)
-    adam_probe.adam_probe(*noisy_classes(labels, 0), *noisy_classes(50, 1), seed=0)
+    monkeypatch.setattr(adam_probe, "trained_scores", recorded)
+    sets = scaling.prepare(*noisy_classes(labels, 0), *noisy_classes(50, 1))
+    adam_probe.adam_probe(sets, 0)
     assert shapes == [(steps, batch)]
     assert dataclasses.astuple(adam_probe.AdamProbeConfig()) == (100, 512, 0.003)

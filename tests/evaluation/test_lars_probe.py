@@ -47,7 +47,7 @@ def reference_predictions(train, test, seed, config):
 def test_full_batches_equal_numpy(seed, config):
     train, test = noisy_classes(50, 0), noisy_classes(500, 1)
     expected = labelling.score(reference_predictions(train, test[0], seed, config), test[1])
-    scores = lars_probe.lars_probe(*train, *test, seed=seed, config=config)
+    scores = lars_probe.lars_probe(scaling.prepare(*train, *test), seed, config)
     assert expected.accuracy > 0.4
     # One of the 500 examples may lie on the boundary.
     np.testing.assert_allclose(scores[:2], expected[:2], atol=2.5e-3)
@@ -55,7 +55,7 @@ def test_full_batches_equal_numpy(seed, config):
 
 def test_same_seed_same_result_and_other_seed_another():
     train, test = noisy_classes(300, 0), noisy_classes(500, 1)
-    scores = [lars_probe.lars_probe(*train, *test, seed=s, config=SMALL) for s in (5, 5, 6)]
+    scores = [lars_probe.lars_probe(scaling.prepare(*train, *test), s, SMALL) for s in (5, 5, 6)]
     assert scores[0] == scores[1]
     assert scores[0] != scores[2]
 
@@ -81,25 +81,26 @@ def test_the_presets_are_the_papers():
 def test_flipped_features_are_trained_on():
     (x, y), test = noisy_classes(300, 0), noisy_classes(500, 1)
     noise = np.random.default_rng(3).standard_normal(x.shape)
-    without = lars_probe.lars_probe(noise, y, *test, seed=0, scaler=scaling.fit_scaler(x))
-    with_flips = lars_probe.lars_probe(
-        noise, y, *test, seed=0, scaler=scaling.fit_scaler(x), flipped_features=x
-    )
+    scaler = scaling.fit_scaler(x)
+    without = lars_probe.lars_probe(scaling.prepare(noise, y, *test, scaler), 0)
+    with_flips = lars_probe.lars_probe(scaling.prepare(noise, y, *test, scaler, x), 0)
     assert without.accuracy < 0.4 < 0.6 < with_flips.accuracy
     with pytest.raises(ValueError, match="shaped as the training features"):
-        lars_probe.lars_probe(x, y, *test, seed=0, flipped_features=x[:, :4])
+        scaling.prepare(x, y, *test, flipped_features=x[:, :4])
 
 
 def test_both_presets_learn_digits():
     x, y = datasets.load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
     train, test = ((x[part], y[part]) for part in np.split(order, [1200]))
+    sets = scaling.prepare(*train, *test)
     for config in lars_probe.LARS_PROBES.values():
-        assert lars_probe.lars_probe(*train, *test, seed=0, config=config).accuracy > 0.95
+        assert lars_probe.lars_probe(sets, 0, config).accuracy > 0.95
 
 
 def test_the_unit_of_the_features_does_not_matter():
     (x, y), (x_test, y_test) = noisy_classes(300, 0), noisy_classes(500, 1)
-    expected = lars_probe.lars_probe(x, y, x_test, y_test, seed=0, config=SMALL)
-    scores = lars_probe.lars_probe(x * 1e-3 + 7, y, x_test * 1e-3 + 7, y_test, seed=0, config=SMALL)
+    expected = lars_probe.lars_probe(scaling.prepare(x, y, x_test, y_test), 0, SMALL)
+    other_unit = scaling.prepare(x * 1e-3 + 7, y, x_test * 1e-3 + 7, y_test)
+    scores = lars_probe.lars_probe(other_unit, 0, SMALL)
     np.testing.assert_allclose(scores[:2], expected[:2], atol=5e-3)

@@ -70,19 +70,13 @@ def test_equals_single_probes_on_the_same_draws(method):
         scaler, scores = scaling.fit_scaler(train), []
         for i, indices in enumerate(drawn):
             data = (train[indices], TRAIN_LABELS[indices], test, TEST_LABELS)
+            sets = scaling.prepare(*data, scaler, flipped[indices])
             if method == "logistic":
-                scores.append(logistic_probe.logistic_probe(*data, scaler=scaler))
+                scores.append(logistic_probe.logistic_probe(sets))
             elif method == "adam":
-                scores.append(adam_probe.adam_probe(*data, seed=[3, i, 1], scaler=scaler))
+                scores.append(adam_probe.adam_probe(sets, [3, i, 1]))
             else:
-                scores.append(
-                    lars_probe.lars_probe(
-                        *data,
-                        seed=[3, i, 1],
-                        flipped_features=flipped[indices],
-                        scaler=scaler,
-                    )
-                )
+                scores.append(lars_probe.lars_probe(sets, [3, i, 1]))
         accuracy, balanced = np.transpose([s[:2] for s in scores])
         of_class = [s.class_accuracies[1] for s in scores]
         assert entry["class_accuracies"]["1"] == pytest.approx(np.mean(of_class))

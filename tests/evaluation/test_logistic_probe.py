@@ -39,7 +39,7 @@ def reference_predictions(train, test, inverse_regularization):
 def test_equals_an_independent_minimization(strength):
     train, test = noisy_classes(60, 0), noisy_classes(400, 1)
     expected = labelling.score(reference_predictions(train, test[0], strength), test[1])
-    scores = logistic_probe.logistic_probe(*train, *test, inverse_regularization=strength)
+    scores = logistic_probe.logistic_probe(scaling.prepare(*train, *test), strength)
     assert 0.4 < scores.accuracy < 0.95
     # One of the 400 examples may lie on the boundary.
     np.testing.assert_allclose(scores[:2], expected[:2], atol=2.5e-3)
@@ -48,17 +48,17 @@ def test_equals_an_independent_minimization(strength):
 def test_repeated_features_change_nothing():
     """Repeating the features must not weaken the regularization."""
     train, test = noisy_classes(60, 0), noisy_classes(400, 1)
-    expected = logistic_probe.logistic_probe(*train, *test)
+    expected = logistic_probe.logistic_probe(scaling.prepare(*train, *test))
     repeated = [(np.tile(x, (1, 8)), y) for x, y in (train, test)]
-    scores = logistic_probe.logistic_probe(*repeated[0], *repeated[1])
+    scores = logistic_probe.logistic_probe(scaling.prepare(*repeated[0], *repeated[1]))
     np.testing.assert_allclose(scores[:2], expected[:2], atol=5e-3)
 
 
 def test_unlabelled_examples_are_ignored():
     (x, y), test = noisy_classes(60, 0), noisy_classes(400, 1)
-    expected = logistic_probe.logistic_probe(x[:40], y[:40], *test)
+    expected = logistic_probe.logistic_probe(scaling.prepare(x[:40], y[:40], *test))
     y[40:] = -1
-    assert logistic_probe.logistic_probe(x, y, *test) == expected
+    assert logistic_probe.logistic_probe(scaling.prepare(x, y, *test)) == expected
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,8 @@ def test_raw_digits_have_their_usual_accuracy(per_class, lowest, highest):
         chosen = np.arange(1200)
         if per_class:
             chosen = labelling.draw_labels(y, np.random.default_rng(seed), per_class=per_class)
-        scores = logistic_probe.logistic_probe(
-            x[chosen], y[chosen], *test, scaler=scaling.fit_scaler(x)
-        )
+        sets = scaling.prepare(x[chosen], y[chosen], *test, scaling.fit_scaler(x))
+        scores = logistic_probe.logistic_probe(sets)
         accuracies.append(scores.accuracy)
     assert lowest < np.mean(accuracies) < highest
 
@@ -84,4 +83,4 @@ def test_non_finite_features_are_named():
     train, test = noisy_classes(20, 0), noisy_classes(20, 1)
     test[0][3, 1] = np.inf
     with pytest.raises(ValueError, match="test features are not finite in 1 of 20 rows"):
-        logistic_probe.logistic_probe(*train, *test)
+        logistic_probe.logistic_probe(scaling.prepare(*train, *test))

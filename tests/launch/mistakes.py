@@ -1,7 +1,6 @@
 """Error messages of scripts for mistakes of the user.
 
-A process for each mistake would be slow, because importing TensorFlow takes seconds. Scripts that
-define the same flags cannot share a process, so only one of them can run in the process of pytest.
+A process for each mistake would be slow, because importing TensorFlow takes seconds.
 """
 
 import contextlib
@@ -9,9 +8,6 @@ import importlib
 import io
 import json
 import sys
-
-from absl import flags
-from absl.testing import flagsaver
 
 from launch.options import app, presets
 from tests import programs
@@ -23,7 +19,7 @@ def preset(name):
 
 
 def message_of(script, arguments):
-    """Runs a script in this process, which has its flags, and returns its error message.
+    """Runs a script in this process, and returns its error message.
 
     The default preset is that of DCCO.
 
@@ -32,7 +28,7 @@ def message_of(script, arguments):
       arguments: The command line, with a mistake.
     """
     dcco = presets.FOLDER / "digits" / "dcco.flags"
-    return _check(*_run(script.main, arguments, default_preset=lambda _, dataset: dcco))
+    return _check(*_run(script.SCRIPT._replace(default_preset=lambda *_: dcco), arguments))
 
 
 def messages(project_root, script, mistakes):
@@ -64,24 +60,24 @@ def _check(code, message):
     return message
 
 
-def _run(main, arguments, **options):
+def _run(script, arguments):
     """Runs a script with these flags, and returns its exit code and stderr."""
     before = sys.argv
     stderr = io.StringIO()
     try:
         sys.argv = [before[0], *arguments]
-        with contextlib.redirect_stderr(stderr), flagsaver.flagsaver():
-            app.run(main, **options)
+        with contextlib.redirect_stderr(stderr):
+            app.run(script)
     except SystemExit as end:
         if isinstance(end.code, str):
             return 1, end.code
         return end.code, stderr.getvalue()
     finally:
         sys.argv = before
-        flags.FLAGS.unparse_flags()
     return 0, stderr.getvalue()
 
 
 if __name__ == "__main__":
-    script = importlib.import_module(f"launch.{sys.argv[1]}")
-    print(json.dumps([_run(script.main, arguments) for arguments in json.load(sys.stdin)]))
+    module = importlib.import_module(f"launch.{sys.argv[1]}")
+    script = module.SCRIPT._replace(default_preset=None, resumes=False)
+    print(json.dumps([_run(script, arguments) for arguments in json.load(sys.stdin)]))

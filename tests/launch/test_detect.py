@@ -19,7 +19,7 @@ from tff_ssl.models.two_towers import TwoTowers
 
 WITH_EXTRA = importlib.util.find_spec("official") is not None
 needs_extra = pytest.mark.skipif(
-    not WITH_EXTRA, reason="uv sync --extra detection installs what it needs"
+    not WITH_EXTRA, reason="uv run --extra detection installs what it needs"
 )
 TINY = (
     "--hparam=image_size=64", "--hparam=batch_size=2", "--hparam=filters=16",
@@ -186,7 +186,7 @@ def test_mistakes_are_named_before_anything_is_written(project_root, encoder, co
     if WITH_EXTRA:
         mistakes |= of_extra
     else:
-        mistakes["needs the extra `detection`: `uv sync --extra detection`"] = good
+        mistakes["launch.detect needs the extra `detection` ("] = good
     lines = messages(project_root, "detect", list(mistakes.values()))
     for named, line in zip(mistakes, lines, strict=True):
         assert named in line, line

@@ -25,7 +25,7 @@ def run(tmp_path_factory):
         "script": "pretrain", "dataset": "digits", "seed": 0, "labels_per_class": ["5"],
         "label_draws": 2,
     }  # fmt: skip
-    run_folder.write_json(folder / "config.json", {"flags": settings})
+    run_folder.write_json(folder / "config.json", settings)
     return folder
 
 
@@ -61,6 +61,7 @@ def test_tflite_files_are_written_and_measured(project_root, run):
     assert (source["dtype"], tuple(source["shape"])) == (np.uint8, (1, 8, 8, 1))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_export_that_fails_leaves_the_files_of_before(project_root, run, tmp_path):
     program = (
@@ -68,7 +69,7 @@ def test_an_export_that_fails_leaves_the_files_of_before(project_root, run, tmp_
         "from launch.options import app\n"
         "def fails(*_): raise RuntimeError('on purpose')\n"
         "export._measure = fails\n"
-        "app.run(export.main)\n"
+        "app.run(export.SCRIPT)\n"
     )
     before = tmp_path / "encoder_float32.tflite"
     before.write_bytes(b"before")

@@ -4,9 +4,6 @@ import concurrent.futures
 import dataclasses
 import json
 import os
-import pathlib
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,17 +14,17 @@ import types
 import psutil
 import pytest
 
+from launch import reproduce as launch_reproduce
 from launch.options import app
 from launch.outputs import run_folder
-from launch.studies import catalog
-from launch.studies.engine import runner
+from launch.studies.engine import exchange, runner
 from tests import programs
 from tests.launch.mistakes import messages
+from tff_ssl.algorithms import registry
 from tff_ssl.errors import ConfigurationError, TrainingError
-from tff_ssl.reporting import report
+from tff_ssl.reporting import records
 from tff_ssl.reporting.experiment import Cell, Experiment
 
-MEASURED = pathlib.Path(__file__).parents[2] / "measured"
 TABLE1 = {"experiment": "dcco_table1", "scale": "cpu", "dataset": None, "rounds": None}
 
 
@@ -55,6 +52,8 @@ def test_list_and_bad_input(project_root, tmp_path):
         ("holds no reproduction", ["--experiment=dcco_table1", "--report_only"]),
         ("--jobs", ["--experiment=dcco_table1", "--jobs=1000"]),
         ("--dataset=cifar10", ["--experiment=dcco_table2", "--dataset=cifar10"]),
+        ("no module nosuch", ["--experiment=digits_defaults", "--algorithm=nosuch:ENTRY"]),
+        ("no cell of it", ["--experiment=dcco_table2", "--algorithm=fedbn"]),
         (
             "another reproduction",
             ["--experiment=dcco_table1", "--dataset=cifar10", f"--output_dir={tmp_path}"],
@@ -80,12 +79,13 @@ def test_the_experiments_own_data_set_may_be_named(project_root, tmp_path):
     assert "noise 0.1: epsilon 3,875 with 364" in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_folder_knows_its_experiment_and_its_data(project_root, tmp_path):
     (tmp_path / "experiment.json").write_text(json.dumps(TABLE1 | {"dataset": "cifar10"}))
     run = tmp_path / "dcco" / "seed0"
     run.mkdir(parents=True)
-    (run / "config.json").write_text(json.dumps({"flags": {"data_dir": "/nonexistent/sets"}}))
+    (run / "config.json").write_text(json.dumps({"data": {"data_dir": "/nonexistent/sets"}}))
     report = reproduce(project_root, f"--output_dir={tmp_path}", "--report_only")
     assert report.returncode == 0, report.stderr
     assert "cifar10" in (tmp_path / "report.md").read_text().lower().replace("-", "")
@@ -96,6 +96,7 @@ def test_a_folder_knows_its_experiment_and_its_data(project_root, tmp_path):
     assert missing.stderr.startswith("error: --experiment is missing: name one of ")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_tiny_reproduction_continues_where_it_stopped(project_root, tmp_path):
     arguments = [
@@ -136,7 +137,7 @@ def scripts(monkeypatch):
         calls.append(list(arguments))
         output = log.parent
         if arguments[0] == "partition_report":
-            shutil.copy(MEASURED / "fedu_encoders-cpu/partitions/IID/partition.png", output)
+            (output / "partition.png").write_bytes(b"\x89PNG")
         elif arguments[0] != "evaluate" and output.parent.name not in failures:
             for unneeded in ("checkpoints", "client_states"):
                 (output / unneeded).mkdir()
@@ -150,7 +151,7 @@ def scripts(monkeypatch):
 
 ARGS = types.SimpleNamespace(
     seeds=2, retry_failed=False, report_only=False, data_dir="images", scale="cpu", dataset=None,
-    rounds=None, jobs=1,
+    rounds=None, jobs=1, given=frozenset(), algorithm=None,
 )  # fmt: skip
 EXPERIMENT = Experiment(
     "two", "Two cells", (
@@ -214,6 +215,51 @@ def test_a_new_evaluation_of_a_cell_uses_the_finished_runs(scripts, tmp_path):
         assert (summary["knn"], summary["training_minutes"]) == ([[1, 0.5]], 0.5)
 
 
+def test_runs_that_are_taken_from_a_file_are_not_run_again_and_are_added_to_another(
+    scripts, tmp_path
+):
+    """As on two machines: the second one takes the runs of the first, and runs another seed."""
+    calls, failures = scripts
+    failures["bad"] = "training diverged: loss nan in round 3"
+    kept, other = tmp_path / "kept.jsonl", tmp_path / "other.jsonl"
+    one_seed = types.SimpleNamespace(**{**vars(ARGS), "seeds": 1})
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path / "first", one_seed)
+    exchange.export_runs(tmp_path / "first", kept)
+    num_calls = len(calls)
+    exchange.import_runs(kept, tmp_path / "second")
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path / "second", one_seed)
+    assert len(calls) == num_calls
+    second = (tmp_path / "second" / "report.md").read_text()
+    assert second == (tmp_path / "first" / "report.md").read_text()
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path / "second", ARGS)
+    assert {call[-2 if call[0] != "evaluate" else 1] for call in calls[num_calls:]} == {
+        f"--output_dir={tmp_path}/second/{cell}/seed1" for cell in ("good", "bad")
+    } | {f"--run={tmp_path}/second/good/seed1"}  # fmt: skip
+    exchange.export_runs(tmp_path / "second", other)
+    exchange.export_runs(tmp_path / "second", kept)
+    assert kept.read_text() == other.read_text()
+    found = records.read_file(kept)
+    assert [sorted(found.runs[cell]) for cell in ("bad", "good")] == [[0, 1], [0, 1]]
+    assert found.of_cell("bad")[1].failure["reason"] == failures["bad"]
+    # What the file has besides stays where a folder with fewer runs is added.
+    exchange.export_runs(tmp_path / "first", kept)
+    assert kept.read_text() == other.read_text()
+
+
+def test_only_runs_of_one_reproduction_are_taken_or_added(scripts, tmp_path):
+    runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path / "runs", ARGS)
+    kept = tmp_path / "kept.jsonl"
+    kept.write_text('{"experiment": "two", "scale": "paper", "dataset": null, "rounds": null}\n')
+    message = r"holds another reproduction \(--experiment=two, --scale="
+    with pytest.raises(ConfigurationError, match=f"{kept} {message}paper"):
+        exchange.export_runs(tmp_path / "runs", kept)
+    with pytest.raises(ConfigurationError, match=f"--output_dir={tmp_path}/runs {message}cpu"):
+        exchange.import_runs(kept, tmp_path / "runs")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        exchange.import_runs(tmp_path / "missing.jsonl", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
 def test_runs_with_another_number_of_draws_count_as_done(scripts, tmp_path):
     """These flags change the precision of a figure; results in `measured/` stay usable."""
     calls, _ = scripts
@@ -232,27 +278,6 @@ def test_runs_with_another_number_of_draws_count_as_done(scripts, tmp_path):
     num_calls = len(calls)
     runner.run(with_draws(5), with_draws(5).cells, tmp_path, ARGS)
     assert len(calls) == num_calls
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", sorted({path.name for path in MEASURED.iterdir()} - {"estimates-paper"})
-)
-def test_every_measured_report_can_be_written_again(name, tmp_path):
-    folder = tmp_path / name
-    shutil.copytree(MEASURED / name, folder)
-    identity = json.loads((folder / "experiment.json").read_text())
-    before = (folder / "report.md").read_text()
-    builder, _ = catalog.EXPERIMENTS[identity["experiment"]]
-    experiment = builder(identity["scale"], identity["dataset"], identity["rounds"])
-    report.write(folder, experiment, {})
-    tables = re.compile(r"^\|.*\d+\.\d.*\|$", re.MULTILINE)  # Rows with a figure.
-    figures = {
-        f for row in tables.findall(before) for f in re.findall(r"\d+\.\d(?: ± [\d.]+)?", row)
-    }
-    after = (folder / "report.md").read_text()
-    assert figures
-    assert [figure for figure in figures if figure not in after] == []
 
 
 @pytest.mark.parametrize("failed", [False, True])
@@ -285,20 +310,42 @@ def test_runs_with_other_flags_are_rejected(scripts, tmp_path, failed):
         assert len(calls) == num_calls + 8
 
 
+def test_an_algorithm_from_outside_is_added_to_the_default_runs(scripts, tmp_path, monkeypatch):
+    calls, _ = scripts
+    monkeypatch.setattr(registry, "ALGORITHMS", dict(registry.ALGORITHMS))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "strange.py").write_text(
+        "from tff_ssl.algorithms.registry import ALGORITHMS\nENTRY = ALGORITHMS['fedavg']\n"
+    )
+    output, name = str(tmp_path / "runs"), "strange:ENTRY"
+    config = launch_reproduce.ReproduceConfig(
+        experiment="digits_defaults", algorithm=name, output_dir=output, seeds=1
+    )
+    launch_reproduce.main(config)
+    [call] = calls
+    assert f"--algorithm={name}" in call
+    assert "--flagfile=launch/presets/digits/kinds/stateless_clients.flags" in call
+    assert name in (tmp_path / "runs" / "report.md").read_text()
+    # The folder knows its algorithm.
+    launch_reproduce.main(launch_reproduce.ReproduceConfig(output_dir=output, seeds=2))
+    assert [f"--algorithm={name}" in call for call in calls] == [True, True]
+    del sys.modules["strange"]
+
+
 def test_no_failed_run_is_deleted_while_a_report_is_written(scripts, monkeypatch, tmp_path):
     _, failures = scripts
     failures["good"] = failures["bad"] = "training diverged: loss nan in round 3"
     runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, ARGS)
     failures.clear()
-    write, before_and_after = runner.report.write, []
+    read, before_and_after = runner.records.read_folder, []
 
-    def write_slowly(folder, *arguments):
+    def read_slowly(folder):
         before = sorted(folder.glob("*/seed?/failed.json"))
         time.sleep(0.3)  # The next run starts in another thread meanwhile.
         before_and_after.append((before, sorted(folder.glob("*/seed?/failed.json"))))
-        return write(folder, *arguments)
+        return read(folder)
 
-    monkeypatch.setattr(runner.report, "write", write_slowly)
+    monkeypatch.setattr(runner.records, "read_folder", read_slowly)
     retry = types.SimpleNamespace(**{**vars(ARGS), "retry_failed": True})
     runner.run(EXPERIMENT, EXPERIMENT.cells, tmp_path, retry)
     assert before_and_after[-1] == ([], [])
@@ -349,7 +396,7 @@ def test_the_failure_of_a_script_names_the_signal_that_ended_it(monkeypatch, tmp
     script.write_text("echo round 1/40; kill -9 $$\n")
     popen = subprocess.Popen
     monkeypatch.setattr(
-        runner.subprocess, "Popen", lambda _, **given: popen(["sh", str(script)], **given)
+        runner.scripts.subprocess, "Popen", lambda _, **given: popen(["sh", str(script)], **given)
     )
     assert runner.run_script(["pretrain"], tmp_path / "log.txt").startswith("ended by SIGKILL")
 
@@ -468,15 +515,16 @@ def start_slow_cells(project_root, tmp_path):
     for name in ("__init__", "pretrain"):
         (tmp_path / "launch" / f"{name}.py").write_text(SLOW_SCRIPT if name == "pretrain" else "")
     code = (
-        "import pathlib, types; from launch.options import app;"
+        "import pathlib; from launch import reproduce; from launch.options import app;"
         "from launch.studies.engine import runner; from launch.outputs import run_folder;"
         "from tff_ssl.reporting.experiment import Cell, Experiment;"
-        f"runner._ROOT = pathlib.Path({str(tmp_path)!r});"
+        f"runner.scripts._ROOT = pathlib.Path({str(tmp_path)!r});"
         "cells = tuple(Cell(n, 'pretrain', ()) for n in 'abc');"
-        f"args = types.SimpleNamespace(flags_by_module_dict=dict, **{vars(ARGS) | {'jobs': 2}!r});"
+        f"args = reproduce.ReproduceConfig(**{vars(ARGS) | {'jobs': 2}!r});"
         f"folder = pathlib.Path({str(tmp_path / 'runs')!r});"
         "experiment = Experiment('three', 'Three cells', cells, (), ());"
-        "app.run(lambda: runner.run(experiment, cells, folder, args))"
+        "main = lambda _: runner.run(experiment, cells, folder, args);"
+        "app.run(reproduce.SCRIPT._replace(main=main))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], cwd=project_root)
     assert wait_until(
@@ -494,7 +542,13 @@ def wait_until(condition):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        signal.SIGINT,
+        *(pytest.param(s, marks=pytest.mark.long) for s in (signal.SIGTERM, signal.SIGHUP)),
+    ],
+)
 def test_a_signal_ends_the_running_cells_and_no_other_starts(project_root, tmp_path, sent):
     if signal.getsignal(sent) is signal.SIG_IGN:
         pytest.skip(f"{sent.name} is ignored, as under nohup, and child processes inherit that")
@@ -505,6 +559,7 @@ def test_a_signal_ends_the_running_cells_and_no_other_starts(project_root, tmp_p
     assert len(list(tmp_path.glob("runs/*/seed*/started"))) == 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_cells_end_with_a_killed_reproduction(project_root, tmp_path):
     process = start_slow_cells(project_root, tmp_path)

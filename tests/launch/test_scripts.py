@@ -14,8 +14,10 @@ import psutil
 import pytest
 import tensorflow as tf
 
+from launch.outputs import commands
 from tests import programs
 
+pytestmark = pytest.mark.xdist_group("finished run")
 ROOT = pathlib.Path(__file__).parent.parent.parent
 # The variable marks the processes that these tests start, among all that run on the machine.
 ENVIRONMENT = os.environ | {"STARTED_BY_TESTS": str(os.getpid())}
@@ -73,19 +75,9 @@ def encoder_variables(folder):
     return {name: tf.train.load_variable(path, name) for name in names}
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A finished run of few rounds: its folder and its completed process."""
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    result = run("pretrain", f"--output_dir={folder}", *SHORT)
-    assert result.returncode == 0, result.stderr
-    assert not workers()
-    return folder, result
-
-
 @pytest.mark.slow
-def test_a_run_writes_its_files_and_prints_its_results(finished):
-    folder, result = finished
+def test_a_run_writes_its_files_and_prints_its_results(finished_run):
+    folder, result = finished_run
     written = {path.name for path in folder.iterdir()}
     assert written == {
         "config.json",
@@ -108,13 +100,13 @@ def test_a_run_writes_its_files_and_prints_its_results(finished):
     assert f"{one['accuracy']:.3f}" in result.stdout
     assert str(folder) in result.stdout.splitlines()[-1]
     config = json.loads((folder / "config.json").read_text())
-    assert config["flags"]["rounds"] == 6
+    assert config["participation"]["rounds"] == 6
     assert config["versions"]["tensorflow-federated"] == "0.87.0"
 
 
 @pytest.mark.slow
-def test_a_run_prints_no_messages_of_libraries(finished):
-    _, result = finished
+def test_a_run_prints_no_messages_of_libraries(finished_run):
+    _, result = finished_run
     assert result.stderr == ""
     preset, setting = result.stdout.splitlines()[:2]
     assert preset == "preset: launch/presets/digits/dcco.flags"
@@ -123,6 +115,7 @@ def test_a_run_prints_no_messages_of_libraries(finished):
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_encoder_of_the_best_evaluation_is_kept(tmp_path):
     flags = (
@@ -142,8 +135,8 @@ def test_the_encoder_of_the_best_evaluation_is_kept(tmp_path):
 
 
 @pytest.mark.slow
-def test_metrics_have_one_row_per_round(finished):
-    folder, _ = finished
+def test_metrics_have_one_row_per_round(finished_run):
+    folder, _ = finished_run
     table = metrics(folder)
     assert [row["round"] for row in table] == list("123456")
     for row in table:
@@ -162,9 +155,9 @@ def test_metrics_have_one_row_per_round(finished):
 
 
 @pytest.mark.slow
-def test_the_folder_of_a_run_is_not_taken_for_another_run(finished):
-    folder, _ = finished
-    refused = run("pretrain", f"--output_dir={folder}", *SHORT)
+def test_the_folder_of_a_run_is_not_taken_for_another_run(finished_run):
+    folder, _ = finished_run
+    refused = run("pretrain", f"--output_dir={folder}", *SHORT, "--encoder=tiny")
     assert refused.returncode != 0
     assert "--resume" in refused.stderr
     other = run("pretrain", f"--output_dir={folder}", *SHORT, "--resume", "--clients_per_round=8")
@@ -173,7 +166,9 @@ def test_the_folder_of_a_run_is_not_taken_for_another_run(finished):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "signal_number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_a_stopped_run_saves_a_checkpoint_and_prints_it(tmp_path, signal_number):
     folder = tmp_path / "stopped"
     flags = [
@@ -195,15 +190,15 @@ def test_a_stopped_run_saves_a_checkpoint_and_prints_it(tmp_path, signal_number)
     assert "Traceback" not in err
     rounds = len(metrics(folder))
     assert f"stopped after round {rounds} of 500" in out
-    command_to_resume = f"python -m launch.pretrain --resume --output_dir={folder}"
-    assert out.splitlines()[-1] == f"go on with: {command_to_resume}"
+    command_to_resume = commands.module("launch.pretrain", "--resume", f"--output_dir={folder}")
+    assert out.splitlines()[-1] == f"continue with: {command_to_resume}"
     assert (folder / "checkpoints" / f"round_{rounds}.npz").is_file()
     assert not workers()
 
 
 @pytest.mark.slow
-def test_evaluate_takes_over_the_runs_flags(finished, tmp_path):
-    folder, _ = finished
+def test_evaluate_takes_over_the_runs_flags(finished_run, tmp_path):
+    folder, _ = finished_run
     result = run("evaluate", f"--run={folder}", f"--output_dir={tmp_path}", "--label_draws=2",
                  "--labels_per_class=1,5")  # fmt: skip
     assert result.returncode == 0, result.stderr
@@ -221,6 +216,7 @@ def test_evaluate_takes_over_the_runs_flags(finished, tmp_path):
     assert "nowhere holds no encoder" in missing.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_with_feature_clusters_a_data_fraction_and_shifts(tmp_path):
     result = run("pretrain", f"--output_dir={tmp_path}/r", *SHORT, "--rounds=2", "--num_clients=12",
@@ -253,9 +249,10 @@ def test_centralized_runs_and_resumes(tmp_path):
     assert "round 1/" not in again.stdout
     assert len(metrics(tmp_path / "c")) == 6
     config = json.loads((tmp_path / "c" / "config.json").read_text())
-    assert (config["flags"]["rounds"], config["rounds_before"]) == (6, [4])
+    assert (config["participation"]["rounds"], config["rounds_before"]) == (6, [4])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_centralized_counts_the_images_of_its_clients(tmp_path):
     done = run("centralized", f"--output_dir={tmp_path}/c", "--rounds=2", "--eval_every=0",
@@ -311,6 +308,7 @@ def test_another_platform_gets_one_line():
     assert "Linux x86-64 with Python 3.10 or 3.11" in result.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("slices", [(), ("--slices=2",)])
 def test_a_private_run_reports_its_epsilon(tmp_path, slices):
@@ -320,6 +318,7 @@ def test_a_private_run_reports_its_epsilon(tmp_path, slices):
         f"--output_dir={folder}",
         "--flagfile=launch/presets/digits/private_dcco.flags",
         *slices,
+        "--encoder=tiny",
         "--rounds=3",
         "--clients_per_round=6",
         "--dp_epsilon=20",
@@ -348,6 +347,7 @@ def test_a_private_run_reports_its_epsilon(tmp_path, slices):
     assert sum(int(row["clients"]) for row in table) > 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_round_in_slices_gives_the_same_weights_and_resumes(tmp_path):
     flags = ("--aggregator=rotated", "--clients_per_round=6", "--baselines=", "--label_draws=1")

@@ -30,6 +30,7 @@ def strange(*arguments, optimize="1"):
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_of_a_user_without_a_home(tmp_path):
     flags = ["--encoder=tiny", "--projector=8", "--clients_per_round=4", "--labels_per_class=1"]
@@ -40,6 +41,7 @@ def test_a_run_of_a_user_without_a_home(tmp_path):
     assert not (ROOT / "~").exists()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_mistakes_of_a_user_without_a_home(tmp_path):
     result = strange("launch.pretrain", "--dataset=mnist", f"--output_dir={tmp_path / 'run'}")

@@ -62,7 +62,7 @@ def run(tmp_path_factory):
         "encoder": "tiny", "norm": "batch", "projector": ["8"], "alpha": "inf", "rounds": 3,
         "num_clients": 4, "samples_per_client": None, "seed": 5,
     }  # fmt: skip
-    config = {"flags": flags, "versions": {"python": "3.11"}, "git_commit": None}
+    config = {**flags, "versions": {"python": "3.11"}, "git_commit": None}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 
@@ -105,6 +105,7 @@ def test_a_run_and_its_clients(project_root, run, tmp_path):
     assert not (run / "run.html").exists()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_of_one_encoder_and_runs_side_by_side(project_root, run, tmp_path):
     one = tmp_path / "one"
@@ -120,10 +121,11 @@ def test_a_run_of_one_encoder_and_runs_side_by_side(project_root, run, tmp_path)
     html = (tmp_path / "c" / "compare.html").read_text()
     assert "<th>one</th><th>stopped</th><th>run</th>" in html
     # Of the run that was stopped before its first checkpoint, there are no encodings.
-    assert html.count("Encodings of 300 images in the plane") == 2
+    assert html.count("2-D map of 300 encodings") == 2
     assert html.count("4 clients hold 1,438 training images") == 3
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_clients_with_other_features_are_named_and_the_page_is_written(project_root, run, tmp_path):
     unlike = tmp_path / "unlike"
@@ -142,6 +144,7 @@ def test_clients_with_other_features_are_named_and_the_page_is_written(project_r
     assert "no two encoders have equally many features" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_different_structures_have_features_but_no_distances(project_root, run, tmp_path):
     group = DualEncoder("tiny", (16, 16, 1))

@@ -135,8 +135,8 @@ def test_weights_of_another_model_are_refused():
     ("settings", "message"),
     [
         ({"encoder": "vgg"}, "encoder must be one of tiny, small"),
-        ({"norm": "layer"}, "norm must be group or batch"),
-        ({"precision": "float16"}, "precision must be float32 or bfloat16"),
+        ({"norm": "layer"}, "norm must be one of group, batch"),
+        ({"precision": "float16"}, "precision must be one of float32, bfloat16"),
         ({"projector": (12, 8)}, "multiples of 8"),
         ({"projector": (0,)}, "at least 1"),
         ({"projector_output_batch_norm": True}, "needs a projector"),

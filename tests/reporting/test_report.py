@@ -12,6 +12,7 @@ from tff_ssl.errors import ConfigurationError
 from tff_ssl.reporting import measured, report
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table, check
 from tff_ssl.reporting.measured import Selector
+from tff_ssl.reporting.records import FAILED, read_folder, summarize_training
 
 LINEAR = Selector("linear", 500)
 TABLE = Table(
@@ -37,6 +38,10 @@ def write_run(folder, cell, seed, accuracy, labels=500, **extra):
     return run
 
 
+def write_report(folder, experiment, more_pictures=None):
+    return report.write(folder, read_folder(folder), experiment, more_pictures or {})
+
+
 @pytest.fixture
 def folder(tmp_path):
     for seed, accuracy in enumerate((0.5, 0.52, 0.54)):
@@ -48,7 +53,7 @@ def folder(tmp_path):
 
 
 def test_values_are_means_and_sample_deviations_over_seeds(folder):
-    values = report.read_table_values(folder, TABLE)
+    values = report.read_table_values(read_folder(folder), TABLE)
     assert values["DCCO", "one"].mean == pytest.approx(0.52)
     assert values["DCCO", "one"].std == pytest.approx(0.02)
     assert values["DCCO", "one"].seeds == 3
@@ -57,17 +62,16 @@ def test_values_are_means_and_sample_deviations_over_seeds(folder):
 
 
 def test_a_baseline_of_a_result_can_be_shown(folder):
-    runs = report.list_runs(folder, "dcco_1")
+    runs = read_folder(folder).of_cell("dcco_1")
     value = measured.select(runs, Selector("linear", 500, baseline="random_encoder"))
     assert value.mean == pytest.approx(0.26)
 
 
 def test_results_of_earlier_versions_have_no_effective_rank(tmp_path):
     """A later figure is not measured where it is missing; any other is an error."""
-    runs = [
-        write_run(tmp_path, "dcco_1", 0, 0.5),
-        write_run(tmp_path, "dcco_1", 1, 0.5, effective_rank=7.0),
-    ]
+    write_run(tmp_path, "dcco_1", 0, 0.5)
+    write_run(tmp_path, "dcco_1", 1, 0.5, effective_rank=7.0)
+    runs = read_folder(tmp_path).of_cell("dcco_1")
     value = measured.select(runs, LINEAR._replace(metric="effective_rank"))
     assert (value.mean, value.seeds) == (7.0, 1)
     with pytest.raises(ConfigurationError, match="nosuch"):
@@ -76,8 +80,8 @@ def test_results_of_earlier_versions_have_no_effective_rank(tmp_path):
 
 def test_grids(folder):
     (folder / "fedavg_4" / "seed0").mkdir(parents=True)
-    (folder / "fedavg_4" / "seed0" / measured.FAILED).write_text("{}")
-    assert report.measured_grid(TABLE, report.read_table_values(folder, TABLE)) == [
+    (folder / "fedavg_4" / "seed0" / FAILED).write_text("{}")
+    assert report.measured_grid(TABLE, report.read_table_values(read_folder(folder), TABLE)) == [
         ["measured (%)", "one", "four"],
         ["DCCO", "52.0 ± 2.0", "50.0 ± 2.0"],
         ["FedAvg", "-", "failed"],
@@ -102,7 +106,7 @@ def test_the_better_of_two_rates_is_chosen_on_training_images(tmp_path):
         write_summary(best_of_high, [[50, 0.9], [100, last]], encoder_round="best")
     diverged = tmp_path / "diverged" / "seed0"
     diverged.mkdir(parents=True)
-    (diverged / measured.FAILED).write_text("{}")
+    (diverged / FAILED).write_text("{}")
     choices = {
         "last": ("high", "low"),
         "best": ("low", "best_of_high"),
@@ -116,13 +120,14 @@ def test_the_better_of_two_rates_is_chosen_on_training_images(tmp_path):
         "e", "E", tuple(Cell(cell, "pretrain", ()) for cell in cells), (table,), (), choices=choices
     )
     chosen = {"last": "low", "best": "best_of_high", "failed": "low"}
-    assert report.choose_cells(tmp_path, experiment) == chosen
+    assert report.choose_cells(read_folder(tmp_path), experiment) == chosen
     means = {
-        row: value.mean for (row, _), value in report.read_values(tmp_path, experiment)["T"].items()
+        row: value.mean
+        for (row, _), value in report.read_values(read_folder(tmp_path), experiment)["T"].items()
     }
     assert [means[row] for row in ("last", "best", "failed")] == pytest.approx([0.5, 0.7, 0.5])
     assert math.isnan(means["not done"])
-    markdown, _ = report.write(tmp_path, experiment, {})
+    markdown, _ = write_report(tmp_path, experiment)
     assert "| last | high 35.0, low 40.0 | low |" in markdown.read_text()
 
 
@@ -290,7 +295,7 @@ def test_the_report_is_complete_and_small(folder):
     partition = folder / "alpha 1 (5)" / "partition.png"
     partition.parent.mkdir()
     partition.write_bytes(b"\x89PNG")
-    markdown, page = report.write(folder, experiment, {"Partition": partition})
+    markdown, page = write_report(folder, experiment, {"Partition": partition})
     text, html = markdown.read_text(), page.read_text()
     # A blank would end the address.
     assert "![Partition](alpha%201%20%285%29/partition.png)" in text
@@ -308,13 +313,13 @@ def test_the_report_is_complete_and_small(folder):
     assert "7 of 9 runs are done." in text
     # The summary of a run that is done replaces its metrics.
     picture = (folder / "picture_2.png").read_bytes()
-    summary = measured.summarize_training(run)
+    summary = summarize_training(run)
     assert summary == {
         "training_minutes": 2.0, "training_seconds": 120.0, "knn": [[2, 0.4], [4, 0.5]]
     }  # fmt: skip
     (run / "done.json").write_text(json.dumps(summary))
     (run / "metrics.csv").unlink()
-    assert report.write(folder, experiment, {"Partition": partition})[0].read_text() == text
+    assert write_report(folder, experiment, {"Partition": partition})[0].read_text() == text
     assert (folder / "picture_2.png").read_bytes() == picture
     assert "A &lt;title&gt;" in html
     assert html.count('src="data:image/png;base64,') == html.count("src=") == 4
@@ -330,8 +335,8 @@ def test_a_figure_of_the_training_is_read_from_the_summaries(folder):
     for run, (sent, seconds) in zip(runs, [((1e6, 2e6), 3.0), ((3e6, 4e6), 5.0)], strict=False):
         lines = [f"{k},{s},{seconds}\n" for k, s in enumerate(sent, 1)]
         (run / "metrics.csv").write_text("".join(["round,bytes,seconds\n", *lines]))
-        (run / "done.json").write_text(json.dumps(measured.summarize_training(run)))
-    # The third seed has no summary yet.
+        (run / "done.json").write_text(json.dumps(summarize_training(run)))
+    runs = read_folder(folder).of_cell("dcco_1")  # The third seed has no summary yet.
     megabytes = measured.select(runs, Selector(measured.TRAINING, metric="megabytes"))
     assert megabytes[:3] == (5.0, pytest.approx(math.sqrt(8)), 2)
     seconds = measured.select(runs, Selector(measured.TRAINING, metric="training_seconds"))
@@ -343,6 +348,7 @@ def test_the_last_accuracy_of_a_monitor_and_its_loss_since_the_best_are_figures(
     for run, curve in zip(runs, ([0.2, 0.5, 0.4], [0.3, 0.3, 0.6], []), strict=True):
         knn = [[10 * k, accuracy] for k, accuracy in enumerate(curve)]
         (run / "done.json").write_text(json.dumps({"knn": knn}))
+    runs = read_folder(folder).of_cell("dcco_1")
     last = measured.select(runs, Selector(measured.TRAINING, metric="knn_last"))
     assert (last.mean, last.seeds) == (pytest.approx(0.5), 2)
     lost = measured.select(runs, Selector(measured.TRAINING, metric="knn_lost"))
@@ -361,17 +367,17 @@ def test_learning_curves_are_drawn_against_the_sums_of_costs(folder, monkeypatch
     cells = tuple(Cell(name, "pretrain", ()) for name in ("dcco_1", "dcco_4"))
     costs = {"time": "simulated_time", "samples": "examples_trained"}
     experiment = Experiment("x", "X", cells, (TABLE,), (), costs=costs)
-    report.write(folder, experiment, {})
+    write_report(folder, experiment)
     curve = {
         "accuracy": [0.4, 0.6], "round": [2, 4], "simulated_time": [8, 11],
         "examples_trained": [100, 130],
     }  # fmt: skip
-    # The second seed goes on: it has fewer points, and is left out until it ends.
+    # The second seed continues: it has fewer points, and is left out until it ends.
     ((curves, labels, styles),) = drawn
     assert curves == {"DCCO, one": [curve], "DCCO, four": [curve]}
     assert labels == costs
     assert styles["DCCO, one"] == styles["DCCO, four"]
-    report.write(folder, Experiment("x", "X", cells, (TABLE,), ()), {})
+    write_report(folder, Experiment("x", "X", cells, (TABLE,), ()))
     assert drawn[1][:2] == ({}, {})
 
 
@@ -392,11 +398,11 @@ def test_a_damaged_file_is_named(folder, name, content):
     path.write_bytes(content)
     cells = (Cell("dcco_1", "pretrain", ()),)
     with pytest.raises(ConfigurationError, match=str(path)):
-        report.write(folder, Experiment("x", "X", cells, (TABLE,), ()), {})
+        write_report(folder, Experiment("x", "X", cells, (TABLE,), ()))
 
 
 def test_a_missing_figure_is_named(folder):
-    runs = report.list_runs(folder, "dcco_1")
+    runs = read_folder(folder).of_cell("dcco_1")
     for missing in (Selector("linear", 500, "f1"), Selector("linear", 500, baseline="nothing")):
         with pytest.raises(ConfigurationError, match=r"dcco_1/seed0.*(f1|nothing)"):
             measured.select(runs, missing)
@@ -410,13 +416,13 @@ def test_counts_have_no_unit_and_data_sets_are_distinguished(tmp_path):
         "Sent", selector, ("communications",), {"Gossip": ("gossip",)}, {"Gossip": (14850,)},
         percent=False,
     )  # fmt: skip
-    values = report.read_table_values(tmp_path, table)
+    values = report.read_table_values(read_folder(tmp_path), table)
     assert report.measured_grid(table, values) == [
         ["measured", "communications"], ["Gossip", "14,500 ± 707"],
     ]  # fmt: skip
     assert report.published_grid(table)[1] == ["Gossip", "14,850"]
     other = selector._replace(dataset="cifar100")
-    assert math.isnan(measured.select(report.list_runs(tmp_path, "gossip"), other).mean)
+    assert math.isnan(measured.select(read_folder(tmp_path).of_cell("gossip"), other).mean)
 
 
 def test_logistic_regression_has_a_table_of_its_own_where_it_was_measured(tmp_path):
@@ -430,7 +436,7 @@ def test_logistic_regression_has_a_table_of_its_own_where_it_was_measured(tmp_pa
     rows = TABLE.rows | {"kNN": ("dcco_1", "dcco_4"), "Untrained": ("dcco_1",)}
     selectors = {"kNN": Selector("knn"), "Untrained": LINEAR._replace(baseline="random_encoder")}
     table = dataclasses.replace(TABLE, rows=rows, selectors=selectors)
-    assert report.logistic_grid(tmp_path, table) == [
+    assert report.logistic_grid(read_folder(tmp_path), table) == [
         ["by logistic regression (%)", "one", "four"],
         ["DCCO", "62.0 ± 2.0", "not run"],
         ["Untrained", "26.0 ± 1.0", ""],
@@ -441,12 +447,12 @@ def test_logistic_regression_has_a_table_of_its_own_where_it_was_measured(tmp_pa
     assert beside.selector.protocol == "linear_logistic_personalized_tiny"
     assert beside.selectors["kNN"].protocol == ""
     experiment = Experiment("e", "Title", (Cell("dcco_1", "pretrain", ()),), (table,), ())
-    markdown, _ = report.write(tmp_path, experiment, {})
+    markdown, _ = write_report(tmp_path, experiment)
     assert markdown.read_text().count("by logistic regression") == 1
     (tmp_path / "dcco_1" / "seed0" / "result.json").unlink()
     for seed in (1, 2):
         write_run(tmp_path, "dcco_1", seed, 0.5)
-    assert "by logistic" not in report.write(tmp_path, experiment, {})[0].read_text()
+    assert "by logistic" not in write_report(tmp_path, experiment)[0].read_text()
 
 
 def test_small_mean_counts_have_a_decimal(tmp_path):
@@ -458,7 +464,7 @@ def test_small_mean_counts_have_a_decimal(tmp_path):
         "Rounds", LINEAR._replace(metric="rounds"), ("rounds",),
         {name: (name,) for name in ("some", "all", "bytes")}, {}, percent=False,
     )  # fmt: skip
-    grid = report.measured_grid(table, report.read_table_values(tmp_path, table))
+    grid = report.measured_grid(table, report.read_table_values(read_folder(tmp_path), table))
     assert [row[1] for row in grid[1:]] == ["1.4 ± 0.3", "10", "1,234"]
 
 
@@ -471,5 +477,5 @@ def test_nothing_overflows_in_a_browser(folder):
     cells = tuple(Cell(name, "pretrain", ()) for name in ("dcco_1", "dcco_4"))
     notes = ("A_name_without_blanks_" * 9,)
     experiment = Experiment("x", "A report", cells, (table,), (claim,), notes)
-    _, page = report.write(folder, experiment, {})
+    _, page = write_report(folder, experiment)
     browser.check_layout(page)

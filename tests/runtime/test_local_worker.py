@@ -82,7 +82,7 @@ def own_temporary_folder(monkeypatch, tmp_path):
 
 
 def start(end):
-    """Runs PROGRAM up to its worker's first answer; it goes on when it reads a line.
+    """Runs PROGRAM up to its worker's first answer; it continues when it reads a line.
 
     Returns:
       The process, and the process ids of relay and worker.

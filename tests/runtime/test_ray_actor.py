@@ -76,7 +76,7 @@ def test_bad_clients_are_reported_and_the_node_goes_on(actor):
     late = actor.work(program, ONE, of(2, HANGS))
     assert isinstance(late, ClientFailedError)
     assert "longer than 12 s" in str(late)
-    assert not psutil.pid_exists(facts.worker_pid)  # It would go on counting.
+    assert not psutil.pid_exists(facts.worker_pid)  # It would keep counting.
     actor.ping()
     assert actor.work(program, ONE, of(4)).sums == sums(40, 1)
 

@@ -1,6 +1,7 @@
 """Rounds cut into slices and computed in one process, against rounds that are not cut."""
 
 import csv
+import functools
 import importlib.util
 
 import numpy as np
@@ -9,33 +10,26 @@ import tensorflow_federated as tff
 
 from datasets import client_store
 from datasets.image_dataset import Split
+from tests.by_algorithm import ONE_OF_EACH_KIND, by_algorithm
 from tff_ssl.algorithms import registry
 from tff_ssl.decentralized import events, topology
 from tff_ssl.decentralized.events import Leave
 from tff_ssl.decentralized.schedule import ClientNetwork, Training
+from tff_ssl.kinds.protocol import Need, RunSetting
 from tff_ssl.runtime import sliced_rounds
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.runtime.slices import InThisProcess
 from tff_ssl.simulation import cohort, dropouts, training_loop
 from tff_ssl.simulation.participation import Participation
-from tff_ssl.templates.federated_algorithm import Need, RunSetting
 from tff_ssl.templates.task import Population
 
 SIZES = (3, 5, 2, 4)
-MODEL_OF_CLIENT = (0, 1, 1, 0)  # Architecture of each client, for unlike clients.
+MODEL_OF_CLIENT = (0, 1, 1, 0)  # Architecture of each client, for heterogeneous clients.
 RAD = np.random.default_rng(1).integers(0, 256, (4, 2, 2, 3), np.uint8)
-# Two stages, one stage, memory, collected rows, no server, unlike clients. `test_lowering` tests
-# the mergeable form of all algorithms, also without Ray.
-ONE_OF_EACH_KIND = {"dcco", "fedavg", "fedema", "orchestra", "denav", "hetero_ssfl"}
 DROPOUT_SEED = 18  # Between the stages, all clients drop out in one round, one in the other.
 WITH_RAY = importlib.util.find_spec("ray") is not None
-
-
-def kinds():
-    """All algorithms; without Ray, one of each kind to save time."""
-    skipped = pytest.mark.skipif(not WITH_RAY, reason="uv sync --extra ray runs it")
-    for name in registry.ALGORITHMS:
-        yield pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else [skipped])
+# `test_lowering` tests the mergeable form of all algorithms, also without Ray.
+NAMES = registry.ALGORITHMS if WITH_RAY else ONE_OF_EACH_KIND
 
 
 class Repeating(InThisProcess):
@@ -87,19 +81,20 @@ def stored(tmp_path_factory):
     return client_store.StoredClientData(path)
 
 
+@functools.cache
 def build(small_algorithm, name):
     """An algorithm for the clients of `SIZES`."""
-    task, algorithm, _ = small_algorithm(name)
-    entry = registry.ALGORITHMS[name]
-    if Need.POPULATION in algorithm.needs:
+    small, entry = small_algorithm(name), registry.ALGORITHMS[name]
+    task = small.task
+    if Need.POPULATION in entry.kind.needs:
         one, width = task.model, (3,)
         other = type(one)("small", one.image_shape, width, width if one.predictor else ())
         population = Population((one, other), MODEL_OF_CLIENT, SIZES, len(RAD))
         values = entry.hyperparameters(local_epochs=1)
-        algorithm = entry.build(task._replace(population=population), values)
-    elif entry.collects:
-        algorithm = entry.build(task._replace(client_sizes=SIZES), entry.hyperparameters())
-    return algorithm
+        return entry.build(task._replace(population=population), values)
+    if entry.collects:
+        return entry.build(task._replace(client_sizes=SIZES), entry.hyperparameters())
+    return small.computations
 
 
 def client_network():
@@ -120,10 +115,8 @@ def simulate(algorithm, stored, folder, nodes=None, slices=8, data=None, **optio
     """A simulation with the stored clients, cut into slices if there are nodes."""
     whole = stored.group_dataset_computation
     data = data(whole) if data else whole
-    run, sliced = plan_run(algorithm, **options), None
-    if nodes:
-        sliced = run.slice_rounds(data, Slicing(nodes, stored.client_sizes(), slices))
-    return run.simulate(data, folder, sliced)
+    slicing = Slicing(nodes, stored.client_sizes(), slices) if nodes else None
+    return plan_run(algorithm, **options).simulate(data, folder, slicing)
 
 
 def works(algorithm):
@@ -178,7 +171,9 @@ def assert_same_run(folder, state, expected_folder, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", kinds())
+@pytest.mark.parametrize(
+    "name", by_algorithm(NAMES, default=("dcco", "fedema", "denav", "hetero_ssfl"))
+)
 def test_a_round_in_slices_of_one_client_equals_the_whole_one_to_the_last_bit(
     worker, small_algorithm, stored, tmp_path, name
 ):
@@ -192,6 +187,8 @@ def test_a_round_in_slices_of_one_client_equals_the_whole_one_to_the_last_bit(
     assert nodes.work == works(algorithm)
 
 
+@pytest.mark.long
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_clients_that_drop_out_between_the_stages(worker, small_algorithm, stored, tmp_path):
     algorithm = build(small_algorithm, "dcco")
@@ -212,6 +209,8 @@ def test_clients_that_drop_out_between_the_stages(worker, small_algorithm, store
     assert nodes.work == [[max(sum(SIZES[k] for k in g), 1) for g in f] for f in folded]
 
 
+@pytest.mark.long
+@pytest.mark.xdist_group("fedavg")
 @pytest.mark.slow
 def test_larger_slices_give_the_same_but_for_rounding(worker, small_algorithm, stored, tmp_path):
     algorithm = build(small_algorithm, "fedavg")

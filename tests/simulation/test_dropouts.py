@@ -1,7 +1,8 @@
-"""Rounds go on without failing clients; clients that drop out between stages do not bias DCCO."""
+"""Rounds continue without failing clients; clients lost between stages do not bias DCCO."""
 
 import collections
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
@@ -11,13 +12,14 @@ import tensorflow_federated as tff
 
 from datasets import client_store
 from datasets.image_dataset import Split
+from tests.by_algorithm import by_algorithm
 from tff_ssl.algorithms import registry
 from tff_ssl.algorithms.dcco import two_stage
 from tff_ssl.errors import ClientTimeoutError, TrainingError
+from tff_ssl.kinds.protocol import Need, RunSetting
 from tff_ssl.runtime import local_worker
 from tff_ssl.simulation import dropouts, packing, state_files
 from tff_ssl.simulation.participation import Participation
-from tff_ssl.templates.federated_algorithm import Need, RunSetting
 
 CLIENTS = 6
 SIZES = (3, 1, 2, 4, 2, 5)
@@ -89,6 +91,7 @@ def test_more_clients_are_invited_where_some_drop_out():
     assert dropouts.clients_to_invite(32, 0.1) == 36
 
 
+OF_COHORTS = [n for n, a in registry.ALGORITHMS.items() if a.kind.needs == {Need.COHORTS}]
 # Ids of examples whose views are NaN or infinite, or which make the client's computation fail.
 NAN, INF, FAIL = 1000, 1001, 1002
 
@@ -135,6 +138,7 @@ def _fail(condition, hangs):
     return tf.cond(condition, queue.dequeue, lambda: tf.constant(0))
 
 
+@functools.cache
 def build(small_algorithm, name, hangs=False, **options):
     algorithm = registry.ALGORITHMS[name]
     task = small_algorithm(name).task
@@ -164,9 +168,7 @@ def assert_same_state(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, a in registry.ALGORITHMS.items() if a.kind.needs == {Need.COHORTS}]
-)
+@pytest.mark.parametrize("name", by_algorithm(OF_COHORTS, default=("dcco", "fedema")))
 @pytest.mark.slow
 def test_bad_clients_are_dropped_counted_and_not_averaged(
     worker, small_algorithm, store, tmp_path, name, caplog
@@ -184,10 +186,11 @@ def test_bad_clients_are_dropped_counted_and_not_averaged(
         assert state.versions[:4].tolist() == [0, state_files.NEVER, state_files.NEVER, 0]
     else:
         assert_same_state(state, expected)
-    assert "goes on without clients 1: " in caplog.text
+    assert "continues without clients 1: " in caplog.text
     assert "no battery" in caplog.text
 
 
+@pytest.mark.xdist_group("fedavg")
 @pytest.mark.slow
 def test_a_folded_group_loses_its_bad_client_only(worker, small_algorithm, store, tmp_path):
     _, computations = build(small_algorithm, "fedavg")
@@ -196,6 +199,8 @@ def test_a_folded_group_loses_its_bad_client_only(worker, small_algorithm, store
     assert_same_state(state, Rounds(computations, store, tmp_path)([0, 5])[0])
 
 
+@pytest.mark.long
+@pytest.mark.xdist_group("fedavg")
 @pytest.mark.slow
 def test_a_cohort_of_any_size_takes_one_local_step(worker, small_algorithm, store, tmp_path):
     _, computations = build(small_algorithm, "fedavg")
@@ -212,9 +217,7 @@ def test_a_cohort_of_any_size_takes_one_local_step(worker, small_algorithm, stor
     assert_same_state(state.global_model_weights, padded.initial.global_model_weights)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, a in registry.ALGORITHMS.items() if a.kind.needs == {Need.COHORTS}]
-)
+@pytest.mark.parametrize("name", by_algorithm(OF_COHORTS, default=("dcco", "fedema")))
 @pytest.mark.slow
 def test_a_round_without_clients_changes_no_model_and_can_be_saved(
     worker, small_algorithm, store, tmp_path, name
@@ -239,7 +242,7 @@ def test_a_round_without_clients_changes_no_model_and_can_be_saved(
         assert work.round_number == 2
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedbn"])
+@pytest.mark.parametrize("name", by_algorithm(("fedavg", "fedbn")))
 @pytest.mark.slow
 def test_a_round_that_all_clients_leave_ends_the_run(
     worker, small_algorithm, store, tmp_path, name
@@ -257,6 +260,7 @@ def test_a_round_that_all_clients_leave_ends_the_run(
     assert (metrics["clients"], metrics["dropped_clients"], metrics["samples"]) == (2, 2, 0)
 
 
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.parametrize(
     ("groups", "faulty", "left"),
     [
@@ -286,7 +290,8 @@ def test_clients_that_drop_out_of_a_folded_dcco_round_count_as_in_an_unfolded_on
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+@pytest.mark.xdist_group("dcco")
+@pytest.mark.parametrize("weighting", ["examples", pytest.param("uniform", marks=pytest.mark.long)])
 @pytest.mark.slow
 def test_after_all_clients_have_dropped_between_the_stages_dcco_goes_on(
     worker, small_algorithm, store, tmp_path, weighting
@@ -317,6 +322,7 @@ def test_after_all_clients_have_dropped_between_the_stages_dcco_goes_on(
     assert any(moved)
 
 
+@pytest.mark.xdist_group("fedavg")
 @pytest.mark.slow
 def test_too_many_bad_clients_end_the_run(worker, small_algorithm, store, tmp_path):
     _, computations = build(small_algorithm, "fedavg")
@@ -324,6 +330,7 @@ def test_too_many_bad_clients_end_the_run(worker, small_algorithm, store, tmp_pa
         Rounds(computations, store, tmp_path)([0, 3, 4])
 
 
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_dcco_with_dropout_runs_its_stages_on_the_remaining_clients(
     worker, small_algorithm, store, tmp_path
@@ -343,10 +350,12 @@ def test_dcco_with_dropout_runs_its_stages_on_the_remaining_clients(
     assert_same_state(state, by_hand)
 
 
+@pytest.mark.long
+@pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small_algorithm):
     """The mean over all sets of reporting clients is the update of the complete round."""
-    task, _, _ = small_algorithm("dcco")
+    task = small_algorithm("dcco").task
     sgd = tff.learning.optimizers.build_sgdm(1.0)
     built = two_stage.build_dcco(task, two_stage.DCCOHyperparameters(), sgd)
     rng = np.random.default_rng(3)
@@ -388,6 +397,8 @@ def test_a_client_that_drops_between_the_stages_does_not_bias_dcco(worker, small
         assert np.linalg.norm((updates / share[:, None]).mean(0) - whole) > 0.01 * scale
 
 
+@pytest.mark.long
+@pytest.mark.xdist_group("fedavg")
 @pytest.mark.slow
 def test_a_client_that_takes_too_long_is_left_out(small_algorithm, store, tmp_path):
     _, computations = build(small_algorithm, "fedavg", hangs=True)

@@ -1,7 +1,7 @@
-"""Runs that are killed at random and go on give what a run without kills gives, to the last bit.
+"""Runs that are killed at random and resumed give what a run without kills gives, to the last bit.
 
 What SIGKILL leaves of a run is its files. So the folder is copied at a random moment, the run is
-ended, and another one goes on with the copy; nothing that the first one writes after that moment
+ended, and another one continues with the copy; nothing that the first one writes after that moment
 is in it. The moments are those before each operation on a file of the run, and before and after
 each round and each row of metrics. Files that were being written at that moment are cut short.
 """
@@ -15,20 +15,20 @@ import sys
 import pytest
 import tensorflow_federated as tff
 
+from tests.daily_seed import DAILY_SEED
 from tests.runtime.test_sliced_rounds import (
     assert_same_run,
     build,
     plan_run,
     stored,  # noqa: F401
 )
+from tff_ssl.kinds.heterogeneous.simulation import HeterogeneousClientsSimulation
 from tff_ssl.simulation import training_loop
-from tff_ssl.simulation.with_unlike_clients import UnlikeClientsSimulation
 
 ROUNDS = 7
 CHECKPOINT_EVERY = 2
-# With a server, clients with memory, unlike clients, and twice no server.
-KILLS = {"dcco": 60, "fedema": 60, "hetero_ssfl": 30, "denav": 30, "gossip": 30}
-SEED = 24
+# With a server, clients with memory, heterogeneous clients, and twice no server.
+KILLS = {"dcco": 10, "fedema": 10, "hetero_ssfl": 6, "denav": 6, "gossip": 5}
 _MOST_RUNS = 400  # After a kill in its first moments a run has to be started again.
 
 
@@ -96,7 +96,7 @@ def with_moments(killer, monkeypatch):
 def damage(folder, chance):
     """Cuts files that are still being written at a random byte; at times the last row too.
 
-    At times the newest of two checkpoints is cut, so that the run goes on from the one before.
+    At times the newest of two checkpoints is cut, so that the run continues from the one before.
     """
     for path in sorted(p for p in folder.rglob("*.new") if p.is_file()):
         content = path.read_bytes()
@@ -148,6 +148,7 @@ def files(folder):
     }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KILLS)
 def test_kills_at_random_moments_change_nothing(
@@ -166,8 +167,8 @@ def test_kills_at_random_moments_change_nothing(
     with killer.watch(whole, copy):
         expected = run(algorithm, stored, whole, killer)
     moments = killer.moments
-    chance = random.Random(f"{SEED} {name}")
-    print(f"{name}: {KILLS[name]} kills in {moments} moments, seed {SEED}")
+    chance = random.Random(f"{DAILY_SEED} {name}")
+    print(f"{name}: {KILLS[name]} kills in {moments} moments, DAILY_SEED={DAILY_SEED}")
     kills = 0
     for _ in range(_MOST_RUNS):
         # Early moments are as likely as late ones, and a run has several kills before it ends.
@@ -190,12 +191,12 @@ def test_kills_at_random_moments_change_nothing(
 
 
 def _compose_once(monkeypatch):
-    """Lets all runs of unlike clients have the same computations, whose tracing takes seconds."""
-    compose, composed = UnlikeClientsSimulation._compose, {}
+    """Shares the computations of heterogeneous clients, whose tracing takes seconds."""
+    compose, composed = HeterogeneousClientsSimulation._compose, {}
 
     def once(self, number, read_rad, mean_kernel):
         if number not in composed:
             composed[number] = compose(self, number, read_rad, mean_kernel)
         return composed[number]
 
-    monkeypatch.setattr(UnlikeClientsSimulation, "_compose", once)
+    monkeypatch.setattr(HeterogeneousClientsSimulation, "_compose", once)

@@ -14,10 +14,11 @@ import tensorflow_federated as tff
 
 from datasets import client_store
 from datasets.image_dataset import Split
+from tests.by_algorithm import by_algorithm
 from tff_ssl.algorithms import registry
+from tff_ssl.kinds.protocol import RunSetting
 from tff_ssl.simulation.dropouts import Dropouts
 from tff_ssl.simulation.participation import Participation
-from tff_ssl.templates.federated_algorithm import RunSetting
 
 POPULATION = 18
 WITHOUT_DATA = 2
@@ -123,7 +124,7 @@ def expected_weights(clients, groups, equal):
     alone = len(clients) or 1
     parts = np.array_split(clients, min(groups, len(clients)) or alone)
     if any(len(part) and not SIZES[part].sum() for part in parts):
-        # The round goes on without the client, and is computed anew without groups.
+        # The round continues without the client, and is computed anew without groups.
         parts = np.array_split(clients, alone)
     weights = [int(SIZES[part].sum()) for part in parts]
     weights = [min(w, 1) for w in weights] if equal else weights
@@ -138,12 +139,12 @@ def simulate(algorithm, group_data, folder, groups=0, dropout=0.0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", AGGREGATING)
+@pytest.mark.parametrize("name", by_algorithm(AGGREGATING, default=("dcco",)))
 def test_exactly_the_cohorts_clients_with_data_reach_the_aggregators(
     worker, small_algorithm, group_data, tmp_path, name
 ):
     entry = registry.ALGORITHMS[name]
-    task, _, _ = small_algorithm(name)
+    task = small_algorithm(name).task
     values = entry.hyperparameters(client_weighting="examples")
     aggregators = {f"{what}_aggregator": Recorder() for what in entry.aggregates}
     algorithm = entry.build(task, values, **aggregators)

@@ -12,12 +12,14 @@ import tensorflow_federated as tff
 from datasets import client_store
 from datasets.image_dataset import Split
 from tff_ssl.errors import TrainingError
+from tff_ssl.kinds.protocol import RunSetting
+from tff_ssl.kinds.stateful.algorithm import build_stateful_clients
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation import cohort, state_files, training_loop
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.state_files import NEVER, ClientStates
-from tff_ssl.simulation.stateful_clients import StatefulClientsSimulation
-from tff_ssl.templates import local_training, stateful_clients
+from tff_ssl.templates import local_training
+from tff_ssl.templates.client_output import output_if_finite
 
 CLIENTS = 7
 
@@ -129,7 +131,7 @@ def test_a_damaged_state_gives_way_to_the_last_intact_one(tmp_path, caplog, dama
     assert int(states.load(2, 2)["k"]) == 0
     (record,) = caplog.records
     assert "the state of client 2 is damaged" in record.getMessage()
-    assert record.getMessage().endswith("2/2.damaged: the client goes on from its state 0")
+    assert record.getMessage().endswith("2/2.damaged: the client continues from its state 0")
     states.keep_only([healed])
     assert state_files.damaged_states(tmp_path, ("states", "rad")) == ["states/2/2"]
     # A resumed run writes the state again.
@@ -184,7 +186,7 @@ def counting(element_type):
         trained = local_training.LocalModel(
             Weights((), ()), Weights((), ()), zero, tf.zeros([1]), tf.zeros([1])
         )
-        return stateful_clients.output_if_finite(
+        return output_if_finite(
             [(tf.cast(rows[1], tf.float32), tf.constant(1.0))],
             collections.OrderedDict(sorted(new.items())),
             state,
@@ -197,7 +199,7 @@ def counting(element_type):
         names = ("client", "rounds", "sum")
         return collections.OrderedDict((name, tf.constant(-1, tf.int64)) for name in names)
 
-    return stateful_clients.build_stateful_clients(
+    return build_stateful_clients(
         initial_model=lambda seed: tf.constant(0.0),
         initial_client_state=initial_client_state,
         client_work=client_work,
@@ -220,13 +222,9 @@ def run(worker, tmp_path):
     computations = counting(tff.types.tensorflow_to_type(data.element_type_structure))
 
     def build(folder):
-        return StatefulClientsSimulation(
-            computations,
-            data.group_dataset_computation,
-            Participation(cohort.uniform_cohorts(CLIENTS, 4, seed=3), 4, 4),
-            CLIENTS,
-            tmp_path / folder,
-        )
+        participation = Participation(cohort.uniform_cohorts(CLIENTS, 4, seed=3), 4, 4)
+        planned = computations.plan_run(RunSetting(sizes.tolist(), 6, participation))
+        return planned.simulate(data.group_dataset_computation, tmp_path / folder)
 
     return build, clients
 

@@ -1,6 +1,5 @@
 """The round loop, with a simulation small enough to be calculated by hand."""
 
-import asyncio
 import contextlib
 import csv
 import math
@@ -83,7 +82,7 @@ def test_ctrl_c_saves_no_state_that_could_not_be_resumed_from(tmp_path, capsys, 
 
     with pytest.raises(KeyboardInterrupt):
         loop(tmp_path, every=every).run(Overflowing(stop_at=5), seed=0)
-    assert f"not finite, so that --resume goes on after round {kept}" in capsys.readouterr().out
+    assert f"not finite, so that --resume continues after round {kept}" in capsys.readouterr().out
     again = Counting()
     state = loop(tmp_path).run(again, seed=0)
     assert again.rounds == list(range(kept, 7))
@@ -339,9 +338,9 @@ def test_a_run_whose_checkpoints_are_all_damaged_ends_and_keeps_its_metrics(tmp_
 
 @pytest.mark.slow
 def test_any_flipped_bit_is_noticed_or_harmless(tmp_path):
-    manager = checkpoints.CheckpointManager(tmp_path)
+    manager = checkpoints.Checkpoints(tmp_path)
     state = {"float32": np.arange(5, dtype=np.float32), "bytes3": np.array([b"abc"])}
-    asyncio.run(manager.save(state, 1))
+    manager.save(state, 1)
     whole = manager.path(1).read_bytes()
     noticed = 0
     for position in range(len(whole)):
@@ -349,7 +348,7 @@ def test_any_flipped_bit_is_noticed_or_harmless(tmp_path):
         changed[position] ^= 1 << position % 8
         manager.path(1).write_bytes(changed)
         try:
-            loaded = asyncio.run(manager.load(1))
+            loaded = manager.load(1)
         except Exception:
             noticed += 1
             continue
@@ -438,7 +437,7 @@ class Attacked(Counting):
 
 def test_a_folder_that_is_moved_away_ends_the_run_and_goes_on_where_it_is(tmp_path):
     folder, moved = tmp_path / "run", tmp_path / "moved"
-    with pytest.raises(TrainingError, match=r"run cannot be written: .*--resume goes on after"):
+    with pytest.raises(TrainingError, match=r"run cannot be written: .*--resume continues after"):
         loop(folder).run(Attacked(lambda: folder.rename(moved)), seed=0)
     assert not list(folder.glob("checkpoints/*"))
     assert loop(moved).run(Counting(), seed=0)["total"] == sum(range(7))

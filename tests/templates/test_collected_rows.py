@@ -10,8 +10,9 @@ import tensorflow_federated as tff
 
 from tff_ssl.deployment import lowering
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.kinds.stateful.algorithm import build_stateful_clients
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.templates import collected_rows, local_training, message_sizes, stateful_clients
+from tff_ssl.templates import collected_rows, local_training, message_sizes
 from tff_ssl.templates.client_output import output_if_finite
 from tff_ssl.templates.collected_rows import ClientRows
 
@@ -102,7 +103,7 @@ def counting_algorithm():
             rows=tf.zeros([3, 1, 2]),
         )
 
-    return stateful_clients.build_stateful_clients(
+    return build_stateful_clients(
         initial_model=initial_model,
         initial_client_state=lambda seed: tf.constant(0),
         client_work=client_work,

@@ -49,8 +49,9 @@ def recording(task, **options):
     def evaluate(model, weights, target, batch, hyperparameters):
         seen.append(batch)
         losses = tf.reduce_sum(weights.trainable[0]) + tf.zeros([len(batch.x1)])
-        z = model.apply(weights, batch.x1, True).z
-        return Evaluated(losses, z, (z, z), (), noted=tf.cast(batch.example_ids, tf.float32))
+        outputs = model.apply(weights, batch.x1, True)
+        z, h = outputs.z, (outputs.h, outputs.h)
+        return Evaluated(losses, z, (z, z), (), h, noted=tf.cast(batch.example_ids, tf.float32))
 
     def views(images, ids, number):
         shown = tf.cast(ids, tf.float32)[:, None, None, None] + 0 * tf.cast(images, tf.float32)

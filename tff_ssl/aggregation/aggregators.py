@@ -78,14 +78,7 @@ def _norm_quantile(
     learning_rate: float,
     counts: tff.aggregators.UnweightedAggregationFactory | None = None,
 ) -> tff.aggregators.PrivateQuantileEstimationProcess:
-    """A quantile of the norms of contributions, which adapts without noise (Andrew et al. 2021).
-
-    Args:
-      initial: Estimate before the first round.
-      quantile: The quantile, between 0 and 1.
-      learning_rate: Largest change of the estimate's logarithm in a round.
-      counts: Sum of the counts of clients; a plain one by default.
-    """
+    """A quantile of the norms of contributions, which adapts without noise (Andrew et al. 2021)."""
     query = _QuantileOfClients(initial, quantile, learning_rate, geometric_update=True)
     return tff.aggregators.PrivateQuantileEstimationProcess(query, counts)
 
@@ -144,12 +137,7 @@ AGGREGATORS = {
 def secure_metric_sum(value: tff.Value) -> tff.Value:
     """A secure `tff.federated_sum` for metrics: the server sees only the sum.
 
-    Args:
-      value: An int64 or floating-point metric of each client, at CLIENTS. An integer is clipped to
-        0 to 2^20 - 1, a float to -(2^20 - 1) to 2^20 - 1.
-
-    Returns:
-      The sum, at SERVER.
+    An int64 metric of a client is clipped to 0 to 2^20 - 1, a float to -(2^20 - 1) to 2^20 - 1.
     """
     member = value.type_signature.member
     if member.dtype.type is np.int64:
@@ -194,25 +182,13 @@ class SymmetricHalf(tff.aggregators.WeightedAggregationFactory):
     """
 
     def __init__(self, inner: tff.aggregators.WeightedAggregationFactory):
-        """Wraps an aggregation.
-
-        Args:
-          inner: The aggregation of the triangles and of the tensors that are not square.
-        """
+        """Wraps the aggregation of the triangles and of the tensors that are not square."""
         self._inner = inner
 
     def create(
         self, value_type: tff.Type, weight_type: tff.Type
     ) -> tff.templates.AggregationProcess:
-        """The aggregation process, which sends the triangles of the square matrices.
-
-        Args:
-          value_type: Type of a client's value, a nest of tensors with a square matrix.
-          weight_type: Type of a client's weight.
-
-        Raises:
-          ConfigurationError: If there is no square matrix.
-        """
+        """The process; a ConfigurationError if the value has no square matrix."""
         specs = tff.types.type_to_tf_tensor_specs(value_type)
         flat_specs = tf.nest.flatten(specs)
         if not any(map(_is_square, flat_specs)):

@@ -36,6 +36,7 @@ import tensorflow_privacy as tfp
 from dp_accounting import rdp
 from scipy import optimize
 
+from tff_ssl.bounds import Bounded, bounded
 from tff_ssl.errors import ConfigurationError
 
 # Relative accuracy of the search for a noise multiplier; the result is then rounded up.
@@ -68,7 +69,7 @@ NOT_COVERED = (
 
 
 @dataclasses.dataclass(frozen=True)
-class GaussianMean:
+class GaussianMean(Bounded):
     """A private mean: the clipping and the noise of one of a round's aggregations.
 
     Attributes:
@@ -79,17 +80,9 @@ class GaussianMean:
         Private Learning with Adaptive Clipping"); z then covers the query for the median too.
     """
 
-    noise_multiplier: float
-    clip: float
+    noise_multiplier: float = bounded(at_least=0, at_most=LARGEST_NOISE)
+    clip: float = bounded(above=0, at_most=LARGEST_CLIP)
     adaptive: bool = False
-
-    def __post_init__(self):
-        if not 0 < self.clip <= LARGEST_CLIP:
-            raise ValueError(f"clip must be positive and at most {LARGEST_CLIP:g}; got {self.clip}")
-        if not 0 <= self.noise_multiplier <= LARGEST_NOISE:
-            raise ValueError(
-                f"noise_multiplier must be from 0 to {LARGEST_NOISE:g}; got {self.noise_multiplier}"
-            )
 
     def factory(self, clients_per_round: float) -> tff.aggregators.WeightedAggregationFactory:
         """The aggregation: it divides by the expected number of clients.
@@ -235,7 +228,7 @@ class Accountant:
 def noise_for(
     epsilon: float, rounds: int, sampling_rate: float, aggregations: int, delta: float
 ) -> float:
-    """The noise multiplier with which a run costs `epsilon`, or slightly less.
+    """The noise multiplier z with which a run costs `epsilon`, or slightly less (0.2 % up).
 
     Args:
       epsilon: The epsilon to spend; infinite for no noise.
@@ -243,9 +236,6 @@ def noise_for(
       sampling_rate: q, the probability that a client takes part in a round.
       aggregations: Number of aggregations per round, all with the same noise multiplier.
       delta: The delta of (epsilon, delta)-differential privacy.
-
-    Returns:
-      The noise multiplier z of each aggregation, rounded up by 0.2 %.
 
     Raises:
       ConfigurationError: If no noise is enough.
@@ -274,29 +264,22 @@ def default_delta(num_clients: int) -> float:
     return num_clients**-1.1
 
 
-def post_processed(
-    inner: tff.aggregators.WeightedAggregationFactory, function: Callable[[Any], Any]
-) -> tff.aggregators.WeightedAggregationFactory:
+@dataclasses.dataclass(frozen=True)
+class PostProcessed(tff.aggregators.WeightedAggregationFactory):
     """An aggregation whose result is post-processed at the server, which costs no privacy.
 
-    Args:
+    Attributes:
       inner: The aggregation.
       function: A TensorFlow function: result of `inner` -> value of the same type.
     """
-    return _PostProcessed(inner, function)
 
-
-class _PostProcessed(tff.aggregators.WeightedAggregationFactory):
-    """See `post_processed`."""
-
-    def __init__(self, inner, function):
-        self._inner = inner
-        self._function = function
+    inner: tff.aggregators.WeightedAggregationFactory
+    function: Callable[[Any], Any]
 
     def create(self, value_type, weight_type):
-        process = self._inner.create(value_type, weight_type)
+        process = self.inner.create(value_type, weight_type)
         result_type = process.next.type_signature.result.result.member
-        function = tff.tensorflow.computation(self._function, result_type)
+        function = tff.tensorflow.computation(self.function, result_type)
 
         @tff.federated_computation(process.next.type_signature.parameter)
         def next_fn(state, value, weight):
@@ -311,14 +294,7 @@ class _PostProcessed(tff.aggregators.WeightedAggregationFactory):
 def describe(
     means: Mapping[str, GaussianMean], accountant: Accountant, rounds: int, clients: int
 ) -> list[str]:
-    """Describes the guarantee of a run, in lines of text for its announcement.
-
-    Args:
-      means: The private means, by the name of what they average.
-      accountant: The accountant of the run.
-      rounds: Number of rounds of the run.
-      clients: Number of clients in the population.
-    """
+    """Describes the guarantee of a run with these private means, for its announcement."""
     epsilon = accountant.epsilon(rounds)
     guarantee = (
         "none promised (clipping without noise)"

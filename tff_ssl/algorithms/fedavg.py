@@ -1,9 +1,17 @@
-"""FedAvg with a local objective (McMahan et al. 2017), and FedProx (Li et al. 2020).
+"""FedAvg with a local objective (McMahan et al., AISTATS 2017, Algorithm 1).
 
-In a round, the server broadcasts the model; every client trains it on its own examples and sends
-its model delta; the server forms the weighted mean of the deltas, which its optimizer takes as a
-gradient. This is the DCCO paper's baseline (section 4, with one step of gradient descent of rate
-1.0 on each client), for one or many local steps on any of `objectives.registry.OBJECTIVES`.
+In a round, the server broadcasts the model w; every client k trains it for E epochs of batches of
+B examples and sends its model delta; the server forms the weighted mean,
+
+  w <- w - sum_k (n_k / n) (w - w_k),  with w_k the model of client k after its local training.
+
+The objective is any of `objectives.registry.OBJECTIVES`. The mean delta may also be taken as a
+gradient by an optimizer of the server. With one step of gradient descent on all examples of a
+client, this is FedSGD, and with Adam at the server it is the baseline of the DCCO paper (section 4;
+the preset digits/fedsgd).
+
+Algorithms that change what clients minimize are built on this one: `build_fedavg` takes another
+objective, and regularizers (see `fedprox` and `feddecorr`).
 
 BYOL's target network is a moving average of the online network. It is kept either on the server,
 over rounds, and broadcast beside the model; or on each client, over its local steps, starting from
@@ -15,7 +23,8 @@ because a round without client memory has no place for its moving averages.
 
 import collections
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,21 +32,21 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
-from tff_ssl.objectives.registry import OBJECTIVES, moved_target
-from tff_ssl.templates import non_finite
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.templates.local_training import (
-    DeltaRule,
-    LocalTraining,
-    Trained,
-    build_local_training,
-)
+from tff_ssl.objectives.registry import OBJECTIVES, Objective, moved_target
+from tff_ssl.templates import group_training, non_finite
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.group_training import DeltaRule, Trained
+from tff_ssl.templates.local_training import Regularizer, WeightTerm, build_local_training
 from tff_ssl.templates.round_number import next_round_number
 from tff_ssl.templates.server_step import build_server_step
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
+
+# (online network, target network, round number, examples) -> `Trained`.
+Train = Callable[[Weights, Weights, tf.Tensor, tf.data.Dataset], Trained]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,32 +54,23 @@ class FedAvgHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyp
     """Hyperparameters of FedAvg; those of local training and of the server are inherited.
 
     Attributes:
-      mu: Weight mu of FedProx's proximal term, mu / 2 |w - w_broadcast|^2.
       target: Place of BYOL's target network, `server` or `local`.
       micro_batch_size: Number of examples that are processed at a time in a round of one step. It
         affects memory and speed, but not the result.
     """
 
-    client_learning_rate: float = 1.0  # The DCCO paper's rate, for one step of plain descent.
+    client_learning_rate: float = 0.1
     client_momentum: float = 0.0
-    mu: float = 0.0
-    target: str = "server"
-    micro_batch_size: int = 32
-
-    def __post_init__(self):
-        ClientHyperparameters.__post_init__(self)
-        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
-        check_choice("target", self.target, ("server", "local"))
-        if self.mu < 0:
-            raise ValueError(f"mu must not be negative; got {self.mu}")
-        if self.micro_batch_size < 1:
-            raise ValueError(f"micro_batch_size must be at least 1; got {self.micro_batch_size}")
+    local_epochs: int = 5
+    batch_size: int = 64
+    target: str = one_of("server", ("server", "local"))
+    micro_batch_size: int = bounded(32, at_least=1)
 
     @property
     def is_one_gradient_step(self) -> bool:
         """Whether a client's delta is its learning rate times one gradient on all its examples."""
         one_step = (self.local_steps or self.local_epochs) == 1 and self.batch_size == 0
-        # The first step of SGD with momentum is plain; the proximal term's gradient is zero there.
+        # The first step of SGD with momentum is plain.
         plain = self.client_optimizer == "sgd" and not self.client_weight_decay
         return one_step and plain and self.learning_rate_schedule == "constant"
 
@@ -149,7 +149,7 @@ class TargetNetwork:
 
 def build_local_update(
     task: Task,
-    train: Callable[[Weights, Weights, tf.Tensor, tf.data.Dataset], Trained],
+    train: Train,
     target_network: TargetNetwork,
     weights_type: tff.Type,
 ) -> tff.Computation:
@@ -241,26 +241,6 @@ def build_client_work(
     return tff.learning.templates.ClientWorkProcess(initialize, next_work)
 
 
-def choose_training(
-    training: LocalTraining, hyperparameters: FedAvgHyperparameters, is_one_gradient_step: bool
-) -> Callable[[Weights, Weights, tf.Tensor, tf.data.Dataset], Trained]:
-    """Local training as a sum over all examples if it is one gradient step, else by client."""
-    if not is_one_gradient_step:
-        return training.many_steps
-
-    def one_step(online, target, round_number, examples):
-        return training.one_step(
-            online,
-            target,
-            round_number,
-            examples,
-            hyperparameters.client_learning_rate,
-            hyperparameters.micro_batch_size,
-        )
-
-    return one_step
-
-
 def build_fedavg(
     task: Task,
     hyperparameters: FedAvgHyperparameters | None = None,
@@ -268,6 +248,10 @@ def build_fedavg(
     client_optimizer: tff.learning.optimizers.Optimizer | None = None,
     update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
     metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+    *,
+    objective: Objective | None = None,
+    regularizers: Sequence[Regularizer] = (),
+    weight_terms: Sequence[WeightTerm] = (),
     delta_rule: DeltaRule | None = None,
 ) -> StatelessClients:
     """Builds FedAvg's round.
@@ -281,40 +265,45 @@ def build_fedavg(
       client_optimizer: Optimizer of the local steps; the one of the hyperparameters if None.
       update_aggregator: Weighted mean of the deltas; `MeanFactory` by default.
       metric_sum: Sum of a metric over the clients: of counts, losses and means of encodings.
-      delta_rule: Rule that gives each client's delta; initial minus final weights if it is None. It
-        needs hyperparameters whose `is_one_gradient_step` is False.
+      objective: Objective that clients minimize; the task's if None.
+      regularizers: Terms that are added to the objective.
+      weight_terms: Terms of the weights alone that are added to the objective.
+      delta_rule: Rule that gives each client's delta; initial minus final weights if it is None.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs, or has batch norm.
     """
-    hyperparameters = hyperparameters or FedAvgHyperparameters()
-    has_target = OBJECTIVES[task.objective].target
-    on_client = has_target and hyperparameters.target == "local"
-    target_network = TargetNetwork(task.model, has_target and not on_client, on_client)
+    values = hyperparameters or FedAvgHyperparameters()
+    minimized = objective or OBJECTIVES[task.objective]
+    on_client = minimized.target and values.target == "local"
+    target_network = TargetNetwork(task.model, minimized.target and not on_client, on_client)
     training = build_local_training(
         task,
-        hyperparameters,
+        values,
         optimizer=client_optimizer,
         keeps_target=on_client,
-        proximal=hyperparameters.mu,
-        delta_rule=delta_rule,
+        objective=minimized,
+        regularizers=regularizers,
+        weight_terms=weight_terms,
     )
-    one_gradient_step = hyperparameters.is_one_gradient_step and client_optimizer is None
-    train = choose_training(training, hyperparameters, one_gradient_step)
+    by_client = client_optimizer or regularizers or weight_terms or delta_rule
+    if values.is_one_gradient_step and not (by_client or minimized.needs_third_images):
+        train: Train = functools.partial(
+            group_training.one_step,
+            training,
+            learning_rate=values.client_learning_rate,
+            micro_batch_size=values.micro_batch_size,
+        )
+    else:
+        train = functools.partial(group_training.many_steps, training, delta_rule=delta_rule)
     return compose_fedavg(
-        task,
-        train,
-        target_network,
-        server_optimizer,
-        hyperparameters,
-        update_aggregator,
-        metric_sum,
+        task, train, target_network, server_optimizer, values, update_aggregator, metric_sum
     )
 
 
 def compose_fedavg(
     task: Task,
-    train: Callable[[Weights, Weights, tf.Tensor, tf.data.Dataset], Trained],
+    train: Train,
     target_network: TargetNetwork,
     server_optimizer: tff.learning.optimizers.Optimizer | None,
     hyperparameters: Any,

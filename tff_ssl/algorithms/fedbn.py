@@ -20,18 +20,20 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.objectives.registry import OBJECTIVES
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.templates.client_output import previous_if_empty
-from tff_ssl.templates.local_training import LocalModel, build_local_training
-from tff_ssl.templates.stateful_clients import (
+from tff_ssl.algorithms.fedprox import proximal_terms
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateful.algorithm import (
     ClientEnd,
     ClientStart,
     StatefulClients,
     build_stateful_clients,
     client_work_around_training,
 )
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.client_output import previous_if_empty
+from tff_ssl.templates.local_training import LocalModel, build_local_training
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import LocalWeights, one_tower
 
@@ -56,17 +58,10 @@ class FedBNHyperparameters(ClientHyperparameters):
     local_epochs: int = 5
     batch_size: int = 256
     temperature: float = 0.5
-    batch_norm: str = "local"
-    averaging: str = "all"
+    batch_norm: str = one_of("local", ("local", "averaged"))
+    averaging: str = one_of("all", ("all", "none"))
     keep_local: bool = False
-    mu: float = 0.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("batch_norm", self.batch_norm, ("local", "averaged"))
-        check_choice("averaging", self.averaging, ("all", "none"))
-        if self.mu < 0:
-            raise ValueError(f"mu must not be negative; got {self.mu}")
+    mu: float = bounded(0.0, at_least=0)
 
 
 class ClientState(NamedTuple):
@@ -160,7 +155,10 @@ def build_fedbn(
     model, objective = one_tower(task.model), OBJECTIVES[task.objective]
     client = FedBNClient(model, objective.target, hyperparameters)
     training = build_local_training(
-        task, hyperparameters, keeps_target=objective.target, proximal=hyperparameters.mu
+        task,
+        hyperparameters,
+        keeps_target=objective.target,
+        weight_terms=proximal_terms(hyperparameters.mu),
     )
     return build_stateful_clients(
         initial_model=model.init,

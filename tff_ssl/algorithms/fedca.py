@@ -39,7 +39,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.bounds import bounded
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.kinds.stateful.algorithm import StatefulClients, build_stateful_clients
 from tff_ssl.losses.nt_xent import nt_xent
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
@@ -48,7 +50,6 @@ from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, previous_if_empty
 from tff_ssl.templates.local_training import LocalTraining, Memory, build_local_training
 from tff_ssl.templates.micro_batches import read_all
-from tff_ssl.templates.stateful_clients import StatefulClients, build_stateful_clients
 from tff_ssl.templates.task import FrozenEncoder, Task
 from tff_ssl.templates.weight_groups import one_tower
 
@@ -70,12 +71,7 @@ class FedCAHyperparameters(ClientHyperparameters):
     local_epochs: int = 5
     batch_size: int = 128
     dictionary: bool = True
-    alignment_weight: float = 0.01
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.alignment_weight < 0:
-            raise ValueError(f"alignment_weight must not be negative; got {self.alignment_weight}")
+    alignment_weight: float = bounded(0.01, at_least=0)
 
 
 class ServerModel(NamedTuple):
@@ -104,12 +100,7 @@ class ClientState(NamedTuple):
 
 
 def without_client(dictionary: tf.Tensor, client: tf.Tensor) -> tf.Tensor:
-    """The rows of the others, [clients, rows, d] -> [clients * rows, d], with zeros for a client's.
-
-    Args:
-      dictionary: Rows of each client.
-      client: Number of the client whose rows are left out, int64.
-    """
+    """The rows with zeros for a client's, [clients, rows, d] -> [clients * rows, d]."""
     clients, _, d = dictionary.shape
     is_own = tf.equal(tf.range(clients, dtype=tf.int64), client)[:, tf.newaxis, tf.newaxis]
     return tf.reshape(tf.where(is_own, 0.0, dictionary), [-1, d])
@@ -158,7 +149,7 @@ class FedCAClient:
                     for x, h in ((batch.x1, first.h), (batch.x2, second.h))
                 ]
                 losses += self.values.alignment_weight * (alignments[0] + alignments[1]) / 2
-            return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
+            return Evaluated.of_pair(losses, first, second)
 
         return Objective("contrastive, with a dictionary and an alignment", evaluate)
 
@@ -197,13 +188,10 @@ def _write_projections(rows: tf.Tensor, batch: Any, evaluated: Evaluated) -> tf.
 def server_update(
     server: ServerModel, means: tuple[Weights], rows: tf.Tensor | None = None
 ) -> ServerModel:
-    """The mean of the models, and the dictionary with the new rows.
+    """The mean of the models, which is NaN without clients, and the dictionary with the new rows.
 
-    Args:
-      server: The server's model.
-      means: The one mean of the clients' models; NaN if there were none.
-      rows: New rows of each client, float32 [clients, rows, d]; None if there is no dictionary.
-        Zeros stand for absent clients and for images that were in no step; their rows stay.
+    Rows are float32 [clients, rows, d], or None if there is no dictionary. Zeros stand for absent
+    clients and for images that were in no step; their rows stay.
     """
     weights = previous_if_empty(server.weights, means[0])
     if rows is None:
@@ -235,12 +223,7 @@ def build_fedca(
     hyperparameters: FedCAHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds FedCA's round.
-
-    Args:
-      task: Model, views, type of the examples, sizes of the clients, and base encoder.
-      hyperparameters: Hyperparameters; the defaults if None.
-      aggregator: Weighted mean of the models; `MeanFactory` by default.
+    """Builds FedCA's round; the aggregator is that of the models, `MeanFactory` by default.
 
     Raises:
       ConfigurationError: If the task does not tell its clients although there is a dictionary, or

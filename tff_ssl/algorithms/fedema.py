@@ -20,17 +20,18 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
-from tff_ssl.templates.client_output import previous_if_empty
-from tff_ssl.templates.local_training import LocalModel, build_local_training
-from tff_ssl.templates.stateful_clients import (
+from tff_ssl.bounds import bounded
+from tff_ssl.kinds.stateful.algorithm import (
     ClientEnd,
     ClientStart,
     StatefulClients,
     build_stateful_clients,
     client_work_around_training,
 )
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.client_output import previous_if_empty
+from tff_ssl.templates.local_training import LocalModel, build_local_training
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import encoder_of, one_tower, squared_distance
 
@@ -46,12 +47,7 @@ class FedEMAHyperparameters(ClientHyperparameters):
     client_learning_rate: float = 0.032
     batch_size: int = 128
     local_epochs: int = 5
-    tau: float = 0.7
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not 0 <= self.tau <= 1:
-            raise ValueError(f"tau must be in [0, 1]; got {self.tau}")
+    tau: float = bounded(0.7, at_least=0, at_most=1)
 
 
 class ClientState(NamedTuple):
@@ -114,13 +110,7 @@ def build_fedema(
     hyperparameters: FedEMAHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds FedEMA's round.
-
-    Args:
-      task: Model, views and type of the examples.
-      hyperparameters: Hyperparameters; the defaults if None.
-      aggregator: Weighted mean of the online networks; `MeanFactory` by default.
-    """
+    """Builds FedEMA's round; the aggregator of the online networks is a mean by default."""
     hyperparameters = hyperparameters or FedEMAHyperparameters()
     model = one_tower(task.model)
     training = build_local_training(task, hyperparameters, keeps_target=True)

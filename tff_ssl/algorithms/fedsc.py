@@ -42,6 +42,7 @@ Choices and deviations:
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -49,24 +50,24 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import optimizers
-from tff_ssl.algorithms.dcco import two_stage
-from tff_ssl.algorithms.dcco.client import LocalStatistics, LocalUpdate, encode, prepared
-from tff_ssl.algorithms.dcco.parts import DCCOParts, build_centre, build_parts, build_round_metrics
+from tff_ssl.algorithms.dcco import composition
+from tff_ssl.algorithms.dcco.client import LocalStatistics, encode, prepared, scaled_update
+from tff_ssl.algorithms.dcco.parts import DCCOParts, build_parts
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses import means, spectral
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
-from tff_ssl.templates import non_finite
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.optimizers import ServerOptimizerHyperparameters
+from tff_ssl.templates import group_training, non_finite
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.local_training import LocalTraining, build_local_training
 from tff_ssl.templates.micro_batches import mean_over_examples
-from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
 
 @dataclasses.dataclass(frozen=True)
-class FedSCHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyperparameters):
+class FedSCHyperparameters(ClientHyperparameters, ServerOptimizerHyperparameters):
     """Hyperparameters with the values of the authors' code, which has no noise here by default.
 
     Attributes:
@@ -84,30 +85,12 @@ class FedSCHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHype
     local_epochs: int = 5
     batch_size: int = 512
     client_weighting: str = "uniform"
-    server_optimizer: str = "sgd"
-    server_learning_rate: float = 1.0
-    server_schedule: str = "constant"
-    server_momentum: float = 0.0
-    own_weight: str = "schedule"
-    last_own_weight: float = 0.2
-    statistics_passes: int = 5
-    statistics_noise: float = 0.0
-    clip_norm: float = 3.0
-    micro_batch_size: int = 64
-
-    def __post_init__(self):
-        ClientHyperparameters.__post_init__(self)
-        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
-        check_choice("own_weight", self.own_weight, ("schedule", "share"))
-        if not 0 <= self.last_own_weight <= 1:
-            raise ValueError(f"last_own_weight must be in [0, 1]; got {self.last_own_weight}")
-        for name, least in (("statistics_passes", 1), ("micro_batch_size", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
-        if self.statistics_noise < 0:
-            raise ValueError(f"statistics_noise must not be negative; got {self.statistics_noise}")
-        if self.clip_norm <= 0:
-            raise ValueError(f"clip_norm must be positive; got {self.clip_norm}")
+    own_weight: str = one_of("schedule", ("schedule", "share"))
+    last_own_weight: float = bounded(0.2, at_least=0, at_most=1)
+    statistics_passes: int = bounded(5, at_least=1)
+    statistics_noise: float = bounded(0.0, at_least=0)
+    clip_norm: float = bounded(3.0, above=0)
+    micro_batch_size: int = bounded(64, at_least=1)
 
     def client_weight(self, samples: tf.Tensor) -> tf.Tensor:
         """Weight of a client with so many examples, float32."""
@@ -127,27 +110,11 @@ COHORT_TYPE = tff.types.StructWithPythonType(
 )
 
 
-class ClientWorkState(NamedTuple):
-    """The server's state of the clients' work.
-
-    Attributes:
-      round_number: Number of the next round, int64; the views depend on it.
-      statistics_aggregator: State of the statistics' aggregator.
-      statistics: Statistics of the last cohort, Rbar among them.
-      cohort: The clients of the last cohort.
-    """
-
-    round_number: Any
-    statistics_aggregator: Any
-    statistics: Any
-    cohort: Any
-
-
 def own_statistics(
     parts: DCCOParts, weights: Any, round_number: tf.Tensor, reference: means.Means, examples: Any
 ) -> tuple[Any, tf.Tensor]:
     """A client's statistics, R_k among them, without noise; and its number of examples."""
-    values: Any = parts.hyperparameters
+    values = parts.hyperparameters
     zero = parts.loss.zero(parts.task.model.projector[-1])
     first = round_number * (values.local_steps or values.local_epochs)
 
@@ -168,12 +135,9 @@ def own_statistics(
 def others_moments(
     mean: tf.Tensor, own: tf.Tensor, share: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """(R_ext, whether there are others): the mean moments without a client's own, float32 [d, d].
+    """(R_ext, whether there are others) from Rbar, R_k and the client's share q_k of the weights.
 
-    Args:
-      mean: Rbar.
-      own: R_k.
-      share: q_k, the client's share of the weights; 1 where there is no other client.
+    The share is 1 where there is no other client; the moments are float32 [d, d].
     """
     has_others = share < 1.0
     others = (mean - share * own) / tf.where(has_others, 1.0 - share, 1.0)
@@ -189,7 +153,7 @@ def fedsc_loss(f: tf.Tensor, g: tf.Tensor, alpha: tf.Tensor | float, r_ext: tf.T
 
 def build_local_statistics(parts: DCCOParts) -> tff.Computation:
     """Builds stage 1: (weights, round number, reference, examples) -> `LocalStatistics`."""
-    values: Any = parts.hyperparameters
+    values = parts.hyperparameters
 
     @tff.tensorflow.computation(
         parts.weights_type, np.int64, parts.reference_type, parts.examples_type
@@ -209,13 +173,13 @@ def build_local_statistics(parts: DCCOParts) -> tff.Computation:
 
 def build_training(parts: DCCOParts, alpha: tf.Tensor, r_ext: tf.Tensor) -> LocalTraining:
     """Builds the local training of stage 2 with these alpha and R_ext."""
-    values: Any = parts.hyperparameters
+    values = parts.hyperparameters
 
     def evaluate(model, weights, target, batch, hyperparameters):
         first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
         f, g = prepared(parts, (first, second))
         losses = tf.fill(tf.shape(f)[:1], fedsc_loss(f, g, alpha, r_ext))
-        return Evaluated(losses, f, (first.p, second.p), second.non_trainable)
+        return Evaluated.of_pair(losses, first, second)._replace(z=f)
 
     return dataclasses.replace(
         build_local_training(parts.task, values),
@@ -226,7 +190,7 @@ def build_training(parts: DCCOParts, alpha: tf.Tensor, r_ext: tf.Tensor) -> Loca
 
 def build_local_update(parts: DCCOParts) -> tff.Computation:
     """Builds stage 2: (weights, round number, statistics, cohort, examples) -> `LocalUpdate`."""
-    values: Any = parts.hyperparameters
+    values = parts.hyperparameters
     d = parts.task.model.projector[-1]
 
     @tff.tensorflow.computation(
@@ -243,36 +207,14 @@ def build_local_update(parts: DCCOParts) -> tff.Computation:
             passed = tf.cast(round_number, tf.float32) / parts.task.rounds
             alpha = 1.0 - (1.0 - values.last_own_weight) * passed
         training = build_training(parts, tf.where(has_others, alpha, 1.0), r_ext)
-        trained = training.many_steps(weights, Weights((), ()), round_number, examples)
+        trained = group_training.many_steps(
+            training, weights, Weights((), ()), round_number, examples
+        )
         # Its part in the mean over the clients that send a delta; see `dcco.two_stage`.
         scale = share * tf.cast(cohort.clients, tf.float32)
-        scaled = tf.nest.map_structure(lambda t: scale * t, trained.means.delta)
-        delta, is_finite = non_finite.zero_unless_finite(scaled)
-        return LocalUpdate(
-            tff.learning.templates.ClientResult(delta, tf.cast(is_finite, tf.float32)),
-            samples,
-            1 - tf.cast(is_finite, tf.int64),
-        )
+        return scaled_update(trained.means.delta, scale, samples)
 
     return local_update
-
-
-def build_initialize(parts: DCCOParts) -> tff.Computation:
-    """Builds () -> the `ClientWorkState` before the first round, at the server."""
-
-    @tff.federated_computation
-    def initialize():
-        nobody = Cohort(*(tff.federated_value(np.int64(1), tff.SERVER) for _ in Cohort._fields))
-        return tff.federated_zip(
-            ClientWorkState(
-                tff.federated_value(np.int64(0), tff.SERVER),
-                parts.statistics_mean.initialize(),
-                tff.federated_eval(parts.no_statistics, tff.SERVER),
-                tff.federated_zip(nobody),
-            )
-        )
-
-    return initialize
 
 
 @tff.tensorflow.computation(np.float32)
@@ -282,61 +224,23 @@ def _counted(weight):
     return collections.OrderedDict(weight=whole, clients=tf.minimum(whole, 1))
 
 
-def _expected_cohort(expected_clients: int) -> Cohort:
-    """The cohort of the expected size, at the server; each client has weight 1."""
-    size = np.int64(expected_clients)
-    return Cohort(*(tff.federated_value(size, tff.SERVER) for _ in Cohort._fields))
+def count_cohort(
+    parts: DCCOParts, expected_clients: int | None, before: tff.Value, weights: tff.Value
+) -> tff.Value:
+    """The cohort of these clients' weights, at the server; one of the expected size if given."""
+    if expected_clients is not None:
+        return _cohort_of(np.int64(expected_clients))
+    counted = tff.federated_map(_counted, weights)
+    return tff.federated_zip(
+        Cohort(parts.metric_sum(counted.weight), parts.metric_sum(counted.clients))
+    )
 
 
-def build_aggregate_statistics(
-    parts: DCCOParts, expected_clients: int | None
-) -> Callable[..., tff.Value]:
-    """Builds stage 1: (state, weights, examples) -> state with the cohort's statistics."""
-    local_statistics = build_local_statistics(parts)
-    reference_after, centre = two_stage.build_reference(parts), build_centre(parts)
-
-    def aggregate_statistics(state, weights, client_data):
-        reference = tff.federated_map(reference_after, state.statistics)
-        shared = tff.federated_broadcast((state.round_number, reference))
-        local = tff.federated_map(local_statistics, (weights, *shared, client_data))
-        mean = parts.statistics_mean.next(
-            state.statistics_aggregator, local.statistics, local.weight
-        )
-        if expected_clients is None:
-            counted = tff.federated_map(_counted, local.weight)
-            cohort = Cohort(parts.metric_sum(counted.weight), parts.metric_sum(counted.clients))
-        else:
-            cohort = _expected_cohort(expected_clients)
-        statistics = tff.federated_map(centre, (mean.result, reference))
-        return tff.federated_zip(
-            ClientWorkState(state.round_number, mean.state, statistics, tff.federated_zip(cohort))
-        )
-
-    return aggregate_statistics
-
-
-def build_update_locally(parts: DCCOParts) -> Callable[..., tff.templates.MeasuredProcessOutput]:
-    """Builds stage 2: (state, weights, examples) -> state, model deltas and metrics."""
-    local_update, round_metrics = build_local_update(parts), build_round_metrics(parts)
-    keep_finite = two_stage.build_keep_finite(parts)
-
-    def update_locally(state, weights, client_data):
-        shared = tff.federated_broadcast((state.round_number, state.statistics, state.cohort))
-        local = tff.federated_map(local_update, (weights, *shared, client_data))
-        counts = (parts.metric_sum(local.samples), parts.metric_sum(local.dropped))
-        new_state = ClientWorkState(
-            tff.federated_map(next_round_number, state.round_number),
-            state.statistics_aggregator,
-            tff.federated_map(keep_finite, state.statistics),
-            state.cohort,
-        )
-        return tff.templates.MeasuredProcessOutput(
-            tff.federated_zip(new_state),
-            local.result,
-            tff.federated_map(round_metrics, (state.statistics, *counts)),
-        )
-
-    return update_locally
+def _cohort_of(size: np.int64) -> tff.Value:
+    """A cohort of so many clients of weight 1, at the server."""
+    return tff.federated_zip(
+        Cohort(*(tff.federated_value(size, tff.SERVER) for _ in Cohort._fields))
+    )
 
 
 def build_fedsc(
@@ -350,18 +254,12 @@ def build_fedsc(
 ) -> StatelessClients:
     """Builds FedSC's two-stage round, and each of its stages as a process of its own.
 
-    Arguments are those of `dcco.two_stage.build_dcco`, and one more. The objective is `spectral`.
+    The other arguments are those of `dcco.two_stage.build_dcco`. The objective is `spectral`.
 
     Args:
-      task: Model, views, objective and type of the examples.
-      hyperparameters: Hyperparameters; the defaults if None.
-      server_optimizer: See `build_dcco`.
-      statistics_aggregator: See `build_dcco`.
-      update_aggregator: See `build_dcco`.
-      metric_sum: See `build_dcco`.
       expected_clients: Number of clients from which a client computes its share q_k, in place of
-        the true number of the round. Differential privacy needs it: a client would else receive
-        the true number, and a client more or less would change what all others send.
+        the true number of the round. Differential privacy needs it: a client would otherwise
+        receive the true number, and a client more or less would change what all others send.
 
     Raises:
       ValueError: If the model has batch norm or fewer than two outputs, the objective is not
@@ -376,10 +274,10 @@ def build_fedsc(
         task, hyperparameters, server_optimizer, statistics_aggregator, update_aggregator,
         metric_sum,
     )  # fmt: skip
-    return two_stage.compose_two_stages(
+    return composition.compose_two_stages(
         parts,
-        build_initialize(parts),
-        build_aggregate_statistics(parts, expected_clients),
-        build_update_locally(parts),
-        cohort_type=COHORT_TYPE,
+        build_local_statistics(parts),
+        build_local_update(parts),
+        lambda: _cohort_of(np.int64(1)),
+        functools.partial(count_cohort, parts, expected_clients),
     )

@@ -43,18 +43,19 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.models.layers import ParameterSpec
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.templates.client_output import previous_if_empty
-from tff_ssl.templates.local_training import LocalModel, build_local_training
-from tff_ssl.templates.stateful_clients import (
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateful.algorithm import (
     ClientEnd,
     ClientStart,
     StatefulClients,
     build_stateful_clients,
     client_work_around_training,
 )
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.models.layers import ParameterSpec
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.client_output import previous_if_empty
+from tff_ssl.templates.local_training import LocalModel, build_local_training
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import (
     encoder_of,
@@ -83,20 +84,11 @@ class FedUHyperparameters(ClientHyperparameters):
     client_learning_rate: float = 0.032
     batch_size: int = 128
     local_epochs: int = 5
-    aggregate: str = "online"
-    update: str = "online"
-    predictor_update: str = "dapu"
-    mu: float = 0.4
-    divergence: str = "squared_l2"
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("aggregate", self.aggregate, ("online", "target"))
-        check_choice("update", self.update, ("online", "target", "both"))
-        check_choice("predictor_update", self.predictor_update, ("dapu", "global", "local"))
-        check_choice("divergence", self.divergence, _DIVERGENCES)
-        if self.mu < 0:
-            raise ValueError(f"mu must not be negative; got {self.mu}")
+    aggregate: str = one_of("online", ("online", "target"))
+    update: str = one_of("online", ("online", "target", "both"))
+    predictor_update: str = one_of("dapu", ("dapu", "global", "local"))
+    mu: float = bounded(0.4, at_least=0)
+    divergence: str = one_of("squared_l2", _DIVERGENCES)
 
 
 class ClientState(NamedTuple):
@@ -159,16 +151,10 @@ def start_round(
 def encoder_divergences(
     model: DualEncoder, new: Sequence[tf.Tensor], old: Sequence[tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """The divergences of Eq. 3 by name, float32 scalars.
+    """The divergences of Eq. 3 by name, float32 scalars, from the encoder's trainable weights.
 
-    Args:
-      model: Model of the clients.
-      new: Trainable weights of the encoder after local training, projector included.
-      old: The same weights before it.
-
-    Returns:
-      `squared_l2`, `mean_squared` and `mean_layer_l2`; the last is 0 for an encoder without
-      convolutions.
+    These are those after and before local training, projector included. `mean_layer_l2` is 0 for an
+    encoder without convolutions.
     """
     squared = squared_distance(new, old)
     distances = [
@@ -224,12 +210,7 @@ def build_fedu(
     hyperparameters: FedUHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds FedU's round.
-
-    Args:
-      task: Model, views and type of the examples.
-      hyperparameters: Hyperparameters; the defaults if None.
-      aggregator: Weighted mean of encoders and predictors; `MeanFactory` by default.
+    """Builds FedU's round; the aggregator of encoders and predictors is a mean by default.
 
     Raises:
       ValueError: If the divergence is of convolutions, and the encoder has none.

@@ -22,25 +22,28 @@ Choices and deviations:
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import optimizers
 from tff_ssl.algorithms import fedavg
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.losses.nt_xent import nt_xent
 from tff_ssl.losses.relational import DIVERGENCES, relational
 from tff_ssl.objectives.registry import Batch, Evaluated, Objective
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.optimizers import ServerOptimizerHyperparameters
+from tff_ssl.templates import group_training
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.local_training import build_local_training
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import one_tower
 
 
 @dataclasses.dataclass(frozen=True)
-class FedXHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyperparameters):
+class FedXHyperparameters(ClientHyperparameters, ServerOptimizerHyperparameters):
     """Hyperparameters with the values of the authors' code; others are inherited.
 
     Attributes:
@@ -56,26 +59,11 @@ class FedXHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyper
     local_epochs: int = 10
     batch_size: int = 64
     min_samples: int = 2
-    server_optimizer: str = "sgd"
-    server_learning_rate: float = 1.0
-    server_schedule: str = "constant"
-    server_momentum: float = 0.0
-    relational_weight: float = 1.0
-    global_weight: float = 1.0
-    temperature_local: float = 0.1
-    temperature_global: float = 0.1
-    divergence: str = "code"
-
-    def __post_init__(self):
-        ClientHyperparameters.__post_init__(self)
-        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
-        check_choice("divergence", self.divergence, DIVERGENCES)
-        for name in ("relational_weight", "global_weight"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
-        for name in ("temperature_local", "temperature_global"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive; got {getattr(self, name)}")
+    relational_weight: float = bounded(1.0, at_least=0)
+    global_weight: float = bounded(1.0, at_least=0)
+    temperature_local: float = bounded(0.1, above=0)
+    temperature_global: float = bounded(0.1, above=0)
+    divergence: str = one_of("code", DIVERGENCES)
 
 
 def fedx_losses(
@@ -87,12 +75,8 @@ def fedx_losses(
 ) -> tf.Tensor:
     """The loss L of each example, float32 [n]; see the module.
 
-    Args:
-      z: Projections z1, z2 and z3, float32 [n, d] each.
-      p: Predictions p1 and p2.
-      teacher: The teacher's projections Z2 and Z3.
-      batch: The batch, of which the clients of the examples are taken.
-      values: Hyperparameters.
+    The projections z1, z2 and z3, the predictions p1 and p2, and the teacher's projections Z2 and
+    Z3 are float32 [n, d]; the clients of the examples are those of the batch.
     """
     (z1, z2, z3), (p1, p2), (teacher2, teacher3) = z, p, teacher
     tau, order = values.temperature, values.divergence
@@ -108,11 +92,11 @@ def fedx_losses(
 def _evaluate(model, weights, target, batch, values):
     """The objective of local training, whose target network is the teacher."""
     outputs = model.apply(weights, tf.concat([batch.x1, batch.x2, batch.x3], 0), training=True)
-    z, p = tuple(tf.split(outputs.z, 3)), tf.split(outputs.p, 3)
+    h, z, p = (tuple(tf.split(output, 3)) for output in (outputs.h, outputs.z, outputs.p))
     seen = tf.concat([batch.x2, batch.x3], 0)
     teacher = tf.stop_gradient(model.target_model.apply(target, seen, training=False).z)
-    losses = fedx_losses(z, (p[0], p[1]), tuple(tf.split(teacher, 2)), batch, values)
-    return Evaluated(losses, z[0], (p[0], p[1]), outputs.non_trainable)
+    losses = fedx_losses(z, p[:2], tuple(tf.split(teacher, 2)), batch, values)
+    return Evaluated(losses, z[0], p[:2], outputs.non_trainable, h[:2])
 
 
 def build_fedx(
@@ -140,6 +124,7 @@ def build_fedx(
     )
     # The teacher begins as the broadcast model on each client, and local training leaves it there.
     teacher = fedavg.TargetNetwork(model, on_server=False, on_client=True)
+    train = functools.partial(group_training.many_steps, training)
     return fedavg.compose_fedavg(
-        task, training.many_steps, teacher, server_optimizer, values, update_aggregator, metric_sum
+        task, train, teacher, server_optimizer, values, update_aggregator, metric_sum
     )

@@ -16,7 +16,7 @@ Choices: A run is evaluated with the model of the first client, averaged with it
 as DeNAV's is before fine-tuning (`evaluated=client`), or with the mean of all clients' models
 (`evaluated=mean`). Where clients keep their own batch norms (`batch_norm=local`), the model of a
 client is evaluated with its own norms, and the mean with the mean of all norms. The model of a
-client that leaves is lost; the others go on.
+client that leaves is lost; the others continue.
 """
 
 import dataclasses
@@ -24,6 +24,7 @@ import zlib
 
 import numpy as np
 
+from tff_ssl.bounds import bounded, one_of
 from tff_ssl.decentralized import simulated_time, topology, traffic
 from tff_ssl.decentralized.mixing import (
     MixingMatrix,
@@ -39,8 +40,8 @@ from tff_ssl.decentralized.schedule import (
     SlotWeights,
     Training,
 )
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.templates.serverless import Serverless, build_serverless
+from tff_ssl.kinds.decentralized.algorithm import Decentralized, build_decentralized
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.task import Task
 
 MIXINGS = ("neighbours", "metropolis", "first_received", "all_reduce")
@@ -67,21 +68,16 @@ class GossipHyperparameters(ClientHyperparameters):
     local_epochs: int = 5
     batch_size: int = 64
     client_weighting: str = "uniform"
-    mixing: str = "first_received"
-    batch_norm: str = "averaged"
-    evaluated: str = "client"
+    mixing: str = one_of("first_received", MIXINGS)
+    batch_norm: str = one_of("averaged", ("averaged", "local"))
+    evaluated: str = one_of("client", ("client", "mean"))
     average_neighbours: bool = True
-    computing_ranks: int = 10
+    computing_ranks: int = bounded(10, at_least=1)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("mixing", self.mixing, MIXINGS)
-        check_choice("batch_norm", self.batch_norm, ("averaged", "local"))
-        check_choice("evaluated", self.evaluated, ("client", "mean"))
         if self.client_weighting == "examples" and self.mixing in ("metropolis", "first_received"):
             raise ValueError(f"client_weighting must be uniform with mixing={self.mixing}")
-        if self.computing_ranks < 1:
-            raise ValueError(f"computing_ranks must be at least 1; got {self.computing_ranks}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,13 +108,7 @@ class GossipSchedule:
     def __init__(
         self, network: ClientNetwork, model_bytes: int, hyperparameters: GossipHyperparameters
     ):
-        """Draws the clients' computing resources.
-
-        Args:
-          network: Network of the clients.
-          model_bytes: Size of a model in bytes.
-          hyperparameters: Hyperparameters.
-        """
+        """Draws the clients' computing resources, for models of `model_bytes`."""
         self._network = network
         self._model_bytes = model_bytes
         self._hyperparameters = hyperparameters
@@ -204,17 +194,12 @@ class GossipSchedule:
         )
 
 
-def build_gossip(task: Task, hyperparameters: GossipHyperparameters | None = None) -> Serverless:
-    """Builds the computations of gossip learning.
-
-    Args:
-      task: Model, views, objective and type of the examples.
-      hyperparameters: Hyperparameters; the defaults if None.
-    """
+def build_gossip(task: Task, hyperparameters: GossipHyperparameters | None = None) -> Decentralized:
+    """Builds the computations of gossip learning."""
     values = hyperparameters or GossipHyperparameters()
 
     def build_schedule(network: ClientNetwork, model_bytes: int) -> GossipSchedule:
         return GossipSchedule(network, model_bytes, values)
 
     local_norm = values.batch_norm == "local"
-    return build_serverless(task, values, build_schedule, local_norm=local_norm)
+    return build_decentralized(task, values, build_schedule, local_norm=local_norm)

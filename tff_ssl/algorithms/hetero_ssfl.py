@@ -1,4 +1,4 @@
-"""Hetero-SSFL: clients of unlike architectures align their kernels (Makhija, Ho & Ghosh, 2022).
+"""Hetero-SSFL: clients of different architectures align their kernels (Makhija, Ho & Ghosh, 2022).
 
 "Federated Self-supervised Learning for Heterogeneous Clients", Algorithm 1. The server has a set X
 of unlabeled images, the representation alignment dataset (RAD), which it shows to all clients. In
@@ -38,15 +38,17 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.heterogeneous.algorithm import HeterogeneousClients
+from tff_ssl.kinds.heterogeneous.computations import Architecture, TrainOutput
 from tff_ssl.losses import alignment
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import output_if_finite, server_metrics
 from tff_ssl.templates.local_training import LocalTraining, Term, build_local_training
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Population, Task
-from tff_ssl.templates.unlike_clients import Architecture, TrainOutput, UnlikeClients
 from tff_ssl.templates.weight_groups import one_tower
 from tff_ssl.views import augmentation
 
@@ -78,24 +80,17 @@ class HeteroSSFLHyperparameters(ClientHyperparameters):
     batch_size: int = 200
     local_epochs: int = 5
     client_weighting: str = "uniform"
-    mu: float = 0.5
-    rad_batch_size: int = 200
-    representation: str = "prediction"
+    mu: float = bounded(0.5, at_least=0)
+    rad_batch_size: int = bounded(200, at_least=0)
+    representation: str = one_of("prediction", _LAYERS)
     centred: bool = True
     normalize_kernels: bool = False
-    mu_warmup_rounds: int = 0
+    mu_warmup_rounds: int = bounded(0, at_least=0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("representation", self.representation, tuple(_LAYERS))
-        if self.mu < 0:
-            raise ValueError(f"mu must not be negative; got {self.mu}")
-        if self.mu_warmup_rounds < 0:
-            raise ValueError(f"mu_warmup_rounds must not be negative; got {self.mu_warmup_rounds}")
-        if self.rad_batch_size < 0 or self.rad_batch_size == 1:
-            raise ValueError(
-                f"rad_batch_size must be at least 2, or 0 for all; got {self.rad_batch_size}"
-            )
+        if self.rad_batch_size == 1:
+            raise ValueError("rad_batch_size must be at least 2, or 0 for all; got 1")
 
     def mu_of_round(self, round_number: tf.Tensor) -> tf.Tensor:
         """Weight mu of the distance in a round, float32."""
@@ -171,7 +166,7 @@ def _prepared(a: tf.Tensor, hyperparameters: HeteroSSFLHyperparameters) -> tf.Te
 def build_aggregate(
     population: Population, hyperparameters: HeteroSSFLHyperparameters
 ) -> tff.Computation:
-    """Builds the server's aggregation over all clients; see `UnlikeClients.aggregate`."""
+    """Builds the server's aggregation over all clients; see `HeterogeneousClients.aggregate`."""
     sizes = np.array(population.sizes, np.float64)
     if hyperparameters.client_weighting == "uniform":
         sizes = np.ones_like(sizes)
@@ -194,10 +189,7 @@ def build_aggregate(
 def _batch_of_rad(
     encoder: RADEncoder, seed: int, round_number: tf.Tensor, step: tf.Tensor
 ) -> tf.Tensor:
-    """Positions in X of a local step's batch, int32 [batch].
-
-    The batches of successive steps pass through X in random order, in a new order in each pass.
-    """
+    """Positions in X of a local step's batch, int32 [batch]; passes have random orders."""
     rad_size = encoder.rad_size
     batch_size = min(encoder.hyperparameters.rad_batch_size or rad_size, rad_size)
     batches = rad_size // batch_size
@@ -324,11 +316,7 @@ def _build_architecture(
 
 
 def _checked(population: Population | None) -> Population:
-    """Returns the population, after checks.
-
-    Raises:
-      ValueError: If it is missing, or its models or RAD cannot be trained with.
-    """
+    """The population, after checks that models and RAD can be trained with."""
     if population is None:
         raise ValueError("hetero_ssfl needs a population: clients, their models and the RAD's size")
     encoders = [model.encoder for model in population.models]
@@ -341,12 +329,8 @@ def _checked(population: Population | None) -> Population:
 
 def build_hetero_ssfl(
     task: Task, hyperparameters: HeteroSSFLHyperparameters | None = None
-) -> UnlikeClients:
+) -> HeterogeneousClients:
     """Builds the computations of Hetero-SSFL for each architecture, and the aggregation.
-
-    Args:
-      task: Views, objective, type of the examples, and the population.
-      hyperparameters: Hyperparameters; the defaults if None.
 
     Raises:
       ValueError: If the population is missing, or its models or RAD cannot be trained with.
@@ -354,7 +338,7 @@ def build_hetero_ssfl(
     hyperparameters = hyperparameters or HeteroSSFLHyperparameters()
     population = _checked(task.population)
     aggregate = build_aggregate(population, hyperparameters)
-    return UnlikeClients(
+    return HeterogeneousClients(
         tuple(
             _build_architecture(
                 task._replace(model=model),

@@ -8,7 +8,7 @@ to w_k. For each layer l, which is one weight tensor, the server forms
   c_kl = <w_l, w_kl> / (|w_l| |w_kl|)
   w_l <- 1 / |S| sum_k c_kl w_kl.
 
-A client whose layer has turned away counts less; a negative c_kl turns the layer round. The weights
+A client whose layer has turned away counts less; a negative c_kl flips its sign. The weights
 are not divided by the sum of the c_kl, so that norms shrink where clients turn.
 
 The client itself applies the rule, because it has both w and w_k. It sends, in place of w_l - w_kl,
@@ -31,14 +31,13 @@ Choices and deviations:
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.algorithms import fedavg
-from tff_ssl.templates.client_hyperparameters import check_choice
-from tff_ssl.templates.stateless_clients import StatelessClients
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.templates.task import Task
 
 
@@ -54,26 +53,12 @@ class LDAWAHyperparameters(fedavg.FedAvgHyperparameters):
     client_learning_rate: float = 0.03
     client_momentum: float = 0.9
     client_weight_decay: float = 1e-4
+    local_epochs: int = 1
     batch_size: int = 256
     client_weighting: str = "uniform"
     temperature: float = 0.07
-    server_optimizer: str = "sgd"
-    server_learning_rate: float = 1.0
-    server_schedule: str = "constant"
-    server_momentum: float = 0.0
-    granularity: str = "layer"
-    fedavg_rounds: int = 3
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("granularity", self.granularity, ("layer", "model"))
-        if self.fedavg_rounds < 0:
-            raise ValueError(f"fedavg_rounds must not be negative; got {self.fedavg_rounds}")
-
-    @property
-    def is_one_gradient_step(self) -> bool:
-        """False: the rule needs each client's model by itself."""
-        return False
+    granularity: str = one_of("layer", ("layer", "model"))
+    fedavg_rounds: int = bounded(3, at_least=0)
 
 
 def one_minus_cosine(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
@@ -138,7 +123,7 @@ def build_l_dawa(
     Arguments and errors are those of `fedavg.build_fedavg`.
     """
     values = hyperparameters or LDAWAHyperparameters()
-    rule: Any = functools.partial(angular_delta, values.granularity, values.fedavg_rounds)
+    rule = functools.partial(angular_delta, values.granularity, values.fedavg_rounds)
     return fedavg.build_fedavg(
         task, values, server_optimizer, client_optimizer, update_aggregator, metric_sum,
         delta_rule=rule,

@@ -44,11 +44,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateful.algorithm import StatefulClients, build_stateful_clients
 from tff_ssl.losses import clusters
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
 from tff_ssl.templates import collected_rows
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, previous_if_empty
 from tff_ssl.templates.local_training import (
     LocalModel,
@@ -57,7 +59,6 @@ from tff_ssl.templates.local_training import (
     build_local_training,
 )
 from tff_ssl.templates.micro_batches import read_all
-from tff_ssl.templates.stateful_clients import StatefulClients, build_stateful_clients
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import encoder_of, one_tower
 from tff_ssl.views import quarter_turns
@@ -85,27 +86,13 @@ class OrchestraHyperparameters(ClientHyperparameters):
     local_epochs: int = 10
     batch_size: int = 16
     target_momentum: float = 0.996
-    global_clusters: int = 128
-    local_clusters: int = 16
-    memory_size: int = 128
-    rotation_weight: float = 1.0
-    target: str = "server"
-    server_steps: int = 500
-    server_learning_rate: float = 0.01
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("target", self.target, ("server", "client"))
-        for name in ("global_clusters", "local_clusters", "memory_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        for name in ("rotation_weight", "server_steps"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative; got {getattr(self, name)}")
-        if self.server_learning_rate <= 0:
-            raise ValueError(
-                f"server_learning_rate must be positive; got {self.server_learning_rate}"
-            )
+    global_clusters: int = bounded(128, at_least=1)
+    local_clusters: int = bounded(16, at_least=1)
+    memory_size: int = bounded(128, at_least=1)
+    rotation_weight: float = bounded(1.0, at_least=0)
+    target: str = one_of("server", ("server", "client"))
+    server_steps: int = bounded(500, at_least=0)
+    server_learning_rate: float = bounded(0.01, above=0)
 
 
 class Networks(NamedTuple):
@@ -157,13 +144,7 @@ class OrchestraClient:
     def __init__(
         self, model: DualEncoder, training: LocalTraining, values: OrchestraHyperparameters
     ):
-        """Takes the parts of the algorithm.
-
-        Args:
-          model: Model with the rotation head.
-          training: Local training of the model, whose objective is replaced.
-          values: Hyperparameters.
-        """
+        """Takes a model with the rotation head; the objective of its training is replaced."""
         self._model, self._training, self._values = model, training, values
 
     def initial_state(self, seed: int) -> ClientState:
@@ -242,7 +223,8 @@ class OrchestraClient:
                     quarters, third.p
                 )
             z2 = clusters.unit_rows(second.z)
-            return Evaluated(losses, z2, (z2, z2), non_trainable, noted=target_z1)
+            h = (second.h, second.h)
+            return Evaluated(losses, z2, (z2, z2), non_trainable, h, noted=target_z1)
 
         rotates = bool(values.rotation_weight)
         return Objective("clusters and rotations", evaluate, target=True, third_view=rotates)
@@ -318,14 +300,10 @@ def server_update(
     round_number: tf.Tensor,
     rows: tf.Tensor,
 ) -> ServerModel:
-    """The mean of the networks, and the new global centroids.
+    """The mean of the networks, which stay in round 0, and the new global centroids.
 
-    Args:
-      values: Hyperparameters.
-      server: The server's model.
-      means: The one mean of the clients' networks; NaN if there were none.
-      round_number: Number of the round; in round 0 the networks stay.
-      rows: Centroids of each client, float32 [clients, L, d]; zeros for absent clients.
+    `means` is the one mean of the clients' networks, NaN if there were none; `rows` has the
+    centroids of each client, float32 [clients, L, d], zeros for absent clients.
     """
     mean = previous_if_empty(server.networks, means[0])
     networks = tf.nest.map_structure(
@@ -352,12 +330,7 @@ def build_orchestra(
     hyperparameters: OrchestraHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds Orchestra's round.
-
-    Args:
-      task: Model, views, type of the examples, and sizes of the clients.
-      hyperparameters: Hyperparameters; the defaults if None.
-      aggregator: Weighted mean of the networks; `MeanFactory` by default.
+    """Builds Orchestra's round; the aggregator is that of the networks, `MeanFactory` by default.
 
     Raises:
       ConfigurationError: If the task does not tell its clients.

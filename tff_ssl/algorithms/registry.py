@@ -1,14 +1,16 @@
 """The algorithms, one entry each."""
 
 import dataclasses
+import importlib
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 from tff_ssl.algorithms import (
-    featarc,
     fedavg,
     fedbn,
     fedca,
+    feddecorr,
     fedema,
     fedprox,
     fedsc,
@@ -23,15 +25,16 @@ from tff_ssl.algorithms import (
 from tff_ssl.algorithms.dcco import one_stage, two_stage
 from tff_ssl.algorithms.dcco.parts import DCCOHyperparameters
 from tff_ssl.algorithms.denav import algorithm as denav
+from tff_ssl.algorithms.featarc import algorithm as featarc
 from tff_ssl.errors import ConfigurationError
+from tff_ssl.kinds.decentralized.algorithm import Decentralized
+from tff_ssl.kinds.heterogeneous.algorithm import HeterogeneousClients
+from tff_ssl.kinds.protocol import FederatedAlgorithm
+from tff_ssl.kinds.stateful.algorithm import StatefulClients
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.objectives.registry import GENERAL_OBJECTIVES, OBJECTIVES
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES
-from tff_ssl.templates.federated_algorithm import FederatedAlgorithm
-from tff_ssl.templates.serverless import Serverless
-from tff_ssl.templates.stateful_clients import StatefulClients
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
-from tff_ssl.templates.unlike_clients import UnlikeClients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +135,7 @@ ALGORITHMS = {
         StatelessClients,
         fedavg.FedAvgHyperparameters,
         fedavg.build_fedavg,
-        objectives=GENERAL_OBJECTIVES,
+        objectives=_starting_with("nt_xent"),
         folds=True,
         aggregates=("update",),
     ),
@@ -141,7 +144,16 @@ ALGORITHMS = {
         StatelessClients,
         fedprox.FedProxHyperparameters,
         fedprox.build_fedprox,
-        objectives=GENERAL_OBJECTIVES,
+        objectives=_starting_with("nt_xent"),
+        folds=True,
+        aggregates=("update",),
+    ),
+    "feddecorr": Algorithm(
+        "federated averaging whose clients decorrelate the dimensions of their encodings",
+        StatelessClients,
+        feddecorr.FedDecorrHyperparameters,
+        feddecorr.build_feddecorr,
+        objectives=_starting_with("nt_xent"),
         folds=True,
         aggregates=("update",),
     ),
@@ -218,35 +230,35 @@ ALGORITHMS = {
     ),
     "denav": Algorithm(
         "models that travel through a network, each led by a training navigator",
-        Serverless,
+        Decentralized,
         denav.DeNAVHyperparameters,
         denav.build_denav,
         objectives=_starting_with("mae"),
     ),
     "gossip": Algorithm(
         "gossip learning: clients of a network average with the first neighbour's model, or all",
-        Serverless,
+        Decentralized,
         gossip.GossipHyperparameters,
         gossip.build_gossip,
         objectives=_starting_with("mae"),
     ),
     "all_reduce": Algorithm(
         "clients of a network that get the mean of all models after every round",
-        Serverless,
+        Decentralized,
         gossip.AllReduceHyperparameters,
         gossip.build_gossip,
         objectives=_starting_with("mae"),
     ),
     "dfedavg": Algorithm(
         "decentralized FedAvg: averages over neighbours, with local batch norm (Dec-SSL)",
-        Serverless,
+        Decentralized,
         gossip.DFedAvgHyperparameters,
         gossip.build_gossip,
         objectives=_starting_with("nt_xent"),
     ),
     "hetero_ssfl": Algorithm(
         "clients of different architectures, which align their representations of common images",
-        UnlikeClients,
+        HeterogeneousClients,
         hetero_ssfl.HeteroSSFLHyperparameters,
         hetero_ssfl.build_hetero_ssfl,
         objectives=("byol", "simsiam", "nt_xent"),
@@ -257,14 +269,19 @@ ALGORITHMS = {
 def find(name: str, objective: str | None) -> Algorithm:
     """The algorithm of that name, which trains with that objective (if it is not None).
 
+    Args:
+      name: Name in `ALGORITHMS`, or `package.module:ENTRY` for an `Algorithm` of another module.
+      objective: Name of an objective, or None.
+
     Raises:
       ConfigurationError: If there is none, or it does not train with that objective.
     """
-    if name not in ALGORITHMS:
+    if name not in ALGORITHMS and ":" not in name:
         raise ConfigurationError(
-            f"--algorithm must be one of {', '.join(ALGORITHMS)}; got {name!r}"
+            f"--algorithm must be one of {', '.join(ALGORITHMS)}, or package.module:ENTRY for an "
+            f"algorithm of your own; got {name!r}"
         )
-    algorithm = ALGORITHMS[name]
+    algorithm = ALGORITHMS[name] if name in ALGORITHMS else _import_entry(name)
     if objective is not None and objective not in algorithm.objectives:
         raise ConfigurationError(
             f"--objective of {name} must be one of {', '.join(algorithm.objectives)}; "
@@ -273,13 +290,53 @@ def find(name: str, objective: str | None) -> Algorithm:
     return algorithm
 
 
-def build_algorithm(name: str, task: Task, **hyperparameters: Any) -> FederatedAlgorithm:
-    """Builds the algorithm of that name for a task.
+def adopt(name: str) -> None:
+    """Adds `package.module:ENTRY` to `ALGORITHMS`, for experiments that run all algorithms.
 
-    Args:
-      name: Name of the algorithm.
-      task: Model, views, objective and type of the clients' examples.
-      **hyperparameters: Values of hyperparameters; the others have their defaults.
+    Raises:
+      ConfigurationError: If there is no such algorithm.
+    """
+    ALGORITHMS[name] = find(name, None)
+
+
+def _import_entry(name: str) -> Algorithm:
+    """The entry `package.module:ENTRY` of a module outside this registry.
+
+    Raises:
+      ConfigurationError: If the module cannot be imported, or has no such entry.
+    """
+    module_name, _, attribute = name.partition(":")
+    flag = f"--algorithm={name}"
+    if not module_name or not attribute:
+        raise ConfigurationError(f"{flag}: give package.module:ENTRY")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{module_name}.".startswith(f"{missing}."):
+            raise ConfigurationError(
+                f"{flag}: there is no module {missing}; the folder that holds it must be on "
+                "PYTHONPATH"
+            ) from error
+        text = f"{type(error).__name__}: {error}"
+        if not isinstance(error, SyntaxError):  # Its text has the place.
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            text += f" ({place.filename}, line {place.lineno})"
+        raise ConfigurationError(f"{flag}: {module_name} cannot be imported: {text}") from error
+    entry = getattr(module, attribute, None)
+    if not isinstance(entry, Algorithm):
+        known = [key for key, value in vars(module).items() if isinstance(value, Algorithm)]
+        found = f"has no {attribute!r}" if entry is None else f"has {attribute}, of another type"
+        entries = f"its entries are {', '.join(known)}" if known else "it has none"
+        raise ConfigurationError(
+            f"{flag}: an entry is a tff_ssl.algorithms.registry.Algorithm; {module.__name__} "
+            f"{found}, and {entries}"
+        )
+    return entry
+
+
+def build_algorithm(name: str, task: Task, **hyperparameters: Any) -> FederatedAlgorithm:
+    """Builds the algorithm of that name for a task; other hyperparameters have their defaults.
 
     Raises:
       ConfigurationError: If there is no such algorithm, it does not train with the task's

@@ -35,13 +35,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.bounds import bounded
+from tff_ssl.kinds.stateful.algorithm import StatefulClients, build_stateful_clients
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, previous_if_empty
 from tff_ssl.templates.local_training import LocalTraining, build_local_training
 from tff_ssl.templates.micro_batches import read_all
-from tff_ssl.templates.stateful_clients import StatefulClients, build_stateful_clients
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import one_tower
 
@@ -56,9 +57,9 @@ class ScaffoldHyperparameters(ClientHyperparameters):
 
     client_momentum: float = 0.0
     client_weighting: str = "uniform"
-    server_learning_rate: float = 1.0
+    server_learning_rate: float = bounded(1.0, above=0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         plain = {
             "client_optimizer": "sgd",
@@ -68,10 +69,6 @@ class ScaffoldHyperparameters(ClientHyperparameters):
         for name, value in plain.items():
             if getattr(self, name) != value:
                 raise ValueError(f"{name} of SCAFFOLD must be {value}; got {getattr(self, name)}")
-        if self.server_learning_rate <= 0:
-            raise ValueError(
-                f"server_learning_rate must be positive; got {self.server_learning_rate}"
-            )
 
 
 class ServerModel(NamedTuple):
@@ -144,13 +141,10 @@ class ScaffoldClient:
 def server_update(
     learning_rate: float, participation: float, server: ServerModel, means: tuple[Sent]
 ) -> ServerModel:
-    """The server's step; without clients, model and control variate stay.
+    """The server's step of rate eta_g; without clients, model and control variate stay.
 
-    Args:
-      learning_rate: Learning rate eta_g.
-      participation: Fraction |S| / N of the clients that take part in a round.
-      server: The server's model.
-      means: The one mean of what the clients sent; NaN if there were none.
+    `participation` is the fraction |S| / N of the clients that take part in a round; `means` is the
+    one mean of what the clients sent, NaN if there were none.
     """
     (mean,) = means
     trainable = tf.nest.map_structure(
@@ -172,14 +166,7 @@ def build_scaffold(
     hyperparameters: ScaffoldHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds SCAFFOLD's round.
-
-    Args:
-      task: Model, views, objective, type of the examples and participation.
-      hyperparameters: Hyperparameters; the defaults if None.
-      aggregator: Weighted mean of the models and of the control variates' changes; `MeanFactory` by
-        default.
-    """
+    """Builds SCAFFOLD's round; the aggregator, `MeanFactory` by default, is that of both means."""
     values = hyperparameters or ScaffoldHyperparameters()
     model, has_target = one_tower(task.model), OBJECTIVES[task.objective].target
     training = build_local_training(task, values, keeps_target=has_target)

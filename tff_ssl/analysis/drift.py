@@ -41,13 +41,7 @@ def measure(
 
     A centralized step uses all examples of the cohort and the clients' learning rate. Its views of
     an example are those of the pass over the data in which the example's client is at that step.
-
-    Args:
-      task: Model, views and loss of the algorithm.
-      weights: Trainable weights of the model.
-      clients: Examples of each client of the cohort, arrays [n, ...] by their names in
-        `task.element_type`.
-      hyperparameters: Hyperparameters of DCCO.
+    The clients' examples are arrays [n, ...] by their names in `task.element_type`.
     """
     federated = _round_delta(task, weights, clients, hyperparameters)
     centralized = _centralized_delta(task, weights, clients, hyperparameters)

@@ -55,10 +55,6 @@ def default_counts(num_sources: int, dimension: int) -> SampleCounts:
     The number of samples of an infrequent class is d^(1/5) / K, so that all K - 1 infrequent
     classes together have fewer than d^(1/5). It is 1 at every feasible d: with K = 3 it becomes 2
     at d = 7776.
-
-    Args:
-      num_sources: Number of sources K.
-      dimension: Dimension d of the samples.
     """
     return SampleCounts(
         frequent=max(1, dimension // 2), infrequent=max(1, int(dimension**0.2 / num_sources))
@@ -72,7 +68,7 @@ def draw_source(
     counts: SampleCounts,
     rng: np.random.Generator,
 ) -> Source:
-    """Draws the data set of one source (appendix E.1).
+    """Draws the data set of source k of K in d dimensions (appendix E.1).
 
     With tau = d^(1/5), mu = d^(-1/5), and xi ~ N(0, I_d) and q_i uniform on {0, 1}, both drawn
     independently for each sample:
@@ -82,15 +78,7 @@ def draw_source(
       class 2i, i != k:      e_i + mu xi
       class 2i + 1, i != k:  none
 
-    Args:
-      source: Index k of the source, in 0..K-1.
-      num_sources: Number of sources K.
-      dimension: Dimension d of the samples.
-      counts: Numbers of samples of each class.
-      rng: Generator of the samples.
-
-    Returns:
-      2 counts.frequent + (K - 1) counts.infrequent samples, sorted by class as in this list.
+    The 2 counts.frequent + (K - 1) counts.infrequent samples are sorted by class as in this list.
 
     Raises:
       ValueError: There is no such source, a count is not positive, or d < K.
@@ -122,7 +110,7 @@ def draw_sources(
 
 
 def dec_ssl_solution(samples: np.ndarray, m: int) -> np.ndarray:
-    """Minimizes the SSL objective (3.1), in expectation over the augmentation noise.
+    """Minimizes the SSL objective (3.1) of samples [n, d], in expectation over augmentations.
 
     The noises of the two views are independent with mean zero, so that they drop out of the loss
     -mean_i ||w x_i||^2 + 1/2 ||w^T w||_F^2 = -tr(w X w^T) + 1/2 ||w w^T||_F^2, with the second
@@ -136,12 +124,9 @@ def dec_ssl_solution(samples: np.ndarray, m: int) -> np.ndarray:
     The sum of the sources' losses, weighted by their sizes, has the same minimizer as the loss on
     all samples together (E.13): the global solution is this function of all samples.
 
-    Args:
-      samples: Samples, [n, d].
-      m: Number of rows of w. Where m exceeds the rank of the samples, the last rows are zero.
-
     Returns:
-      The minimizer w, float64 [m, d], with rows of decreasing norm.
+      The minimizer w, float64 [m, d], with rows of decreasing norm. Where m exceeds the rank of the
+      samples, the last rows are zero.
 
     Raises:
       ValueError: m is less than one.
@@ -162,11 +147,7 @@ def dec_ssl_solution(samples: np.ndarray, m: int) -> np.ndarray:
 def representability(w: np.ndarray) -> np.ndarray:
     """Computes r_i = ||projection of e_i onto the row space of w||^2 (Definition 3.1).
 
-    Args:
-      w: Features, [m, d].
-
-    Returns:
-      Representability r of each direction, float64 [d], between 0 and 1; its sum is the rank of w.
+    It is float64 [d], between 0 and 1, for features w [m, d]; its sum is the rank of w.
     """
     _, values, vectors = np.linalg.svd(w, full_matrices=False)
     return np.square(vectors[values > _rounding_error(w.shape, values)]).sum(axis=0)
@@ -178,14 +159,7 @@ def _rounding_error(shape: tuple[int, ...], values: np.ndarray) -> float:
 
 
 def correlations(u: np.ndarray) -> np.ndarray:
-    """Computes sum_i <u_i, e_j>^2 for each direction e_j (Proposition 4.1).
-
-    Args:
-      u: Features, [m, d].
-
-    Returns:
-      Correlation with each direction, float64 [d].
-    """
+    """Computes sum_i <u_i, e_j>^2 for each direction e_j (Proposition 4.1), float64 [d]."""
     return np.square(u).sum(axis=0)
 
 
@@ -214,10 +188,10 @@ def dec_slrep_solution(
     """Computes the minimum-norm maximum-margin linear network of section 4.2.
 
     It minimizes ||u^T u||_F^2 + ||v^T v||_F^2 subject to [v u x]_y >= [v u x]_y' + 1 for all
-    samples x of class y and all other classes y', including those without samples. For a given
-    product w = v u the least norm is 2 ||w||_F^2, which the balanced u = S^(1/2) V^T and
-    v = U S^(1/2) reach, where w = U S V^T. What remains is the convex problem (E.19) in w: minimize
-    ||w||_F^2 subject to the margins. It is solved in its dual (`max_margin`).
+    samples x [n, d] of class y and all other classes y' of 0..c-1, including those without samples.
+    For a given product w = v u the least norm is 2 ||w||_F^2, which the balanced u = S^(1/2) V^T
+    and v = U S^(1/2) reach, where w = U S V^T. What remains is the convex problem (E.19) in w:
+    minimize ||w||_F^2 subject to the margins. It is solved in its dual (`max_margin`).
 
     All data are separable if n <= d and the samples are linearly independent, as they almost surely
     are. The data of all sources together are not separable once n is well above d: in the first two
@@ -228,11 +202,6 @@ def dec_slrep_solution(
     feature's correlation with e_k is then sqrt(2), so the proposition's "at least 1 - O(d^(-1/20))"
     is not tight: with balanced layers ||w||_F^2 is ||u u^T||_F^2 and not twice that, as in the
     proof.
-
-    Args:
-      samples: Samples, [n, d].
-      labels: Class labels, integers [n] in 0..c-1.
-      num_classes: Number of classes c.
 
     Raises:
       ValueError: The labels are out of range, or no linear classifier separates the samples.
@@ -288,11 +257,7 @@ class Comparison(NamedTuple):
 
 
 def compare(sources: list[Source], m: int) -> Comparison:
-    """Solves both problems at each source, and Dec-SSL on the data of all sources together.
-
-    Args:
-      sources: Data sets of the sources.
-      m: Number of features that Dec-SSL learns, the rows of its w.
+    """Solves both problems at each source, and Dec-SSL with m features on all sources together.
 
     Raises:
       ValueError: A source's data are not linearly separable.

@@ -34,26 +34,21 @@ def margins(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def solve_dual(gram: np.ndarray, labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """Computes the multipliers by an active-set method.
+    """Computes the multipliers, float64 [n, c], by an active-set method.
 
     With g = (e_y - e_y') x^T for each constraint, the problem is to find the point of least norm
     with <g, w> >= 1. As in Lawson and Hanson, "Solving Least Squares Problems", chapter 23, problem
     LDP, the multipliers a are computed, up to their scale, by nonnegative least squares: minimize
-    1/2 ||sum a g||^2 + 1/2 (1 - sum a)^2. Unlike the dual itself, this always has a minimum;
-    1 - sum a is zero there if and only if the constraints contradict each other.
+    1/2 ||sum a g||^2 + 1/2 (1 - sum a)^2. Unlike the dual itself, this always has a minimum; 1 -
+    sum a is zero there if and only if the constraints contradict each other.
 
     Each iteration adds, for the samples with the most violated constraints, the most violated one,
     and solves for the multipliers that are not zero. If an iteration does not lower the value, or
     its constraints are linearly dependent, the next one adds a single constraint. That always
     lowers the value, as a violated constraint is independent of those that hold with equality.
 
-    Args:
-      gram: Inner products of the samples, float64 [n, n].
-      labels: Class labels, integers [n] in 0..c-1.
-      num_classes: Number of classes c.
-
-    Returns:
-      Multipliers, float64 [n, c].
+    `gram` has the inner products of the samples, float64 [n, n], and labels are integers [n] in
+    0..c-1.
 
     Raises:
       ValueError: No linear classifier separates the samples.
@@ -79,10 +74,7 @@ def solve_dual(gram: np.ndarray, labels: np.ndarray, num_classes: int) -> np.nda
 
 
 def _most_violated(gradient: np.ndarray, limit: int) -> np.ndarray:
-    """Returns the flat indices of the most negative entries of the gradient [n, c].
-
-    There is at most one entry per row, and at most `limit` entries.
-    """
+    """Flat indices of the most negative entries of the gradient [n, c], at most one per row."""
     lowest = gradient.min(axis=1)
     rows = np.argsort(lowest, kind="stable")[:limit]
     rows = rows[lowest[rows] < -_PRECISION]
@@ -103,18 +95,8 @@ def _solve_active(
     """Solves the nonnegative least squares problem of `solve_dual` on the active constraints.
 
     Constraints are removed until the solution on the others is nonnegative; the value falls in each
-    step.
-
-    Args:
-      gram: Inner products of the samples, float64 [n, n].
-      labels: Class labels, integers [n].
-      active: Flat indices of the active constraints, integers [f].
-      a: Current multipliers of these constraints, float64 [f].
-      num_classes: Number of classes.
-
-    Returns:
-      The new multipliers [f], and the value of 1/2 ||sum a g||^2 + 1/2 (1 - sum a)^2 - 1/2 there.
-      If the constraints are linearly dependent, the current multipliers and infinity.
+    step. The result is the new multipliers [f], and the value of 1/2 ||sum a g||^2 + 1/2 (1 - sum
+    a)^2 - 1/2 there; for linearly dependent constraints, the old ones and infinity.
     """
     hessian = _constraint_products(gram, labels, active, num_classes) + 1
 

@@ -33,7 +33,7 @@ from tff_ssl.objectives import statistics
 from tff_ssl.templates.task import Task
 
 _DIMENSIONS = 4  # Number of weights, and of outputs, of a canary.
-_GROUPS = 8  # Cohorts are padded to multiples of it, as in `simulation.stateless_clients`.
+_GROUPS = 8  # Cohorts are padded to multiples of it, as in `kinds.stateless.simulation`.
 _BISECTIONS = 40
 _LARGEST_EPSILON = 100.0
 
@@ -51,12 +51,9 @@ class Audited(NamedTuple):
 
 
 def right_guesses(audited: Audited, guesses: int) -> int:
-    """Number of right guesses, where the highest half of `guesses` is guessed to be included.
+    """Number of right guesses, of which the highest half is guessed to be included.
 
-    Args:
-      audited: The outcome of a run.
-      guesses: r, an even number; the lowest r / 2 scores are guessed to be left out, and about the
-        other canaries nothing is guessed.
+    The lowest r / 2 scores are guessed to be left out; about the other canaries nothing is guessed.
     """
     order = np.argsort(audited.scores, kind="stable")
     half = guesses // 2
@@ -64,15 +61,7 @@ def right_guesses(audited: Audited, guesses: int) -> int:
 
 
 def largest_chance(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """The largest chance of so many right guesses under differential privacy (Theorem 5.2).
-
-    Args:
-      canaries: m, number of canaries.
-      guesses: r, number of canaries whose coins are guessed.
-      right: v, number of right guesses.
-      epsilon: Epsilon of the guarantee.
-      delta: Delta of the guarantee.
-    """
+    """The largest chance of v right guesses of the coins of r out of m canaries (Theorem 5.2)."""
     chance = 1 / (1 + math.exp(-epsilon))
     # P[v > B >= v - i] for i = 1, ..., v, where B counts heads of r coins.
     below = np.cumsum(stats.binom.pmf(np.arange(right - 1, -1, -1), guesses, chance))
@@ -168,7 +157,7 @@ def _build(
     return two_stage.build_dcco(
         task,
         hyperparameters,
-        statistics_aggregator=differential_privacy.post_processed(
+        statistics_aggregator=differential_privacy.PostProcessed(
             mean.factory(clients_per_round), plausible
         ),
         update_aggregator=mean.factory(clients_per_round),
@@ -195,14 +184,7 @@ def _pushes(
     hyperparameters: DCCOHyperparameters,
     clip: float,
 ) -> np.ndarray:
-    """What each canary contributes to the sum of deltas if it takes part, [canaries, outputs].
-
-    Args:
-      kernel: Weights that the round starts from.
-      aggregated: Statistics that the clients receive in the round.
-      hyperparameters: Hyperparameters of DCCO.
-      clip: Largest norm of a contribution.
-    """
+    """What each canary contributes to the sum of deltas if it takes part, [canaries, outputs]."""
     loss = statistics.STATISTICS_LOSSES["cco"]
     aggregated = EncodingStatistics(*map(tf.convert_to_tensor, aggregated))
 

@@ -42,12 +42,7 @@ def costs_of(
 ) -> RouteCosts:
     """The costs of the route of one model through a network that does not change.
 
-    Args:
-      graph: The network, of clients 0 to K - 1.
-      volumes: Number of examples of each client.
-      ranks: Computing rank of each client, 1 to H.
-      hyperparameters: S, Z, H and the terms of the score.
-      seed: Seed of the first client and of the navigator's random choices.
+    The seed is that of the first client and of the navigator's random choices.
     """
     times = [
         simulated_time.training_time(volume, rank, hyperparameters.computing_ranks)
@@ -76,15 +71,7 @@ def costs_of(
 def of_all_formulas(
     graph: nx.Graph, volumes: Sequence[int], seed: int, steps: int, selection_limit: int
 ) -> dict[str, RouteCosts]:
-    """The costs of each row of Table 4 on one network, with the same ranks and first client.
-
-    Args:
-      graph: The network.
-      volumes: Number of examples of each client.
-      seed: Seed of the ranks, the first client and the navigator's random choices.
-      steps: Number of steps S.
-      selection_limit: Limit Z; see `navigator.papers_limit`.
-    """
+    """The costs of each row of Table 4 on one network, with the same ranks and first client."""
     highest = NavigatorHyperparameters().computing_ranks
     ranks = simulated_time.draw_ranks(len(volumes), highest, seed)
     return {
@@ -119,14 +106,9 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def summarize(networks: Sequence[Mapping[str, RouteCosts]]) -> dict[str, dict[str, Interval]]:
-    """For each formula, the intervals of its costs over the networks.
+    """For each formula and cost, the interval over at least two networks.
 
-    Args:
-      networks: Results of `of_all_formulas`, at least two.
-
-    Returns:
-      Formula -> name of the cost -> interval. `time` is relative to `OURS` on the same network, in
-      percent above it.
+    `time` is relative to `OURS` on the same network, in percent above it.
     """
     summary = {}
     for formula in FORMULAS:

@@ -8,17 +8,10 @@ from tff_ssl.errors import ConfigurationError
 
 
 def layer_distances(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:
-    """Computes the l2 norm of the difference in each layer, where a layer is a weight tensor.
+    """The l2 norm of the difference in each layer, a weight tensor: float64 [layers].
 
-    The sum over the layers is d_w(a, b) of the Dec-SSL paper (appendix B.3), its surrogate for
-    the drift of models.
-
-    Args:
-      a: Weights of one network, of any shapes.
-      b: Weights of another network with the same structure.
-
-    Returns:
-      Distance in each layer, float64 [layers].
+    The sum over the layers is d_w(a, b) of the Dec-SSL paper (appendix B.3), its surrogate for the
+    drift of models.
 
     Raises:
       ConfigurationError: The structures differ.

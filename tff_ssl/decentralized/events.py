@@ -35,12 +35,7 @@ class Cut(NamedTuple):
 
 
 def with_events(graph: nx.Graph, events: Sequence[Leave | Cut], rounds: int) -> Network:
-    """The network in each round of a run.
-
-    Args:
-      graph: The network at the start.
-      events: The events, in any order; the events of one round happen in the given order.
-      rounds: Number of rounds of the run.
+    """The network in each round of a run; the events of one round happen in the given order.
 
     Raises:
       ConfigurationError: If an event names a round that is not in the run, a client that is not in

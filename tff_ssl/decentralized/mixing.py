@@ -28,16 +28,8 @@ def neighbour_weights(
 
     This is the local averaging of Dec-SSL (appendix B.5), which gives no weights, and of gossip
     learning (Tang et al. 2020, in DeNAV's Figure 1c). DeNAV averages encoder blocks before
-    fine-tuning with the row of the client (section 4).
-
-    Args:
-      graph: The network; its clients are below `num_clients`.
-      num_clients: K, the number of clients.
-      examples: Number of examples of each client, positive: the weights of the models, as in
-        Dec-SSL with a server. All models have the same weight if None.
-
-    Returns:
-      The mixing matrix, float64 [K, K].
+    fine-tuning with the row of the client (section 4). Models are weighted by the clients' numbers
+    of examples if they are given, as in Dec-SSL with a server.
     """
     linked = _adjacency(graph, num_clients) + np.eye(num_clients)
     return _normalized(linked * _client_weights(examples, num_clients))
@@ -49,13 +41,6 @@ def metropolis_weights(graph: nx.Graph, num_clients: int) -> MixingMatrix:
     The diagonal W_ii is 1 minus the rest of its row. These are the Metropolis-Hastings weights
     (Xiao, Boyd & Lall 2005). They are symmetric, so that the mean of the models is conserved on any
     network.
-
-    Args:
-      graph: The network; its clients are below `num_clients`.
-      num_clients: K, the number of clients.
-
-    Returns:
-      The mixing matrix, float64 [K, K].
     """
     linked = _adjacency(graph, num_clients)
     degrees = linked.sum(axis=1)
@@ -70,14 +55,6 @@ def first_received_weights(
 
     This is DeNAV's gossip baseline (section 6.3). The neighbour whose model is received first is
     drawn at random here.
-
-    Args:
-      graph: The network; its clients are below `num_clients`.
-      num_clients: K, the number of clients.
-      rng: Generator of the draws.
-
-    Returns:
-      The mixing matrix, float64 [K, K].
     """
     weights = np.eye(num_clients)
     for client in sorted(graph):
@@ -93,14 +70,7 @@ def all_reduce_weights(
 ) -> MixingMatrix:
     """The mixing matrix with which each client gets the mean over its connected component.
 
-    Args:
-      graph: The network; in a connected one all clients get the same model.
-      num_clients: K, the number of clients.
-      examples: Number of examples of each client, positive: the weights of the models. All models
-        have the same weight if None.
-
-    Returns:
-      The mixing matrix, float64 [K, K].
+    Models are weighted by the clients' numbers of examples if they are given.
     """
     reachable = np.eye(num_clients)
     for part in topology.components(graph):
@@ -109,14 +79,9 @@ def all_reduce_weights(
 
 
 def combine(models: Sequence[Model], weights: npt.NDArray[np.float64]) -> list[npt.NDArray]:
-    """Weighted sums of models, array by array.
+    """Weighted sums of K models, array by array: arrays [..., *shape] in the models' dtypes.
 
-    Args:
-      models: K models, each a list of floating-point arrays; all models have the same shapes.
-      weights: Weights of the models, float64 [..., K].
-
-    Returns:
-      A list of arrays [..., *shape] in the models' dtypes, calculated in float64.
+    Weights are float64 [..., K], and sums are calculated in float64.
     """
     sums = []
     for arrays in zip(*models, strict=True):

@@ -56,12 +56,8 @@ def draw_network(
 ) -> None:
     """Draws clients and links; area is a client's volume, and colour its computing rank.
 
-    Args:
-      graph: The network.
-      path: Path of the file to write; its ending chooses the format.
-      title: The title; the numbers of clients and links are added.
-      clients: Volumes and ranks of all clients, also of those that have left.
-      positions: The result of `layout`.
+    The title gets the numbers of clients and links, and the path's ending chooses the format.
+    Volumes and ranks are those of all clients, also of those that have left.
     """
     # The import takes a second, and training should not wait for it.
     from matplotlib.figure import Figure
@@ -106,15 +102,8 @@ def draw_route(
     route has a black rim. Up to 40 clients, arrows show the direction, and are thicker if the model
     took the link again. The panel beside the map has a point for each step; its rows are the
     visited clients in the order of their first visit, so that new clients form the upper edge, and
-    steps on the same client a line.
-
-    Args:
-      graph: The network.
-      path: Path of the file to write; its ending chooses the format.
-      title: The title; the numbers of steps, clients and links are added.
-      route: The clients in the order in which they trained the model. The same client may occur
-        several times in a row.
-      positions: The result of `layout`; needed if clients of `route` have left the network.
+    steps on the same client a line. `positions`, a result of `layout`, is needed if clients of the
+    route have left.
     """
     import matplotlib
     from matplotlib.cm import ScalarMappable
@@ -138,14 +127,7 @@ def draw_route(
 def draw_visits(
     path: str | os.PathLike[str], title: str, routes: Sequence[Sequence[int]], clients: Clients
 ) -> None:
-    """Draws the visits of all models at each client against its volume, and against its rank.
-
-    Args:
-      path: Path of the file to write; its ending chooses the format.
-      title: The title; the number of visited clients is added.
-      routes: Clients that train each model, in order.
-      clients: Volumes and ranks of all clients.
-    """
+    """Draws the visits of all models at each client against its volume, and against its rank."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -230,15 +212,7 @@ def _draw_visited(axes, graph: nx.Graph, route: Sequence[int], positions: Positi
 
 
 def _draw_hops(axes, route: Sequence[int], positions: Positions, scale, arrows: bool) -> None:
-    """Draws each link that the model took, as an arrow or as a thin line below the clients.
-
-    Args:
-      axes: Axes of the map.
-      route: Clients of the steps.
-      positions: Positions of the clients.
-      scale: Colours of the steps.
-      arrows: Whether directions are shown.
-    """
+    """Draws each link that the model took, as an arrow or as a thin line below the clients."""
     hops = [(step, (a, b)) for step, (a, b) in enumerate(itertools.pairwise(route), 1) if a != b]
     counts = collections.Counter(link for _, link in hops)
     first_steps = {link: step for step, link in reversed(hops)}
@@ -288,16 +262,7 @@ def draw_run(
 ) -> list[str]:
     """Draws a run's network at its end, the routes of the first models that travel, and visits.
 
-    Args:
-      first: Network of the first round, whose layout all pictures have.
-      last: Network of the last round.
-      routes: Clients that train each travelling model, in order.
-      folder: Folder for `network.png`, and where models travel `route_*.png` and `visits.png`.
-      title: Title of the pictures.
-      clients: Volumes and ranks of the clients.
-
-    Returns:
-      Names of the files.
+    All pictures, whose names are returned, have the layout of the first round's network.
     """
     positions = layout(first)
     names = ["network.png"]

@@ -12,12 +12,7 @@ def run_costs(
 ) -> dict[str, Any]:
     """Models and messages that a run sends, its local epochs, simulated time and routes.
 
-    Args:
-      network: Network of the clients.
-      schedule: Rounds of the run.
-      rounds: Number of rounds.
-      local_epochs: Number of epochs of each local training; None where clients train for a number
-        of steps.
+    `local_epochs` is that of each local training; None where clients train for a number of steps.
     """
     traffic, time = total_costs(schedule, rounds)
     epochs = published = None
@@ -41,15 +36,12 @@ def run_costs(
 
 
 def route_counts(routes: Sequence[Sequence[int]]) -> dict[str, int | None]:
-    """How the models travel.
-
-    Args:
-      routes: Clients that train each travelling model, in order; empty where no model travels.
+    """How the models travel, from the clients that train each of them; all None where none does.
 
     Returns:
       `visited_clients`, the number of clients that train any model; `moves`, the number of steps
       that follow another one of the same model; and `moves_to_same_client`, the number of these in
-      which the model stays where it is. All are None where no model travels.
+      which the model stays where it is.
     """
     if not routes:
         return dict.fromkeys(("visited_clients", "moves", "moves_to_same_client"))

@@ -12,16 +12,11 @@ def draw_ranks(num_clients: int, highest: int, seed: int) -> tuple[int, ...]:
 
 
 def training_time(actual: float, rank: int, highest: int) -> float:
-    """Simulated time t_m of a client's local training (section 6.1).
+    """Simulated time t_m = actual / (1 + (h_m - 1) / (H - 1)) of a client's training (section 6.1).
 
-    Args:
-      actual: Measured time in any unit, or an amount of work such as examples times epochs, which
-        makes a route reproducible.
-      rank: Computing rank h_m of the client, 1 to H.
-      highest: Highest rank H; with H = 1, all clients are equally fast.
-
-    Returns:
-      actual / (1 + (h_m - 1) / (H - 1)): the fastest clients need half the time of the slowest.
+    The fastest clients need half the time of the slowest; with H = 1, all are equally fast.
+    `actual` is a measured time in any unit, or an amount of work such as examples times epochs,
+    which makes a route reproducible.
 
     Raises:
       ValueError: If the rank is not from 1 to H.

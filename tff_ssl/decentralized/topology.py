@@ -97,10 +97,6 @@ def from_edge_list(path: str | os.PathLike[str], num_clients: int) -> nx.Graph:
     Each line is a link: two client numbers, separated by spaces or a comma. Empty lines and the
     text after a # are skipped. A link may be given more than once, in either direction.
 
-    Args:
-      path: Path of the text file.
-      num_clients: K, the number of clients.
-
     Raises:
       ConfigurationError: If the file cannot be read, a line is not a link (an unknown client, a
         client linked to itself), or the network is not connected. The message names file and line.
@@ -155,13 +151,7 @@ def make(
 ) -> nx.Graph:
     """Makes the network of a given name; settings that it does not use are ignored.
 
-    Args:
-      name: A key of `TOPOLOGIES`.
-      num_clients: K, the number of clients.
-      connectivity: Probability of a link in `erdos_renyi`; the default is DeNAV's.
-      seed: Seed of `erdos_renyi`.
-      unconnected: Treatment of an `erdos_renyi` draw that is not connected.
-      edge_list: Path of the text file for `edge_list`.
+    The default connectivity is DeNAV's; arguments are those of `erdos_renyi` and `from_edge_list`.
 
     Raises:
       ConfigurationError: If the name is unknown, or a setting is missing or impossible.
@@ -189,11 +179,7 @@ def components(graph: nx.Graph) -> list[tuple[int, ...]]:
 
 
 def without_client(graph: nx.Graph, client: int) -> nx.Graph:
-    """A copy of the network without a client and its links.
-
-    Raises:
-      ValueError: If the client is not in the network.
-    """
+    """A copy of the network without a client and its links; a ValueError if it is not there."""
     if client not in graph:
         raise ValueError(f"client {client} is not in the network")
     remaining = nx.Graph(graph)
@@ -202,11 +188,7 @@ def without_client(graph: nx.Graph, client: int) -> nx.Graph:
 
 
 def without_link(graph: nx.Graph, a: int, b: int) -> nx.Graph:
-    """A copy of the network without the link between clients a and b.
-
-    Raises:
-      ValueError: If there is no such link.
-    """
+    """A copy of the network without the link between two clients; a ValueError if there is none."""
     if not graph.has_edge(a, b):
         raise ValueError(f"clients {a} and {b} are not linked")
     remaining = nx.Graph(graph)

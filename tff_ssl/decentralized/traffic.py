@@ -54,27 +54,15 @@ def published_gossip(
 
     In a round, each of M clients trains for K epochs and sends its model to all its neighbours, of
     which an Erdos-Renyi network of connectivity omega has omega * (M - 1) on average. `gossip`
-    counts the links that a given network has.
-
-    Args:
-      epochs: Number of local epochs, summed over all clients.
-      local_epochs: Number of epochs K that a client trains in a round.
-      num_clients: Number of clients M.
-      connectivity: Probability omega of a link.
-
-    Raises:
-      ValueError: If `epochs` is not a whole number of rounds.
+    counts the links that a given network has. `epochs` is summed over all clients; a ValueError if
+    it is not a whole number of rounds.
     """
     rounds = whole_number(epochs, local_epochs * num_clients, "rounds")
     return rounds * num_clients * (num_clients - 1) * connectivity
 
 
 def whole_number(epochs: int, epochs_each: int, unit: str) -> int:
-    """Number of units of `epochs_each` epochs in `epochs`.
-
-    Raises:
-      ValueError: If it is not a whole number.
-    """
+    """Number of units of `epochs_each` epochs in `epochs`; a ValueError if it is not whole."""
     if epochs % epochs_each:
         raise ValueError(
             f"{epochs} epochs are not a whole number of {unit} of {epochs_each} epochs"

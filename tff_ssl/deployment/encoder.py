@@ -20,10 +20,7 @@ _encoders: "weakref.WeakSet[Encoder]" = weakref.WeakSet()
 
 @atexit.register
 def _release_functions() -> None:
-    """Deletes the functions of all encoders while TensorFlow's modules still exist.
-
-    TensorFlow prints errors of functions that Python deletes after them.
-    """
+    """Deletes all encoders' functions before TensorFlow's modules, which would print errors."""
     for encoder in _encoders:
         del encoder._encode
     gc.collect()  # A function is part of circles of references.
@@ -123,8 +120,7 @@ def check_values(images: np.ndarray) -> None:
 def load_encoder(path: str | os.PathLike[str]) -> Encoder:
     """Reads an encoder that a run wrote. Nothing in the file is run, and TFF is not imported.
 
-    Args:
-      path: Folder of a run or of its `encoder/`, or the file `weights.npz` in it.
+    The path is that of a run, of its `encoder/`, or of the file `weights.npz` in it.
 
     Raises:
       ConfigurationError: If there is no encoder, or it is damaged or of another format.

@@ -16,7 +16,6 @@ This file holds numbers only. It has
 It needs plain TensorFlow, and not TFF.
 """
 
-import ast
 import json
 import os
 import pathlib
@@ -40,7 +39,6 @@ _LARGEST_SIDE = 2048  # Pixels.
 _LARGEST_CHANNELS = 64
 _LARGEST_DEPTH = 256
 _LARGEST_DESCRIPTION = 2**16  # Bytes.
-_LARGEST_HEADER = 2**14  # Bytes.
 
 
 class StoredEncoder(NamedTuple):
@@ -60,11 +58,7 @@ class StoredEncoder(NamedTuple):
 
 
 def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
-    """Writes an encoder.
-
-    Args:
-      path: Path of the file, which is not written atomically.
-      stored: The encoder; its model has no heads.
+    """Writes an encoder without heads; the file is not written atomically.
 
     Raises:
       ValueError: If the model takes other images than `image_shape` and `view_size` give.
@@ -94,10 +88,7 @@ def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> StoredEncoder:
-    """Reads an encoder. Nothing in the file is run.
-
-    Args:
-      path: Path of the file, or of the folder that holds it as `weights.npz`.
+    """Reads an encoder from a file, or from its folder. Nothing in the file is run.
 
     Raises:
       ConfigurationError: If there is no such file, or it is damaged or not one that `write` makes.
@@ -195,29 +186,18 @@ def _arrays(
 def _array(
     file: IO[bytes], name: str, shape: tuple[int, ...] | None, largest: int = 0
 ) -> npt.NDArray[Any]:
-    """Reads an array whose header is checked before memory is taken for its values.
-
-    Args:
-      file: File in NumPy's format (`numpy.lib.format`), version 1.
-      name: Name of the array in errors.
-      shape: Shape that a float32 array must have; None for a text.
-      largest: Largest number of bytes of a text.
-    """
+    """Reads an array (a text if `shape` is None) whose header is checked before its values."""
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError(f"{name}: another version of NumPy's format than 1.0")
-    size = int.from_bytes(file.read(2), "little")
-    if size > _LARGEST_HEADER:
-        raise ValueError(f"{name}: a header of {size} bytes")
-    header = ast.literal_eval(file.read(size).decode("latin1"))
-    dtype = np.dtype(header["descr"])
+    # NumPy refuses headers above 10,000 bytes.
+    actual, fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
     if shape is None:
-        if dtype.kind != "U" or header["shape"] != () or dtype.itemsize > largest:
-            raise ValueError(f"{name}: {dtype} {header['shape']}, not a text of bounded length")
-    elif dtype != np.dtype("<f4") or header["shape"] != shape:
-        raise ValueError(f"{name}: {dtype} {header['shape']}, not float32 {shape}")
-    count = int(np.prod(header["shape"], dtype=np.int64))
+        if dtype.kind != "U" or actual != () or dtype.itemsize > largest:
+            raise ValueError(f"{name}: {dtype} {actual}, not a text of bounded length")
+    elif dtype != np.dtype("<f4") or actual != shape:
+        raise ValueError(f"{name}: {dtype} {actual}, not float32 {shape}")
+    count = int(np.prod(actual, dtype=np.int64))
     values = file.read(count * dtype.itemsize)
     if file.read(1):  # The checksum is compared at the end of the member.
         raise ValueError(f"{name}: more bytes than its shape has")
-    array = np.frombuffer(values, dtype, count)
-    return array.reshape(header["shape"], order="F" if header["fortran_order"] else "C")
+    return np.frombuffer(values, dtype, count).reshape(actual, order="F" if fortran_order else "C")

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tff_ssl.deployment.encoder_weights import StoredEncoder
 from tff_ssl.deployment.saved_model import EncoderModule
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import MissingExtraError
 
 # Images uint8 [n, h, w, c] -> features float32 [n, d].
 Encode = Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float32]]
@@ -45,17 +45,11 @@ def to_tflite(
     path: str | os.PathLike[str],
     calibration: npt.NDArray[np.uint8] | None = None,
 ) -> Encode:
-    """Writes the encoder as a TFLite model, for devices.
+    """Writes the encoder as a TFLite model, for devices; returns it, run by TFLite.
 
-    Args:
-      stored: The encoder.
-      path: Path of the file, such as `encoder_int8.tflite`.
-      calibration: Images uint8 [n, h, w, c] whose activations give the ranges of an int8 model:
-        weights and activations are int8 where TFLite has an int8 operation, else float32. None for
-        a float32 model.
-
-    Returns:
-      The model that was written, run by TFLite's interpreter.
+    Calibration images, uint8 [n, h, w, c], give the ranges of an int8 model: weights and
+    activations are int8 where TFLite has an int8 operation, else float32. Without them it is a
+    float32 model.
     """
     module = EncoderModule(*stored)
     function = module.encode.get_concrete_function()
@@ -97,17 +91,10 @@ class _KerasEncoder(tf.keras.Model):
 
 
 def to_keras(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
-    """Writes the encoder as a Keras model, which `tf.keras.models.load_model` reads.
+    """Writes the encoder as a Keras model, which `tf.keras.models.load_model` reads; returns it.
 
     It is a folder in Keras's SavedModel format, and not a `.keras` file: such a file does not hold
-    the graph, so that loading it would need this package.
-
-    Args:
-      stored: The encoder.
-      path: Folder of the model; an old one is replaced.
-
-    Returns:
-      The model that was written, as Keras reads it.
+    the graph, so that loading it would need this package. An old folder is replaced.
     """
     model = _KerasEncoder(EncoderModule(*stored))
     model(tf.zeros([1, *stored.image_shape], tf.uint8))  # It gives Keras the shape of the images.
@@ -119,32 +106,19 @@ def to_keras(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
 
 
 def check_onnx() -> None:
-    """Checks that an encoder can be written as an ONNX model.
-
-    Raises:
-      ConfigurationError: If the extra `onnx` is not installed.
-    """
+    """Raises a MissingExtraError if the extra `onnx` is not installed."""
     try:
         for name in ("onnx", "onnxruntime", "tf2onnx"):
             importlib.import_module(name)
     except ImportError as error:
-        raise ConfigurationError(
-            f"--format=onnx needs the extra `onnx`: `uv sync --extra onnx` ({error})"
-        ) from error
+        raise MissingExtraError("--format=onnx", "onnx", error) from error
 
 
 def to_onnx(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
-    """Writes the encoder as an ONNX model, checked by `onnx` and run by `onnxruntime`.
-
-    Args:
-      stored: The encoder.
-      path: Path of the file, such as `encoder.onnx`.
-
-    Returns:
-      The model that was written, run by onnxruntime on the CPU.
+    """Writes the encoder as an ONNX model, checked by `onnx`; returns it, run by onnxruntime.
 
     Raises:
-      ConfigurationError: If the extra `onnx` is not installed.
+      MissingExtraError: If the extra `onnx` is not installed.
     """
     check_onnx()
     import onnx

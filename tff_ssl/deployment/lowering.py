@@ -11,16 +11,17 @@ For a round that does not convert to a form, the reason is given.
 """
 
 import functools
+import inspect
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_federated as tff
-from tensorflow_federated.proto.v0 import computation_pb2
 
-from tff_ssl.templates.federated_algorithm import RoundToLower
+from tff_ssl.kinds.protocol import RoundToLower
+from tff_ssl.runtime import slices
 
 
 class Form(NamedTuple):
@@ -28,15 +29,19 @@ class Form(NamedTuple):
 
     Attributes:
       compile: Computation `next` of a round -> the form.
-      parts: Names of the computations that make up the form.
-      assemble: (type of `next`, computations by the names of the parts) -> the form.
+      kind: The form's class.
     """
 
     compile: Callable[[tff.framework.ConcreteComputation], Any]
-    parts: tuple[str, ...]
-    assemble: Callable[[tff.types.FunctionType, Mapping[str, tff.Computation]], Any]
+    kind: type
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the computations that make up the form."""
+        return tuple(p for p in inspect.signature(self.kind).parameters if p != _TYPE)
 
 
+_TYPE = "type_signature"  # Argument of a form's class that is no computation: the type of `next`.
 # The graphs stay as they are written, so that a form gives the bits of the round: TensorFlow's
 # optimizations, which a runtime applies to what it runs, rearrange float arithmetic.
 _UNCHANGED = tf.compat.v1.ConfigProto()
@@ -47,35 +52,14 @@ FORMS = {
         functools.partial(
             tff.backends.mapreduce.get_map_reduce_form_for_computation, grappler_config=_UNCHANGED
         ),
-        (
-            "prepare",
-            "work",
-            "zero",
-            "accumulate",
-            "merge",
-            "report",
-            "secure_sum_bitwidth",
-            "secure_sum_max_input",
-            "secure_modular_sum_modulus",
-            "update",
-        ),
-        lambda signature, parts: tff.backends.mapreduce.MapReduceForm(signature, **parts),
+        tff.backends.mapreduce.MapReduceForm,
     ),
     "distribute_aggregate": Form(
         tff.backends.mapreduce.get_distribute_aggregate_form_for_computation,
-        (
-            "server_prepare",
-            "server_to_client_broadcast",
-            "client_work",
-            "client_to_server_aggregation",
-            "server_result",
-        ),
-        lambda signature, parts: tff.backends.mapreduce.DistributeAggregateForm(signature, **parts),
+        tff.backends.mapreduce.DistributeAggregateForm,
     ),
     "mergeable": Form(
-        tff.backends.native.compile_to_mergeable_comp_form,
-        ("up_to_merge", "merge", "after_merge"),
-        lambda signature, parts: tff.framework.MergeableCompForm(**parts),
+        tff.backends.native.compile_to_mergeable_comp_form, tff.framework.MergeableCompForm
     ),
 }
 
@@ -137,26 +121,20 @@ def save(folder: pathlib.Path, lowerable: RoundToLower, lowered: Lowered) -> lis
         parts |= {folder / name / f"{part}.pb": getattr(form, part) for part in FORMS[name].parts}
     for path, computation in parts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(tff.framework.serialize_computation(computation).SerializeToString())
+        path.write_bytes(slices.serialize(computation))
     return list(parts)
 
 
 def load_computation(path: pathlib.Path | str) -> tff.framework.ConcreteComputation:
     """Reads a file that `save` wrote. Its structs have names, but no Python classes."""
-    content = pathlib.Path(path).read_bytes()
-    return tff.framework.deserialize_computation(computation_pb2.Computation.FromString(content))
+    return slices.deserialize(pathlib.Path(path).read_bytes())
 
 
 def load_form(folder: pathlib.Path | str) -> Any:
-    """Reads a form that `save` wrote.
-
-    Args:
-      folder: Folder of the form, whose name is one of `FORMS`.
-
-    Raises:
-      FileNotFoundError: If a file of the form is missing.
-    """
+    """Reads a form that `save` wrote, from the folder of that name."""
     folder = pathlib.Path(folder)
     form = FORMS[folder.name]
-    parts = {part: load_computation(folder / f"{part}.pb") for part in form.parts}
-    return form.assemble(load_computation(folder.parent / "next.pb").type_signature, parts)
+    arguments: dict[str, Any] = {p: load_computation(folder / f"{p}.pb") for p in form.parts}
+    if _TYPE in inspect.signature(form.kind).parameters:
+        arguments[_TYPE] = load_computation(folder.parent / "next.pb").type_signature
+    return form.kind(**arguments)

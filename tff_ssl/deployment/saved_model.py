@@ -23,15 +23,10 @@ Encode = Callable[[tf.Tensor], tf.Tensor]
 
 
 def encoder_function(model: Model, view_size: int | None) -> tf.types.experimental.GenericFunction:
-    """The encoder in inference mode as a function of its weights, traced once for all weights.
+    """(the model's `Weights`, images uint8 [b, h, w, c]) -> h float32 [b, features], for inference.
 
-    Args:
-      model: Model with the encoder.
-      view_size: Side of the images that the model sees, in pixels; None for the images' own side.
-
-    Returns:
-      A `tf.function`: (the model's `Weights`, images uint8 [b, h, w, c]) -> h float32
-      [b, features].
+    The `tf.function` is traced once for all weights. `view_size` is the side of the images that the
+    model sees, in pixels; None for the images' own side.
     """
 
     def encode(weights, images):

@@ -9,14 +9,13 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
 from tff_ssl.evaluation import labels as labelling
-from tff_ssl.evaluation import scaling
 from tff_ssl.evaluation.batches import permuted_batches
-from tff_ssl.evaluation.classifier_training import Classifier, build_trainer
+from tff_ssl.evaluation.classifier_training import trained_scores
+from tff_ssl.evaluation.scaling import ProbeSets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,47 +37,20 @@ class AdamProbeConfig:
 
 
 def adam_probe(
-    train_features: np.ndarray,
-    train_labels: np.ndarray,
-    test_features: np.ndarray,
-    test_labels: np.ndarray,
-    *,
-    seed: int | Sequence[int],
-    scaler: scaling.FeatureScaler | None = None,
-    config: AdamProbeConfig | None = None,
+    sets: ProbeSets, seed: int | Sequence[int], config: AdamProbeConfig | None = None
 ) -> labelling.Scores:
     """Scores the paper's linear classifier after its last step; no step is selected on test data.
 
-    The features are scaled as `scaling.fit_scaler` says; the paper does not mention scaling. The
-    weights start at zero, where the paper says nothing: the problem is convex.
-
-    Args:
-      train_features: Training features, [n, d], finite.
-      train_labels: Class labels, integers [n] of at least two classes; examples labelled -1
-        (unknown) are ignored.
-      test_features: Test features, [m, d], finite.
-      test_labels: Class labels, integers [m]; examples labelled -1 are ignored.
-      seed: Seed of the order of the examples.
-      scaler: Scaling of the features (`scaling.fit_scaler`), by convention that of training images
-        with or without labels; None for that of the labelled training features.
-      config: Settings of the training; None for the paper's.
-
-    Returns:
-      Accuracy and balanced accuracy on the test examples.
-
-    Raises:
-      ValueError: Shapes do not fit, features are not finite, or there is one class only.
+    The seed is that of the order of the examples, and the settings are the paper's by default. The
+    paper does not mention scaling. The weights start at zero, where the paper says nothing: the
+    problem is convex.
     """
-    sets = scaling.prepare(train_features, train_labels, test_features, test_labels, scaler)
     config = config or AdamProbeConfig()
-    classes, targets = np.unique(sets.train_labels, return_inverse=True)
     count, size = sets.train_features.shape
     steps = -(-config.epochs * count // min(config.batch_size, count))
-    rng = np.random.default_rng(seed)
-    examples = permuted_batches(np.arange(count), steps, config.batch_size, rng).astype(np.int32)
-    initial = Classifier(tf.zeros([size, len(classes)]), tf.zeros(len(classes)))
-    train = build_trainer(config, size, len(classes))
-    trained = train(
-        initial, sets.train_features[np.newaxis], targets, examples, np.zeros_like(examples)
+    examples = permuted_batches(
+        np.arange(count), steps, config.batch_size, np.random.default_rng(seed)
     )
-    return labelling.score(classes[trained.predict(sets.test_features)], sets.test_labels)
+    kernel = np.zeros((size, len(np.unique(sets.train_labels))))
+    variants = sets.train_features[np.newaxis]
+    return trained_scores(sets, config, kernel, variants, examples, np.zeros_like(examples))

@@ -28,14 +28,7 @@ class Cases(NamedTuple):
         return [order[starts[c] : starts[c + 1]] for c in cases]
 
     def take(self, cases: np.ndarray) -> tuple[np.ndarray, "Cases"]:
-        """Selects some cases.
-
-        Args:
-          cases: Indices of the cases, integers [j].
-
-        Returns:
-          The indices of their images, case by case, and the grouping of these images into j cases.
-        """
+        """The indices of the images of j cases, case by case, and the grouping of these images."""
         images = self.image_indices(cases)
         case_of_image = np.repeat(np.arange(len(cases)), [len(indices) for indices in images])
         return np.concatenate(images), Cases(case_of_image, self.labels[cases])
@@ -47,11 +40,7 @@ def each_image(labels: np.ndarray) -> Cases:
 
 
 def group(case_ids: np.ndarray, labels: np.ndarray) -> Cases:
-    """Groups images by case.
-
-    Args:
-      case_ids: Name or number of each image's case, [n].
-      labels: Class label of each image, integers [n].
+    """Groups images by the names or numbers [n] of their cases, with labels, integers [n].
 
     A case that is labelled in part has the label of its labelled images.
 
@@ -71,9 +60,7 @@ def group(case_ids: np.ndarray, labels: np.ndarray) -> Cases:
 def several_labels(case_ids: np.ndarray, labels: np.ndarray) -> str | None:
     """The first case, in the order of names, whose images have several labels; None if none has.
 
-    Args:
-      case_ids: Name or number of each image's case, [n].
-      labels: Class label of each image, integers [n]; -1 where it is not known, which is no label.
+    A label of -1, not known, is no label.
     """
     labels = np.asarray(labels, np.int32)
     known = labels != UNLABELLED
@@ -86,17 +73,10 @@ def several_labels(case_ids: np.ndarray, labels: np.ndarray) -> str | None:
 
 
 def counted_images(case_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The images that count in an evaluation of cases.
+    """Indices of the images that count in an evaluation of cases, int64 [m], ascending.
 
     They are all images but the unlabelled ones of cases that have labelled images: nothing says
     that they show what the label says.
-
-    Args:
-      case_ids: Name or number of each image's case, [n].
-      labels: Class label of each image, integers [n]; -1 where it is not known.
-
-    Returns:
-      Indices of the images, int64 [m], ascending.
     """
     case_ids, labels = np.asarray(case_ids, str), np.asarray(labels)
     labelled = np.isin(case_ids, np.unique(case_ids[labels != UNLABELLED]))

@@ -1,12 +1,15 @@
 """Training of a linear softmax classifier on frozen features, by steps of an optimizer."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+
+from tff_ssl.evaluation import labels as labelling
+from tff_ssl.evaluation.scaling import ProbeSets
 
 
 class Classifier(NamedTuple):
@@ -25,7 +28,7 @@ class Classifier(NamedTuple):
         return np.argmax(features @ np.asarray(self.kernel) + np.asarray(self.bias), axis=1)
 
 
-class TrainingConfig(Protocol):
+class TrainingConfig(Hashable, Protocol):
     """Settings of a training; hashable, as one graph is built per configuration and shape."""
 
     def build_optimizer(self) -> tff.learning.optimizers.Optimizer:
@@ -69,3 +72,29 @@ def build_trainer(config: TrainingConfig, size: int, num_classes: int) -> Callab
         return classifier
 
     return train
+
+
+def trained_scores(
+    sets: ProbeSets,
+    config: TrainingConfig,
+    kernel: np.ndarray,
+    variants: np.ndarray,
+    examples: np.ndarray,
+    example_variants: np.ndarray,
+) -> labelling.Scores:
+    """Scores a classifier after its last step; no step is selected on test data.
+
+    Args:
+      sets: The examples.
+      config: Settings of the training.
+      kernel: Initial weights, [d, classes]; biases start at zero.
+      variants: Features of the training images in several variants, float32 [variants, n, d].
+      examples: Examples of each step, integers [steps, batch].
+      example_variants: Variant of each of them, integers [steps, batch].
+    """
+    classes, targets = np.unique(sets.train_labels, return_inverse=True)
+    initial = Classifier(tf.constant(kernel, tf.float32), tf.zeros(len(classes)))
+    trained = build_trainer(config, *kernel.shape)(
+        initial, variants, targets, examples.astype(np.int32), example_variants.astype(np.int32)
+    )
+    return labelling.score(classes[trained.predict(sets.test_features)], sets.test_labels)

@@ -20,10 +20,7 @@ _EPSILON = float(np.finfo(np.float32).eps)
 def effective_rank(encodings: np.ndarray) -> float:
     """Computes the effective rank of the encodings' covariance matrix.
 
-    Scale and mean of the encodings do not matter, nor do rotations.
-
-    Args:
-      encodings: Encodings of different images, floating point [n, d], finite, n >= 1.
+    Scale and mean of the encodings [n, d] of different images do not matter, nor do rotations.
 
     Returns:
       The effective rank, between 1 and min(n - 1, d); 0.0 if all encodings are equal up to the

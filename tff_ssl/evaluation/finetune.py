@@ -58,14 +58,10 @@ class Finetuner:
         policy: str | ViewPolicy = "flip",
         view_size: int | None = None,
     ):
-        """Builds the training step.
+        """Builds the training step for an encoder without heads.
 
-        Args:
-          encoder: Architecture of the encoder, without heads.
-          classes: Number of classes.
-          config: Settings of the training.
-          policy: Augmentation of the training images.
-          view_size: Side in pixels of the images that the encoder sees; None for the original size.
+        Images are augmented by the policy, and have sides of `view_size` pixels for the encoder;
+        None for the original size.
         """
         self._model = dataclasses.replace(encoder, classes=classes)
         self._config = config
@@ -103,7 +99,7 @@ class Finetuner:
         self, encoder_weights: Any, images: np.ndarray, example_ids: np.ndarray, cases: Cases,
         chosen: np.ndarray, seed: Sequence[int],
     ) -> Weights:  # fmt: skip
-        """Fine-tunes on some labelled cases.
+        """Fine-tunes on some labelled cases: weights of the encoder and the classifier.
 
         Args:
           encoder_weights: `Weights` of the encoder, which are not changed.
@@ -112,9 +108,6 @@ class Finetuner:
           cases: Cases of the images.
           chosen: Indices of the labelled cases to train on, integers [labels].
           seed: Seed of the order of the cases and of the views.
-
-        Returns:
-          Weights of the encoder and the classifier.
         """
         weights = self._add_classifier(encoder_weights)
         specs = tuple(tf.TensorSpec(spec.shape) for spec in self._model.trainable_specs)
@@ -136,13 +129,7 @@ class Finetuner:
         return weights
 
     def scores(self, weights: Weights, images: np.ndarray, cases: Cases) -> Scores:
-        """Scores the predicted classes of the labelled cases, without augmentation.
-
-        Args:
-          weights: Weights of the encoder and the classifier.
-          images: Images, uint8 [n, h, w, c].
-          cases: Cases of the images; those labelled -1 (unknown) are ignored.
-        """
+        """Scores the predicted classes of the labelled cases of images, without augmentation."""
         logits = features.extract(functools.partial(self._classify, weights), images)
         predicted = sum_over_images(logits, cases).argmax(1)
         known = cases.labels >= 0

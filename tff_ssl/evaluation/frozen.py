@@ -6,11 +6,7 @@ from tff_ssl.models.dual_encoder import Weights
 
 
 def check_unchanged(before: Weights, after: Weights) -> None:
-    """Compares weights and batch norm's moving averages bit by bit.
-
-    Raises:
-      RuntimeError: A tensor differs.
-    """
+    """Raises a RuntimeError if a weight or a moving average of batch norm differs in a bit."""
     if not equal(before, after):
         raise RuntimeError("the encoder changed while it was evaluated")
 

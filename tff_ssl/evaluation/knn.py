@@ -23,16 +23,9 @@ def knn_probe(
 ) -> labelling.Scores:
     """Scores the classes that a bank of labelled features predicts for queries.
 
-    Args:
-      bank_features: Features of the bank, [n, d], finite.
-      bank_labels: Class labels, integers [n]; examples labelled -1 (unknown) are ignored.
-      query_features: Features of the queries, [m, d], finite.
-      query_labels: Class labels, integers [m]; examples labelled -1 are ignored.
-      k: Number of neighbours; the size of the bank, if that is smaller.
-      temperature: Temperature tau; `math.inf` gives all neighbours the same vote.
-
-    Returns:
-      Accuracy and balanced accuracy over the queries.
+    Features are [n, d] and [m, d], and labels integers; examples labelled -1 (unknown) are ignored.
+    A bank of fewer than `k` examples votes as a whole, and with `math.inf` as temperature all
+    neighbours have the same vote.
 
     Raises:
       ValueError: Shapes do not fit, features are not finite, or `k` or `temperature` is not

@@ -101,10 +101,7 @@ def _check_total(total: int, sizes: np.ndarray) -> None:
 
 
 def _proportional_counts(total: int, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Takes one example of each class, and splits the rest in proportion to the other examples.
-
-    Rounding is by largest remainders.
-    """
+    """One example of each class, and the rest in proportion, rounded by largest remainders."""
     rest, other_examples = total - len(sizes), sizes - 1
     counts, remainders = np.divmod(rest * other_examples, max(other_examples.sum(), 1))
     missing = rest - counts.sum()
@@ -128,15 +125,9 @@ def _even_counts(total: int, sizes: np.ndarray, rng: np.random.Generator) -> np.
 def labelled_examples(
     name: str, features: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Checks features and their labels, and drops the examples labelled -1 (unknown).
+    """Features of the labelled examples, float32 [m, d], and their labels, int64 [m].
 
-    Args:
-      name: Name of the features in error messages.
-      features: Features, floating point or integer [n, d], all finite.
-      labels: Class labels, integers [n].
-
-    Returns:
-      Features of the labelled examples, float32 [m, d], and their labels, int64 [m].
+    Examples labelled -1 (unknown) are dropped; `name` is that of the features in errors.
 
     Raises:
       ValueError: A shape is wrong, a feature is not finite, or no example is labelled.
@@ -155,10 +146,6 @@ def labelled_examples(
 
 def finite_features(name: str, features: np.ndarray) -> np.ndarray:
     """Converts features to float32 [n, d].
-
-    Args:
-      name: Name of the features in error messages.
-      features: Features, [n, d].
 
     Raises:
       ValueError: The shape is wrong, or a feature is not finite; the message names the first row.

@@ -8,14 +8,13 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
 from tff_ssl.evaluation import labels as labelling
-from tff_ssl.evaluation import scaling
 from tff_ssl.evaluation.batches import permuted_batches
-from tff_ssl.evaluation.classifier_training import Classifier, build_trainer
+from tff_ssl.evaluation.classifier_training import trained_scores
+from tff_ssl.evaluation.scaling import ProbeSets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,67 +66,22 @@ def config_for(num_labels: int) -> LarsProbeConfig:
 
 
 def lars_probe(
-    train_features: np.ndarray,
-    train_labels: np.ndarray,
-    test_features: np.ndarray,
-    test_labels: np.ndarray,
-    *,
-    seed: int | Sequence[int],
-    flipped_features: np.ndarray | None = None,
-    scaler: scaling.FeatureScaler | None = None,
-    config: LarsProbeConfig | None = None,
+    sets: ProbeSets, seed: int | Sequence[int], config: LarsProbeConfig | None = None
 ) -> labelling.Scores:
     """Scores the paper's linear classifier after its last step; no step is selected on test data.
 
-    The features are scaled as `scaling.fit_scaler` says; the paper does not mention scaling.
-
-    Args:
-      train_features: Training features, [n, d], finite.
-      train_labels: Class labels, integers [n] of at least two classes; examples labelled -1
-        (unknown) are ignored.
-      test_features: Test features, [m, d], finite, of images without augmentation.
-      test_labels: Class labels, integers [m]; examples labelled -1 are ignored.
-      seed: Seed of the initial weights, the order of the examples and the flips.
-      flipped_features: Features of the training images mirrored left to right, [n, d]. With them,
-        each example of each step is the image or its mirror image with equal probability, the
-        paper's only augmentation here.
-      scaler: Scaling of the features (`scaling.fit_scaler`), by convention that of training images
-        with or without labels; None for that of the labelled training features (not flipped).
-      config: Settings of the training; None for `config_for` the number of labelled training
-        examples.
-
-    Returns:
-      Accuracy and balanced accuracy on the test examples.
-
-    Raises:
-      ValueError: Shapes do not fit, features are not finite, or there is one class only.
+    With flipped features, each example of each step is the image or its mirror image with equal
+    probability, the paper's only augmentation here. The paper does not mention scaling. The seed is
+    that of the initial weights, the order of the examples and the flips; the settings are those of
+    `config_for` the number of labelled training examples by default.
     """
-    sets = scaling.prepare(train_features, train_labels, test_features, test_labels, scaler)
     variants = [sets.train_features]  # The original images, then the mirrored ones.
-    if flipped_features is not None:
-        flipped, _ = labelling.labelled_examples("flipped", flipped_features, train_labels)
-        if flipped.shape != variants[0].shape:
-            raise ValueError(
-                f"Flipped features must be shaped as the training features, "
-                f"{list(variants[0].shape)}, found {list(flipped.shape)}."
-            )
-        variants.append(sets.scaler(flipped))
+    if sets.flipped_features is not None:
+        variants.append(sets.flipped_features)
     config = config or config_for(len(sets.train_labels))
-    classes, targets = np.unique(sets.train_labels, return_inverse=True)
     rng = np.random.default_rng(seed)
-    size = sets.train_features.shape[1]
-    initial = _draw_initial_classifier(rng, size, len(classes), config)
-    examples = permuted_batches(np.arange(len(targets)), config.steps, config.batch_size, rng)
+    count, size = sets.train_features.shape
+    kernel = rng.normal(0.0, config.initial_stddev, (size, len(np.unique(sets.train_labels))))
+    examples = permuted_batches(np.arange(count), config.steps, config.batch_size, rng)
     example_variants = rng.integers(len(variants), size=examples.shape, dtype=np.int32)
-    train = build_trainer(config, size, len(classes))
-    trained = train(
-        initial, np.stack(variants), targets, examples.astype(np.int32), example_variants
-    )
-    return labelling.score(classes[trained.predict(sets.test_features)], sets.test_labels)
-
-
-def _draw_initial_classifier(
-    rng: np.random.Generator, size: int, num_classes: int, config: LarsProbeConfig
-) -> Classifier:
-    kernel = rng.normal(0.0, config.initial_stddev, (size, num_classes))
-    return Classifier(tf.constant(kernel, tf.float32), tf.zeros(num_classes))
+    return trained_scores(sets, config, kernel, np.stack(variants), examples, example_variants)

@@ -114,29 +114,29 @@ def _probe(
         raise ValueError(
             f"There are {len(features.train)} training features for {len(train_labels)} labels."
         )
-    train = (features.train[indices], train_labels[indices])
-    test = (features.test, test_labels)
-    if method == "logistic":
-        return logistic_probe.logistic_probe(*train, *test, scaler=scaler)
-    if method == "adam":
-        return adam_probe.adam_probe(*train, *test, seed=seed, scaler=scaler)
     flipped = features.flipped_train
-    return lars_probe.lars_probe(
-        *train,
-        *test,
-        seed=seed,
-        flipped_features=None if flipped is None else flipped[indices],
-        scaler=scaler,
+    sets = scaling.prepare(
+        features.train[indices],
+        train_labels[indices],
+        features.test,
+        test_labels,
+        scaler,
+        None if flipped is None else flipped[indices],
     )
+    if method == "logistic":
+        return logistic_probe.logistic_probe(sets)
+    if method == "adam":
+        return adam_probe.adam_probe(sets, seed)
+    return lars_probe.lars_probe(sets, seed)
 
 
 def summarize(scores: Sequence[labelling.Scores]) -> dict[str, Any]:
     """Summarizes scores over draws.
 
     Returns:
-      The mean of each score in [0, 1] by its name, `accuracy` and `balanced_accuracy`, and its
-      sample standard deviation by its name with `_std` (n - 1 in the divisor; 0 for one draw); and
-      `class_accuracies`, the mean accuracy within each class, by the class as text.
+      The mean of each score in [0, 1] by its name, its sample standard deviation by its name with
+      `_std` (0 for one draw), and `class_accuracies`, the mean accuracy in each class, by the class
+      as text.
     """
     summary: dict[str, Any] = {}
     for field in SCORES:

@@ -23,17 +23,14 @@ class FeatureScaler(NamedTuple):
 
 
 def fit_scaler(reference: np.ndarray) -> FeatureScaler:
-    """Fits the scaling to features of training images, without their labels.
+    """Fits the scaling to features [n, d] of training images, without their labels.
 
     Each feature is centred, and all of them are divided by the same number, the root of their mean
     variance. This removes the arbitrary origin and unit of a feature space and nothing else:
     distances keep their proportions, and the mean squared norm of a scaled example is d. Dividing
     each feature by its own standard deviation would enlarge those that hardly vary (the border
-    pixels of the digits), which weakens raw pixels and so flatters an encoder compared with them.
-    A feature that does not vary is centred and not divided.
-
-    Args:
-      reference: Features, [n, d], finite.
+    pixels of the digits), which weakens raw pixels and so flatters an encoder compared with them. A
+    feature that does not vary is centred and not divided.
 
     Raises:
       ValueError: The shape is wrong, or a feature is not finite.
@@ -54,14 +51,14 @@ class ProbeSets(NamedTuple):
       train_labels: Class labels, int64 [n].
       test_features: Scaled test features, float32 [m, d].
       test_labels: Class labels, int64 [m].
-      scaler: Scaling that was applied.
+      flipped_features: Scaled features of the mirrored training images, float32 [n, d]; or None.
     """
 
     train_features: np.ndarray
     train_labels: np.ndarray
     test_features: np.ndarray
     test_labels: np.ndarray
-    scaler: FeatureScaler
+    flipped_features: np.ndarray | None = None
 
 
 def prepare(
@@ -69,21 +66,24 @@ def prepare(
     train_labels: np.ndarray,
     test_features: np.ndarray,
     test_labels: np.ndarray,
-    scaler: FeatureScaler | None,
+    scaler: FeatureScaler | None = None,
+    flipped_features: np.ndarray | None = None,
 ) -> ProbeSets:
     """Checks the sets of a probe, drops examples labelled -1 (unknown) and scales the features.
 
     Args:
       train_features: Training features, [n, d].
       train_labels: Class labels, integers [n].
-      test_features: Test features, [m, d].
+      test_features: Test features of images without augmentation, [m, d].
       test_labels: Class labels, integers [m].
-      scaler: Scaling of the features; None for that of the labelled training features.
+      scaler: Scaling of the features, by convention that of training images with or without labels;
+        None for that of the labelled training features, which may be only a few images.
+      flipped_features: Features of the training images mirrored left to right, [n, d].
 
     Raises:
       ValueError: Shapes do not fit, features are not finite, or the training set has one class.
     """
-    train, train_labels = labelling.labelled_examples("training", train_features, train_labels)
+    train, labels = labelling.labelled_examples("training", train_features, train_labels)
     test, test_labels = labelling.labelled_examples("test", test_features, test_labels)
     scaler = scaler or fit_scaler(train)
     if not train.shape[1] == test.shape[1] == len(scaler.offset):
@@ -91,6 +91,15 @@ def prepare(
             "Training features, test features and scaling differ in size: "
             f"{train.shape[1]}, {test.shape[1]} and {len(scaler.offset)}."
         )
-    if len(np.unique(train_labels)) < 2:
-        raise ValueError(f"A probe needs two classes; all training labels are {train_labels[0]}.")
-    return ProbeSets(scaler(train), train_labels, scaler(test), test_labels, scaler)
+    if len(np.unique(labels)) < 2:
+        raise ValueError(f"A probe needs two classes; all training labels are {labels[0]}.")
+    flipped = None
+    if flipped_features is not None:
+        flipped, _ = labelling.labelled_examples("flipped", flipped_features, train_labels)
+        if flipped.shape != train.shape:
+            raise ValueError(
+                f"Flipped features must be shaped as the training features, {list(train.shape)}, "
+                f"found {list(flipped.shape)}."
+            )
+        flipped = scaler(flipped)
+    return ProbeSets(scaler(train), labels, scaler(test), test_labels, flipped)

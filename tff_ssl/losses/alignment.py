@@ -32,15 +32,10 @@ _BLOCK = 1024  # Number of rows of a kernel held at a time; only the kernel's no
 
 
 def stack(representations: Sequence[tf.Tensor], weights: Sequence[float]) -> tf.Tensor:
-    """B: the weighted representations of all clients side by side, such that B B^T is K-bar.
+    """B [n, sum of d_j]: the weighted representations of all clients, such that B B^T is K-bar.
 
-    Args:
-      representations: Representations A_j of the clients, float32 [n, d_j] each, of the same n
-        images in the same order.
-      weights: Weights w_j of the clients, at least 0; uniform in the paper.
-
-    Returns:
-      B, float32 [n, sum of d_j].
+    Representations A_j are float32 [n, d_j], of the same n images in the same order; the weights
+    w_j are uniform in the paper.
 
     Raises:
       ValueError: If there is not one weight per client, one is negative, or none is above 0.
@@ -54,14 +49,9 @@ def stack(representations: Sequence[tf.Tensor], weights: Sequence[float]) -> tf.
 
 
 def of_unit_kernel(a: tf.Tensor, centred: bool = True) -> tf.Tensor:
-    """A, centred and scaled such that the kernel A A^T has Frobenius norm 1.
+    """A, float32 [n, d], scaled such that the kernel A A^T has Frobenius norm 1.
 
-    Args:
-      a: Representations A, float32 [n, d] of known shape.
-      centred: Whether A is centred over the images.
-
-    Returns:
-      float32 [n, d]; zero for representations that do not vary.
+    It is centred over the images before if `centred`; zero for representations that do not vary.
     """
     a = _normalize(a, centred)
     return a * tf.pow(tf.maximum(squared_kernel_norm(a), _TINY), -0.25)
@@ -70,7 +60,7 @@ def of_unit_kernel(a: tf.Tensor, centred: bool = True) -> tf.Tensor:
 def mixed(stacked: tf.Tensor) -> tf.Tensor:
     """A factor F of K-bar = B B^T that has no more columns than B, and mixes the clients.
 
-    F is a function of K-bar: with n images and D columns of B,
+    F, float32 [n, min(n, D)], is a function of K-bar: with n images and D columns of B,
 
     - for D < n the thin U S of B = U S V^T, from the eigenvectors V of B^T B as F = B V. The
       largest entry of each column is positive. As V is orthogonal, F F^T has an error of rounding
@@ -81,12 +71,6 @@ def mixed(stacked: tf.Tensor) -> tf.Tensor:
       kernel of these rows, without which rounding would make kernels of low rank indefinite.
       Relative to the Frobenius norm of K-bar, the error of F F^T is at most that number, 3e-4 for
       n = 5000, beside rounding; it is less where the diagonal is a small part of the kernel.
-
-    Args:
-      stacked: Matrix B of `stack`, float32 [n, D] of known shape.
-
-    Returns:
-      F, float32 [n, min(n, D)].
     """
     rows, columns = stacked.shape
     if columns < rows:
@@ -115,20 +99,12 @@ def _lower_kernel(x: tf.Tensor) -> tf.Tensor:
 
 
 def cka_with_mean_kernel(a: tf.Tensor, stacked: tf.Tensor, centred: bool = True) -> tf.Tensor:
-    """Linear CKA between A A^T and K-bar (Eq. 1).
+    """Linear CKA between A A^T and K-bar (Eq. 1), float32 scalar in [0, 1].
 
-    No gradient flows into `stacked`. Representations that do not vary over the images (centred) or
-    are zero (uncentred) have similarity 0 and gradient 0.
-
-    Args:
-      a: Representations A of the client, float32 [n, d].
-      stacked: Matrix B of `stack`, or another factor of K-bar, float32 [n, D], for the same n
-        images. For a batch of the alignment images these are the rows of the batch, and they are
-        centred within the batch.
-      centred: Whether kernels are centred.
-
-    Returns:
-      Similarity, float32 scalar in [0, 1].
+    A is float32 [n, d], and `stacked` is B or another factor of K-bar, [n, D], into which no
+    gradient flows. For a batch of the alignment images these are the rows of the batch, and they
+    are centred within the batch. Representations that do not vary over the images (centred) or are
+    zero (uncentred) have similarity 0 and gradient 0.
     """
     a = _normalize(a, centred)
     b = tf.stop_gradient(_normalize(stacked, centred))
@@ -140,31 +116,19 @@ def cka_with_mean_kernel(a: tf.Tensor, stacked: tf.Tensor, centred: bool = True)
 def proximal_term(
     a: tf.Tensor, stacked: tf.Tensor, mu: float | tf.Tensor, centred: bool = True
 ) -> tf.Tensor:
-    """mu * (1 - CKA): the term that Eq. 2 adds to a client's loss, as a distance.
+    """mu * (1 - CKA): the term that Eq. 2 adds to a client's loss, as a distance in [0, mu].
 
-    Args:
-      a: Representations A of the client, float32 [n, d].
-      stacked: Factor B of K-bar of the round before, float32 [n, D]; no gradient flows into it.
-      mu: Weight of the term; 0.5 in the paper for CIFAR, 1 for Tiny-ImageNet.
-      centred: Whether kernels are centred.
-
-    Returns:
-      Loss, float32 scalar in [0, mu].
+    Arguments are those of `cka_with_mean_kernel`; mu is 0.5 in the paper for CIFAR, 1 for
+    Tiny-ImageNet.
     """
     return mu * (1 - cka_with_mean_kernel(a, stacked, centred))
 
 
 def squared_kernel_norm(x: tf.Tensor) -> tf.Tensor:
-    """|X X^T|^2 = |X^T X|^2 (Frobenius), from blocks of the smaller of the two products.
+    """|X X^T|^2 = |X^T X|^2 (Frobenius), X [n, d], from blocks of the smaller product.
 
     At most 1024 rows of the product are held at a time; for a batch of fewer than 1024 images and
     fewer than d, this is the whole kernel.
-
-    Args:
-      x: Representations X, float32 [n, d] of known shape.
-
-    Returns:
-      float32 scalar.
 
     Raises:
       ValueError: If the shape is not known.

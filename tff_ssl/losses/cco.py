@@ -125,11 +125,7 @@ def plausible(statistics: EncodingStatistics) -> EncodingStatistics:
 
 
 def cco_from_statistics(centred_statistics: EncodingStatistics, lambda_: float) -> CCOTerms:
-    """The loss of Eq. 1 from statistics.
-
-    Args:
-      centred_statistics: Means, variances and covariances (see `centred`), with d >= 2.
-      lambda_: Weight of the redundancy term; 20 in the paper.
+    """The loss of Eq. 1 from the result of `centred`; lambda is 20 in the paper.
 
     Raises:
       ValueError: If encodings have fewer than two dimensions.
@@ -154,17 +150,7 @@ def cco(f: tf.Tensor, g: tf.Tensor, lambda_: float) -> CCOTerms:
 
 
 def cco_within_clients(f: tf.Tensor, g: tf.Tensor, segments: Segments, lambda_: float) -> CCOTerms:
-    """The loss of Eq. 1 for each client's examples.
-
-    Args:
-      f: Encodings of the first views, float32 [n, d] with d >= 2.
-      g: Encodings of the second views, float32 [n, d].
-      segments: Division of the examples among k clients.
-      lambda_: Weight of the redundancy term.
-
-    Returns:
-      Terms, each float32 [k].
-    """
+    """The loss of Eq. 1 for each client's examples, terms [k], of encodings [n, d], d >= 2."""
 
     def normalize(x):
         centred = x - tf.gather(segments_lib.mean(x, segments), segments.ids)

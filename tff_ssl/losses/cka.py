@@ -15,13 +15,9 @@ def linear_cka(x: tf.Tensor, y: tf.Tensor, uncentred: bool = False) -> tf.Tensor
     """|| X^T Y ||^2 / (|| X^T X || || Y^T Y ||) (Frobenius), of features of the same n inputs.
 
     It equals HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)) of the kernels K = X X^T and L = Y Y^T, but
-    never holds anything of size n x n.
-
-    Args:
-      x: Features of one network, float32 [n, d] with n >= 1; n >= 2 where they are centred.
-      y: Features of another one, float32 [n, e].
-      uncentred: Whether features are used as they are. Otherwise their mean over the n inputs is
-        subtracted first, so that CKA does not depend on an offset either.
+    never holds anything of size n x n. Features are float32 [n, d] and [n, e], n >= 1. Unless
+    `uncentred`, their mean over the n >= 2 inputs is subtracted first, so that CKA does not depend
+    on an offset either.
 
     Returns:
       Similarity, float32 scalar in [0, 1], 1 for equal features. It is 0, with finite gradients,

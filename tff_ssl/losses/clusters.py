@@ -27,13 +27,9 @@ def sinkhorn(similarities: tf.Tensor, iterations: int = 100) -> tf.Tensor:
 
       b = (1/K) / (P^T a),   a = (1/N) / (P b),   result = N diag(a) P diag(b).
 
-    Args:
-      similarities: Cosines S, float32 [N, K].
-      iterations: Largest number of iterations. They end at the first, eleventh, ... one in which
-        the sum over the rows of |a / a_new - 1| is below 0.01.
-
-    Returns:
-      float32 [N, K], without gradient. Rows sum to 1, and columns to about N / K.
+    Iterations end, at the latest after `iterations`, at the first, eleventh, ... one in which the
+    sum over the rows of |a / a_new - 1| is below 0.01. The cosines S are float32 [N, K], as is the
+    result, which has no gradient. Its rows sum to 1, and its columns to about N / K.
     """
     p = tf.nn.softmax(_SHARPNESS * tf.stop_gradient(similarities), 1)
     rows, clusters = (tf.cast(tf.shape(p)[axis], tf.float32) for axis in (0, 1))
@@ -57,20 +53,17 @@ def sinkhorn(similarities: tf.Tensor, iterations: int = 100) -> tf.Tensor:
 def local_centroids(
     rows: tf.Tensor, first: tf.Tensor, spare: tf.Tensor, iterations: int = 10
 ) -> tf.Tensor:
-    """Centroids of equal-sized clusters of the rows, by hard assignments.
+    """Centroids of equal-sized clusters of unit rows [n, d], by hard assignments: float32 [L, d].
 
     In each step, a row belongs to the cluster of its largest assignment by `sinkhorn`, and a
     centroid becomes the unit vector along the mean of its rows.
 
     Args:
-      rows: Unit rows, float32 [n, d].
+      rows: Unit rows.
       first: Indices of the rows with which the L centroids start, int32 [L].
       spare: Indices of the rows that replace the centroids of empty clusters in each step, int32
         [steps, L].
       iterations: Number of Sinkhorn's iterations in a step.
-
-    Returns:
-      Centroids, float32 [L, d].
     """
     clusters = first.shape[0]
     centroids = tf.gather(rows, first)
@@ -92,23 +85,11 @@ def global_centroids(
     momentum: float = 0.9,
     weight_decay: float = 1e-4,
 ) -> tf.Tensor:
-    """Centroids whose predictions for the rows are trained to agree with `sinkhorn`.
+    """Centroids [G, d] whose predictions for the rows are trained to agree with `sinkhorn`.
 
-    The loss is the mean of -cos(sinkhorn(S), softmax(S / T)), with the similarities S of rows and
-    centroids. It is minimized by gradient descent with momentum, and the centroids are divided by
-    their norms after each step.
-
-    Args:
-      rows: Unit rows Z, float32 [n, d]; at least one.
-      centroids: Centroids C before the first step, float32 [G, d].
-      temperature: Temperature T of the predictions.
-      steps: Number of steps.
-      learning_rate: Learning rate.
-      momentum: Momentum.
-      weight_decay: Weight of the L2 term |C|^2 / 2 of the loss.
-
-    Returns:
-      Centroids, float32 [G, d], unit rows.
+    The loss is the mean of -cos(sinkhorn(S), softmax(S / T)), with the similarities S of unit rows
+    Z [n, d] and centroids. It is minimized by gradient descent with momentum and an L2 term
+    `weight_decay` |C|^2 / 2, and the centroids are divided by their norms after each step.
     """
 
     def step(i, c, velocity):
@@ -132,17 +113,11 @@ def global_centroids(
 def assignment_losses(
     target_z1: tf.Tensor, z2: tf.Tensor, centroids: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-    """Orchestra's loss of each example: the cross-entropy of two predictions of its cluster.
+    """Orchestra's loss of each example [n]: the cross-entropy of two predictions of its cluster.
 
-    Args:
-      target_z1: The target network's projections of the first views, float32 [n, d]; no gradient
-        flows into them.
-      z2: The online network's projections of the second views, float32 [n, d].
-      centroids: Global centroids C, float32 [G, d], unit rows.
-      temperature: Temperature T of both predictions.
-
-    Returns:
-      Losses, float32 [n].
+    The target network's projections of the first views, into which no gradient flows, and the
+    online network's of the second ones are float32 [n, d]; the global centroids C [G, d] are unit
+    rows.
     """
 
     def logits(z):

@@ -18,8 +18,7 @@ def nt_xent(
     Args:
       z1: Projections of the first views, float32 [n, d], of any norm but zero.
       z2: Projections of the second views, float32 [n, d].
-      segments: Division of the examples among clients. A client with one example has no negatives,
-        and loss 0.
+      segments: Clients of the examples. One with a single example has no negatives, and loss 0.
       temperature: Temperature tau > 0; 0.1 in the DCCO paper, 0.5 in Dec-SSL's.
       negatives: Further negatives of all anchors, unit rows, float32 [m, d], into which no gradient
         flows; a row of zeros is none.

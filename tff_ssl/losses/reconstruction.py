@@ -9,7 +9,7 @@ VARIANCE_EPSILON = 1e-6
 def masked_error(
     predicted: tf.Tensor, patches: tf.Tensor, visible: tf.Tensor, normalize: bool
 ) -> tf.Tensor:
-    """Mean squared error of each example over its hidden patches.
+    """Mean squared error of each example over its hidden patches, float32 [n].
 
     Args:
       predicted: Predictions of all patches, float32 [n, patches, values].
@@ -17,9 +17,6 @@ def masked_error(
       visible: Indices of the visible patches, int32 [n, v] with v < patches; these do not count.
       normalize: Whether the target is each patch with mean 0 and deviation 1. The deviation divides
         by the number of values, where the authors' code divides by one less.
-
-    Returns:
-      Loss of each example, float32 [n].
     """
     target = normalize_patches(patches) if normalize else patches
     error = tf.reduce_mean(tf.math.squared_difference(predicted, target), 2)

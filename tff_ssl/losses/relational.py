@@ -25,18 +25,10 @@ def relational(
     mixture_temperature: float,
     divergence: str = "code",
 ) -> tf.Tensor:
-    """The loss of each example.
+    """The loss of each example, float32 [n], not negative, from encodings [n, d] and [m, d].
 
-    Args:
-      a: Encodings of the first views, float32 [n, d], of any norm but zero.
-      b: Encodings of the second views, float32 [n, d].
-      others: Encodings A of other images, float32 [m, d].
-      temperature: Temperature T of the distributions q.
-      mixture_temperature: Temperature t of their mixture m.
-      divergence: Order of the arguments, `code` for KL(m || q) or `js` for KL(q || m).
-
-    Returns:
-      Losses, float32 [n], not negative.
+    T is `temperature`, t is `mixture_temperature`, and the divergence is `code` for KL(m || q) or
+    `js` for KL(q || m).
     """
     a, b, others = (tf.math.l2_normalize(x, 1) for x in (a, b, others))
     cosines = [tf.matmul(x, others, transpose_b=True) for x in (a, b)]

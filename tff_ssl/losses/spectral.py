@@ -86,16 +86,7 @@ def spectral_from_statistics(statistics: SpectralStatistics) -> SpectralTerms:
 
 
 def spectral_within_clients(f: tf.Tensor, g: tf.Tensor, segments: Segments) -> SpectralTerms:
-    """The loss for each client's examples.
-
-    Args:
-      f: Encodings of the first views in the ball, float32 [n, d].
-      g: Encodings of the second views in the ball, float32 [n, d].
-      segments: Division of the examples among k clients.
-
-    Returns:
-      Terms, each float32 [k].
-    """
+    """The loss for each of k clients' examples, terms [k], from encodings in the ball, [n, d]."""
     alignment = segments_lib.mean(tf.reduce_sum(f * g, 1), segments)
     views = Segments(tf.tile(segments.ids, [2]), 2 * segments.sizes)
     z = tf.concat([f, g], 0)

@@ -113,17 +113,7 @@ def vicreg_from_statistics(
 def vicreg_within_clients(
     f: tf.Tensor, g: tf.Tensor, segments: Segments, weights: VICRegWeights = DEFAULT_WEIGHTS
 ) -> VICRegTerms:
-    """The loss of Eq. 6 for each client's examples.
-
-    Args:
-      f: Encodings of the first views, float32 [n, d].
-      g: Encodings of the second views, float32 [n, d].
-      segments: Division of the examples among k clients.
-      weights: Weights of the three terms.
-
-    Returns:
-      Terms, each float32 [k].
-    """
+    """The loss of Eq. 6 for each of k clients' examples, terms [k], from encodings [n, d]."""
     d = f.shape[1]
     invariance = segments_lib.mean(tf.reduce_mean(tf.square(f - g), 1), segments)
     variance, covariance = tf.zeros_like(invariance), tf.zeros_like(invariance)

@@ -9,14 +9,9 @@ from tff_ssl.views import patch_masks
 
 
 def model_costs(model: Model, mask_ratio: float = 0.75) -> dict[str, Any]:
-    """Number of parameters, and billions of multiply-adds of a forward pass.
+    """`parameters`, and `gflops`, billions of multiply-adds of one image; None for ResNets.
 
-    Args:
-      model: The model; one with a decoder does not see all patches of an image.
-      mask_ratio: Fraction of the patches that it does not see.
-
-    Returns:
-      `parameters`, and `gflops` of one image, None where they are not known (ResNets).
+    A model with a decoder does not see `mask_ratio` of the patches of an image.
     """
     if not isinstance(model, DualEncoder):
         return {"parameters": model.parameter_count, "gflops": None}

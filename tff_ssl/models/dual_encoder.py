@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tff_ssl.bounds import Bounded, bounded, one_of
 from tff_ssl.models import heads, layers, resnet, vit
 
 _SPECS: dict[str, resnet.ResNetSpec | vit.ViTSpec] = {**resnet.RESNETS, **vit.VITS}
@@ -52,7 +53,7 @@ class Reconstruction(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class DualEncoder:
+class DualEncoder(Bounded):
     """A network that encodes both views of an image, as a pure function of its weights.
 
     Attributes:
@@ -79,20 +80,17 @@ class DualEncoder:
     image_shape: tuple[int, int, int]
     projector: tuple[int, ...] = ()
     predictor: tuple[int, ...] = ()
-    norm: str = "group"
-    classes: int = 0
+    norm: str = one_of("group", ("group", "batch"))
+    classes: int = bounded(0, at_least=0)
     decoder: bool = False
-    depth: int = 0
+    depth: int = bounded(0, at_least=0)
     projector_output_batch_norm: bool = False
-    precision: str = "float32"
+    precision: str = one_of("float32", PRECISIONS)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.encoder not in ENCODERS:
             raise ValueError(f"encoder must be one of {', '.join(ENCODERS)}; got {self.encoder!r}")
-        if self.norm not in ("group", "batch"):
-            raise ValueError(f"norm must be group or batch; got {self.norm!r}")
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"precision must be {' or '.join(PRECISIONS)}; got {self.precision!r}")
         if any(width < 1 for width in (*self.projector, *self.predictor)):
             raise ValueError("projector and predictor widths must be at least 1")
         if self.projector_output_batch_norm and not self.projector:
@@ -114,10 +112,9 @@ class DualEncoder:
                 f"a decoder needs a vision transformer, one of {', '.join(vit.VITS)}, as encoder; "
                 f"got {self.encoder}"
             )
-        if self.depth < 0 or (self.depth and self.encoder not in vit.VITS):
+        if self.depth and self.encoder not in vit.VITS:
             raise ValueError(
-                f"a depth is of a vision transformer, and at least 1; got {self.depth} for "
-                f"{self.encoder}"
+                f"a depth is of a vision transformer; got {self.depth} for {self.encoder}"
             )
         if self.decoder and (self.projector or self.predictor or self.classes):
             raise ValueError("a model with a decoder has no projector, predictor or classifier")
@@ -227,12 +224,9 @@ class DualEncoder:
         return self.image_shape[0] < resnet.SMALL_IMAGE
 
     def reconstruct(self, weights: Any, images: tf.Tensor, visible: tf.Tensor) -> Reconstruction:
-        """Applies a model with a decoder as a masked autoencoder.
+        """Applies a model with a decoder as a masked autoencoder; see `apply`.
 
-        Args:
-          weights: `Weights`, or any object with these two fields.
-          images: float32 [batch, *image_shape].
-          visible: Indices of the patches that the encoder sees, int32 [batch, visible].
+        `visible` has the indices of the patches that the encoder sees, int32 [batch, visible].
         """
         parameters = layers.Parameters(self._values_by_name(weights), **self._options)
         return self._autoencoder(parameters, images, visible)

@@ -203,15 +203,8 @@ def batch_norm(
 ) -> tf.Tensor:
     """Batch norm (Ioffe & Szegedy 2015) with moving averages as non-trainable weights.
 
-    Args:
-      parameters: Weights of the network.
-      name: Prefix of the names of the moving averages.
-      x: Inputs, float32 [b, ..., channels].
-      scale: Scale of each channel, float32 [channels]; None for no scale.
-      offset: Offset of each channel, float32 [channels]; None for no offset.
-
-    Returns:
-      Normalized inputs, of the same shape as `x`.
+    Inputs are float32 [b, ..., channels], and `name` is the prefix of the moving averages. Scale
+    and offset, [channels], are left out if None.
     """
     shape = (x.shape[-1],)
     moving_mean = parameters.get(f"{name}/moving_mean", shape, "zeros", False, True)

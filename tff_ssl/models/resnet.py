@@ -57,31 +57,17 @@ SMALL_IMAGE = 96
 def resnet(
     parameters: layers.Parameters, x: tf.Tensor, spec: ResNetSpec, small_stem: bool
 ) -> tf.Tensor:
-    """Encodes images.
-
-    Args:
-      parameters: Weights of the network.
-      x: Images, float32 [batch, height, width, channels].
-      spec: Architecture.
-      small_stem: Whether the stem is CIFAR's (one 3x3 convolution) instead of ImageNet's (7x7 of
-        stride 2, pooling).
-
-    Returns:
-      Encodings h averaged over space, float32 [batch, spec.features].
-    """
+    """Encodings h averaged over space, float32 [batch, spec.features]; see `feature_maps`."""
     return tf.reduce_mean(feature_maps(parameters, x, spec, small_stem)[-1], [1, 2])
 
 
 def feature_maps(
     parameters: layers.Parameters, x: tf.Tensor, spec: ResNetSpec, small_stem: bool
 ) -> list[tf.Tensor]:
-    """The output of each stage, of which `resnet` averages the last one over space.
+    """The output of each stage for images, float32 [batch, height, width, channels].
 
-    Args:
-      parameters: Weights of the network.
-      x: Images, float32 [batch, height, width, channels].
-      spec: Architecture.
-      small_stem: As in `resnet`.
+    The stem is CIFAR's (one 3x3 convolution) if it is small, else ImageNet's (7x7 of stride 2,
+    pooling).
 
     Returns:
       Features, float32 [batch, height / stride, width / stride, channels of the stage]. The stride

@@ -15,14 +15,9 @@ _BLOCK = re.compile(r"^block(\d+)/")
 
 
 def stacked(encoder: DualEncoder, weights: Any, depth: int) -> tuple[DualEncoder, Weights]:
-    """Returns a vision transformer of another depth, and its initial weights.
+    """A vision transformer of another depth, and its initial weights, from one without heads.
 
     Block i starts from the pretrained block i modulo B; a depth below B keeps the first blocks.
-
-    Args:
-      encoder: Pretrained vision transformer without heads, of B blocks.
-      weights: Weights of `encoder`.
-      depth: Number of blocks of the new vision transformer.
 
     Raises:
       ValueError: If the encoder is no vision transformer or has heads, or the depth is below 1.

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_ssl.bounds import Bounded, one_of
 from tff_ssl.models.dual_encoder import DualEncoder, Outputs, Weights
 from tff_ssl.models.layers import ParameterSpec
 
@@ -22,7 +23,7 @@ MODALITIES: dict[str, tuple[Modality, Modality]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoTowers:
+class TwoTowers(Bounded):
     """Two dual encoders with weights of their own, one for each of a pair of inputs.
 
     The inputs of a pair are made from one image: its two views as they are (Figure 1 b), or two
@@ -40,11 +41,10 @@ class TwoTowers:
     """
 
     tower: DualEncoder
-    pair: str = "views"
+    pair: str = one_of("views", MODALITIES)
 
-    def __post_init__(self):
-        if self.pair not in MODALITIES:
-            raise ValueError(f"pair must be one of {', '.join(MODALITIES)}; got {self.pair!r}")
+    def __post_init__(self) -> None:
+        super().__post_init__()
         _, width, channels = self.tower.image_shape
         if self.pair == "colour_planes" and channels != 3:
             raise ValueError(f"colour_planes needs images of 3 channels, found {channels}")

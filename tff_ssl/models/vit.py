@@ -104,13 +104,7 @@ def patches(x: tf.Tensor) -> tf.Tensor:
 def encode(
     parameters: layers.Parameters, x: tf.Tensor, spec: ViTSpec, visible: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Encodes images, or the visible patches of images.
-
-    Args:
-      parameters: Weights of the network.
-      x: Images, float32 [b, h, w, c].
-      spec: Architecture.
-      visible: Indices of the patches to encode, int32 [b, v]; None for all.
+    """Encodes images, float32 [b, h, w, c], or only their visible patches, int32 [b, v].
 
     Returns:
       The class token and the patches' tokens after the last norm, float32 [b, 1 + v, width].
@@ -139,14 +133,9 @@ def decode(
     spec: ViTSpec,
     visible: tf.Tensor,
 ) -> tf.Tensor:
-    """Predicts all patches from the visible ones.
+    """Predicts all patches from the tokens of the visible ones, int32 [b, v].
 
-    Args:
-      parameters: Weights of the network.
-      tokens: Output of `encode` for the visible patches, float32 [b, 1 + v, width].
-      x: Images, float32 [b, h, w, c]; only their shape is used.
-      spec: Architecture.
-      visible: Indices of the visible patches, int32 [b, v].
+    Of the images x, float32 [b, h, w, c], only the shape is used.
 
     Returns:
       Pixels in the order of `patches`, float32 [b, patches, size * size * channels].
@@ -168,18 +157,11 @@ def decode(
 
 
 def positions(grid: tuple[int, int], width: int) -> npt.NDArray[np.float32]:
-    """Position embedding of a grid of patches, float32 [rows * columns, width].
+    """Position embedding of a grid (rows, columns) of patches, float32 [rows * columns, width].
 
     The first half of the channels encodes the column and the second half the row. Of each half, one
     half are sines and one half cosines of the index times 10000^(-i / (width / 4)), as in He et
-    al.'s code.
-
-    Args:
-      grid: Rows and columns of patches.
-      width: Number of channels.
-
-    Raises:
-      ValueError: If the width is not a multiple of 4.
+    al.'s code. The width must be a multiple of 4, or it is a ValueError.
     """
     if width % 4:
         raise ValueError(f"positions need a width that is a multiple of 4; got {width}")

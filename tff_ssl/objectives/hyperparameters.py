@@ -2,11 +2,12 @@
 
 import dataclasses
 
+from tff_ssl.bounds import Bounded, bounded, one_of
 from tff_ssl.losses import vicreg
 
 
 @dataclasses.dataclass(frozen=True)
-class ObjectiveHyperparameters:
+class ObjectiveHyperparameters(Bounded):
     """Hyperparameters of the losses, with the DCCO paper's values where it has one.
 
     Attributes:
@@ -24,31 +25,15 @@ class ObjectiveHyperparameters:
       normalize_patches: Whether the targets of `mae` are patches with mean 0 and deviation 1.
     """
 
-    lambda_: float = 20.0
-    temperature: float = 0.1
-    invariance_weight: float = 25.0
-    variance_weight: float = 25.0
-    covariance_weight: float = 1.0
-    mask_ratio: float = 0.75
+    lambda_: float = bounded(20.0, at_least=0)
+    temperature: float = bounded(0.1, above=0)
+    invariance_weight: float = bounded(25.0, at_least=0)
+    variance_weight: float = bounded(25.0, at_least=0)
+    covariance_weight: float = bounded(1.0, at_least=0)
+    mask_ratio: float = bounded(0.75, above=0, below=1)
     normalize_patches: bool = True
-    byol_direction: str = "both"
-    squared_radius: float = 4.0
-
-    def __post_init__(self):
-        if self.lambda_ < 0:
-            raise ValueError(f"lambda must not be negative; got {self.lambda_}")
-        if self.temperature <= 0:
-            raise ValueError(f"temperature must be positive; got {self.temperature}")
-        if self.squared_radius <= 0:
-            raise ValueError(f"squared_radius must be positive; got {self.squared_radius}")
-        if min(self.vicreg_weights) < 0:
-            raise ValueError(f"VICReg's weights must not be negative; got {self.vicreg_weights}")
-        if self.byol_direction not in ("both", "one"):
-            raise ValueError(
-                f"byol_direction must be one of both, one; got {self.byol_direction!r}"
-            )
-        if not 0 < self.mask_ratio < 1:
-            raise ValueError(f"mask_ratio must be between 0 and 1; got {self.mask_ratio}")
+    byol_direction: str = one_of("both", ("both", "one"))
+    squared_radius: float = bounded(4.0, above=0)
 
     @property
     def vicreg_weights(self) -> vicreg.VICRegWeights:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tff_ssl.losses import cco, cosine, nt_xent, reconstruction, spectral, vicreg
 from tff_ssl.losses.segments import Segments
 from tff_ssl.models import vit
+from tff_ssl.models.dual_encoder import Outputs
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 from tff_ssl.views import patch_masks
@@ -61,6 +62,8 @@ class Evaluated(NamedTuple):
       predictions: Predictions p of the first and of the second views, float32 [n, d]; z or h where
         there is no predictor or projector.
       non_trainable: New values of the model's non-trainable weights.
+      h: Encodings of the first and of the second views, float32 [n, features]; the same twice for
+        objectives that see first views only.
       noted: Further values of the batch, for the memory of local training.
     """
 
@@ -68,7 +71,14 @@ class Evaluated(NamedTuple):
     z: tf.Tensor
     predictions: tuple[tf.Tensor, tf.Tensor]
     non_trainable: tuple[tf.Tensor, ...]
+    h: tuple[tf.Tensor, tf.Tensor]
     noted: Any = ()
+
+    @classmethod
+    def of_pair(cls, losses: tf.Tensor, first: Outputs, second: Outputs) -> "Evaluated":
+        """The value of an objective from the model's outputs for both views."""
+        h, predictions = (first.h, second.h), (first.p, second.p)
+        return cls(losses, first.z, predictions, second.non_trainable, h)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +114,11 @@ class Objective:
     algorithm: str = ""
     hyperparameters: tuple[str, ...] = ()
 
+    @property
+    def needs_third_images(self) -> bool:
+        """Whether a batch of local training needs `Batch.x3`."""
+        return self.others or self.third_view
+
 
 def _on_projections(
     loss: Callable[[tf.Tensor, tf.Tensor, Segments, ObjectiveHyperparameters], tf.Tensor],
@@ -113,7 +128,7 @@ def _on_projections(
     def evaluate(model, weights, target, batch, hyperparameters):
         first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
         losses = loss(first.z, second.z, batch.segments, hyperparameters)
-        return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
+        return Evaluated.of_pair(losses, first, second)
 
     return evaluate
 
@@ -146,19 +161,20 @@ def _byol(model, weights, target, batch, hyperparameters):
         losses = cosine.byol_one_direction(first.p, target2.z)
     else:
         losses = cosine.byol(first.p, second.p, target1.z, target2.z)
-    return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
+    return Evaluated.of_pair(losses, first, second)
 
 
 def _simsiam(model, weights, target, batch, hyperparameters):
     first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
     losses = cosine.simsiam(first.p, second.p, first.z, second.z)
-    return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
+    return Evaluated.of_pair(losses, first, second)
 
 
 def _supervised(model, weights, target, batch, hyperparameters):
     outputs = model.apply(weights, batch.x1, training=True)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, outputs.logits)
-    return Evaluated(losses, outputs.h, (outputs.h, outputs.h), outputs.non_trainable)
+    both = (outputs.h, outputs.h)
+    return Evaluated(losses, outputs.h, both, outputs.non_trainable, both)
 
 
 def _mae(model, weights, target, batch, hyperparameters):
@@ -175,7 +191,8 @@ def _mae(model, weights, target, batch, hyperparameters):
     losses = reconstruction.masked_error(
         outputs.patches, patches, visible, hyperparameters.normalize_patches
     )
-    return Evaluated(losses, outputs.h, (outputs.h, outputs.h), ())
+    both = (outputs.h, outputs.h)
+    return Evaluated(losses, outputs.h, both, (), both)
 
 
 def _of_an_algorithm(model, weights, target, batch, hyperparameters):

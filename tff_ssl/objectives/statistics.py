@@ -92,17 +92,9 @@ def combined_statistics(
       2 <F dF>_k - 2 <F>_A <dF>_k = 2 <(F - <F>_A) dF>_k,
 
     that of the client's second moment about the aggregated mean; likewise for covariances. So the
-    client's statistics are taken about the aggregated means, and centred ones result.
-
-    Args:
-      loss: The loss.
-      f: Encodings of the client's first views, float32 [n, d].
-      g: Encodings of its second views, float32 [n, d].
-      aggregated: Centred statistics <.>_A.
-      centre: Means in place of those of `aggregated`, if the model has moved since.
-
-    Returns:
-      Centred statistics, for `StatisticsLoss.terms`.
+    client's statistics, of encodings f and g, float32 [n, d], are taken about the aggregated means,
+    and centred ones result, for `StatisticsLoss.terms`. The centre stands in place of the means of
+    `aggregated` if the model has moved since.
     """
     centre = centre or Means(aggregated.f, aggregated.g)
     local = loss.of_batch(f, g, Means(*map(tf.stop_gradient, centre)))

@@ -1,18 +1,18 @@
-"""`report.md` and `report.html` of an experiment, made from its result files."""
+"""`report.md` and `report.html` of an experiment, made from the records of its runs."""
 
 import dataclasses
 import math
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tff_ssl.reporting import measured, methods, pictures
 from tff_ssl.reporting.document import Document
 from tff_ssl.reporting.experiment import Experiment, Table, check
 from tff_ssl.reporting.measured import Selector, TableValues, Value
-from tff_ssl.reporting.methods import Method, Styles
+from tff_ssl.reporting.methods import Method
 from tff_ssl.reporting.page import Grid, replace_file
+from tff_ssl.reporting.records import Records
 
 _NONE = "-"
 _SMALL_COUNT = 10  # Mean counts below it are shown with a decimal.
@@ -20,12 +20,7 @@ _SMALL_COUNT = 10  # Mean counts below it are shown with a decimal.
 AllValues = Mapping[str, TableValues]  # title of a table -> its figures
 
 
-def list_runs(folder: pathlib.Path, cell: str) -> list[pathlib.Path]:
-    """Returns the folders of a cell's runs, one per seed."""
-    return sorted((folder / cell).glob("seed*"))
-
-
-def choose_cells(folder: pathlib.Path, experiment: Experiment) -> dict[str, str]:
+def choose_cells(records: Records, experiment: Experiment) -> dict[str, str]:
     """Returns the chosen cell of each choice that has one (see `Experiment.choices`).
 
     A choice has none as long as one of its cells has no run: its figures would be of that cell
@@ -33,36 +28,36 @@ def choose_cells(folder: pathlib.Path, experiment: Experiment) -> dict[str, str]
     """
     chosen = {}
     for choice, cells in experiment.choices.items():
-        accuracies = _training_accuracies(folder, cells)
+        accuracies = _training_accuracies(records, cells)
         if not any(map(math.isnan, accuracies.values())):
             chosen[choice] = max(accuracies, key=accuracies.__getitem__)
     return chosen
 
 
-def _training_accuracies(folder: pathlib.Path, cells: Sequence[str]) -> dict[str, float]:
-    """Reads the kNN accuracy of each cell on training images."""
-    return {cell: measured.training_accuracy(list_runs(folder, cell)) for cell in cells}
+def _training_accuracies(records: Records, cells: Sequence[str]) -> dict[str, float]:
+    """The kNN accuracy of each cell on training images."""
+    return {cell: measured.training_accuracy(records.of_cell(cell)) for cell in cells}
 
 
-def choice_grid(folder: pathlib.Path, experiment: Experiment) -> Grid:
+def choice_grid(records: Records, experiment: Experiment) -> Grid:
     """Formats the choices that have been made: the cells' accuracies, and the chosen one."""
     grid = [["choice", "kNN accuracy on training images (%)", "chosen"]]
-    for choice, cell in choose_cells(folder, experiment).items():
-        accuracies = _training_accuracies(folder, experiment.choices[choice])
+    for choice, cell in choose_cells(records, experiment).items():
+        accuracies = _training_accuracies(records, experiment.choices[choice])
         shown = (f"{name} {100 * accuracy:.1f}" for name, accuracy in accuracies.items())
         grid.append([choice, ", ".join(shown), cell])
     return grid
 
 
 def read_table_values(
-    folder: pathlib.Path, table: Table, chosen: Mapping[str, str] | None = None
+    records: Records, table: Table, chosen: Mapping[str, str] | None = None
 ) -> dict[tuple[str, str], Value]:
-    """Reads the figures of a table, (row, column) -> figure.
+    """The figures of a table, (row, column) -> figure.
 
     A row of one cell has its figure in every column.
 
     Args:
-      folder: Folder of the experiment.
+      records: Records of the experiment's runs.
       table: The table.
       chosen: Result of `choose_cells`.
     """
@@ -72,7 +67,7 @@ def read_table_values(
         selector = table.selectors.get(row, table.selector)
         for i, column in enumerate(table.columns):
             cell = cells[i if len(cells) > 1 else 0]
-            runs = list_runs(folder, chosen.get(cell, cell)) if cell else []
+            runs = records.of_cell(chosen.get(cell, cell)) if cell else []
             values[row, column] = measured.select(runs, selector)
     return values
 
@@ -111,10 +106,10 @@ def logistic_table(table: Table) -> Table:
     )
 
 
-def logistic_grid(folder: pathlib.Path, table: Table) -> Grid:
+def logistic_grid(records: Records, table: Table) -> Grid:
     """Formats the figures of `logistic_table`, as far as they were measured; else only a header."""
     beside = logistic_table(table)
-    grid = measured_grid(beside, read_table_values(folder, beside))
+    grid = measured_grid(beside, read_table_values(records, beside))
     grid[0][0] = table.with_unit("by logistic regression")
     return [grid[0], *(row for row in grid[1:] if set(row[1:]) - {_NONE, "not run", "failed", ""})]
 
@@ -156,33 +151,27 @@ def _format_published(figure: float | str | None, percent: bool) -> str:
     return f"{figure:.1f}" if percent else f"{figure:,.5g}"
 
 
-def run_grid(folder: pathlib.Path, experiment: Experiment) -> Grid:
+def run_grid(records: Records, experiment: Experiment) -> Grid:
     """Formats the traffic and the training time of each cell's runs."""
     grid = [
         ["method", "seeds", "MB down and up a client and round", "minutes of training", "folder"]
     ]
     labels = {cell: method.label for cell, method in methods.methods_of_cells(experiment).items()}
     for cell in experiment.cells:
-        runs = [run for run in list_runs(folder, cell.name) if measured.read_results(run)]
-        down = measured.read_first(runs, "bytes_down_per_client_and_round")
-        up = measured.read_first(runs, "bytes_up_per_client_and_round")
+        runs = [run for run in records.of_cell(cell.name) if run.entries]
+        down = measured.first(runs, "bytes_down_per_client_and_round")
+        up = measured.first(runs, "bytes_up_per_client_and_round")
         traffic = f"{down / 1e6:.2f} + {up / 1e6:.2f}" if down is not None else _NONE
-        minutes = [m for run in runs if (m := _read_training(run).get("training_minutes"))]
+        minutes = [m for run in runs if (m := run.training.get("training_minutes"))]
         mean_minutes = f"{sum(minutes) / len(minutes):.1f}" if minutes else _NONE
         grid.append([labels[cell.name], str(len(runs)), traffic, mean_minutes, cell.name])
     return grid
 
 
-def _read_training(run: pathlib.Path) -> Mapping[str, Any]:
-    """Reads the minutes and the kNN curve of a run, from its metrics until it is done."""
-    summary = measured.read_summary(run)
-    return summary if "knn" in summary else measured.summarize_training(run)
-
-
-def read_values(folder: pathlib.Path, experiment: Experiment) -> AllValues:
-    """Reads the figures of all tables, by the tables' titles."""
-    chosen = choose_cells(folder, experiment)
-    return {table.title: read_table_values(folder, table, chosen) for table in experiment.tables}
+def read_values(records: Records, experiment: Experiment) -> AllValues:
+    """The figures of all tables, by the tables' titles."""
+    chosen = choose_cells(records, experiment)
+    return {table.title: read_table_values(records, table, chosen) for table in experiment.tables}
 
 
 def claim_rows(experiment: Experiment, values: AllValues) -> list[tuple[str, str, str]]:
@@ -199,30 +188,36 @@ def claim_rows(experiment: Experiment, values: AllValues) -> list[tuple[str, str
 
 
 def write(
-    folder: pathlib.Path, experiment: Experiment, more_pictures: Mapping[str, pathlib.Path]
+    folder: pathlib.Path,
+    records: Records,
+    experiment: Experiment,
+    more_pictures: Mapping[str, pathlib.Path],
 ) -> tuple[pathlib.Path, pathlib.Path]:
     """Writes `report.md` and the self-contained `report.html`.
 
     Args:
-      folder: Folder of the experiment; the run of cell C with seed s is in `C/seed<s>/`.
+      folder: Folder of the two files and of their pictures.
+      records: Records of the experiment's runs.
       experiment: Definition of the experiment.
       more_pictures: Captions and PNGs in `folder` that are shown after the tables.
 
     Returns:
       Paths of the two files.
     """
-    values, styles = read_values(folder, experiment), methods.method_styles(experiment)
-    shown_pictures = {**_write_pictures(folder, experiment, values, styles), **more_pictures}
+    values, styles = read_values(records, experiment), methods.method_styles(experiment)
+    shown_pictures = {**_write_pictures(folder, records, experiment, values), **more_pictures}
     document = Document(experiment.title, folder)
-    for note in (*_progress_notes(folder, experiment), *experiment.notes):
+    for note in (*_progress_notes(records, experiment), *experiment.notes):
         document.add_paragraph(note)
     for number, table in enumerate(experiment.tables, 1):
-        _add_table(document, table, values[table.title], logistic_grid(folder, table))
+        document.add_heading(table.title)
+        for html_class, grid in grids(records, table, values[table.title]):
+            document.add_grid(grid, html_class)
         picture = pictures.draw_table(table, values[table.title], styles)
         if picture:
             path = replace_file(folder / f"table_{number}.png", picture)
             document.add_picture(table.title, path)
-    choices = choice_grid(folder, experiment)
+    choices = choice_grid(records, experiment)
     if len(choices) > 1:
         document.add_heading("Choices on training images")
         document.add_grid(choices, "choices")
@@ -232,42 +227,29 @@ def write(
         document.add_heading(caption)
         document.add_picture(caption, path)
     document.add_heading("Runs")
-    document.add_grid(run_grid(folder, experiment), "runs")
+    document.add_grid(run_grid(records, experiment), "runs")
     return document.write("report")
 
 
-def _add_table(document: Document, table: Table, values: TableValues, beside: Grid) -> None:
-    """Adds the figures of a table: measured, by logistic regression, and published."""
-    document.add_heading(table.title)
-    for html_class, grid in (
+def grids(records: Records, table: Table, values: TableValues) -> list[tuple[str, Grid]]:
+    """The figures of a table: measured, by logistic regression, and published, if there are any.
+
+    Returns:
+      The kind of the figures, `measured` or `published`, and their grid.
+    """
+    found = [
         ("measured", measured_grid(table, values)),
-        ("measured", beside),
+        ("measured", logistic_grid(records, table)),
         ("published", published_grid(table)),
-    ):
-        if len(grid) > 1:
-            document.add_grid(grid, html_class)
+    ]
+    return [(kind, grid) for kind, grid in found if len(grid) > 1]
 
 
 def _write_pictures(
-    folder: pathlib.Path, experiment: Experiment, values: AllValues, styles: Styles
+    folder: pathlib.Path, records: Records, experiment: Experiment, values: AllValues
 ) -> dict[str, pathlib.Path]:
     """Writes the pictures that belong to no single table; returns their paths by caption."""
-    tables = {table.title: table for table in experiment.tables}
-    drawn = {
-        f"{gain}, against {cost[0].lower()}{cost[1:]}": pictures.draw_against(
-            tables[cost], values[cost], tables[gain], values[gain], styles
-        )
-        for cost, gain in experiment.against
-    }
-    chosen = choose_cells(folder, experiment)
-    cells = methods.methods_of_cells(experiment, chosen)
-    of_labels = {method.label: styles[method.name] for method in cells.values()}
-    drawn["Learning curves (first seed)"] = pictures.draw_curves(
-        _read_curves(folder, experiment, cells), styles
-    )
-    drawn["Learning curves against costs"] = pictures.draw_curves_against(
-        _read_costs(folder, experiment, cells), experiment.costs, of_labels
-    )
+    drawn = draw_pictures(records, experiment, values)
     return {
         caption: replace_file(folder / f"picture_{number}.png", picture)
         for number, (caption, picture) in enumerate(drawn.items(), 1)
@@ -275,10 +257,33 @@ def _write_pictures(
     }
 
 
+def draw_pictures(
+    records: Records, experiment: Experiment, values: AllValues
+) -> dict[str, bytes | None]:
+    """Draws the pictures that belong to no single table: PNGs by caption, None without figures."""
+    styles = methods.method_styles(experiment)
+    tables = {table.title: table for table in experiment.tables}
+    drawn = {
+        f"{gain}, against {cost[0].lower()}{cost[1:]}": pictures.draw_against(
+            tables[cost], values[cost], tables[gain], values[gain], styles
+        )
+        for cost, gain in experiment.against
+    }
+    cells = methods.methods_of_cells(experiment, choose_cells(records, experiment))
+    of_labels = {method.label: styles[method.name] for method in cells.values()}
+    drawn["Learning curves (first seed)"] = pictures.draw_curves(
+        _read_curves(records, experiment, cells), styles
+    )
+    drawn["Learning curves against costs"] = pictures.draw_curves_against(
+        _read_costs(records, experiment, cells), experiment.costs, of_labels
+    )
+    return drawn
+
+
 def _read_curves(
-    folder: pathlib.Path, experiment: Experiment, cells: Mapping[str, Method]
+    records: Records, experiment: Experiment, cells: Mapping[str, Method]
 ) -> dict[str, list[tuple[str, list[tuple[int, float]]]]]:
-    """Reads each cell's kNN accuracy on training images at the monitored rounds, first seed.
+    """Each cell's kNN accuracy on training images at the monitored rounds, first seed.
 
     Returns:
       For each panel, in the order of the tables' columns, the method and the (round, accuracy)
@@ -290,8 +295,8 @@ def _read_curves(
     for cell, method in cells.items():
         points = [
             (number, accuracy)
-            for run in list_runs(folder, cell)[:1]
-            for number, accuracy in _read_training(run).get("knn", [])
+            for run in records.of_cell(cell)[:1]
+            for number, accuracy in run.training.get("knn", [])
         ]
         for panel in method.panels:
             panels.setdefault(panel, []).append((method.name, points))
@@ -299,9 +304,9 @@ def _read_curves(
 
 
 def _read_costs(
-    folder: pathlib.Path, experiment: Experiment, cells: Mapping[str, Method]
+    records: Records, experiment: Experiment, cells: Mapping[str, Method]
 ) -> dict[str, list[dict[str, list[float]]]]:
-    """Reads each cell's kNN accuracy and costs at the monitored rounds, for its longest runs.
+    """Each cell's kNN accuracy and costs at the monitored rounds, for its longest runs.
 
     Returns:
       For each cell, by its method, the curves of its seeds.
@@ -309,7 +314,7 @@ def _read_costs(
     curves = {}
     names = [name for name in experiment.costs.values() if name != measured.ROUND]
     for cell, method in cells.items() if experiment.costs else ():
-        summaries = [_read_training(run) for run in list_runs(folder, cell)]
+        summaries = [run.training for run in records.of_cell(cell)]
         points = [len(summary.get("knn", ())) for summary in summaries]
         curves[method.label] = [
             {
@@ -318,17 +323,17 @@ def _read_costs(
                 **{name: summary[name] for name in names},
             }
             for summary, count in zip(summaries, points, strict=True)
-            # A run that goes on has fewer points; an old summary has no costs.
+            # A run that continues has fewer points; an old summary has no costs.
             if count == max(points) and set(names) <= summary.keys()
         ]
     return curves
 
 
-def _progress_notes(folder: pathlib.Path, experiment: Experiment) -> list[str]:
+def _progress_notes(records: Records, experiment: Experiment) -> list[str]:
     """Returns a note while runs are missing, else nothing."""
     done = [
-        sum(bool(measured.read_results(run)) or (run / measured.FAILED).exists() for run in runs)
-        for runs in (list_runs(folder, cell.name) for cell in experiment.cells)
+        sum(bool(run.entries or run.failure) for run in records.of_cell(cell.name))
+        for cell in experiment.cells
     ]
     total = max(done, default=0) * len(done)
     if sum(done) == total:

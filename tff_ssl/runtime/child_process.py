@@ -22,23 +22,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen:
-    """Starts a command that is killed (SIGKILL) when the thread or the process that called ends.
-
-    Args:
-      command: Path or name of the program, and its arguments.
-      **options: Keyword arguments of `subprocess.Popen`.
-    """
+    """Starts a command that is killed (SIGKILL) when the thread or the process that called ends."""
     own_pid = str(os.getpid())
     wrapper = [sys.executable, "-I", "-S", os.path.abspath(__file__), own_pid]
     return subprocess.Popen([*wrapper, *command], **options)
 
 
 def end_with_parent(parent: int) -> None:
-    """Has the system kill this process when the thread ends that started it; at once if it has.
-
-    Args:
-      parent: Process id of the parent.
-    """
+    """Has the system kill this process when the thread ends that started it; at once if it has."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

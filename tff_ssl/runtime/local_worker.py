@@ -157,11 +157,7 @@ class LocalWorker:
             pipe.close()
 
     def _start_relay(self, mode: str) -> str:
-        """Starts the relay, which starts the worker.
-
-        Returns:
-          The line that the relay prints; see `worker_relay`.
-        """
+        """Starts the relay, which starts the worker; returns the line that the relay prints."""
         relay = pathlib.Path(__file__).with_name("worker_relay.py")
         binary = pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
         self._relay = subprocess.Popen(
@@ -190,7 +186,7 @@ class LocalWorker:
     def failure_message(self) -> str:
         """The message for a worker that ended, with the last line of its log."""
         tail = self._log_tail().splitlines()
-        last = f" Its last words: {tail[-1]}" if tail else ""
+        last = f" Last log line: {tail[-1]}" if tail else ""
         return f"TFF's worker ended in the middle of a computation (out of memory?).{last}"
 
     def answers(self, seconds: float) -> bool:
@@ -252,10 +248,7 @@ def private_is_required() -> bool:
 
 
 class _FailureDetector(grpc.UnaryUnaryClientInterceptor):
-    """Raises an error if the worker has ended or a call takes too long.
-
-    TFF's own stub would repeat a call to a worker that has ended for ever.
-    """
+    """Raises an error if the worker has ended, after which TFF would wait for ever, or is slow."""
 
     def __init__(self, worker: LocalWorker, call_seconds: float | None):
         self._worker = worker
@@ -374,15 +367,9 @@ def start(
     call_seconds: float | None = None,
     require_private: bool | None = None,
 ) -> Iterator[LocalWorker]:
-    """Runs the TFF computations of the `with` block on a private TFF worker.
+    """Runs the TFF computations of the `with` block on a private TFF worker; see `LocalWorker`.
 
     The worker ends with the block, and with this process if that ends first, however it ends.
-
-    Args:
-      max_concurrent_calls: See `LocalWorker`.
-      allow_private: See `LocalWorker`.
-      call_seconds: See `LocalWorker`.
-      require_private: See `LocalWorker`.
 
     Raises:
       ConfigurationError: If the system forbids namespaces and `require_private` is True.

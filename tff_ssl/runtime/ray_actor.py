@@ -48,10 +48,7 @@ def digest(path: str) -> str | None:
 
 
 def _take_share_of_cores(number: int, nodes: int) -> None:
-    """Restricts this process to its share of the cores, for the node of this number out of `nodes`.
-
-    Otherwise each node's worker would have a thread for every core.
-    """
+    """Restricts this process, and so its worker's threads, to the cores of node `number`."""
     if hasattr(os, "sched_setaffinity"):  # Only Linux has it.
         cores = sorted(os.sched_getaffinity(0))[number::nodes]
         if cores:
@@ -68,13 +65,9 @@ class Actor:
         call_seconds: float | None,
         require_private: bool | None = None,
     ):
-        """Starts the TFF worker.
+        """Starts the TFF worker, see `local_worker.LocalWorker`.
 
-        Args:
-          share: (number of the node from 0, number of nodes that share this machine's cores).
-          max_concurrent_calls: See `local_worker.LocalWorker`.
-          call_seconds: See `local_worker.LocalWorker`.
-          require_private: See `local_worker.LocalWorker`.
+        `share` is (number of the node from 0, number of nodes that share this machine's cores).
         """
         _take_share_of_cores(*share)
         # Ray runs this in the main thread; the worker ends with the thread that starts it.
@@ -99,16 +92,9 @@ class Actor:
             self._end()
 
     def work(self, program: bytes, state: bytes, part: Slice) -> Partial | ClientFailedError:
-        """Works on a slice.
+        """Works on a slice with a serialized program (`slices.with_files`) and the server's state.
 
-        Args:
-          program: A serialized program; see `slices.with_files`.
-          state: The server's state; see `slices.to_bytes`.
-          part: The slice.
-
-        Returns:
-          The result; or the failure of a client, which is not raised, since the round may go on
-          without this client.
+        The failure of a client is returned and not raised, since the round may continue without it.
         """
         key = hashlib.sha256(program).digest()
         if key not in self._programs:

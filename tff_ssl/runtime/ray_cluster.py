@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from tff_ssl.errors import ConfigurationError
+from tff_ssl.errors import ConfigurationError, MissingExtraError
 from tff_ssl.runtime import temporary_folder
 
 _CONNECT_SECONDS = 10.0
@@ -25,14 +25,11 @@ _AGENT_SECONDS = 4
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[int]:
-    """Connects this process to Ray for a `with` block.
+    """Connects this process to Ray for a `with` block; yields the number of nodes per machine.
 
     Args:
       address: `local:N` for a private Ray instance on this machine with N nodes, which ends with
         the block; or the address of a Ray cluster, for one node on each of its machines.
-
-    Yields:
-      The number of nodes per machine.
 
     Raises:
       ConfigurationError: If Ray is not installed, does not start or cannot be reached.
@@ -85,9 +82,7 @@ def connected(address: str) -> Iterator[int]:
 
 
 def _session_folder(address: str) -> pathlib.Path:
-    """The folder of a local Ray's sockets and logs, and of its nodes' temporary files.
-
-    It is private, ends with this process, and is removed by the next one if this one is killed.
+    """The private folder of a local Ray's sockets, logs and temporary files, which ends with us.
 
     Raises:
       ConfigurationError: If its path is too long for sockets.
@@ -120,19 +115,10 @@ def _temporary_files_in(folder: pathlib.Path | None) -> Iterator[None]:
 
 
 def check(address: str) -> None:
-    """Checks an address before a connection is made.
-
-    Args:
-      address: See `connected`.
-
-    Raises:
-      ConfigurationError: If the address is malformed, or Ray is not installed.
-    """
+    """Raises a ConfigurationError if an address is malformed, or Ray is not installed."""
     parse(address)
     if importlib.util.find_spec("ray") is None:
-        raise ConfigurationError(
-            f"--ray={address} needs the extra of that name: uv sync --extra ray"
-        )
+        raise MissingExtraError(f"--ray={address}", "ray")
 
 
 def _check_reachable(address: str) -> None:
@@ -145,11 +131,7 @@ def _check_reachable(address: str) -> None:
 
 
 def parse(address: str) -> int:
-    """The number of nodes N of `local:N`; 0 for the address of a cluster.
-
-    Raises:
-      ConfigurationError: If the text is neither of them.
-    """
+    """The number of nodes N of `local:N`, 0 for a cluster's address; else a ConfigurationError."""
     host, _, number = address.rpartition(":")
     if not host or not number.isdecimal() or int(number) < 1:
         raise ConfigurationError(

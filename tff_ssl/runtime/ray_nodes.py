@@ -4,7 +4,7 @@ Ray starts the nodes, on this machine or on the machines of a cluster, carries s
 between them, and reports when a node has ended. The slice of a lost node goes to the next free
 node, while another node is started in place of the lost one. TFF itself listens on no network.
 
-Ray is an extra of the package: `uv sync --extra ray`.
+Ray is an extra of the package (`uv run --extra ray ...`).
 """
 
 import contextlib
@@ -238,15 +238,11 @@ class RayNodes:
         elif now - self._last_alive > _GONE_SECONDS:
             raise TrainingError(
                 f"no node is left, and none has come back within {_GONE_SECONDS:.0f} s: the "
-                "last checkpoint is intact, --resume goes on from there"
+                "last checkpoint is intact, --resume continues from there"
             )
 
     def _check_alive(self, node: _Node, arrived: set[Any], at_start: bool) -> None:
-        """Accepts a node that has started, and pings one that runs.
-
-        Raises:
-          Exception: One of `_ray_errors`, if the node does not start or does not answer.
-        """
+        """Accepts a node that has started, and pings one that runs; raises one of `_ray_errors`."""
         now = time.monotonic()
         if node.starting is not None:
             if node.starting in arrived:
@@ -266,11 +262,7 @@ class RayNodes:
             raise _NoAnswerError(f"no answer for {_FROZEN_SECONDS:.0f} s")
 
     def _accept(self, node: _Node, facts: Facts, at_start: bool) -> None:
-        """Accepts a node that has the same files as this machine, and leaves out any other node.
-
-        Raises:
-          ConfigurationError: If a file is missing or different at the start of the run.
-        """
+        """Accepts a node that has the same files as this machine, and leaves out any other node."""
         name = f"node {node.name} ({facts.host})"
         for path, expected in self._expected.items():
             actual = facts.digests[path]
@@ -368,13 +360,7 @@ def ray_nodes(
     max_concurrent_calls: int | None = None,
     call_seconds: float | None = None,
 ) -> Iterator[RayNodes]:
-    """Starts nodes for a `with` block.
-
-    Args:
-      address: See `ray_cluster.connected`.
-      files: See `RayNodes`.
-      max_concurrent_calls: See `RayNodes`.
-      call_seconds: See `RayNodes`.
+    """Starts nodes for a `with` block; see `ray_cluster.connected` and `RayNodes`.
 
     Raises:
       ConfigurationError: If Ray is not installed, does not start or cannot be reached; or if a file

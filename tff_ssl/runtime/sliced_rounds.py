@@ -9,8 +9,8 @@ a slice of its own, the weights are those of the round that is not cut, which ad
 one after the other.
 
 A round of two stages is two such rounds. Stateful clients get their states as bytes with their
-slice, and return the new ones. The work on a slice is in `slices`; `sliced_training` is for clients
-that train their own models.
+slice, and return the new ones. The work on a slice is in `slices`; each kind of algorithms composes
+its rounds from these parts in `kinds`.
 """
 
 import collections
@@ -31,7 +31,6 @@ from tff_ssl.runtime.slices import (
     plain_type,
     scratch_folder,
     serialize,
-    to_bytes,
     with_files,
 )
 from tff_ssl.simulation import state_files
@@ -67,13 +66,37 @@ class Slicing(NamedTuple):
     client_sizes: npt.NDArray[np.int64]
     slices: int
 
+    def cut(
+        self, groups: Sequence[Cohort], to_read: Sequence[str] | None = None
+    ) -> tuple[list[Slice], list[int]]:
+        """The slices of groups that are computed in one call each, and the amount of work of each.
+
+        The paths are those of the clients' states; None where clients keep no state.
+        """
+        # A group may have no clients.
+        work = [max(int(self.client_sizes[group].sum()), 1) for group in groups]
+        cuts = cut(work, self.slices)
+        contents = None if to_read is None else [pathlib.Path(p).read_bytes() for p in to_read]
+        parts = [Slice(groups[span], contents and contents[span]) for span in cuts]
+        return parts, [sum(work[span]) for span in cuts]
+
+    def work_on(
+        self,
+        program: bytes,
+        state: bytes,
+        groups: Sequence[Cohort],
+        to_read: Sequence[str] | None = None,
+    ) -> list[Partial]:
+        """The results of all slices of the groups, see `Nodes.work_on` and `cut`."""
+        parts, work = self.cut(groups, to_read)
+        return self.nodes.work_on([program] * len(parts), state, parts, work)
+
 
 def cut(work: Sequence[int], slices: int) -> list[slice]:
-    """Cuts a cohort into contiguous slices of about equal work.
+    """Cuts a cohort into at most `slices` contiguous slices of about equal work.
 
-    Args:
-      work: Amount of work of each client or group, such as its number of examples; positive.
-      slices: Largest number of slices; with `len(work)` or more, each client or group is a slice.
+    The work of a client or group, such as its number of examples, is positive. With `len(work)`
+    slices or more, each client or group is a slice.
     """
     count = len(work)
     if slices >= count:
@@ -120,12 +143,7 @@ class Stage:
         return after
 
     def finish(self, state: bytes, partials: Sequence[Partial]) -> tuple[Any, Any]:
-        """State and metrics after the stage.
-
-        Args:
-          state: State of the server before the stage, as bytes.
-          partials: Results of all slices, in their order.
-        """
+        """State and metrics after the stage, from the state before it and all slices' results."""
         with scratch_folder() as folder:
             (folder / "server").write_bytes(state)
             paths = [folder / f"sums{k}" for k in range(len(partials))]
@@ -136,115 +154,6 @@ class Stage:
                 str(folder / "server"), tuple(map(str, paths)), []
             )
         return after, metrics
-
-
-class Cutter:
-    """Cuts cohorts into slices by the numbers of examples of their clients."""
-
-    def __init__(self, slicing: Slicing):
-        self._sizes, self._slices = slicing.client_sizes, slicing.slices
-
-    def __call__(
-        self, groups: Sequence[Cohort], to_read: Sequence[str] | None = None
-    ) -> tuple[list[Slice], list[int]]:
-        """The slices, and the amount of work of each.
-
-        Args:
-          groups: Groups of clients, each of which is computed in one call.
-          to_read: Paths of the clients' states; None where clients keep no state.
-        """
-        # A group may have no clients.
-        work = [max(int(self._sizes[group].sum()), 1) for group in groups]
-        cuts = cut(work, self._slices)
-        contents = None if to_read is None else [pathlib.Path(p).read_bytes() for p in to_read]
-        parts = [Slice(groups[span], contents and contents[span]) for span in cuts]
-        return parts, [sum(work[span]) for span in cuts]
-
-
-class SlicedStatelessClients:
-    """The round of clients that keep no state: (state, groups) -> state and metrics.
-
-    Attributes:
-      stages: Function (state, groups) -> state and metrics for each stage of the round, whose
-        groups may differ.
-    """
-
-    def __init__(
-        self,
-        stages: Sequence[tff.learning.templates.LearningProcess],
-        group_data: tff.Computation,
-        slicing: Slicing,
-    ):
-        """Compiles the round.
-
-        Args:
-          stages: Stages of the round; the round itself if it has one.
-          group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
-          slicing: The nodes, and how a cohort is cut.
-        """
-        compose = tff.simulation.compose_dataset_computation_with_learning_process
-        self.stages = [
-            functools.partial(self._run, Stage(compose(group_data, stage).next)) for stage in stages
-        ]
-        self._cut, self._nodes = Cutter(slicing), slicing.nodes
-
-    def __call__(
-        self, state: Any, groups: Sequence[Cohort]
-    ) -> tff.learning.templates.LearningProcessOutput:
-        for stage in self.stages:
-            output = stage(state, groups)
-            state = output.state
-        return output
-
-    def _run(
-        self, stage: Stage, state: Any, groups: Sequence[Cohort]
-    ) -> tff.learning.templates.LearningProcessOutput:
-        parts, work = self._cut(groups)
-        content = to_bytes(state)
-        partials = self._nodes.work_on([stage.program] * len(parts), content, parts, work)
-        return tff.learning.templates.LearningProcessOutput(*stage.finish(content, partials))
-
-
-class SlicedStatefulClients:
-    """The round of stateful clients: (server, paths to read, paths to write, clients)."""
-
-    def __init__(
-        self, process_next: tff.Computation, group_data: tff.Computation, slicing: Slicing
-    ):
-        """Compiles the round.
-
-        Args:
-          process_next: The round of typed states, see `templates.stateful_clients`.
-          group_data: (client indices int64 [k]) -> their examples; runs on the nodes.
-          slicing: The nodes, and how a cohort is cut.
-        """
-        server_type, states_type, _ = process_next.type_signature.parameter
-        metrics_type = process_next.type_signature.result.client_metrics
-        files = ClientFiles(states_type.member, metrics_type.member, group_data)
-
-        @tff.federated_computation(server_type, files.type)
-        def next_round(server, clients):
-            output = process_next(server, *files.read(clients))
-            written = files.write(clients, output.client_states, output.client_metrics)
-            return output.state, tff.federated_zip((output.metrics, written))
-
-        self._files, self._stage = files, Stage(next_round)
-        self._cut, self._nodes = Cutter(slicing), slicing.nodes
-
-    def __call__(
-        self,
-        server: Any,
-        to_read: Sequence[str],
-        to_write: Sequence[str],
-        groups: Sequence[Cohort],
-    ) -> tuple[Any, Any, list[Any], int]:
-        """The server's state and metrics, the clients' metrics, and the number of bytes written."""
-        parts, work = self._cut(groups, to_read)
-        content = to_bytes(server)
-        partials = self._nodes.work_on([self._stage.program] * len(parts), content, parts, work)
-        server, (metrics, _) = self._stage.finish(content, partials)
-        written = write_states(to_write, partials)
-        return server, metrics, self._files.metrics(partials), written
 
 
 class ClientFiles:

@@ -69,14 +69,9 @@ def to_bytes(state: Any) -> bytes:
 def with_files(work: tff.Computation) -> tff.Computation:
     """A node's program, which reads the server's state from a file and writes its sums to a file.
 
-    TFF's worker reads files many times faster than it receives tensors, and the sums of a node are
-    passed on as bytes.
-
-    Args:
-      work: (state@SERVER, clients@CLIENTS) -> sums@SERVER.
-
-    Returns:
-      (<path to read, path to write>@SERVER, clients@CLIENTS) -> number of bytes@SERVER.
+    It makes (<path to read, path to write>@SERVER, clients@CLIENTS) -> number of bytes@SERVER from
+    (state@SERVER, clients@CLIENTS) -> sums@SERVER. TFF's worker reads files many times faster than
+    it receives tensors, and the sums of a node are passed on as bytes.
     """
     state_type, clients_type = work.type_signature.parameter
     read, _ = state_files.reader_and_writer(plain_type(state_type.member))
@@ -99,13 +94,10 @@ def work_on_slice(
     part: Slice,
     scratch: str | None = None,
 ) -> Partial:
-    """Computes a slice.
+    """Computes a slice with the result of `with_files` and the state of the server as bytes.
 
-    Args:
-      program: Result of `with_files`; clients with states have the type of `ClientFiles`.
-      state: State of the server, as bytes.
-      part: Slice to compute.
-      scratch: Folder for temporary files; the system's folder for them if None.
+    Clients with states have the type of `ClientFiles`. Scratch files are in `scratch`, or in the
+    system's folder for temporary files.
     """
     with scratch_folder(scratch) as folder:
         (folder / "server").write_bytes(state)

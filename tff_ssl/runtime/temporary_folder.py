@@ -61,11 +61,7 @@ def remove_dead(parent: pathlib.Path) -> None:
 
 
 def _lock(folder: pathlib.Path) -> int:
-    """Locks the folder until the descriptor that is returned is closed.
-
-    Raises:
-      OSError: If another process has locked it.
-    """
+    """Locks the folder until the descriptor is closed; an OSError if another process has it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

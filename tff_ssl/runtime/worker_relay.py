@@ -51,11 +51,7 @@ def _die_with_parent(signal_number: int) -> None:
 
 
 def _enter_private_network() -> None:
-    """Moves this process to new user and network namespaces with only a loopback interface.
-
-    Raises:
-      OSError: If that fails, with an error number of `_FORBIDDEN` if the system forbids it.
-    """
+    """Moves this process to new namespaces, whose network has only a loopback interface."""
     user, group = os.getuid(), os.getgid()
     if _libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
         number = ctypes.get_errno()
@@ -96,11 +92,7 @@ def _listen(path: str) -> socket.socket:
 
 
 def _start_worker(binary: str, port: int, flags: list[str]) -> subprocess.Popen:
-    """Starts the worker and waits until it accepts connections.
-
-    Raises:
-      OSError: If the worker ends, or does not answer in time.
-    """
+    """Starts the worker and waits until it accepts connections; else an OSError."""
     worker = subprocess.Popen(
         [binary, f"--port={port}", *flags],
         stdin=subprocess.DEVNULL,
@@ -146,10 +138,7 @@ def _wait_for_end_of_owner() -> None:
 
 
 def _run_in_thread(function, *args) -> None:
-    """Runs `function` in a thread, and sends SIGTERM to this process when it returns.
-
-    The main thread must not block in `accept` or `read`, because it waits for this signal.
-    """
+    """Runs `function` in a thread, and sends the SIGTERM that the main thread awaits at its end."""
 
     def run():
         try:

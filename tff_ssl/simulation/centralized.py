@@ -13,6 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tff_ssl import optimizers
+from tff_ssl.bounds import bounded, one_of
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.losses import segments
 from tff_ssl.models.dual_encoder import Weights
@@ -40,29 +41,12 @@ class CentralizedHyperparameters(ObjectiveHyperparameters):
       target_momentum: Momentum tau of the moving average that is the target network of `byol`.
     """
 
-    optimizer: str = "adam"
-    learning_rate: float = 5e-3
-    momentum: float = 0.9
-    weight_decay: float = 0.0
-    warmup_steps: int = 0
-    target_momentum: float = 0.99
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.optimizer not in optimizers.OPTIMIZER_NAMES:
-            raise ValueError(
-                f"optimizer must be one of {', '.join(optimizers.OPTIMIZER_NAMES)}; "
-                f"got {self.optimizer!r}"
-            )
-        if self.learning_rate <= 0:
-            raise ValueError(f"learning_rate must be positive; got {self.learning_rate}")
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay must not be negative; got {self.weight_decay}")
-        optimizers.check_momentum("momentum", self.momentum)
-        if self.warmup_steps < 0:
-            raise ValueError(f"warmup_steps must not be negative; got {self.warmup_steps}")
-        if not 0 <= self.target_momentum <= 1:
-            raise ValueError(f"target_momentum must be in [0, 1]; got {self.target_momentum}")
+    optimizer: str = one_of("adam", optimizers.OPTIMIZER_NAMES)
+    learning_rate: float = bounded(5e-3, above=0)
+    momentum: float = bounded(0.9, at_least=0, below=1)
+    weight_decay: float = bounded(0.0, at_least=0)
+    warmup_steps: int = bounded(0, at_least=0)
+    target_momentum: float = bounded(0.99, at_least=0, at_most=1)
 
 
 class CentralizedState(NamedTuple):
@@ -82,8 +66,7 @@ class CentralizedState(NamedTuple):
 def shuffled_batches(num_examples: int, batch_size: int, seed: int) -> Callable[[int], Indices]:
     """Batches of shuffled epochs; an epoch does not use the examples that fill no whole batch.
 
-    Returns:
-      Step -> indices of examples, int64 [batch_size]; a pure function of the seed and the step.
+    They are a pure function of the seed: step -> indices of examples, int64 [batch_size].
 
     Raises:
       ConfigurationError: If a batch is larger than the data set.
@@ -176,7 +159,7 @@ class Centralized(Simulation):
             target = Weights(moved, state.target.non_trainable)
             return CentralizedState(new_weights, optimizer_state, target), metrics
 
-        # Batches of different sizes (cohorts of unlike clients) share one trace.
+        # Batches of different sizes (cohorts whose clients differ in size) share one trace.
         self._step = tf.function(step, reduce_retracing=True, autograph=False)
 
     def initialize(self, seed: int) -> CentralizedState:

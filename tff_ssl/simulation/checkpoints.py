@@ -13,10 +13,8 @@ import os
 import pathlib
 import re
 import tempfile
-from typing import Any
 
 import numpy as np
-import tensorflow_federated as tff
 
 PREFIX = "round_"
 _SUFFIX = ".npz"
@@ -25,38 +23,28 @@ _DAMAGED = ".damaged"
 _VERSION = "version"  # Name of the array with the number of the round.
 
 
-class CheckpointManager(tff.program.ProgramStateManager):
+class Checkpoints:
     """The checkpoints in a folder; a state is a dict of arrays, such as the result of `pack`."""
 
     def __init__(self, folder: str | os.PathLike[str], keep: int = 2):
-        """Sets the folder without reading or writing any file.
-
-        Args:
-          folder: Path of the folder; the first `save` makes it.
-          keep: Number of the newest versions that are kept.
-        """
+        """Sets the folder, which `save` makes, and the number of newest versions to keep."""
         self._folder = pathlib.Path(folder)
         self._keep = keep
 
-    async def get_versions(self) -> list[int] | None:
-        """The rounds of the checkpoints in ascending order; None if there is no checkpoint."""
+    def versions(self) -> list[int]:
+        """The rounds of the checkpoints in ascending order."""
         pattern = re.compile(re.escape(PREFIX) + r"(\d+)" + re.escape(_SUFFIX))
         matches = (pattern.fullmatch(path.name) for path in self._folder.glob("*"))
-        return sorted(int(match[1]) for match in matches if match) or None
+        return sorted(int(match[1]) for match in matches if match)
 
-    async def load(self, version: int, structure: Any = None) -> dict[str, np.ndarray]:
+    def load(self, version: int) -> dict[str, np.ndarray]:
         """The state of a version.
 
         Raises:
-          ProgramStateNotFoundError: If there is no such version.
-          Exception: If the file is damaged, was renamed, or was not written by `save`; the type
-            varies.
+          Exception: If the file is missing or damaged, was renamed, or was not written by `save`;
+            the type varies.
         """
-        del structure  # The file has the names and shapes.
-        path = self.path(version)
-        if not path.exists():
-            raise tff.program.ProgramStateNotFoundError(version)
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(self.path(version), allow_pickle=False) as archive:
             state = {name: archive[name] for name in archive.files}
         # Checkpoints of earlier releases have no number.
         inside = state.pop(_VERSION, np.int64(version))
@@ -64,7 +52,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
             raise ValueError(f"it is that of round {inside}, and was renamed")
         return state
 
-    async def save(self, program_state: dict[str, np.ndarray], version: int) -> None:
+    def save(self, state: dict[str, np.ndarray], version: int) -> None:
         """Writes a version, replaces an existing one of this number, and deletes old versions.
 
         Raises:
@@ -73,7 +61,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
         self._folder.mkdir(parents=True, exist_ok=True)
         # The archive is made in memory: NumPy leaves a file open that could not be written.
         content = io.BytesIO()
-        np.savez(content, **program_state, **{_VERSION: np.int64(version)})
+        np.savez(content, **state, **{_VERSION: np.int64(version)})
         descriptor, name = tempfile.mkstemp(_UNFINISHED, PREFIX, self._folder)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -85,7 +73,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
             with contextlib.suppress(OSError):
                 os.unlink(name)
             raise
-        for old in (await self.get_versions() or [])[: -self._keep]:
+        for old in self.versions()[: -self._keep]:
             self.path(old).unlink()
 
     def path(self, version: int) -> pathlib.Path:

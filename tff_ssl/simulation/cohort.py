@@ -19,15 +19,8 @@ LARGE_POPULATION = 100_000
 def uniform_cohorts(num_clients: int, clients_per_round: int, seed: int) -> Callable[[int], Cohort]:
     """Uniform sampling of cohorts of a fixed size, without replacement within a round.
 
-    Args:
-      num_clients: Size of the population.
-      clients_per_round: Size of a cohort.
-      seed: Seed of all rounds.
-
-    Returns:
-      A function: round number -> indices of the clients, int64 [clients_per_round]. It is a pure
-      function of the seed and the round, so that a resumed run has the same cohorts as a run
-      without interruption.
+    The function, round number -> indices of the clients, int64 [clients_per_round], is pure in the
+    seed and the round, so that a resumed run has the same cohorts as a run without interruption.
 
     Raises:
       ConfigurationError: If a cohort is empty or larger than the population.
@@ -51,15 +44,8 @@ def poisson_cohorts(
 ) -> Callable[[int], Cohort]:
     """Poisson sampling: each client independently takes part with the same probability.
 
-    Privacy accountants support this sampling best. Cohorts vary in size and may be empty.
-
-    Args:
-      num_clients: Size of the population.
-      clients_per_round: Expected size of a cohort.
-      seed: Seed of all rounds.
-
-    Returns:
-      A function: round number -> indices of the clients, int64 [k]; see `uniform_cohorts`.
+    Privacy accountants support this sampling best. Cohorts, of `clients_per_round` clients on
+    average, vary in size and may be empty; see `uniform_cohorts`.
 
     Raises:
       ConfigurationError: If the expected cohort is empty or larger than the population.
@@ -82,22 +68,15 @@ def poisson_cohorts(
 
 
 def _draw_clients(rng: np.random.Generator, num_clients: int, size: int) -> Cohort:
-    """Draws clients uniformly without replacement, int64 [size], in time that depends on `size`.
-
-    `Generator.choice` does so for small parts of a population only (of at most a fiftieth).
-    """
+    """Draws clients without replacement in time that depends on `size`, which `choice` may not."""
     return rng.choice(num_clients, size, replace=False).astype(np.int64)
 
 
 def fold(cohort: Cohort, groups: int, multiple: int = 1) -> list[Cohort]:
-    """Splits a cohort into groups of clients; each group is processed in one call.
+    """Splits a cohort into groups of clients, each for one call; 0 makes a group of each client.
 
-    Args:
-      cohort: Client indices, int64 [k].
-      groups: Number of groups; 0 makes a group of each client.
-      multiple: Empty groups are added until the number of groups is a positive multiple of this
-        one. It limits the numbers of groups that occur, as TFF's worker prepares its graphs anew
-        for each new number.
+    Empty groups are added until their number is a positive multiple of `multiple`. It limits the
+    numbers of groups that occur, as TFF's worker prepares its graphs anew for each new number.
 
     Raises:
       ConfigurationError: If there would be more groups than clients.

@@ -1,7 +1,7 @@
-"""Simulated dropout, and rounds that go on without the clients that fail.
+"""Simulated dropout, and rounds that continue without the clients that fail.
 
 A client may drop out at random (simulated), fail in its computation, take too long, or send values
-that are not finite. Such clients are counted and left out of the averages, and the round goes on
+that are not finite. Such clients are counted and left out of the averages, and the round continues
 with the others. The run ends only if a round loses more than `max_dropped` of its clients.
 """
 
@@ -61,12 +61,7 @@ class Dropouts:
     seed: int = 0
 
     def reports(self, round_number: int, cohort: Cohort) -> Reports:
-        """The clients that report in a round: a pure function of seed, round and client.
-
-        Args:
-          round_number: Number of the round, from 0.
-          cohort: Indices of the invited clients, int64 [k].
-        """
+        """The clients that report in a round: a pure function of seed, round and client."""
         if not self.dropout:
             return Reports(cohort, cohort, cohort)
         draws = np.array(
@@ -79,13 +74,7 @@ class Dropouts:
         return Reports(cohort, first, last)
 
     def check(self, round_number: int, invited: int, dropped: int, reason: str = "") -> None:
-        """Checks the number of dropped clients of a round.
-
-        Args:
-          round_number: Number of the round, from 0.
-          invited: Number of invited clients.
-          dropped: Number of dropped clients.
-          reason: A text for the message, such as the last failure.
+        """Checks the number of dropped clients of a round; the reason is for the message.
 
         Raises:
           TrainingError: If more than `max_dropped` of the invited clients were dropped.
@@ -113,11 +102,7 @@ class Dropouts:
 
         TFF reports that a computation failed, but not for which client. The failing clients are
         found by bisection: each half of a failing group is run on its own, down to single clients.
-
-        Args:
-          round_number: Number of the round, from 0, for messages.
-          clients: Indices of the clients, int64 [k].
-          run: A pure function: clients -> result of the round.
+        `run` is a pure function: clients -> result of the round.
 
         Returns:
           The result, and the sorted indices of the clients that were left out, int64.
@@ -146,7 +131,7 @@ class Dropouts:
             raise TrainingError(f"round {round_number + 1} failed, and no client alone: {reason}")
         remaining = clients[~np.isin(clients, failing)]
         names = ", ".join(map(str, sorted(failing)))
-        _LOG.warning("round %d goes on without clients %s: %s", round_number + 1, names, reason)
+        _LOG.warning("round %d continues without clients %s: %s", round_number + 1, names, reason)
         return run(remaining), np.array(sorted(failing), np.int64)
 
 
@@ -156,12 +141,7 @@ def clients_to_invite(clients_per_round: int, dropout: float) -> int:
 
 
 def expected_in_first_stage(invited: int, dropout: float) -> float:
-    """The expected number of clients that report in the first of two stages.
-
-    Args:
-      invited: Number of invited clients.
-      dropout: Probability that a client does not finish its round.
-    """
+    """The expected number of clients that report in the first of two stages."""
     return invited * (1 - dropout / 2)
 
 
@@ -169,10 +149,6 @@ def expected_to_finish(invited: int, dropout: float) -> float:
     """The expected number of clients that finish their round.
 
     It may be more than `clients_per_round`: whole clients are invited (`clients_to_invite`).
-
-    Args:
-      invited: Number of invited clients.
-      dropout: Probability that a client does not finish its round.
     """
     return invited * (1 - dropout)
 

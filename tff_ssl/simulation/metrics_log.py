@@ -34,20 +34,14 @@ class ClientLog:
             for row in rows[1:]
             if len(row) == len(rows[0]) and row[0].isdecimal() and 1 <= int(row[0]) <= done
         ]
-        temporary = self._path.with_name(f"{self._path.name}.new")
-        with open(temporary, "w", newline="") as file:
-            csv.writer(file).writerows([*rows[:1], *kept])
-        os.replace(temporary, self._path)
+        replace_table(self._path, [*rows[:1], *kept])
 
     def write(
         self, round_number: int, clients: Cohort, metrics: Sequence[Mapping[str, np.ndarray]]
     ) -> None:
-        """Adds the rows of a round.
+        """Adds the rows of a round, with scalars by name for each of these clients.
 
-        Args:
-          round_number: Number of the round from 0; the file counts from 1, as `metrics.csv` does.
-          clients: Indices of the clients, int64 [k].
-          metrics: Name -> scalar for each of these clients.
+        The round counts from 0, and the file counts from 1, as `metrics.csv` does.
         """
         is_new = not self._path.exists()
         with open(self._path, "a", newline="") as file:
@@ -61,11 +55,7 @@ class ClientLog:
 
 
 def read_table(path: str | os.PathLike[str]) -> list[list[str]]:
-    """The rows of a CSV file of a run, with its header.
-
-    Raises:
-      TrainingError: If the file is not a text.
-    """
+    """The rows of a CSV file of a run, with its header; a TrainingError if it is not a text."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             return list(csv.reader(file))
@@ -73,15 +63,20 @@ def read_table(path: str | os.PathLike[str]) -> list[list[str]]:
         raise TrainingError(f"{path} is damaged ({error}): {PUT_BACK}") from error
 
 
+def replace_table(path: str | os.PathLike[str], rows: Sequence[Sequence[str]]) -> None:
+    """Replaces a CSV file of a run when the new one is complete."""
+    temporary = f"{os.fspath(path)}.new"
+    with open(temporary, "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    os.replace(temporary, path)
+
+
 def trained_rounds(path: pathlib.Path, num_clients: int) -> npt.NDArray[np.int64]:
     """Counts the rounds in which each client trained, int64 [num_clients].
 
     A round counts once, also where a client trained several models in it. It does not count where
-    the client's result was dropped because it was not finite.
-
-    Args:
-      path: A `client_metrics.csv`; it is missing if no client ever took part.
-      num_clients: Size of the population.
+    the client's result was dropped because it was not finite. The file is missing if no client ever
+    took part.
     """
     counts = np.zeros(num_clients, np.int64)
     if path.exists():
@@ -93,12 +88,7 @@ def trained_rounds(path: pathlib.Path, num_clients: int) -> npt.NDArray[np.int64
 
 
 def last_values(path: pathlib.Path, column: str) -> dict[int, float]:
-    """The last value of a metric by client; empty if no client has it.
-
-    Args:
-      path: A `client_metrics.csv`; it is missing if no client ever took part.
-      column: Name of the metric.
-    """
+    """The last value of a metric by client; empty if no client has it or there is no file."""
     if not path.exists():
         return {}
     with open(path, newline="") as file:

@@ -19,11 +19,7 @@ def pack(state: Any) -> dict[str, np.ndarray]:
 
 
 def unpack(packed: dict[str, np.ndarray], like: Any) -> Any:
-    """Restores a packed state.
-
-    Args:
-      packed: The result of `pack`.
-      like: A nested state with the containers, shapes and dtypes of the packed one.
+    """Restores the result of `pack`, in the containers, shapes and dtypes of another state.
 
     Raises:
       ValueError: If the sizes or dtypes do not fit, or a value is not finite.

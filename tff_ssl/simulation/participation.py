@@ -37,12 +37,7 @@ class Participation(NamedTuple):
         )
 
     def most_frequent(self, rounds: int, clients: Sequence[int]) -> int:
-        """The client that is invited most often; of several, the first.
-
-        Args:
-          rounds: Number of rounds of the run.
-          clients: Indices of the clients to choose from; at least one.
-        """
+        """The one of these clients that is invited most often in so many rounds, or the first."""
         counts = np.zeros(max(clients) + 1, np.int64)
         for number in range(rounds):
             invited = self.cohorts(number)

@@ -8,7 +8,7 @@ last round of each client (which a checkpoint contains) names all states of that
 no kept table names are deleted.
 
 A state that errors of the disk have damaged is set aside (`<client>/<r>.damaged`), and the client
-goes on from its last intact state, or from a new one (`healed`).
+continues from its last intact state, or from a new one (`healed`).
 """
 
 import collections
@@ -45,12 +45,9 @@ class ClientStates:
     """
 
     def __init__(self, folder: str | os.PathLike[str], initial: Any):
-        """Makes the folder and writes the initial state.
+        """Makes the folder and writes the state of a client that has not taken part.
 
-        Args:
-          folder: Path of the folder.
-          initial: State of a client that has not taken part, a nest of tensors or arrays; all
-            states have its structure, shapes and dtypes.
+        All states have its structure, shapes and dtypes.
         """
         self._folder = pathlib.Path(folder).absolute()
         initial = tf.nest.map_structure(tf.convert_to_tensor, initial)
@@ -77,9 +74,7 @@ class ClientStates:
     def paths_to_read(self, clients: Iterable[int], versions: Versions) -> list[str]:
         """The paths of these clients' states.
 
-        Args:
-          clients: Indices of the clients.
-          versions: Last round of each client of the population, int64 [K]; or `NEVER`.
+        The table has the last round of each client of the population, int64 [K]; or `NEVER`.
 
         Raises:
           TrainingError: If a file is missing or has another size, which `healed` prevents.
@@ -87,12 +82,7 @@ class ClientStates:
         return [str(self._checked_path(client, int(versions[client]))) for client in clients]
 
     def paths_to_write(self, clients: Iterable[int], version: int) -> list[str]:
-        """The paths for new states of these clients; `commit` makes the written states valid.
-
-        Args:
-          clients: Indices of the clients.
-          version: Number of the round.
-        """
+        """The paths for new states of these clients; `commit` makes the written states valid."""
         paths = [self._path(client, version) for client in clients]
         unfinished = [f"{path}{_UNFINISHED}" for path in paths]
         for path in map(pathlib.Path, unfinished):
@@ -102,11 +92,7 @@ class ClientStates:
         return unfinished
 
     def commit(self, paths: Sequence[str]) -> None:
-        """Syncs written states to the disk and renames each of them atomically to its final path.
-
-        Args:
-          paths: Results of `paths_to_write`.
-        """
+        """Syncs states of `paths_to_write` to the disk and renames each to its final path."""
         for path in paths:
             # Checkpoints are synced too, and one that survives a power loss needs its states.
             with open(path, "rb") as file:
@@ -114,12 +100,7 @@ class ClientStates:
             os.replace(path, path.removesuffix(_UNFINISHED))
 
     def share(self, source: str, paths: Sequence[str]) -> None:
-        """Makes one state available under further paths.
-
-        Args:
-          source: Path of a state, which may be committed or not.
-          paths: Results of `paths_to_write`.
-        """
+        """Makes a state, committed or not, available under results of `paths_to_write`."""
         for path in paths:
             try:
                 os.link(source, path)
@@ -169,12 +150,7 @@ class ClientStates:
         return [NEVER, *(v for v in versions if self.is_intact(client, v))]
 
     def keep_only(self, tables: Sequence[Versions], clients: Iterable[int] | None = None) -> None:
-        """Deletes the states that no table names.
-
-        Args:
-          tables: Tables with the last round of each client, int64 [K]; or `NEVER`.
-          clients: Indices of the clients whose states may be deleted; None for all clients.
-        """
+        """Deletes those states of these clients, or of all, that no table of versions names."""
         folders = (
             [path for path in self._folder.iterdir() if path.is_dir()]
             if clients is None
@@ -207,18 +183,18 @@ class ClientStates:
         self.commit([f"{path}{_UNFINISHED}"])
 
 
+def with_version(versions: Versions, clients: Iterable[int], version: int) -> Versions:
+    """A copy of the table with this version for some clients."""
+    versions = versions.copy()
+    versions[list(clients)] = version
+    return versions
+
+
 def healed(stores: Sequence[ClientStates], clients: Iterable[int], versions: Versions) -> Versions:
     """The table, changed for clients whose state is damaged to their last intact state.
 
-    Damaged files are set aside, and a warning says so once.
-
-    Args:
-      stores: Files of each client's states; several where a client has a state in each of them.
-      clients: Indices of the clients whose states are checked.
-      versions: Last round of each client, int64 [K]; or `NEVER`.
-
-    Returns:
-      A new table if any state is damaged, else the same one.
+    Damaged files are set aside, and a warning says so once. A client may have a state in each of
+    several stores. The same table is returned if no state is damaged.
 
     Raises:
       TrainingError: If a file is missing.
@@ -244,7 +220,8 @@ def healed_version(stores: Sequence[ClientStates], client: int, version: int) ->
     paths = [store._path(client, version) for store in damaged]
     if any(path.exists() for path in paths):  # Otherwise this was said before.
         _LOG.warning(
-            "the state of client %d is damaged, and set aside as %s%s: the client goes on from %s",
+            "the state of client %d is damaged, and set aside as %s%s: the client continues from "
+            "%s",
             client,
             paths[0],
             _DAMAGED,
@@ -283,17 +260,13 @@ def round_with_stored_states(process_next: tff.Computation) -> tff.Computation:
 
     In the typed round, the caller passes the states of all clients to the round and gets the new
     ones back. Here the states stay on the clients. A round then has two arguments and two results,
-    the form that production stacks require.
+    the form that production stacks require:
 
-    Args:
-      process_next: A computation (server@SERVER, states@CLIENTS, examples@CLIENTS) ->
-        `stateful_clients.RoundOutput`.
+      (server@SERVER, <read, write, examples>@CLIENTS) -> (server@SERVER, <metrics, bytes>@SERVER)
 
-    Returns:
-      A computation (server@SERVER, <read, write, examples>@CLIENTS) -> (server@SERVER, <metrics,
-      bytes>@SERVER). `read` and `write` are paths on the client: its state before the round (the
-      initial state of a new client has to be written there first) and after it. `bytes` is the
-      number of bytes that all clients wrote.
+    `read` and `write` are paths on the client: its state before the round (the initial state of a
+    new client has to be written there first) and after it. `bytes` is the number of bytes that all
+    clients wrote.
     """
     server_type, states_type, examples_type = process_next.type_signature.parameter
     read, write = reader_and_writer(states_type.member)
@@ -374,11 +347,7 @@ def _values(content: tf.Tensor | bytes) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def from_bytes(content: tf.Tensor | bytes, specs: Any) -> Any:
-    """The state in a file that this module has written.
-
-    Args:
-      content: Content of the file.
-      specs: Nest of the `tf.TensorSpec`s of the state's tensors.
+    """The state, with these `tf.TensorSpec`s, in a file that this module has written.
 
     Raises:
       tf.errors.InvalidArgumentError: If the checksum is wrong; in a graph, when it is run.

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import csv
 import dataclasses
 import logging
 import math
@@ -22,8 +21,8 @@ import tqdm
 
 from tff_ssl.errors import TrainingError
 from tff_ssl.models.dual_encoder import Weights
-from tff_ssl.simulation.checkpoints import CheckpointManager
-from tff_ssl.simulation.metrics_log import PUT_BACK, read_table
+from tff_ssl.simulation.checkpoints import Checkpoints
+from tff_ssl.simulation.metrics_log import PUT_BACK, read_table, replace_table
 from tff_ssl.simulation.packing import is_finite, pack, unpack
 
 _LOG = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ class Simulation(Protocol):
         """Is called before the first round; files that a killed run has left can be deleted.
 
         Args:
-          states: States of the checkpoints on the disk, oldest first; the run goes on from the
+          states: States of the checkpoints on the disk, oldest first; the run continues from the
             last one.
           done: Number of rounds that are over.
         """
@@ -142,7 +141,7 @@ class TrainingLoop:
                     self._save(simulation, state, packed, last, saved)
             kept = "the checkpoint is saved" if last else "there is nothing to save yet"
             if diverged:
-                kept = f"its state is not finite, so that --resume goes on after round {last}"
+                kept = f"its state is not finite, so that --resume continues after round {last}"
             progress.note(f"stopped after round {done} of {self.rounds}; {kept}")
             raise
         finally:
@@ -150,12 +149,7 @@ class TrainingLoop:
         return state
 
     def _round(self, simulation: Simulation, state: Any, done: int):
-        """Runs and checks a round.
-
-        Returns:
-          The new state; the content of its checkpoint, or None if none is written after this round;
-          the metrics with those of the monitor.
-        """
+        """Runs and checks a round: its state, what is saved of it (or None) and its metrics."""
         start = time.monotonic()
         state, metrics = simulation.run_round(state, done)
         # A round without examples, in which no client was sampled, has no loss.
@@ -188,8 +182,8 @@ class TrainingLoop:
         return str(self.output_dir / "metrics.csv")
 
     @property
-    def _checkpoints(self) -> CheckpointManager:
-        return CheckpointManager(self.output_dir / "checkpoints")
+    def _checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.output_dir / "checkpoints")
 
     def _save(
         self,
@@ -200,7 +194,7 @@ class TrainingLoop:
         saved: int,
     ) -> None:
         with _writing(self.output_dir / "checkpoints", saved):
-            asyncio.run(self._checkpoints.save(packed, done))
+            self._checkpoints.save(packed, done)
             simulation.on_checkpoint(state)
 
     def _clean_up(self) -> None:
@@ -211,13 +205,13 @@ class TrainingLoop:
 
     def _restore(self, initial: Any) -> tuple[list[Any], int]:
         """The states of the readable checkpoints, oldest first, and the round of the last one."""
-        manager = self._checkpoints
-        versions = asyncio.run(manager.get_versions()) or []
+        checkpoints = self._checkpoints
+        versions = checkpoints.versions()
         states: list[Any] = []
         damaged, done = [], 0
         for version in reversed(versions):
             try:
-                states.insert(0, unpack(asyncio.run(manager.load(version)), initial))
+                states.insert(0, unpack(checkpoints.load(version), initial))
             # Whatever is wrong with this file, the one before may be sound.
             except Exception as error:
                 if states:  # The run does not need this one.
@@ -225,7 +219,7 @@ class TrainingLoop:
                 damaged.append(version)
                 _LOG.warning(
                     "checkpoint %s cannot be read (%s); trying the one before",
-                    manager.path(version),
+                    checkpoints.path(version),
                     str(error).splitlines()[0] if str(error) else type(error).__name__,
                 )
                 continue
@@ -236,7 +230,7 @@ class TrainingLoop:
                 "back whole ones, or start the run anew in another --output_dir"
             )
         for version in damaged:
-            manager.set_aside(version)
+            checkpoints.set_aside(version)
         return states, done
 
 
@@ -255,8 +249,8 @@ def _diverged(symptom: str) -> TrainingError:
 def _interrupts_delayed() -> Iterator[None]:
     """Delays the first interrupt until the block ends; a second one takes effect at once.
 
-    An asyncio event loop that is interrupted while it opens or closes can raise another error
-    instead of the interrupt, so that nothing would be saved. The block should be short.
+    TFF's release managers need an asyncio event loop, which can raise another error instead of the
+    interrupt while it opens or closes, so that nothing would be saved. The block should be short.
     """
     delayed: list[int] = []
 
@@ -287,7 +281,7 @@ def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
         yield
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        kept = f"goes on after round {saved}" if saved else "starts anew"
+        kept = f"continues after round {saved}" if saved else "starts anew"
         raise TrainingError(
             f"{path} cannot be written: {reason}. Nothing that was saved is lost: --resume {kept}"
         ) from error
@@ -295,10 +289,6 @@ def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
 
 def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
     """Deletes the rows after a round, and an incomplete last row that a killed run has left.
-
-    Args:
-      path: A `metrics.csv`; it may be missing if `last_round` is 0.
-      last_round: Number of the last round whose row is kept.
 
     Raises:
       TrainingError: If the file or rows of earlier rounds are missing, or it is not a text.
@@ -318,10 +308,7 @@ def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
                 f"{path} lacks the row of round {number}, and the checkpoint is of round "
                 f"{last_round}: {PUT_BACK}"
             )
-    temporary = f"{path}.new"
-    with open(temporary, "w", newline="") as file:
-        csv.writer(file).writerows([*rows[:1], *kept])
-    os.replace(temporary, path)
+    replace_table(path, [*rows[:1], *kept])
 
 
 class _Progress:

@@ -1,1 +1,1 @@
-"""The parts of algorithms, and the kinds of algorithms behind one protocol."""
+"""The parts of the mathematics that algorithms are made of."""

@@ -21,16 +21,8 @@ def drawn_in_round(examples: Any, count: int, round_number: tf.Tensor, seed: int
     """At most `count` examples of each client, drawn without replacement; for use in a graph.
 
     Which ones is a pure function of seed, round and example ids. All computations of a round
-    therefore draw the same, however clients are folded.
-
-    Args:
-      examples: Examples of one or several clients, a struct of tensors [n, ...].
-      count: Largest number of examples of a client.
-      round_number: Round, int64 [].
-      seed: Seed in [0, 2**31).
-
-    Returns:
-      The drawn examples in their order, a struct of tensors [m, ...].
+    therefore draw the same, however clients are folded. The examples, a struct of tensors [n, ...]
+    of one or several clients, stay in their order.
     """
     key = (tf.constant(seed, tf.uint64), to_uint64(examples["example_id"]))
     words, _ = threefry(key, (to_uint64(round_number), to_uint64(_SALT)))

@@ -7,10 +7,27 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
+from tff_ssl.bounds import bounded, one_of
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 
 # Optimizers that apply the weight decay themselves; for the others it is a term of the loss.
 _DECOUPLED_DECAY = ("adamw", "lars")
+
+
+def _steps(rate: float, rounds: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    def schedule(round_number: tf.Tensor) -> tf.Tensor:
+        passed = tf.cast(round_number, tf.float32) / rounds
+        drops = tf.cast(passed >= 0.5, tf.float32) + tf.cast(passed >= 0.75, tf.float32)
+        return rate * tf.pow(0.1, drops)
+
+    return schedule
+
+
+_SCHEDULES: dict[str, Callable[[float, int], Callable[[tf.Tensor], tf.Tensor] | None]] = {
+    "constant": lambda rate, rounds: None,
+    "cosine": optimizers.cosine_decay,
+    "steps": _steps,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,36 +53,17 @@ class ClientHyperparameters(ObjectiveHyperparameters):
         own bound.
     """
 
-    client_optimizer: str = "sgd"
-    client_learning_rate: float = 0.03
-    client_momentum: float = 0.9
-    client_weight_decay: float = 0.0
-    learning_rate_schedule: str = "constant"
-    local_epochs: int = 1
-    local_steps: int = 0
-    batch_size: int = 0
-    client_weighting: str = "examples"
-    target_momentum: float = 0.99
-    min_samples: int = 0
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_choice("client_optimizer", self.client_optimizer, optimizers.OPTIMIZER_NAMES)
-        check_choice("client_weighting", self.client_weighting, ("examples", "uniform"))
-        check_choice("learning_rate_schedule", self.learning_rate_schedule, tuple(_SCHEDULES))
-        if self.client_learning_rate <= 0:
-            raise ValueError(
-                f"client_learning_rate must be positive; got {self.client_learning_rate}"
-            )
-        optimizers.check_momentum("client_momentum", self.client_momentum)
-        if not 0 <= self.target_momentum <= 1:
-            raise ValueError(f"target_momentum must be in [0, 1]; got {self.target_momentum}")
-        for name, least in (
-            ("local_epochs", 1), ("local_steps", 0), ("batch_size", 0), ("min_samples", 0),
-            ("client_weight_decay", 0),
-        ):  # fmt: skip
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
+    client_optimizer: str = one_of("sgd", optimizers.OPTIMIZER_NAMES)
+    client_learning_rate: float = bounded(0.03, above=0)
+    client_momentum: float = bounded(0.9, at_least=0, below=1)
+    client_weight_decay: float = bounded(0.0, at_least=0)
+    learning_rate_schedule: str = one_of("constant", _SCHEDULES)
+    local_epochs: int = bounded(1, at_least=1)
+    local_steps: int = bounded(0, at_least=0)
+    batch_size: int = bounded(0, at_least=0)
+    client_weighting: str = one_of("examples", ("examples", "uniform"))
+    target_momentum: float = bounded(0.99, at_least=0, at_most=1)
+    min_samples: int = bounded(0, at_least=0)
 
     @property
     def l2(self) -> float:
@@ -73,11 +71,7 @@ class ClientHyperparameters(ObjectiveHyperparameters):
         return 0.0 if self.client_optimizer in _DECOUPLED_DECAY else self.client_weight_decay
 
     def passes(self, examples: int) -> float:
-        """Number of passes over a client's examples in a round; whole unless `local_steps` is set.
-
-        Args:
-          examples: Number of the client's examples n_k.
-        """
+        """Number of passes over n_k examples in a round; whole unless `local_steps` is set."""
         if not self.local_steps:
             return float(self.local_epochs)
         return self.local_steps / (max(examples // self.batch_size, 1) if self.batch_size else 1)
@@ -92,31 +86,5 @@ class ClientHyperparameters(ObjectiveHyperparameters):
         )
 
     def build_schedule(self, rounds: int) -> Callable[[tf.Tensor], tf.Tensor] | None:
-        """The schedule (round number -> learning rate) of a run; None if the rate is constant.
-
-        Args:
-          rounds: Number of rounds of the run.
-        """
+        """The schedule (round number -> learning rate) of a run; None if the rate is constant."""
         return _SCHEDULES[self.learning_rate_schedule](self.client_learning_rate, rounds)
-
-
-def _steps(rate: float, rounds: int) -> Callable[[tf.Tensor], tf.Tensor]:
-    def schedule(round_number: tf.Tensor) -> tf.Tensor:
-        passed = tf.cast(round_number, tf.float32) / rounds
-        drops = tf.cast(passed >= 0.5, tf.float32) + tf.cast(passed >= 0.75, tf.float32)
-        return rate * tf.pow(0.1, drops)
-
-    return schedule
-
-
-_SCHEDULES: dict[str, Callable[[float, int], Callable[[tf.Tensor], tf.Tensor] | None]] = {
-    "constant": lambda rate, rounds: None,
-    "cosine": optimizers.cosine_decay,
-    "steps": _steps,
-}
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raises ValueError unless the value is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")

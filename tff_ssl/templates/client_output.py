@@ -77,11 +77,7 @@ def output_if_finite(
 
 
 def server_metrics(client_metrics: tff.Value) -> tff.Value:
-    """Metrics at the server: weighted means, and sums of samples and of dropped clients.
-
-    Args:
-      client_metrics: Metrics of `ClientOutput`, at CLIENTS.
-    """
+    """Weighted means of `ClientOutput.metrics`, and sums of samples and of dropped clients."""
     names = tff.structure.name_list(client_metrics.type_signature.member)
     weight = client_metrics.weight
     metrics = collections.OrderedDict()

@@ -38,11 +38,7 @@ def rows_of(examples: Any, rows: tf.Tensor) -> ClientRows:
 
 
 def check_population(task: Task, algorithm: str) -> int:
-    """The number of clients of the population.
-
-    Args:
-      task: Task of the algorithm.
-      algorithm: Name of the algorithm, for the error.
+    """The number of clients of the population, for the algorithm of that name.
 
     Raises:
       ConfigurationError: If the task does not tell the sizes of its clients, or their examples do
@@ -63,22 +59,14 @@ def check_population(task: Task, algorithm: str) -> int:
 
 
 def collected_type(rows_type: tff.Type, clients: int) -> tff.types.TensorType:
-    """The type of the collected rows of so many clients.
-
-    Args:
-      rows_type: Type of a client's `ClientRows`.
-      clients: Number of clients of the population.
-    """
+    """The type of the collected rows of so many clients."""
     return tff.types.TensorType(np.float32, [clients, *rows_type.rows.shape])
 
 
 def collect(sent: tff.Value, clients: int) -> tff.Value:
-    """Collects the rows of the clients of a round; for use in a `tff.federated_computation`.
+    """Collects `ClientRows` at CLIENTS; for use in a `tff.federated_computation`.
 
-    Args:
-      sent: `ClientRows` at CLIENTS. A client with a number that the population does not have makes
-        the round fail.
-      clients: Number of clients of the population.
+    A client with a number that the population does not have makes the round fail.
 
     Returns:
       The rows by client at SERVER, float32 [clients, r, d]; zeros where a client sent nothing.

@@ -1,12 +1,8 @@
-"""Local training of the clients of one call: a single client, or a folded group.
+"""Local training of one client: its steps on an objective, with the terms that algorithms add.
 
-Every client starts from the broadcast weights and minimizes an objective on its own examples; the
-call returns the weighted mean of the model deltas. There are two ways to compute it:
-
-- `one_step`: with one step of plain gradient descent, a group's result is a sum over examples of
-  within-client losses (segments), computed in micro-batches of whole clients;
-- `many_steps`: the clients train one after the other, each with its own steps, epochs and
-  optimizer. The overhead of a call is then paid once for a group and not once for each client.
+A client starts from given weights and minimizes the objective on its own examples, for some epochs
+or steps. `templates.group_training` trains the clients of a call, and takes the mean of their
+deltas.
 """
 
 import dataclasses
@@ -20,44 +16,10 @@ from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 from tff_ssl.objectives.registry import OBJECTIVES, Batch, Evaluated, Objective, moved_target
-from tff_ssl.templates.client_batches import clients_of, shuffled, starts_of_whole_clients
+from tff_ssl.templates.client_batches import clients_of, shuffled
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
-from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Task
 from tff_ssl.views.augmentation import TwoViews
-
-# Two clients at a time keep two cores busy; the small operations of a single client do not.
-_PARALLEL_CLIENTS = 2
-
-
-class Means(NamedTuple):
-    """Weighted means over the clients of a call.
-
-    Attributes:
-      delta: Initial minus final weights; a tuple like `trainable`.
-      weight: Sum (not mean) of the clients' weights, float32.
-      loss: Mean loss of a client's steps, float32.
-      z_mean: Mean of z, float32 [d].
-      z_squared: Mean of z^2, float32 [d].
-    """
-
-    delta: Any
-    weight: Any
-    loss: Any
-    z_mean: Any
-    z_squared: Any
-
-
-class Trained(NamedTuple):
-    """The result of a call.
-
-    Attributes:
-      means: `Means` over the clients; NaN where there is no example.
-      samples: Number of examples, int64.
-    """
-
-    means: Means
-    samples: Any
 
 
 class LocalModel(NamedTuple):
@@ -92,15 +54,31 @@ class Memory(NamedTuple):
     update: Callable[[Any, Batch, Evaluated], Any]
 
 
-# (batch, its `Evaluated`) -> terms that are added to the losses of the examples, float32 [n].
-Regularizer = Callable[[Batch, Evaluated], tf.Tensor]
+class LocalStep(NamedTuple):
+    """What a regularizer sees of a local step.
+
+    Attributes:
+      batch: Views and further inputs of the step's examples.
+      evaluated: Value of the objective: losses, encodings h, projections z, predictions p.
+      weights: Weights with which the step starts.
+      initial: Weights with which the client began the round, such as the broadcast model.
+    """
+
+    batch: Batch
+    evaluated: Evaluated
+    weights: Weights
+    initial: Weights
+
+
+# The step -> a term of the client's loss, float32, or a term of each example's loss, float32 [n].
+Regularizer = Callable[[LocalStep], tf.Tensor]
+# (weights with which the step starts, weights with which the client began the round) -> a term of
+# the loss that depends on the weights alone, float32. Its gradient is added by itself, after
+# clipping, and it is not in the loss that is reported.
+WeightTerm = Callable[[Weights, Weights], tf.Tensor]
 # (weights, of which the objective has updated the non-trainable ones; step in the round, int32) ->
 # (term that is added to the loss, float32; the new non-trainable weights).
 Term = Callable[[Weights, tf.Tensor], tuple[tf.Tensor, tuple[tf.Tensor, ...]]]
-
-# (weights before and after a client's training, tuples like `trainable`; number of the round,
-# int64) -> the delta that the client contributes, a tuple like `trainable`.
-DeltaRule = Callable[[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...], tf.Tensor], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,17 +98,16 @@ class LocalTraining:
         most one.
       schedule: Round number -> learning rate; None for the optimizer's own.
       l2: Weight of the L2 term |w|^2 / 2 of the loss.
-      proximal: Weight mu of FedProx's term mu / 2 |w - w_broadcast|^2 of the loss.
+      regularizers: Terms that are added to the objective.
+      weight_terms: Terms of the weights alone that are added to the objective.
       target_momentum: Momentum with which the target network follows the online network in each
         local step; None where it stays as it was broadcast.
       target_first: Whether the target network moves before the local step, to the weights with
         which the step starts, and not after it.
       uniform: Whether a client's weight is 1 instead of N_k.
       seed: Seed of the order of a client's examples, and of masks.
-      delta_rule: Rule that gives a client's delta in `many_steps`; initial minus final weights if
-        it is None.
-      clip_norm: Largest norm of the gradient of a step in `train`, over all weights and before the
-        terms of the weights are added; longer ones are shortened. None for no bound.
+      clip_norm: Largest norm of the gradient of a step, over all weights and before the terms of
+        the weights are added; longer ones are shortened. None for no bound.
     """
 
     model: Model
@@ -143,69 +120,13 @@ class LocalTraining:
     batch_size: int = 0
     schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
     l2: float = 0.0
-    proximal: float = 0.0
+    regularizers: tuple[Regularizer, ...] = ()
+    weight_terms: tuple[WeightTerm, ...] = ()
     target_momentum: float | None = None
     target_first: bool = False
     uniform: bool = False
     seed: int = 0
-    delta_rule: DeltaRule | None = None
     clip_norm: float | None = None
-
-    def one_step(
-        self, weights: Any, target: Any, round_number: tf.Tensor, examples: Any,
-        learning_rate: float, micro_batch_size: int,
-    ) -> Trained:  # fmt: skip
-        """One step of gradient descent on all examples of each client; see the module."""
-        everything = read_all(examples)
-        clients = clients_of(everything)
-        client_weights = self._weights(clients.sizes)
-        starts = starts_of_whole_clients(clients.sizes, micro_batch_size)
-
-        def add(chunk, total):
-            batch = tf.nest.map_structure(
-                lambda t: t[starts[chunk] : starts[chunk + 1]], everything
-            )
-            ids = clients.ids[starts[chunk] : starts[chunk + 1]]
-            # Each of a client's N_k losses has 1 / N_k of the client's weight.
-            share = tf.gather(client_weights / clients.sizes, ids)
-            with tf.GradientTape() as tape:
-                tape.watch(weights.trainable)
-                evaluated = self._evaluate(weights, target, self._seen(batch, round_number))
-                loss = tf.reduce_sum(share * evaluated.losses)
-            gradient = tape.gradient(loss, weights.trainable, unconnected_gradients="zero")
-            delta = tf.nest.map_structure(lambda g: learning_rate * g, tuple(gradient))
-            spread = _spread(evaluated.z, share)
-            return chunk + 1, _plus(total, Means(delta, tf.reduce_sum(share), loss, *spread))
-
-        return self._mean(add, tf.shape(starts)[0] - 1, weights, clients)
-
-    def many_steps(
-        self, weights: Any, target: Any, round_number: tf.Tensor, examples: Any
-    ) -> Trained:
-        """The local steps of all clients, one client after the other; see the module."""
-        everything = read_all(examples)
-        clients = clients_of(everything)
-        client_weights = self._weights(clients.sizes)
-        sizes = tf.cast(clients.sizes, tf.int32)
-        starts = tf.cumsum(sizes, exclusive=True)
-
-        def add(k, total):
-            examples_k = tf.nest.map_structure(
-                lambda t: t[starts[k] : starts[k] + sizes[k]], everything
-            )
-            trained = self.train(weights, target, round_number, examples_k)
-            before, after = tuple(weights.trainable), trained.weights.trainable
-            if self.delta_rule is None:
-                delta = tf.nest.map_structure(tf.subtract, before, after)
-            else:
-                delta = self.delta_rule(before, after, round_number)
-            unweighted = Means(
-                delta, tf.constant(1.0), trained.loss, trained.z_mean, trained.z_squared
-            )
-            weighted = tf.nest.map_structure(lambda t: client_weights[k] * t, unweighted)
-            return k + 1, _plus(total, weighted)
-
-        return self._mean(add, tf.shape(sizes)[0], weights, clients)
 
     def train(
         self,
@@ -213,7 +134,6 @@ class LocalTraining:
         target: Weights,
         round_number: tf.Tensor,
         examples: Any,
-        regularizer: Regularizer | None = None,
         term: Term | None = None,
         correction: Sequence[tf.Tensor] | None = None,
         memory: Memory | None = None,
@@ -225,69 +145,44 @@ class LocalTraining:
           target: Weights of the target network; empty where the objective has none.
           round_number: Number of the round, int64.
           examples: Examples of the client as one batch; at least one.
-          regularizer: Terms that are added to the losses of the examples.
           term: Term of the loss that depends on other images than the client's own.
           correction: Tensors that are added to the gradient of every step, in the order of the
             trainable weights.
           memory: Values that are carried from step to step.
         """
-        size = tf.shape(examples["example_id"])[0]
-        batches, steps = self._batches(size), self.steps(size)
-        passes = self.passes
+        steps = self.steps(tf.shape(examples["example_id"])[0])
         weights, target = (Weights(tuple(w.trainable), tuple(w.non_trainable))
                            for w in (weights, target))  # fmt: skip
-        initial = weights.trainable
+        initial = weights
 
         def step(t, weights, optimizer_state, target, remembered, sums):
             if self.target_first:
                 target = self._moved(target, weights)
-            epoch, position = t // batches, t % batches
-            pass_number = round_number * passes + tf.cast(epoch, tf.int64)
-            order = shuffled(examples, size, pass_number, self.seed)
-            chosen = order[position * size // batches : (position + 1) * size // batches]
-            batch = self._seen(
-                tf.nest.map_structure(lambda x: tf.gather(x, chosen), examples), pass_number
-            )._replace(positions=chosen)
-            if self.objective.others:
-                again = shuffled(examples, size, -1 - pass_number, self.seed)
-                drawn = again[position * size // batches : (position + 1) * size // batches]
-                batch = batch._replace(x3=self._first_views(examples, drawn, -1 - pass_number))
-            elif self.objective.third_view:
-                batch = batch._replace(x3=self._first_views(examples, chosen, -1 - pass_number))
-            with tf.GradientTape() as tape:
-                tape.watch(weights.trainable)
-                evaluated = self._evaluate(weights, target, batch)
-                losses = evaluated.losses + (regularizer(batch, evaluated) if regularizer else 0.0)
-                loss, non_trainable = tf.reduce_mean(losses), tuple(evaluated.non_trainable)
-                if term:
-                    added, non_trainable = term(Weights(weights.trainable, non_trainable), t)
-                    loss += added
-            gradient = tape.gradient(loss, weights.trainable, unconnected_gradients="zero")
-            if self.clip_norm is not None:
-                gradient, _ = tf.clip_by_global_norm(gradient, self.clip_norm)
-            gradient = self._with_penalties(tuple(gradient), weights.trainable, initial)
+            batch = self._batch(examples, t, round_number)
+            loss, gradient, evaluated = self._gradient(batch, weights, target, initial, term, t)
             if correction is not None:
                 gradient = tf.nest.map_structure(tf.add, gradient, tuple(correction))
             optimizer_state, trainable = self.optimizer.next(
                 optimizer_state, weights.trainable, gradient
             )
-            weights = Weights(tuple(trainable), tuple(non_trainable))
+            weights = Weights(tuple(trainable), evaluated.non_trainable)
             if not self.target_first:
                 target = self._moved(target, weights)
             if memory:
                 remembered = memory.update(remembered, batch, evaluated)
-            share = tf.fill(tf.shape(losses), 1 / tf.cast(tf.size(losses), tf.float32))
-            sums = _plus(sums, (loss, *_spread(evaluated.z, share)))
+            n = tf.shape(evaluated.losses)
+            share = tf.fill(n, 1 / tf.cast(tf.size(evaluated.losses), tf.float32))
+            sums = plus(sums, (loss, *spread(evaluated.z, share)))
             return t + 1, weights, optimizer_state, target, remembered, sums
 
-        d = self._z_dimension
+        d = self.z_dimension
         _, weights, _, target, remembered, sums = tf.while_loop(
             lambda t, *_: t < steps,
             step,
             (
                 tf.constant(0),
                 weights,
-                self._optimizer_state(initial, round_number),
+                self._optimizer_state(initial.trainable, round_number),
                 target,
                 memory.initial if memory else (),
                 (tf.constant(0.0), tf.zeros([d]), tf.zeros([d])),
@@ -296,6 +191,68 @@ class LocalTraining:
         )
         loss, z_mean, z_squared = (s / tf.cast(steps, tf.float32) for s in sums)
         return LocalModel(weights, target, loss, z_mean, z_squared, remembered)
+
+    def _batch(self, examples: Any, t: tf.Tensor, round_number: tf.Tensor) -> Batch:
+        """The batch of step t of a round."""
+        size = tf.shape(examples["example_id"])[0]
+        batches = self._batches(size)
+        epoch, position = t // batches, t % batches
+        pass_number = round_number * self.passes + tf.cast(epoch, tf.int64)
+
+        def dealt(order_of_pass):
+            order = shuffled(examples, size, order_of_pass, self.seed)
+            return order[position * size // batches : (position + 1) * size // batches]
+
+        chosen, other_pass = dealt(pass_number), -1 - pass_number
+        batch = self.seen(
+            tf.nest.map_structure(lambda x: tf.gather(x, chosen), examples), pass_number
+        )._replace(positions=chosen)
+        if self.objective.others:
+            return batch._replace(x3=self._first_views(examples, dealt(other_pass), other_pass))
+        if self.objective.third_view:
+            return batch._replace(x3=self._first_views(examples, chosen, other_pass))
+        return batch
+
+    def _gradient(
+        self, batch: Batch, weights: Weights, target: Weights, initial: Weights,
+        term: Term | None, t: tf.Tensor,
+    ) -> tuple[tf.Tensor, Any, Evaluated]:  # fmt: skip
+        """The loss of a step, its gradient with all terms, and the value of the objective."""
+        with tf.GradientTape() as tape:
+            tape.watch(weights.trainable)
+            evaluated = self.evaluate(weights, target, batch)
+            losses, loss_terms = evaluated.losses, []
+            for regularizer in self.regularizers:
+                added = regularizer(LocalStep(batch, evaluated, weights, initial))
+                if added.shape.rank:
+                    losses += added
+                else:
+                    loss_terms.append(added)
+            loss, non_trainable = tf.reduce_mean(losses), tuple(evaluated.non_trainable)
+            for added in loss_terms:
+                loss += added
+            if term:
+                added, non_trainable = term(Weights(weights.trainable, non_trainable), t)
+                loss += added
+        gradient = tape.gradient(loss, weights.trainable, unconnected_gradients="zero")
+        if self.clip_norm is not None:
+            gradient, _ = tf.clip_by_global_norm(gradient, self.clip_norm)
+        gradient = self._with_weight_terms(tuple(gradient), weights, initial)
+        return loss, gradient, evaluated._replace(non_trainable=tuple(non_trainable))
+
+    def _with_weight_terms(self, gradient: Any, weights: Weights, initial: Weights) -> Any:
+        """The gradient with those of the weight terms, and with the L2 term."""
+        for term in self.weight_terms:
+            with tf.GradientTape() as tape:
+                tape.watch(weights.trainable)
+                value = term(weights, initial)
+            added = tape.gradient(value, weights.trainable, unconnected_gradients="zero")
+            gradient = tf.nest.map_structure(tf.add, gradient, tuple(added))
+        if self.l2:
+            gradient = tf.nest.map_structure(
+                lambda g, w: g + self.l2 * w, gradient, weights.trainable
+            )
+        return gradient
 
     @property
     def passes(self) -> int:
@@ -319,15 +276,6 @@ class LocalTraining:
         moved = moved_target(target.trainable, weights.trainable, self.target_momentum)
         return Weights(moved, target.non_trainable)
 
-    def _with_penalties(self, gradient, trainable, initial):
-        if self.proximal:
-            gradient = tf.nest.map_structure(
-                lambda g, w, w0: g + self.proximal * (w - w0), gradient, trainable, initial
-            )
-        if self.l2:
-            gradient = tf.nest.map_structure(lambda g, w: g + self.l2 * w, gradient, trainable)
-        return gradient
-
     def _optimizer_state(self, trainable, round_number):
         specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), trainable)
         state = self.optimizer.initialize(specs)
@@ -337,7 +285,8 @@ class LocalTraining:
         hparams[tff.learning.optimizers.LEARNING_RATE_KEY] = self.schedule(round_number)
         return self.optimizer.set_hparams(state, hparams)
 
-    def _seen(self, batch: Any, pass_number: tf.Tensor) -> Batch:
+    def seen(self, batch: Any, pass_number: tf.Tensor) -> Batch:
+        """The views of some examples in a pass over them, and the other inputs of the objective."""
         x1, x2 = self.two_views(batch["image"], batch["example_id"], pass_number)
         labels = batch["label"] if self.objective.supervised else None
         ids = batch["example_id"]
@@ -348,38 +297,28 @@ class LocalTraining:
         images, ids = (tf.gather(examples[key], chosen) for key in ("image", "example_id"))
         return self.two_views(images, ids, pass_number)[0]
 
-    def _evaluate(self, weights: Any, target: Any, batch: Batch) -> Evaluated:
+    def evaluate(self, weights: Any, target: Any, batch: Batch) -> Evaluated:
+        """The value of the objective on a batch."""
         return self.objective.evaluate(self.model, weights, target, batch, self.hyperparameters)
 
     def client_weight(self, samples: tf.Tensor) -> tf.Tensor:
-        """Weight of a client with so many examples in the server's mean, float32."""
-        return tf.constant(1.0) if self.uniform else tf.cast(samples, tf.float32)
+        """Weight of a client with so many examples in the server's mean, float32.
 
-    def _weights(self, sizes: tf.Tensor) -> tf.Tensor:
-        return tf.ones_like(sizes) if self.uniform else sizes
+        Args:
+          samples: Number of examples of a client, or of each of several clients, of any shape.
+        """
+        weight = tf.cast(samples, tf.float32)
+        return tf.ones_like(weight) if self.uniform else weight
 
     @property
-    def _z_dimension(self) -> int:
+    def z_dimension(self) -> int:
+        """Width d of the outputs whose spread is reported."""
         model = self.model
         return (
             model.projector[-1]
             if model.projector and not self.objective.supervised
             else model.features
         )
-
-    def _mean(self, add: Callable, count: tf.Tensor, weights: Any, clients: Any) -> Trained:
-        """The weighted mean over clients: the sum of `count` calls of `add` over its weight."""
-        zero, vector = tf.constant(0.0), tf.zeros([self._z_dimension])
-        delta = tf.nest.map_structure(tf.zeros_like, tuple(weights.trainable))
-        _, total = tf.while_loop(
-            lambda i, _: i < count,
-            add,
-            (tf.constant(0), Means(delta, zero, zero, vector, vector)),
-            parallel_iterations=_PARALLEL_CLIENTS,
-        )
-        mean = tf.nest.map_structure(lambda t: t / total.weight, total)
-        samples = tf.cast(tf.reduce_sum(clients.sizes), tf.int64)
-        return Trained(mean._replace(weight=total.weight), samples)
 
 
 def build_local_training(
@@ -388,8 +327,9 @@ def build_local_training(
     *,
     optimizer: tff.learning.optimizers.Optimizer | None = None,
     keeps_target: bool = False,
-    proximal: float = 0.0,
-    delta_rule: DeltaRule | None = None,
+    objective: Objective | None = None,
+    regularizers: Sequence[Regularizer] = (),
+    weight_terms: Sequence[WeightTerm] = (),
 ) -> LocalTraining:
     """Builds local training from the hyperparameters.
 
@@ -398,16 +338,18 @@ def build_local_training(
       hyperparameters: Hyperparameters of the clients.
       optimizer: Optimizer of the local steps; the one of the hyperparameters if None.
       keeps_target: Whether clients move the target network while they train.
-      proximal: Weight mu of FedProx's proximal term.
-      delta_rule: Attribute of `LocalTraining`.
+      objective: Objective that is minimized; the task's if None.
+      regularizers: Terms that are added to the objective.
+      weight_terms: Terms of the weights alone that are added to the objective.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs.
     """
-    _check_heads(task.model, task.objective, OBJECTIVES[task.objective])
+    objective = objective or OBJECTIVES[task.objective]
+    _check_heads(task.model, task.objective, objective)
     return LocalTraining(
         model=task.model,
-        objective=OBJECTIVES[task.objective],
+        objective=objective,
         hyperparameters=hyperparameters,
         two_views=task.two_views,
         optimizer=optimizer or hyperparameters.build_client_optimizer(),
@@ -416,11 +358,11 @@ def build_local_training(
         batch_size=hyperparameters.batch_size,
         schedule=hyperparameters.build_schedule(task.rounds),
         l2=hyperparameters.l2,
-        proximal=proximal,
+        regularizers=tuple(regularizers),
+        weight_terms=tuple(weight_terms),
         target_momentum=hyperparameters.target_momentum if keeps_target else None,
         uniform=hyperparameters.client_weighting == "uniform",
         seed=task.seed,
-        delta_rule=delta_rule,
     )
 
 
@@ -435,10 +377,12 @@ def _check_heads(model: Model, name: str, objective: Objective) -> None:
         raise ValueError(f"--objective={name} needs a --projector")
 
 
-def _spread(z: tf.Tensor, share: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def spread(z: tf.Tensor, share: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Means of z and of z^2 over examples with these shares, float32 [d] each."""
     share = share[:, tf.newaxis]
     return tf.reduce_sum(share * z, 0), tf.reduce_sum(share * tf.square(z), 0)
 
 
-def _plus(a: Any, b: Any) -> Any:
+def plus(a: Any, b: Any) -> Any:
+    """The sum of two structures of tensors."""
     return tf.nest.map_structure(tf.add, a, b)

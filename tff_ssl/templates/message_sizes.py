@@ -48,11 +48,7 @@ def total_bytes(type_specs: Iterable[tff.Type]) -> int:
 
 
 def messages(computation: tff.framework.ConcreteComputation) -> list[Message]:
-    """All messages between server and clients in a computation.
-
-    Args:
-      computation: A round, or any other `tff.federated_computation` of server and clients.
-    """
+    """All messages between server and clients in a round, or in another federated computation."""
     collected = []
 
     def visit(block):
@@ -71,11 +67,7 @@ def messages(computation: tff.framework.ConcreteComputation) -> list[Message]:
 
 
 def client_bytes(computation: tff.framework.ConcreteComputation) -> tuple[int, int]:
-    """Bytes that each client receives and sends in a computation.
-
-    Raises:
-      ValueError: If a size does not follow from its type.
-    """
+    """Bytes that each client receives and sends in a computation; errors: see `type_bytes`."""
     sent = messages(computation)
     down, up = (
         total_bytes(message.type_spec for message in sent if message.down == is_down)

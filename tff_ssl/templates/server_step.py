@@ -29,11 +29,9 @@ class _TracedAsWritten(tff.learning.optimizers.Optimizer):
 def build_server_step(
     optimizer: tff.learning.optimizers.Optimizer, weights_type: tff.types.StructType
 ) -> tff.learning.templates.FinalizerProcess:
-    """Returns TFF's finalizer, which skips updates that are not finite and logs their norm.
+    """TFF's finalizer, which skips updates that are not finite and logs their norm.
 
-    Args:
-      optimizer: Optimizer of the server. No branch of its step may depend on a tensor by `if`.
-      weights_type: Type of the model's weights, of `tff.learning.models.ModelWeights`.
+    No branch of the optimizer's step may depend on a tensor by `if`.
     """
     return tff.learning.templates.build_apply_optimizer_finalizer(
         _TracedAsWritten(optimizer), weights_type, non_finite.reject_non_finite_update

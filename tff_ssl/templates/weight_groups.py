@@ -4,6 +4,7 @@ The weights of a `DualEncoder` are in the order encoder, projector, predictor; a
 the first two.
 """
 
+import itertools
 from typing import Any
 
 import tensorflow as tf
@@ -13,11 +14,7 @@ from tff_ssl.models.two_towers import Model
 
 
 def one_tower(model: Model) -> DualEncoder:
-    """The model, checked to be a single network.
-
-    Raises:
-      ValueError: If it consists of two networks.
-    """
+    """The model, checked to be a single network; a ValueError if it consists of two."""
     if not isinstance(model, DualEncoder):
         raise ValueError("this algorithm needs --towers=one")
     return model
@@ -61,13 +58,7 @@ class LocalWeights:
     """The weights that stay with a client: those of its batch norms, all weights, or none."""
 
     def __init__(self, model: DualEncoder, *, everything: bool = False, batch_norm: bool = False):
-        """Chooses the weights.
-
-        Args:
-          model: Model of the clients.
-          everything: Whether all weights stay.
-          batch_norm: Whether scale, offset and moving averages of batch norms stay.
-        """
+        """Chooses whether all weights stay, or scale, offset and moving averages of batch norms."""
 
         def select_local(specs):
             return [everything or (batch_norm and spec.batch_norm) for spec in specs]
@@ -78,21 +69,12 @@ class LocalWeights:
     def select(self, weights: Any) -> Weights:
         """The weights that stay with the client, in the order of the model's weights."""
         return Weights(
-            tuple(w for w, stays in zip(weights.trainable, self._trainable, strict=True) if stays),
-            tuple(
-                w
-                for w, stays in zip(weights.non_trainable, self._non_trainable, strict=True)
-                if stays
-            ),
+            tuple(itertools.compress(weights.trainable, self._trainable)),
+            tuple(itertools.compress(weights.non_trainable, self._non_trainable)),
         )
 
     def restore(self, weights: Any, local: Any) -> Weights:
-        """`weights`, in which the client's own weights are put back in their places.
-
-        Args:
-          weights: Weights of the whole model.
-          local: The client's own weights, a result of `select`.
-        """
+        """The whole model's weights, with the client's own (see `select`) in their places."""
 
         def merged(shared, kept, stay):
             kept = iter(kept)

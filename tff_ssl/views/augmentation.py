@@ -77,12 +77,9 @@ def view(
 def to_float(images: tf.Tensor, *, output_size: int | None = None) -> tf.Tensor:
     """The images without augmentation, scaled as the views are: for evaluation.
 
-    Args:
-      images: uint8 [batch, height, width, channels]; only the batch size may be unknown in a graph.
-      output_size: Height and width to resize to (bilinear); None: unchanged.
-
-    Returns:
-      float32 [batch, height, width, channels]: for every data set, 0 becomes -1 and 255 becomes 1.
+    Of images, uint8 [batch, height, width, channels], only the batch size may be unknown in a
+    graph. They are resized (bilinear) to the output size, if there is one. For every data set, 0
+    becomes -1 and 255 becomes 1.
 
     Raises:
       ValueError: If the dtype or the shape is wrong.
@@ -94,10 +91,7 @@ def to_float(images: tf.Tensor, *, output_size: int | None = None) -> tf.Tensor:
 def to_float_of_shape(images: tf.Tensor, shape: Sequence[int | None]) -> tf.Tensor:
     """`to_float` for a network of this input shape: images that fit it are not resized.
 
-    Args:
-      images: As in `to_float`.
-      shape: Height, width and channels of the network's images. Other images become squares of its
-        height.
+    Other images become squares of its height.
     """
     fits = tuple(images.shape[1:3]) == tuple(shape[:2])
     return to_float(images, output_size=None if fits else shape[0])

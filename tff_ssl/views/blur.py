@@ -14,15 +14,10 @@ from tff_ssl.views.rows import join_rows, partition_rows
 
 
 def gaussian_blur(policy: ViewPolicy, draws: Draws, odd: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """Blurs some of the images.
+    """Blurs some of the images, float32 [rows, height, width, channels].
 
-    The kernel is about a tenth of the height: 23 pixels at 224, 3 at 32.
-
-    Args:
-      policy: Probability by view, and range of the kernel's sigma in pixels.
-      draws: Uniforms of each row.
-      odd: View number modulo 2, int64 [rows].
-      x: Images, float32 [rows, height, width, channels].
+    The kernel is about a tenth of the height: 23 pixels at 224, 3 at 32. `odd` is the view number
+    modulo 2, int64 [rows].
     """
     if policy.blur == (0.0, 0.0):
         return x

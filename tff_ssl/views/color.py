@@ -17,15 +17,10 @@ from tff_ssl.views.rows import join_rows, partition_rows
 
 
 def jitter(policy: ViewPolicy, draws: Draws, x: tf.Tensor) -> tf.Tensor:
-    """Changes brightness, contrast, saturation and hue, in a random order.
+    """Changes brightness, contrast, saturation and hue of images, in a random order.
 
     In each of four steps, an image goes through one of the four adjustments, or through none.
     Images without 3 channels have no saturation and hue.
-
-    Args:
-      policy: Probability and ranges of the adjustments.
-      draws: Uniforms of each row.
-      x: Images, float32 [rows, height, width, channels].
     """
     if policy.jitter == 0.0:
         return x
@@ -55,12 +50,7 @@ def jitter(policy: ViewPolicy, draws: Draws, x: tf.Tensor) -> tf.Tensor:
 
 
 def adjust_contrast(x: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
-    """Scales the distance from the mean of each channel.
-
-    Args:
-      x: Images, float32 [rows, height, width, channels].
-      amount: Factor of each row, float32 [rows, 1, 1, 1].
-    """
+    """Scales the distance from the mean of each channel by a factor, float32 [rows, 1, 1, 1]."""
     # A sum of integers below 2**24 is exact in float64: its order does not matter.
     total = tf.reduce_sum(tf.cast(tf.round(x * 2**24), tf.float64), [1, 2], keepdims=True)
     mean = round_parameter(total / (2**24 * x.shape[1] * x.shape[2]))
@@ -68,23 +58,13 @@ def adjust_contrast(x: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
 
 
 def adjust_saturation(x: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
-    """Scales the saturation of the HSV model, up to 1: distances from the largest channel.
-
-    Args:
-      x: Images, float32 [rows, height, width, 3].
-      amount: Factor of each row, float32 [rows, 1, 1, 1].
-    """
+    """Scales the saturation of the HSV model, up to 1: distances from the largest of 3 channels."""
     value, chroma = _value_and_chroma(x)
     return value - (value - x) * tf.minimum(amount, tf.math.divide_no_nan(value, chroma))
 
 
 def adjust_hue(x: tf.Tensor, amount: tf.Tensor) -> tf.Tensor:
-    """Adds to the hue of the HSV model.
-
-    Args:
-      x: Images, float32 [rows, height, width, 3].
-      amount: Addend of each row in turns of the color wheel, float32 [rows, 1, 1, 1].
-    """
+    """Adds turns of the color wheel, float32 [rows, 1, 1, 1], to the hue of the HSV model."""
     value, chroma = _value_and_chroma(x)
     red, green, blue = tf.split(x, 3, axis=-1)
     # Not `==`: in the graphs of TFF, that compares the Python objects.
@@ -109,13 +89,7 @@ def _value_and_chroma(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def to_grayscale(policy: ViewPolicy, draws: Draws, x: tf.Tensor) -> tf.Tensor:
-    """Gives some of the images the luma of ITU-R BT.601 in all channels.
-
-    Args:
-      policy: Probability of the step.
-      draws: Uniforms of each row.
-      x: Images, float32 [rows, height, width, channels]; unchanged without 3 channels.
-    """
+    """Gives some of the images the luma of ITU-R BT.601 in all channels, if they have 3."""
     if policy.grayscale == 0.0 or x.shape[-1] != 3:
         return x
     row_numbers, (color, gray) = partition_rows(x, draws["grayscale"] < policy.grayscale)
@@ -125,14 +99,7 @@ def to_grayscale(policy: ViewPolicy, draws: Draws, x: tf.Tensor) -> tf.Tensor:
 
 
 def solarize(policy: ViewPolicy, draws: Draws, odd: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """Inverts the pixels from 0.5 on in some of the images.
-
-    Args:
-      policy: Probability of the step by view.
-      draws: Uniforms of each row.
-      odd: View number modulo 2, int64 [rows].
-      x: Images, float32 [rows, height, width, channels].
-    """
+    """Inverts the pixels from 0.5 on in some images; `odd` is the view number modulo 2, [rows]."""
     if policy.solarize == (0.0, 0.0):
         return x
     probability = probability_by_view(policy.solarize, odd)

@@ -19,13 +19,8 @@ def draw_uniforms(
 
     Key (seed, example id) and counter (round, view number and block) are 64-bit words: different
     arguments never share a key and a counter. `tf.random.stateless_uniform` takes one seed for a
-    whole tensor, and mapping it over the examples is several times slower.
-
-    Args:
-      seed: Seed in [0, 2**31).
-      round_number: Round, int or int64 scalar.
-      example_ids: Ids of the examples, int64 [rows].
-      view_numbers: Number of each row's view, int64 [rows].
+    whole tensor, and mapping it over the examples is several times slower. The seed is in [0,
+    2**31), and ids and view numbers are int64 [rows].
     """
     ids, round_number, view_numbers = map(to_uint64, (example_ids, round_number, view_numbers))
     blocks = tf.range(len(DRAW_NAMES) // 4, dtype=tf.int64)  # A block is 128 bits: four uniforms.
@@ -43,10 +38,5 @@ def scale_between(uniform: tf.Tensor, low: float | tf.Tensor, high: float | tf.T
 
 
 def probability_by_view(probabilities: tuple[float, float], odd: tf.Tensor) -> tf.Tensor:
-    """The probability for each row's view, float64 [rows].
-
-    Args:
-      probabilities: Probability for even and for odd view numbers.
-      odd: View number modulo 2, int64 [rows].
-    """
+    """The probability for each row's view, float64 [rows], of those for even and odd views."""
     return tf.gather(tf.constant(probabilities, tf.float64), odd)

@@ -19,14 +19,8 @@ from tff_ssl.views.policies import ViewPolicy
 def transform(policy: ViewPolicy, draws: Draws, x: tf.Tensor, size: int | None) -> tf.Tensor:
     """Moves around the centre (rotation, shear, scale, shift); then crops, resizes and flips.
 
-    Args:
-      policy: Ranges of the steps.
-      draws: Uniforms of each row.
-      x: Images, float32 [rows, height, width, channels].
-      size: Height and width of the views in pixels; None for those of the images.
-
-    Returns:
-      Views, float32 [rows, size, size, channels], interpolated once.
+    Images are float32 [rows, height, width, channels], interpolated once to views of `size` pixels,
+    or of their own size if it is None.
     """
     crops = policy.crop_area is not None or policy.flip > 0.0
     moves = policy.rotation or policy.shear or policy.shift or policy.scale != (1.0, 1.0)
@@ -86,19 +80,7 @@ def crop_box(
 def _compose_with_inverse_move(
     policy: ViewPolicy, draws: Draws, shape: tuple[int, int], crop: tuple[tf.Tensor, ...]
 ) -> tuple[tf.Tensor, ...]:
-    """Composes the crop's map with the inverse of scale, shear, rotation and shift.
-
-    The rotation is counter-clockwise.
-
-    Args:
-      policy: Ranges of the steps.
-      draws: Uniforms of each row.
-      shape: Height and width of the images in pixels.
-      crop: Map of the crop, (x0, y0, dx, dy) of `_crop_map`.
-
-    Returns:
-      The eight coefficients of a projective transform in TensorFlow's order, [rows] each.
-    """
+    """The crop's map after the inverse of scale, shear, rotation and shift: 8 coefficients."""
     x0, y0, dx, dy = crop
     max_angle = math.radians(policy.rotation)
     angle = scale_between(draws["rotation"], -max_angle, max_angle)

@@ -20,14 +20,8 @@ def visible_patches(
 ) -> tf.Tensor:
     """Draws the patches that the encoder sees, a pure function of (seed, round, example id).
 
-    All choices of `number_visible` patches are equally likely, as in He et al. 2021, section 3.
-
-    Args:
-      example_ids: Ids of the examples, int64 [batch].
-      patches: Number of patches of an image, at least 2.
-      mask_ratio: Fraction of the patches that is hidden, in (0, 1).
-      seed: Seed in [0, 2**31).
-      round_number: Round, int or int64 scalar.
+    All choices of `number_visible` patches are equally likely, as in He et al. 2021, section 3. Ids
+    are int64 [batch], and the seed is in [0, 2**31).
 
     Returns:
       Indices of the visible patches, int32 [batch, visible], ascending.

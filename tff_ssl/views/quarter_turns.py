@@ -12,11 +12,8 @@ def turned(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Turns each image by a random number of quarters, a pure function of (seed, round, id).
 
-    Args:
-      images: float32 [batch, side, side, channels].
-      example_ids: Ids of the examples, int64 [batch].
-      seed: Seed in [0, 2**31).
-      round_number: Round, int or int64 scalar.
+    Images are float32 [batch, side, side, channels], ids int64 [batch], and the seed is in [0,
+    2**31).
 
     Returns:
       The turned images, counter-clockwise, of the same shape; and the numbers of quarters from 0 to

@@ -6,12 +6,7 @@ import tensorflow as tf
 def partition_rows(
     x: tf.Tensor, group: tf.Tensor, count: int = 2
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Divides the rows of x into groups.
-
-    Args:
-      x: Tensor [rows, ...].
-      group: Group of each row, [rows]: an integer in [0, count), or bool for two groups.
-      count: Number of groups.
+    """Divides the rows of x into groups, given by integers in [0, count), or bool for two, [rows].
 
     Returns:
       Row numbers, int32 [rows of the group], and rows of x, one tensor for each group.

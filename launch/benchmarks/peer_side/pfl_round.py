@@ -97,6 +97,20 @@ class _Requests:
 def _simulate(settings: dict[str, Any], requests: _Requests, replies: TextIO) -> None:
     """Runs the simulation with the settings."""
     torch.set_num_threads(settings["threads"])
+    module = _Module(settings).to(memory_format=torch.channels_last)
+    with np.load(settings["reference"]) as stored:
+        module.load([stored[f"weight{i}"] for i in range(len(list(module.parameters())))])
+        x = torch.from_numpy(np.concatenate([stored["x1"], stored["x2"]])).permute(0, 3, 1, 2)
+    loss, norm = torch_simclr.loss_and_gradient_norm(module, x, settings["temperature"])
+    facts = {"parameters": module.parameter_count, "loss": loss, "gradient_norm": norm}
+    facts["versions"] = {
+        name: importlib.metadata.version(name) for name in ("pfl", "torch", "numpy")
+    }
+    _run(module, facts, settings, requests, replies)
+
+
+def _run(module: "_Module", facts, settings, requests: _Requests, replies: TextIO) -> None:
+    """Runs rounds of the module as they are requested; replies with the facts after the first."""
     # pfl joins the group of processes when it is imported.
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
@@ -109,15 +123,6 @@ def _simulate(settings: dict[str, Any], requests: _Requests, replies: TextIO) ->
     from pfl.metrics import Metrics
     from pfl.model.pytorch import PyTorchModel
 
-    module = _Module(settings).to(memory_format=torch.channels_last)
-    with np.load(settings["reference"]) as stored:
-        module.load([stored[f"weight{i}"] for i in range(len(list(module.parameters())))])
-        x = torch.from_numpy(np.concatenate([stored["x1"], stored["x2"]])).permute(0, 3, 1, 2)
-    loss, norm = torch_simclr.loss_and_gradient_norm(module, x, settings["temperature"])
-    facts = {"parameters": module.parameter_count, "loss": loss, "gradient_norm": norm}
-    facts["versions"] = {
-        name: importlib.metadata.version(name) for name in ("pfl", "torch", "numpy")
-    }
     images = np.load(settings["images"], mmap_mode="r")
     count, clients = settings["samples"], settings["clients"]
 

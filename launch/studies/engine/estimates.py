@@ -17,16 +17,17 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from launch.outputs import run_folder
+from launch.outputs import run_folder, tables
 from launch.studies.engine import runner, stand_ins
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import TrainingError
-from tff_ssl.reporting import measured
+from tff_ssl.reporting import records
 from tff_ssl.reporting.document import Document
 from tff_ssl.reporting.experiment import Cell, Experiment
+from tff_ssl.reporting.page import replace_file
 from tff_ssl.runtime.process_memory import MemoryWatch
 
-_FILE = "measurements.json"
+_FILE = "measurements.jsonl"
 _HEADER = ("cell", "MB in the trial", "ms an image", "images times epochs", "hours")
 # Flags that change neither what a round computes nor the size of its data: where cells differ in
 # these alone, one is measured.
@@ -100,13 +101,13 @@ def run(
         print(f"[{number}/{len(pending)}] {cell.name}", flush=True)
         name = f"{experiment.name}/{cell.name}"
         rows[key] = {"cell": name} | _measure(cell, cells, folder, images)
-        run_folder.write_json(path, {"machine": machine(), "rounds": rows})
+        replace_file(path, to_text(machine(), rows).encode())
     grid = [list(_HEADER), *map(_row, estimates_of(groups, rows))]
     document = Document(f"What it would take: {experiment.title}", folder)
     document.add_paragraph(_explanation())
     document.add_grid(grid, "measured")
     markdown, page = document.write(experiment.name)
-    _print(grid)
+    print(f"\n{tables.aligned(grid)}")
     print(f"\nwritten to {markdown}, {page} and {path}")
     failed = [cell.name for key, cell in pending.items() if "failed" in rows[key]]
     if failed:
@@ -126,10 +127,31 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     """The rounds that this machine has measured; those that failed are measured again."""
     if not path.exists():
         return {}
-    before = measured.read_json(path)
-    if before["machine"] != machine():
+    before, rows = read(path)
+    if before != machine():
         return {}
-    return {key: row for key, row in before["rounds"].items() if "failed" not in row}
+    return {key: row for key, row in rows.items() if "failed" not in row}
+
+
+def read(path: pathlib.Path) -> tuple[str, dict[str, dict[str, Any]]]:
+    """Reads a file of measured rounds.
+
+    Returns:
+      The machine that measured them, and what `_measure` returned beside `cell`, the experiment and
+      cell that was measured, by the key of the round (see `groups_of`).
+
+    Raises:
+      ConfigurationError: The file cannot be read.
+    """
+    (_, head), *lines = records.read_lines(path)
+    return head["machine"], {line.pop("round"): line for _, line in lines}
+
+
+def to_text(machine: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """The text of a file that `read` reads, sorted by cell, with a line for each round."""
+    ordered = sorted(rows.items(), key=lambda row: (row[1]["cell"], row[0]))
+    lines = [{"machine": machine}, *({"round": key, **row} for key, row in ordered)]
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def groups_of(cells: Sequence[Cell], images: int | None = None) -> dict[str, list[Cell]]:
@@ -335,14 +357,6 @@ def _row(estimate: Estimate) -> list[str]:
 def format_hours(hours: float) -> str:
     """Hours, as a text with two digits after the point below ten."""
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2f}"
-
-
-def _print(grid: Sequence[Sequence[str]]) -> None:
-    first, *others = [max(map(len, column)) for column in zip(*grid, strict=True)]
-    print()
-    for name, *figures in grid:
-        aligned = (f"  {text:>{width}}" for text, width in zip(figures, others, strict=True))
-        print(f"{name:{first}}{''.join(aligned)}")
 
 
 def _explanation() -> str:

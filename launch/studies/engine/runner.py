@@ -6,37 +6,28 @@ import os
 import pathlib
 import queue
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags
-
-from launch.outputs import run_folder
+from launch.options import presets, resuming
+from launch.outputs import commands, run_folder, tables
+from launch.studies.engine import scripts
+from launch.studies.engine.scripts import run_script
 from tff_ssl.errors import ConfigurationError, TrainingError
-from tff_ssl.reporting import measured, report
+from tff_ssl.reporting import records, report
 from tff_ssl.reporting.experiment import Cell, Experiment
-from tff_ssl.runtime import child_process
+from tff_ssl.reporting.records import Records
 
 # Flags that change how precisely a run's figures are measured, and not what they measure: runs with
 # other values count as done.
 _PRECISION_FLAGS = ("label_draws", "also_logistic")
-_ROOT = pathlib.Path(__file__).parents[3]
-# The scripts that are running, which are interrupted when this process ends.
-_running: set[subprocess.Popen] = set()
-_lock = threading.Lock()
-_ending = threading.Event()
 # Held while a report reads the folders of the runs, and while the folder of one is deleted.
 _run_folders = threading.Lock()
 
 
-def run(
-    experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: flags.FlagValues
-) -> None:
+def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: Any) -> None:
     """Runs the cells that are not done, and writes the report after each run.
 
     Args:
@@ -67,12 +58,12 @@ def run(
         run_folder.lock(folder)
         _draw_partitions(experiment, folder, args)
         # The folder is claimed only now, because missing data ends the drawing of partitions.
-        run_folder.write_json(folder / "experiment.json", _identity(experiment, args))
+        run_folder.write_json(folder / records.IDENTITY, identity(experiment, args))
     _run_all(pending, experiment, folder, args)
     if pending:
         _draw_partitions(experiment, folder, args)  # Those that needed a run.
-    markdown, page = _write_report(experiment, folder)
-    _print_tables(experiment, folder)
+    markdown, page, found = _write_report(experiment, folder)
+    _print_tables(experiment, found)
     print(f"\nwritten to {markdown} and {page}")
 
 
@@ -80,7 +71,7 @@ def _run_all(
     pending: Sequence[tuple[Cell, int]],
     experiment: Experiment,
     folder: pathlib.Path,
-    args: flags.FlagValues,
+    args: Any,
 ) -> None:
     """Runs the pending cells, `args.jobs` at once; writes the report after each."""
     core_shares: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
@@ -102,9 +93,9 @@ def _run_all(
             return f"{cell.name}, seed {seed}: {_run_cell(cell, seed, folder, args)}"
         except BaseException as error:
             failed.set()
-            if args.jobs > 1 and not _ending.is_set():
+            if args.jobs > 1 and not scripts.is_ending():
                 _print_line(
-                    f"    {error}; no other run is started, those that go on will end first"
+                    f"    {error}; no other run is started, and those in progress are finished"
                 )
             raise
 
@@ -128,8 +119,8 @@ def _run_all(
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             if isinstance(error, KeyboardInterrupt):
-                _interrupt()  # The scripts save their states before they end.
-                _print_line(f"stopped; go on with: {command_to_continue(folder, args)}")
+                scripts.interrupt()  # The scripts save their states before they end.
+                _print_line(f"stopped; continue with: {command_to_continue(folder, args)}")
             else:
                 # After a failure, the runs of other cells end first. `wait` would not do, because
                 # it never returns after futures were cancelled.
@@ -138,12 +129,11 @@ def _run_all(
             raise
 
 
-def command_to_continue(folder: pathlib.Path, args: flags.FlagValues) -> str:
-    """The command that goes on with a reproduction, whose folder knows its experiment."""
-    known = ("experiment", "scale", "dataset", "rounds", "data_dir", "output_dir")
-    own = [flag for flag in run_folder.own_flags(args) if flag.present and flag.name not in known]
-    given = " ".join([f"--output_dir={folder}", *(flag.serialize() for flag in own)])
-    return f"python -m launch.reproduce {given}"
+def command_to_continue(folder: pathlib.Path, args: Any) -> str:
+    """The command that continues a reproduction, whose folder knows its experiment."""
+    known = ("experiment", "scale", "dataset", "rounds", "algorithm", "data_dir", "output_dir")
+    own = resuming.as_arguments(args, args.given - set(known))
+    return commands.module("launch.reproduce", f"--output_dir={folder}", *own)
 
 
 def _print_line(line: str) -> None:
@@ -151,33 +141,26 @@ def _print_line(line: str) -> None:
     print(f"{line}\n", end="", flush=True)
 
 
-def _interrupt() -> None:
-    """Interrupts the running scripts, and prevents the start of others."""
-    _ending.set()
-    with _lock:
-        for process in _running:
-            process.terminate()
-
-
-def _identity(experiment: Experiment, args: flags.FlagValues) -> dict[str, Any]:
+def identity(experiment: Experiment, args: Any) -> dict[str, Any]:
     """The content of `experiment.json`, which identifies a reproduction."""
+    further = {"algorithm": args.algorithm} if args.algorithm else {}
     return {"experiment": experiment.name, "scale": args.scale, "dataset": args.dataset,
-            "rounds": args.rounds}  # fmt: skip
+            "rounds": args.rounds, **further}  # fmt: skip
 
 
-def _check_folder(folder: pathlib.Path, experiment: Experiment, args: flags.FlagValues) -> None:
+def _check_folder(folder: pathlib.Path, experiment: Experiment, args: Any) -> None:
     """Checks that the folder is new, or holds this reproduction.
 
     Raises:
       ConfigurationError: If it holds something else, or nothing where only a report is written.
     """
-    path = folder / "experiment.json"
+    path = folder / records.IDENTITY
     if path.exists():
-        before = measured.read_json(path)
-        if before != _identity(experiment, args):
-            named = ", ".join(f"--{name}={value}" for name, value in before.items() if value)
+        before = records.read_json(path)
+        if before != identity(experiment, args):
             raise ConfigurationError(
-                f"--output_dir={folder} holds another reproduction ({named}); name another folder"
+                f"--output_dir={folder} holds another reproduction ({records.name_flags(before)}); "
+                "name another folder"
             )
     elif args.report_only:
         raise ConfigurationError(f"--report_only: {folder} holds no reproduction to report on")
@@ -192,8 +175,8 @@ def _check_flags(run: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
       ConfigurationError: If the run ended, or diverged, with other flags.
     """
     now = _compared_flags(effective_flags(cell.flags))
-    for path in (run / "done.json", *([] if retry_failed else [run / measured.FAILED])):
-        then = measured.read_json(path).get("flags", now) if path.exists() else now
+    for path in (run / records.SUMMARY, *([] if retry_failed else [run / records.FAILED])):
+        then = records.read_json(path).get("flags", now) if path.exists() else now
         then = _compared_flags(then)
         if then != now:
             raise ConfigurationError(
@@ -208,20 +191,16 @@ def _changes(then: dict[str, str], now: dict[str, str]) -> str:
     return "; ".join(f"{name}: {then.get(name)}, now {now.get(name)}" for name in differ)
 
 
-def _notes_on_changed_flags(experiment: Experiment, folder: pathlib.Path) -> list[str]:
+def _notes_on_changed_flags(experiment: Experiment, found: Records) -> list[str]:
     """Notes for a report on runs that ended with other flags than their cells have now."""
     cells: dict[str, list[str]] = {}
     for cell in experiment.cells:
         now = _compared_flags(effective_flags(cell.flags))
-        paths = [
-            run / name
-            for run in report.list_runs(folder, cell.name)
-            for name in ("done.json", measured.FAILED)
-        ]
         changed = {
-            _changes(_compared_flags(measured.read_json(path).get("flags", now)), now)
-            for path in paths if path.exists()
-        }  # fmt: skip
+            _changes(_compared_flags(end.get("flags", now)), now)
+            for run in found.of_cell(cell.name)
+            for end in (run.summary, run.failure)
+        }
         for changes in sorted(changed - {""}):
             cells.setdefault(changes, []).append(cell.name)
     return [
@@ -249,7 +228,7 @@ def effective_flags(given: Sequence[str]) -> dict[str, str]:
     A hyperparameter NAME counts as a flag `hparam.NAME`.
     """
     values = {}
-    for flag in flags.FlagValues().read_flags_from_files(list(given)):
+    for flag in presets.expand(given):
         name, _, value = flag.removeprefix("--").partition("=")
         if name == "hparam":
             name, _, value = value.partition("=")
@@ -260,14 +239,14 @@ def effective_flags(given: Sequence[str]) -> dict[str, str]:
 
 def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) -> bool:
     run = folder / cell.name / f"seed{seed}"
-    if (run / measured.FAILED).exists():
+    if (run / records.FAILED).exists():
         return not retry_failed
-    done = measured.read_summary(run)
+    done = records.read_summary(run)
     # The experiment may have more evaluations than when the run ended.
     return bool(done) and all(_is_evaluated(e, done) for e in cell.evaluations)
 
 
-def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValues) -> str:
+def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
     """Trains and evaluates a cell, as far as that is not done.
 
     Returns:
@@ -278,11 +257,11 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
     """
     output = folder / cell.name / f"seed{seed}"
     output.mkdir(parents=True, exist_ok=True)
-    if (output / measured.FAILED).exists():
+    if (output / records.FAILED).exists():
         with _run_folders:
             shutil.rmtree(output)
             output.mkdir()
-    before = {"seconds": 0, "evaluations": [], **measured.read_summary(output)}
+    before = {"seconds": 0, "evaluations": [], **records.read_summary(output)}
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
     train = [
         cell.script,
@@ -291,12 +270,12 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
         f"--seed={seed}",
         f"--output_dir={output}",
     ]
-    needed = folder / cell.needs / f"seed{seed}" / measured.FAILED if cell.needs else None
+    needed = folder / cell.needs / f"seed{seed}" / records.FAILED if cell.needs else None
     if needed and needed.exists():
         return _fail(cell, output, f"{cell.needs}, which it needs, has failed")
     start = time.monotonic()
     # The script itself compares its flags with those of a run that was stopped in its evaluation.
-    if not (output / "done.json").exists():
+    if not (output / records.SUMMARY).exists():
         failure = run_script([*train, "--resume"], output / "log.txt")
         if failure:
             if "training diverged" not in failure:
@@ -318,66 +297,18 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: flags.FlagValue
         "seconds": seconds,
         "evaluations": list(cell.evaluations),
         "flags": effective_flags(cell.flags),
-        **measured.summarize_training(output),
+        **records.summarize_training(output),
     }
-    run_folder.write_json(output / "done.json", summary)
+    run_folder.write_json(output / records.SUMMARY, summary)
     return "done"
 
 
 def _fail(cell: Cell, output: pathlib.Path, reason: str) -> str:
     """Records that a run has failed, and returns the outcome."""
     run_folder.write_json(
-        output / measured.FAILED, {"reason": reason, "flags": effective_flags(cell.flags)}
+        output / records.FAILED, {"reason": reason, "flags": effective_flags(cell.flags)}
     )
     return f"failed: {reason}"
-
-
-def run_script(
-    arguments: Sequence[str],
-    log: pathlib.Path,
-    on_start: Callable[[int], None] = lambda pid: None,
-) -> str | None:
-    """Runs a script from the project's root.
-
-    Args:
-      arguments: Name of the script in `launch`, and its flags.
-      log: File to which the command and its output are appended.
-      on_start: Is called with the process id.
-
-    Returns:
-      None, or if the script fails the reason: the last line of its output, or the signal.
-    """
-    name, *rest = arguments
-    command = [sys.executable, "-m", f"launch.{name}", *rest]
-    with open(log, "a") as file:
-        file.write(f"$ {' '.join(command)}\n")
-        file.flush()
-        with _lock:
-            if _ending.is_set():
-                return "interrupted"
-            # The script has a session of its own, so that only `_interrupt` ends it, once.
-            # It ends with this process also after SIGKILL, so that a restart can go on at once.
-            process = child_process.start(
-                command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=file,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
-            _running.add(process)
-        on_start(process.pid)
-        try:
-            code = process.wait()
-        except KeyboardInterrupt:
-            process.terminate()
-            process.wait()
-            raise
-        finally:
-            with _lock:
-                _running.discard(process)
-    if code == 0:
-        return None
-    if code < 0:
-        return f"ended by {signal.Signals(-code).name} (out of memory, or killed)"
-    lines = [line for line in log.read_text().splitlines() if line.strip()]
-    return lines[-1].removeprefix("error: ")
 
 
 def _flags_of(cell: Cell, seed: int, folder: pathlib.Path) -> list[str]:
@@ -386,7 +317,7 @@ def _flags_of(cell: Cell, seed: int, folder: pathlib.Path) -> list[str]:
     return [flag.replace("{needed}", str(needed)) for flag in cell.flags]
 
 
-def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.FlagValues) -> None:
+def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: Any) -> None:
     """Draws a picture of each partition, with seed 0; of those that need a run, once it is done."""
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
     cells = {cell.name: cell for cell in experiment.cells}
@@ -399,7 +330,7 @@ def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.F
             continue
         run_folder.make(output)
         # `partition_report` does not know the training's flags, so that unknown ones are ignored.
-        given = flags.FlagValues().read_flags_from_files(list(cell.flags))
+        given = presets.expand(cell.flags)
         names = sorted({flag.removeprefix("--").partition("=")[0] for flag in given})
         ignored = f"--undefok={','.join(names)}"
         arguments = [*_flags_of(cell, 0, folder), *data, ignored, f"--output_dir={output}"]
@@ -410,35 +341,31 @@ def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: flags.F
 
 def _write_report(
     experiment: Experiment, folder: pathlib.Path
-) -> tuple[pathlib.Path, pathlib.Path]:
-    """Writes `report.md` and `report.html`; their paths."""
+) -> tuple[pathlib.Path, pathlib.Path, Records]:
+    """Writes `report.md` and `report.html`; their paths, and the records that they show."""
     pictures = {
         f"Partition {name}": folder / "partitions" / name / "partition.png"
         for name in experiment.partitions
     }
     with _run_folders:
-        notes = (*experiment.notes, *_notes_on_changed_flags(experiment, folder))
-        return report.write(
-            folder,
-            dataclasses.replace(experiment, notes=notes),
-            {name: path for name, path in pictures.items() if path.exists()},
-        )
+        found = records.read_folder(folder)
+    notes = (*experiment.notes, *_notes_on_changed_flags(experiment, found))
+    paths = report.write(
+        folder,
+        found,
+        dataclasses.replace(experiment, notes=notes),
+        {name: path for name, path in pictures.items() if path.exists()},
+    )
+    return *paths, found
 
 
-def _print_tables(experiment: Experiment, folder: pathlib.Path) -> None:
+def _print_tables(experiment: Experiment, found: Records) -> None:
     """Prints the measured and published tables, and a verdict on each claim."""
-    values = report.read_values(folder, experiment)
+    values = report.read_values(found, experiment)
     for table in experiment.tables:
         print(f"\n{table.title}")
-        measured_figures = report.measured_grid(table, values[table.title])
-        beside = report.logistic_grid(folder, table)
-        grids = [measured_figures, beside, report.published_grid(table)]
-        shown = [grid for grid in grids if len(grid) > 1]
-        columns = list(zip(*(row for grid in shown for row in grid), strict=True))
-        first, *others = [max(map(len, cells)) for cells in columns]
-        for name, *cells in (row for grid in shown for row in grid):
-            aligned = (f"  {cell:>{width}}" for cell, width in zip(cells, others, strict=True))
-            print(f"{name:{first}}{''.join(aligned)}")
+        grids = report.grids(found, table, values[table.title])
+        print(tables.aligned([row for _, grid in grids for row in grid]))
     print()
     for title, text, verdict in report.claim_rows(experiment, values):
         print(f"{verdict:14} {text} ({title})")

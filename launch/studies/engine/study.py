@@ -157,7 +157,7 @@ def grid(
     *flags: str,
     script: str = "pretrain",
     needs: str | None = None,
-) -> tuple[list[Cell], dict[str, tuple[str, ...]]]:
+) -> tuple[list[Cell], dict[str, tuple[str | None, ...]]]:
     """A cell for each row and column, named `ROW_COLUMN`; or for each row, if there is no column.
 
     Args:
@@ -169,7 +169,8 @@ def grid(
     Returns:
       The cells, row by row; and row -> names of its cells.
     """
-    cells, names = [], {}
+    cells: list[Cell] = []
+    names: dict[str, tuple[str | None, ...]] = {}
     for row, (start, *of_row) in rows.items():
         of_this = [
             cell(

@@ -1,6 +1,7 @@
 """DCCO with one communication: its moving average and its rounds, against direct calculations."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from tff_ssl.losses.means import Means
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, statistics_of_batch
 from tff_ssl.templates.task import Task
+
+pytestmark = pytest.mark.xdist_group("dcco_one_stage")
 
 N = 12  # Number of images.
 SHAPE = (8, 8, 3)
@@ -193,6 +196,11 @@ def cohort_statistics(objective, weights, round_number):
 
 
 def build(variant, momentum, objective="cco", rate=0.02):
+    return _build(variant, momentum, objective, rate)
+
+
+@functools.cache
+def _build(variant, momentum, objective, rate):
     hyperparameters = one_stage.DCCOOneStageHyperparameters(
         variant=variant,
         statistics_momentum=momentum,
@@ -203,7 +211,7 @@ def build(variant, momentum, objective="cco", rate=0.02):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["cco", "vicreg"])
+@pytest.mark.parametrize("objective", ["cco", pytest.param("vicreg", marks=pytest.mark.long)])
 @pytest.mark.parametrize("variant", one_stage.VARIANTS)
 def test_rounds_equal_the_gradient_of_the_surrogate(worker, variant, objective):
     # With large steps, moments are expected that encodings cannot have; the reference has no bound.
@@ -252,6 +260,7 @@ def test_a_delayed_gradient_equals_dcco_in_the_round_before(worker):
         earlier = before
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["cco", "vicreg"])
 def test_a_large_mean_costs_no_digits_after_the_first_round(worker, objective):

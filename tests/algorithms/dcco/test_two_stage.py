@@ -22,6 +22,8 @@ from tff_ssl.templates.client_batches import drawn_in_round, shuffled
 from tff_ssl.templates.task import Task
 from tff_ssl.views import augmentation
 
+pytestmark = pytest.mark.xdist_group("dcco")
+
 N = 12  # Number of images.
 SHAPE = (8, 8, 3)
 IMAGES = np.random.default_rng(0).integers(0, 256, (N, *SHAPE), np.uint8)
@@ -161,6 +163,7 @@ class WithOffset(OneLayer):
         return tuple(outputs._replace(z=outputs.z + 1000) for outputs in pair)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["cco", "vicreg"])
 def test_a_large_mean_costs_no_digits_after_the_first_round(worker, objective):
@@ -245,7 +248,7 @@ def test_the_two_halves_equal_the_round_to_the_last_bit(worker, of_resnet):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("micro_batch_size", [1, 64])
+@pytest.mark.parametrize("micro_batch_size", [1, pytest.param(64, marks=pytest.mark.long)])
 def test_micro_batches_do_not_change_the_result(worker, computations, micro_batch_size):
     other = build(hyperparameters={"micro_batch_size": micro_batch_size})
     cohort = [client(np.arange(7)), client(np.arange(7, N))]
@@ -286,6 +289,7 @@ def test_a_client_without_a_finite_update_is_dropped_and_counted(worker, computa
     assert_equal_steps(before, output.state.global_model_weights.trainable, gradients)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_round_without_any_finite_update_changes_nothing(worker):
     def all_nan(images, example_ids, round_number):
@@ -303,6 +307,7 @@ def test_a_round_without_any_finite_update_changes_nothing(worker):
         np.testing.assert_array_equal(before, after)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_both_aggregators_are_the_callers(worker, computations):
     bound = 1e-3
@@ -319,6 +324,7 @@ def test_both_aggregators_are_the_callers(worker, computations):
     assert statistics_clipped["client_work"]["encoding_std"] < 0.1 * plain
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_clients_learning_rate_scales_the_update(worker, computations):
     cohort = [client(np.arange(N))]
@@ -360,7 +366,12 @@ def test_impossible_hyperparameters_are_refused(bad):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "towers"),
-    [("vicreg", None), ("cco", "views"), ("cco", "halves"), ("vicreg", "colour_planes")],
+    [
+        ("vicreg", None),
+        ("cco", "views"),
+        pytest.param("cco", "halves", marks=pytest.mark.long),
+        pytest.param("vicreg", "colour_planes", marks=pytest.mark.long),
+    ],
 )
 def test_the_theorem_holds_for_vicreg_and_for_two_encoders(worker, objective, towers):
     one, views = ONE_LAYER
@@ -374,6 +385,7 @@ def test_the_theorem_holds_for_vicreg_and_for_two_encoders(worker, objective, to
     assert output.metrics["client_work"]["loss"] == pytest.approx(float(loss), rel=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_theorem_holds_in_bfloat16(worker):
     network = Network(dataclasses.replace(RESNET.model, precision="bfloat16"), augmented)
@@ -393,7 +405,12 @@ def test_the_theorem_holds_in_bfloat16(worker):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("steps", "batch_size", "means_follow"), [(2, 0, True), (3, 3, True), (3, 3, False)]
+    ("steps", "batch_size", "means_follow"),
+    [
+        pytest.param(2, 0, True, marks=pytest.mark.long),
+        (3, 3, True),
+        pytest.param(3, 3, False, marks=pytest.mark.long),
+    ],
 )
 def test_local_steps_use_the_statistics_of_the_broadcast_model(
     worker, steps, batch_size, means_follow
@@ -459,6 +476,7 @@ def test_local_steps_use_the_statistics_of_the_broadcast_model(
         np.testing.assert_allclose(b - a, delta, rtol=0, atol=1e-4 * scale)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("means_follow", [True, False])
 def test_means_that_follow_keep_local_steps_from_diverging(worker, means_follow):

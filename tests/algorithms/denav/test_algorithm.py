@@ -9,13 +9,16 @@ import pytest
 
 from datasets import client_store
 from datasets.image_dataset import Split
+from tests.scalar_network import build_once
 from tff_ssl.algorithms.denav import algorithm
 from tff_ssl.algorithms.denav.route import travel
 from tff_ssl.decentralized import simulated_time, topology
 from tff_ssl.decentralized.events import Leave, with_events
 from tff_ssl.decentralized.schedule import ClientNetwork
-from tff_ssl.simulation import without_server
-from tff_ssl.templates.federated_algorithm import RunSetting
+from tff_ssl.kinds.decentralized.simulation import DecentralizedSimulation
+from tff_ssl.kinds.protocol import RunSetting
+
+pytestmark = pytest.mark.xdist_group("denav")
 
 LINE = nx.freeze(nx.path_graph(3))
 SIZES, PIXELS = (1, 2, 2), (10, 20, 40)
@@ -58,8 +61,8 @@ def starting_at(monkeypatch, *clients):
 def run(scalars, stored, folder, planned, steps, values, measure):
     """Runs all steps: the simulation, its last state, metrics, and a measure after each step."""
     task, _ = scalars
-    built = algorithm.build_denav(task("nt_xent", steps), values)
-    simulation = without_server.ServerlessSimulation(built, planned, stored(SIZES, PIXELS), folder)
+    built = build_once(algorithm.build_denav, task("nt_xent", steps), values)
+    simulation = DecentralizedSimulation(built, planned, stored(SIZES, PIXELS), folder)
     state, measures, metrics_of_steps = simulation.initialize(0), [], []
     for r in range(steps):
         state, metrics = simulation.run_round(state, r)
@@ -236,7 +239,7 @@ def test_before_fine_tuning_a_client_averages_with_its_neighbours(monkeypatch):
 
 
 def test_if_a_client_leaves_only_its_own_training_is_lost(scalars, stored, tmp_path, monkeypatch):
-    # Client 2 trains in step 3 and leaves before step 4: the model goes on from client 1's copy of
+    # Client 2 trains in step 3 and leaves before step 4: it continues from client 1's copy of
     # step 2, 12.5. Clients 0 and 1, with times 1 and 2, have scores 1 + 1/2 (1/4 + 1) = 1.625 and
     # 1 + (0 + 1/2). Client 0 trains the model: (12.5 + 10) / 2.
     starting_at(monkeypatch, 0)

@@ -109,8 +109,6 @@ def test_simulated_times_are_those_of_section_6_1():
 def test_the_papers_defaults():
     defaults = NavigatorHyperparameters()
     assert (defaults.steps, defaults.selection_limit) == (200, 3)
-    assert navigator.smallest_limit(200, 100) == 2
-    assert navigator.smallest_limit(201, 100) == 3
     assert navigator.papers_limit(200, 100) == 3
     assert navigator.papers_limit(201, 100) == 4
     assert [navigator.papers_limit(s, 100) for s in (60, 300, 1000, 5000)] == [1, 5, 15, 75]

@@ -6,7 +6,6 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from tff_ssl.algorithms.denav import navigator
 from tff_ssl.algorithms.denav import route as denav_route
 from tff_ssl.algorithms.denav import traffic as denav_traffic
 from tff_ssl.algorithms.denav.navigator import NavigatorHyperparameters
@@ -97,7 +96,7 @@ def test_with_the_limit_that_eq_6_asks_for_all_clients_take_part():
     rng = np.random.default_rng(0)
     graph = topology.erdos_renyi(30, 0.2, seed=0)
     volumes = dict(enumerate(rng.integers(20, 200, 30).tolist()))
-    many = NavigatorHyperparameters(steps=90, selection_limit=navigator.smallest_limit(90, 30))
+    many = NavigatorHyperparameters(steps=90, selection_limit=90 // 30)
     navigated = route(travel(lambda _: graph, many, volumes))
     wandering = NavigatorHyperparameters(steps=90, route="random")
     at_random = route(travel(lambda _: graph, wandering, volumes))
@@ -152,7 +151,7 @@ def test_the_published_counts(epochs, denav, gossip):
 
 
 def test_counts_on_real_networks_are_near_the_published_ones():
-    limit = navigator.smallest_limit(1000, 100)
+    limit = 1000 // 100
     thousand = NavigatorHyperparameters(steps=1000, selection_limit=limit)
     rng = np.random.default_rng(0)
     volumes = dict(enumerate(rng.integers(50, 1000, 100).tolist()))

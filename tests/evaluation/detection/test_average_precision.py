@@ -8,8 +8,8 @@ import pytest
 from datasets import coco_folder
 from tests import coco_folders
 
-pytest.importorskip("pycocotools", reason="uv sync --extra detection installs it")
-pytest.importorskip("official", reason="uv sync --extra detection installs it")
+pytest.importorskip("pycocotools", reason="uv run --extra detection installs it")
+pytest.importorskip("official", reason="uv run --extra detection installs it")
 
 from tff_ssl.evaluation.detection import average_precision as ap
 

@@ -9,7 +9,7 @@ from tests import coco_folders
 from tff_ssl.evaluation.detection.hyperparameters import DetectionHyperparameters
 from tff_ssl.models.dual_encoder import DualEncoder
 
-pytest.importorskip("official", reason="uv sync --extra detection installs it")
+pytest.importorskip("official", reason="uv run --extra detection installs it")
 
 from tff_ssl.evaluation.detection.mask_rcnn import MaskRCNN
 

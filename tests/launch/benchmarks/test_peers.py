@@ -7,14 +7,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import types
 
 import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
 
-from launch.benchmarks import peer_process, peers, programs
+from launch.benchmarks import peer_process, peers, processes, programs
 from tff_ssl.algorithms.fedavg import FedAvgHyperparameters
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.views import color, geometry
@@ -101,7 +100,7 @@ class Program:
 
 def test_ratio_is_to_the_faster_arrangement():
     measured = {
-        name: peers.Counted(Program(seconds))
+        name: processes.Counted(Program(seconds))
         for name, seconds in {
             "tff_ssl": (99, 2, 3, 9),
             "slow": (99, 4, 6, 8),
@@ -167,16 +166,14 @@ def interpreter_of(peer):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("peer", [FLOWER, PFL])
 def test_a_round_in_a_peer(peer, precision):
-    args = types.SimpleNamespace(
-        projection=64,
-        precision=precision,
-        seed=3,
-        repetitions=1,
-        peer=peer.name,
-        peer_python=interpreter_of(peer),
+    settings, python = (
+        programs.ModelSettings("small", (64,) * 3, (), precision),
+        interpreter_of(peer),
     )
     with tempfile.TemporaryDirectory(prefix="peer_") as scratch:  # Short, for Ray's sockets.
-        results = peers.compare(args, scratch, [peers.Work(2, 4, 2, 2)], cores=2)
+        results = peers.compare(
+            peer, python, settings, 3, 1, scratch, [peers.Work(2, 4, 2, 2)], cores=2
+        )
         remaining = [
             p for p in psutil.process_iter(["cmdline"]) if scratch in str(p.info["cmdline"])
         ]

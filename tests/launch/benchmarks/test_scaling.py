@@ -1,7 +1,5 @@
 """`benchmark --parts=scaling`: what it measures, and that nothing grows with the population."""
 
-import types
-
 import numpy as np
 import pytest
 
@@ -33,10 +31,10 @@ def test_tables_and_picture_show_every_row(tmp_path):
     assert (tmp_path / "scaling.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_rounds_are_measured_and_a_checkpoint_does_not_grow_with_the_population(tmp_path):
-    args = types.SimpleNamespace(seed=0, repetitions=1)
-    rows = scaling.compare(args, str(tmp_path), cohorts=(4,), populations=(40, 400))
+    rows = scaling.compare(0, 1, str(tmp_path), cohorts=(4,), populations=(40, 400))
     assert [row["clients"] for row in rows["cohorts"]] == [4]
     assert all(row["seconds"] > 0 for row in rows["cohorts"] + rows["populations"])
     small, large = rows["populations"]

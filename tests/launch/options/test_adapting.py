@@ -2,23 +2,15 @@
 
 import numpy as np
 import pytest
-from absl import flags as absl_flags
-from absl.testing import flagsaver
 
-import launch.pretrain  # noqa: F401  (defines the flags)
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import adapting, defaults, presets
+from tests.launch import configs
 
 
-@pytest.fixture
-def parse():
-    """(flags of a command line) -> their values, for a folder of images."""
-    with flagsaver.flagsaver():
-        yield (
-            lambda *flags: (
-                absl_flags.FLAGS(["pretrain", "--dataset=case_folder", *flags]) and absl_flags.FLAGS
-            )
-        )
+def parse(*flags):
+    """The configuration of a command line, for a folder of images."""
+    return configs.run("--dataset=case_folder", *flags)
 
 
 def split_of(labels, case_ids=None):
@@ -41,75 +33,70 @@ def dataset(labels, case_ids=None, name="case_folder"):
         ([1000] * 2, 2, 2000),
     ],
 )
-def test_a_cohort_has_about_128_images(parse, capsys, sizes, clients, images):
-    args = parse()
-    adapting.fit_cohort(sizes, args)
-    assert args.clients_per_round == clients
+def test_a_cohort_has_about_128_images(capsys, sizes, clients, images):
+    config = adapting.fit_cohort(sizes, parse()).announced()
+    assert config.participation.clients_per_round == clients
     assert capsys.readouterr().out == (
         f"note: --clients_per_round={clients}: about {images:,} of {sum(sizes):,} training images "
         "in a round\n"
     )
-    again = args.clients_per_round
-    adapting.fit_cohort(sizes, args)  # As when the run is resumed.
-    assert args.clients_per_round == again
+    # As when the run is resumed.
+    assert adapting.fit_cohort(sizes, config).config == config
 
 
-def test_flags_that_are_given_are_kept(parse, capsys):
-    args = parse("--clients_per_round=7", "--labels_per_class=9", "--per_case")
-    adapting.fit_cohort([1] * 500, args)
-    adapting.fit_evaluation(dataset([0, 1], ["a", "b"]), args)
-    assert (args.clients_per_round, args.labels_per_class) == (7, ["9"])
-    assert args.per_case
-    assert capsys.readouterr().out == ""
+def test_flags_that_are_given_are_kept():
+    config = parse("--clients_per_round=7", "--labels_per_class=9", "--per_case")
+    adapted = adapting.fit_cohort([1] * 500, config)
+    assert (adapted.config, adapted.notes) == (config, ())
+    adapted = adapting.fit_evaluation(dataset([0, 1], ["a", "b"]), config)
+    assert (adapted.config, adapted.notes) == (config, ())
 
 
-def test_other_data_sets_are_left_alone(parse, capsys):
-    args = parse("--dataset=digits")
-    adapting.fit_cohort([1] * 500, args)
-    adapting.fit_evaluation(dataset([0, 1], name="digits"), args)
-    assert (args.clients_per_round, args.per_case, args.labels_per_class) == (32, None, ["1", "5"])
-    assert capsys.readouterr().out == ""
+def test_other_data_sets_are_left_alone():
+    config = parse("--dataset=digits")
+    for adapted in (
+        adapting.fit_cohort([1] * 500, config),
+        adapting.fit_evaluation(dataset([0, 1], name="digits"), config),
+        adapting.fit_batch(7, config),
+    ):
+        assert (adapted.config, adapted.notes) == (config, ())
 
 
 @pytest.mark.parametrize(
     ("labels", "counts", "note"),
     [
-        ([0] * 9 + [1] * 6, ["1", "5"], ""),
-        ([0] * 9 + [1] * 3, ["1", "3"], "--labels_per_class=1,3, because dog has 3 labelled"),
-        ([0] + [1] * 9, ["1"], "--labels_per_class=1, because cat has 1 labelled"),
-        ([-1] * 9, ["1", "5"], ""),
+        ([0] * 9 + [1] * 6, (1, 5), ""),
+        ([0] * 9 + [1] * 3, (1, 3), "--labels_per_class=1,3, because dog has 3 labelled"),
+        ([0] + [1] * 9, (1,), "--labels_per_class=1, because cat has 1 labelled"),
+        ([-1] * 9, (1, 5), ""),
     ],
 )
-def test_numbers_of_labels_fit_the_smallest_class(parse, capsys, labels, counts, note):
-    args = parse()
-    adapting.fit_evaluation(dataset(labels), args)
-    assert args.labels_per_class == counts
-    assert args.per_case is False
+def test_numbers_of_labels_fit_the_smallest_class(capsys, labels, counts, note):
+    config = adapting.fit_evaluation(dataset(labels), parse()).announced()
+    assert config.evaluation.labels_per_class == counts
+    assert config.evaluation.per_case is False
     printed = capsys.readouterr().out
     assert printed == (f"note: {note} images for training\n" if note else "")
 
 
-def test_labels_are_counted_by_case(parse, capsys):
+def test_labels_are_counted_by_case(capsys):
     """Six labelled dogs of two cases are two labels; the unlabelled image of one counts not."""
-    args = parse()
     labels, cases = [0] * 9 + [1] * 6 + [-1], [*"abcdefghi", *"xxxyyy", "y"]
-    adapting.fit_evaluation(dataset(labels, cases), args)
-    assert args.per_case
-    assert args.labels_per_class == ["1", "2"]
+    config = adapting.fit_evaluation(dataset(labels, cases), parse()).announced()
+    assert config.evaluation.per_case
+    assert config.evaluation.labels_per_class == (1, 2)
     assert capsys.readouterr().out == (
         "note: of the cases that are labelled in part, the labelled images alone are scored\n"
         "note: --labels_per_class=1,2, because dog has 2 labelled cases for training\n"
     )
 
 
-def test_cases_with_several_classes_are_scored_by_image(parse, capsys):
-    args = parse()
-    adapting.fit_evaluation(dataset([0, 1, 1], ["a", "a", "b"]), args)
-    assert args.per_case is False
-    assert "each image is scored by itself" in capsys.readouterr().out
-    args = parse("--per_case")
-    adapting.fit_evaluation(dataset([0, 1, 1], ["a", "a", "b"]), args)
-    assert args.per_case
+def test_cases_with_several_classes_are_scored_by_image():
+    several = dataset([0, 1, 1], ["a", "a", "b"])
+    adapted = adapting.fit_evaluation(several, parse())
+    assert adapted.config.evaluation.per_case is False
+    assert "each image is scored by itself" in adapted.notes[0]
+    assert adapting.fit_evaluation(several, parse("--per_case")).config.evaluation.per_case
 
 
 @pytest.mark.parametrize(
@@ -121,14 +108,15 @@ def test_cases_with_several_classes_are_scored_by_image(parse, capsys):
         (["a.png"], "iid", "no"),
     ],
 )
-def test_the_default_partition_is_that_of_the_layout(parse, tmp_path, files, partition, per_case):
+def test_the_default_partition_is_that_of_the_layout(tmp_path, files, partition, per_case):
     for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
-    args = parse(f"--data_dir={tmp_path}")
-    assert defaults.partition(args) == partition
-    assert defaults.of_data(args)["per_case"] == per_case
-    assert defaults.partition(parse(f"--data_dir={tmp_path}", "--partition=skew")) == "skew"
+    config = parse(f"--data_dir={tmp_path}")
+    assert defaults.resolve(config, "cco").clients.partition == partition
+    assert defaults.shown(config)["per_case"] == per_case
+    given = parse(f"--data_dir={tmp_path}", "--partition=skew")
+    assert defaults.resolve(given, "cco").clients.partition == "skew"
 
 
 def test_default_presets_of_a_folder_of_images():
@@ -136,10 +124,10 @@ def test_default_presets_of_a_folder_of_images():
     assert presets.of_algorithm("dcco", "case_folder") == folder / "dcco.flags"
     assert presets.of_algorithm("fedu", "case_folder") is None
     assert presets.of_algorithm("dcco", "cifar10") is None
-    assert presets.of_objective("", "case_folder") == folder / "centralized.flags"
+    assert presets.of_objective("cco", "case_folder") == folder / "centralized.flags"
     assert presets.of_objective("nt_xent", "case_folder") is None
     for path in folder.glob("*.flags"):
         # These would keep the run from fitting them to the folder.
-        names = {flag.name for flag in presets.set_by([f"--flagfile={path}"])}
+        names = set(presets.set_by([f"--flagfile={path}"]))
         assert not names & {"clients_per_round", "labels_per_class", "labels", "per_case"}
         assert not names & {"image_size", "partition", "batch_size"}

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
-from absl.testing import flagsaver
 
-from launch import pretrain
-from launch.options import aggregation
+from launch.options import aggregation, settings
+from launch.options.run_config import RunConfig
 from tff_ssl.aggregation import differential_privacy as privacy
 from tff_ssl.algorithms import registry
 from tff_ssl.losses import cco
@@ -24,10 +23,8 @@ def choose(algorithm="dcco", **given):
     """The means of an algorithm with these flags."""
     entry = registry.ALGORITHMS[algorithm]
     values = entry.hyperparameters(client_weighting="uniform")
-    flags = pretrain.flags.FLAGS
-    with flagsaver.flagsaver(**{**PRIVATE, "algorithm": algorithm, **given}):
-        flags.mark_as_parsed()
-        return aggregation.choose_aggregation(flags, entry, values, 10 * CLIENTS, CLIENTS)
+    config = settings.replace(RunConfig(), **{**PRIVATE, "algorithm": algorithm, **given})
+    return aggregation.choose_aggregation(config, entry, values, 10 * CLIENTS, CLIENTS)
 
 
 def statistics(rng):

@@ -31,6 +31,7 @@ def test_too_low_a_limit_of_address_space_is_one_line(project_root, script):
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_algorithm_that_does_not_exist_is_one_line(project_root):
     # The choice of its preset imports TFF, whose packages warn.
@@ -43,6 +44,7 @@ def test_an_algorithm_that_does_not_exist_is_one_line(project_root):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_least_address_space_is_enough_for_a_short_run(project_root, tmp_path):
     flags = (
@@ -72,10 +74,10 @@ def run_code(code, project_root):
 
 EAGER = """
 import sys
-from launch.options import app
+from launch.options import app, settings
 sys.argv = ["a script"]
 
-def main():
+def main(_):
     import tensorflow as tf
 
     @tf.function(autograph=False)
@@ -87,10 +89,11 @@ def main():
     assert hasattr(tf.keras.Input([3]), "node"), "Keras builds no functional models"
     print("eager")
 
-app.run(main)
+app.run(app.Script("a script", main, settings.Settings))
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_tensorflow_is_eager_where_a_script_imports_it_first(project_root):
     done = run_code(EAGER, project_root)
@@ -99,12 +102,12 @@ def test_tensorflow_is_eager_where_a_script_imports_it_first(project_root):
 
 MEMORY = """
 import sys
-from launch.options import app
+from launch.options import app, settings
 
-def main():
+def main(_):
     raise MemoryError
 
-app.run(main)
+app.run(app.Script("a script", main, settings.Settings))
 """
 
 
@@ -118,16 +121,16 @@ def test_memory_that_runs_out_is_one_line(project_root):
 INTERRUPTED = """
 import atexit
 import ctypes
-from launch.options import app
+from launch.options import app, settings
 
 system = ctypes.CDLL(None)
 system.__cxa_atexit(system.abort, None, None)  # As destructors of libraries do at times.
 
-def main():
+def main(_):
     atexit.register(print, "files are removed")
     raise KeyboardInterrupt
 
-app.run(main)
+app.run(app.Script("a script", main, settings.Settings))
 """
 
 
@@ -139,10 +142,10 @@ def test_an_interrupt_ends_a_program_without_the_destructors_of_libraries(projec
 
 PRIVATE = """
 import os
-from launch.options import app, flags
+from launch.options import app, run_config
 
-flags.define_common_flags()
-app.run(lambda: print(os.environ.get("NAME")))
+main = lambda _: print(os.environ.get("NAME"))
+app.run(app.Script("a script", main, run_config.ScriptConfig))
 """
 
 

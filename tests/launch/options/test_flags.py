@@ -5,11 +5,12 @@ import subprocess
 import sys
 
 import pytest
-from absl import flags
 
-import launch.pretrain  # noqa: F401  (defines the flags)
 from datasets import catalog, shift
 from datasets.partition import PARTITIONS
+from launch.options import settings
+from launch.options.run_config import RunConfig
+from tests.launch import configs
 from tff_ssl.aggregation.aggregators import AGGREGATORS
 from tff_ssl.algorithms.registry import ALGORITHMS
 from tff_ssl.decentralized.topology import TOPOLOGIES
@@ -42,16 +43,11 @@ CHOICES = {
 }
 
 
+FLAGS = settings.settings(RunConfig, "pretrain")
+
+
 def _help(flag):
-    """The help of a flag, without the values that absl puts before the help of an enum."""
-    return re.sub(r"^<.*?>: ", "", flags.FLAGS[flag].help)
-
-
-def _project_flags():
-    groups = flags.FLAGS.flags_by_module_dict().items()
-    return {
-        flag.name: flag for module, group in groups if module.startswith("launch") for flag in group
-    }
+    return FLAGS[flag].help
 
 
 @pytest.mark.parametrize(
@@ -66,7 +62,7 @@ def test_the_entries_that_read_a_flag_exist(flag, registry):
 
 @pytest.mark.parametrize("flag", CHOICES)
 def test_every_choice_of_a_flag_is_explained(flag):
-    choices = set(flags.FLAGS[flag].parser.enum_values) - {"none"}
+    choices = set(FLAGS[flag].choices) - {"none"}
     explained = set(re.findall(r"(\w+): ", _help(flag)))
     assert choices == set(CHOICES[flag])
     assert choices <= explained
@@ -91,12 +87,11 @@ def test_the_objectives_in_help_texts_exist():
 
 
 def test_names_with_underscores_in_help_texts_exist():
-    project_flags = _project_flags()
-    known = set(project_flags).union(*REGISTRIES)
-    for flag in project_flags.values():
-        known |= set(getattr(flag.parser, "enum_values", ()))
-        known |= set(flag.default if isinstance(flag.default, list) else ())
-    for flag in project_flags.values():
+    known = set(FLAGS).union(*REGISTRIES)
+    for flag in FLAGS.values():
+        known |= set(flag.choices)
+        known |= set(flag.default if isinstance(flag.default, tuple) else ())
+    for flag in FLAGS.values():
         names = re.findall(r"[a-z0-9]+(?:_[a-z0-9]+)+", flag.help)
         assert set(names) <= known, (flag.name, set(names) - known)
 
@@ -121,21 +116,12 @@ def test_a_script_prints_its_help_without_slow_imports(project_root, script):
 @pytest.mark.parametrize(
     ("given", "labels", "per_class"),
     [
-        ((), [], ["1", "5"]),
-        (("--labels=5000", "--labels_per_class=2"), [], ["2"]),
-        (("--labels_per_class=2", "--labels=50"), ["50"], ["1", "5"]),
-        (("--labels_per_class=2", "--labels="), [], ["2"]),
+        ((), (), (1, 5)),
+        (("--labels=5000", "--labels_per_class=2"), (), (2,)),
+        (("--labels_per_class=2", "--labels=50"), (50,), (1, 5)),
+        (("--labels_per_class=2", "--labels="), (), (2,)),
     ],
 )
 def test_the_last_of_two_alternative_flags_counts(given, labels, per_class):
-    values = flags.FLAGS
-    before = {name: values[name].value for name in ("labels", "labels_per_class")}
-    try:
-        for argument in given:
-            name, _, text = argument.removeprefix("--").partition("=")
-            values[name].parse(text)
-        assert (values["labels"].value, values["labels_per_class"].value) == (labels, per_class)
-    finally:
-        for name, value in before.items():
-            values[name].unparse()
-            values[name].value = value
+    evaluation = configs.run(*given).evaluation
+    assert (evaluation.labels, evaluation.labels_per_class) == (labels, per_class)

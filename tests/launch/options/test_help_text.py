@@ -6,34 +6,28 @@ import re
 import sys
 
 import pytest
-from absl import flags
 
-import launch.pretrain  # noqa: F401  (defines the flags)
 from launch import __main__ as launch_main
-from launch.options import defaults, help_text, hyperparameters, presets, topics
+from launch.options import (
+    command_line,
+    defaults,
+    help_text,
+    hyperparameters,
+    presets,
+    settings,
+)
+from launch.options.run_config import RunConfig
+from launch.outputs import commands
+from launch.reproduce import ReproduceConfig
 from tests import programs
 from tff_ssl.algorithms import registry
 from tff_ssl.simulation.centralized import CentralizedHyperparameters
 
 
-@pytest.fixture
-def parsed():
-    """(arguments) -> the help text of `pretrain` with them."""
-
-    def text(*arguments):
-        flags.FLAGS.unparse_flags()
-        values = {name: flags.FLAGS[name].value for name in flags.FLAGS}
-        argv = ["pretrain", *arguments]
-        flags.FLAGS(argv)
-        try:
-            return help_text.text(argv, flags.FLAGS)
-        finally:
-            for name, value in values.items():
-                flags.FLAGS[name].unparse()
-                flags.FLAGS[name].value = value
-            flags.FLAGS.mark_as_parsed()
-
-    return text
+def text_of(*arguments):
+    """The help text of `pretrain` with some arguments."""
+    argv = ["pretrain", *arguments]
+    return help_text.text(argv, command_line.parse(RunConfig, "pretrain", argv)[0])
 
 
 def headings(text):
@@ -47,33 +41,23 @@ def explanation(text, heading):
     return " ".join(re.match(r"(?:      .*\n)+", below)[0].split())
 
 
-def test_each_flag_of_pretrain_has_one_place_below_a_topic(parsed):
-    text = parsed()
+def test_each_flag_of_pretrain_has_one_place_below_a_topic():
+    text, ours = text_of(), settings.settings(RunConfig, "pretrain")
     names = [re.match(r"--(\w+)", heading)[1] for heading in headings(text)]
-    names = [name if name in flags.FLAGS else name.removeprefix("no") for name in names]
-    ours = {
-        flag.name
-        for module, group in flags.FLAGS.flags_by_module_dict().items()
-        if module.startswith("launch")
-        for flag in group
-    }
+    names = [name if name in ours else name.removeprefix("no") for name in names]
     assert sorted(names) == sorted(ours)
     assert "This script" not in text.splitlines()  # Every flag of `pretrain` has a topic.
-    assert [line for line in text.splitlines() if line in topics.TOPICS] == list(topics.TOPICS)
+    topics = help_text.topics(RunConfig(script="pretrain"))
+    assert [line for line in text.splitlines() if line in topics] == list(topics)
 
 
 def test_a_script_without_data_and_presets_says_nothing_of_its_defaults():
-    assert help_text._which_defaults(["reproduce"], flags.FlagValues()) == ""
+    assert help_text._which_defaults(["reproduce"], ReproduceConfig(script="reproduce")) == ""
 
 
-def test_no_flag_has_two_topics():
-    names = [name for group in topics.TOPICS.values() for name in group]
-    assert len(names) == len(set(names))
-
-
-def test_the_values_are_those_of_the_preset_the_data_set_and_the_command_line(parsed):
+def test_the_values_are_those_of_the_preset_the_data_set_and_the_command_line():
     preset = f"--flagfile={presets.FOLDER / 'digits' / 'dcco.flags'}"
-    text = parsed(preset, "--clients_per_round=8")
+    text = text_of(preset, "--clients_per_round=8")
     shown = headings(text)
     for heading in ("--rounds=250", "--views=affine", "--view_size=8", "--clients_per_round=8",
                     "--partition=dirichlet", "--norandom_sizes",
@@ -86,11 +70,11 @@ def test_the_values_are_those_of_the_preset_the_data_set_and_the_command_line(pa
     assert "otherwise" not in explanation(text, "--seed=0")
 
 
-def test_other_data_sets_have_other_defaults(parsed):
-    shown = headings(parsed("--dataset=cifar10", "--algorithm=denav"))
+def test_other_data_sets_have_other_defaults():
+    shown = headings(text_of("--dataset=cifar10", "--algorithm=denav"))
     for heading in ("--rounds=400", "--views=crop_flip", "--objective=mae", "--per_case=no"):
         assert heading in shown
-    shown = headings(parsed("--dataset=case_folder"))
+    shown = headings(text_of("--dataset=case_folder"))
     assert "--partition=per_case" in shown
     assert "--per_case=yes" in shown
 
@@ -122,7 +106,9 @@ def test_help_ends_with_success_and_a_mistake_beside_it_does_not(project_root):
 
     helped = run("--help")
     assert (helped.returncode, helped.stderr) == (0, "")
-    assert helped.stdout.startswith("python -m launch.reproduce [--flag=value ...]\n\nReproduces")
+    script = commands.module("launch.reproduce")
+    assert helped.stdout.startswith(f"{script} [--flag=value ...]\n\nReproduces")
+    assert f"\n    {script} --experiment=NAME --data_dir=...\n" in helped.stdout
     assert "--scale=cpu" in helped.stdout
     wrong = run("--help", "--scale=nosuch")
     assert wrong.returncode == 2

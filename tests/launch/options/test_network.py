@@ -8,8 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-from absl import flags as absl_flags
-from absl.testing import flagsaver
 
 from datasets import catalog
 from launch import pretrain
@@ -17,6 +15,7 @@ from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
 from launch.options import network
 from tests import programs
+from tests.launch import configs
 from tests.launch.mistakes import message_of, preset
 from tff_ssl.algorithms.denav.algorithm import DeNAVSchedule
 from tff_ssl.decentralized import run_costs
@@ -67,14 +66,13 @@ def test_a_mistake_gives_one_line_and_no_files(tmp_path, named, flags):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_navigator_of_the_digits_moves_and_has_a_choice(project_root, monkeypatch, name, seed):
     monkeypatch.chdir(project_root)  # Presets name other presets from there.
-    with flagsaver.flagsaver():
-        args = absl_flags.FLAGS
-        args(["pretrain", *preset(f"digits/{name}"), "--algorithm=denav", f"--seed={seed}"])
-        _, values = algorithm_options.choose(args)
-        clients = client_options.partition_dataset(catalog.load("digits"), args)
-        built = network.build_network(args, [len(client) for client in clients])
-        schedule = DeNAVSchedule(built, 1000, values, args.rounds)
-        steps, number = args.rounds, args.num_clients
+    config = configs.run(*preset(f"digits/{name}"), "--algorithm=denav", f"--seed={seed}")
+    config, _, values = algorithm_options.choose(config)
+    dataset = catalog.load("digits")
+    clients = client_options.partition_dataset(dataset, config.clients, config.seed)
+    built = network.build_network(config, [len(client) for client in clients])
+    schedule = DeNAVSchedule(built, 1000, values, config.rounds)
+    steps, number = config.rounds, config.clients.num_clients
     counts = run_costs.route_counts(schedule.routes)
     assert counts["moves_to_same_client"] < 0.1 * steps
     assert counts["visited_clients"] >= 0.9 * number
@@ -106,6 +104,7 @@ def run_script(project_root, name, *flags):
     return result
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_with_a_departure_counts_messages_and_can_be_fine_tuned(tmp_path, project_root):
     folder = tmp_path / "run"
@@ -165,12 +164,8 @@ def test_a_run_with_a_departure_counts_messages_and_can_be_fine_tuned(tmp_path, 
     assert entry["gflops"] == pytest.approx(encoder.multiply_adds() / 1e9)
 
 
-def test_the_list_has_algorithms_topologies_encoders_and_hyperparameters(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["pretrain", "--list"])
-    with flagsaver.flagsaver():
-        absl_flags.FLAGS(sys.argv)
-        pretrain.main()
-    absl_flags.FLAGS.unparse_flags()
+def test_the_list_has_algorithms_topologies_encoders_and_hyperparameters(capsys):
+    pretrain.main(configs.run("--list"))
     lines = capsys.readouterr().out.splitlines()
     for entry in ("algorithm denav", "algorithm gossip", "algorithm all_reduce",
                   "algorithm dfedavg", "topology erdos_renyi", "topology tree",

@@ -6,87 +6,103 @@ import random
 import pytest
 from absl import flags
 
-from launch.options import resuming
+from launch.options import command_line, defaults, resuming, settings
+from launch.options.run_config import RunConfig
 from launch.outputs import run_folder
+from tests.launch import configs
 from tff_ssl.errors import ConfigurationError
 
-
-@pytest.fixture
-def define():
-    """() -> flags like those of a script."""
-
-    def flag_values():
-        values = flags.FlagValues()
-        flags.DEFINE_string("output_dir", None, "", flag_values=values)
-        flags.DEFINE_string("dataset", "digits", "", flag_values=values)
-        flags.DEFINE_boolean("resume", False, "", flag_values=values)
-        flags.DEFINE_boolean("fold", True, "", flag_values=values)
-        flags.DEFINE_integer("rounds", 10, "", flag_values=values)
-        flags.DEFINE_float("alpha", 0.0, "", flag_values=values)
-        flags.DEFINE_list("projector", ["8"], "", flag_values=values)
-        flags.DEFINE_multi_string("hparam", [], "", flag_values=values)
-        flags.DEFINE_multi_string("leave", [], "", flag_values=values)
-        flags.DEFINE_string("objective", None, "", flag_values=values)
-        return values
-
-    return flag_values
-
-
 CONFIG = {
-    "flags": {
-        "script": "pretrain", "output_dir": "elsewhere", "resume": False, "fold": False,
-        "dataset": "digits",
-        "rounds": 20, "alpha": "inf", "projector": ["4", "2"], "hparam": ["a=1", "b=2"],
-        "objective": "cco",
-    },
-    "given": ["alpha", "fold", "hparam", "output_dir", "projector", "rounds"],
+    "script": "pretrain", "output": {"output_dir": "elsewhere", "resume": False, "seed": 1},
+    "algorithm": {"objective": "cco", "hparam": ["a=1", "b=2"]},
+    "clients": {"alpha": "inf", "balance_sizes": False}, "data": {"dataset": "digits"},
+    "participation": {"rounds": 20, "dropout": 0.1}, "model": {"projector": [4, 2]},
+    "network": {"leave": []},
+    "given": ["alpha", "balance_sizes", "hparam", "output_dir", "projector", "rounds"],
 }  # fmt: skip
 
 
-def test_the_flags_of_a_run_are_given_again(define, monkeypatch):
-    args = define()
-    monkeypatch.setattr(resuming.flags, "FLAGS", args)
-    arguments = resuming.given_flags(CONFIG, [])
-    assert arguments == [
-        "--alpha=inf", "--nofold", "--hparam=a=1", "--hparam=b=2", "--projector=4,2",
-        "--rounds=20",
-    ]  # fmt: skip
-    args(["pretrain", *arguments, "--rounds=30", "--output_dir=here"])
-    resuming.take_over_defaults(CONFIG, args)
-    assert (args.alpha, args.fold, args.rounds) == (float("inf"), False, 30)
-    assert (args.projector, args.hparam) == (["4", "2"], ["a=1", "b=2"])
-    assert args.output_dir == "here"
+def read(folder, content):
+    """What `run_folder.read_config` reads of this `config.json`."""
+    run_folder.write_json(folder / "config.json", content)
+    return run_folder.read_config(folder)
+
+
+def resumed(content, *arguments):
+    """The configuration of a run that is resumed with further arguments."""
+    return command_line.parse(RunConfig, "pretrain", ["x", *arguments], content)[0]
+
+
+def test_the_flags_of_a_run_hold_where_others_are_not_given(tmp_path):
+    content = read(tmp_path, CONFIG)
+    config = resumed(content, "--rounds=30", "--output_dir=here", "--hparam=b=3")
+    assert (config.clients.alpha, config.clients.balance_sizes) == (float("inf"), False)
+    assert config.model.projector == (4, 2)
+    assert config.algorithm.hparam == ("a=1", "b=2", "b=3")  # Of each, the last value counts.
+    assert (config.rounds, config.output.output_dir) == (30, "here")
     # What the run has chosen itself holds, and counts as not given.
-    assert args.objective == "cco"
-    assert args["rounds"].present
-    assert not args["objective"].present
+    assert (config.objective, config.seed, config.participation.dropout) == ("cco", 1, 0.1)
+    assert config.given >= {"rounds", "alpha", "balance_sizes", "projector", "hparam"}
+    assert not config.given & {"objective", "seed", "dropout"}
+    assert resumed(content).algorithm.hparam == ("a=1", "b=2")
 
 
-def test_events_of_a_network_that_are_given_again_do_not_add_up(define, monkeypatch):
-    args = define()
-    monkeypatch.setattr(resuming.flags, "FLAGS", args)
-    events = ["2:3", "4:1"]
-    config = {"flags": CONFIG["flags"] | {"leave": events}, "given": ["hparam", "leave"]}
-    kept = ["--hparam=a=1", "--hparam=b=2"]
-    again = [*kept, "--leave=2:3", "--leave=4:1"]
-    assert resuming.given_flags(config, ["pretrain", "--resume"]) == again
-    assert resuming.given_flags(config, ["pretrain", "--resume", *again]) == kept
-    args(["pretrain", *kept, *again])
-    assert args.leave == events
+def test_events_of_a_network_that_are_given_again_do_not_add_up(tmp_path):
+    events = ("2:3", "4:1")
+    content = read(tmp_path, {**CONFIG, "network": {"leave": events}, "given": ["hparam", "leave"]})
+    assert resumed(content).network.leave == events
+    assert resumed(content, "--leave=2:3", "--leave=4:1").network.leave == events
+
+
+def test_the_flags_of_a_configuration_as_a_command_line_gives_them():
+    given = ["--alpha=inf", "--nobalance_sizes", "--hparam=a=1", "--hparam=b=2", "--labels=3,4"]
+    config = configs.run(*given, "--seed=3")
+    assert resuming.as_arguments(config, config.given - {"seed"}) == given
+    assert configs.run(*given) == configs.run(
+        *resuming.as_arguments(config, set(config.given) - {"seed"})
+    )
+    assert resuming.as_arguments(config, ["beta"]) == []
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--alpha=0.1", "--dp_epsilon=inf", "--labels=3,70", "--projector=", "--per_case"],
+        ["--hparam=a=1", "--hparam=b=x", "--cut=1:2-3", "--connectivity=1e-17", "--ray=local:2"],
+    ],
+)
+def test_a_configuration_survives_its_file(tmp_path, flags):
+    config = configs.run(*flags)
+    run_folder.open_run(tmp_path / "run", settings.to_json(config), config.given, resume=False)
+    assert resuming.read_run(tmp_path / "run") == defaults.resolve(config, None)
+
+
+def test_a_run_of_an_earlier_release_is_read_and_not_resumed(tmp_path):
+    flags = {"script": "pretrain", "alpha": "inf", "labels_per_class": ["2"], "dataset": "digits",
+             "views": None, "view_size": 8, "objective": "cco"}  # fmt: skip
+    run_folder.write_json(tmp_path / "config.json", {"flags": flags, "given": ["view_size"]})
+    run = resuming.read_run(tmp_path)
+    assert (run.clients.alpha, run.evaluation.labels_per_class) == (float("inf"), (2,))
+    assert (run.model.views, run.model.view_size) == ("affine", 8)
+    with pytest.raises(ConfigurationError, match="a run of an earlier release"):
+        resuming.find(["x", "--resume", f"--output_dir={tmp_path}"], "pretrain")
 
 
 def damaged_configs():
     """Contents of a `config.json` that a disk or a person has damaged."""
-    whole = json.dumps({"flags": CONFIG["flags"], "given": CONFIG["given"]}).encode()
+    whole = json.dumps(CONFIG).encode()
     chance = random.Random(24)
     yield from (b"", b"[]", b"null", b"7", b'"flags"', b"{}", b"[" * 100_000, b"\xff\xfe{}")
     yield whole + whole
-    for name in ("flags", "given"):
-        for value in (None, 3, "text", [[]], {"a": 1}, ["nosuch"]):
-            yield json.dumps({**json.loads(whole), name: value}).encode()
-    for name, value in (("rounds", "many"), ("rounds", [1]), ("alpha", True), ("fold", 2.5)):
+    for value in (3, "text", [[]], ["nosuch"]):
+        yield json.dumps(CONFIG | {"given": value}).encode()
+    for section, name, value in (
+        ("participation", "rounds", "many"), ("participation", "rounds", [1]),
+        ("clients", "alpha", True), ("clients", "balance_sizes", 2.5), ("model", "projector", 3),
+        ("model", "projector", ["x"]), ("algorithm", "objective", 3),
+    ):  # fmt: skip
         content = json.loads(whole)
-        content["flags"][name] = value
+        content[section][name] = value
         yield json.dumps(content | {"given": []}).encode()
     for _ in range(300):
         position = chance.randrange(len(whole))
@@ -97,29 +113,24 @@ def damaged_configs():
 
 
 @pytest.mark.slow
-def test_a_damaged_config_is_one_line_or_a_command_line(define, monkeypatch, tmp_path):
+def test_a_damaged_config_is_one_line_or_a_command_line(tmp_path):
     refused = 0
     for content in damaged_configs():
         (tmp_path / "config.json").write_bytes(content)
-        args = define()
-        monkeypatch.setattr(resuming.flags, "FLAGS", args)
         try:
-            config = resuming.find(["x", "--resume", f"--output_dir={tmp_path}"], "pretrain")
-            args(["pretrain", *resuming.given_flags(config, [])])
-            resuming.check_algorithm(config, args)
-            resuming.take_over_defaults(config, args)
+            found = resuming.find(["x", "--resume", f"--output_dir={tmp_path}"], "pretrain")
+            resumed(found)
         except (ConfigurationError, flags.Error):
             refused += 1
         assert (tmp_path / "config.json").read_bytes() == content
     assert refused > 300
 
 
-def test_another_objective_is_refused_at_once(define):
-    args = define()
-    args(["pretrain", "--objective=vicreg"])
+def test_another_objective_is_refused_at_once(tmp_path):
+    content = read(tmp_path, CONFIG)
     with pytest.raises(flags.IllegalFlagValueError, match=r"--objective=vicreg: .* has cco"):
-        resuming.check_algorithm(CONFIG, args)
-    resuming.check_algorithm({}, args)
+        resumed(content, "--objective=vicreg")
+    assert resumed(content, "--objective=cco").objective == "cco"
 
 
 def test_the_run_is_found_by_its_folder(tmp_path):
@@ -128,7 +139,8 @@ def test_the_run_is_found_by_its_folder(tmp_path):
     assert resuming.find(resumed, "pretrain") == {}  # There is no run yet.
     folder.mkdir()
     run_folder.write_json(folder / "config.json", CONFIG)
-    assert resuming.find(resumed, "pretrain") == CONFIG
+    found = resuming.find(resumed, "pretrain")
+    assert (found["flags"]["rounds"], found["given"]) == (20, CONFIG["given"])
     for other in (["--noresume"], ["--resume=false"]):
         assert resuming.find([*resumed, *other], "pretrain") == {}
     assert resuming.find(["x", f"--output_dir={folder}"], "pretrain") == {}
@@ -139,15 +151,19 @@ def test_the_run_is_found_by_its_folder(tmp_path):
 
 
 def open_again(folder, **changed):
-    config = {"script": "pretrain", "rounds": 4, "seed": 0, "eval_every": 2, "hparam": ["a=1"]}
-    run_folder.open_run(folder, config | changed, ["rounds", *changed], resume=True)
+    config = {"script": "pretrain", "rounds": 4, "output": {"seed": 0}, "eval_every": 2,
+              "algorithm": {"hparam": ["a=1"]}}  # fmt: skip
+    for name, value in changed.items():
+        section = {"seed": "output", "hparam": "algorithm"}.get(name)
+        (config[section] if section else config)[name] = value
+    run_folder.open_run(folder, config, ["rounds", *changed], resume=True)
     return json.loads((folder / "config.json").read_text())
 
 
 def test_rounds_may_grow_and_what_does_not_touch_training_may_change(tmp_path, capsys):
     assert "rounds_before" not in open_again(tmp_path)
     content = open_again(tmp_path, rounds=6, eval_every=3, hparam=["a=2", "a=1"])
-    assert (content["flags"]["rounds"], content["flags"]["eval_every"]) == (6, 3)
+    assert (content["rounds"], content["eval_every"]) == (6, 3)
     assert content["rounds_before"] == [4]
     assert content["given"] == ["eval_every", "hparam", "rounds"]
     assert "the run had 4 rounds and now has 6" in capsys.readouterr().out
@@ -176,6 +192,6 @@ def test_rounds_for_which_a_noise_was_computed_cannot_grow(tmp_path):
 def test_the_command_to_resume_a_run_names_its_folder(tmp_path):
     folder = tmp_path / "a run"
     open_again(folder)
-    command = f"python -m launch.pretrain --resume --output_dir='{folder}'"
-    assert run_folder.resume_command(folder) == command
+    command = run_folder.resume_command(folder)
+    assert command.endswith(f" -m launch.pretrain --resume '--output_dir={folder}'")
     assert command in run_folder.commands_to_resume()

@@ -47,7 +47,7 @@ def write_run(folder, results, rounds=4, partition=True, **flags):
         "encoder": "tiny", "rounds": rounds, "seed": 0, "hparam": ["lambda=2", "<b>=1"],
         "per_case": None, "a_flag_with_a_long_name": "/a/path/" + "of_a_folder/" * 20, **flags,
     }  # fmt: skip
-    config = {"flags": values, "given": ["hparam", "rounds"], "versions": {"python": "3"},
+    config = {**values, "given": ["hparam", "rounds"], "versions": {"python": "3"},
               "git_commit": "0123456789abcdef" * 3}  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     if results:

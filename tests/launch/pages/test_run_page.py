@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from launch.outputs.commands import module
 from launch.pages import run_files, run_page, run_text
 from tests import browser
 from tests.launch.pages import run_folders
@@ -29,13 +30,13 @@ def test_the_page_of_a_run_has_all_its_parts(tmp_path, shown):
     html = page.read_text()
     assert sections(html) == [
         "Test accuracy", "Learning curves", "Clients and their images", "Augmented views",
-        "Encodings in the plane", "Nearest neighbours", "Go on from here", "Flags of the run",
+        "2-D map of encodings", "Nearest neighbours", "Continue from here", "Flags of the run",
     ]  # fmt: skip
     # A probe; loss, rank and kNN; clients; two maps.
     assert html.count('class="chart"') == 1 + 3 + 1 + 2
     # Three photos a view, six a neighbour.
     assert html.count("data:image/png") == 8 * 3 + 12 * 6
-    assert "--resume --output_dir=&#39;" in html  # The folder has a blank.
+    assert "--resume &#39;--output_dir=" in html  # The folder has a blank.
     assert "&lt;b&gt;=1" in html
     assert not re.search(r'(src|href)="https?:', html)
     assert not list(run.glob(".run.html*"))
@@ -78,14 +79,15 @@ def test_a_reader_is_warned(tmp_path):
     assert raw == "The encoder is below raw pixels with 1 label a class and 5 labels a class."
 
 
-def test_commands_go_on_with_the_run(tmp_path):
+def test_commands_continue_the_run(tmp_path):
     folder = write_run(tmp_path / "run", [entry()])
-    commands = [command for _, command in run_text.commands(run_files.read(folder))]
-    assert commands[0] == f"python -m launch.pretrain --resume --output_dir={folder} --rounds=8"
-    assert f"python -m launch.evaluate --run={folder} --protocol=knn" in commands
+    shown = dict(run_text.commands(run_files.read(folder)))
+    resume = module("launch.pretrain", "--resume", f"--output_dir={folder}", "--rounds=8")
+    assert shown["Continue training, e.g. to 8 rounds."] == resume
+    assert module("launch.evaluate", f"--run={folder}", "--protocol=knn") in shown.values()
     stopped = run_files.read(write_run(tmp_path / "stopped", [], rounds=9, script="centralized"))
-    commands = [command for _, command in run_text.commands(stopped)]
-    assert commands[0] == f"python -m launch.centralized --resume --output_dir={tmp_path}/stopped"
+    resume = module("launch.centralized", "--resume", f"--output_dir={tmp_path}/stopped")
+    assert run_text.commands(stopped)[0] == ("Continue the run where it stopped.", resume)
 
 
 def test_a_run_that_was_stopped_has_a_page(tmp_path):
@@ -93,7 +95,7 @@ def test_a_run_that_was_stopped_has_a_page(tmp_path):
     html = run_page.write(run, tmp_path, None, CLASSES).read_text()
     assert "The run has no result yet" in html
     assert "for 4 of 9 rounds" in html
-    assert sections(html) == ["Learning curves", "Go on from here", "Flags of the run"]
+    assert sections(html) == ["Learning curves", "Continue from here", "Flags of the run"]
 
 
 @pytest.mark.parametrize("class_names", [CLASSES, ()])

@@ -1,12 +1,13 @@
 """The choice of steps and rates of fine-tuning, with a network whose scores are given."""
 
 import dataclasses
-import types
 
 import numpy as np
 import pytest
 
 from datasets.image_dataset import ImageDataset, Split
+from launch.options import settings
+from launch.options.script_configs import EvaluateConfig
 from launch.probes import finetuning, probing
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import features
@@ -22,14 +23,12 @@ def split(n, first=0):
     return Split(np.zeros((n, 8, 8, 1), np.uint8), labels, first + np.arange(n))
 
 
-def arguments(**changes):
+def configure(**changes):
     values = {
-        "finetune_steps": ["10", "30"], "finetune_batch_size": None,
-        "finetune_learning_rate": ["0.1", "0.2"], "label_draws": 2, "seed": 0, "dataset": "d",
-        "baselines": [], "per_case": False, "views": None, "view_size": None, "image_size": None,
-        "also_logistic": False,
+        "finetune_steps": (10, 30), "finetune_learning_rate": (0.1, 0.2), "label_draws": 2,
+        "baselines": (), "per_case": False, "views": "flip", "protocol": "finetune",
     }  # fmt: skip
-    return types.SimpleNamespace(**{**values, **changes})
+    return settings.replace(EvaluateConfig(), **{**values, **changes})
 
 
 @pytest.fixture
@@ -63,26 +62,24 @@ def scored(monkeypatch, starts):
     return calls
 
 
-def results(args, validation=None, protocol="finetune"):
+def results(config, validation=None):
     dataset = ImageDataset("d", split(TRAIN), split(TEST), ("a", "b", "c", "d"), validation)
-    return finetuning.finetune_results(
-        dataset, ENCODER, ENCODER.init(3), [{"labels": 8}], protocol, args
-    )
+    return finetuning.finetune_results(dataset, ENCODER, ENCODER.init(3), [{"labels": 8}], config)
 
 
 def test_training_from_scratch_starts_from_untrained_weights(scored, starts):
-    args = arguments(finetune_steps=["10"], baselines=["random_encoder"])
-    [result] = results(args, protocol="scratch")
+    changes = {"finetune_steps": (10,), "baselines": ("random_encoder",)}
+    [result] = results(configure(**changes, protocol="scratch"))
     assert (result["protocol"], result["baselines"]) == ("scratch", {})
     assert len(starts) == 4  # Two rates, two draws.
     for start in starts:
         np.testing.assert_array_equal(start.trainable[0], ENCODER.init(0).trainable[0])
-    results(args)
+    results(configure(**changes))
     np.testing.assert_array_equal(starts[4].trainable[0], ENCODER.init(3).trainable[0])
 
 
 def test_only_the_best_on_other_labels_is_scored_on_the_test_images(scored):
-    [result] = results(arguments())
+    [result] = results(configure())
     assert result["accuracy"] == pytest.approx(0.1)
     chosen = {(one["draw"], one["steps"], one["learning_rate"]) for one in result["chosen"]}
     assert chosen == {(0, 10, 0.2), (1, 10, 0.2)}
@@ -91,12 +88,12 @@ def test_only_the_best_on_other_labels_is_scored_on_the_test_images(scored):
 
 
 def test_a_validation_split_is_used_if_there_is_one(scored):
-    results(arguments(), split(7))
+    results(configure(), split(7))
     assert {n for *_, n in scored} == {7, TEST}
 
 
 def test_a_single_configuration_needs_no_held_out_labels(scored):
-    [result] = results(arguments(finetune_steps=["10"], finetune_learning_rate=["0.1"]))
+    [result] = results(configure(finetune_steps=(10,), finetune_learning_rate=(0.1,)))
     assert "chosen" not in result
     assert {n for *_, n in scored} == {TEST}
 
@@ -112,24 +109,23 @@ def test_raw_pixels_have_the_linear_probe_of_the_linear_protocol(scored, probe):
 
     names = ("a", "b", "c", "d")
     dataset = ImageDataset("d", noise(split(TRAIN)), noise(split(200)), names)
-    args = arguments(finetune_steps=["10"], finetune_learning_rate=["0.1"], probe=probe)
-    args.baselines, args.labels, args.labels_per_class = ["raw_pixels"], ["8"], None
+    config = configure(
+        finetune_steps=(10,), finetune_learning_rate=(0.1,), probe=probe, baselines=("raw_pixels",)
+    )
 
     def nothing(images):
         return np.zeros((len(images), 2), np.float32)
 
     [tuned] = finetuning.finetune_results(
-        dataset, ENCODER, ENCODER.init(3), [{"labels": 8}], "finetune", args
+        dataset, ENCODER, ENCODER.init(3), [{"labels": 8}], config
     )
     kinds = {"encoder": nothing, "raw_pixels": features.raw_pixels}
-    [linear] = probing.linear_probes(dataset, kinds, [{"labels": 8}], args)
+    [linear] = probing.linear_probes(dataset, kinds, [{"labels": 8}], config.evaluation, 0)
     assert tuned["baselines"] == {"raw_pixels": linear["baselines"]["raw_pixels"]}
 
 
 def test_a_choice_needs_labels_that_were_not_drawn(scored):
     dataset = ImageDataset("d", split(8), split(TEST), ("a", "b", "c", "d"))
     with pytest.raises(ConfigurationError, match="validation split or labels beyond the 8 drawn"):
-        finetuning.finetune_results(
-            dataset, ENCODER, ENCODER.init(0), [{"labels": 8}], "finetune", arguments()
-        )
+        finetuning.finetune_results(dataset, ENCODER, ENCODER.init(0), [{"labels": 8}], configure())
     assert not scored

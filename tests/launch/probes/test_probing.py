@@ -1,5 +1,6 @@
 """`launch.probes.probing`: the monitor, and encodings that are not finite."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from datasets.image_dataset import ImageDataset, Split
+from launch.options.run_config import EvaluationConfig
 from launch.probes import monitoring, probing, result_text
 from tff_ssl.errors import ConfigurationError, TrainingError
 from tff_ssl.evaluation import features
@@ -99,18 +101,17 @@ def test_logistic_regression_beside_another_probe_is_on_the_same_labels(also_log
         for part in (slice(60), slice(60, None))
     )
     dataset = ImageDataset("toy", train, test, ("a", "b", "c"))
-    args = types.SimpleNamespace(
-        seed=0, label_draws=2, probe="adam", also_logistic=also_logistic, per_case=False,
-        dataset="toy",
-    )  # fmt: skip
+    config = EvaluationConfig(
+        label_draws=2, probe="adam", also_logistic=also_logistic, per_case=False
+    )
     kinds = {"encoder": features.raw_pixels}
     counts = [{"labels_per_class": 2}, {"labels_per_class": 10}]
-    results = probing.linear_probes(dataset, kinds, counts, args)
+    results = probing.linear_probes(dataset, kinds, counts, config, 0)
     expected = [("linear", "adam", 2), ("linear", "adam", 10)]
     if also_logistic:
         expected += [("linear_logistic", "logistic", 2), ("linear_logistic", "logistic", 10)]
-        args.probe = "logistic"
-        alone = probing.linear_probes(dataset, kinds, counts, args)
+        config = dataclasses.replace(config, probe="logistic")
+        alone = probing.linear_probes(dataset, kinds, counts, config, 0)
         assert [r["protocol"] for r in alone] == ["linear", "linear"]
         assert [r | {"protocol": "linear_logistic"} for r in alone] == results[2:]
     assert [(r["protocol"], r["method"], r["labels_per_class"]) for r in results] == expected
@@ -132,15 +133,17 @@ def test_an_encoder_below_its_baselines_warns_in_one_line_with_what_helps():
     assert result_text.comparison_lines([entry(0.8, 0.8, 0.7)]) == []
     of_client = entry(0.1, 0.8, 0.7, evaluated_clients=[0])
     assert result_text.comparison_lines([of_client]) == []
-    for other, text in (
-        (0.9, "that of raw pixels, 0.900"),
-        (0.81, "that of the untrained encoder"),
+    untrained, pixels = "that of the untrained encoder, 0.830", "that of raw pixels, 0.900"
+    for scores, text in (
+        ((0.83, 0.9), f"{untrained} and {pixels}"),  # The untrained encoder comes first.
+        ((0.83, 0.7), untrained),
+        ((0.7, 0.9), pixels),
     ):
-        [line] = result_text.comparison_lines([entry(0.8, 0.83, other), entry(0.9, 0.1, 0.1)])
+        [line] = result_text.comparison_lines([entry(0.9, 0.1, 0.95), entry(0.8, *scores)])
         assert line.startswith(
             "warning: linear with 5 per class: the encoder's balanced accuracy, "
         )
-        assert f"0.800, is below {text}" in line
+        assert f"0.800, is below {text}; what usually helps" in line
         assert "--rounds" in line
         assert "--views" in line
         assert "\n" not in line
@@ -168,12 +171,9 @@ def test_cases_that_are_labelled_in_part_are_scored_by_their_labelled_images():
         for part in (slice(12), slice(12, None))
     )
     dataset = ImageDataset("case_folder", train, test, ("a", "b"))
-    args = types.SimpleNamespace(
-        seed=0, label_draws=1, probe="logistic", also_logistic=False, per_case=True,
-        dataset="case_folder",
-    )  # fmt: skip
+    config = EvaluationConfig(label_draws=1, per_case=True)
     kinds = {"encoder": features.raw_pixels}
-    [result] = probing.linear_probes(dataset, kinds, [{"labels_per_class": 1}], args)
+    [result] = probing.linear_probes(dataset, kinds, [{"labels_per_class": 1}], config, 0)
     assert (result["accuracy"], result["per_case"], result["test_examples"]) == (1.0, True, 4)
 
 
@@ -193,8 +193,8 @@ def test_a_supervised_classifier_scores_a_case_by_the_mean_of_its_logits(
         return types.SimpleNamespace(logits=tf.concat([-brightness, brightness], 1))
 
     model = types.SimpleNamespace(apply=apply)
-    args = types.SimpleNamespace(per_case=per_case, dataset="case_folder")
-    [result] = probing.classifier_results(dataset, model, (), 6, None, args)
+    config = EvaluationConfig(per_case=per_case)
+    [result] = probing.classifier_results(dataset, model, (), 6, None, config)
     assert result["accuracy"] == pytest.approx(accuracy)
     assert (result["per_case"], result["test_examples"]) == (per_case, number)
 

@@ -1,13 +1,13 @@
 """The clients' own models after a run: with the images of their shift, distances and clusters."""
 
-import types
-
 import numpy as np
 import pytest
 
 from datasets import shift
 from datasets.image_dataset import ImageDataset, Split
-from launch.options import model as model_options
+from launch.options import settings
+from launch.options.image_config import ClientsConfig
+from launch.options.run_config import RunConfig
 from launch.probes import personalized, result_text
 from launch.runs import final_evaluation
 from tff_ssl.deployment import saved_model
@@ -60,13 +60,14 @@ def evaluate(monkeypatch, tmp_path):
     """Evaluates clients 0 to 3 with `--shift` and `--shifts`; returns results and calls."""
     monkeypatch.setattr(final_evaluation, "export", lambda *_: None)
     monkeypatch.setattr(saved_model, "encoder_function", lambda *_: None)
-    monkeypatch.setattr(model_options, "view_size", lambda *_: None)
     model, dataset = DualEncoder("tiny", (8, 8, 1), (4,)), some_dataset()
 
     def run(name, shifts, number_of_run):
-        args = types.SimpleNamespace(shift=name, shifts=shifts, baselines=["random_encoder"])
+        config = settings.replace(
+            RunConfig(), shift=name, shifts=shifts, baselines=("random_encoder",)
+        )
         monkeypatch.setattr(Evaluation, "calls", [])
-        evaluation = Evaluation(dataset, 6, args)
+        evaluation = Evaluation(dataset, 6, config)
         weights = Weights((np.float32(number_of_run),), ())
         of_run = final_evaluation.Evaluated(
             "the run", model, weights, evaluation.results(model, None, weights, ["random_encoder"])
@@ -148,9 +149,8 @@ def test_purity_of_clusters_against_two_shifts(tmp_path, clusters, expected):
     rows = [f"1,{k},{1 - c},0" for k, c in enumerate(clusters)]  # Of an earlier round.
     rows += [f"2,{k},{float(c)},0" for k, c in enumerate(clusters)]
     path.write_text("\n".join(["round,client,cluster,dropped", *rows, ""]))
-    args = types.SimpleNamespace(shift="rotation", shifts=2)
-    assert final_evaluation.cluster_fields(path, 4, args) == {"cluster_purity": expected}
-    args.shift = "none"
-    assert final_evaluation.cluster_fields(path, 4, args) == {}
+    config = ClientsConfig(shift="rotation", shifts=2)
+    assert final_evaluation.cluster_fields(path, 4, config) == {"cluster_purity": expected}
+    assert final_evaluation.cluster_fields(path, 4, ClientsConfig(shifts=2)) == {}
     assert metrics_log.last_values(path, "loss") == {}
-    assert final_evaluation.cluster_fields(tmp_path / "missing.csv", 4, args) == {}
+    assert final_evaluation.cluster_fields(tmp_path / "missing.csv", 4, config) == {}

@@ -1,12 +1,12 @@
 """The end of a run: which clients' own models are evaluated, and its page."""
 
-import types
-
 import numpy as np
 import pytest
 
 from datasets.image_dataset import Split
 from launch.options import model as model_options
+from launch.options.run_config import RunConfig
+from launch.outputs import commands
 from launch.pages import run_page
 from launch.probes import personalized, result_text
 from launch.runs import final_evaluation, training
@@ -17,8 +17,7 @@ def choose(trained_rounds, wanted, untrained_have_models=False):
     client_models = final_evaluation.ClientModels(
         len(trained_rounds), untrained_have_models=untrained_have_models
     )
-    args = types.SimpleNamespace(personalized_clients=wanted)
-    return final_evaluation.choose_clients(client_models, np.array(trained_rounds), args)
+    return final_evaluation.choose_clients(client_models, np.array(trained_rounds), wanted)
 
 
 def test_clients_that_never_trained_are_left_out_and_named():
@@ -113,7 +112,6 @@ def test_a_page_that_cannot_be_made_does_not_lose_the_run(tmp_path, monkeypatch,
     run = run_folders.write_run(tmp_path / "run", [run_folders.entry()])
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     dataset = run_folders.images()
-    args = types.SimpleNamespace(objective="cco", seed=0, rounds=4)
     monkeypatch.setattr(model_options, "two_views", lambda *_: None)
     # The message may have several lines, or none.
     for error in (MemoryError(), ValueError("no\nroom"), OSError(28, "No space left on device")):
@@ -122,10 +120,10 @@ def test_a_page_that_cannot_be_made_does_not_lose_the_run(tmp_path, monkeypatch,
             raise error
 
         monkeypatch.setattr(run_page, "compute", fail)
-        assert training._write_page(run, dataset, dataset.train, {}, args) == ""
+        assert training._write_page(run, dataset, dataset.train, {}, RunConfig()) == ""
         _, note = capsys.readouterr().out.splitlines()
         assert note.startswith(f"note: run.html cannot be made ({type(error).__name__}: ")
-        assert f"python -m launch.visualize --run={run}" in note
+        assert commands.module("launch.visualize", f"--run={run}") in note
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
@@ -137,6 +135,4 @@ def test_a_run_that_is_stopped_while_its_page_is_drawn_stops(tmp_path, monkeypat
     monkeypatch.setattr(model_options, "two_views", lambda *_: None)
     monkeypatch.setattr(run_page, "compute", stop)
     with pytest.raises(KeyboardInterrupt):
-        training._write_page(
-            tmp_path, dataset, dataset.train, {}, types.SimpleNamespace(objective="cco", seed=0)
-        )
+        training._write_page(tmp_path, dataset, dataset.train, {}, RunConfig())

@@ -5,7 +5,7 @@ import pytest
 from launch.studies import all_methods
 from launch.studies.engine.runner import effective_flags
 from tff_ssl.algorithms import registry
-from tff_ssl.reporting import report
+from tff_ssl.reporting import records, report
 
 
 def flags_of(experiment):
@@ -21,13 +21,15 @@ def at_the_root(project_root, monkeypatch):
 def test_every_algorithm_with_a_server_is_compared():
     compared = {flags["algorithm"] for flags in flags_of(
         all_methods.all_methods("cpu", None, None)).values()}  # fmt: skip
-    without = {"denav", "gossip", "all_reduce", "dfedavg"}
+    # FedDecorr's runs of this comparison are not measured yet.
+    without = {"denav", "gossip", "all_reduce", "dfedavg", "feddecorr"}
     assert compared == registry.ALGORITHMS.keys() - without
 
 
 def test_rates_are_those_that_the_trials_have_chosen(project_root):
     trials = all_methods.all_methods_rates("cpu", None, None)
-    chosen = report.choose_cells(project_root / "measured" / "all_methods_rates-cpu", trials)
+    measured = records.read_file(project_root / "measured" / "all_methods_rates-cpu.jsonl")
+    chosen = report.choose_cells(measured, trials)
     cells = flags_of(trials)
     compared = flags_of(all_methods.all_methods("cpu", None, None))
     assert len(chosen) == len(compared) / 2

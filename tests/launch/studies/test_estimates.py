@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import json
 import os
 
 import pytest
@@ -153,7 +152,7 @@ def test_cells_that_compute_the_same_are_measured_once_and_nothing_twice(
         assert [part.strip() for part in row.split("|")[3:6]] == ["25.0", "25,000,000", "174"]
     assert "174" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} <= {
-        "toy.md", "toy.html", "measurements.json", ".lock",
+        "toy.md", "toy.html", "measurements.jsonl", ".lock",
     }  # fmt: skip
     estimates.run(experiment, experiment.cells, tmp_path)
     assert len(ran) == 2
@@ -176,8 +175,8 @@ def test_a_cell_that_does_not_train_is_named_and_measured_again(experiment, tmp_
     monkeypatch.setattr(runner, "run_script", fake_script(ran, failing=("5",)))
     with pytest.raises(TrainingError, match="1 cells do not train: larger"):
         estimates.run(experiment, experiment.cells, tmp_path)
-    rows = json.loads((tmp_path / "measurements.json").read_text())["rounds"].values()
-    assert {"cell": "toy/larger", "failed": "out of memory"} in rows
+    _, rows = estimates.read(tmp_path / "measurements.jsonl")
+    assert {"cell": "toy/larger", "failed": "out of memory"} in rows.values()
     monkeypatch.setattr(runner, "run_script", fake_script(ran))
     estimates.run(experiment, experiment.cells, tmp_path)
     assert [own["encoder"] for own in ran] == ["tiny", "small", "small"]
@@ -225,7 +224,7 @@ def test_a_trial_with_whole_batches_is_a_measurement_of_its_own(experiment, tmp_
     estimates.run(experiment, experiment.cells[:1], tmp_path)
     estimates.run(experiment, experiment.cells[:1], tmp_path, images=128)
     assert len(ran) == 2
-    rows = json.loads((tmp_path / "measurements.json").read_text())["rounds"]
+    _, rows = estimates.read(tmp_path / "measurements.jsonl")
     assert len(rows) == 2
     own = effective_flags(experiment.cells[0].flags)
     assert stand_ins.of_cell("pretrain", own, 128).images == 5 * 128

@@ -8,24 +8,22 @@ import functools
 
 import numpy as np
 import pytest
-from absl import flags as absl_flags
-from absl.testing import flagsaver
 
-import launch.pretrain  # noqa: F401  (defines the flags)
 from datasets import catalog as dataset_catalog
 from datasets.image_dataset import ImageDataset, Split
 from launch.options import algorithm as algorithm_options
 from launch.options import clients as client_options
-from launch.options import data, defaults, network, unlike_clients
+from launch.options import data, heterogeneous_clients, network
 from launch.options.participation import build_participation
 from launch.runs import federated
 from launch.studies import catalog
 from launch.studies.engine import estimates, stand_ins
 from launch.studies.engine.runner import effective_flags
-from tff_ssl.templates.federated_algorithm import Need
+from tests.launch import configs
+from tff_ssl.kinds.protocol import Need
 from tff_ssl.templates.task import Population
 
-SEEDS = 3  # The default of `launch.reproduce --seeds`.
+SEEDS = {"cpu": 3, "paper": 1}  # 3 is the default of `launch.reproduce --seeds`.
 # Number of training examples of each class.
 _CLASS_SIZES = {
     "cifar10": (5000,) * 10,
@@ -35,11 +33,6 @@ _CLASS_SIZES = {
 # HAM10000: number of lesions with one, two, ... six images. Half of them stand for the training
 # set, so that these are the smallest cases that a run can meet.
 _CASES = (2757, 711, 245, 17, 2, 2)
-_DATA_FLAGS = (
-    "dataset", "partition", "alpha", "beta", "num_clients", "samples_per_client",
-    "classes_per_client", "balance_sizes", "random_sizes", "min_client_size", "data_fraction",
-    "rad_size", "cluster_partition", "clusters", "seed",
-)  # fmt: skip
 
 
 def _split(labels, case_ids=None):
@@ -64,13 +57,13 @@ def _stand_in(name):
     return ImageDataset(name, train, train, tuple(map(str, range(classes))))
 
 
-def _uneven_clusters(dataset, args):
+def _uneven_clusters(dataset, config, seed):
     """Clusters of different sizes, for the encoder that the experiment trains first."""
-    if defaults.partition(args) != "feature_clusters":
+    if config.partition != "feature_clusters":
         return None
-    shares = np.arange(1, args.clusters + 1) / np.arange(1, args.clusters + 1).sum()
-    rng = np.random.default_rng(args.seed)
-    return rng.choice(args.clusters, len(dataset.train), p=shares).astype(np.int32)
+    shares = np.arange(1, config.clusters + 1) / np.arange(1, config.clusters + 1).sum()
+    rng = np.random.default_rng(seed)
+    return rng.choice(config.clusters, len(dataset.train), p=shares).astype(np.int32)
 
 
 def _cells(scale, name):
@@ -88,51 +81,54 @@ def check(project_root, monkeypatch):
     partitions, others = {}, {}
     partition_dataset = client_options.partition_dataset
 
-    def shared(dataset, args, clusters=None):
+    def shared(dataset, config, seed):
         # The server's images differ by the algorithm's kind, and so does the number of images.
-        key = (len(dataset.train), *(args[flag].value for flag in _DATA_FLAGS if flag in args))
+        key = (dataset.name, len(dataset.train), config, seed)
         if key not in partitions:
-            partitions[key] = partition_dataset(dataset, args, clusters)
+            partitions[key] = partition_dataset(dataset, config, seed)
         return partitions[key]
 
     monkeypatch.setattr(client_options, "partition_dataset", shared)
     monkeypatch.setattr(client_options, "cluster_ids", _uneven_clusters)
     monkeypatch.setattr(
-        data, "load_dataset", lambda args: others.get(args.dataset) or _stand_in(args.dataset)
+        data,
+        "load_dataset",
+        lambda config: others.get(config.dataset) or _stand_in(config.dataset),
     )
     # Shifts change pixels, and the stand-ins have none.
     monkeypatch.setattr(client_options.shift, "shift_clients", lambda _, images, *others: images)
     monkeypatch.setattr(
-        unlike_clients, "build_population", lambda *_: Population((), (), (), 0)
+        heterogeneous_clients, "build_population", lambda *_: Population((), (), (), 0)
     )  # Models take long to build.
 
     def build(given, seed, other=None):
         if other:
             others[other.name] = other
             partitions.clear()
-        with flagsaver.flagsaver():
-            args = absl_flags.FLAGS
-            args(["pretrain", *given, f"--seed={seed}"])
-            entry, values = algorithm_options.choose(args)
-            clients = federated.partition(entry, values, federated._load(args), args)
-            sizes = [len(indices) for indices in clients.indices]
-            if Need.NETWORK in entry.kind.needs:
-                network.build_network(args, sizes)
-            if Need.COHORTS in entry.kind.needs:
-                assert build_participation(len(sizes), args).cohorts(0).size
-            assert args.personalized_clients <= len(sizes)
-            assert entry.min_clients(values) <= len(sizes)
-            return sizes
+        config = configs.run(*given, f"--seed={seed}")
+        chosen = algorithm_options.choose(config)
+        clients = federated.partition(chosen, federated.load(chosen.config))
+        config, sizes = chosen.config, [len(indices) for indices in clients.indices]
+        needs = chosen.entry.kind.needs
+        if Need.NETWORK in needs:
+            network.build_network(config, sizes)
+        if Need.COHORTS in needs:
+            taking_part = build_participation(len(sizes), config.participation, config.seed)
+            assert taking_part.cohorts(0).size
+        assert config.evaluation.personalized_clients <= len(sizes)
+        assert chosen.entry.min_clients(chosen.values) <= len(sizes)
+        return sizes
 
     return build
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 @pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
 def test_the_clients_of_every_cell_and_seed_are_large_enough(check, name, scale):
     for cell in _cells(scale, name):
-        for seed in range(SEEDS):
+        for seed in range(SEEDS[scale]):
             sizes = check(cell.flags, seed)
             # More clients that are left out would make another experiment.
             left_out = effective_flags(cell.flags).get("skip_small_clients") is not None
@@ -140,6 +136,7 @@ def test_the_clients_of_every_cell_and_seed_are_large_enough(check, name, scale)
             assert left_out or number is None or len(sizes) == int(number), (cell.name, seed)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(catalog.EXPERIMENTS))
 def test_the_random_images_of_an_estimate_are_enough_for_every_cell(check, name):

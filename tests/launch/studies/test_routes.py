@@ -29,7 +29,7 @@ def test_mistakes_are_one_line_and_write_nothing(project_root, tmp_path):
     folder = tmp_path / "out"
     found = messages(
         project_root,
-        "routes",
+        "studies.routes",
         [
             [f"--output_dir={folder}", "--images=50"],
             [f"--output_dir={folder}", "--networks=1"],

@@ -13,7 +13,7 @@ from tff_ssl.losses.means import Means
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.objectives.registry import Evaluated, Objective
 from tff_ssl.objectives.statistics import combined_statistics
-from tff_ssl.templates import local_training, non_finite
+from tff_ssl.templates import group_training, local_training, non_finite
 from tff_ssl.templates.client_batches import drawn_in_round
 from tff_ssl.templates.micro_batches import mean_over_batch, read_all
 
@@ -71,10 +71,7 @@ def prepared(parts: DCCOParts, pair: Any) -> tuple[tf.Tensor, tf.Tensor]:
 def loss_with(
     parts: DCCOParts, aggregated: Any, f: tf.Tensor, g: tf.Tensor, centre: Means | None = None
 ) -> tf.Tensor:
-    """The loss of aggregated statistics, with gradients through local encodings only.
-
-    Arguments are those of `objectives.statistics.combined_statistics`.
-    """
+    """The loss of aggregated statistics (`combined_statistics`), with local gradients only."""
     combined = combined_statistics(parts.loss, f, g, aggregated, centre)
     return parts.loss.terms(combined, parts.hyperparameters).loss
 
@@ -148,7 +145,7 @@ def _many_steps(
             centre = Means(centre.f + moves.f, centre.g + moves.g)
         value = loss_with(parts, aggregated, f, g, centre)
         losses = tf.fill(tf.shape(f)[:1], value)
-        return Evaluated(losses, first.z, (first.p, second.p), second.non_trainable)
+        return Evaluated.of_pair(losses, first, second)
 
     training = local_training.LocalTraining(
         parts.task.model,
@@ -161,8 +158,19 @@ def _many_steps(
         seed=parts.task.seed,
     )
     broadcast = weights if hyperparameters.means_follow else Weights((), ())
-    trained = training.many_steps(weights, broadcast, round_number, examples)
+    trained = group_training.many_steps(training, weights, broadcast, round_number, examples)
     return trained.means.delta, trained.samples
+
+
+def scaled_update(delta: Any, scale: tf.Tensor, samples: tf.Tensor) -> LocalUpdate:
+    """What a client sends for this model delta times `scale`, its part in the mean over clients."""
+    scaled = tf.nest.map_structure(lambda t: scale * t, delta)
+    delta, is_finite = non_finite.zero_unless_finite(scaled)
+    return LocalUpdate(
+        tff.learning.templates.ClientResult(delta, tf.cast(is_finite, tf.float32)),
+        samples,
+        1 - tf.cast(is_finite, tf.int64),
+    )
 
 
 def build_local_update(parts: DCCOParts) -> tff.Computation:
@@ -178,12 +186,6 @@ def build_local_update(parts: DCCOParts) -> tff.Computation:
     def local_update(weights, round_number, aggregated, mean_weight, examples):
         delta, samples = train(parts, weights, round_number, aggregated, examples)
         share = hyperparameters.client_weight(samples, True) / mean_weight
-        scaled = tf.nest.map_structure(lambda t: share * t, delta)
-        delta, is_finite = non_finite.zero_unless_finite(scaled)
-        return LocalUpdate(
-            tff.learning.templates.ClientResult(delta, tf.cast(is_finite, tf.float32)),
-            samples,
-            1 - tf.cast(is_finite, tf.int64),
-        )
+        return scaled_update(delta, share, samples)
 
     return local_update

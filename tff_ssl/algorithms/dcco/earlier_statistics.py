@@ -50,7 +50,7 @@ def paired_type(statistics_type: tff.Type) -> tff.types.StructWithPythonType:
 
 def build_initial_earlier(parts: DCCOParts) -> tff.Computation:
     """Builds () -> `Earlier` before the first round."""
-    hyperparameters: Any = parts.hyperparameters
+    hyperparameters = parts.hyperparameters
 
     @tff.tensorflow.computation
     def initial_earlier():
@@ -69,7 +69,7 @@ def build_moving_average(parts: DCCOParts, earlier_type: tff.Type) -> tff.Comput
 
     The cohort's statistics are centred too. The weights of the result are still the earlier ones.
     """
-    hyperparameters: Any = parts.hyperparameters
+    hyperparameters = parts.hyperparameters
 
     @tff.tensorflow.computation(np.int64, earlier_type, parts.statistics_type)
     def moving_average(round_number, earlier, current):
@@ -91,7 +91,7 @@ def build_moved_average(parts: DCCOParts, earlier_type: tff.Type) -> tff.Computa
     statistics throughout and the cohort's as `PairedStatistics`. The weights of the result are
     still the earlier ones.
     """
-    hyperparameters: Any = parts.hyperparameters
+    hyperparameters = parts.hyperparameters
 
     @tff.tensorflow.computation(
         np.int64, earlier_type, parts.statistics_type, paired_type(parts.statistics_type)

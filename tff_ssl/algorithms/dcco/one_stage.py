@@ -86,9 +86,9 @@ from tff_ssl.algorithms.dcco.parts import (
     build_round_metrics,
     with_client_work,
 )
-from tff_ssl.templates.client_hyperparameters import check_choice
+from tff_ssl.bounds import bounded, one_of
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.stateless_clients import StatelessClients
 from tff_ssl.templates.task import Task
 
 VARIANTS = ("stale_statistics", "paired_mean", "delayed_gradient", "paired_moments")
@@ -105,16 +105,11 @@ class DCCOOneStageHyperparameters(DCCOHyperparameters):
         last round alone.
     """
 
-    variant: str = "paired_moments"
-    statistics_momentum: float = 0.9
+    variant: str = one_of("paired_moments", VARIANTS)
+    statistics_momentum: float = bounded(0.9, at_least=0, below=1)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("variant", self.variant, VARIANTS)
-        if not 0 <= self.statistics_momentum < 1:
-            raise ValueError(
-                f"statistics_momentum must be in [0, 1); got {self.statistics_momentum}"
-            )
         if self.local_steps != 1 or self.batch_size:
             raise ValueError("dcco_one_stage takes one local step on all of a client's examples")
 
@@ -151,25 +146,42 @@ def _nothing():
     return ()
 
 
+def _build_averaged(
+    parts: DCCOParts, earlier_type: tff.Type
+) -> Callable[[tff.Value, tff.Value], tuple[tff.Value, tff.Value, tff.Value]]:
+    """Builds (state, the cohort's mean) -> its centred statistics, new `average` and `earlier`."""
+    centre = build_centre(parts)
+    reference_of = tff.tensorflow.computation(lambda earlier: earlier.means, earlier_type)
+    if not parts.hyperparameters.moves_moments:
+        moving_average = earlier_statistics.build_moving_average(parts, earlier_type)
+
+        def averaged(state, mean):
+            reference = tff.federated_map(reference_of, state.earlier)
+            current = tff.federated_map(centre, (mean, reference))
+            arguments = (state.round_number, state.earlier, current)
+            return current, state.average, tff.federated_map(moving_average, arguments)
+
+        return averaged
+    moved_average = earlier_statistics.build_moved_average(parts, earlier_type)
+
+    def averaged_and_moved(state, mean):
+        reference = tff.federated_map(reference_of, state.earlier)
+        pair = [tff.federated_map(centre, (m, reference)) for m in (mean.current, mean.before)]
+        arguments = (state.round_number, state.earlier, state.average, PairedStatistics(*pair))
+        moved = tff.federated_map(moved_average, arguments)
+        return pair[0], moved[0], moved[1]
+
+    return averaged_and_moved
+
+
 def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computation]:
     """Builds `initialize` and `next` of a `ClientWorkProcess`."""
-    hyperparameters: Any = parts.hyperparameters
     initial_earlier = earlier_statistics.build_initial_earlier(parts)
     earlier_type = initial_earlier.type_signature.result
     local_round = one_stage_client.build_local_round(parts, earlier_type)
-    build_average = (
-        earlier_statistics.build_moved_average
-        if hyperparameters.moves_moments
-        else earlier_statistics.build_moving_average
-    )
-    next_average = build_average(parts, earlier_type)
+    averaged = _build_averaged(parts, earlier_type)
     round_metrics = build_round_metrics(parts)
-    centre = build_centre(parts)
-    no_average = parts.no_statistics if hyperparameters.moves_moments else _nothing
-
-    @tff.tensorflow.computation(earlier_type)
-    def reference_of(earlier):
-        return earlier.means
+    no_average = parts.no_statistics if parts.hyperparameters.moves_moments else _nothing
 
     @tff.federated_computation
     def initialize():
@@ -182,25 +194,6 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
             )
         )
 
-    def averaged(state, statistics, reference):
-        """The centred statistics of the cohort, and the state's new average and `earlier`."""
-        if not hyperparameters.moves_moments:
-            current = tff.federated_map(centre, (statistics, reference))
-            earlier = tff.federated_map(next_average, (state.round_number, state.earlier, current))
-            return current, state.average, earlier
-        current = tff.federated_map(centre, (statistics.current, reference))
-        before = tff.federated_map(centre, (statistics.before, reference))
-        moved = tff.federated_map(
-            next_average,
-            (
-                state.round_number,
-                state.earlier,
-                state.average,
-                PairedStatistics(current, before),
-            ),
-        )
-        return current, moved[0], moved[1]
-
     @tff.federated_computation(
         initialize.type_signature.result,
         parts.at_clients(parts.weights_type),
@@ -212,8 +205,7 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
         mean = parts.statistics_mean.next(
             state.statistics_aggregator, local.statistics, local.result.update_weight
         )
-        reference = tff.federated_map(reference_of, state.earlier)
-        statistics, average, earlier = averaged(state, mean.result, reference)
+        statistics, average, earlier = averaged(state, mean.result)
         counts = (parts.metric_sum(local.samples), parts.metric_sum(local.dropped))
         new_state = ClientWorkState(
             tff.federated_map(next_round_number, state.round_number),

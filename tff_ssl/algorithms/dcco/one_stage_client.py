@@ -150,7 +150,7 @@ _CLIENT_WORK: dict[str, Callable[..., _ClientWork]] = {
 
 def build_local_round(parts: DCCOParts, earlier_type: tff.Type) -> tff.Computation:
     """Builds the client's work: (weights, round number, earlier, examples) -> `LocalRound`."""
-    hyperparameters: Any = parts.hyperparameters
+    hyperparameters = parts.hyperparameters
     work = _CLIENT_WORK[hyperparameters.variant]
     d = parts.task.model.projector[-1]
 

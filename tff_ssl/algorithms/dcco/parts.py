@@ -10,10 +10,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
+from tff_ssl.bounds import bounded, one_of
 from tff_ssl.losses.means import Means
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, StatisticsLoss
-from tff_ssl.templates.client_hyperparameters import check_choice
 from tff_ssl.templates.server_step import build_server_step
 from tff_ssl.templates.task import Task
 
@@ -39,28 +39,20 @@ class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHy
         is then no centralized step.
     """
 
-    client_learning_rate: float = 1.0
-    micro_batch_size: int = 32
-    local_steps: int = 1
+    server_optimizer: str = "adam"
+    server_learning_rate: float = 5e-3
+    server_schedule: str = "cosine"
+    server_momentum: float = 0.9
+    client_learning_rate: float = bounded(1.0, above=0)
+    micro_batch_size: int = bounded(32, at_least=1)
+    local_steps: int = bounded(1, at_least=1)
     means_follow: bool = True
-    batch_size: int = 0
-    examples_per_round: int = 0
-    client_weighting: str = "examples"
+    batch_size: int = bounded(0, at_least=0)
+    examples_per_round: int = bounded(0, at_least=0)
+    client_weighting: str = one_of("examples", ("examples", "uniform"))
 
-    def __post_init__(self):
-        ObjectiveHyperparameters.__post_init__(self)
-        optimizers.ServerOptimizerHyperparameters.__post_init__(self)
-        for name, least in (
-            ("micro_batch_size", 1), ("local_steps", 1), ("batch_size", 0),
-            ("examples_per_round", 0),
-        ):  # fmt: skip
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)}")
-        if self.client_learning_rate <= 0:
-            raise ValueError(
-                f"client_learning_rate must be positive; got {self.client_learning_rate}"
-            )
-        check_choice("client_weighting", self.client_weighting, ("examples", "uniform"))
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.examples_per_round and not self.is_one_step:
             raise ValueError(
                 "examples_per_round is for rounds of one step (local_steps=1, batch_size=0); "
@@ -152,12 +144,7 @@ class DCCOParts:
     def compose(
         self, initialize: tff.Computation, next_client_work: tff.Computation
     ) -> tff.learning.templates.LearningProcess:
-        """Composes a learning process: broadcast, client work, mean of the deltas, server step.
-
-        Args:
-          initialize: State of the client work.
-          next_client_work: Client work of a round.
-        """
+        """Composes a learning process: broadcast, client work, mean of the deltas, server step."""
         return tff.learning.templates.compose_learning_process(
             self.initial_model,
             tff.learning.templates.build_broadcast_process(self.weights_type),
@@ -199,12 +186,7 @@ def build_parts(
 
 
 def with_client_work(state: tff.Value, client_work: tff.Value) -> tff.Value:
-    """The server's `LearningAlgorithmState` with another state of the client work.
-
-    Args:
-      state: The state at the server; for use in a `tff.federated_computation`.
-      client_work: The client work's new state at the server.
-    """
+    """The server's `LearningAlgorithmState` with another state of the client work."""
     return tff.federated_zip(
         tff.learning.templates.LearningAlgorithmState(
             state.global_model_weights,

@@ -58,43 +58,16 @@ Batch norm is refused, since it would need one more communication for each layer
 import collections
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms.dcco import client
-from tff_ssl.algorithms.dcco.parts import (
-    DCCOHyperparameters,
-    DCCOParts,
-    build_centre,
-    build_parts,
-    build_round_metrics,
-    loss_and_spread,
-    with_client_work,
-)
-from tff_ssl.losses.means import Means
-from tff_ssl.templates import non_finite
-from tff_ssl.templates.round_number import next_round_number
-from tff_ssl.templates.stateless_clients import StatelessClients
+from tff_ssl.algorithms.dcco import client, composition
+from tff_ssl.algorithms.dcco.parts import DCCOHyperparameters, DCCOParts, build_parts
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.templates.task import Task
-
-
-class ClientWorkState(NamedTuple):
-    """The server's state of the clients' work.
-
-    Attributes:
-      round_number: Number of the next round, int64; the views depend on it.
-      statistics_aggregator: State of the statistics' aggregator.
-      statistics: Centred encoding statistics <.>_A of the last cohort.
-      mean_weight: Mean weight w_k of the clients that contributed to these statistics, float32.
-    """
-
-    round_number: Any
-    statistics_aggregator: Any
-    statistics: Any
-    mean_weight: Any
 
 
 @tff.tensorflow.computation(np.float32)
@@ -109,105 +82,13 @@ def _ratio(samples, clients):
     return tf.cast(samples / tf.maximum(clients, 1), tf.float32)
 
 
-def build_initialize(parts: DCCOParts) -> tff.Computation:
-    """Builds () -> the `ClientWorkState` before the first round, at the server."""
-
-    @tff.federated_computation
-    def initialize():
-        return tff.federated_zip(
-            ClientWorkState(
-                tff.federated_value(np.int64(0), tff.SERVER),
-                parts.statistics_mean.initialize(),
-                tff.federated_eval(parts.no_statistics, tff.SERVER),
-                tff.federated_value(np.float32(1.0), tff.SERVER),
-            )
-        )
-
-    return initialize
-
-
-def build_reference(parts: DCCOParts) -> tff.Computation:
-    """Builds (centred statistics of the last cohort) -> reference of the next cohort's statistics.
-
-    A mean that is not finite, of a cohort without any finite client, is replaced by 0.
-    """
-
-    @tff.tensorflow.computation(parts.statistics_type)
-    def reference(statistics):
-        last = Means(statistics.f, statistics.g)
-        return Means(*(tf.where(tf.math.is_finite(mean), mean, 0.0) for mean in last))
-
-    return reference
-
-
-def build_keep_finite(parts: DCCOParts) -> tff.Computation:
-    """Builds (statistics of a cohort) -> the statistics that the server keeps after the round.
-
-    Those of a cohort without any finite client are replaced by zeros, as in the first round. A
-    state with NaN could not be saved.
-    """
-
-    @tff.tensorflow.computation(parts.statistics_type)
-    def keep_finite(statistics):
-        return non_finite.zero_unless_finite(statistics)[0]
-
-    return keep_finite
-
-
-def build_aggregate_statistics(parts: DCCOParts) -> Callable[..., tff.Value]:
-    """Builds stage 1 (Eq. 3): (state, weights, examples) -> state with the cohort's statistics.
-
-    Returns:
-      A function of federated values, for use in a `tff.federated_computation`.
-    """
-    local_statistics = client.build_local_statistics(parts)
-    reference_after, centre = build_reference(parts), build_centre(parts)
-
-    def aggregate_statistics(state, weights, client_data):
-        reference = tff.federated_map(reference_after, state.statistics)
-        shared = tff.federated_broadcast((state.round_number, reference))
-        local = tff.federated_map(local_statistics, (weights, *shared, client_data))
-        mean = parts.statistics_mean.next(
-            state.statistics_aggregator, local.statistics, local.weight
-        )
-        mean_weight = state.mean_weight
-        if parts.hyperparameters.client_weighting == "examples":  # Otherwise every weight is 1.
-            counts = tff.federated_map(_counts, local.weight)
-            sums = (parts.metric_sum(counts.samples), parts.metric_sum(counts.clients))
-            mean_weight = tff.federated_map(_ratio, sums)
-        statistics = tff.federated_map(centre, (mean.result, reference))
-        return tff.federated_zip(
-            ClientWorkState(state.round_number, mean.state, statistics, mean_weight)
-        )
-
-    return aggregate_statistics
-
-
-def build_update_locally(parts: DCCOParts) -> Callable[..., tff.templates.MeasuredProcessOutput]:
-    """Builds stage 2: (state, weights, examples) -> state, model deltas and metrics.
-
-    Returns:
-      A function of federated values, for use in a `tff.federated_computation`.
-    """
-    local_update = client.build_local_update(parts)
-    round_metrics, keep_finite = build_round_metrics(parts), build_keep_finite(parts)
-
-    def update_locally(state, weights, client_data):
-        shared = tff.federated_broadcast((state.round_number, state.statistics, state.mean_weight))
-        local = tff.federated_map(local_update, (weights, *shared, client_data))
-        counts = (parts.metric_sum(local.samples), parts.metric_sum(local.dropped))
-        metrics = tff.federated_map(round_metrics, (state.statistics, *counts))
-        new_state = ClientWorkState(
-            tff.federated_map(next_round_number, state.round_number),
-            state.statistics_aggregator,
-            tff.federated_map(keep_finite, state.statistics),
-            state.mean_weight,
-        )
-        return tff.templates.MeasuredProcessOutput(
-            tff.federated_zip(new_state), local.result, metrics
-        )
-
-    return update_locally
+def mean_weight(parts: DCCOParts, before: tff.Value, weights: tff.Value) -> tff.Value:
+    """Mean weight w_k of the clients that contribute to the statistics, float32, at the server."""
+    if parts.hyperparameters.client_weighting != "examples":
+        return before  # Every weight is 1.
+    counts = tff.federated_map(_counts, weights)
+    sums = (parts.metric_sum(counts.samples), parts.metric_sum(counts.clients))
+    return tff.federated_map(_ratio, sums)
 
 
 def with_group_size(state: Any, ratio: float) -> Any:
@@ -215,42 +96,11 @@ def with_group_size(state: Any, ratio: float) -> Any:
 
     A group counts as one client with the examples of all. The mean weight of the first stage is
     then one over groups, and the mean over the second stage's groups is to be scaled by n / |S|,
-    and not by the ratio of the numbers of groups.
-
-    Args:
-      state: The process's state after the first stage.
-      ratio: Clients of a group in the second stage over those of a group in the first, on average.
+    and not by the ratio of the numbers of groups. `ratio` is the mean number of clients of a group
+    in the second stage over that in the first.
     """
     work = state.client_work
-    return state._replace(
-        client_work=work._replace(mean_weight=np.float32(work.mean_weight * ratio))
-    )
-
-
-def build_statistics_round(
-    parts: DCCOParts,
-    process: tff.learning.templates.LearningProcess,
-    aggregate_statistics: Callable[..., tff.Value],
-) -> tff.learning.templates.LearningProcess:
-    """Builds the first stage alone, whose `next` stores the cohort's statistics in the state."""
-    metrics_of_statistics = tff.tensorflow.computation(
-        functools.partial(loss_and_spread, parts), parts.statistics_type
-    )
-
-    @tff.federated_computation(
-        process.initialize.type_signature.result, parts.at_clients(parts.examples_type)
-    )
-    def next_statistics(state, client_data):
-        weights = tff.federated_broadcast(state.global_model_weights)
-        client_work = aggregate_statistics(state.client_work, weights, client_data)
-        return tff.learning.templates.LearningProcessOutput(
-            with_client_work(state, client_work),
-            tff.federated_map(metrics_of_statistics, client_work.statistics),
-        )
-
-    return tff.learning.templates.LearningProcess(
-        process.initialize, next_statistics, process.get_model_weights, process.set_model_weights
-    )
+    return state._replace(client_work=work._replace(cohort=np.float32(work.cohort * ratio)))
 
 
 def build_dcco(
@@ -285,67 +135,11 @@ def build_dcco(
         task, hyperparameters or DCCOHyperparameters(), server_optimizer, statistics_aggregator,
         update_aggregator, metric_sum,
     )  # fmt: skip
-    return compose_two_stages(
+    return composition.compose_two_stages(
         parts,
-        build_initialize(parts),
-        build_aggregate_statistics(parts),
-        build_update_locally(parts),
-        cohort_type=tff.types.to_type(np.float32),
-        with_group_size=with_group_size,
-    )
-
-
-def compose_two_stages(
-    parts: DCCOParts,
-    initialize: tff.Computation,
-    aggregate_statistics: Callable[..., tff.Value],
-    update_locally: Callable[..., tff.templates.MeasuredProcessOutput],
-    cohort_type: tff.Type,
-    with_group_size: Callable[[Any, float], Any] | None = None,
-) -> StatelessClients:
-    """Composes the round of two stages, and each stage as a process of its own.
-
-    Args:
-      parts: Task, means and server step.
-      initialize: () -> the state of the clients' work before the first round, at the server; its
-        field `statistics` has the statistics of the last cohort.
-      aggregate_statistics: Stage 1: (state, weights, examples) -> the state with the statistics of
-        this cohort.
-      update_locally: Stage 2: (state, weights, examples) -> state, model deltas and metrics.
-      cohort_type: Type of what a client receives about the cohort beside its statistics.
-      with_group_size: See `StatelessClients`.
-    """
-    work_type = (
-        initialize.type_signature.result,
-        parts.at_clients(parts.weights_type),
-        parts.at_clients(parts.examples_type),
-    )
-
-    @tff.federated_computation(*work_type)
-    def next_both(state, weights, client_data):
-        state = aggregate_statistics(state, weights, client_data)
-        return update_locally(state, weights, client_data)
-
-    @tff.federated_computation(*work_type)
-    def next_update(state, weights, client_data):
-        return update_locally(state, weights, client_data)
-
-    process = parts.compose(initialize, next_both)
-    return StatelessClients(
-        parts.task.model,
-        process,
-        parts.initial_weights,
-        downloads=(
-            parts.weights_type,
-            tff.types.to_type(np.int64),
-            parts.reference_type,
-            parts.statistics_type,
-            cohort_type,
-        ),
-        uploads=(parts.statistics_type, parts.weights_type.trainable),
-        compose_stages=lambda: {
-            "statistics": build_statistics_round(parts, process, aggregate_statistics),
-            "update": parts.compose(initialize, next_update),
-        },
-        with_group_size=with_group_size,
+        client.build_local_statistics(parts),
+        client.build_local_update(parts),
+        lambda: tff.federated_value(np.float32(1.0), tff.SERVER),
+        functools.partial(mean_weight, parts),
+        with_group_size,
     )

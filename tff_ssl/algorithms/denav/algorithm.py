@@ -31,6 +31,7 @@ import numpy as np
 
 from tff_ssl.algorithms.denav import navigator, route, staleness, traffic
 from tff_ssl.algorithms.denav.state_log import StateLog
+from tff_ssl.bounds import bounded, one_of
 from tff_ssl.decentralized import simulated_time, topology
 from tff_ssl.decentralized.schedule import (
     Averaging,
@@ -40,8 +41,8 @@ from tff_ssl.decentralized.schedule import (
     Training,
 )
 from tff_ssl.decentralized.traffic import Traffic
-from tff_ssl.templates.client_hyperparameters import ClientHyperparameters, check_choice
-from tff_ssl.templates.serverless import Serverless, build_serverless
+from tff_ssl.kinds.decentralized.algorithm import Decentralized, build_decentralized
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.task import Task
 
 
@@ -62,26 +63,13 @@ class DeNAVHyperparameters(ClientHyperparameters, navigator.RouteHyperparameters
     client_weight_decay: float = 0.05
     local_epochs: int = 5
     batch_size: int = 64
-    models: int = 1
-    staleness_bound: int = 5
-    aggregation: str = "staleness"
+    models: int = bounded(1, at_least=1)
+    staleness_bound: int = bounded(5, at_least=0)
+    aggregation: str = one_of("staleness", (*staleness.WEIGHTINGS, "none"))
     average_neighbours: bool = True
 
-    def __post_init__(self):
-        ClientHyperparameters.__post_init__(self)
-        navigator.RouteHyperparameters.__post_init__(self)
-        if self.models < 1:
-            raise ValueError(f"models must be at least 1; got {self.models}")
-        if self.staleness_bound < 0:
-            raise ValueError(f"staleness_bound must not be negative; got {self.staleness_bound}")
-        check_choice("aggregation", self.aggregation, (*staleness.WEIGHTINGS, "none"))
-
     def for_navigator(self, steps: int) -> navigator.NavigatorHyperparameters:
-        """The hyperparameters of the navigator.
-
-        Args:
-          steps: Number of steps S.
-        """
+        """The hyperparameters of the navigator for S steps."""
         names = [field.name for field in dataclasses.fields(navigator.RouteHyperparameters)]
         return navigator.NavigatorHyperparameters(
             steps=steps, **{name: getattr(self, name) for name in names}
@@ -98,13 +86,7 @@ class DeNAVSchedule:
         hyperparameters: DeNAVHyperparameters,
         steps: int,
     ):
-        """Determines the routes of all models.
-
-        Args:
-          network: Network of the clients.
-          model_bytes: Size of a model in bytes.
-          hyperparameters: Hyperparameters.
-          steps: Number of steps S.
+        """Determines the routes of all models, of `model_bytes` each, for S steps.
 
         Raises:
           ValueError: If there are more models than clients, or all clients that had a model have
@@ -196,14 +178,7 @@ class DeNAVSchedule:
     def _aggregated(
         self, received: StateLog, slot: int, client: int, local: list[StateLog]
     ) -> SlotWeights:
-        """Weights of Algorithm 2; with `aggregation=none`, the received model alone.
-
-        Args:
-          received: Log of the received model.
-          slot: Slot of the received model.
-          client: Client that averages.
-          local: Logs of the client's copies of other models.
-        """
+        """Weights of Algorithm 2; with `aggregation=none`, the received model alone."""
         row = self._unit(slot)
         if self._hyperparameters.aggregation == "none":
             return row
@@ -253,11 +228,7 @@ class DeNAVSchedule:
         )
 
     def _round_time(self, clients: Sequence[int]) -> float:
-        """Simulated time of the round in which these clients train, one for each model.
-
-        A client that trains several models trains them one after the other, while clients train at
-        the same time: the round takes as long as the client with the largest sum.
-        """
+        """Simulated time: that of the client whose trainings, one by one, take longest."""
         trainings = collections.Counter(clients)
         return max(count * self._time(client) for client, count in trainings.items())
 
@@ -291,16 +262,11 @@ class DeNAVSchedule:
         return np.mean([self._own(k, done) for k in sorted(holders)], axis=0)
 
 
-def build_denav(task: Task, hyperparameters: DeNAVHyperparameters | None = None) -> Serverless:
-    """Builds the computations of DeNAV.
-
-    Args:
-      task: Model, views, objective and type of the examples; its rounds are the steps S.
-      hyperparameters: Hyperparameters; the defaults if None.
-    """
+def build_denav(task: Task, hyperparameters: DeNAVHyperparameters | None = None) -> Decentralized:
+    """Builds the computations of DeNAV; the rounds of the task are the steps S."""
     values = hyperparameters or DeNAVHyperparameters()
 
     def build_schedule(network: ClientNetwork, model_bytes: int) -> DeNAVSchedule:
         return DeNAVSchedule(network, model_bytes, values, task.rounds)
 
-    return build_serverless(task, values, build_schedule)
+    return build_decentralized(task, values, build_schedule)

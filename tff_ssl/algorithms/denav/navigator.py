@@ -36,6 +36,7 @@ import networkx as nx
 import numpy as np
 
 from tff_ssl.algorithms.denav.state_log import NEVER, StateLog
+from tff_ssl.bounds import Bounded, bounded, one_of
 from tff_ssl.decentralized import topology
 
 ROUTES = ("score", "random")
@@ -58,7 +59,7 @@ Path = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class RouteHyperparameters:
+class RouteHyperparameters(Bounded):
     """Hyperparameters of a route, among them the ablations of Table 4.
 
     Attributes:
@@ -72,24 +73,13 @@ class RouteHyperparameters:
       tie_break: Rule of line 32, `search` or `printed`; see the module.
     """
 
-    selection_limit: int = 3
-    computing_ranks: int = 10
-    route: str = "score"
+    selection_limit: int = bounded(3, at_least=1)
+    computing_ranks: int = bounded(10, at_least=1)
+    route: str = one_of("score", ROUTES)
     use_volume: bool = True
     use_time: bool = True
     use_history: bool = True
-    tie_break: str = "search"
-
-    def __post_init__(self):
-        for name in ("selection_limit", "computing_ranks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.route not in ROUTES:
-            raise ValueError(f"route must be one of {', '.join(ROUTES)}; got {self.route!r}")
-        if self.tie_break not in TIE_BREAKS:
-            raise ValueError(
-                f"tie_break must be one of {', '.join(TIE_BREAKS)}; got {self.tie_break!r}"
-            )
+    tie_break: str = one_of("search", TIE_BREAKS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,12 +90,7 @@ class NavigatorHyperparameters(RouteHyperparameters):
       steps: Number S of pre-training steps of a model; 200 in the paper's Table 6.
     """
 
-    steps: int = 200
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.steps < 1:
-            raise ValueError(f"steps must be at least 1; got {self.steps}")
+    steps: int = bounded(200, at_least=1)
 
 
 class Answer(NamedTuple):
@@ -142,12 +127,7 @@ class Choice(NamedTuple):
 
 
 def asking(graph: nx.Graph, volumes: Mapping[int, int]) -> Ask:
-    """The function `Ask` of a simulated network, which carries questions over existing links only.
-
-    Args:
-      graph: Network at this time.
-      volumes: Number of examples n of each of its clients.
-    """
+    """The `Ask` of a simulated network, which carries questions over existing links only."""
 
     def ask(path: Path) -> Answer | None:
         linked = all(graph.has_edge(a, b) for a, b in itertools.pairwise(path))
@@ -156,14 +136,6 @@ def asking(graph: nx.Graph, volumes: Mapping[int, int]) -> Ask:
         return Answer(volumes[path[-1]], topology.neighbours(graph, path[-1]))
 
     return ask
-
-
-def smallest_limit(steps: int, num_clients: int) -> int:
-    """The smallest Z that Eq. 6 allows: S / |M|, rounded up.
-
-    If it equals S / |M|, the route must select every client Z times, whatever the scores are.
-    """
-    return -(-steps // num_clients)
 
 
 def papers_limit(steps: int, num_clients: int) -> int:
@@ -178,15 +150,10 @@ def papers_limit(steps: int, num_clients: int) -> int:
 def selection_scores(
     volumes: Mapping[int, int], log: StateLog, hyperparameters: NavigatorHyperparameters
 ) -> dict[int, float]:
-    """Scores U of Eq. 3 to 6.
+    """Scores U of Eq. 3 to 6 of each client, from 1 to 3 (the largest volume, never selected).
 
-    Args:
-      volumes: Number of examples n of each client that is compared, above 0.
-      log: State log of the model after the step that has just ended.
-      hyperparameters: S, Z and the terms of the score.
-
-    Returns:
-      Client -> score, from 1 to 3 (the largest volume, never selected).
+    Volumes are the numbers of examples n of the clients that are compared, above 0; the log is that
+    after the step that has just ended.
     """
     visits = {visit.client: visit for visit in log.visits if visit.client in volumes}
     largest = max(volumes.values())
@@ -272,8 +239,8 @@ def _search(
 ) -> list[set[int]]:
     """Lines 11 to 31: the best clients of P_{m,2}, P_{m,3}, ..., until one is best alone.
 
-    The last set has one client if the tie was broken. It has several if the search gave up because
-    no unchecked client was left, or because all scores of the next set were the lowest.
+    The last set has several clients if none was unchecked, or all scores of the next set are
+    lowest.
     """
     levels = []
     checked, frontier = set(candidates), tied

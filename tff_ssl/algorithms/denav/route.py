@@ -42,11 +42,7 @@ class Step(NamedTuple):
 
 
 def last_present(route: list[int], graph: nx.Graph) -> int:
-    """The last client on the route that is in the network.
-
-    Raises:
-      ValueError: If no client on the route is in the network.
-    """
+    """The last client on the route that is in the network; a ValueError if none is."""
     for client in reversed(route):
         if client in graph:
             return client

@@ -37,13 +37,9 @@ def aggregation_weights(
 ) -> npt.NDArray[np.float64]:
     """Lines 7 to 11: the weights of the models that are averaged, which sum to 1.
 
-    Args:
-      logs: Logs of the received model and of the eligible copies, in the models' order.
-      weighting: Kind of weights, `staleness` (Algorithm 2) or a row of Table 5, `volume` or
-        `average`.
-
-    Raises:
-      ValueError: If the weighting is unknown.
+    The logs are those of the received model and of the eligible copies. The weighting is
+    `staleness` (Algorithm 2) or a row of Table 5, `volume` or `average`; another one is a
+    ValueError.
     """
     if weighting not in WEIGHTINGS:
         raise ValueError(f"weighting must be one of {', '.join(WEIGHTINGS)}; got {weighting!r}")
@@ -63,13 +59,8 @@ def weights_at_client(
 ) -> npt.NDArray[np.float64]:
     """Algorithm 2: weights with which a client averages the received model with its copies.
 
-    The client trains the average, whose state log is the received one.
-
-    Args:
-      received: Log psi of the received model.
-      local: Logs Psi_m of the client's n copies.
-      staleness_bound: Staleness bound lambda, in steps.
-      weighting: Kind of weights; see `aggregation_weights`.
+    The client trains the average, whose state log is the received one. `local` has the logs Psi_m
+    of its n copies, and `staleness_bound` is lambda.
 
     Returns:
       Weights of the received model and of the copies, in order, float64 [1 + n]; zero for copies

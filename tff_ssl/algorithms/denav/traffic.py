@@ -10,12 +10,7 @@ from tff_ssl.decentralized.traffic import Traffic, whole_number
 
 
 def of_steps(steps: Iterable[Step], model_bytes: int) -> Traffic:
-    """Traffic of a model's steps: the model and its log, unless the model stayed where it was.
-
-    Args:
-      steps: Steps of `route.travel`.
-      model_bytes: Size of the model.
-    """
+    """Traffic of a model's steps: the model and its log, unless the model stayed where it was."""
     total = Traffic()
     for step in steps:
         sent = step.sender is not None and step.sender != step.client
@@ -27,10 +22,7 @@ def of_steps(steps: Iterable[Step], model_bytes: int) -> Traffic:
 def synchronization(graph: nx.Graph, starts: Sequence[int], model_bytes: int) -> Traffic:
     """Traffic before parallel training: the first client sends its model to the others (A.4.1).
 
-    Args:
-      graph: Network of the clients; connected.
-      starts: Clients of the first step; the first of them initializes the model.
-      model_bytes: Size of the model; a log without entries is sent with it.
+    The network is connected, and a log without entries is sent with each model.
     """
     hops = nx.single_source_shortest_path_length(graph, starts[0])
     models = sum(hops[client] for client in starts[1:])
@@ -38,16 +30,9 @@ def synchronization(graph: nx.Graph, starts: Sequence[int], model_bytes: int) ->
 
 
 def published_transmissions(epochs: int, local_epochs: int) -> int:
-    """Table 3's count for DeNAV: one transmission for each step of K epochs.
+    """Table 3's count for DeNAV: one transmission for each step of K epochs, of all local epochs.
 
     It is an upper bound of what `of_steps` counts: it includes a transmission after the last step,
-    and one where the model stays with its client.
-
-    Args:
-      epochs: Number of local epochs, summed over all clients that trained.
-      local_epochs: Number of epochs K of a step.
-
-    Raises:
-      ValueError: If `epochs` is not a whole number of steps.
+    and one where the model stays with its client. A ValueError if steps are not whole.
     """
     return whole_number(epochs, local_epochs, "steps")

@@ -29,10 +29,6 @@ def detections_of_image(
       image_id: Id of the image in the annotations.
       size: Height and width of the image in pixels.
       category_ids: Id of each class in the annotations; that of label i + 1 has index i.
-
-    Returns:
-      For each detection a dict of `image_id`, `category_id`, `score`, `bbox` (left, top, width and
-      height in pixels) and `segmentation` (the mask, run-length encoded by pycocotools).
     """
     count = int(outputs["count"])
     if not count:
@@ -58,12 +54,7 @@ def detections_of_image(
 def average_precision(
     truth: Any, detections: Sequence[Mapping[str, Any]], image_ids: Sequence[int]
 ) -> dict[str, float]:
-    """COCO's average precision on some images.
-
-    Args:
-      truth: The annotations, a `pycocotools.coco.COCO`.
-      detections: Results of `detections_of_image` for these images.
-      image_ids: Ids of the images; those without a detection count, too.
+    """COCO's average precision on some images, of which those without a detection count, too.
 
     Returns:
       `box_ap` and `mask_ap`, the mean over the IoU thresholds 0.50 to 0.95 and the classes that

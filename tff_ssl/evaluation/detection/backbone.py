@@ -28,12 +28,9 @@ class ResNetBackbone(tf.keras.Model):
     """
 
     def __init__(self, encoder: DualEncoder, image_size: int, first_level: int = 2):
-        """Makes the variables, with the encoder's initial weights of seed 0.
+        """Makes the variables, with the initial weights of seed 0 of an encoder without heads.
 
-        Args:
-          encoder: Architecture of the encoder, a ResNet without heads.
-          image_size: Height and width of the images, a multiple of 64.
-          first_level: First level that is an endpoint.
+        The side of the images is a multiple of 64; endpoints begin with `first_level`.
         """
         super().__init__(name="backbone")
         self._encoder = encoder
@@ -49,13 +46,9 @@ class ResNetBackbone(tf.keras.Model):
         }
 
     def call(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The endpoints.
+        """Endpoints by level, float32 [b, height / 2**level, width / 2**level, channels].
 
-        Args:
-          inputs: Images as the Model Garden's parser gives them, float32 [b, height, width, 3].
-
-        Returns:
-          Features by level, float32 [b, height / 2**level, width / 2**level, channels].
+        Inputs are images as the Model Garden's parser gives them, float32 [b, height, width, 3].
         """
         unit_range = inputs * tf.constant(_PARSER_DEVIATION) + tf.constant(_PARSER_MEAN)
         # Encoders are trained on values from -1 to 1 (`augmentation.to_float`).

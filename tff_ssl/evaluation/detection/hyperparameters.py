@@ -2,11 +2,13 @@
 
 import dataclasses
 
+from tff_ssl.bounds import Bounded, bounded
+
 _COARSEST_STRIDE = 64  # Of the pyramid's level 6.
 
 
 @dataclasses.dataclass(frozen=True)
-class DetectionHyperparameters:
+class DetectionHyperparameters(Bounded):
     """Hyperparameters for a hundred images on a CPU.
 
     Those of Dec-SSL (appendix C.1: Detectron's default schedule) are in the preset
@@ -32,33 +34,29 @@ class DetectionHyperparameters:
       norm_momentum: Momentum of the moving averages of the batch norms behind the backbone.
     """
 
-    image_size: int = 256
-    batch_size: int = 4
-    learning_rate: float = 0.02
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-    warmup_steps: int = 50
+    image_size: int = bounded(256, at_least=_COARSEST_STRIDE)
+    batch_size: int = bounded(4, at_least=1)
+    learning_rate: float = bounded(0.02, above=0)
+    momentum: float = bounded(0.9, at_least=0, below=1)
+    weight_decay: float = bounded(1e-4, at_least=0)
+    warmup_steps: int = bounded(50, at_least=0)
     flip: bool = True
-    filters: int = 128
-    box_head_width: int = 512
-    anchor_size: float = 4.0
-    sampled_anchors: int = 256
-    proposals: int = 400
-    sampled_boxes: int = 64
-    sampled_masks: int = 16
-    norm_momentum: float = 0.9
+    filters: int = bounded(128, at_least=1)
+    box_head_width: int = bounded(512, at_least=1)
+    anchor_size: float = bounded(4.0, above=0)
+    sampled_anchors: int = bounded(256, at_least=2)
+    proposals: int = bounded(400, at_least=2)
+    sampled_boxes: int = bounded(64, at_least=1)
+    sampled_masks: int = bounded(16, at_least=1)
+    norm_momentum: float = bounded(0.9, at_least=0, below=1)
 
-    def __post_init__(self):
-        if self.image_size < _COARSEST_STRIDE or self.image_size % _COARSEST_STRIDE:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.image_size % _COARSEST_STRIDE:
             raise ValueError(
                 f"image_size must be a multiple of {_COARSEST_STRIDE}; got {self.image_size}"
             )
-        for name in ("batch_size", "filters", "box_head_width", "sampled_boxes", "sampled_masks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        if self.sampled_anchors < 2:
-            raise ValueError(f"sampled_anchors must be at least 2; got {self.sampled_anchors}")
-        if self.proposals < max(self.sampled_boxes, 2):
+        if self.proposals < self.sampled_boxes:
             raise ValueError(
                 f"proposals must be at least sampled_boxes, {self.sampled_boxes}; "
                 f"got {self.proposals}"
@@ -68,10 +66,3 @@ class DetectionHyperparameters:
                 f"sampled_masks must be at most sampled_boxes, {self.sampled_boxes}; "
                 f"got {self.sampled_masks}"
             )
-        if self.learning_rate <= 0 or self.anchor_size <= 0:
-            raise ValueError("learning_rate and anchor_size must be positive")
-        if self.weight_decay < 0 or self.warmup_steps < 0:
-            raise ValueError("weight_decay and warmup_steps must not be negative")
-        for name in ("momentum", "norm_momentum"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in [0, 1); got {getattr(self, name)}")

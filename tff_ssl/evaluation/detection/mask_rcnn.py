@@ -5,6 +5,7 @@ Model Garden's (tf-models-official); the backbone is `ResNetBackbone`. As in Det
 pipeline Dec-SSL uses (section 3.1, appendix C.1), the box head has two fully connected layers.
 """
 
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,14 +43,10 @@ class MaskRCNN:
     def __init__(
         self, encoder: DualEncoder, classes: int, values: DetectionHyperparameters, seed: int
     ):
-        """Builds the network.
+        """Builds the network on a ResNet without heads, for so many classes without the background.
 
-        Args:
-          encoder: Architecture of the backbone, a ResNet without heads.
-          classes: Number of classes without the background.
-          values: Hyperparameters.
-          seed: Seed of the initial weights outside of the backbone. The global seeds of Python,
-            NumPy and TensorFlow are set to it, because Keras's initializers draw from them.
+        The global seeds of Python, NumPy and TensorFlow are set to `seed`, because Keras's
+        initializers of the weights outside of the backbone draw from them.
         """
         self._values = values
         model = _model_config(classes, values)
@@ -65,11 +62,9 @@ class MaskRCNN:
             tf.keras.Input(model.input_size), image_shape=tf.keras.Input([2]), training=False
         )
         parser = _parser(model, values)
-        self._parse_training = tf.function(
-            parser.parse_fn(True), [_decoded_signature()], autograph=False
-        )
-        self._parse_image = tf.function(
-            parser.parse_fn(False), [_decoded_signature()], autograph=False
+        self._parse_training, self._parse_image = (
+            tf.function(parser.parse_fn(is_training), [_decoded_signature()], autograph=False)
+            for is_training in (True, False)
         )
         self._detect = tf.function(self._detections, autograph=False)
         self._initial = Weights(
@@ -87,11 +82,7 @@ class MaskRCNN:
         return self._network.non_trainable_variables
 
     def initial_weights(self, backbone: Weights) -> Weights:
-        """The initial weights with those of an encoder in the backbone.
-
-        Args:
-          backbone: Weights of the encoder.
-        """
+        """The initial weights with those of an encoder in the backbone."""
         starts = dict(
             zip(_refs(self._backbone.trainable_variables), backbone.trainable, strict=True)
         )
@@ -121,15 +112,9 @@ class MaskRCNN:
     def losses(
         self, images: tf.Tensor, labels: Labels, seed: tf.Tensor
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """The loss of a batch with the present weights, in training mode.
+        """The loss of a `training_batch` with the present weights, and its five parts by name.
 
-        Args:
-          images: Images of `training_batch`.
-          labels: Labels of `training_batch`.
-          seed: Seed of the samples of anchors and proposals, int32 [2].
-
-        Returns:
-          The sum of the five losses of Mask R-CNN, and each of them by name.
+        The seed, int32 [2], is that of the samples of anchors and proposals.
         """
         anchors_seed, proposals_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
         targets = samplers.sample_anchors(
@@ -149,20 +134,14 @@ class MaskRCNN:
         return losses["total_loss"], {name: losses[name] for name in _LOSSES}
 
     def training_batch(self, examples: Sequence[Any]) -> tuple[tf.Tensor, Labels]:
-        """Images and labels as `losses` takes them.
-
-        Args:
-          examples: Tuples with the fields of `datasets.coco_folder.AnnotatedImage`.
-        """
+        """Images and labels as `losses` takes them, of `datasets.coco_folder.AnnotatedImage`s."""
         parsed = [self._parse_training(_decoded(example)) for example in examples]
         return tf.nest.map_structure(lambda *tensors: tf.stack(tensors), *parsed)
 
     def detect(self, images: Sequence[npt.NDArray[np.uint8]]) -> list[dict[str, np.ndarray]]:
-        """The detections in images with the present weights.
+        """The detections in images, uint8 [height, width, 3], with the present weights.
 
-        Args:
-          images: Images, uint8 [height, width, 3] each; as many in every call, or the graph is
-            traced again.
+        There should be as many images in every call, or the graph is traced again.
 
         Returns:
           For each image `boxes`, float32 [100, 4]: top, left, bottom and right in pixels of the
@@ -172,7 +151,7 @@ class MaskRCNN:
         """
         parsed = []
         for image in images:
-            pixels, labels = self._parse_image(_without_instances(image))
+            pixels, labels = self._parse_image(_decoded(_without_instances(image)))
             parsed.append((pixels, labels["image_info"], labels["anchor_boxes"]))
         batch = tf.nest.map_structure(lambda *tensors: tf.stack(tensors), *parsed)
         outputs = {name: value.numpy() for name, value in self._detect(*batch).items()}
@@ -281,17 +260,13 @@ def _decoded(example: Any) -> dict[str, tf.Tensor]:
     }
 
 
-def _without_instances(image: npt.NDArray[np.uint8]) -> dict[str, tf.Tensor]:
-    """An image in the form of `_decoded_signature`; the parser wants instances also without use."""
-    height, width, _ = image.shape
-    return {
-        "image": tf.constant(image),
-        "source_id": tf.constant("0"),
-        "height": tf.constant(height),
-        "width": tf.constant(width),
-        "groundtruth_classes": tf.zeros([0], tf.int64),
-        "groundtruth_is_crowd": tf.zeros([0], tf.bool),
-        "groundtruth_area": tf.zeros([0]),
-        "groundtruth_boxes": tf.zeros([0, 4]),
-        "groundtruth_instance_masks": tf.zeros([0, 1, 1]),
-    }
+def _without_instances(image: npt.NDArray[np.uint8]) -> Any:
+    """An annotated image without instances, since the parser wants them also where it uses none."""
+    return types.SimpleNamespace(
+        image=image,
+        image_id=0,
+        labels=np.zeros(0, np.int64),
+        crowds=np.zeros(0, bool),
+        boxes=np.zeros((0, 4), np.float32),
+        masks=np.zeros((0, 1, 1), bool),
+    )

@@ -14,19 +14,10 @@ def balanced_sample(
     positive_fraction: float,
     seed: tf.Tensor,
 ) -> tf.Tensor:
-    """Draws candidates of each image without replacement.
+    """Draws up to `count` candidates of each image without replacement: bool [b, n].
 
-    Up to `positive_fraction` of the sample are positives; negatives fill the rest.
-
-    Args:
-      positive: Whether a candidate is positive, bool [b, n].
-      negative: Whether a candidate is negative, bool [b, n]; others are never drawn.
-      count: Largest number that is drawn for an image.
-      positive_fraction: Largest fraction of positives.
-      seed: Seed, int32 [2].
-
-    Returns:
-      Whether each candidate is drawn, bool [b, n].
+    Up to `positive_fraction` of the sample are positives; negatives fill the rest. Candidates that
+    are neither are never drawn. The seed is int32 [2].
     """
     priorities = tf.random.stateless_uniform(tf.shape(positive), seed)
 
@@ -45,15 +36,8 @@ def sample_anchors(
 ) -> dict[str, tf.Tensor]:
     """Draws the anchors on which the region proposal network is trained (Ren et al. 2015).
 
-    Args:
-      targets: Target of each anchor by level, int32 [b, height, width, anchors]: 1 for an object, 0
-        for background, -1 for an anchor that is not trained on.
-      count: Number of anchors of an image.
-      positive_fraction: Largest fraction of anchors of objects.
-      seed: Seed, int32 [2].
-
-    Returns:
-      The targets, of which those that were not drawn are -1.
+    Targets by level, int32 [b, height, width, anchors], are 1 for an object, 0 for background, and
+    -1 for an anchor that is not trained on, as those that are not drawn become.
     """
     levels = list(targets)
     batch = tf.shape(targets[levels[0]])[0]
@@ -75,28 +59,18 @@ class ProposalSampler:
     """
 
     def __init__(self, count: int, positive_fraction: float):
-        """Sets the size of a sample.
-
-        Args:
-          count: Number of proposals of an image.
-          positive_fraction: Largest fraction of proposals with an object.
-        """
+        """Sets the number of proposals of an image, and the largest fraction with an object."""
         self._count, self._positive_fraction = count, positive_fraction
         self.seed = tf.Variable([0, 0], trainable=False, dtype=tf.int32)
 
     def __call__(
         self, positive_matches: tf.Tensor, negative_matches: tf.Tensor, ignored_matches: tf.Tensor
     ) -> tf.Tensor:
-        """Draws `count` proposals of each image.
+        """Draws `count` proposals of each image: their indices, int32 [b, count].
 
-        Args:
-          positive_matches: Whether a proposal has an object, bool [b, n] with n >= count.
-          negative_matches: Whether it is background, bool [b, n].
-          ignored_matches: Whether it must not be drawn, bool [b, n].
-
-        Returns:
-          Indices of the proposals, int32 [b, count]. If there are too few candidates, the first of
-          the others fill up, as in the Model Garden.
+        The matches, bool [b, n] with n >= count, tell whether a proposal has an object, is
+        background, or must not be drawn. If there are too few candidates, the first of the others
+        fill up, as in the Model Garden.
         """
         drawn = balanced_sample(
             positive_matches & ~ignored_matches,

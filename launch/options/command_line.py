@@ -1,0 +1,35 @@
+"""Reads a command line into the configuration of a script."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+from launch.options import resuming, settings
+from launch.options.settings import Config
+
+
+def parse(
+    cls: type[Config], script: str, argv: Sequence[str], before: Mapping[str, Any] | None = None
+) -> tuple[Config, list[str]]:
+    """Reads a command line, and the presets that it names.
+
+    Args:
+      argv: The command line; the first argument is the name of the program.
+      before: Result of `run_folder.read_config` for a run that is resumed.
+
+    Returns:
+      The configuration, and the arguments that are no flags.
+
+    Raises:
+      flags.Error: If a flag is unknown, or a value is not allowed.
+    """
+    values = flags.FlagValues()
+    values.append_flag_values(flags.FLAGS)  # Those of absl.
+    settings.define(cls, script, values)
+    rest = values(list(argv))[1:]
+    settings.check_numbers(values)
+    own = settings.settings(cls, script)
+    given = [name for name in own if values[name].present]
+    config = settings.build(cls, {name: values[name].value for name in own}, given, script)
+    return resuming.resumed(config, before) if before else config, rest

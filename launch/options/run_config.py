@@ -1,0 +1,288 @@
+"""The configuration of a run, `RunConfig`, whose fields are the flags of `pretrain`.
+
+`lower` has the same flags, and `centralized` has those that need no clients. The first line of a
+section's docstring is its topic in help texts, and below `Attributes:` is the help of each flag.
+"""
+
+import dataclasses
+from typing import Literal
+
+from launch.options.image_config import ClientsConfig, DataConfig, ModelConfig
+from launch.options.settings import FEDERATED, Settings, flag, section
+from tff_ssl.decentralized.topology import TOPOLOGIES, UNCONNECTED
+
+_TRAINING = (*FEDERATED, "centralized")
+_RESUMED = (*_TRAINING, "detect")
+
+
+@dataclasses.dataclass(frozen=True)
+class AlgorithmConfig:
+    """What is trained.
+
+    Attributes:
+      algorithm: Name of the algorithm; --list shows all, and --list --algorithm=NAME the
+        hyperparameters of one. package.module:ENTRY is an algorithm of your own: the registry entry
+        of that name, in a module on PYTHONPATH.
+      objective: Name of the clients' loss; --list shows all. Default: the algorithm's default
+        objective.
+      hparam: name=value, a hyperparameter and its value; repeatable. --list shows the names.
+    """
+
+    algorithm: str = flag("dcco", scripts=FEDERATED)
+    objective: str | None = flag(
+        None, in_script={"centralized": ("cco", "Name of the loss; --list shows all.")}
+    )
+    hparam: tuple[str, ...] = flag((), repeated=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class ParticipationConfig:
+    """Rounds.
+
+    Attributes:
+      rounds: Number of {unit}.
+      clients_per_round: Number of clients in a round's cohort. Default for a case_folder: as many
+        as have about 128 images together.
+      batches: shuffled: steps go through shuffled epochs; cohorts: a step has the examples of the
+        --clients_per_round clients of a federated round.
+      batch_size: Number of examples of a step, for --batches=shuffled.
+      sampling: uniform: every cohort has exactly --clients_per_round clients; poisson: each client
+        takes part independently with the same probability, and a cohort has so many clients on
+        average. Differential privacy needs poisson.
+      dropout: Simulated fraction of clients that do not finish a round: half of them drop out
+        before and half after their first report. More clients are invited, so that on average
+        --clients_per_round finish.
+      max_dropped: Largest fraction of its clients that a round may lose; the run ends when a round
+        loses more. Clients that drop out, fail, take too long or send values that are not finite
+        are left out and counted.
+      round_timeout: Seconds after which a computation of a round is stopped and repeated without
+        the clients that take so long. The first computation includes the preparation of the graphs.
+        Default: no limit.
+    """
+
+    rounds: int = flag(400, 1)
+    clients_per_round: int = flag(
+        32,
+        1,
+        in_script={
+            "centralized": (
+                32, "Number of clients whose examples form a batch, for --batches=cohorts."
+            )
+        },
+    )  # fmt: skip
+    batches: Literal["shuffled", "cohorts"] = flag("shuffled", scripts=["centralized"])
+    batch_size: int = flag(128, 2, scripts=["centralized"])
+    sampling: Literal["uniform", "poisson"] = flag("uniform", scripts=FEDERATED)
+    dropout: float = flag(0.0, 0.0, 0.999, scripts=FEDERATED)
+    max_dropped: float = flag(0.5, 0.0, 1.0, scripts=FEDERATED)
+    round_timeout: float | None = flag(None, 1e-3, 1e7, scripts=FEDERATED)
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """Network without a server.
+
+    Attributes:
+      topology: Network of the clients, for algorithms without a server. {names}.
+      connectivity: erdos_renyi: probability of a link between two clients, 0 to 1 (DeNAV's omega).
+      unconnected: erdos_renyi: treatment of a random network that is not connected. repair: its
+        components are joined by one new link each; refuse: the script ends with an error.
+      edge_list: edge_list: text file of the links, one a line, as two client numbers counted from
+        0.
+      leave: ROUND:CLIENT, a client that leaves the network before a round; repeatable.
+      cut: ROUND:CLIENT-CLIENT, a link that is cut before a round; repeatable.
+    """
+
+    topology: str = flag(
+        "erdos_renyi",
+        choices=list(TOPOLOGIES),
+        names="; ".join(f"{name}: {t.description}" for name, t in TOPOLOGIES.items()),
+    )
+    connectivity: float = flag(0.15, 0.0, 1.0)
+    unconnected: str = flag(UNCONNECTED[0], choices=UNCONNECTED)
+    edge_list: str | None = None
+    leave: tuple[str, ...] = flag((), repeated=True)
+    cut: tuple[str, ...] = flag((), repeated=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class AggregationConfig:
+    """Aggregation.
+
+    Attributes:
+      aggregator: mean: the plain weighted mean; robust: tff.learning's robust aggregator, which
+        zeroes very large contributions and clips large model deltas; secure: secure sums, in which
+        the server sees no single client's contribution (simulated, without cryptography);
+        quantized: tensors of 256 numbers or more are sent with --quantization_bits a number;
+        rotated: the same after a random rotation, which evens the numbers out. With any other than
+        mean, clients are not folded, because these aggregators need each client's contribution.
+      quantization_bits: quantized, rotated: number of bits of a number.
+      symmetric_statistics: dcco, dcco_one_stage with cco: send only half of <F G^T>, the triangle
+        of its symmetric part.
+    """
+
+    aggregator: Literal["mean", "robust", "secure", "quantized", "rotated"] = "mean"
+    quantization_bits: int = flag(8, 1, 16)
+    symmetric_statistics: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivacyConfig:
+    """Differential privacy.
+
+    Attributes:
+      dp_epsilon: Differential privacy: epsilon of all --rounds together. The noise is computed from
+        it; inf clips without noise, and gives no guarantee.
+      dp_noise_multiplier: Differential privacy with a given noise instead of a given epsilon:
+        standard deviation of the noise on the sum of the clients' model deltas, divided by
+        --dp_clip. Epsilon is computed from it.
+      dp_statistics_noise_multiplier: Standard deviation of the noise on the sum of the clients'
+        encoding statistics, divided by --dp_statistics_clip. Default: the value of
+        --dp_noise_multiplier.
+      dp_clip: Largest L2 norm of a client's model delta; larger model deltas are scaled down to it.
+      dp_statistics_clip: Largest L2 norm of a client's encoding statistics; larger ones are scaled
+        down to it.
+      dp_adaptive_clipping: Let the clips follow the median of the clients' norms, which is
+        estimated privately; the given clips are the initial ones.
+      dp_delta: The delta of (epsilon, delta)-differential privacy. Default: the number of clients
+        to the power of -1.1.
+    """
+
+    dp_epsilon: float | None = flag(None, 0.0)
+    dp_noise_multiplier: float | None = flag(None, 0.0, 1e6)
+    dp_statistics_noise_multiplier: float | None = flag(None, 0.0, 1e6)
+    dp_clip: float | None = flag(None, 0.0, 1e9)
+    dp_statistics_clip: float | None = flag(None, 0.0, 1e9)
+    dp_adaptive_clipping: bool = False
+    dp_delta: float | None = flag(None, 0.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """Evaluation.
+
+    Attributes:
+      eval_every: Number of {unit} between two evaluations by the kNN monitor; 0 for none.
+      encoder_round: Evaluation whose encoder is exported and probed: that of the last one, or of
+        the one with the best kNN accuracy on training images (see --eval_every). Clients' own
+        models (--personalized_clients) are those of the last round.
+      labels_per_class: Numbers of labels per class of the linear probes.
+      labels: Total numbers of labels of the linear probes, instead of --labels_per_class.
+      label_draws: Number of random draws of the labels, over which mean and standard deviation are
+        given.
+      baselines: Baselines that are evaluated on the same labels as the encoder: random_encoder,
+        raw_pixels.
+      per_case: Use one label and one prediction per case, from the mean of its images' encodings.
+        Default: yes for a case_folder with a metadata.csv, if no case has images of several
+        classes.
+      probe: logistic: logistic regression; lars: the DCCO paper's linear classifier, trained with
+        LARS; adam: Hetero-SSFL's, trained with 100 epochs of Adam.
+      also_logistic: Beside another --probe, also fit logistic regression on the same labels, as
+        results of their own.
+      personalized_clients: Number of clients whose own models are also evaluated, for algorithms
+        whose clients have models of their own: the first clients that have trained or, without a
+        server, the first.
+    """
+
+    eval_every: int = flag(50, 0, scripts=_TRAINING)
+    encoder_round: Literal["last", "best"] = flag("last", scripts=_TRAINING)
+    labels_per_class: tuple[int, ...] = flag((1, 5), 1, instead_of="labels")
+    labels: tuple[int, ...] = flag((), 1, instead_of="labels_per_class")
+    label_draws: int = flag(5, 1)
+    baselines: tuple[str, ...] = ("random_encoder", "raw_pixels")
+    per_case: bool | None = None
+    probe: Literal["logistic", "lars", "adam"] = "logistic"
+    also_logistic: bool = False
+    personalized_clients: int = flag(0, 0, scripts=FEDERATED)
+
+
+@dataclasses.dataclass(frozen=True)
+class RuntimeConfig:
+    """Speed and machines.
+
+    Attributes:
+      fold: Number of groups into which the clients of a cohort are folded, if the algorithm allows
+        it. A group is computed like one client, which is much faster and gives the same result up
+        to rounding. 0: clients are not folded.
+      max_concurrent_calls: Number of clients or groups that are computed at the same time; -1 for
+        all. Default: four per core, or one per core if clients keep a state between rounds.
+      ray: Compute rounds on several nodes with Ray: local:N for N nodes on this machine, or the
+        address of a Ray cluster such as 10.0.0.1:6379 for a node on each of its machines. Needs the
+        extra `ray`.
+      slices: Largest number of slices into which the clients or groups of a round are divided; all
+        slices have about the same work. With --ray a slice is computed on one node, and there are
+        at most 16 by default. Without --ray, slices are computed one after another, so that a round
+        holds the contributions of one slice in memory at a time; by default it is not divided. The
+        weights depend on the number of slices in their last digits, but not on the number of nodes.
+        With one slice per client or group, they equal those of a round that is not divided.
+      require_private_worker: End with an error where the system forbids TFF's worker a private
+        network, instead of letting it listen on a port that others can reach.
+    """
+
+    fold: int = flag(1, 0, scripts=FEDERATED)
+    max_concurrent_calls: int | None = flag(None, -1, scripts=FEDERATED)
+    ray: str | None = flag(None, scripts=FEDERATED)
+    slices: int | None = flag(None, 1, scripts=FEDERATED)
+    require_private_worker: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputConfig:
+    """Results.
+
+    Attributes:
+      output_dir: Folder for the results. Default: a new one in results/.
+      seed: Seed of all randomness.
+      checkpoint_every: Number of {unit} between two checkpoints.
+      resume: Continue the run in --output_dir.
+      list: Print what can be chosen, and end.
+    """
+
+    output_dir: str | None = None
+    seed: int = flag(0, 0, 2**31 - 1)
+    checkpoint_every: int = flag(50, 1, scripts=_RESUMED)
+    resume: bool = flag(False, scripts=_RESUMED)
+    list: bool = flag(
+        False,
+        scripts=_RESUMED,
+        in_script={"detect": (False, "Print the hyperparameters, and end.")},
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ScriptConfig(Settings):
+    """What the configurations of all scripts have that write results."""
+
+    runtime: RuntimeConfig = section(RuntimeConfig)
+    output: OutputConfig = section(OutputConfig)
+
+    @property
+    def seed(self) -> int:
+        """Seed of all randomness."""
+        return self.output.seed
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig(ScriptConfig):
+    """The configuration of a run of `pretrain` or `centralized`."""
+
+    algorithm: AlgorithmConfig = section(AlgorithmConfig)
+    data: DataConfig = section(DataConfig)
+    clients: ClientsConfig = section(ClientsConfig)
+    model: ModelConfig = section(ModelConfig)
+    participation: ParticipationConfig = section(ParticipationConfig)
+    network: NetworkConfig = section(NetworkConfig, *FEDERATED)
+    aggregation: AggregationConfig = section(AggregationConfig, *FEDERATED)
+    privacy: PrivacyConfig = section(PrivacyConfig, *FEDERATED)
+    evaluation: EvaluationConfig = section(EvaluationConfig)
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds, or of steps of the centralized baseline."""
+        return self.participation.rounds
+
+    @property
+    def objective(self) -> str:
+        """Name of the objective; `algorithm.choose` has set it where no flag does."""
+        assert self.algorithm.objective
+        return self.algorithm.objective

@@ -1,0 +1,274 @@
+"""Configurations of scripts: frozen dataclasses, whose fields are the flags of the script.
+
+The default and the bounds of a flag are those of the field, and its help text stands below
+`Attributes:` in the docstring of the class. From a script's class come its flags (`define`), the
+object with which it runs (`build`), and the `config.json` of its runs (`to_json`). A field may be a
+section, a dataclass of further flags; names of flags are unique.
+"""
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from absl import flags
+
+from launch.options import hyperparameters
+from launch.options.hyperparameters import LARGEST_INTEGER
+from tff_ssl.errors import ConfigurationError
+
+FEDERATED = ("pretrain", "lower")  # The scripts with all flags of federated runs.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What every configuration has.
+
+    Attributes:
+      script: Name of the script; empty where none has read the flags.
+      given: Names of the flags that the command line or a preset gives.
+    """
+
+    script: str = ""
+    given: frozenset[str] = frozenset()
+
+
+Config = TypeVar("Config", bound=Settings)
+
+
+class Setting(NamedTuple):
+    """A flag.
+
+    Attributes:
+      name: Its name.
+      section: Name of the section that has it; empty for a field of the configuration itself.
+      kind: Type of its value, or of the items of a list: bool, int, float or str.
+      is_list: Whether its value is a tuple.
+      default: Its default.
+      help: Its help text.
+      low: Smallest number that it takes, also in a list.
+      high: Largest number that it takes.
+      choices: Texts that it takes, if not all.
+      repeated: Whether a list is given by repeating the flag, and not with commas.
+      instead_of: The flag in place of which it may be given, of which the last one counts.
+    """
+
+    name: str
+    section: str
+    kind: type
+    is_list: bool
+    default: Any
+    help: str
+    low: float | None = None
+    high: float | None = None
+    choices: Sequence[str] = ()
+    repeated: bool = False
+    instead_of: str = ""
+
+
+def flag(default: Any, low: float | None = None, high: float | None = None, **more: Any) -> Any:
+    """A field that is a flag with bounds, or with one of these further arguments.
+
+    Args:
+      low: Smallest number that it takes, also in a list.
+      **more: `choices`, `repeated` and `instead_of` of `Setting`; a `Literal` has choices by
+        itself. `scripts`, those that have the flag, if not all with the section do. `names`, a text
+        for `{names}` in its help. `in_script`, default and help text by the name of a script in
+        which they differ.
+    """
+    return dataclasses.field(default=default, metadata={"low": low, "high": high, **more})
+
+
+def section(cls: type, *scripts: str) -> Any:
+    """A field that is a section of flags, which these scripts have; all if none are named."""
+    return dataclasses.field(default=cls(), metadata={"scripts": scripts})
+
+
+def settings(cls: type, script: str | None = None) -> dict[str, Setting]:
+    """The flags of a class and of its sections by name, in order.
+
+    Args:
+      script: Name of the script whose flags they are; None for those of all scripts.
+    """
+    found: dict[str, Setting] = {}
+    hints, texts = typing.get_type_hints(cls), hyperparameters.descriptions(cls)
+    unit = "steps" if script in ("centralized", "detect") else "rounds"
+    for field in own_fields(cls):
+        hint, declared = hints[field.name], dict(field.metadata)
+        scripts, names = declared.pop("scripts", ()), declared.pop("names", "")
+        if script is not None and scripts and script not in scripts:
+            continue
+        if dataclasses.is_dataclass(hint):
+            inside = settings(hint, script)  # type: ignore[arg-type]
+            found |= {name: one._replace(section=field.name) for name, one in inside.items()}
+            continue
+        if typing.get_origin(hint) is typing.Literal:
+            hint, declared["choices"] = str, typing.get_args(hint)
+        text = texts[field.name].replace("{names}", names).replace("{unit}", unit)
+        default, text = declared.pop("in_script", {}).get(script, (field.default, text))
+        found[field.name] = Setting(field.name, "", *_kind(hint), default, text, **declared)
+    return found
+
+
+def own_fields(config: Any) -> list[dataclasses.Field]:
+    """The flags and sections of a class or an object; those that it inherits come last."""
+    cls = config if isinstance(config, type) else type(config)
+    order = [name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())]
+    ordered = sorted(dataclasses.fields(cls), key=lambda field: order.index(field.name))
+    return [field for field in ordered if field.name not in ("script", "given")]
+
+
+def _kind(hint: Any) -> tuple[type, bool]:
+    """The type of a field's value without None, or of its items; and whether it is a tuple."""
+    if isinstance(hint, types.UnionType):
+        (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
+    return (typing.get_args(hint)[0], True) if typing.get_origin(hint) is tuple else (hint, False)
+
+
+def define(cls: type, script: str, values: flags.FlagValues) -> None:
+    """Adds the flags of a class, as a script has them, to `values`."""
+    for setting in settings(cls, script).values():
+        name, default, text = setting.name, setting.default, setting.help
+        bounds = {"lower_bound": setting.low, "upper_bound": setting.high}
+        if setting.repeated:
+            flags.DEFINE_multi_string(name, list(default), text, flag_values=values)
+        elif setting.is_list:
+            flags.DEFINE_flag(_ListFlag(setting, values), values)
+            _bound_list(setting, values)
+        elif setting.kind is bool:
+            flags.DEFINE_boolean(name, default, text, flag_values=values)
+        elif setting.choices:
+            flags.DEFINE_enum(name, default, setting.choices, text, flag_values=values)
+        elif setting.kind is int:
+            flags.DEFINE_integer(name, default, text, flag_values=values, **bounds)
+        elif setting.kind is float:
+            flags.DEFINE_float(name, default, text, flag_values=values, **bounds)
+        else:
+            flags.DEFINE_string(name, default, text, flag_values=values)
+
+
+class _ListFlag(flags.Flag):
+    """A list with commas; if it is given in place of another flag, the last one counts."""
+
+    def __init__(self, setting: Setting, values: flags.FlagValues):
+        self._other, self._values = setting.instead_of, values
+        serializer, default = flags.CsvListSerializer(","), list(map(str, setting.default))
+        super().__init__(flags.ListParser(), serializer, setting.name, default, setting.help)
+
+    def parse(self, argument: str | list[str]) -> None:
+        super().parse(argument)
+        if self.value and self._other:
+            self._values[self._other].unparse()
+
+
+def _bound_list(setting: Setting, values: flags.FlagValues) -> None:
+    """Makes a list of numbers take those within the bounds only."""
+    lowest, kind = setting.low, setting.kind
+    if lowest is None:
+        return
+    largest = LARGEST_INTEGER if setting.high is None else setting.high
+
+    def within_bounds(texts: list[str]) -> bool:
+        try:
+            return all(lowest <= kind(text) <= largest for text in texts)
+        except ValueError:
+            return False
+
+    form = "whole numbers" if kind is int else "numbers"
+    message = f"takes {form} from {lowest:g} to {largest:.10g}, with commas between"
+    flags.register_validator(setting.name, within_bounds, message, values)
+
+
+def check_numbers(values: flags.FlagValues) -> None:
+    """Checks what absl lets pass: NaN, which is not outside of any bounds, and too large integers.
+
+    Raises:
+      flags.IllegalFlagValueError: If a flag is NaN, or a whole number that does not fit int32.
+    """
+    for name in values:
+        value = values[name].value
+        if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+            raise flags.IllegalFlagValueError(
+                f"flag --{name}={value}: {value} is more than {LARGEST_INTEGER}"
+            )
+        if isinstance(value, float) and math.isnan(value):
+            raise flags.IllegalFlagValueError(f"flag --{name}=nan: nan is not a number")
+
+
+def build(
+    cls: type[Config], values: Mapping[str, Any], given: Collection[str] = (), script: str = ""
+) -> Config:
+    """Makes a configuration from the values of flags.
+
+    Args:
+      values: Values by name, from flags or from a `config.json`, in which lists may be of texts,
+        and infinities are texts. Fields without one have their defaults.
+    """
+    typed = {}
+    for name, setting in settings(cls).items():
+        try:
+            if name in values:
+                typed[name] = _typed(setting, values[name])
+        except (ValueError, TypeError) as error:
+            raise ConfigurationError(
+                f"config.json of the run has {name}={values[name]!r}: {error}; put back a whole "
+                "file"
+            ) from error
+    config = replace(cls(), **typed)
+    return dataclasses.replace(config, script=script, given=frozenset(given))
+
+
+def _typed(setting: Setting, value: Any) -> Any:
+    """A value as the field has it; JSON and flags may hold numbers as texts."""
+    if value is None and setting.default is None:
+        return None
+    if setting.is_list and isinstance(value, list | tuple):
+        return tuple(_typed(setting._replace(is_list=False), item) for item in value)
+    allowed: Any = {int: int | str, float: int | float | str}.get(setting.kind, setting.kind)
+    is_bool = isinstance(value, bool)  # Also an int in Python.
+    if setting.is_list or not isinstance(value, allowed) or is_bool != (setting.kind is bool):
+        raise TypeError(f"it is no {'list' if setting.is_list else setting.kind.__name__}")
+    return setting.kind(value)
+
+
+def flat(config: Any) -> dict[str, Any]:
+    """The values of all flags by name, those in sections too."""
+    found: dict[str, Any] = {}
+    for field in own_fields(config):
+        value = getattr(config, field.name)
+        found |= flat(value) if dataclasses.is_dataclass(value) else {field.name: value}
+    return found
+
+
+def replace(config: Config, **changes: Any) -> Config:
+    """A copy with other values of some flags, which may be in sections."""
+    updates: dict[str, Any] = {}
+    for field in own_fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            inside = {name: changes[name] for name in flat(value) if name in changes}
+            updates[field.name] = dataclasses.replace(value, **inside)  # type: ignore[type-var]
+        elif field.name in changes:
+            updates[field.name] = changes[field.name]
+    return dataclasses.replace(config, **updates)
+
+
+def to_json(config: Settings) -> dict[str, Any]:
+    """The configuration for `config.json`: the name of the script, and its flags, those of a
+    section in an object of its own.
+    """
+    content: dict[str, Any] = {"script": config.script}
+    values = flat(config)
+    for name, setting in settings(type(config), config.script).items():
+        inside = content.setdefault(setting.section, {}) if setting.section else content
+        inside[name] = json_value(values[name])
+    return content
+
+
+def json_value(value: Any) -> Any:
+    """The value; the text of an infinity such as `--alpha=inf`, and a list for a tuple."""
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

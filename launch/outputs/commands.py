@@ -1,0 +1,57 @@
+"""Commands that a user can paste into the shell in which the script was started."""
+
+import os
+import pathlib
+import shlex
+import shutil
+import sys
+
+
+def module(name: str, *arguments: str) -> str:
+    """The command that runs a module of Python in the environment of this process.
+
+    Under `uv run`, it begins with `uv run python`, or with the path of uv where the shell does not
+    find it; otherwise with `python`, or with the path of the interpreter.
+
+    Args:
+      name: Name of the module, such as `launch.evaluate`.
+      *arguments: Arguments, which are quoted where a shell needs it.
+    """
+    uv = _uv()
+    python = [uv, "run", "python"] if uv else [_shown(sys.executable, "python", "python3")]
+    return shlex.join([*python, "-m", name, *arguments])
+
+
+def with_extra(extra: str) -> str:
+    """The command that starts this script again with an extra of the package, or installs extras.
+
+    It keeps the extras that are installed; `uv sync --extra` would remove them.
+    """
+    uv, spec = _uv(), sys.modules["__main__"].__spec__
+    if uv and spec:
+        running = ["python", "-m", spec.name, *sys.argv[1:]]
+        return shlex.join([uv, "run", "--extra", extra, *running])
+    return module("pip", "install", "--no-deps", "-r", "requirements_extras.txt")
+
+
+def in_text(text: str) -> str:
+    """The text, in which each `python -m launch` is a command that can be pasted."""
+    return text.replace("python -m launch", module("launch"))
+
+
+def _uv() -> str:
+    """The uv that runs this process, as the shell starts it; empty if none does."""
+    environment = os.environ.get("VIRTUAL_ENV")  # `uv run` sets both variables.
+    uv = os.environ.get("UV", "")
+    if not environment or not os.path.isfile(uv):
+        return ""
+    return _shown(uv, "uv") if os.path.realpath(environment) == os.path.realpath(sys.prefix) else ""
+
+
+def _shown(program: str, *names: str) -> str:
+    """The first of the names under which the shell finds a program, or its shortest path."""
+    for name in names:
+        if shutil.which(name) == program:
+            return name
+    path, here = pathlib.Path(program), pathlib.Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -1,0 +1,255 @@
+"""Compares encoders: their 2-D maps of features, and the distances of their weights."""
+
+import itertools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from datasets.image_dataset import ImageDataset, Split
+from launch.options import data, resuming, settings
+from launch.options.script_configs import VisualizeConfig
+from launch.outputs import feature_plots, output_folder, run_folder
+from tff_ssl.analysis import feature_maps, weight_distances
+from tff_ssl.deployment import saved_model
+from tff_ssl.deployment.saved_model import LoadedEncoder
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.evaluation import features, labels
+from tff_ssl.losses import cka, cosine
+from tff_ssl.models.dual_encoder import Weights
+
+Folders = Mapping[str, pathlib.Path]  # Name of an encoder -> its folder.
+
+
+class Encoder(NamedTuple):
+    """An encoder and its features of the images.
+
+    Attributes:
+      name: Name that the user gave it.
+      folder: Folder that it was loaded from.
+      weights: `Weights` of arrays.
+      weight_names: `Weights` of their names.
+      features: float32 [images, d].
+    """
+
+    name: str
+    folder: pathlib.Path
+    weights: Weights
+    weight_names: Weights
+    features: np.ndarray
+
+
+def compare_named(config: VisualizeConfig) -> None:
+    """Compares the encoders of `--encoders`, by default on the data set of the first one's run."""
+    folders = _named_folders(config.encoders)
+    run = run_folder.read_flags(run_folder.run_of(next(iter(folders.values()))))
+    config = resuming.take_over(config, run, ("dataset", "data_dir", "image_size"))
+    output = config.output.output_dir
+    compare(folders, config, output_folder.choose(output, f"visualize-{config.data.dataset}"))
+
+
+def compare(folders: Folders, config: VisualizeConfig, output: pathlib.Path) -> list[pathlib.Path]:
+    """Compares encoders, and prints and writes their distances.
+
+    Returns the paths of the files; none if no two encoders can be compared.
+    """
+    loaded = _load(folders, config)
+    dataset = data.load_dataset(config.data)
+    for name, encoder in loaded.items():
+        data.check_image_shape(dataset, encoder.image_shape, f"encoder {name}")
+    images = _choose_images(dataset, config)
+    images_text = f"{len(images)} {config.images} images of {dataset.name}"
+    print(
+        f"Compares the encoders {', '.join(folders)} on {images_text},\n"
+        f"and writes features.png, distances.png and visualize.json to {output}/",
+        flush=True,
+    )
+    encoders = _encode(loaded, folders, images, skips_unlike=bool(config.run))
+    if len(encoders) < 2:
+        print("note: no two encoders have equally many features, so that none are compared")
+        return []
+    pairs = [_compare(a, b) for a, b in itertools.combinations(encoders, 2)]
+    concatenated = np.concatenate([encoder.features for encoder in encoders])
+    print(f"computing a 2-D map of {len(concatenated):,} features", flush=True)
+    plane = feature_maps.feature_map(concatenated, config.seed)
+    report = {
+        "flags": settings.to_json(config),
+        "encoders": {encoder.name: str(encoder.folder) for encoder in encoders},
+        "images": len(images),
+        "features": int(encoders[0].features.shape[1]),
+        "pca_components": plane.components,
+        "pca_explained_variance": plane.explained_variance,
+        "pairs": pairs,
+    }
+    written = _write(output, report, encoders, plane, images, dataset.class_names, images_text)
+    _print_table(pairs)
+    for path in written:
+        print(f"wrote {path}")
+    return written
+
+
+def _named_folders(encoders: Sequence[str]) -> Folders:
+    """The folders of `--encoders`, texts NAME=FOLDER."""
+    folders: dict[str, pathlib.Path] = {}
+    for text in encoders:
+        name, _, folder = (part.strip() for part in text.partition("="))
+        if not name or not folder:
+            raise ConfigurationError(f"--encoders takes NAME=FOLDER,NAME=FOLDER; got {text!r}")
+        if name in folders:
+            raise ConfigurationError(f"--encoders has two encoders called {name}")
+        folders[name] = pathlib.Path(folder)
+    if len(folders) < 2:
+        raise ConfigurationError(
+            f"--encoders needs two encoders or more; got {next(iter(folders))}"
+        )
+    return folders
+
+
+def folders_of_run(run: pathlib.Path) -> Folders:
+    """The folders of a run's encoder and of its clients' encoders."""
+    clients = sorted(int(path.name) for path in run.glob("clients/*") if path.name.isdecimal())
+    folders = {run_folder.name_of_model(run): run}
+    for client in clients:
+        # The paper's local model is the one after local training, before it is averaged.
+        local = run / "clients" / str(client) / "local"
+        if local.exists():
+            folders[f"client {client} local"] = local
+        else:
+            folders[f"client {client}"] = local.parent
+    return folders
+
+
+def _load(folders: Folders, config: VisualizeConfig) -> dict[str, LoadedEncoder]:
+    """The encoders by name."""
+    loaded = {}
+    for name, folder in folders.items():
+        try:
+            loaded[name] = saved_model.load_encoder(
+                run_folder.encoder_of(folder), config.run_saved_model_graph
+            )
+        except ConfigurationError as error:
+            flag = "--run" if config.run else "--encoders"
+            raise ConfigurationError(f"{flag}: {name}: {error}") from error
+    return loaded
+
+
+def _choose_images(dataset: ImageDataset, config: VisualizeConfig) -> Split:
+    """Draws at most `--max_images` images of the split."""
+    split = dataset.test if config.images == "test" else dataset.train
+    if len(split) < 2:
+        raise ConfigurationError(
+            f"--images={config.images}: --dataset={dataset.name} has {len(split)} such images"
+        )
+    rng = np.random.default_rng(config.seed)
+    labelled = np.flatnonzero(split.labels >= 0)
+    candidates = labelled if len(labelled) > 1 else np.arange(len(split))
+    count = min(config.max_images, len(candidates))
+    if len(labelled) > 1 and count >= len(np.unique(split.labels[labelled])):
+        return split.take(labels.draw_labels(split.labels, rng, total=count, even=True))
+    return split.take(np.sort(rng.choice(candidates, count, replace=False)))
+
+
+def _encode(
+    loaded: Mapping[str, LoadedEncoder], folders: Folders, images: Split, skips_unlike: bool
+) -> list[Encoder]:
+    """Applies the encoders to the images; may leave out clients' encoders of other features."""
+    encoders: list[Encoder] = []
+    for name, encoder in loaded.items():
+        try:
+            h = labels.finite_features(name, features.extract(encoder, images.images))
+        except ValueError as error:
+            raise ConfigurationError(f"encoder {name}: {error}") from error
+        if encoders and h.shape[1] != encoders[0].features.shape[1]:
+            unlike = (
+                f"encoder {name} has {h.shape[1]} features and {encoders[0].name} has "
+                f"{encoders[0].features.shape[1]}: they lie in no common space"
+            )
+            if not skips_unlike:
+                raise ConfigurationError(unlike)
+            print(f"note: {unlike}")
+            continue
+        encoders.append(Encoder(name, folders[name], encoder.weights, encoder.weight_names, h))
+    return encoders
+
+
+def _compare(a: Encoder, b: Encoder) -> dict[str, Any]:
+    """The entry of a pair in `visualize.json`; without distances if the structures differ."""
+    weights: dict[str, Any]
+    try:
+        weights = {
+            "weights": _distances(a, b, "trainable"),
+            "moving_averages": _distances(a, b, "non_trainable"),
+        }
+    except ConfigurationError as error:
+        weights = {"weights": None, "moving_averages": None, "structures_differ": str(error)}
+    return {
+        "encoders": [a.name, b.name],
+        **weights,
+        "linear_cka": float(cka.linear_cka(a.features, b.features)),
+        "mean_cosine": float(tf.reduce_mean(cosine.cosine(a.features, b.features))),
+    }
+
+
+def _distances(a: Encoder, b: Encoder, kind: str) -> dict[str, Any]:
+    """d_w and the distance of each layer; `kind` is `trainable` or `non_trainable`."""
+    names = getattr(a.weight_names, kind)
+    layers = weight_distances.layer_distances(getattr(a.weights, kind), getattr(b.weights, kind))
+    return {
+        "distance": float(layers.sum()),
+        "layers": dict(zip(names, layers.tolist(), strict=True)),
+    }
+
+
+def _write(
+    folder: pathlib.Path,
+    report: dict[str, Any],
+    encoders: list[Encoder],
+    plane: feature_maps.FeatureMap,
+    images: Split,
+    classes: Sequence[str],
+    images_text: str,
+) -> list[pathlib.Path]:
+    """Writes the files and returns their paths; `images_text` describes the images in a title."""
+    parts = np.split(plane.points, len(encoders))
+    points = {encoder.name: part for encoder, part in zip(encoders, parts, strict=True)}
+    title = (
+        f"Features of {images_text}: PCA to {plane.components} dimensions "
+        f"({plane.explained_variance:.0%} of the variance), then t-SNE"
+    )
+    with_first = [
+        pair
+        for pair in report["pairs"]
+        if pair["encoders"][0] == encoders[0].name and pair["weights"]
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    feature_plots.draw_features(points, images.labels, classes, folder / "features.png", title)
+    if with_first:
+        feature_plots.draw_distances(with_first, folder / "distances.png")
+    run_folder.write_json(folder / "visualize.json", report)
+    names = ["features.png", *(["distances.png"] if with_first else []), "visualize.json"]
+    return [folder / name for name in names]
+
+
+def _print_table(pairs: list[dict[str, Any]]) -> None:
+    """Prints a row for each pair, and why a pair has no distances."""
+    titles = [", ".join(pair["encoders"]) for pair in pairs]
+    width = max(map(len, titles)) + 2
+    print(f"\n{'':{width}}{'d_w':>12}{'moving averages':>18}{'linear CKA':>13}{'mean cosine':>13}")
+    for title, pair in zip(titles, pairs, strict=True):
+        # A dash where there are no such weights, or the structures differ.
+        weights, moving = (
+            f"{pair[kind]['distance']:.4f}" if pair[kind] and pair[kind]["layers"] else "-"
+            for kind in ("weights", "moving_averages")
+        )
+        print(
+            f"{title:{width}}{weights:>12}{moving:>18}{pair['linear_cka']:13.4f}"
+            f"{pair['mean_cosine']:13.4f}"
+        )
+    unlike = [(t, p) for t, p in zip(titles, pairs, strict=True) if "structures_differ" in p]
+    if unlike:
+        title, pair = unlike[0]
+        more = f"; likewise {len(unlike) - 1} more" if len(unlike) > 1 else ""
+        print(f"no distances between unlike structures: {title}: {pair['structures_differ']}{more}")
+    print()

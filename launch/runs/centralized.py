@@ -1,0 +1,153 @@
+"""Trains the centralized baseline, from its configuration to its results."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from datasets.image_dataset import ImageDataset, Split
+from launch.options import adapting, data, defaults, hyperparameters, settings
+from launch.options import clients as client_options
+from launch.options import model as model_options
+from launch.options.run_config import RunConfig
+from launch.outputs import output_folder, run_folder
+from launch.probes import probing
+from launch.runs import training
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.evaluation import labels
+from tff_ssl.models.two_towers import Model
+from tff_ssl.objectives.registry import GENERAL_OBJECTIVES, OBJECTIVES, unused_hyperparameters
+from tff_ssl.simulation import centralized, cohort
+
+# Flags of clients that change what is trained on, and that many presets have for both scripts.
+_OF_CLIENTS = (
+    "partition", "num_clients", "samples_per_client", "data_fraction", "clients_per_round",
+)  # fmt: skip
+Batches = Callable[[int], np.ndarray]  # Step -> indices of its images, int64 [batch].
+
+
+def train(config: RunConfig) -> None:
+    """Trains and evaluates the baseline that a configuration describes, and writes the results."""
+    config = defaults.resolve(config, config.objective)
+    values = hyperparameters.parse(centralized.CentralizedHyperparameters, config.algorithm.hparam)
+    dataset = data.load_dataset(config.data)
+    config = adapting.fit_evaluation(dataset, config).announced()
+    train_images = _training_images(dataset, config)
+    config, train_images, batches, images = _choose_batches(dataset, train_images, config)
+    model = model_options.build_model(dataset, config.model, config.objective)
+    simulation = _build_simulation(train_images, batches, model, values, config)
+    probing.check_labels(dataset, config.evaluation)
+    folder = output_folder.choose(config.output.output_dir, f"centralized-{config.data.dataset}")
+    run_folder.open_run(folder, settings.to_json(config), config.given, config.output.resume)
+    print(
+        f"centralized {config.objective} on {dataset.name}: {images} images, "
+        f"{config.rounds} steps of {len(batches(0))} ({config.participation.batches})\n"
+        f"model: {config.model.encoder} encoder and heads, {model.parameter_count:,} parameters, "
+        f"views {config.model.views} {model.image_shape[0]}x{model.image_shape[1]}\n"
+        f"{hyperparameters.describe(values, unused_hyperparameters(config.objective))}\n"
+        f"{model_options.norm_warning(config.objective, config.model)}"
+        f"{model_options.precision_note(config.model.precision)}results go to {folder}/",
+        flush=True,
+    )
+    fields = {
+        "algorithm": "centralized",
+        "objective": config.objective,
+        "rounds": config.rounds,
+        "train_images": images,
+    }
+    training.train_and_probe(simulation, model, dataset, folder, config, fields)
+
+
+def print_choices(config: RunConfig) -> None:
+    """Prints the objectives, and the hyperparameters of the chosen one, for `--list`."""
+    check_objective(config.objective)
+    for name in GENERAL_OBJECTIVES:
+        print(f"objective {name}  {OBJECTIVES[name].summary}")
+    values = hyperparameters.parse(centralized.CentralizedHyperparameters, config.algorithm.hparam)
+    for line in hyperparameters.listed(values, unused_hyperparameters(config.objective)):
+        print(f"hparam {line}")
+
+
+def check_objective(objective: str) -> None:
+    """Raises ConfigurationError if the objective is unknown, or belongs to one algorithm."""
+    if objective not in GENERAL_OBJECTIVES:
+        raise ConfigurationError(
+            f"--objective must be one of {', '.join(GENERAL_OBJECTIVES)}; got {objective!r}"
+        )
+
+
+def _training_images(dataset: ImageDataset, config: RunConfig) -> Split:
+    """The images to train on: all, or for supervised training the labelled ones."""
+    count = config.data.train_labels
+    check_objective(config.objective)
+    if not OBJECTIVES[config.objective].supervised:
+        if count:
+            raise ConfigurationError("--train_labels needs --objective=supervised")
+        return dataset.train
+    if config.participation.batches == "cohorts":
+        raise ConfigurationError("--objective=supervised needs --batches=shuffled")
+    if not count:
+        labelled = np.flatnonzero(dataset.train.labels >= 0)
+        if len(labelled) == 0:
+            raise ConfigurationError(f"--dataset={dataset.name} has no labels to train with")
+        return dataset.train.take(labelled)
+    try:
+        rng = np.random.default_rng([config.seed, 0])
+        chosen = labels.draw_labels(dataset.train.labels, rng, total=count)
+    except ValueError as error:
+        raise ConfigurationError(f"--train_labels: {error}") from error
+    return dataset.train.take(chosen)
+
+
+def _choose_batches(
+    dataset: ImageDataset, train_images: Split, config: RunConfig
+) -> tuple[RunConfig, Split, Batches, int]:
+    """Chooses the examples of each step, as `--batches` says.
+
+    Returns the configuration that fits the images; the images, with the clients' input shift if
+    batches are cohorts; the batches; and the number of images that are trained on.
+    """
+    if config.participation.batches == "shuffled":
+        if config.clients.shift != "none":
+            raise ConfigurationError("--shift needs --batches=cohorts: no clients, no shifts")
+        ignored = [f"--{name}" for name in _OF_CLIENTS if name in config.given]
+        if ignored:
+            print(f"note: --batches=shuffled has no clients; unused: {', '.join(ignored)}")
+        count = len(train_images)
+        config = adapting.fit_batch(count, config).announced()
+        batch_size = config.participation.batch_size
+        batches = centralized.shuffled_batches(count, batch_size, config.seed)
+        return config, train_images, batches, count
+    clients = client_options.partition_dataset(dataset, config.clients, config.seed)
+    train_images = client_options.client_images(train_images, clients, config.clients)
+    config = adapting.fit_cohort([len(indices) for indices in clients], config).announced()
+    clients_per_round = config.participation.clients_per_round
+    cohorts = cohort.uniform_cohorts(len(clients), clients_per_round, config.seed)
+
+    def batches_of_cohorts(step: int) -> np.ndarray:
+        return np.concatenate([clients[client] for client in np.sort(cohorts(step))])
+
+    return config, train_images, batches_of_cohorts, sum(map(len, clients))
+
+
+def _build_simulation(
+    train_images: Split, batches: Batches, model: Model, values: Any, config: RunConfig
+) -> centralized.Centralized:
+    """Builds the simulation of the run; raises ConfigurationError if there is no such run."""
+    try:
+        return centralized.Centralized(
+            config.objective,
+            model,
+            model_options.two_views(config.model, config.seed),
+            train_images.images,
+            train_images.example_ids,
+            batches,
+            config.rounds,
+            values,
+            train_images.labels,
+            config.seed,
+        )
+    except ConfigurationError:
+        raise
+    except ValueError as error:  # Raised by an optimizer or a schedule.
+        raise ConfigurationError(f"--hparam: {error}") from error

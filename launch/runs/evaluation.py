@@ -1,0 +1,187 @@
+"""Evaluates an encoder by one protocol, from its configuration to its results."""
+
+import functools
+import pathlib
+from typing import Any
+
+from datasets.image_dataset import ImageDataset
+from launch.options import adapting, data, defaults, resuming, settings
+from launch.options import model as model_options
+from launch.options.script_configs import EvaluateConfig
+from launch.outputs import run_folder
+from launch.probes import finetuning, probing, result_text
+from tff_ssl.deployment import encoder_weights, saved_model
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.evaluation import frozen
+from tff_ssl.models import resnet, stacking
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.models.two_towers import Model, TwoTowers
+
+# Protocols that train the encoder, and those for which the flags give the number of labels.
+_TRAINING = ("finetune", "semi_supervised", "scratch")
+_DRAWN = ("linear", "transfer", "finetune", "scratch")
+# Flag -> the protocols that use it.
+_ONLY_FOR = {
+    "labels": _DRAWN, "labels_per_class": _DRAWN, "label_draws": (*_DRAWN, "semi_supervised"),
+    "label_fractions": ("semi_supervised",), "finetune_steps": _TRAINING,
+    "finetune_batch_size": _TRAINING, "finetune_learning_rate": _TRAINING, "depth": _TRAINING,
+}  # fmt: skip
+# Flags that are taken from the run.
+_RUN_FLAGS = (
+    "dataset", "data_dir", "image_size", "encoder", "projector", "towers", "norm",
+    "projector_output_batch_norm", "view_size", "seed", "probe", "also_logistic", "per_case",
+    "baselines",
+)  # fmt: skip
+
+
+def evaluate(config: EvaluateConfig) -> None:
+    """Evaluates an encoder as a configuration describes, and writes and prints the results."""
+    if not config.run:
+        raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
+    for name, protocols in _ONLY_FOR.items():
+        if name in config.given and config.protocol not in protocols:
+            raise ConfigurationError(
+                f"--{name} is for --protocol={' or '.join(protocols)}, not {config.protocol}"
+            )
+    folder = pathlib.Path(config.run)
+    output = pathlib.Path(config.output.output_dir or folder)
+    config, encoder_folder, trained_on = _take_settings(folder, config)
+    encoder = saved_model.load_encoder(encoder_folder, config.run_saved_model_graph)
+    if config.protocol == "transfer" and config.data.image_size is None:
+        config = settings.replace(config, image_size=encoder.image_shape[0])
+    dataset = data.load_dataset(config.data)
+    config = adapting.fit_evaluation(dataset, config).announced()
+    shape = encoder.image_shape
+    if config.protocol in _TRAINING and config.model.encoder in resnet.RESNETS:
+        # A ResNet may be trained on images of another size than it was pretrained on.
+        height, width = dataset.train.images.shape[1:3]
+        shape = (height, width, shape[2])
+    data.check_image_shape(dataset, shape, f"the encoder in {encoder_folder}")
+    is_other = trained_on not in (None, dataset.name)
+    other = f"_{dataset.name.replace('/', '_')}" if is_other else ""
+    path = output / f"result_{config.protocol}{other}.json"
+    print(
+        f"{config.protocol} on {dataset.name} with the encoder in {encoder_folder}/; the result "
+        f"goes to {path}{', in the place of the one there' if path.exists() else ''}",
+        flush=True,
+    )
+    is_new = not output.exists()
+    run_folder.make(output)
+    weights_before = encoder.weights
+    try:
+        results = _results(dataset, encoder, config)
+    except BaseException:
+        if is_new:
+            output.rmdir()
+        raise
+    frozen.check_unchanged(weights_before, encoder.weights)
+    if is_other:
+        results = [result | {"pretrained_on": trained_on} for result in results]
+    run_folder.write_json(path, results)
+    lines = [result_text.format_results(results), *result_text.comparison_lines(results)]
+    print("\n" + "\n\n".join([*lines, f"written to {path}"]))
+
+
+def _take_settings(
+    folder: pathlib.Path, config: EvaluateConfig
+) -> tuple[EvaluateConfig, pathlib.Path, str | None]:
+    """Takes over what is not given from the run, or from the encoder, in `folder`.
+
+    Also returns the folder of the encoder, and the data set that it was trained on, if known.
+    """
+    run = resuming.read_run(run_folder.run_of(folder))
+    if run is None:
+        network = _network_settings(folder)
+        config = resuming.take_over(config, network, network)
+        return defaults.resolve(config, "supervised", network), folder, None
+    trained_on = run.data.dataset
+    config = resuming.take_over(config, settings.flat(run), _RUN_FLAGS)
+    is_same = config.data.dataset == trained_on
+    # On another data set, views have the size of the run's, also where that is a default.
+    kept = run.given & {"view_size"} if is_same else {"view_size"}
+    config = defaults.resolve(config, "supervised", kept)
+    if run.clients.shift != "none":
+        print("note: the run has --shift, and this evaluation is on images without it")
+    if config.protocol == "transfer" and is_same:
+        raise ConfigurationError(
+            f"--protocol=transfer needs another --dataset than the run's, {trained_on}"
+        )
+    return config, run_folder.encoder_of(folder), trained_on
+
+
+def _network_settings(folder: pathlib.Path) -> dict[str, Any]:
+    """The flags of the network in the folder of an encoder; none if it has no `weights.npz`."""
+    if not (folder / encoder_weights.FILE_NAME).exists():
+        return {}
+    model, _, image_shape, view_size = encoder_weights.read(folder)
+    towers, tower = (model.pair, model.tower) if isinstance(model, TwoTowers) else ("one", model)
+    found: dict[str, Any] = {"encoder": tower.encoder, "norm": tower.norm, "towers": towers}
+    if view_size or image_shape[0] == image_shape[1]:
+        found["view_size"] = view_size or image_shape[0]
+    return found
+
+
+def _results(
+    dataset: ImageDataset, encoder: saved_model.LoadedEncoder, config: EvaluateConfig
+) -> list[dict[str, Any]]:
+    """The results of the protocol, one for each number of labels."""
+    protocol, seed = config.protocol, config.seed
+    baselines = probing.baselines(config.evaluation)
+    model = model_options.build_model(dataset, config.model, "cco")
+    untrained_weights = model.init(seed)
+    network, _ = model.without_heads(untrained_weights)
+    _check_architecture(network, encoder, config)
+    if protocol in _TRAINING:
+        return _finetune(dataset, network, encoder.weights, config)
+    encode = saved_model.encoder_function(model, config.model.view_size)
+    untrained = functools.partial(encode, untrained_weights)
+    if protocol == "knn":
+        return probing.knn_results(dataset, encoder, untrained, config.evaluation)
+    results = probing.probe(dataset, encoder, untrained, baselines, config.evaluation, seed)
+    if not results:
+        raise ConfigurationError(f"--dataset={dataset.name} has no labels or no test images")
+    return [
+        result | {"protocol": result["protocol"].replace("linear", protocol)} for result in results
+    ]
+
+
+def _check_architecture(
+    network: Model, encoder: saved_model.LoadedEncoder, config: EvaluateConfig
+) -> None:
+    """Checks that the configured network has the encoder's weights, if the protocol builds it."""
+    # Norms differ in the weights that are not trained alone.
+    needed = [[s.shape for s in specs] for specs in
+              (network.trainable_specs, network.non_trainable_specs)]  # fmt: skip
+    if needed == [[w.shape for w in weights] for weights in encoder.weights]:
+        return
+    mismatch = (
+        f"--encoder={config.model.encoder} with --norm={config.model.norm} is not the one in "
+        f"--run={config.run}"
+    )
+    if config.protocol in _TRAINING:
+        raise ConfigurationError(mismatch)
+    if "random_encoder" in config.evaluation.baselines:
+        raise ConfigurationError(
+            f"{mismatch}, untrained: name that, or leave it out by --baselines=raw_pixels"
+        )
+
+
+def _finetune(
+    dataset: ImageDataset, network: Model, weights: Weights, config: EvaluateConfig
+) -> list[dict[str, Any]]:
+    """The results of a protocol that trains the encoder, `network` with `weights`."""
+    if not isinstance(network, DualEncoder):
+        raise ConfigurationError(f"--protocol={config.protocol} needs a run with --towers=one")
+    depth, evaluation = config.finetuning.depth, config.evaluation
+    if depth:
+        try:
+            network, weights = stacking.stacked(network, weights, depth)
+        except ValueError as error:
+            raise ConfigurationError(f"--depth={depth}: {error}") from error
+    if config.protocol == "semi_supervised":
+        labels = probing.labelled(dataset, evaluation).train.labels
+        fractions = config.finetuning.label_fractions
+        counts = finetuning.counts_of_fractions(fractions, labels[labels >= 0])
+    else:
+        counts = probing.label_counts(evaluation)
+    return finetuning.finetune_results(dataset, network, weights, counts, config)

@@ -1,0 +1,26 @@
+"""Tables of the site on a phone: rows are stacked, so that no column is pushed off the screen."""
+
+import re
+
+from tests import browser
+
+_COLUMNS = ("name", "symbol", "default", "meaning")
+_ROW = ("client_learning_rate_of_the_run", "", "0.0001", "what_the_service_multiplies_steps_by")
+
+
+def test_rows_are_stacked_on_a_phone(project_root, tmp_path):
+    head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
+    row = "".join(f"<td><p>{text}</p></td>" for text in _ROW)
+    static = project_root / "docs" / "static"
+    page = tmp_path / "page.html"
+    page.write_text(
+        f'<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="{static}/site.css">'
+        f'<script src="{static}/tables.js"></script><article><table class="docutils"><thead>'
+        f"<tr>{head}</tr></thead><tbody><tr>{row}</tr></tbody></table></article>"
+    )
+    measured = browser.measures(page)
+    assert {width: found["overflow"] for width, found in measured.items()} == dict.fromkeys(
+        browser.WIDTHS, 0
+    )
+    html = browser.dump(page)
+    assert re.findall(r'data-label="(\w+)"', html) == ["default", "meaning"]

@@ -1,0 +1,207 @@
+"""The composition of a round of two stages, which DCCO and FedSC share.
+
+In the first stage, clients send statistics, of which the server forms the mean over the cohort; in
+the second, they train with this mean and send model deltas.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.algorithms.dcco.parts import (
+    DCCOParts,
+    build_centre,
+    build_round_metrics,
+    loss_and_spread,
+    with_client_work,
+)
+from tff_ssl.kinds.stateless.algorithm import StatelessClients
+from tff_ssl.losses.means import Means
+from tff_ssl.templates import non_finite
+from tff_ssl.templates.round_number import next_round_number
+
+# (state, weights, examples) -> a result at the server; for use in a `tff.federated_computation`.
+_Stage = Callable[[tff.Value, tff.Value, tff.Value], Any]
+
+
+class ClientWorkState(NamedTuple):
+    """The server's state of the clients' work.
+
+    Attributes:
+      round_number: Number of the next round, int64; the views depend on it.
+      statistics_aggregator: State of the statistics' aggregator.
+      statistics: Centred statistics of the last cohort.
+      cohort: What the clients of the second stage receive about the cohort beside its statistics.
+    """
+
+    round_number: Any
+    statistics_aggregator: Any
+    statistics: Any
+    cohort: Any
+
+
+def build_reference(parts: DCCOParts) -> tff.Computation:
+    """Builds (centred statistics of the last cohort) -> reference of the next cohort's statistics.
+
+    A mean that is not finite, of a cohort without any finite client, is replaced by 0.
+    """
+
+    @tff.tensorflow.computation(parts.statistics_type)
+    def reference(statistics):
+        last = Means(statistics.f, statistics.g)
+        return Means(*(tf.where(tf.math.is_finite(mean), mean, 0.0) for mean in last))
+
+    return reference
+
+
+def _build_statistics_stage(
+    parts: DCCOParts,
+    local_statistics: tff.Computation,
+    describe_cohort: Callable[[tff.Value, tff.Value], tff.Value],
+) -> _Stage:
+    """Stage 1: (state, weights, examples) -> state with the cohort's statistics."""
+    reference_after, centre = build_reference(parts), build_centre(parts)
+
+    def aggregate_statistics(state, weights, client_data):
+        reference = tff.federated_map(reference_after, state.statistics)
+        shared = tff.federated_broadcast((state.round_number, reference))
+        local = tff.federated_map(local_statistics, (weights, *shared, client_data))
+        mean = parts.statistics_mean.next(
+            state.statistics_aggregator, local.statistics, local.weight
+        )
+        cohort = describe_cohort(state.cohort, local.weight)
+        statistics = tff.federated_map(centre, (mean.result, reference))
+        return tff.federated_zip(
+            ClientWorkState(state.round_number, mean.state, statistics, cohort)
+        )
+
+    return aggregate_statistics
+
+
+def _build_update_stage(parts: DCCOParts, local_update: tff.Computation) -> _Stage:
+    """Stage 2: (state, weights, examples) -> `MeasuredProcessOutput` with the model deltas."""
+    round_metrics = build_round_metrics(parts)
+
+    @tff.tensorflow.computation(parts.statistics_type)
+    def keep_finite(statistics):
+        # Statistics of a cohort without any finite client are replaced by zeros, as in the first
+        # round: a state with NaN could not be saved.
+        return non_finite.zero_unless_finite(statistics)[0]
+
+    def update_locally(state, weights, client_data):
+        shared = tff.federated_broadcast((state.round_number, state.statistics, state.cohort))
+        local = tff.federated_map(local_update, (weights, *shared, client_data))
+        counts = (parts.metric_sum(local.samples), parts.metric_sum(local.dropped))
+        metrics = tff.federated_map(round_metrics, (state.statistics, *counts))
+        new_state = ClientWorkState(
+            tff.federated_map(next_round_number, state.round_number),
+            state.statistics_aggregator,
+            tff.federated_map(keep_finite, state.statistics),
+            state.cohort,
+        )
+        return tff.templates.MeasuredProcessOutput(
+            tff.federated_zip(new_state), local.result, metrics
+        )
+
+    return update_locally
+
+
+def _build_statistics_round(
+    parts: DCCOParts,
+    process: tff.learning.templates.LearningProcess,
+    aggregate_statistics: _Stage,
+) -> tff.learning.templates.LearningProcess:
+    """The first stage alone, whose `next` stores the cohort's statistics in the state."""
+    metrics_of_statistics = tff.tensorflow.computation(
+        functools.partial(loss_and_spread, parts), parts.statistics_type
+    )
+
+    @tff.federated_computation(
+        process.initialize.type_signature.result, parts.at_clients(parts.examples_type)
+    )
+    def next_statistics(state, client_data):
+        weights = tff.federated_broadcast(state.global_model_weights)
+        client_work = aggregate_statistics(state.client_work, weights, client_data)
+        return tff.learning.templates.LearningProcessOutput(
+            with_client_work(state, client_work),
+            tff.federated_map(metrics_of_statistics, client_work.statistics),
+        )
+
+    return tff.learning.templates.LearningProcess(
+        process.initialize, next_statistics, process.get_model_weights, process.set_model_weights
+    )
+
+
+def compose_two_stages(
+    parts: DCCOParts,
+    local_statistics: tff.Computation,
+    local_update: tff.Computation,
+    first_cohort: Callable[[], tff.Value],
+    describe_cohort: Callable[[tff.Value, tff.Value], tff.Value],
+    with_group_size: Callable[[Any, float], Any] | None = None,
+) -> StatelessClients:
+    """Composes the round of two stages, and each stage as a process of its own.
+
+    Args:
+      parts: Task, means and server step.
+      local_statistics: Stage 1 of a client: (weights, round number, reference, examples) ->
+        `client.LocalStatistics`.
+      local_update: Stage 2 of a client: (weights, round number, the cohort's statistics, `cohort`,
+        examples) -> `client.LocalUpdate`.
+      first_cohort: () -> `ClientWorkState.cohort` before the first round, at the server.
+      describe_cohort: (`cohort` of the last round at the server, the clients' weights in stage 1)
+        -> `cohort` of this round at the server.
+      with_group_size: See `StatelessClients`.
+    """
+
+    @tff.federated_computation
+    def initialize():
+        return tff.federated_zip(
+            ClientWorkState(
+                tff.federated_value(np.int64(0), tff.SERVER),
+                parts.statistics_mean.initialize(),
+                tff.federated_eval(parts.no_statistics, tff.SERVER),
+                first_cohort(),
+            )
+        )
+
+    aggregate_statistics = _build_statistics_stage(parts, local_statistics, describe_cohort)
+    update_locally = _build_update_stage(parts, local_update)
+    work_type = (
+        initialize.type_signature.result,
+        parts.at_clients(parts.weights_type),
+        parts.at_clients(parts.examples_type),
+    )
+
+    @tff.federated_computation(*work_type)
+    def next_both(state, weights, client_data):
+        state = aggregate_statistics(state, weights, client_data)
+        return update_locally(state, weights, client_data)
+
+    @tff.federated_computation(*work_type)
+    def next_update(state, weights, client_data):
+        return update_locally(state, weights, client_data)
+
+    process = parts.compose(initialize, next_both)
+    return StatelessClients(
+        parts.task.model,
+        process,
+        parts.initial_weights,
+        downloads=(
+            parts.weights_type,
+            tff.types.to_type(np.int64),
+            parts.reference_type,
+            parts.statistics_type,
+            initialize.type_signature.result.member.cohort,
+        ),
+        uploads=(parts.statistics_type, parts.weights_type.trainable),
+        compose_stages=lambda: {
+            "statistics": _build_statistics_round(parts, process, aggregate_statistics),
+            "update": parts.compose(initialize, next_update),
+        },
+        with_group_size=with_group_size,
+    )

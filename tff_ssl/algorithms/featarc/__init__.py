@@ -1,0 +1,1 @@
+"""FeatARC: feature alignment regularization and clustering."""

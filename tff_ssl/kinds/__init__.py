@@ -1,0 +1,1 @@
+"""The four kinds of algorithms behind one protocol."""

@@ -1,0 +1,1 @@
+"""A network of clients without a server."""

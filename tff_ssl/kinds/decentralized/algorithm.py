@@ -1,0 +1,164 @@
+"""The kind of algorithms without a server: the clients of a network send models to each other.
+
+Its clients compute two typed computations:
+
+  training: (round@SERVER, model@CLIENTS, examples@CLIENTS) -> (model@CLIENTS, metrics@CLIENTS)
+  averaging: (own model@CLIENTS, sequence of (weight, model)@CLIENTS) -> model@CLIENTS
+
+No server holds a model: the only value at SERVER is the number of the round, which each client
+could count for itself. The algorithm's `Schedule` determines the models that each client trains,
+receives and averages. Averages are calculated in float64, as in `decentralized.mixing.combine`.
+"""
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.decentralized.schedule import ClientNetwork, Schedule
+from tff_ssl.kinds.decentralized.computations import DecentralizedComputations
+from tff_ssl.kinds.decentralized.simulation import DecentralizedRun
+from tff_ssl.kinds.protocol import RunSetting
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.client_output import output_if_finite
+from tff_ssl.templates.local_training import build_local_training
+from tff_ssl.templates.micro_batches import read_all
+from tff_ssl.templates.task import Task
+from tff_ssl.templates.weight_groups import LocalWeights, one_tower
+
+WEIGHT, MODEL = "weight", "model"
+
+
+class Decentralized(DecentralizedComputations):
+    """An algorithm without a server."""
+
+    def plan_run(self, setting: RunSetting) -> DecentralizedRun:
+        return DecentralizedRun(self, setting)
+
+
+def _tensors(type_spec: tff.Type) -> list[tff.TensorType]:
+    """The tensor types in a nested type, in order."""
+    if isinstance(type_spec, tff.types.TensorType):
+        return [type_spec]
+    parts: list[Any] = [part for _, part in tff.structure.iter_elements(type_spec)]
+    return [tensor for part in parts for tensor in _tensors(part)]
+
+
+def _received_type(model_type: tff.Type) -> tff.SequenceType:
+    """Type of the models that a client averages: flat tuples of their tensors, with weights."""
+    leaves = tuple(tff.types.TensorType(t.dtype.type, t.shape) for t in _tensors(model_type))
+    return tff.types.SequenceType(
+        tff.types.to_type(collections.OrderedDict([(WEIGHT, np.float64), (MODEL, leaves)]))
+    )
+
+
+def _build_training(
+    task: Task, hyperparameters: ClientHyperparameters, model: DualEncoder
+) -> tff.Computation:
+    """Builds `Decentralized.training`."""
+    objective = OBJECTIVES[task.objective]
+    local = build_local_training(task, hyperparameters, keeps_target=objective.target)
+    model_type = tff.tensorflow.computation(lambda: model.init(0)).type_signature.result
+    examples_type = tff.types.SequenceType(task.element_type)
+
+    @tff.tensorflow.computation(model_type, np.int64, examples_type)
+    @tf.function(autograph=False)
+    def train(weights, round_number, examples):
+        start = Weights(tuple(weights.trainable), tuple(weights.non_trainable))
+        # The target network is a moving average of the online network from the received model on.
+        target = model.target_model.part_of(start) if objective.target else Weights((), ())
+        batch = read_all(examples)
+        trained = local.train(start, target, round_number, batch)
+        samples = tf.shape(batch["example_id"])[0]
+        # Nothing is averaged at a server; only the weight of this update enters the metrics.
+        updates = [(tf.constant(0.0), tf.cast(samples, tf.float32))]
+        output = output_if_finite(updates, trained.weights, start, trained, samples, {})
+        return output.state, output.metrics
+
+    @tff.federated_computation(
+        tff.types.FederatedType(np.int64, tff.SERVER),
+        tff.types.FederatedType(model_type, tff.CLIENTS),
+        tff.types.FederatedType(examples_type, tff.CLIENTS),
+    )
+    def training(round_number, models, client_data):
+        shared = tff.federated_broadcast(round_number)
+        output = tff.federated_map(train, (models, shared, client_data))
+        return output[0], output[1]
+
+    return training
+
+
+def _build_averaging(
+    model: DualEncoder, model_type: tff.Type, local_weights: LocalWeights | None
+) -> tff.Computation:
+    """Builds `Decentralized.averaging`."""
+    sequence_type = _received_type(model_type)
+
+    @tff.tensorflow.computation(model_type, sequence_type)
+    @tf.function(autograph=False)
+    def average(own, received):
+        leaves = tuple(tf.nest.flatten((own.trainable, own.non_trainable)))
+
+        def add(total, element):
+            return tuple(
+                t + element[WEIGHT] * tf.cast(leaf, tf.float64)
+                for t, leaf in zip(total, element[MODEL], strict=True)
+            )
+
+        zeros = tuple(tf.zeros(leaf.shape, tf.float64) for leaf in leaves)
+        total = received.reduce(zeros, add)
+        mean = [tf.cast(t, leaf.dtype) for t, leaf in zip(total, leaves, strict=True)]
+        cut = len(model.trainable_specs)
+        averaged = Weights(tuple(mean[:cut]), tuple(mean[cut:]))
+        if local_weights is None:
+            return averaged
+        return local_weights.restore(averaged, local_weights.select(own))
+
+    @tff.federated_computation(
+        tff.types.FederatedType(model_type, tff.CLIENTS),
+        tff.types.FederatedType(sequence_type, tff.CLIENTS),
+    )
+    def averaging(own, received):
+        return tff.federated_map(average, (own, received))
+
+    return averaging
+
+
+def build_decentralized(
+    task: Task,
+    hyperparameters: ClientHyperparameters,
+    build_schedule: Callable[[ClientNetwork, int], Schedule],
+    local_norm: bool = False,
+) -> Decentralized:
+    """Builds the computations of an algorithm without a server.
+
+    Args:
+      task: Model, views, objective and type of the examples.
+      hyperparameters: Hyperparameters of local training.
+      build_schedule: (network of the clients, bytes of a model) -> the schedule of the rounds.
+      local_norm: Whether a client keeps its own batch norms when it averages models.
+
+    Raises:
+      ValueError: If the model lacks a head that the objective needs.
+    """
+    model = one_tower(task.model)
+    training = _build_training(task, hyperparameters, model)
+    model_type = training.type_signature.parameter[1].member
+    model_bytes = int(sum(np.prod(s.shape, dtype=int) * 4 for s in model.specs))
+    local_weights = LocalWeights(model, batch_norm=True) if local_norm else None
+    return Decentralized(
+        model,
+        hyperparameters,
+        training,
+        _build_averaging(model, model_type, local_weights),
+        model.init,
+        local_weights,
+        lambda network: build_schedule(network, model_bytes),
+        downloads=(model_type,),
+        uploads=(model_type,),
+    )

@@ -1,0 +1,54 @@
+"""The computations of algorithms without a server."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import tensorflow_federated as tff
+
+from tff_ssl.decentralized.schedule import ClientNetwork, Schedule
+from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.templates import message_sizes
+from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
+from tff_ssl.templates.weight_groups import LocalWeights
+
+
+@dataclasses.dataclass(frozen=True)
+class DecentralizedComputations(FederatedAlgorithm):
+    """The computations of an algorithm without a server.
+
+    Attributes:
+      model: Model of every client.
+      hyperparameters: Hyperparameters of the algorithm.
+      training: Computation of local training; see `algorithm`.
+      averaging: Computation that averages received models; see `algorithm`.
+      initial_weights: Seed -> the model that all clients start from.
+      local_weights: The weights that stay with a client when models are averaged, if any do.
+      schedule: Network of the clients -> the rounds of the run.
+      downloads: Types that a client receives with a model.
+      uploads: Types that a client sends as a model.
+    """
+
+    kind: ClassVar[str] = "decentralized"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
+    has_client_models: ClassVar[bool] = True
+
+    model: DualEncoder
+    hyperparameters: ClientHyperparameters
+    training: tff.Computation
+    averaging: tff.Computation
+    initial_weights: Callable[[int], Weights]
+    local_weights: LocalWeights | None
+    schedule: Callable[[ClientNetwork], Schedule]
+    downloads: Sequence[tff.Type]
+    uploads: Sequence[tff.Type]
+
+    def client_bytes(self) -> tuple[int, int]:
+        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
+
+    def rounds_to_lower(self) -> dict[str, RoundToLower]:
+        return {
+            "training": RoundToLower("local training from received models", None, self.training),
+            "averaging": RoundToLower("means of received models", None, self.averaging),
+        }

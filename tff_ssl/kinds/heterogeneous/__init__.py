@@ -1,0 +1,1 @@
+"""A server, and clients of different architectures."""

@@ -1,0 +1,100 @@
+"""The computations of algorithms whose clients have different architectures.
+
+Clients send representations of images that the server shows to all of them, and never weights. Each
+architecture has a typed computation `train` over its clients; `aggregate` works at the server on
+the representations of all clients. TFF has no operator that hands the values of single clients to
+the server (an aggregation of N slots keeps N copies of all of them). Therefore `train` returns the
+representations at the clients, and the program that runs the computations keeps them.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower
+from tff_ssl.models.dual_encoder import DualEncoder, Weights
+from tff_ssl.templates import message_sizes
+
+
+class TrainOutput(NamedTuple):
+    """The result of `Architecture.train`.
+
+    Attributes:
+      client_states: New states of the clients, at the clients.
+      representations: Representations A_k that the clients send, float32 [RAD, d], at the clients.
+      client_metrics: Metrics by name, at the clients.
+      metrics: Means and sums of the metrics, at the server.
+    """
+
+    client_states: Any
+    representations: Any
+    client_metrics: Any
+    metrics: Any
+
+
+class Architecture(NamedTuple):
+    """The computations for the clients of one architecture.
+
+    Attributes:
+      model: Model of these clients.
+      train: (round number int64@SERVER, factor of K-bar float32 [RAD, m]@SERVER, X uint8
+        [RAD, h, w, c]@SERVER, client_states@CLIENTS, client_data@CLIENTS) -> `TrainOutput`; a
+        `tff.Computation`.
+      initial_client_state: Seed -> the state of a client that has not taken part yet.
+      representations: (client's state, X) -> representations A, float32 [RAD, d].
+      client_weights: Client's state -> weights of its model.
+      downloads: Types that a client of this architecture receives in a round.
+      uploads: Types that it sends in a round.
+    """
+
+    model: DualEncoder
+    train: tff.Computation
+    initial_client_state: Callable[[int], Any]
+    representations: Callable[[Any, tf.Tensor], tf.Tensor]
+    client_weights: Callable[[Any], Weights]
+    downloads: Sequence[tff.Type]
+    uploads: Sequence[tff.Type]
+
+
+@dataclasses.dataclass(frozen=True)
+class HeterogeneousComputations(FederatedAlgorithm):
+    """The computations of an algorithm whose clients differ in architecture, for one run.
+
+    Attributes:
+      architectures: Computations of each architecture.
+      model_of_client: Index into `architectures` of each client, int64 [N].
+      aggregate: (A_1, ..., A_N) -> a factor of K-bar, float32 [RAD, m], which all clients receive;
+        a `tff.tensorflow.computation` for the server.
+    """
+
+    kind: ClassVar[str] = "heterogeneous_clients"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.COHORTS, Need.POPULATION})
+    has_client_models: ClassVar[bool] = True
+
+    architectures: tuple[Architecture, ...]
+    model_of_client: np.ndarray
+    aggregate: tff.Computation
+
+    @property
+    def downloads(self) -> Sequence[tff.Type]:
+        return self.architectures[0].downloads
+
+    @property
+    def uploads(self) -> Sequence[tff.Type]:
+        """The uploads of the architecture whose clients send the most bytes."""
+        return max((a.uploads for a in self.architectures), key=message_sizes.total_bytes)
+
+    def client_bytes(self) -> tuple[int, int]:
+        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
+
+    def rounds_to_lower(self) -> dict[str, RoundToLower]:
+        return {
+            a.model.encoder: RoundToLower(
+                f"the round of clients with {a.model.encoder}", None, a.train
+            )
+            for a in self.architectures
+        }

@@ -1,0 +1,164 @@
+"""The protocol that all kinds of algorithms share.
+
+An algorithm's `build_...` function returns a `FederatedAlgorithm`. Together with the clients of a
+run it becomes a `PlannedRun`, which is described, drawn, cut for several nodes and simulated.
+Scripts use these two protocols and never ask which kind an algorithm is. The kinds are
+
+- `stateless.algorithm.StatelessClients`: a server, and clients that keep nothing between rounds;
+- `stateful.algorithm.StatefulClients`: a server, and clients that keep a state between rounds;
+- `decentralized.algorithm.Decentralized`: a network of clients without a server;
+- `heterogeneous.algorithm.HeterogeneousClients`: clients of different architectures.
+
+A further kind is one package with a class for each of the two protocols.
+"""
+
+import enum
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow_federated as tff
+
+from tff_ssl.decentralized.schedule import ClientNetwork
+from tff_ssl.models.dual_encoder import DualEncoder
+from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.simulation.participation import Participation
+from tff_ssl.simulation.training_loop import Simulation
+
+
+class Need(enum.Enum):
+    """Parts of a run that a kind of algorithm needs, beside the clients' examples."""
+
+    COHORTS = "a server that samples a cohort of clients in each round"
+    NETWORK = "a network of clients"
+    POPULATION = "clients of several architectures, and unlabeled images at the server"
+
+
+class RoundToLower(NamedTuple):
+    """A computation that can be lowered for production stacks.
+
+    Attributes:
+      summary: Description of the computation in one line.
+      initialize: () -> the server's state before the first round; None where there is no server.
+      next: The round, a `tff.Computation`.
+    """
+
+    summary: str
+    initialize: tff.framework.ConcreteComputation | None
+    next: tff.framework.ConcreteComputation
+
+
+class RunSetting(NamedTuple):
+    """The clients of a run, as they are known before training.
+
+    Attributes:
+      client_sizes: Number of examples of each client.
+      rounds: Number of rounds of the run.
+      participation: Clients that take part in each round; None without a server.
+      network: Network of the clients; None with a server.
+      server_images: Unlabeled images that the server shows to all clients, uint8 [n, h, w, c]; None
+        where the algorithm uses none.
+      groups: Number of groups into which a cohort is folded; 0 for no folding.
+      epsilon: Number of rounds -> their privacy loss epsilon; None without differential privacy.
+      evaluated_client: Client whose model stands for the run where a server has no global model.
+    """
+
+    client_sizes: Sequence[int]
+    rounds: int
+    participation: Participation | None = None
+    network: ClientNetwork | None = None
+    server_images: npt.NDArray[np.uint8] | None = None
+    groups: int = 0
+    epsilon: Callable[[int], float] | None = None
+    evaluated_client: int = 0
+
+
+class PlannedRun(Protocol):
+    """An algorithm together with the clients of a run."""
+
+    @property
+    def clients_at_once(self) -> int:
+        """Number of clients or groups that can train at the same time."""
+
+    @property
+    def client_models(self) -> Sequence[DualEncoder] | None:
+        """Each client's model where clients have different architectures; else None."""
+        return None
+
+    @property
+    def evaluated_client(self) -> int | None:
+        """Client whose model stands for the run; None where it is not that of a certain client."""
+        return None
+
+    @property
+    def untrained_clients_have_models(self) -> bool:
+        """Whether clients that never trained get a model from others, which can be evaluated."""
+        return True
+
+    def describe(self) -> str:
+        """Rounds, clients and bytes sent, for the announcement of a run."""
+
+    def result_fields(self) -> dict[str, Any]:
+        """Costs of the run, for each entry of `result.json`."""
+
+    def summary(self) -> str:
+        """Table of costs that is printed after the results; empty for none."""
+        return ""
+
+    def draw(self, folder: pathlib.Path, name: str) -> list[str]:
+        """Draws pictures of the run before training, with its algorithm's name in the titles.
+
+        Returns:
+          Names of the files that were written to the folder of the run.
+        """
+        return []
+
+    def simulate(
+        self, group_data: tff.Computation, folder: pathlib.Path, slicing: Slicing | None = None
+    ) -> Simulation:
+        """The simulation of the run.
+
+        Args:
+          group_data: (client indices int64 [k]) -> their examples; runs where clients train.
+          folder: Folder of the run, for states and metrics of clients.
+          slicing: The nodes, and how a cohort is cut; None to compute rounds in one TFF worker.
+        """
+
+
+class FederatedAlgorithm(Protocol):
+    """The result of an algorithm's `build_...` function.
+
+    Attributes:
+      kind: Name of the kind, by which default presets are found.
+      needs: Parts of `RunSetting` that the kind needs.
+      has_client_models: Whether clients have models of their own, which can be evaluated.
+
+    A kind also has the attributes `downloads` and `uploads`: the types of what a client receives
+    and sends in a round, according to the paper of the algorithm.
+    """
+
+    kind: ClassVar[str]
+    needs: ClassVar[frozenset[Need]]
+    has_client_models: ClassVar[bool]
+
+    def client_bytes(self) -> tuple[int, int]:
+        """Bytes that a client receives and sends in a round."""
+
+    def default_concurrent_calls(self) -> int | None:
+        """Number of clients that should compute at the same time; None for the worker's default."""
+        # Most kinds train a few clients for a long time. Computing more clients at the same time
+        # than there are cores took 1.44 times as long (five clients with a ResNet-18 on two cores).
+        return os.cpu_count()
+
+    def rounds_to_lower(self) -> Mapping[str, RoundToLower]:
+        """Computations that `launch.lower` lowers, by name."""
+
+    def plan_run(self, setting: RunSetting) -> PlannedRun:
+        """Joins the algorithm with the clients of a run.
+
+        Raises:
+          ConfigurationError: If the algorithm cannot run with these clients.
+        """

@@ -1,0 +1,1 @@
+"""A server, and clients that keep a state between rounds."""

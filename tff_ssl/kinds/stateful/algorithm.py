@@ -1,0 +1,274 @@
+"""The kind of algorithms with a server and clients that keep a state between rounds.
+
+Their round has typed states:
+
+  next(server_state@SERVER, client_states@CLIENTS, client_data@CLIENTS)
+    -> (server_state@SERVER, client_states@CLIENTS, client_metrics@CLIENTS, metrics@SERVER)
+
+The server broadcasts its model; every client of the cohort works on its examples and its state; the
+server forms weighted means of the clients' contributions, may collect rows of each client
+(`collected_rows`), and updates its model. The algorithm defines the clients' work and the server's
+update. `simulation.state_files` keeps the states between rounds.
+"""
+
+import collections
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.kinds.protocol import RunSetting
+from tff_ssl.kinds.stateful.computations import RoundOutput, ServerState, StatefulComputations
+from tff_ssl.kinds.stateful.simulation import StatefulClientsRun
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.templates import collected_rows
+from tff_ssl.templates.client_output import ClientOutput, output_if_finite, server_metrics
+from tff_ssl.templates.local_training import LocalModel, LocalTraining
+from tff_ssl.templates.micro_batches import read_all
+from tff_ssl.templates.round_number import next_round_number
+
+
+class StatefulClients(StatefulComputations):
+    """An algorithm with a server and clients that keep a state between rounds."""
+
+    def plan_run(self, setting: RunSetting) -> StatefulClientsRun:
+        return StatefulClientsRun(self, setting)
+
+
+class ClientStart(NamedTuple):
+    """The start of a client's local training.
+
+    Attributes:
+      weights: Weights of the model that is trained.
+      target: Weights of the target network; empty where there is none.
+      notes: Values for the end of the round.
+    """
+
+    weights: Weights
+    target: Weights
+    notes: Any = ()
+
+
+class ClientEnd(NamedTuple):
+    """The values that a client keeps and sends after its local training.
+
+    Attributes:
+      state: The client's new state.
+      sent: Contribution to the server's mean.
+      metrics: Further metrics of the client, float32 by name.
+    """
+
+    state: Any
+    sent: Any
+    metrics: Mapping[str, tf.Tensor]
+
+
+def client_work_around_training(
+    training: LocalTraining,
+    start_round: Callable[[Any, Any], ClientStart],
+    end_round: Callable[[Any, ClientStart, LocalModel], ClientEnd],
+) -> Callable[[Any, tf.Tensor, Any, tf.data.Dataset], ClientOutput]:
+    """Composes the `client_work` of a client that trains one model and sends one contribution.
+
+    Args:
+      training: Local training.
+      start_round: (server's model, the client's state) -> `ClientStart`.
+      end_round: (the client's state, its `ClientStart`, the trained model) -> `ClientEnd`.
+    """
+
+    def client_work(server_model, round_number, state, examples):
+        batch = read_all(examples)
+        samples = tf.shape(batch["example_id"])[0]
+        start = start_round(server_model, state)
+        trained = training.train(start.weights, start.target, round_number, batch)
+        end = end_round(state, start, trained)
+        updates = [(end.sent, training.client_weight(samples))]
+        return output_if_finite(updates, end.state, state, trained, samples, end.metrics)
+
+    return client_work
+
+
+def _type_of(initial: Callable[[int], Any]) -> tff.Type:
+    """The type of the result of a function of the seed."""
+    return tff.tensorflow.computation(lambda: initial(0)).type_signature.result
+
+
+class _Further(NamedTuple):
+    """A further argument of the server's update.
+
+    Attributes:
+      type: Its type, or what TFF turns into a type.
+      value: (server's state, clients' outputs) -> the argument, at the server.
+    """
+
+    type: Any
+    value: Callable[[tff.Value, tff.Value], tff.Value]
+
+
+def _further_arguments(
+    output_type: tff.Type, sums_weights: bool, numbers_rounds: bool, collects_from: int
+) -> dict[str, _Further]:
+    """Those that are asked for, by name; see `build_stateful_clients`."""
+    further: dict[str, _Further] = {}
+    if sums_weights:
+        further["weights"] = _Further(
+            tuple(update.update_weight for update in output_type.updates),
+            lambda server, output: tff.federated_zip(
+                tuple(tff.federated_sum(u.update_weight) for u in output.updates)
+            ),
+        )
+    if numbers_rounds:
+        further["round_number"] = _Further(np.int64, lambda server, output: server.round_number)
+    if collects_from:
+        further["rows"] = _Further(
+            collected_rows.collected_type(output_type.rows, collects_from),
+            lambda server, output: collected_rows.collect(output.rows, collects_from),
+        )
+    return further
+
+
+def _compose_process(
+    initial_model: Callable[[int], Any],
+    work: tff.Computation,
+    aggregators: Sequence[tff.templates.AggregationProcess],
+    update_model: tff.Computation,
+    further: Mapping[str, _Further],
+) -> tff.templates.IterativeProcess:
+    """The process whose `next` is described in the module."""
+
+    @tff.tensorflow.computation
+    def first_model():
+        return initial_model(0)
+
+    @tff.federated_computation
+    def initialize():
+        states = tuple(aggregator.initialize() for aggregator in aggregators)
+        return tff.federated_zip(
+            ServerState(
+                tff.federated_value(np.int64(0), tff.SERVER),
+                tff.federated_eval(first_model, tff.SERVER),
+                tff.federated_zip(states),
+            )
+        )
+
+    _, _, state_type, examples_type = work.type_signature.parameter
+
+    @tff.federated_computation(
+        initialize.type_signature.result,
+        tff.types.FederatedType(state_type, tff.CLIENTS),
+        tff.types.FederatedType(examples_type, tff.CLIENTS),
+    )
+    def next_round(server, client_states, client_data):
+        model = tff.federated_broadcast(server.model)
+        round_number = tff.federated_broadcast(server.round_number)
+        output = tff.federated_map(work, (model, round_number, client_states, client_data))
+        means = [
+            aggregator.next(
+                server.aggregators[i], output.updates[i].update, output.updates[i].update_weight
+            )
+            for i, aggregator in enumerate(aggregators)
+        ]
+        arguments = [server.model, tff.federated_zip(tuple(m.result for m in means))]
+        if further:
+            values = {name: argument.value(server, output) for name, argument in further.items()}
+            arguments.append(tff.federated_zip(collections.OrderedDict(values)))
+        new_model = tff.federated_map(update_model, tuple(arguments))
+        state = tff.federated_zip(
+            ServerState(
+                tff.federated_map(next_round_number, server.round_number),
+                new_model,
+                tff.federated_zip(tuple(m.state for m in means)),
+            )
+        )
+        return RoundOutput(state, output.state, output.metrics, server_metrics(output.metrics))
+
+    return tff.templates.IterativeProcess(initialize, next_round)
+
+
+def build_stateful_clients(
+    *,
+    initial_model: Callable[[int], Any],
+    initial_client_state: Callable[[int], Any],
+    client_work: Callable[[Any, tf.Tensor, Any, tf.data.Dataset], ClientOutput],
+    server_update: Callable[..., Any],
+    element_type: tff.Type,
+    global_weights: Callable[[Any], Weights] | None,
+    client_weights: Callable[[Any, Any], Weights],
+    local_weights: Callable[[Any], Weights] | None = None,
+    sent_models: int = 1,
+    communicates: bool = True,
+    sums_weights: bool = False,
+    numbers_rounds: bool = False,
+    collects_from: int = 0,
+    aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+) -> StatefulClients:
+    """Composes an algorithm from TensorFlow functions.
+
+    Args:
+      initial_model: Seed -> the server's model.
+      initial_client_state: Seed -> a new client's state.
+      client_work: (server's model, round number int64, the client's state, its examples) -> its
+        `ClientOutput`; all shapes are fixed.
+      server_update: (server's model, means of the updates) -> the server's new model. A mean
+        without weight is NaN, which the function must handle (`client_output.previous_if_empty`).
+        The three next options give it further arguments, by name.
+      element_type: Type of a client's example.
+      global_weights: Attribute of `StatefulClients`.
+      client_weights: Attribute of `StatefulClients`.
+      local_weights: Attribute of `StatefulClients`.
+      sent_models: Number of the updates that a client really sends. Where a client contributes to
+        one of several means, each mean is a sum over all clients, in which the weights of the
+        others are zero.
+      sums_weights: Whether `server_update` gets `weights`, the clients' total weight in each mean,
+        float32.
+      numbers_rounds: Whether `server_update` gets `round_number`, the number of the round, int64.
+      collects_from: Number of clients of the population if each of them sends rows of its own
+        (`ClientOutput.rows`). `server_update` gets them as `rows`, float32 [collects_from, r, d],
+        with zeros for clients that sent none. 0 if clients send no rows.
+      communicates: False where clients receive nothing after their first round, and send nothing.
+      aggregator: Aggregator of each mean; `MeanFactory` by default.
+    """
+    model_type = _type_of(initial_model)
+    state_type = _type_of(initial_client_state)
+
+    @tff.tensorflow.computation(
+        model_type, np.int64, state_type, tff.types.SequenceType(element_type)
+    )
+    @tf.function(autograph=False)
+    def work(model, round_number, state, examples):
+        return client_work(model, round_number, state, examples)
+
+    output_type = work.type_signature.result
+    updates = output_type.updates
+    factory = aggregator or tff.aggregators.MeanFactory()
+    aggregators = [factory.create(update.update, update.update_weight) for update in updates]
+    further = _further_arguments(output_type, sums_weights, numbers_rounds, collects_from)
+    further_types = collections.OrderedDict((name, f.type) for name, f in further.items())
+
+    types = (model_type, tuple(update.update for update in updates))
+
+    # TFF takes no functions with default values or a variable number of arguments.
+    def update_with(model, means, values):
+        return server_update(model, means, **values)
+
+    update_model = (
+        tff.tensorflow.computation(update_with, *types, further_types)
+        if further
+        else tff.tensorflow.computation(lambda model, means: server_update(model, means), *types)
+    )
+
+    return StatefulClients(
+        _compose_process(initial_model, work, aggregators, update_model, further),
+        initial_model,
+        initial_client_state,
+        global_weights,
+        client_weights,
+        local_weights,
+        downloads=(model_type, tff.types.to_type(np.int64)) if communicates else (),
+        uploads=(
+            *(update.update for update in updates[: sent_models if communicates else 0]),
+            *([output_type.rows] if collects_from else []),
+        ),
+    )

@@ -1,0 +1,166 @@
+"""Simulation of a server and clients that keep a state between rounds, in files."""
+
+import math
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow_federated as tff
+import tree
+
+from tff_ssl.kinds.server_rounds import ServerRun
+from tff_ssl.kinds.stateful.computations import StatefulComputations
+from tff_ssl.kinds.stateful.slices import SlicedStatefulClients
+from tff_ssl.kinds.stored_states import StoredStatesSimulation
+from tff_ssl.models.dual_encoder import Weights
+from tff_ssl.runtime.sliced_rounds import Slicing
+from tff_ssl.simulation import cohort, state_files
+from tff_ssl.simulation.metrics_log import flatten_metrics
+
+
+class StatefulClientsState(NamedTuple):
+    """The state of a run.
+
+    Attributes:
+      server: The algorithm's server state.
+      versions: Round in which each client last took part, int64 [clients]; the name of its file.
+    """
+
+    server: Any
+    versions: Any
+
+
+class StatefulClientsRun(ServerRun[StatefulComputations]):
+    """A run of an algorithm whose clients keep a state between rounds."""
+
+    @property
+    def evaluated_client(self) -> int | None:
+        return None if self.algorithm.global_weights else self.setting.evaluated_client
+
+    def simulate(
+        self, group_data: tff.Computation, folder: pathlib.Path, slicing: Slicing | None = None
+    ) -> "StatefulClientsSimulation":
+        return StatefulClientsSimulation(self, group_data, folder, slicing)
+
+
+class StatefulClientsSimulation(StoredStatesSimulation):
+    """A process whose clients' states are kept in files."""
+
+    def __init__(
+        self,
+        run: StatefulClientsRun,
+        group_data: tff.Computation,
+        folder: pathlib.Path,
+        slicing: Slicing | None,
+    ):
+        """Joins the algorithm with the clients' data; see `PlannedRun.simulate`."""
+        super().__init__(folder)
+        self._run, self._algorithm = run, run.algorithm
+        self._dropouts = run.participation.dropouts
+        self._group_data = group_data
+        self._sliced = slicing and SlicedStatefulClients(
+            self._algorithm.process.next, group_data, slicing
+        )
+        self._last_cohort: cohort.Cohort = np.zeros(0, np.int64)
+
+    def initialize(self, seed: int) -> StatefulClientsState:
+        self._states = state_files.ClientStates(
+            self.folder / "client_states", self._algorithm.initial_client_state(seed)
+        )
+        self.stores = [self._states]
+        self._next = self._sliced or self._compose(self._states)
+        first = self._algorithm.process.initialize()
+        model = tree.map_structure(np.asarray, self._algorithm.initial_model(seed))
+        versions = np.full(len(self._run.setting.client_sizes), state_files.NEVER, np.int64)
+        return StatefulClientsState(first._replace(model=model), versions)
+
+    def _compose(self, states: state_files.ClientStates) -> tff.Computation:
+        """The round with files of states: (server, paths to read, paths to write, indices)."""
+        process_next = self._algorithm.process.next
+        paths_type = tff.types.FederatedType(np.str_, tff.CLIENTS)
+        indices_type = self._group_data.type_signature.parameter
+
+        @tff.federated_computation(
+            process_next.type_signature.parameter[0],
+            paths_type,
+            paths_type,
+            tff.types.FederatedType(indices_type, tff.CLIENTS),
+        )
+        def run(server, to_read, to_write, indices):
+            output = process_next(
+                server,
+                tff.federated_map(states.read, to_read),
+                tff.federated_map(self._group_data, indices),
+            )
+            written = tff.federated_map(states.write, (to_write, output.client_states))
+            return output.state, output.metrics, output.client_metrics, written
+
+        return run
+
+    def run_round(
+        self, state: StatefulClientsState, round_number: int
+    ) -> tuple[StatefulClientsState, dict[str, float]]:
+        self.keep_also([state.versions], self._last_cohort)
+        invited = self._run.participation.cohorts(round_number)
+        reports = self._dropouts.reports(round_number, invited)
+        if not len(reports.last):
+            return self._without_clients(state, round_number, len(invited))
+        before = state_files.healed([self._states], reports.last, state.versions)
+
+        def run(clients: cohort.Cohort) -> Any:
+            to_write = self._states.paths_to_write(clients, round_number)
+            output = self._next(
+                state.server,
+                self._states.paths_to_read(clients, before),
+                to_write,
+                cohort.fold(clients, 0),
+            )
+            return output, to_write
+
+        result, failed = self._dropouts.run_without_failing(round_number, reports.last, run)
+        (server, metrics, client_metrics, _), written = result
+        clients = reports.last[~np.isin(reports.last, failed)]
+        self._states.commit(written)
+        self.log.write(round_number, clients, client_metrics)
+        self._last_cohort = clients
+        versions = state_files.with_version(before, clients, round_number)
+        values = flatten_metrics(metrics)
+        values["dropped_clients"] += len(reports.invited) - len(clients)
+        values["clients"] = len(reports.invited)
+        values["bytes"] = len(reports.invited) * sum(self._run.client_bytes)
+        self._dropouts.check_metrics(round_number, values)
+        return StatefulClientsState(server, versions), values
+
+    def _without_clients(
+        self, state: StatefulClientsState, round_number: int, invited: int
+    ) -> tuple[StatefulClientsState, dict[str, float]]:
+        """A round without clients, for which TFF cannot be called: the server only counts it."""
+        self._dropouts.check(round_number, invited, invited)
+        self._last_cohort = np.zeros(0, np.int64)
+        metrics_type = self._algorithm.process.next.type_signature.result.metrics.member
+        values = dict.fromkeys(tff.structure.name_list(metrics_type), math.nan)
+        counts = {
+            "samples": 0,
+            "dropped_clients": invited,
+            "clients": invited,
+            "bytes": invited * sum(self._run.client_bytes),
+        }
+        server = state.server._replace(round_number=np.int64(state.server.round_number + 1))
+        return state._replace(server=server), values | counts
+
+    def encoder_weights(self, state: StatefulClientsState, client_id: str | None = None) -> Weights:
+        model = state.server.model
+        if client_id is None and self._algorithm.global_weights is not None:
+            return self._algorithm.global_weights(model)
+        # Clients that train alone have no global model; that of one of them is used instead.
+        client = self._run.setting.evaluated_client if client_id is None else int(client_id)
+        client_state = self._states.load(client, int(state.versions[client]))
+        return self._algorithm.client_weights(model, client_state)
+
+    def local_weights(self, state: StatefulClientsState, client: int) -> Weights | None:
+        if self._algorithm.local_weights is None:
+            return None
+        version = state_files.healed_version([self._states], client, int(state.versions[client]))
+        if version == state_files.NEVER:
+            return None
+        return self._algorithm.local_weights(self._states.load(client, version))

@@ -1,0 +1,1 @@
+"""A server, and clients that keep nothing between rounds."""

@@ -1,0 +1,65 @@
+"""The computations of algorithms with a server and clients that keep nothing between rounds."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import tensorflow_federated as tff
+
+from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower
+from tff_ssl.models.two_towers import Model
+from tff_ssl.templates import message_sizes
+
+
+@dataclasses.dataclass(frozen=True)
+class StatelessComputations(FederatedAlgorithm):
+    """The computations of an algorithm whose clients keep nothing between rounds.
+
+    Attributes:
+      model: Model that is trained.
+      process: Process whose `next` is the round.
+      initial_weights: Seed -> the global model's weights before the first round.
+      downloads: Types that a client receives in a round.
+      uploads: Types that a client sends in a round, beside its weight and metrics.
+      compose_stages: Composes the stages of a round of several aggregations, for `stages`. Most
+        runs need the whole round alone, and composing takes a second or more.
+      with_group_size: (state between two stages, r) -> the state for a second stage whose groups of
+        clients that share a call have r times the clients of the first stage's groups on average.
+        None where clients are not folded, or where the state does not depend on their number.
+    """
+
+    kind: ClassVar[str] = "stateless_clients"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.COHORTS})
+    has_client_models: ClassVar[bool] = False
+
+    model: Model
+    process: tff.learning.templates.LearningProcess
+    initial_weights: Callable[[int], tff.learning.models.ModelWeights]
+    downloads: Sequence[tff.Type]
+    uploads: Sequence[tff.Type]
+    compose_stages: Callable[[], Mapping[str, tff.learning.templates.LearningProcess]] = dict
+    with_group_size: Callable[[Any, float], Any] | None = None
+
+    @functools.cached_property
+    def stages(self) -> Mapping[str, tff.learning.templates.LearningProcess]:
+        """Stages of a round of several aggregations, by name, in order; empty for one stage.
+
+        They share the state of `process`, and applied one after the other to the same cohort, they
+        equal `process.next`.
+        """
+        return self.compose_stages()
+
+    def client_bytes(self) -> tuple[int, int]:
+        return message_sizes.client_bytes(self.process.next)
+
+    def default_concurrent_calls(self) -> int | None:
+        return None  # Clients work for a short time, and many of them are folded into a call.
+
+    def rounds_to_lower(self) -> dict[str, RoundToLower]:
+        process = self.process
+        rounds = {"round": RoundToLower("the whole round", process.initialize, process.next)}
+        for name, stage in self.stages.items():
+            summary = f"its stage {name!r} alone"
+            rounds[name] = RoundToLower(summary, stage.initialize, stage.next)
+        return rounds

@@ -1,0 +1,319 @@
+"""The records of an experiment's runs, of a folder with a folder for each run or of one text file.
+
+A line of the file is a JSON object:
+
+- the first one identifies the reproduction: `experiment`, `scale`, `dataset` and `rounds`;
+- `partition` names a partition, beside the content of its picture (`datasets.describe.picture`);
+- `cell` without `seed` has the `flags` and `evaluations` of the cell's runs that follow;
+- `cell` and `seed` is a run: the fields of its summary, and its `results` by the name of their file
+  without extension; or `failed`, why its training diverged.
+
+Partitions and cells are sorted by name and runs by seed, so that two versions can be compared.
+"""
+
+import csv
+import dataclasses
+import json
+import pathlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tff_ssl.errors import ConfigurationError
+
+# Columns of metrics.csv with costs of a round: what a network of clients without a server takes,
+# and what is sent.
+COSTS = ("simulated_time", "examples_trained", "bytes")
+IDENTITY = "experiment.json"  # File that identifies the reproduction in a folder of runs.
+SUMMARY = "done.json"  # File in the folder of a run that is done.
+FAILED = "failed.json"  # File in the folder of a run whose training diverged.
+_SETTINGS = ("flags", "evaluations")  # Fields of a summary that are the same at all seeds.
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What is recorded of a run.
+
+    Attributes:
+      source: Folder of the run, or file and line, for messages.
+      results: Content of `result.json` and of `result_*.json`, by their names without extension.
+      summary: The summary of a run that is done: `seconds` of all scripts, `evaluations` and
+        `flags`, and the fields of `summarize_training`. Empty if the run or an evaluation is not
+        done.
+      failure: `reason`, why the training diverged, and `flags`. Empty if it did not.
+      progress: The fields of `summarize_training` of a run that is not done.
+    """
+
+    source: str
+    results: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    failure: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    progress: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def entries(self) -> list[Mapping[str, Any]]:
+        """All entries of the results, each with `protocol` and `labels`."""
+        return entries(self.results)
+
+    @property
+    def training(self) -> Mapping[str, Any]:
+        """The fields of `summarize_training`, also until the run is done."""
+        return self.progress or self.summary
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run is done or has failed."""
+        return bool(self.summary or self.failure)
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """What is recorded of a reproduction.
+
+    Attributes:
+      identity: `experiment`, `scale`, `dataset` and `rounds`; empty if nothing was reproduced.
+      runs: The runs by cell and seed.
+      partitions: Contents of pictures of partitions, by the name of the partition.
+    """
+
+    identity: Mapping[str, Any]
+    runs: Mapping[str, dict[int, Run]]
+    partitions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def of_cell(self, cell: str) -> list[Run]:
+        """The runs of a cell, sorted by seed."""
+        return [run for _, run in sorted(self.runs.get(cell, {}).items())]
+
+    def all_runs(self) -> list[Run]:
+        """The runs of all cells."""
+        return [run for cell in sorted(self.runs) for run in self.of_cell(cell)]
+
+
+def read_json(path: pathlib.Path) -> Any:
+    """Reads a JSON file of a run.
+
+    Raises:
+      ConfigurationError: The file cannot be read.
+    """
+    try:
+        return json.loads(path.read_text())
+    except (ValueError, OSError) as error:
+        raise ConfigurationError(
+            f"{path} cannot be read ({error}): put back a whole one, or delete the run's folder"
+        ) from error
+
+
+def read_folder(folder: pathlib.Path) -> Records:
+    """Reads the records of a folder of runs; the run of cell C with seed s is in `C/seed<s>/`.
+
+    Raises:
+      ConfigurationError: A file cannot be read.
+    """
+    identity = folder / IDENTITY
+    runs: dict[str, dict[int, Run]] = {}
+    for path in folder.glob("*/seed*"):
+        seed = re.fullmatch(r"seed(\d+)", path.name)
+        if seed and path.is_dir():
+            runs.setdefault(path.parent.name, {})[int(seed[1])] = read_run(path)
+    partitions = {
+        path.parent.name: content["picture"]
+        for path in folder.glob("partitions/*/partition.json")
+        if "picture" in (content := read_json(path))
+    }
+    return Records(read_json(identity) if identity.exists() else {}, runs, partitions)
+
+
+def read_run(folder: pathlib.Path) -> Run:
+    """Reads the record of a run's folder.
+
+    Raises:
+      ConfigurationError: A file cannot be read.
+    """
+    failed, summary = folder / FAILED, read_summary(folder)
+    return Run(
+        str(folder),
+        read_results(folder),
+        summary,
+        # A failure is known by its file, whatever it says.
+        {"reason": "", **read_json(failed)} if failed.exists() else {},
+        {} if "knn" in summary else summarize_training(folder),
+    )
+
+
+def read_results(folder: pathlib.Path) -> dict[str, Any]:
+    """Reads the result files of a run's folder; their contents by name without extension.
+
+    Raises:
+      ConfigurationError: A file cannot be read.
+    """
+    results = {path.stem: read_json(path) for path in sorted(folder.glob("result*.json"))}
+    for name, content in results.items():
+        _check_result(content, f"{folder}/{name}.json", "delete the run's folder")
+    return results
+
+
+def entries(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """All entries of result files, each with `protocol` and `labels`."""
+    return [entry for content in results.values() for entry in _as_list(content)]
+
+
+def read_summary(folder: pathlib.Path) -> dict[str, Any]:
+    """Reads the summary of a run's folder; empty if the run or an evaluation is not done."""
+    path = folder / SUMMARY
+    return dict(read_json(path)) if path.exists() else {}
+
+
+def _check_result(content: Any, where: str, remedy: str) -> None:
+    if not all(
+        isinstance(entry, dict) and {"protocol", "labels"} <= entry.keys()
+        for entry in _as_list(content)
+    ):
+        raise ConfigurationError(f"{where} has an entry without protocol or labels: {remedy}")
+
+
+def _as_list(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else [content]
+
+
+def summarize_training(run: pathlib.Path) -> dict[str, Any]:
+    """Summarizes `metrics.csv` for the report; the file itself is too large to keep for many runs.
+
+    Returns:
+      `training_minutes`, `training_seconds`; `megabytes`, what server and clients have sent in all
+      rounds, if the file has it; `knn`, the monitor's [round, accuracy] pairs; and for each column
+      of `COSTS` that the file has, a list of its sums over all rounds until each of these pairs.
+      Empty if there is no such file.
+
+    Raises:
+      ConfigurationError: The file has not the format of a run's metrics.
+    """
+    path = run / "metrics.csv"
+    if not path.exists():
+        return {}
+    try:
+        with open(path, newline="") as file:
+            rows = list(csv.DictReader(file))
+        seconds = [float(row["seconds"]) for row in rows if row.get("seconds")]
+        monitored = [row for row in rows if row.get("knn_accuracy")]
+        knn = [[int(row["round"]), float(row["knn_accuracy"])] for row in monitored]
+        costs = {
+            name: [
+                sum(float(row[name] or 0) for row in rows[: int(last["round"])])
+                for last in monitored
+            ]
+            for name in COSTS
+            if monitored and name in rows[0]
+        }
+    except (ValueError, KeyError, csv.Error) as error:
+        raise ConfigurationError(f"{path} cannot be read ({error})") from error
+    sent = [float(row["bytes"]) for row in rows if row.get("bytes")]
+    return {
+        "training_minutes": sum(seconds) / 60,
+        "training_seconds": sum(seconds),
+        **({"megabytes": sum(sent) / 1e6} if sent else {}),
+        "knn": knn,
+        **costs,
+    }
+
+
+def read_file(path: pathlib.Path) -> Records:
+    """Reads the records of a file.
+
+    Raises:
+      ConfigurationError: The file cannot be read, or a line is not of its format.
+    """
+    partitions: dict[str, Any] = {}
+    runs: dict[str, dict[int, Run]] = {}
+    settings: dict[str, Mapping[str, Any]] = {}
+    identity: Mapping[str, Any] = {}
+    for where, line in read_lines(path):
+        try:
+            if "experiment" in line:
+                identity = line
+            elif "partition" in line:
+                partitions[line.pop("partition")] = line
+            else:
+                cell, seed = line.pop("cell"), line.pop("seed", None)
+                if seed is None:
+                    settings[cell] = line
+                else:
+                    runs.setdefault(cell, {})[seed] = _run(where, line, settings[cell])
+        except (KeyError, AttributeError) as error:
+            raise ConfigurationError(f"{where} is no record of a run: {error!r}") from error
+    if not identity:
+        raise ConfigurationError(f"{path} does not name its experiment in its first line")
+    return Records(identity, runs, partitions)
+
+
+def read_lines(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Reads the objects of a file of JSON lines, each with the name of its place for messages.
+
+    Raises:
+      ConfigurationError: The file cannot be read, or a line is no JSON object.
+    """
+    where = str(path)
+    try:
+        for number, text in enumerate(path.read_text().splitlines(), 1):
+            where = f"{path}, line {number}"
+            yield where, dict(json.loads(text))
+    except (ValueError, TypeError, OSError) as error:
+        raise ConfigurationError(f"{where} cannot be read ({error})") from error
+
+
+def _run(where: str, fields: dict[str, Any], settings: Mapping[str, Any]) -> Run:
+    """The run of a line, whose cell has these settings."""
+    results = fields.pop("results", {})
+    for content in results.values():
+        _check_result(content, where, "remove the line")
+    if "failed" in fields:
+        return Run(where, results, {}, {"reason": fields["failed"], **settings})
+    return Run(where, results, {**fields, **settings})
+
+
+def to_text(records: Records) -> str:
+    """The text of a file with the runs that are over."""
+    lines: list[Mapping[str, Any]] = [records.identity]
+    lines += [
+        {"partition": name, **records.partitions[name]} for name in sorted(records.partitions)
+    ]
+    for cell in sorted(records.runs):
+        before = None
+        for seed, run in sorted(records.runs[cell].items()):
+            if not run.is_over:
+                continue
+            fields = dict(run.summary or run.failure)
+            settings = {name: fields.pop(name) for name in _SETTINGS if name in fields}
+            if run.failure:
+                fields = {"failed": fields["reason"]}
+            if settings != before:
+                lines.append({"cell": cell, **settings})
+            before = settings
+            results = {"results": run.results} if run.results else {}
+            lines.append({"cell": cell, "seed": seed, **fields, **results})
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def merge(old: Records, new: Records, where: str) -> Records:
+    """Adds the runs that are over, and partitions, to other records, in place of the same ones.
+
+    Args:
+      old: The other records; may be empty.
+      new: The records to add.
+      where: Name of the file or folder of `old`, for messages.
+
+    Raises:
+      ConfigurationError: Both are not of one reproduction.
+    """
+    if old.identity and old.identity != new.identity:
+        raise ConfigurationError(f"{where} holds another reproduction ({name_flags(old.identity)})")
+    added = {
+        cell: {seed: run for seed, run in runs.items() if run.is_over}
+        for cell, runs in new.runs.items()
+    }
+    runs = {cell: old.runs.get(cell, {}) | added.get(cell, {}) for cell in {*old.runs, *added}}
+    return Records(new.identity, runs, {**old.partitions, **new.partitions})
+
+
+def name_flags(identity: Mapping[str, Any]) -> str:
+    """The flags of `launch.reproduce` that name a reproduction, for messages."""
+    return ", ".join(f"--{name}={value}" for name, value in identity.items() if value)
