@@ -3,15 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from launch.studies.engine.statements import (
-    above,
-    falls,
-    near,
-    not_below,
-    say,
-    slug,
-    steady,
-)
+from launch.studies.engine.statements import above, falls, not_below, say, slug, within
 from launch.studies.engine.study import UNTRAINED, At, Figures, Rows, cell, study, table
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
@@ -172,9 +164,9 @@ def statements_of(shown: Table) -> list[list[Claim]]:
         # Clients of one sample count as IID: they cannot have classes in unequal shares.
         "iid_steady": (
             "DCCO barely changes from clients of one sample to larger IID ones (within 2 points)",
-            steady(DCCO, [ONE, *iid], 0.02)),
+            within(0.02, DCCO, [ONE, *iid])),
         "one_sample": ("DCCO with one sample a client is within 2 points of centralized CCO",
-                       near(DCCO, CENTRALIZED, ONE, 0.02)),
+                       within(0.02, (DCCO, CENTRALIZED), ONE)),
         "scratch": ("DCCO is above supervised training from scratch on every split",
                     above(DCCO, SCRATCH, shown.columns)),
         "falls": ("DCCO falls with the samples per client on non-IID clients (1 against "

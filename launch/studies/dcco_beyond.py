@@ -161,11 +161,8 @@ _PAPERS_CLIENTS = "--alpha=0 --samples_per_client=1 --clients_per_round=512"
 # where clients are many times as many.
 _NOISES, _FACTORS = (0.3, 0.1, 0.03), (1, 10, 100)
 _CLIPPED, _WITHOUT = "epsilon inf", "no privacy"
-
-
-def participation(at: At) -> tuple[int, int, int]:
-    """Clients, expected number of clients in a round, and rounds of `dcco_privacy`."""
-    return at((364, 96, 40), (50_000, 512, 100_000))
+# By scale: clients, expected number of clients in a round, and rounds.
+PARTICIPATION = ((364, 96, 40), (50_000, 512, 100_000))
 
 
 @study("DCCO's accuracy against epsilon, at {scale} scale")
@@ -207,7 +204,7 @@ def dcco_privacy(at: At) -> Experiment:
 
 def _more_clients(at: At) -> str:
     """A note with the epsilon of each row of little noise at larger numbers of clients."""
-    clients, per_round, rounds = participation(at)
+    clients, per_round, rounds = at(*PARTICIPATION)
     rows = []
     for noise in _NOISES:
         epsilons = []

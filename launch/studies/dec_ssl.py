@@ -26,14 +26,10 @@ SWEEPS = "CIFAR-10, 5000 images, tiny ResNet at 16x16, 10 epochs in all."
 def training(
     at: At, epochs: int = 0, total: int = 0, share: float = 1.0, preset: str = ""
 ) -> str:  # fmt: skip
-    """Flags of preset, data set, local epochs and rounds.
+    """Flags of preset, data set, local epochs (or `EPOCHS`) and rounds.
 
-    Args:
-      at: The scale.
-      epochs: Number of local epochs E; 0 for `EPOCHS`.
-      total: Number of epochs in all over all clients' images; 0 for `TOTAL`.
-      share: Share rho of the clients that take part in a round.
-      preset: Name of the preset, of this paper if it has no folder; "" for that of the sweeps.
+    The rounds follow from the `total` epochs over all clients' images (or `TOTAL`), and from the
+    share of the clients that take part in a round. The preset is of this paper if it has no folder.
     """
     epochs, preset = epochs or at(*EPOCHS), preset or at("sweeps", "server")
     rounds = max(1, round((total or at(*TOTAL)) / epochs / share))

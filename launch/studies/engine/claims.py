@@ -21,7 +21,7 @@ PAPERS = {
     "hetero_ssfl": "Hetero-SSFL",
     "denav": "DeNAV",
 }
-_LETTERS = dict(zip("DUSHN", PAPERS, strict=True))  # With which the names of their claims start.
+_LETTERS = "DUSHN"  # With which the names of their claims start.
 
 
 class Trial(NamedTuple):
@@ -91,7 +91,12 @@ class PaperClaim(NamedTuple):
     @property
     def paper(self) -> str:
         """Key of `PAPERS`."""
-        return _LETTERS[self.name[0]]
+        return list(PAPERS)[_LETTERS.index(self.name[0])]
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Numbers of the paper and of the claim."""
+        return _LETTERS.index(self.name[0]), int(self.name[1:])
 
 
 def claim(
@@ -121,12 +126,6 @@ def apart(upper: str, lower: str, column: str) -> tuple[Figure, Figure]:
 def between(row: str, upper: str, lower: str) -> tuple[Figure, Figure]:
     """Ends of a comparison: two columns of a row."""
     return (row, upper), (row, lower)
-
-
-def in_order(claims: Iterable[PaperClaim]) -> list[PaperClaim]:
-    """The claims by paper and number."""
-    papers = list(PAPERS)
-    return sorted(claims, key=lambda claim: (papers.index(claim.paper), int(claim.name[1:])))
 
 
 class Noted(NamedTuple):

@@ -77,8 +77,7 @@ def run(
     Rounds that another experiment has measured in the same folder are not measured again.
 
     Args:
-      experiment: The experiment.
-      cells: Its cells.
+      experiment, cells: The experiment and its cells.
       folder: Folder of the estimates of all experiments.
       images: Largest number of images of a client in a trial, see `stand_ins.images_per_client`.
 
@@ -157,11 +156,7 @@ def to_text(machine: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
 def groups_of(cells: Sequence[Cell], images: int | None = None) -> dict[str, list[Cell]]:
     """Cells that compute the same in a round, in the order of their first, by a key of the round.
 
-    The key is the same in all experiments that have such a round.
-
-    Args:
-      cells: The cells.
-      images: Largest number of images of a client in a trial, see `stand_ins.images_per_client`.
+    The key is the same in all experiments that have such a round; `images` as for `run`.
     """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -315,15 +310,7 @@ def _default(algorithm: str, name: str) -> Any:
 def estimates_of(
     groups: Mapping[str, Sequence[Cell]], rows: Mapping[str, Mapping[str, Any]]
 ) -> list[Estimate]:
-    """The estimates of all cells.
-
-    Args:
-      groups: The cells that compute the same, by the key of their round (see `groups_of`).
-      rows: What was measured, by the same keys.
-
-    Returns:
-      An estimate for each cell of the groups that were measured.
-    """
+    """An estimate for each cell of `groups_of` that was measured; `rows` are by the same keys."""
     found = []
     for key, group in groups.items():
         row = rows.get(key, {})
@@ -342,16 +329,13 @@ def estimates_of(
 
 
 def _row(estimate: Estimate) -> list[str]:
-    if estimate.failed:
-        return [estimate.cell, f"failed: {estimate.failed}", "-", "-", "-"]
-    hours = estimate.hours
-    return [
-        estimate.cell,
-        f"{estimate.megabytes:,}",
-        f"{estimate.milliseconds:.1f}",
-        "-" if estimate.images is None else f"{estimate.images:,.0f}",
-        "-" if hours is None else format_hours(hours),
-    ]
+    cell, failed, megabytes, milliseconds, images = estimate
+    if failed:
+        return [cell, f"failed: {failed}", "-", "-", "-"]
+    known = ["-", "-"]
+    if images is not None and estimate.hours is not None:
+        known = [f"{images:,.0f}", format_hours(estimate.hours)]
+    return [cell, f"{megabytes:,}", f"{milliseconds:.1f}", *known]
 
 
 def format_hours(hours: float) -> str:
@@ -363,9 +347,8 @@ def _explanation() -> str:
     return (
         f"Measured on {machine()}, with the second of two rounds of each cell on random images; "
         "with the first one for a ResNet-50 on images above 32 pixels. A client of the trial has "
-        "fewer images, and one local epoch. Hours are those of "
-        "the training of one seed: the milliseconds that an image took, times the images and "
-        "epochs of all rounds. They are upper bounds where the cell's clients have many images. "
-        "The memory of a run hardly depends on the number of its rounds; "
-        "its data comes on top."
+        "fewer images, and one local epoch. Hours are those of the training of one seed: the "
+        "milliseconds that an image took, times the images and epochs of all rounds. They are "
+        "upper bounds where the cell's clients have many images. The memory of a run hardly "
+        "depends on the number of its rounds; its data comes on top."
     )

@@ -70,10 +70,7 @@ def rad_images(own: Mapping[str, str], most: int | None = None) -> int:
 def of_cell(script: str, own: Mapping[str, str], most: int | None = None) -> StandIn:
     """The stand-in for a cell's data: as few images as its rounds need.
 
-    Args:
-      script: The cell's script.
-      own: Its flags, with those of its presets.
-      most: See `images_per_client`.
+    `own` are the cell's flags, with those of its presets; `most` as for `images_per_client`.
 
     Raises:
       ConfigurationError: If nothing is known of its data set.

@@ -20,23 +20,14 @@ Figures = Mapping[str, Sequence[float | str | None]]  # Row -> published figures
 
 @dataclasses.dataclass(frozen=True)
 class At:
-    """The scale, data set and number of rounds at which an experiment is built.
+    """The scale, data set and number of rounds at which an experiment is built."""
 
-    Attributes:
-      scale: `cpu` or `paper`.
-      data: The data set: that of the user, else the experiment's; "" for that of the presets.
-      rounds: The user's number of rounds; None for the experiment's own.
-      name: Name of the experiment.
-      title: Title of its report.
-      notes: Paragraphs at the beginning of its report.
-    """
-
-    scale: str
-    data: str
-    rounds: int | None
-    name: str = ""
-    title: str = ""
-    notes: Sequence[str] = ()
+    scale: str  # `cpu` or `paper`.
+    data: str  # The user's data set, else the experiment's; "" for that of the presets.
+    rounds: int | None  # The user's number of rounds; None for the experiment's own.
+    name: str = ""  # Of the experiment.
+    title: str = ""  # Of its report.
+    notes: Sequence[str] = ()  # Paragraphs at the beginning of its report.
 
     def __call__(self, cpu: _T, paper: _T) -> _T:
         """The value of the scale."""
@@ -89,23 +80,14 @@ def _flat(items: Iterable[Any]) -> Iterator[Any]:
 
 
 class Study(NamedTuple):
-    """An experiment; called with scale, data set (or None) and rounds (or None), it is built.
+    """An experiment; called with scale, data set (or None) and rounds (or None), it is built."""
 
-    Attributes:
-      name: Value of `--experiment`.
-      title: Title of the report, with `{scale}`, `{data}` and `{on_data}`: `on DATA `, if any.
-      summary: A line for `reproduce --list`.
-      notes: Paragraphs at the beginning of the report; `cpu: ` or `paper: ` starts one of a scale.
-      lay: Function that lays out cells, tables and statements.
-      data: Scale -> data set by default.
-    """
-
-    name: str
-    title: str
-    summary: str
-    notes: Sequence[str]
-    lay: Callable[[At], Experiment]
-    data: Mapping[str, str]
+    name: str  # Value of `--experiment`.
+    title: str  # Of the report, with `{scale}`, `{data}` and `{on_data}`: `on DATA `, if any.
+    summary: str  # A line for `reproduce --list`.
+    notes: Sequence[str]  # Of the report; `cpu: ` or `paper: ` starts one of a scale.
+    lay: Callable[[At], Experiment]  # Lays out cells, tables and statements.
+    data: Mapping[str, str]  # Scale -> data set by default.
 
     def __call__(self, scale: str, dataset: str | None, rounds: int | None) -> Experiment:
         data = dataset or self.data[scale]
@@ -116,14 +98,10 @@ class Study(NamedTuple):
 
 
 def study(title: str, cpu: str = "", paper: str = "") -> Callable[[Callable], Study]:
-    """Makes a `Study` of a function of `At`.
+    """Makes a `Study` of a function of `At`, with its data sets by default at each scale.
 
-    The first line of the function's docstring is its summary, other paragraphs are its notes.
-
-    Args:
-      title: Title of the report.
-      cpu: Data set by default at the CPU's scale.
-      paper: Data set by default at the paper's scale; if empty, as at the CPU's.
+    The first line of the function's docstring is its summary, other paragraphs are its notes. At
+    the paper's scale, the data set is that of the CPU's scale if there is no other.
     """
 
     def decorate(lay: Callable[[At], Experiment]) -> Study:
