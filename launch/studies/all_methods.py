@@ -4,8 +4,6 @@ The rates of all methods come from `all_methods_rates`: three of a factor 3 for 
 each with seed 0 on five clients, judged by kNN on training images.
 """
 
-import dataclasses
-
 from launch.options import presets
 from launch.studies.engine.statements import above, say
 from launch.studies.engine.study import UNTRAINED, At, cell, study, table
@@ -87,7 +85,7 @@ _SAME = (
 )
 
 
-def _run(at: At, row: str, column: str, rate: str, name: str) -> Cell:
+def _run(at: At, row: str, column: str, rate: str, name: str, *evaluations: str) -> Cell:
     """The run of a method of `_METHODS` on the clients of a column, at a rate."""
     algorithm, _, flags = _METHODS[row]
     of_5, clients = column.startswith("5 "), _CLIENTS[column][1]
@@ -102,7 +100,7 @@ def _run(at: At, row: str, column: str, rate: str, name: str) -> Cell:
     return cell(
         name, at.training("all_methods/clients", rounds), f"--algorithm={algorithm}", clients,
         images, flags, f"--hparam={side}_learning_rate={rate} --hparam={batch}={size}",
-        f"--eval_every={last} --checkpoint_every={last}",
+        f"--eval_every={last} --checkpoint_every={last}", evaluations=evaluations,
     )  # fmt: skip
 
 
@@ -114,10 +112,7 @@ def all_methods(at: At) -> Experiment:
         names = {column: f"{algorithm}_{end}" for column, (end, _) in _CLIENTS.items()}
         rows[row] = tuple(names.values())
         cells += [
-            dataclasses.replace(
-                _run(at, row, column, rate, name), evaluations=(("--protocol=knn",),)
-            )
-            for column, name in names.items()
+            _run(at, row, column, rate, name, "--protocol=knn") for column, name in names.items()
         ]
 
     def counted(title: str, selector: Selector) -> Table:

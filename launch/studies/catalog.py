@@ -17,7 +17,7 @@ from launch.studies import (
     fedu_ablation,
     hetero_ssfl,
 )
-from launch.studies.engine.claims import PaperClaim, in_order
+from launch.studies.engine.claims import PaperClaim
 from launch.studies.engine.study import Study
 
 _MODULES = (
@@ -33,6 +33,7 @@ EXPERIMENTS: dict[str, tuple[Study, str]] = {
     for one in vars(module).values()
     if isinstance(one, Study)
 }
-CLAIMS: list[PaperClaim] = in_order(
-    claim for module in _MODULES for claim in getattr(module, "CLAIMS", ())
+CLAIMS: list[PaperClaim] = sorted(
+    (claim for module in _MODULES for claim in getattr(module, "CLAIMS", ())),
+    key=lambda claim: claim.order,
 )

@@ -3,15 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from launch.studies.engine.statements import (
-    above,
-    falls,
-    near,
-    not_below,
-    say,
-    slug,
-    steady,
-)
+from launch.studies.engine.statements import above, falls, not_below, say, slug, within
 from launch.studies.engine.study import UNTRAINED, At, Figures, Rows, cell, study, table
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
@@ -53,25 +45,15 @@ _FINETUNED: Figures = {
 
 
 class Setting(NamedTuple):
-    """A setting of Table 1.
+    """A setting of Table 1."""
 
-    Attributes:
-      clients: Column -> split, and number of samples of a client.
-      of_round: Number of samples of a round.
-      flags: Row -> flags of its trainings after those of the presets.
-      rates: Server learning rates, None for the preset's; of several, the better one is shown.
-      labels: Numbers of labels of the probes, and of supervised training.
-      evaluations: Evaluations after each pretraining.
-      images: Number of images that clients have together; 0 for all training images.
-    """
-
-    clients: Mapping[str, tuple[str, int]]
-    of_round: int
-    flags: Mapping[str, str]
-    rates: tuple[float | None, ...]
-    labels: tuple[int, int] = (5000, 500)
-    evaluations: tuple[str, ...] = ()
-    images: int = 0
+    clients: Mapping[str, tuple[str, int]]  # Column -> split, and number of samples of a client.
+    of_round: int  # Number of samples of a round.
+    flags: Mapping[str, str]  # Row -> flags of its trainings after those of the presets.
+    rates: tuple[float | None, ...]  # Of the server; None for the preset's. The better is shown.
+    labels: tuple[int, int] = (5000, 500)  # Of the probes, and of supervised training.
+    evaluations: tuple[str, ...] = ()  # After each pretraining.
+    images: int = 0  # Of all clients together; 0 for all training images.
 
     def partitions(self) -> dict[str, str]:
         """The partitions of the report."""
@@ -182,9 +164,9 @@ def statements_of(shown: Table) -> list[list[Claim]]:
         # Clients of one sample count as IID: they cannot have classes in unequal shares.
         "iid_steady": (
             "DCCO barely changes from clients of one sample to larger IID ones (within 2 points)",
-            steady(DCCO, [ONE, *iid], 0.02)),
+            within(0.02, DCCO, [ONE, *iid])),
         "one_sample": ("DCCO with one sample a client is within 2 points of centralized CCO",
-                       near(DCCO, CENTRALIZED, ONE, 0.02)),
+                       within(0.02, (DCCO, CENTRALIZED), ONE)),
         "scratch": ("DCCO is above supervised training from scratch on every split",
                     above(DCCO, SCRATCH, shown.columns)),
         "falls": ("DCCO falls with the samples per client on non-IID clients (1 against "

@@ -6,7 +6,7 @@ Nothing of this is published, and the statements are expectations.
 import itertools
 from collections.abc import Mapping, Sequence
 
-from launch.studies.engine.statements import not_below, say
+from launch.studies.engine.statements import not_below, say, slug
 from launch.studies.engine.study import UNTRAINED, At, Rows, grid, study, table
 from tff_ssl.aggregation.differential_privacy import Accountant, default_delta
 from tff_ssl.reporting.experiment import Experiment, Lookup, Table
@@ -47,28 +47,25 @@ def _sent(title: str, labels: int, direction: str, rows: Rows) -> Table:
 # rates were chosen by kNN on training images, on another seed; the paper's scale keeps their ratio
 # to DCCO's. The variants whose means follow the model run at DCCO's server rate. Where the means
 # follow, 1e-3 is finite, and 1e-4 learns as much in a round as one step (chosen likewise).
-_HELD = "--hparam=client_learning_rate=3e-5 --hparam=means_follow=false"
-_ONE_STAGE = "--algorithm=dcco_one_stage --hparam=variant"
-_OF_16, _STEPS = "--algorithm=dcco --alpha=1000 --samples_per_client=16", "--hparam=local_steps"
+_DCCO, _ONE_STAGE = "--algorithm=dcco", "--algorithm=dcco_one_stage --hparam=variant"
+_OF_16, _STEPS = f"{_DCCO} --alpha=1000 --samples_per_client=16", "--hparam=local_steps"
+_RATE = "--hparam=client_learning_rate"
+_HELD = f"{_RATE}=3e-5 --hparam=means_follow=false"
 _STALE = "one communication, stale statistics"
 _EXTENSIONS = {
-    "DCCO": ("dcco", "--algorithm=dcco"),
-    "DCCO with VICReg": ("vicreg", "--algorithm=dcco --objective=vicreg"),
-    "two encoders, a view each": ("towers_views", "--algorithm=dcco --towers=views"),
-    "two encoders, a half each": (
-        "towers_halves", "--algorithm=dcco --towers=halves --view_size=32",
-    ),
-    "one communication, paired moments": (
-        "one_stage_paired_moments",
-        f"{_ONE_STAGE}=paired_moments --hparam=statistics_momentum=0.9",
-    ),
-    "one communication, paired mean": (
-        "one_stage_paired_mean", f"{_ONE_STAGE}=paired_mean --hparam=statistics_momentum=0.5",
-    ),
-    "one communication, delayed gradient": (
-        "one_stage_delayed_gradient",
-        f"{_ONE_STAGE}=delayed_gradient --hparam=statistics_momentum=0",
-    ),
+    "DCCO": ("dcco", _DCCO),
+    "DCCO with VICReg": ("vicreg", f"{_DCCO} --objective=vicreg"),
+    "two encoders, a view each": ("towers_views", f"{_DCCO} --towers=views"),
+    "two encoders, a half each": ("towers_halves", f"{_DCCO} --towers=halves --view_size=32"),
+    **{
+        f"one communication, {words}": (
+            f"one_stage_{slug(words)}",
+            f"{_ONE_STAGE}={slug(words)} --hparam=statistics_momentum={momentum}",
+        )
+        for words, momentum in (
+            ("paired moments", "0.9"), ("paired mean", "0.5"), ("delayed gradient", "0"),
+        )
+    },
     **{
         f"{_STALE}{f', momentum {momentum}' if momentum != '0' else ''}": (
             f"one_stage_{momentum}",
@@ -77,11 +74,9 @@ _EXTENSIONS = {
         for momentum in ("0", "0.5", "0.9")
     },
     "clients of 16, one local step": ("steps_1", _OF_16),
-    "clients of 16, four local steps": (
-        "steps_4_following", f"{_OF_16} {_STEPS}=4 --hparam=client_learning_rate=1e-4",
-    ),
+    "clients of 16, four local steps": ("steps_4_following", f"{_OF_16} {_STEPS}=4 {_RATE}=1e-4"),
     "clients of 16, four local steps at a larger rate": (
-        "steps_4_following_1e-3", f"{_OF_16} {_STEPS}=4 --hparam=client_learning_rate=1e-3",
+        "steps_4_following_1e-3", f"{_OF_16} {_STEPS}=4 {_RATE}=1e-3",
     ),
     "clients of 16, two local steps, held means": ("steps_2", f"{_OF_16} {_STEPS}=2 {_HELD}"),
     "clients of 16, four local steps, held means": ("steps_4", f"{_OF_16} {_STEPS}=4 {_HELD}"),
@@ -90,11 +85,7 @@ _EXTENSIONS = {
     ),
 }  # fmt: skip
 # The row of the paper's scale only, because the digits have one colour plane.
-_COLOUR = {
-    "two encoders, red and blue": (
-        "towers_colour_planes", "--algorithm=dcco --towers=colour_planes",
-    ),
-}  # fmt: skip
+_PLANES = ("towers_colour_planes", f"{_DCCO} --towers=colour_planes")
 # Names of the cells that are run on CIFAR-10 at the CPU's scale: communications and local steps.
 _ON_CIFAR10 = (
     "dcco", "one_stage_paired_moments", "one_stage_paired_mean", "one_stage_delayed_gradient",
@@ -119,7 +110,8 @@ def dcco_extensions(at: At) -> Experiment:
     of_4, of_16 = at((32, 8), (128, 32))  # A round has 128 images, or the paper's 512.
     rate = f"--hparam=server_learning_rate={at(2e-4, 5e-4)}"
     settings = {}
-    for row, (name, flags) in {**_EXTENSIONS, **at({}, _COLOUR)}.items():
+    of_paper = at({}, {"two encoders, red and blue": _PLANES})
+    for row, (name, flags) in {**_EXTENSIONS, **of_paper}.items():
         if on_cifar10 and name not in _ON_CIFAR10:
             continue
         clients = f"--clients_per_round={of_16 if _OF_16 in flags else of_4}"
@@ -169,11 +161,8 @@ _PAPERS_CLIENTS = "--alpha=0 --samples_per_client=1 --clients_per_round=512"
 # where clients are many times as many.
 _NOISES, _FACTORS = (0.3, 0.1, 0.03), (1, 10, 100)
 _CLIPPED, _WITHOUT = "epsilon inf", "no privacy"
-
-
-def participation(at: At) -> tuple[int, int, int]:
-    """Clients, expected number of clients in a round, and rounds of `dcco_privacy`."""
-    return at((364, 96, 40), (50_000, 512, 100_000))
+# By scale: clients, expected number of clients in a round, and rounds.
+PARTICIPATION = ((364, 96, 40), (50_000, 512, 100_000))
 
 
 @study("DCCO's accuracy against epsilon, at {scale} scale")
@@ -215,7 +204,7 @@ def dcco_privacy(at: At) -> Experiment:
 
 def _more_clients(at: At) -> str:
     """A note with the epsilon of each row of little noise at larger numbers of clients."""
-    clients, per_round, rounds = participation(at)
+    clients, per_round, rounds = at(*PARTICIPATION)
     rows = []
     for noise in _NOISES:
         epsilons = []

@@ -7,30 +7,16 @@ scale of `dcco_table1`, a client is visited some ten times at most.
 from collections.abc import Iterable
 from typing import Any
 
-from launch.studies.dcco import (
-    CCO,
-    CENTRALIZED,
-    CONTRASTIVE,
-    DCCO,
-    FEDAVG,
-    METHODS,
-    ONE,
-    SCRATCH,
-    Setting,
-    central_cells,
-    clients_of,
-    federated_cells,
-    probed,
-    statements_of,
-)
-from launch.studies.engine.claims import Figure, PaperClaim, Trial, apart, between, claim, proof
+from launch.studies import dcco
+from launch.studies.dcco import CCO, CENTRALIZED, CONTRASTIVE, DCCO, FEDAVG, METHODS, ONE, SCRATCH
+from launch.studies.engine.claims import Figure, PaperClaim, Proof, Trial, apart, between, claim
 from launch.studies.engine.statements import at_most, below, falls, more_than, not_below, say
 from launch.studies.engine.study import UNTRAINED, At, grid, study, table
 from tff_ssl.reporting.experiment import Experiment
 from tff_ssl.reporting.measured import TRAINING, Selector
 
 
-def _on_few_images(at: At, own: Setting) -> Setting:
+def _on_few_images(at: At, own: dcco.Setting) -> dcco.Setting:
     """The setting on the images of the CPU's scale, which are the digits' or others'."""
     flags = "--rounds=300 --checkpoint_every=300 --eval_every=30 --noalso_logistic"
     cco, views = "", ""
@@ -70,7 +56,7 @@ def dcco_table1_revisited(at: At) -> Experiment:
         for row in (*METHODS, CENTRALIZED, SCRATCH)
     }
     # The preset's rate at the paper's scale is the paper's other one.
-    own = Setting(clients_of(at), 512, flags, at((0.005, 0.002), (None, 0.001)))
+    own = dcco.Setting(dcco.clients_of(at), 512, flags, at((0.005, 0.002), (None, 0.001)))
     notes = []
     if at.scale == "cpu":
         own = _on_few_images(at, own)
@@ -79,9 +65,9 @@ def dcco_table1_revisited(at: At) -> Experiment:
             "training images. Full fine-tuning, the paper's second table, was left out; it takes "
             "longer than the training."
         ]
-    cells, rows, choices = federated_cells(at, own)
-    tables = probed(own, rows)
-    statements: list[Any] = [statements_of(shown) for shown in tables.values()]
+    cells, rows, choices = dcco.federated_cells(at, own)
+    tables = dcco.probed(own, rows)
+    statements: list[Any] = [dcco.statements_of(shown) for shown in tables.values()]
     title = "Nearest neighbours on training images"
     for metric, end in (("last", ", last round"), ("lost", ": the last round below the best one")):
         selector = Selector(TRAINING, metric=f"knn_{metric}")
@@ -97,7 +83,7 @@ def dcco_table1_revisited(at: At) -> Experiment:
         say(lost, "less", "DCCO loses less after its best round than either FedAvg variant",
             below(DCCO, FEDAVG, shared)),
     ]  # fmt: skip
-    cells += central_cells(at, own)
+    cells += dcco.central_cells(at, own)
     return at.build(cells, tables, statements, own.partitions(), notes, choices=choices)
 
 
@@ -224,9 +210,9 @@ CLAIMS = (
           ("batch norm", "group norm"), apart("BYOL", UNTRAINED, "batch norm"),
           "With group norm both are within the deviation of the untrained encoder, so that it is "
           "not shown that they learn nothing."),
-    proof("D12", "Appendix A",
-          "A round with one local step is one centralized step on the union of the samples.",
-          "The update of a round against that of a centralized step, random splits over clients, "
-          "with views.", "equal within the rounding of float32", "holds",
-          "pytest tests/algorithms/dcco/test_two_stage.py"),
+    PaperClaim("D12", "Appendix A",
+               "A round with one local step is one centralized step on the union of the samples.",
+               (Proof("The update of a round against that of a centralized step, random splits "
+                      "over clients, with views.", "equal within the rounding of float32", "holds",
+                      "pytest tests/algorithms/dcco/test_two_stage.py"),)),
 )  # fmt: skip

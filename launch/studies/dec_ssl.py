@@ -6,7 +6,7 @@ At the CPU's scale, all experiments but Figures 2 and 5 have the setting of
 
 from collections.abc import Iterable, Mapping
 
-from launch.studies.engine.claims import Trial, apart, between, claim, proof, untried
+from launch.studies.engine.claims import PaperClaim, Proof, Trial, apart, between, claim
 from launch.studies.engine.statements import below, each_above, keeps_most, loses_less, say, slug
 from launch.studies.engine.study import UNTRAINED, At, Rows, cell, grid, study, table
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
@@ -26,14 +26,10 @@ SWEEPS = "CIFAR-10, 5000 images, tiny ResNet at 16x16, 10 epochs in all."
 def training(
     at: At, epochs: int = 0, total: int = 0, share: float = 1.0, preset: str = ""
 ) -> str:  # fmt: skip
-    """Flags of preset, data set, local epochs and rounds.
+    """Flags of preset, data set, local epochs (or `EPOCHS`) and rounds.
 
-    Args:
-      at: The scale.
-      epochs: Number of local epochs E; 0 for `EPOCHS`.
-      total: Number of epochs in all over all clients' images; 0 for `TOTAL`.
-      share: Share rho of the clients that take part in a round.
-      preset: Name of the preset, of this paper if it has no folder; "" for that of the sweeps.
+    The rounds follow from the `total` epochs over all clients' images (or `TOTAL`), and from the
+    share of the clients that take part in a round. The preset is of this paper if it has no folder.
     """
     epochs, preset = epochs or at(*EPOCHS), preset or at("sweeps", "server")
     rounds = max(1, round((total or at(*TOTAL)) / epochs / share))
@@ -205,19 +201,20 @@ CLAIMS = (
           "tiny ResNet at 16x16, 5 rounds of 2 epochs; 3 seeds.", "dec_ssl_features-cpu",
           "keeps less.*.decsl above.decsl", (SSL, SL), _ENDS, _ABOVE_SL,
           "Dec-SLRep falls as little, and is 0.6 points above Dec-SSL."),
-    untried("S4", "Table 1, left", "For detection on COCO Dec-SSL (22.1) is close to centralized "
-            "SSL (23.2), and above Dec-SLRep (19.8) and no pretraining (20.5).",
-            "ImageNet-100 and all of COCO are not here, and the [hundred images of "
-            "COCO](detection.md) cannot rank encoders. `launch.detect` has the protocol."),
-    untried("S5", "Table 1, right", "For segmentation of packages Dec-SSL (61.2) is close to "
-            "centralized SSL (61.6), and above no pretraining (60.8).",
-            "Not possible: the images of packages are private."),
-    proof("S6", "Theorem 3.2, Proposition 4.1, Figure 3", "A local Dec-SSL model represents all "
-          "directions of the data, a local Dec-SLRep model its own alone.",
-          "Linear networks, d = 1024, worst of 3 sources and 3 draws",
-          "Dec-SSL: 0.989 of the other directions; Dec-SLRep: 0.872 of its own, 0.048 of the "
-          "others. The rate of the theorem, an exponent of -0.80, is not reached by then: -0.78, "
-          "-0.74", "holds", "python -m launch.studies.linear_theory"),
+    PaperClaim("S4", "Table 1, left", "For detection on COCO Dec-SSL (22.1) is close to "
+               "centralized SSL (23.2), and above Dec-SLRep (19.8) and no pretraining (20.5).",
+               untried="ImageNet-100 and all of COCO are not here, and the [hundred images of "
+               "COCO](detection.md) cannot rank encoders. `launch.detect` has the protocol."),
+    PaperClaim("S5", "Table 1, right", "For segmentation of packages Dec-SSL (61.2) is close to "
+               "centralized SSL (61.6), and above no pretraining (60.8).",
+               untried="Not possible: the images of packages are private."),
+    PaperClaim("S6", "Theorem 3.2, Proposition 4.1, Figure 3", "A local Dec-SSL model represents "
+               "all directions of the data, a local Dec-SLRep model its own alone.",
+               (Proof("Linear networks, d = 1024, worst of 3 sources and 3 draws",
+                      "Dec-SSL: 0.989 of the other directions; Dec-SLRep: 0.872 of its own, 0.048 "
+                      "of the others. The rate of the theorem, an exponent of -0.80, is not "
+                      "reached by then: -0.78, -0.74", "holds",
+                      "python -m launch.studies.linear_theory"),)),
     claim("S9", "Figure 6a and b",
           "Dec-SSL is more robust to non-IID labels than Dec-SLRep, which is above Dec-SL.", _CPU,
           "dec_ssl_figure2-cpu", "less.*.decslrep above.decslrep", (SSL, SLREP), _ENDS,

@@ -2,25 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from launch.studies.dec_ssl import (
-    BY_LABELS,
-    MANY_EPOCHS,
-    METHODS,
-    PAPERS_ALPHAS,
-    SKEWED,
-    SL,
-    SLREP,
-    SSL,
-    SWEEPS,
-    accuracies,
-    by_alpha,
-    keeps,
-    loses,
-    methods,
-    robust,
-    sweep,
-    training,
-)
+from launch.studies import dec_ssl
+from launch.studies.dec_ssl import BY_LABELS, MANY_EPOCHS, METHODS, SKEWED, SL, SLREP, SSL, SWEEPS
 from launch.studies.engine.claims import PaperClaim, Trial, apart, claim
 from launch.studies.engine.statements import less_below, say, slug
 from launch.studies.engine.study import UNTRAINED, At, grid, study
@@ -29,7 +12,7 @@ from tff_ssl.reporting.experiment import Cell, Experiment
 # Images of the smallest client. With 20 clients and 10 classes, the partition may leave a client a
 # single image, and NT-Xent needs two. The paper does not give its smallest client.
 _SMALLEST = "--min_client_size=10"
-_ALPHA = "0.02"  # Table 3.
+_ALPHA, _TWO = "0.02", ("5", "0.01")  # Table 3; and those of the CPU's scale.
 
 
 @study("Dec-SSL, Figures 6 (d), 13 and 15, on {data} at {scale} scale", "cifar10")
@@ -42,7 +25,7 @@ def dec_ssl_clients(at: At) -> Experiment:
     class, as in the other figures, would leave most of them without images at alpha 0.01.
     """
     of_20 = {
-        f"{n} of 20": (f"{n}of20", f"{training(at, share=n / 20)} --clients_per_round={n}")
+        f"{n} of 20": (f"{n}of20", f"{dec_ssl.training(at, share=n / 20)} --clients_per_round={n}")
         for n in at((20, 5, 1), (20, 10, 4, 1))
     }
     of_10 = {
@@ -50,7 +33,8 @@ def dec_ssl_clients(at: At) -> Experiment:
         for column, beta in {"IID": 1, "one class a client": 0}.items()
     }
     many = at(*MANY_EPOCHS)
-    alphas = by_alpha(at(("5", "0.01"), PAPERS_ALPHAS), "100_", "--partition=dirichlet")
+    alphas = at(_TWO, dec_ssl.PAPERS_ALPHAS)
+    of_100 = dec_ssl.by_alpha(alphas, "100_", "--partition=dirichlet --num_clients=100")
     # 64 images a client in batches of 32, and as many epochs in all as elsewhere.
     small = at("--samples_per_client=64 --data_fraction=1 --hparam=batch_size=32", "")
     cells, tables = [], {}
@@ -59,17 +43,16 @@ def dec_ssl_clients(at: At) -> Experiment:
             "of_20", f"Figure 6 (d): participation of 20 clients, alpha = {_ALPHA}", of_20,
             f"--num_clients=20 {BY_LABELS} --alpha={_ALPHA} {_SMALLEST}",
         ),
-        ("ten", "Figure 13: 10 clients", of_10, training(at, many)),
+        ("ten", "Figure 13: 10 clients", of_10, dec_ssl.training(at, many)),
         (
-            "hundred", "Figure 15: 20 of 100 clients in a round", alphas,
-            f"{training(at, at(4, 50), share=0.2)} --num_clients=100 --clients_per_round=20 "
-            f"{small}",
+            "hundred", "Figure 15: 20 of 100 clients in a round", of_100,
+            f"{dec_ssl.training(at, at(4, 50), share=0.2)} --clients_per_round=20 {small}",
         ),
     ):  # fmt: skip
-        found, tables[key] = sweep(at, title, columns, flags)
+        found, tables[key] = dec_ssl.sweep(at, title, columns, flags)
         cells += found
     partitions = {"one class a client": "nt_xent_10_beta0", "100 clients": cells[-1].name}
-    statements = [robust(shown) + keeps(shown) for shown in tables.values()]
+    statements = [dec_ssl.robust(shown) + dec_ssl.keeps(shown) for shown in tables.values()]
     return at.build(cells, tables, statements, partitions)
 
 
@@ -93,10 +76,10 @@ def dec_ssl_figure12(at: At) -> Experiment:
     50. The model evaluated is the mean of the clients' models. Clients with fewer than 10 images
     are filled up from the largest client.
     """
-    columns = by_alpha(at(("5", "0.01"), PAPERS_ALPHAS), "", BY_LABELS)
-    flags = f"{training(at, at(*MANY_EPOCHS), preset='networks')} {_SMALLEST} --objective=nt_xent"
-    cells, rows = grid(_NETWORKS, columns, flags)
-    shown = accuracies(at, "Topologies", columns, rows)
+    columns = dec_ssl.by_alpha(at(_TWO, dec_ssl.PAPERS_ALPHAS), "", BY_LABELS)
+    flags = dec_ssl.training(at, at(*MANY_EPOCHS), preset="networks")
+    cells, rows = grid(_NETWORKS, columns, flags, _SMALLEST, "--objective=nt_xent")
+    shown = dec_ssl.accuracies(at, "Topologies", columns, rows)
     worst = shown.columns[-1]
     # Less than 5 points counts as the paper's "a similar behaviour".
     near = [
@@ -104,7 +87,7 @@ def dec_ssl_figure12(at: At) -> Experiment:
             less_below(row, _SERVER, worst, 0.05))
         for row in rows if row != _SERVER
     ]  # fmt: skip
-    return at.build(cells, shown, [*(keeps(shown, row) for row in rows), near])
+    return at.build(cells, shown, [*(dec_ssl.keeps(shown, row) for row in rows), near])
 
 
 @study("Dec-SSL, Figures 6 (c) and 8, on {data} at {scale} scale", "cifar10")
@@ -124,11 +107,11 @@ def dec_ssl_figure6(at: At) -> Experiment:
     cells, tables = [], {}
     for total, numbers in budgets.items():
         end = "" if total == first else f"_of{total}"
-        columns = {f"E = {e}": (f"epochs{e}{end}", training(at, e, total)) for e in numbers}
+        columns = {f"E = {e}": (f"epochs{e}{end}", dec_ssl.training(at, e, total)) for e in numbers}
         title = f"Local epochs, alpha = {_ALPHA}, {total} epochs in all"
-        found, tables[f"of_{total}"] = sweep(at, title, columns, clients)
+        found, tables[f"of_{total}"] = dec_ssl.sweep(at, title, columns, clients)
         cells += found
-    statements = [robust(shown) for shown in tables.values()]
+    statements = [dec_ssl.robust(shown) for shown in tables.values()]
     # Without batch norm on the projector's output, the small networks' encodings collapse. The
     # target network has to follow in fewer steps than the paper's.
     siamese = {
@@ -136,14 +119,16 @@ def dec_ssl_figure6(at: At) -> Experiment:
         "SimSiam": ("simsiam", "--objective=simsiam"),
     }
     ends = {
-        f"E = {e}": (f"epochs{e}", training(at, e, preset=at("", "byol")))
+        f"E = {e}": (f"epochs{e}", dec_ssl.training(at, e, preset=at("", "byol")))
         for e in (budgets[first][0], budgets[first][-1])
     }
     others, rows = grid(siamese, ends, clients, at("--projector_output_batch_norm", ""))
     rows |= {row: (names[0], names[-1]) for row, names in tables[f"of_{first}"].rows.items()}
     del rows[UNTRAINED]
-    shown = tables["others"] = accuracies(at, "Figure 8: other SSL methods", ends, rows)
-    statements += [keeps(shown, row) + loses(shown, row, [SLREP]) for row in siamese]
+    shown = tables["others"] = dec_ssl.accuracies(at, "Figure 8: other SSL methods", ends, rows)
+    statements += [
+        dec_ssl.keeps(shown, row) + dec_ssl.loses(shown, row, [SLREP]) for row in siamese
+    ]
     return at.build([cells, others], tables, statements, {f"alpha {_ALPHA}": cells[0].name})
 
 
@@ -157,7 +142,7 @@ def dec_ssl_figure7(at: At) -> Experiment:
     Published as curves without numbers: with a masked autoencoder, too, Dec-SSL hardly falls with
     non-IIDness and local epochs.
     """
-    few, alphas = at(2, 5), at(("5", _ALPHA), PAPERS_ALPHAS)
+    few, alphas = at(2, 5), at(("5", _ALPHA), dec_ssl.PAPERS_ALPHAS)
     numbers = at((2, 20), (1, 5, 10, 50, 100))
     of_alphas = {f"alpha {alpha}": (alpha, few) for alpha in alphas}
     of_epochs = {f"E = {epochs}": (_ALPHA, epochs) for epochs in numbers}
@@ -168,14 +153,16 @@ def dec_ssl_figure7(at: At) -> Experiment:
         ("epochs", f"Figure 7 (b): local epochs, alpha = {_ALPHA}", of_epochs),
     ):
         found, rows = grid(
-            {_MAE: ("mae", "--objective=mae"), _MAE_SLREP: methods(at)[SLREP]},
+            {_MAE: ("mae", "--objective=mae"), _MAE_SLREP: dec_ssl.methods(at)[SLREP]},
             {column: (f"alpha{alpha}_epochs{epochs}",
-                      f"{training(at, epochs, at(40, 1000), preset='mae')} --alpha={alpha}")
+                      f"{dec_ssl.training(at, epochs, at(40, 1000), preset='mae')} --alpha={alpha}")
              for column, (alpha, epochs) in columns.items()},
         )  # fmt: skip
         cells |= {one.name: one for one in found}
-        tables[key] = accuracies(at, title, columns, rows)
-    statements = [keeps(t, _MAE) + loses(t, _MAE, [_MAE_SLREP]) for t in tables.values()]
+        tables[key] = dec_ssl.accuracies(at, title, columns, rows)
+    statements = [
+        dec_ssl.keeps(t, _MAE) + dec_ssl.loses(t, _MAE, [_MAE_SLREP]) for t in tables.values()
+    ]
     return at.build(cells.values(), tables, statements)
 
 

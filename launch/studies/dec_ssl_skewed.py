@@ -2,23 +2,8 @@
 
 from collections.abc import Mapping
 
-from launch.studies.dec_ssl import (
-    EPOCHS,
-    MANY_EPOCHS,
-    METHODS,
-    SKEWED,
-    SL,
-    SLREP,
-    SSL,
-    SWEEPS,
-    accuracies,
-    keeps,
-    loses,
-    methods,
-    robust,
-    sweep,
-    training,
-)
+from launch.studies import dec_ssl
+from launch.studies.dec_ssl import EPOCHS, MANY_EPOCHS, METHODS, SKEWED, SL, SLREP, SSL, SWEEPS
 from launch.studies.dec_ssl_featarc import PRINTED
 from launch.studies.engine.claims import apart, claim
 from launch.studies.engine.statements import above, each_above, falls, less_below, say, slug
@@ -78,11 +63,11 @@ def dec_ssl_robustness(at: At) -> Experiment:
     labels = at({"100%": 5000, "10%": 500}, {"100%": 5000, "10%": 500, "1%": 50})
     transfer = _transfer(at("cifar10" if at.data == "cifar100" else "cifar100", "stl10"), labels)
     columns = {
-        f"beta {beta:g}": (f"beta{beta:g}", f"{SKEWED}{beta:g}", transfer * (beta in (0, 1)))
-        for beta in at((1, 0.3, 0), (1, 0.7, 0.5, 0.3, 0))
+        f"beta {beta}": (f"beta{beta}", f"{SKEWED}{beta}", transfer if beta in ("0", "1") else "")
+        for beta in at(("1", "0.3", "0"), ("1", "0.7", "0.5", "0.3", "0"))
     }
-    cells, skewed = sweep(at, "Figure 6 (b): skewness", columns, training(at))
-    ssl, less = f"{training(at)} --objective=nt_xent", training(at, at(5, 50))
+    cells, skewed = dec_ssl.sweep(at, "Figure 6 (b): skewness", columns, dec_ssl.training(at))
+    ssl, less = f"{dec_ssl.training(at)} --objective=nt_xent", dec_ssl.training(at, at(5, 50))
     shares, all_images = at(((0.1, 0.3), 0.1), ((0.1, 0.25, 0.5), 1.0))
     cells += [
         cell("nt_xent_beta0_less", less, f"{SKEWED}0 --objective=nt_xent", evaluations=[transfer]),
@@ -100,10 +85,10 @@ def dec_ssl_robustness(at: At) -> Experiment:
     percents = [f"{share:.0%} of the images" for share in (*shares, 1)]
     tables = {
         "skewed": skewed,
-        "central": accuracies(at, "Section 3.1: centralized training", ends, central),
+        "central": dec_ssl.accuracies(at, "Section 3.1: centralized training", ends, central),
         **_transferred(4, _TABLE4, labels, (_IID, _NON_IID, _LESS), rows),
-        "images": accuracies(at, "Figure 14: amounts of data", percents, on_fewer),
-        "fedprox": accuracies(at, "Figure 16 (left): FedProx", ends, proximal),
+        "images": dec_ssl.accuracies(at, "Figure 14: amounts of data", percents, on_fewer),
+        "fedprox": dec_ssl.accuracies(at, "Figure 16 (left): FedProx", ends, proximal),
     }
     partitions = {column: f"nt_xent_{end}" for column, (end, *_) in columns.items()}
     return at.build(cells, tables, _robustness_statements(tables), partitions)
@@ -115,7 +100,7 @@ def _robustness_statements(tables: Mapping[str, Table]) -> list[list[Claim]]:
     )
     tenth, *_, all_images = images.columns
     return [
-        robust(skewed),
+        dec_ssl.robust(skewed),
         each_above(skewed, "slrep", SLREP, SL, "At {column}, {row} is above {other}"),
         *(say(central, slug(column), f"At {column}, Dec-SSL is less than 2 points below "
               "centralized SSL", less_below(SSL, _CENTRALIZED, column, 0.02))
@@ -124,9 +109,9 @@ def _robustness_statements(tables: Mapping[str, Table]) -> list[list[Claim]]:
             falls(SSL, all_images, tenth)),
         say(images, "learns", "Dec-SSL on a tenth of the images is above the untrained encoder",
             above(SSL, UNTRAINED, tenth)),
-        keeps(fedprox, _FEDPROX),
-        loses(fedprox, _FEDPROX, [SLREP]),
-        *(loses(shown, SSL, [SLREP], (_IID, _NON_IID))
+        dec_ssl.keeps(fedprox, _FEDPROX),
+        dec_ssl.loses(fedprox, _FEDPROX, [SLREP]),
+        *(dec_ssl.loses(shown, SSL, [SLREP], (_IID, _NON_IID))
           + each_above(shown, "above", SSL, SLREP, _ON_CLIENTS, _NON_IID)
           + say(shown, "costs", "Less communication costs Dec-SSL transfer",
                 falls(SSL, _NON_IID, _LESS))
@@ -150,12 +135,12 @@ def dec_ssl_transfer(at: At) -> Experiment:
     numbers = at((2, 5), (1, 5, 10, 50, 100))
 
     def run(row: str, beta: str, epochs: int, extra: str = "", name: str = "") -> Cell:
-        start, flags, *probe = methods(at)[row]
+        start, flags, *probe = dec_ssl.methods(at)[row]
         is_compared = (row, beta, epochs) == (SSL, "0.1", compared)
+        flags += f" {SKEWED}{beta} {'--personalized_clients=5' if is_compared else ''} {extra}"
         return cell(
-            name or f"{start}_beta{beta}_epochs{epochs}", training(at, epochs), f"{SKEWED}{beta}",
-            flags, "--personalized_clients=5" * is_compared, extra,
-            evaluations=[*probe, transfer * (epochs == usual and not extra)],
+            name or f"{start}_beta{beta}_epochs{epochs}", dec_ssl.training(at, epochs), flags,
+            evaluations=[*probe, transfer if epochs == usual and not extra else ""],
         )  # fmt: skip
 
     cells = {row: [run(row, "0.1", epochs) for epochs in numbers] for row in (SSL, SLREP)}
@@ -164,7 +149,7 @@ def dec_ssl_transfer(at: At) -> Experiment:
     ends = {row: (iid[row].name, names[row][numbers.index(usual)]) for row in names}
     by_epochs = {**names, SL: names[SLREP]}
     tables = _transferred(2, _TABLE2, labels, (_IID, _NON_IID), ends)
-    epochs = tables["epochs"] = accuracies(
+    epochs = tables["epochs"] = dec_ssl.accuracies(
         at, "Figure 8 (e): local epochs on CIFAR-100", [f"E = {e}" for e in numbers], by_epochs
     )
     own = tables["own"] = table(
@@ -181,9 +166,10 @@ def dec_ssl_transfer(at: At) -> Experiment:
         ],
         tables,
         [
-            *(loses(shown, SSL, [SLREP]) + each_above(shown, "above", SSL, SLREP, _ON_CLIENTS)
+            *(dec_ssl.loses(shown, SSL, [SLREP])
+              + each_above(shown, "above", SSL, SLREP, _ON_CLIENTS)
               for key, shown in tables.items() if key.startswith("transfer")),
-            robust(epochs),
+            dec_ssl.robust(epochs),
             each_above(own, "above", "FeatARC", ("FedProx", "FedAvg")),
         ],
         {"non-IID": ends[SSL][1]},

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launch.studies.engine.claims import apart, claim, proof
+from launch.studies.engine.claims import PaperClaim, Proof, apart, claim
 from launch.studies.engine.statements import above, say, slug
 from launch.studies.engine.study import UNTRAINED, At, Rows, cell, study, table
 from tff_ssl.algorithms.denav import navigator
@@ -57,16 +57,10 @@ def finetunings(at: At, scratch: bool, flags: str = f"--depth={DEPTH}") -> list[
 def run(
     at: At, name: str, rounds: int, *flags: str, scratch: bool = False, probed: bool = True
 ) -> Cell:
-    """A pretraining and its fine-tuning.
+    """A pretraining with a number of rounds (DeNAV: steps) by default, and its fine-tuning.
 
-    Args:
-      at: The scale.
-      name: Name of the cell.
-      rounds: Number of rounds (DeNAV: steps) by default.
-      *flags: Further flags of the pretraining.
-      scratch: Whether the same network is also trained from scratch.
-      probed: Whether a linear probe follows at the CPU's scale, where it shows more than
-        fine-tuning. It is not the paper's.
+    With `scratch` the same network is also trained from scratch. If `probed`, a linear probe
+    follows at the CPU's scale, where it shows more than fine-tuning. It is not the paper's.
     """
     evaluations = finetunings(at, scratch)
     if at(probed, False):
@@ -92,13 +86,8 @@ def accuracy_tables(
 ) -> dict[str, Table]:  # fmt: skip
     """A table of fine-tuned accuracies for each downstream data set, and one of linear probes.
 
-    Args:
-      at: The scale.
-      title: Start of the tables' titles.
-      rows: Row -> its cell.
-      published: Row -> the paper's figures, in the order of the data sets; others may follow.
-      scratch: Name of a cell with the baselines, which the last rows show.
-      probed: Whether the cells have linear probes at the CPU's scale.
+    Published figures are in the order of the data sets; others may follow. The last rows show the
+    baselines of the cell `scratch`. If `probed`, cells have linear probes at the CPU's scale.
     """
 
     def of(kind: str, selector: Selector, last: str, figures: Mapping[str, Sequence]) -> Table:
@@ -295,11 +284,11 @@ def denav_table5(at: At) -> Experiment:
 SMALL = "3000 images of CIFAR-100 on 30 clients, fine-tuned on 5000 labels of CIFAR-10."
 _OF_3000 = tuple(f"{method}, 3000 epochs" for method in ("DeNAV", _RANDOM, _GOSSIP, _ALL_REDUCE))
 CLAIMS = (
-    proof("N1", "Table 1", "Pretraining costs less than in the baselines: 11.62 M parameters and "
-          "1.23 GFLOPs, theirs 11.70 to 38.47 M and 3.65 to 7.40 GFLOPs.",
-          "Parameters and multiply-adds of the one-block masked autoencoder",
-          "11.62 M parameters, 1.23 G multiply-adds with 49 of 196 patches", "holds",
-          "pytest tests/models/test_vit.py"),
+    PaperClaim("N1", "Table 1", "Pretraining costs less than in the baselines: 11.62 M parameters "
+               "and 1.23 GFLOPs, theirs 11.70 to 38.47 M and 3.65 to 7.40 GFLOPs.",
+               (Proof("Parameters and multiply-adds of the one-block masked autoencoder",
+                      "11.62 M parameters, 1.23 G multiply-adds with 49 of 196 patches", "holds",
+                      "pytest tests/models/test_vit.py"),)),
     claim("N3", "Table 3",
           "At equal epochs DeNAV is above gossip learning: 92.80 against 90.52 on CIFAR-10.",
           f"{SMALL} 300 steps of 10 epochs; 5 seeds.", "denav_table3-cpu",
@@ -318,12 +307,12 @@ CLAIMS = (
           apart(_OURS, "Random selection", "accuracy"), "By the means the formula is not below any "
           "other, and volume matters most, as in the paper, but all are within the deviation. In "
           "linear probes it is above itself without volume."),
-    proof("N6", "Table 4", "Volume in the formula costs time, and computing resources save it: "
-          "36.8 minutes, without volume 28.8, without resources 37.6.", "Routes of 200 steps on "
-          "1000 networks of 100 clients, without training; time beside that of the whole formula "
-          "on the same network, 95 percent interval",
-          "without volume -29.5 % (-29.7 to -29.4), without resources +1.4 % (1.3 to 1.4)", "holds",
-          "python -m launch.studies.routes"),
+    PaperClaim("N6", "Table 4", "Volume in the formula costs time, and computing resources save "
+               "it: 36.8 minutes, without volume 28.8, without resources 37.6.",
+               (Proof("Routes of 200 steps on 1000 networks of 100 clients, without training; "
+                      "time beside that of the whole formula on the same network, 95 percent "
+                      "interval", "without volume -29.5 % (-29.7 to -29.4), without resources +1.4 "
+                      "% (1.3 to 1.4)", "holds", "python -m launch.studies.routes"),)),
     claim("N7", "Table 5", "For parallel models, weights by staleness are better than equal ones "
           "and than weights by volume; CIFAR-10: 91.46, 90.64, 91.08.",
           f"{SMALL} Five models, 60 steps of 10 epochs; 5 seeds.", "denav_table5-cpu",

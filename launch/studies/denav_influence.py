@@ -21,26 +21,16 @@ _MODELS = f"--hparam=models={denav.MODELS}"
 
 
 class _Sweep(NamedTuple):
-    """A table of one setting.
-
-    Attributes:
-      table: Number of the table.
-      start: Start of its cells' names.
-      flags: The setting's flags, `{}` for the value; "" for the number of steps.
-      published: Value of the paper -> CIFAR-10 and CIFAR-100 in percent, and minutes if any.
-      cpu: Values at the CPU's scale, each with the paper's value in whose row the paper's figures
-        are shown.
-      usual: The value by default at each scale.
-      base: The cell that has it.
-    """
+    """A table of one setting."""
 
     table: int
-    start: str
-    flags: str
+    start: str  # Of its cells' names.
+    flags: str  # `{}` stands for the value; "" for the number of steps.
+    # Value of the paper -> CIFAR-10 and CIFAR-100 in percent, and minutes if any.
     published: Mapping[float, tuple[float, ...]]
-    cpu: Mapping[float, float]
-    usual: tuple[float, float]
-    base: str = _DEFAULT
+    cpu: Mapping[float, float]  # Value at the CPU's scale -> the paper's that is shown beside it.
+    usual: tuple[float, float]  # The value by default at each scale,
+    base: str = _DEFAULT  # and the cell that has it.
 
 
 # By the paper's symbol.

@@ -38,28 +38,28 @@ _TABLE1 = {
     CENTRAL: (91.85, None, 66.51, None),
 }
 _FEDU_RESNET50 = (86.48, 83.25, 59.51, 61.94)
-# The same, by share of the labels.
+# The same with 1 % and with 10 % of the labels.
 _TABLE2 = {
-    0.01: {
-        SINGLE: (74.76, 60.25, 26.32, 21.95),
-        SUPERVISED: (26.68, 17.72, 8.09, 14.47),
-        "FedSimCLR": (50.00, 26.03, 23.01, 14.02),
-        "FedCA": (50.67, 28.50, 23.32, 16.48),
-        "FedU": (79.40, 68.28, 31.31, 30.36),
-        CENTRAL: (89.07, None, 41.49, None),
-    },
-    0.1: {
-        SINGLE: (78.08, 70.60, 43.05, 37.70),
-        SUPERVISED: (40.44, 21.69, 5.37, 13.98),
-        "FedSimCLR": (60.67, 33.83, 31.56, 20.01),
-        "FedCA": (61.02, 36.28, 32.09, 22.46),
-        "FedU": (82.61, 78.52, 47.64, 48.80),
-        CENTRAL: (89.66, None, 60.23, None),
-    },
+    SINGLE: ((74.76, 60.25, 26.32, 21.95), (78.08, 70.60, 43.05, 37.70)),
+    SUPERVISED: ((26.68, 17.72, 8.09, 14.47), (40.44, 21.69, 5.37, 13.98)),
+    "FedSimCLR": ((50.00, 26.03, 23.01, 14.02), (60.67, 33.83, 31.56, 20.01)),
+    "FedCA": ((50.67, 28.50, 23.32, 16.48), (61.02, 36.28, 32.09, 22.46)),
+    "FedU": ((79.40, 68.28, 31.31, 30.36), (82.61, 78.52, 47.64, 48.80)),
+    CENTRAL: ((89.07, None, 41.49, None), (89.66, None, 60.23, None)),
+}
+# The same of encoders that were pretrained on Mini-ImageNet.
+RANDOM = "Random Init."
+_TABLE3 = {
+    RANDOM: (93.79, None, 70.52, None),
+    SINGLE: (94.67, 94.33, 75.25, 75.14),
+    "FedSimCLR": (94.87, 93.97, 71.85, 70.91),
+    "FedCA": (94.94, 94.16, 71.98, 71.32),
+    "FedU": (95.00, 94.83, 75.57, 75.60),
+    CENTRAL: (95.37, None, 77.02, None),
 }
 # At the CPU's scale, clients have less than 2 % of the images, and the probe has a tenth of the
 # labels. Supervised clients have the probe's images there, in as many steps as the others.
-_SUPERVISED_ROUNDS = {0.01: 333, 0.1: 32}
+_SUPERVISED_ROUNDS = {"1%": 333, "10%": 32}
 
 
 def training(at: At, rounds: int | None = None) -> str:
@@ -99,8 +99,8 @@ def _central(at: At, flags: str, *evaluations: str) -> Cell:
     return cell("central", preset, flags, evaluations=evaluations, script=script)
 
 
-def _of_data(at: At, figures: dict[str, tuple]) -> dict[str, tuple]:
-    first = 2 if at.data == "cifar100" else 0
+def _of_data(data: str, figures: dict[str, tuple]) -> dict[str, tuple]:
+    first = 2 if data == "cifar100" else 0
     return {row: of_row[first : first + 2] for row, of_row in figures.items()}
 
 
@@ -122,13 +122,15 @@ def fedu_table1(at: At) -> Experiment:
     # 100 epochs of a tenth of the labels (section 4.3, which gives neither optimizer nor rate).
     steps = at("", "--finetune_batch_size=128 --finetune_steps=3900")
     few = f"--protocol=semi_supervised --label_draws=1 {steps}"
-    methods = {row: _method(row, at, few if row in _TABLE2[0.1] else "") for row in _METHODS}
+    methods = {row: _method(row, at, few if row in _TABLE2 else "") for row in _METHODS}
     cells, rows = grid(methods, SPLITS, training(at))
     # With few labels, supervised clients have only the images of these labels.
-    ends = {share: f"{100 * share:.0f}_percent" for share in _TABLE2}
     labels = at({}, {"all": ("", "")}) | {
-        end: (end, f"--data_fraction={share} {at(at.length(_SUPERVISED_ROUNDS[share]), '')}")
-        for share, end in ends.items()
+        share: (
+            f"{share[:-1]}_percent",
+            f"--data_fraction={int(share[:-1]) / 100} {at(at.length(rounds), '')}",
+        )
+        for share, rounds in _SUPERVISED_ROUNDS.items()
     }
     of_split = {f"supervised_{end}": (f"supervised_{end}", flags) for end, flags in SPLITS.values()}
     supervised, _ = grid(of_split, labels, training(at), _AVERAGED, "--objective=supervised")
@@ -136,17 +138,18 @@ def fedu_table1(at: At) -> Experiment:
     rows[CENTRAL] = ("central", None)
     tables = {
         "probed": table(
-            "Table 1: linear probe", Selector("linear"), SPLITS, rows, _of_data(at, _TABLE1),
+            "Table 1: linear probe", Selector("linear"), SPLITS, rows, _of_data(at.data, _TABLE1),
             untrained={UNTRAINED: "FedU"},
             selectors={SUPERVISED: Selector("supervised"), SINGLE: Selector("linear_personalized")},
         )
     }  # fmt: skip
-    for share, published in _TABLE2.items():
-        own = {SUPERVISED: tuple(f"{name}_{ends[share]}" for name in of_split)}
-        tables[f"tuned_{ends[share]}"] = table(
-            f"Table 2: fine-tuning with {share:.0%} of the labels",
-            Selector("semi_supervised", round(share * 50_000)), SPLITS,
-            {**{row: rows[row] for row in published}, **own}, _of_data(at, published),
+    for i, share in enumerate(_SUPERVISED_ROUNDS):
+        of_share = {row: rows[row] for row in _TABLE2}
+        of_share[SUPERVISED] = tuple(f"{name}_{share[:-1]}_percent" for name in of_split)
+        published = _of_data(at.data, {row: figures[i] for row, figures in _TABLE2.items()})
+        tables[f"tuned.{share}"] = table(
+            f"Table 2: fine-tuning with {share} of the labels",
+            Selector("semi_supervised", 500 * int(share[:-1])), SPLITS, of_share, published,
             untrained={UNTRAINED: "FedU"}, selectors={SUPERVISED: Selector("supervised")},
         )  # fmt: skip
     probed, *tuned = tables.values()
@@ -181,34 +184,12 @@ def fedu_encoders(at: At) -> Experiment:
     untrained = {f"{UNTRAINED}, {name}": row for name, row in zip(names, rows, strict=True)}
     shown = table(
         "Table 1: FedU by encoder", Selector("linear"), SPLITS, rows,
-        _of_data(at, {smaller: _TABLE1["FedU"], larger: _FEDU_RESNET50}), untrained=untrained,
+        _of_data(at.data, {smaller: _TABLE1["FedU"], larger: _FEDU_RESNET50}), untrained=untrained,
         starts={row: start for start, row in untrained.items()},
     )  # fmt: skip
     text = "The larger encoder is better on {column} clients"
     statements = each_above(shown, "larger", larger, smaller, text)
     return at.build(cells, shown, statements, zip(SPLITS, rows[smaller], strict=True))
-
-
-RANDOM = "Random Init."
-# Target -> row -> figures in percent of IID and of non-IID clients, pretrained on Mini-ImageNet.
-_TABLE3 = {
-    "cifar10": {
-        RANDOM: (93.79, None),
-        SINGLE: (94.67, 94.33),
-        "FedSimCLR": (94.87, 93.97),
-        "FedCA": (94.94, 94.16),
-        "FedU": (95.00, 94.83),
-        CENTRAL: (95.37, None),
-    },
-    "cifar100": {
-        RANDOM: (70.52, None),
-        SINGLE: (75.25, 75.14),
-        "FedSimCLR": (71.85, 70.91),
-        "FedCA": (71.98, 71.32),
-        "FedU": (75.57, 75.60),
-        CENTRAL: (77.02, None),
-    },
-}
 
 
 # Mini-ImageNet has to be prepared by the user, so that the CPU's scale goes from one CIFAR to the
@@ -241,12 +222,12 @@ def fedu_table3(at: At) -> Experiment:
     tables = {}
     for target in targets:
         tuned = Selector("finetune", labels, dataset=target)
-        tables[f"tuned_{target}"] = table(
+        tables[f"tuned.{target}"] = table(
             f"Table 3: fine-tuned on {target}", tuned, SPLITS,
-            {RANDOM: rows[ours], **rows, **central}, _TABLE3[target],
+            {RANDOM: rows[ours], **rows, **central}, _of_data(target, _TABLE3),
             selectors={RANDOM: tuned._replace(baseline="random_encoder")},
         )  # fmt: skip
-        tables[f"probed_{target}"] = table(
+        tables[f"probed.{target}"] = table(
             f"Linear probe on {target}", tuned._replace(protocol="transfer"), SPLITS,
             {**rows, **central}, untrained={UNTRAINED: ours},
         )  # fmt: skip
@@ -286,12 +267,12 @@ CLAIMS = (
           "On IID clients supervised FedAvg is above FedU, as in the paper."),
     claim("U3", "Table 2", "Fine-tuned with 1 % and 10 % of the labels FedU is above all but "
           "centralized BYOL; non-IID CIFAR-10: 68.3 and 78.5, single clients 60.3 and 70.6.",
-          f"{TINY} of CIFAR-10; 3 seeds.", "fedu_table1-cpu", "tuned*.above",
+          f"{TINY} of CIFAR-10; 3 seeds.", "fedu_table1-cpu", "tuned.*.above",
           ("FedU", SINGLE, "FedSimCLR", "FedCA", SUPERVISED, UNTRAINED), _BOTH, _GAIN,
           "FedSimCLR is above FedU on both kinds of clients, and on IID ones so is supervised "
           "FedAvg. With 10 % of the labels FedU is 1.1 to 1.5 points above the untrained encoder, "
           "which is within the deviation.",
-          also=Trial(_OLD, "fedu_table1, not kept", _NON_IID_RIVALS.format("tuned*"),
+          also=Trial(_OLD, "fedu_table1, not kept", _NON_IID_RIVALS.format("tuned.*"),
                      ("FedU", SINGLE), ("non-IID",), None, _SINGLE_ALONE)),
     claim("U10", "Table 1",
           "A deeper encoder is better: ResNet-50 86.48, ResNet-18 85.21 (IID CIFAR-10).",
@@ -303,7 +284,7 @@ CLAIMS = (
     claim("U4", "Table 3", "Transferred from Mini-ImageNet to CIFAR-100 FedU is best: 75.60 on "
           "non-IID clients, single clients 75.14, FedSimCLR 70.91.", f"{TINY}, from CIFAR-100 to "
           "CIFAR-10, because Mini-ImageNet is not here; fine-tuned on 5000 labels; 3 seeds.",
-          "fedu_table3-cpu", "tuned*.above",
+          "fedu_table3-cpu", "tuned.*.above",
           ("FedU", SINGLE, "FedSimCLR", "FedCA", RANDOM), _BOTH,
           apart("FedSimCLR", RANDOM, "non-IID"), "FedSimCLR has the highest mean on both kinds of "
           "clients; on IID ones FedU is within the deviation of it. FedU is above single clients "

@@ -21,7 +21,7 @@ PAPERS = {
     "hetero_ssfl": "Hetero-SSFL",
     "denav": "DeNAV",
 }
-_LETTERS = dict(zip("DUSHN", PAPERS, strict=True))  # With which the names of their claims start.
+_LETTERS = "DUSHN"  # With which the names of their claims start.
 
 
 class Trial(NamedTuple):
@@ -52,16 +52,16 @@ class Trial(NamedTuple):
         Raises:
           ValueError: If the experiment has none of an id.
         """
-        found: dict[int, None] = {}
+        found: set[int] = set()
         for name in self.statements.split():
-            of_name = [
+            of_name = {
                 number
                 for number, statement in enumerate(experiment.claims)
                 if fnmatch.fnmatch(f"{statement.id}.", f"{name}.*")
-            ]
+            }
             if not of_name:
                 raise ValueError(f"{self.run} has no statement {name}")
-            found |= dict.fromkeys(of_name)
+            found |= of_name
         return sorted(found)
 
     @property
@@ -71,42 +71,32 @@ class Trial(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """A trial that is computed, and has no deviation over seeds.
+    """A trial that is computed, and has no deviation over seeds."""
 
-    Attributes:
-      setting: What is computed.
-      figures: The figures.
-      verdict: The verdict.
-      command: Command that computes it.
-    """
-
-    setting: str
+    setting: str  # What is computed.
     figures: str
     verdict: str
-    command: str
+    command: str  # That computes it.
 
 
 class PaperClaim(NamedTuple):
-    """A claim of a paper.
+    """A claim of a paper."""
 
-    Attributes:
-      name: Short name, the letter of the paper and a number.
-      place: Table, figure or section.
-      text: The comparison with the paper's figures.
-      trials: Its trials or proofs, of which the first decides the verdict.
-      untried: Why it has none.
-    """
-
-    name: str
-    place: str
-    text: str
-    trials: tuple[Trial | Proof, ...] = ()
-    untried: str = ""
+    name: str  # The letter of the paper and a number.
+    place: str  # Table, figure or section.
+    text: str  # The comparison with the paper's figures.
+    trials: tuple[Trial | Proof, ...] = ()  # The first decides the verdict.
+    untried: str = ""  # Why there are none.
 
     @property
     def paper(self) -> str:
         """Key of `PAPERS`."""
-        return _LETTERS[self.name[0]]
+        return list(PAPERS)[_LETTERS.index(self.name[0])]
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Numbers of the paper and of the claim."""
+        return _LETTERS.index(self.name[0]), int(self.name[1:])
 
 
 def claim(
@@ -128,32 +118,23 @@ def claim(
     return PaperClaim(name, place, text, (first, *others))
 
 
-def proof(
-    name: str, place: str, text: str, setting: str, figures: str, verdict: str, command: str
-) -> PaperClaim:
-    """A claim and its proof (see `Proof`)."""
-    return PaperClaim(name, place, text, (Proof(setting, figures, verdict, command),))
+def apart(upper: str, lower: str, column: str) -> tuple[Figure, Figure]:
+    """Ends of a comparison: two rows of a column."""
+    return (upper, column), (lower, column)
 
 
-def untried(name: str, place: str, text: str, reason: str) -> PaperClaim:
-    """A claim without a trial."""
-    return PaperClaim(name, place, text, untried=reason)
+def between(row: str, upper: str, lower: str) -> tuple[Figure, Figure]:
+    """Ends of a comparison: two columns of a row."""
+    return (row, upper), (row, lower)
 
 
 class Noted(NamedTuple):
-    """Measured figures of runs whose results are not kept.
-
-    Attributes:
-      experiment: Name of the experiment.
-      command: Command of the runs.
-      seeds: Number of seeds.
-      figures: Title of a table -> (row, column) -> figure, such as "0.382 ± 0.007".
-    """
+    """Measured figures of runs whose results are not kept."""
 
     experiment: str
     command: str
     seeds: int
-    figures: dict[str, dict[Figure, str]]
+    figures: dict[str, dict[Figure, str]]  # Title of a table -> figures such as "0.382 ± 0.007".
 
 
 def read_noted(path: pathlib.Path) -> dict[str, Noted]:
@@ -166,19 +147,3 @@ def read_noted(path: pathlib.Path) -> dict[str, Noted]:
             figures = noted.setdefault(cell["what"], run).figures
             figures.setdefault(cell["table"], {})[cell["row"], cell["column"]] = cell["value"]
     return noted
-
-
-def in_order(claims: Iterable[PaperClaim]) -> list[PaperClaim]:
-    """The claims by paper and number."""
-    papers = list(PAPERS)
-    return sorted(claims, key=lambda claim: (papers.index(claim.paper), int(claim.name[1:])))
-
-
-def apart(upper: str, lower: str, column: str) -> tuple[Figure, Figure]:
-    """Ends of a comparison: two rows of a column."""
-    return (upper, column), (lower, column)
-
-
-def between(row: str, upper: str, lower: str) -> tuple[Figure, Figure]:
-    """Ends of a comparison: two columns of a row."""
-    return (row, upper), (row, lower)

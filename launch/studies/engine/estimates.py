@@ -15,7 +15,7 @@ import pathlib
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from launch.outputs import run_folder, tables
 from launch.studies.engine import runner, stand_ins
@@ -51,23 +51,14 @@ _MOST_CASES = 64
 _SAME_SIZES = ("iid", "skew", "dirichlet", "dirichlet_per_class")
 
 
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """What one run of a cell would take.
-
-    Attributes:
-      cell: Name of the cell.
-      failed: Why it does not train; empty if it does, else nothing else is known.
-      megabytes: Peak memory of its processes in the trial.
-      milliseconds: What an image took in the trial's last round.
-      images: Images times epochs of all rounds; None where their number is not known.
-    """
+class Estimate(NamedTuple):
+    """What one run of a cell would take."""
 
     cell: str
-    failed: str = ""
-    megabytes: int = 0
-    milliseconds: float = 0.0
-    images: float | None = None
+    failed: str = ""  # Why it does not train; empty if it does, else nothing else is known.
+    megabytes: int = 0  # Peak memory of its processes in the trial.
+    milliseconds: float = 0.0  # What an image took in the trial's last round.
+    images: float | None = None  # Images times epochs of all rounds; None if that is not known.
 
     @property
     def hours(self) -> float | None:
@@ -86,8 +77,7 @@ def run(
     Rounds that another experiment has measured in the same folder are not measured again.
 
     Args:
-      experiment: The experiment.
-      cells: Its cells.
+      experiment, cells: The experiment and its cells.
       folder: Folder of the estimates of all experiments.
       images: Largest number of images of a client in a trial, see `stand_ins.images_per_client`.
 
@@ -166,11 +156,7 @@ def to_text(machine: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
 def groups_of(cells: Sequence[Cell], images: int | None = None) -> dict[str, list[Cell]]:
     """Cells that compute the same in a round, in the order of their first, by a key of the round.
 
-    The key is the same in all experiments that have such a round.
-
-    Args:
-      cells: The cells.
-      images: Largest number of images of a client in a trial, see `stand_ins.images_per_client`.
+    The key is the same in all experiments that have such a round; `images` as for `run`.
     """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -254,8 +240,11 @@ def _train(
 def trial_flags(script: str, own: Mapping[str, str], images: int | None = None) -> list[str]:
     """Flags that make a cell's training short, and its evaluation as small as possible."""
     per_client = stand_ins.images_per_client(own, images)
+    # The first of two rounds prepares graphs. One round of a ResNet-50 on large images takes
+    # minutes, of which preparation is a small part: 123 s, and 110 s in the second one.
+    is_slow = own.get("encoder") == "resnet50" and int(own.get("image_size", 0)) > 32
     changes = [
-        f"--rounds={_rounds(own)}", "--eval_every=0", "--checkpoint_every=1000", "--labels=",
+        f"--rounds={1 if is_slow else 2}", "--eval_every=0", "--checkpoint_every=1000", "--labels=",
         "--labels_per_class=1", "--label_draws=1", "--probe=logistic", "--baselines=",
         "--encoder_round=last",
     ]  # fmt: skip
@@ -282,16 +271,6 @@ def _clients_of_trial(own: Mapping[str, str]) -> dict[str, str]:
     """The flag of a trial's clients in a round, where they are not those of the cell."""
     is_many = own.get("partition") == "per_case" and int(own["clients_per_round"]) > _MOST_CASES
     return {"clients_per_round": str(_MOST_CASES)} if is_many else {}
-
-
-def _rounds(own: Mapping[str, str]) -> int:
-    """Rounds of a trial: two, of which the first one prepares graphs.
-
-    One round of a ResNet-50 on large images takes minutes, of which preparation is a small part:
-    123 s, and 110 s in the second one.
-    """
-    is_slow = own.get("encoder") == "resnet50" and int(own.get("image_size", 0)) > 32
-    return 1 if is_slow else 2
 
 
 def images_of_run(script: str, own: Mapping[str, str]) -> float | None:
@@ -331,15 +310,7 @@ def _default(algorithm: str, name: str) -> Any:
 def estimates_of(
     groups: Mapping[str, Sequence[Cell]], rows: Mapping[str, Mapping[str, Any]]
 ) -> list[Estimate]:
-    """The estimates of all cells.
-
-    Args:
-      groups: The cells that compute the same, by the key of their round (see `groups_of`).
-      rows: What was measured, by the same keys.
-
-    Returns:
-      An estimate for each cell of the groups that were measured.
-    """
+    """An estimate for each cell of `groups_of` that was measured; `rows` are by the same keys."""
     found = []
     for key, group in groups.items():
         row = rows.get(key, {})
@@ -358,16 +329,13 @@ def estimates_of(
 
 
 def _row(estimate: Estimate) -> list[str]:
-    if estimate.failed:
-        return [estimate.cell, f"failed: {estimate.failed}", "-", "-", "-"]
-    hours = estimate.hours
-    return [
-        estimate.cell,
-        f"{estimate.megabytes:,}",
-        f"{estimate.milliseconds:.1f}",
-        "-" if estimate.images is None else f"{estimate.images:,.0f}",
-        "-" if hours is None else format_hours(hours),
-    ]
+    cell, failed, megabytes, milliseconds, images = estimate
+    if failed:
+        return [cell, f"failed: {failed}", "-", "-", "-"]
+    known = ["-", "-"]
+    if images is not None and estimate.hours is not None:
+        known = [f"{images:,.0f}", format_hours(estimate.hours)]
+    return [cell, f"{megabytes:,}", f"{milliseconds:.1f}", *known]
 
 
 def format_hours(hours: float) -> str:
@@ -379,9 +347,8 @@ def _explanation() -> str:
     return (
         f"Measured on {machine()}, with the second of two rounds of each cell on random images; "
         "with the first one for a ResNet-50 on images above 32 pixels. A client of the trial has "
-        "fewer images, and one local epoch. Hours are those of "
-        "the training of one seed: the milliseconds that an image took, times the images and "
-        "epochs of all rounds. They are upper bounds where the cell's clients have many images. "
-        "The memory of a run hardly depends on the number of its rounds; "
-        "its data comes on top."
+        "fewer images, and one local epoch. Hours are those of the training of one seed: the "
+        "milliseconds that an image took, times the images and epochs of all rounds. They are "
+        "upper bounds where the cell's clients have many images. The memory of a run hardly "
+        "depends on the number of its rounds; its data comes on top."
     )

@@ -1,10 +1,10 @@
 """Random images in place of an experiment's data, for a trial of few rounds of a cell."""
 
-import dataclasses
 import os
 import pathlib
 import shutil
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -29,21 +29,13 @@ _FEWEST_CLASSES = 10
 _FILES_PER_CLASS = 4  # The other images of a class are links to these.
 
 
-@dataclasses.dataclass(frozen=True)
-class StandIn:
-    """Random images in place of a cell's data.
+class StandIn(NamedTuple):
+    """Random images in place of a cell's data."""
 
-    Attributes:
-      images: Number of training images.
-      classes: Number of classes.
-      size: Side in pixels.
-      cases: Whether images belong to cases, which are clients.
-    """
-
-    images: int
+    images: int  # Number of training images.
     classes: int
-    size: int
-    cases: bool
+    size: int  # Side in pixels.
+    cases: bool  # Whether images belong to cases, which are clients.
 
 
 def is_large(own: Mapping[str, str]) -> bool:
@@ -78,10 +70,7 @@ def rad_images(own: Mapping[str, str], most: int | None = None) -> int:
 def of_cell(script: str, own: Mapping[str, str], most: int | None = None) -> StandIn:
     """The stand-in for a cell's data: as few images as its rounds need.
 
-    Args:
-      script: The cell's script.
-      own: Its flags, with those of its presets.
-      most: See `images_per_client`.
+    `own` are the cell's flags, with those of its presets; `most` as for `images_per_client`.
 
     Raises:
       ConfigurationError: If nothing is known of its data set.

@@ -1,7 +1,6 @@
 """Statements about the figures of a table, with short ids by which claims of papers name them.
 
-A condition is a function of a lookup of means (see `tff_ssl.reporting.experiment.Claim`). Margins
-are shares of one: 0.02 is two points.
+Conditions are functions of a lookup of means (see `tff_ssl.reporting.experiment.Claim`).
 """
 
 import itertools
@@ -26,15 +25,10 @@ def each_above(
     table: Table, name: str, row: str, others: Some, text: str = "{row} is above {other}",
     columns: Some = (),
 ) -> list[Claim]:  # fmt: skip
-    """A statement for each other row and each column: that `row` is above it.
+    """A statement for each of other rows and each column: that `row` is above it.
 
-    Args:
-      table: The table.
-      name: Start of the statements' ids, which are `NAME.OTHER.COLUMN`.
-      row: The row.
-      others: The other rows.
-      text: The sentence, with `{row}`, `{other}` and `{column}`.
-      columns: The columns; all of the table by default.
+    Ids are `NAME.OTHER.COLUMN`. The sentence has `{row}`, `{other}` and `{column}`. By default, the
+    columns are all of the table.
     """
     return [
         Claim(text.format(row=row, other=other, column=column), table.title,
@@ -45,7 +39,7 @@ def each_above(
 
 
 def above(row: str, others: Some, columns: Some, margin: float = 0.0) -> Condition:
-    """In each column, `row` is above all others, by more than a margin."""
+    """In each column, `row` is above all others, by more than a margin: 0.02 is two points."""
     others, columns = _some(others), _some(columns)
     return lambda v: all(v(row, c) > max(v(o, c) for o in others) + margin for c in columns)
 
@@ -79,15 +73,10 @@ def at_most(bound: float, row: str, columns: Some) -> Condition:
     return lambda v: all(v(row, c) <= bound for c in columns)
 
 
-def near(row: str, other: str, column: str, distance: float) -> Condition:
-    """Two rows of a column are within a distance."""
-    return lambda v: abs(v(row, column) - v(other, column)) <= distance
-
-
-def steady(row: str, columns: Some, distance: float) -> Condition:
-    """The highest and the lowest figure of a row are within a distance."""
-    columns = _some(columns)
-    return lambda v: max(v(row, c) for c in columns) - min(v(row, c) for c in columns) <= distance
+def within(distance: float, rows: Some, columns: Some) -> Condition:
+    """The highest and the lowest figure of some rows and columns are within a distance."""
+    figures = list(itertools.product(_some(rows), _some(columns)))
+    return lambda v: max(v(*f) for f in figures) - min(v(*f) for f in figures) <= distance
 
 
 def less_below(row: str, other: str, column: str, distance: float) -> Condition:

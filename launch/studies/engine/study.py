@@ -20,19 +20,14 @@ Figures = Mapping[str, Sequence[float | str | None]]  # Row -> published figures
 
 @dataclasses.dataclass(frozen=True)
 class At:
-    """The scale, data set and number of rounds at which an experiment is built.
+    """The scale, data set and number of rounds at which an experiment is built."""
 
-    Attributes:
-      scale: `cpu` or `paper`.
-      data: The data set: that of the user, else the experiment's; "" for that of the presets.
-      rounds: The user's number of rounds; None for the experiment's own.
-      study: The experiment.
-    """
-
-    scale: str
-    data: str
-    rounds: int | None
-    study: "Study"
+    scale: str  # `cpu` or `paper`.
+    data: str  # The user's data set, else the experiment's; "" for that of the presets.
+    rounds: int | None  # The user's number of rounds; None for the experiment's own.
+    name: str = ""  # Of the experiment.
+    title: str = ""  # Of its report.
+    notes: Sequence[str] = ()  # Paragraphs at the beginning of its report.
 
     def __call__(self, cpu: _T, paper: _T) -> _T:
         """The value of the scale."""
@@ -62,23 +57,17 @@ class At:
         notes: Iterable[str] = (),
         **others: Any,
     ) -> Experiment:
-        """The experiment.
+        """The experiment, from cells and statements and lists of them.
 
-        Args:
-          cells: Its cells, and lists of cells.
-          tables: Its table, or its tables by a key with which the ids of their statements start.
-          statements: Its statements, and lists of statements.
-          partitions: Name of a partition of the report -> name of a cell.
-          notes: Paragraphs of the report after those of the study.
-          **others: Further fields of `Experiment`.
+        Keys of tables are the start of the ids of their statements. Notes follow those of the
+        study. `others` are further fields of `Experiment`.
         """
         by_key = {"": tables} if isinstance(tables, Table) else tables
         keys = {shown.title: f"{key}." if key else "" for key, shown in by_key.items()}
         return Experiment(
-            self.study.name, self.study.title_at(self.scale, self.data), tuple(_flat(cells)),
-            tuple(by_key.values()),
+            self.name, self.title, tuple(_flat(cells)), tuple(by_key.values()),
             tuple(dataclasses.replace(s, id=keys[s.table] + s.id) for s in _flat(statements)),
-            (*self.study.notes_at(self.scale), *notes), dict(partitions), **others,
+            (*self.notes, *notes), dict(partitions), **others,
         )  # fmt: skip
 
 
@@ -91,46 +80,28 @@ def _flat(items: Iterable[Any]) -> Iterator[Any]:
 
 
 class Study(NamedTuple):
-    """An experiment; called with scale, data set (or None) and rounds (or None), it is built.
+    """An experiment; called with scale, data set (or None) and rounds (or None), it is built."""
 
-    Attributes:
-      name: Value of `--experiment`.
-      title: Title of the report, with `{scale}`, `{data}` and `{on_data}`: `on DATA `, if any.
-      summary: A line for `reproduce --list`.
-      notes: Paragraphs at the beginning of the report; `cpu: ` or `paper: ` starts one of a scale.
-      lay: Function that lays out cells, tables and statements.
-      data: Scale -> data set by default.
-    """
-
-    name: str
-    title: str
-    summary: str
-    notes: Sequence[str]
-    lay: Callable[[At], Experiment]
-    data: Mapping[str, str]
+    name: str  # Value of `--experiment`.
+    title: str  # Of the report, with `{scale}`, `{data}` and `{on_data}`: `on DATA `, if any.
+    summary: str  # A line for `reproduce --list`.
+    notes: Sequence[str]  # Of the report; `cpu: ` or `paper: ` starts one of a scale.
+    lay: Callable[[At], Experiment]  # Lays out cells, tables and statements.
+    data: Mapping[str, str]  # Scale -> data set by default.
 
     def __call__(self, scale: str, dataset: str | None, rounds: int | None) -> Experiment:
-        return self.lay(At(scale, dataset or self.data[scale], rounds, self))
-
-    def notes_at(self, scale: str) -> list[str]:
-        """The notes at a scale."""
+        data = dataset or self.data[scale]
+        title = self.title.format(scale=scale, data=data, on_data=f"on {data} " if data else "")
         other = {"cpu": "paper: ", "paper": "cpu: "}[scale]
-        return [n.removeprefix(f"{scale}: ") for n in self.notes if not n.startswith(other)]
-
-    def title_at(self, scale: str, data: str) -> str:
-        """The title at a scale, on a data set."""
-        return self.title.format(scale=scale, data=data, on_data=f"on {data} " if data else "")
+        notes = [n.removeprefix(f"{scale}: ") for n in self.notes if not n.startswith(other)]
+        return self.lay(At(scale, data, rounds, self.name, title, notes))
 
 
 def study(title: str, cpu: str = "", paper: str = "") -> Callable[[Callable], Study]:
-    """Makes a `Study` of a function of `At`.
+    """Makes a `Study` of a function of `At`, with its data sets by default at each scale.
 
-    The first line of the function's docstring is its summary, other paragraphs are its notes.
-
-    Args:
-      title: Title of the report.
-      cpu: Data set by default at the CPU's scale.
-      paper: Data set by default at the paper's scale; if empty, as at the CPU's.
+    The first line of the function's docstring is its summary, other paragraphs are its notes. At
+    the paper's scale, the data set is that of the CPU's scale if there is no other.
     """
 
     def decorate(lay: Callable[[At], Experiment]) -> Study:

@@ -61,7 +61,7 @@ def test_budgets_and_shares_of_the_images_are_those_of_their_names(scale, expect
     ],
 )
 def test_a_stable_method_keeps_more_than_half_of_its_gain(best, worst, expected):
-    at = At("cpu", "cifar10", None, dec_ssl.dec_ssl_figure2)
+    at = At("cpu", "cifar10", None)
     table = dec_ssl.accuracies(at, "t", ("best", "worst"), {"method": ("a", "b")})
     (claim,) = dec_ssl.keeps(table, "method")
     figures = {

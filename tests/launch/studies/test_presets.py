@@ -144,9 +144,9 @@ def test_a_preset_outside_of_the_experiments_names_its_data(project_root):
 
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 def test_epsilons_of_more_clients_have_the_settings_of_the_runs(scale):
-    at = At(scale, "", None, dcco_beyond.dcco_privacy)
+    at = At(scale, "", None)
     given = effective_flags(dcco_beyond.dcco_privacy(scale, None, None).cells[0].flags)
-    _, per_round, rounds = dcco_beyond.participation(at)
+    _, per_round, rounds = at(*dcco_beyond.PARTICIPATION)
     assert (given["clients_per_round"], given["rounds"]) == (str(per_round), str(rounds))
 
 
