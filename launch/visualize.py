@@ -61,9 +61,7 @@ def _draw_run(run: pathlib.Path, config: VisualizeConfig) -> None:
         for path in written
         if path.suffix == ".png"
     ]
-    page = run_page.write(
-        run, output, rebuilt.shown, rebuilt.dataset.class_names, rebuilt.partition, pictures
-    )
+    page = run_page.write(run, output, rebuilt.shown, rebuilt.partition, pictures)
     print(f"wrote {page}")
 
 
@@ -86,7 +84,6 @@ def _compare_runs(runs: list[pathlib.Path], config: VisualizeConfig) -> None:
         folders,
         output,
         {name: one.shown for name, one in rebuilt.items()},
-        {name: one.dataset.class_names for name, one in rebuilt.items()},
         {name: one.partition for name, one in rebuilt.items()},
     )
     print(f"wrote {page}")

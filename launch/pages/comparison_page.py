@@ -27,7 +27,6 @@ def write(
     folders: Mapping[str, pathlib.Path],
     output: pathlib.Path,
     shown: Mapping[str, Shown | None],
-    class_names: Mapping[str, Sequence[str]],
     partitions: Mapping[str, Mapping[str, Any] | None],
 ) -> pathlib.Path:
     """Writes `compare.html`, and returns its path.
@@ -61,8 +60,8 @@ def write(
         page.add_pictures(charts.compared_curves(curves))
     _add_partitions(page, runs)
     with_encoder = {name: images for name, images in shown.items() if images is not None}
-    _add_maps(page, with_encoder, class_names)
-    _add_neighbours(page, with_encoder, class_names)
+    _add_maps(page, with_encoder)
+    _add_neighbours(page, with_encoder)
     _add_flags(page, runs)
     return replace_file(output / "compare.html", page.render().encode())
 
@@ -114,17 +113,12 @@ def _add_partitions(page: Page, runs: Mapping[str, RunFiles]) -> None:
         page.add_pictures(pictures)
 
 
-def _add_maps(
-    page: Page, shown: Mapping[str, Shown], class_names: Mapping[str, Sequence[str]]
-) -> None:
-    pictures = [
-        picture
-        for name, images in shown.items()
-        if images.points
-        for picture in charts.map_charts(
-            {name: images.points[TRAINED]}, images.sample.mapped.labels, class_names[name]
-        )
-    ]
+def _add_maps(page: Page, shown: Mapping[str, Shown]) -> None:
+    pictures = []
+    for name, images in shown.items():
+        if images.points:
+            points, sample = {name: images.points[TRAINED]}, images.sample
+            pictures += charts.map_charts(points, sample.mapped.labels, sample.class_names)
     if pictures:
         page.add_section("2-D map of encodings")
         page.add_paragraph(
@@ -134,9 +128,7 @@ def _add_maps(
         page.add_pictures(pictures)
 
 
-def _add_neighbours(
-    page: Page, shown: Mapping[str, Shown], class_names: Mapping[str, Sequence[str]]
-) -> None:
+def _add_neighbours(page: Page, shown: Mapping[str, Shown]) -> None:
     if not shown:
         return
     page.add_section("Nearest neighbours")
@@ -154,7 +146,7 @@ def _add_neighbours(
                 f"{len(images.sample.mapped)} {images.sample.split} images have the class of the "
                 "image."
             )
-        rows = image_samples.neighbour_photos(images.sample, encodings, class_names[name])
+        rows = image_samples.neighbour_photos(images.sample, encodings)
         page.add_photos(rows[:_QUERIES], "rows")
 
 

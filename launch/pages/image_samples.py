@@ -52,12 +52,14 @@ class Sample(NamedTuple):
       split: Name of their split, `test` or `training`.
       bank: Training images that are not mapped.
       queries: Indices into `mapped` of the images whose neighbours are shown, int64 [at most 12].
+      class_names: Names of the classes.
     """
 
     mapped: Split
     split: str
     bank: Split
     queries: np.ndarray
+    class_names: Sequence[str]
 
 
 class Encodings(NamedTuple):
@@ -104,7 +106,7 @@ def draw_sample(dataset: ImageDataset, seed: int) -> Sample:
         order = order[count:]
     size = int(min(_BANK, max(NEIGHBOURS, _BANK_BYTES // dataset.train.images[0].nbytes)))
     bank = dataset.train.take(np.sort(order[:size]))
-    return Sample(mapped, split, bank, _evenly_drawn(mapped, QUERIES, rng))
+    return Sample(mapped, split, bank, _evenly_drawn(mapped, QUERIES, rng), dataset.class_names)
 
 
 def _evenly_drawn(split: Split, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -172,25 +174,23 @@ def view_photos(views: Views) -> list[list[Photo]]:
     ]
 
 
-def neighbour_photos(
-    sample: Sample, encodings: Encodings, class_names: Sequence[str]
-) -> list[list[Photo]]:
+def neighbour_photos(sample: Sample, encodings: Encodings) -> list[list[Photo]]:
     """A row for each query: the image, and its nearest training images."""
     neighbours = nearest(encodings)
     rows = []
     for query in sample.queries:
         label = sample.mapped.labels[query]
-        row = [Photo(thumbnail(sample.mapped.images[query]), _name(label, class_names), "first")]
+        row = [Photo(thumbnail(sample.mapped.images[query]), class_name(sample, label), "first")]
         for k in neighbours[query]:
             other = sample.bank.labels[k]
             kind = "" if min(label, other) < 0 else "near" if label == other else "far"
-            row.append(Photo(thumbnail(sample.bank.images[k]), _name(other, class_names), kind))
+            row.append(Photo(thumbnail(sample.bank.images[k]), class_name(sample, other), kind))
         rows.append(row)
     return rows
 
 
-def _name(label: int, class_names: Sequence[str]) -> str:
-    return class_names[label] if label >= 0 else "no label"
+def class_name(sample: Sample, label: int) -> str:
+    return sample.class_names[label] if label >= 0 else "no label"
 
 
 def thumbnail(image: np.ndarray) -> bytes:

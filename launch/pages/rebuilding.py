@@ -31,14 +31,12 @@ class Rebuilt(NamedTuple):
 
     Attributes:
       own: The configuration of the script, with the values of the run for what is not given.
-      dataset: Data set of the run.
       shown: Images and encodings; None for a run that has no encoder yet.
       partition: Content of `partition.json`, made anew for a run that has none; None where that is
         not possible.
     """
 
     own: VisualizeConfig
-    dataset: ImageDataset
     shown: Shown | None
     partition: Mapping[str, Any] | None
 
@@ -67,7 +65,7 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
         partition = partition_record.describe_clients(dataset.train, clients, dataset.class_names)
     encoder_folder = folder / "encoder"
     if not encoder_folder.is_dir():
-        return Rebuilt(own, dataset, None, partition)
+        return Rebuilt(own, None, partition)
     encoder = saved_model.load_encoder(encoder_folder, own.run_saved_model_graph)
     data.check_image_shape(dataset, encoder.image_shape, f"the encoder in {encoder_folder}")
     seen = dataset.train
@@ -79,9 +77,8 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
         encoders[run_page.UNTRAINED] = untrained
     make_views = model_options.two_views(config.model, config.seed)
     seed = config.seed if draw_seed is None else draw_seed
-    return Rebuilt(
-        own, dataset, run_page.compute(dataset, seen, make_views, encoders, seed), partition
-    )
+    shown = run_page.compute(dataset, seen, make_views, encoders, seed)
+    return Rebuilt(own, shown, partition)
 
 
 def _clients(dataset: ImageDataset, config: RunConfig) -> list[np.ndarray] | None:

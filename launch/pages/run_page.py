@@ -59,7 +59,6 @@ def write(
     folder: pathlib.Path,
     output: pathlib.Path,
     shown: Shown | None,
-    class_names: Sequence[str],
     partition: Mapping[str, Any] | None = None,
     more_pictures: Sequence[Picture] = (),
 ) -> pathlib.Path:
@@ -80,8 +79,8 @@ def write(
         _add_partition(page, run)
     if shown is not None:
         _add_views(page, run, shown)
-        _add_map(page, shown, class_names)
-        _add_neighbours(page, shown, class_names)
+        _add_map(page, shown)
+        _add_neighbours(page, shown)
     if more_pictures:
         page.add_section("Clients' own encoders")
         page.add_pictures(more_pictures, "wide")
@@ -147,7 +146,7 @@ def _add_views(page: Page, run: RunFiles, shown: Shown) -> None:
     page.add_photos(image_samples.view_photos(shown.views))
 
 
-def _add_map(page: Page, shown: Shown, class_names: Sequence[str]) -> None:
+def _add_map(page: Page, shown: Shown) -> None:
     if not shown.points:
         return
     page.add_section("2-D map of encodings")
@@ -158,10 +157,10 @@ def _add_map(page: Page, shown: Shown, class_names: Sequence[str]) -> None:
         "nothing. Colours are the classes, which the training did not use unless it was "
         "supervised."
     )
-    page.add_pictures(charts.map_charts(shown.points, sample.mapped.labels, class_names))
+    page.add_pictures(charts.map_charts(shown.points, sample.mapped.labels, sample.class_names))
 
 
-def _add_neighbours(page: Page, shown: Shown, class_names: Sequence[str]) -> None:
+def _add_neighbours(page: Page, shown: Shown) -> None:
     page.add_section("Nearest neighbours")
     sample = shown.sample
     page.add_paragraph(
@@ -182,9 +181,7 @@ def _add_neighbours(page: Page, shown: Shown, class_names: Sequence[str]) -> Non
             f"{image_samples.NEIGHBOURS} nearest neighbours have the class of the image, against "
             f"{others.replace(f'by {UNTRAINED}', f'by the {UNTRAINED}')}."
         )
-    page.add_photos(
-        image_samples.neighbour_photos(sample, shown.encodings[TRAINED], class_names), "rows"
-    )
+    page.add_photos(image_samples.neighbour_photos(sample, shown.encodings[TRAINED]), "rows")
 
 
 def _add_commands(page: Page, run: RunFiles) -> None:

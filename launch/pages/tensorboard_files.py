@@ -2,27 +2,27 @@
 
 import io
 import pathlib
-from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 from PIL import Image
 from tensorboard.plugins import projector
 
+from launch.pages import image_samples
 from launch.pages.run_page import Shown
 
 _SPRITE = 32  # Side of an image in the projector, pixels.
 _FOLDER = "projector"
 
 
-def write(folder: pathlib.Path, shown: Shown, class_names: Sequence[str], rounds: int) -> None:
+def write(folder: pathlib.Path, shown: Shown, rounds: int) -> None:
     """Writes the views as images, and the encodings with their classes and images.
 
     Args:
       rounds: Number of rounds of the run, under which TensorBoard shows the views.
     """
     _write_views(folder, shown, rounds)
-    _write_encodings(folder, shown, class_names)
+    _write_encodings(folder, shown)
 
 
 def _write_views(folder: pathlib.Path, shown: Shown, rounds: int) -> None:
@@ -39,12 +39,12 @@ def _write_views(folder: pathlib.Path, shown: Shown, rounds: int) -> None:
     writer.close()
 
 
-def _write_encodings(folder: pathlib.Path, shown: Shown, class_names: Sequence[str]) -> None:
+def _write_encodings(folder: pathlib.Path, shown: Shown) -> None:
     """Writes the encodings of each encoder, their classes and a sprite of their images."""
     inside = folder / _FOLDER
     inside.mkdir(parents=True, exist_ok=True)
     mapped = shown.sample.mapped
-    names = [class_names[label] if label >= 0 else "no label" for label in mapped.labels]
+    names = [image_samples.class_name(shown.sample, label) for label in mapped.labels]
     # A column without a header, one name a line, in which a tab or a line feed would split a name.
     lines = (" ".join(name.split()) for name in names)
     (inside / "classes.tsv").write_text("\n".join(lines) + "\n")

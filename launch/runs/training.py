@@ -162,8 +162,8 @@ def _write_page(
     try:
         make_views = model_options.two_views(config.model, config.seed)
         shown = run_page.compute(dataset, clients_train, make_views, encoders, config.seed)
-        run_page.write(folder, folder, shown, dataset.class_names)
-        tensorboard_files.write(folder / "tensorboard", shown, dataset.class_names, config.rounds)
+        run_page.write(folder, folder, shown)
+        tensorboard_files.write(folder / "tensorboard", shown, config.rounds)
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0]
         print(

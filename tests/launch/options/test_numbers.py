@@ -11,10 +11,12 @@ from launch.options import command_line, settings
 from launch.options.settings import Settings, flag
 
 ROOT = pathlib.Path(__file__).parents[3]
-SCRIPTS = [
-    *sorted(path.stem for path in (ROOT / "launch").glob("[!_]*.py")),
-    *(f"studies.{name}" for name in ("drift", "linear_theory", "routes", "soak")),
-]
+SCRIPTS = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for folder in (ROOT / "launch", ROOT / "launch" / "studies")
+    for path in folder.glob("[!_]*.py")
+    if "\nSCRIPT = " in path.read_text()
+)
 BAD = ("nan", "inf", "-1", "0", "1e38", "1" + 20 * "0", "text")
 # What is a right value of some flags.
 ALLOWED = {
@@ -26,9 +28,9 @@ ALLOWED = {
 
 def refused_by(script):
     """By flag of a script that takes numbers: the error for each of BAD, or None."""
-    description = importlib.import_module(f"launch.{script}").SCRIPT
+    description = importlib.import_module(script).SCRIPT
     errors = {}
-    for name, setting in settings.settings(description.config, script).items():
+    for name, setting in settings.settings(description.config, description.name).items():
         if setting.kind in (int, float):
             errors[name] = {text: _error(description, f"--{name}={text}") for text in BAD}
     return errors

@@ -9,7 +9,7 @@ from launch.outputs import plots
 from launch.pages import charts, comparison_page, run_page
 from tests import browser
 from tests.launch.pages import run_folders
-from tests.launch.pages.run_folders import CLASSES, entry, write_run
+from tests.launch.pages.run_folders import entry, write_run
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def write(folder, runs, shown):
     names = comparison_page.run_names(runs)
     return comparison_page.write(
         dict(zip(names, runs, strict=True)), folder, dict.fromkeys(names, shown),
-        dict.fromkeys(names, CLASSES), dict.fromkeys(names),
+        dict.fromkeys(names),
     )  # fmt: skip
 
 

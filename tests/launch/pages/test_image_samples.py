@@ -63,7 +63,7 @@ def test_memory_does_not_grow_with_the_data_set():
     sample = image_samples.draw_sample(dataset(train, train), 0)
     encodings = image_samples.encode(sample, lambda x: tf.cast(x[:, 0, 0], tf.float32))
     image_samples.draw_views(train, lambda x, ids, r: (tf.zeros([8, 4, 4, 3]),) * 2, 0)
-    image_samples.neighbour_photos(sample, encodings, ("a", "b", "c"))
+    image_samples.neighbour_photos(sample, encodings)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 60e6
@@ -99,7 +99,7 @@ def test_neighbours_are_the_nearest_by_cosine():
 
 def test_agreement_counts_labelled_neighbours_alone():
     mapped, bank = split(2, [0, -1]), split(6, [0, 1, 0, -1, 1, 1])
-    sample = Sample(mapped, "test", bank, np.array([0, 1]))
+    sample = Sample(mapped, "test", bank, np.array([0, 1]), ("zero", "one"))
     angles = np.arange(6) / 10
     places = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
     encodings = Encodings(places[:2] * 3, places)
@@ -107,7 +107,7 @@ def test_agreement_counts_labelled_neighbours_alone():
     assert image_samples.agreement(sample, encodings) == pytest.approx(0.5)
     unlabelled = sample._replace(mapped=split(2))
     assert image_samples.agreement(unlabelled, encodings) is None
-    rows = image_samples.neighbour_photos(sample, encodings, ("zero", "one"))
+    rows = image_samples.neighbour_photos(sample, encodings)
     assert [photo.text for photo in rows[0]] == [
         "zero", "zero", "one", "zero", "no label", "one",
     ]  # fmt: skip

@@ -1,5 +1,6 @@
 """The page of a run: what it says, and that it fits screens."""
 
+import dataclasses
 import json
 import re
 
@@ -25,7 +26,7 @@ def sections(html):
 
 def test_the_page_of_a_run_has_all_its_parts(tmp_path, shown):
     run = write_run(tmp_path / "my run", [entry(1), entry(5, 0.9, 0.6, 0.8)])
-    page = run_page.write(run, run, shown, CLASSES)
+    page = run_page.write(run, run, shown)
     assert page == run / "run.html"
     html = page.read_text()
     assert sections(html) == [
@@ -92,7 +93,7 @@ def test_commands_continue_the_run(tmp_path):
 
 def test_a_run_that_was_stopped_has_a_page(tmp_path):
     run = write_run(tmp_path / "run", [], rounds=9, partition=False)
-    html = run_page.write(run, tmp_path, None, CLASSES).read_text()
+    html = run_page.write(run, tmp_path, None).read_text()
     assert "The run has no result yet" in html
     assert "for 4 of 9 rounds" in html
     assert sections(html) == ["Learning curves", "Continue from here", "Flags of the run"]
@@ -101,23 +102,24 @@ def test_a_run_that_was_stopped_has_a_page(tmp_path):
 @pytest.mark.parametrize("class_names", [CLASSES, ()])
 def test_unlabelled_images_have_no_classes(tmp_path, class_names):
     dataset = run_folders.images(channels=3, labelled=False)
+    dataset = dataclasses.replace(dataset, class_names=class_names)
     run = write_run(tmp_path / "run", [entry()])
     shown = run_folders.shown(dataset, encoders=(run_page.TRAINED,))
-    html = run_page.write(run, run, shown, class_names).read_text()
+    html = run_page.write(run, run, shown).read_text()
     assert "no label" in html
     assert "have the class of the image" not in html
 
 
 def test_the_same_run_has_the_same_page(tmp_path, shown):
     run = write_run(tmp_path / "run", [entry()])
-    once = run_page.write(run, run, shown, CLASSES).read_bytes()
-    assert run_page.write(run, run, shown, CLASSES).read_bytes() == once
+    once = run_page.write(run, run, shown).read_bytes()
+    assert run_page.write(run, run, shown).read_bytes() == once
 
 
 def test_pictures_of_clients_can_be_added(tmp_path):
     run = write_run(tmp_path / "run", [entry()])
     pictures = [Picture(b"\x89PNG", "features of global, client 0")]
-    html = run_page.write(run, run, None, CLASSES, more_pictures=pictures).read_text()
+    html = run_page.write(run, run, None, more_pictures=pictures).read_text()
     assert "Clients&#39; own encoders" in sections(html)
 
 
@@ -140,4 +142,4 @@ def test_nothing_overflows_in_a_browser(tmp_path, shown):
         entry(5, protocol="linear_personalized", balanced_accuracy=0.3),
     ]  # fmt: skip
     run = write_run(tmp_path / ("a_long_name_of_a_run_" * 6), results)
-    browser.check_layout(run_page.write(run, run, shown, CLASSES))
+    browser.check_layout(run_page.write(run, run, shown))

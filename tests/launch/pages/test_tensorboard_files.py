@@ -1,5 +1,6 @@
 """The files for TensorBoard, read by TensorBoard itself."""
 
+import dataclasses
 import io
 
 import numpy as np
@@ -16,8 +17,10 @@ from tests.launch.pages import run_folders
 @pytest.fixture(scope="module", params=[1, 3])
 def written(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tensorboard")
-    shown = run_folders.shown(run_folders.images(channels=request.param))
-    tensorboard_files.write(folder, shown, ("a\tb", "b", "c"), rounds=7)
+    dataset = run_folders.images(channels=request.param)
+    dataset = dataclasses.replace(dataset, class_names=("a\tb", "b", "c"))
+    shown = run_folders.shown(dataset)
+    tensorboard_files.write(folder, shown, rounds=7)
     return folder, shown
 
 
