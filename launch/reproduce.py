@@ -94,7 +94,8 @@ def main(args: ReproduceConfig) -> None:
     cells = _choose_cells(experiment, args.only, args.algorithm)
     # Experiments share what is measured for estimates.
     first = "estimates" if args.estimate else experiment.name
-    name = "-".join(filter(None, (first, args.scale, args.dataset)))
+    further = args.algorithm.replace(":", ".") if ":" in (args.algorithm or "") else None
+    name = "-".join(filter(None, (first, args.scale, args.dataset, further)))
     if args.import_from:
         name = pathlib.Path(args.import_from).stem
     folder = pathlib.Path(args.output_dir or pathlib.Path("results") / name)
@@ -195,10 +196,12 @@ def _choose_cells(
     Raises:
       ConfigurationError: If a pattern matches no cell, or no cell has the algorithm.
     """
+    from launch.studies.engine import runner
+
     known = [
         cell.name
         for cell in experiment.cells
-        if algorithm is None or f"--algorithm={algorithm}" in cell.flags
+        if algorithm in (None, runner.effective_flags(cell.flags).get("algorithm", "dcco"))
     ]
     if not known:
         raise ConfigurationError(

@@ -131,8 +131,9 @@ def _run_all(
 
 def command_to_continue(folder: pathlib.Path, args: Any) -> str:
     """The command that continues a reproduction, whose folder knows its experiment."""
-    known = ("experiment", "scale", "dataset", "rounds", "algorithm", "data_dir", "output_dir")
-    own = resuming.as_arguments(args, args.given - set(known))
+    known = {"experiment", "scale", "dataset", "rounds", "data_dir", "output_dir"}
+    known |= identity_of_algorithm(args).keys()
+    own = resuming.as_arguments(args, args.given - known)
     return commands.module("launch.reproduce", f"--output_dir={folder}", *own)
 
 
@@ -143,9 +144,14 @@ def _print_line(line: str) -> None:
 
 def identity(experiment: Experiment, args: Any) -> dict[str, Any]:
     """The content of `experiment.json`, which identifies a reproduction."""
-    further = {"algorithm": args.algorithm} if args.algorithm else {}
     return {"experiment": experiment.name, "scale": args.scale, "dataset": args.dataset,
-            "rounds": args.rounds, **further}  # fmt: skip
+            "rounds": args.rounds, **identity_of_algorithm(args)}  # fmt: skip
+
+
+def identity_of_algorithm(args: Any) -> dict[str, str]:
+    """`--algorithm` if it adds one from outside to the experiment; others only choose cells."""
+    is_outside = args.algorithm and ":" in args.algorithm
+    return {"algorithm": args.algorithm} if is_outside else {}
 
 
 def _check_folder(folder: pathlib.Path, experiment: Experiment, args: Any) -> None:
