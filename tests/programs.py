@@ -175,8 +175,9 @@ def _become(args: list[str], cwd: str, env: dict[str, str], streams: Sequence[Co
     signal.signal(signal.SIGINT, signal.default_int_handler)
     tempfile.tempdir = None
     how, what, *arguments = args
+    given = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     elsewhere = [path for path in sys.path if path not in ("", str(_ROOT))]
-    sys.path[:] = [cwd if how == "-m" else "", *elsewhere]
+    sys.path[:] = [cwd if how == "-m" else "", *given, *elsewhere]
     sys.argv = [how, *arguments]
     code: Any = None
     try:

@@ -89,7 +89,9 @@ def test_a_rotation_is_that_of_its_seed(worker):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "size"), [("statistics", 1.0), ("update", 0.1)])
+@pytest.mark.parametrize(
+    ("what", "size"), [("statistics", 1.0), pytest.param("update", 0.1, marks=pytest.mark.long)]
+)
 def test_one_malicious_client_of_a_hundred_hardly_moves_a_robust_mean(worker, what, size):
     """`size` is near TFF's initial bounds, which adapt over the rounds."""
     honest = [type(v)(*(np.float32(size) * x for x in v)) for v in statistics_of_clients(99)]
@@ -172,7 +174,7 @@ def secure(small_algorithm, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", by_algorithm(SECURE, default=("dcco",)))
+@pytest.mark.parametrize("name", by_algorithm(SECURE, default=("fedavg",)))
 def test_with_secure_sums_the_server_sees_no_client_and_learns_the_same(
     worker, small_algorithm, name
 ):

@@ -224,14 +224,20 @@ def build(small_algorithm, name, factory, **options):
 @pytest.mark.parametrize("name", by_algorithm(AGGREGATING, default=("dcco",)))
 def test_no_algorithm_depends_on_how_many_groups_have_no_client(worker, small_algorithm, name):
     # An algorithm hands its groups to every aggregator alike.
-    for aggregator in COUNTING if name in ("dcco", "fedavg") else ("robust",):
-        factory = COUNTING[aggregator](0, 0)
-        process, clients = build(small_algorithm, name, factory, client_weighting="uniform")
-        check_empty_groups(process, clients)
+    check_empty_groups(small_algorithm, name, "robust")
 
 
-def check_empty_groups(process, clients):
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("name", by_algorithm(("dcco", "fedavg")))
+def test_private_means_do_not_depend_on_it_either(worker, small_algorithm, name):
+    check_empty_groups(small_algorithm, name, "private")
+
+
+def check_empty_groups(small_algorithm, name, aggregator):
     """Compares rounds with 24 groups and with few, of which some have no client."""
+    factory = COUNTING[aggregator](0, 0)
+    process, clients = build(small_algorithm, name, factory, client_weighting="uniform")
     state, nobody = process.initialize(), clients[0].take(0)
 
     def after(size, total):

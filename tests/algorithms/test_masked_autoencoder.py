@@ -192,6 +192,7 @@ def test_a_round_of_one_step_is_the_centralized_step_folded_or_not(worker):
     assert metrics["loss"] == pytest.approx(float(loss), rel=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_several_steps_have_new_masks_and_equal_a_plain_loop_folded_or_not(worker):
     expected = [0.0] * len(MODEL.trainable_specs)

@@ -81,6 +81,7 @@ def audit_clip(query, expected_clients, noise, canaries=200):
     return privacy_audit.Audited(included, scores)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "holds"), [(privacy._QueryOfClients, True), (CountsGroups, False)]

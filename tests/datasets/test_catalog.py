@@ -240,6 +240,7 @@ def test_flipped_bits_of_tfds_records_are_noticed(prepared, tmp_path):
         catalog.load("only_train", tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data")
 @pytest.mark.parametrize(("name", "classes"), [("cifar10", 10), ("cifar100", 100)])

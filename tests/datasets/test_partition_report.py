@@ -58,6 +58,7 @@ def test_report_of_clusters_and_shifts(tmp_path):
             image.verify()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_report_of_clients_that_are_filled_up(tmp_path):
     flags = ["--partition=dirichlet_per_class", "--num_clients=30", "--alpha=0.05"]

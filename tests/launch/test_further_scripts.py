@@ -22,11 +22,12 @@ SMALLEST = {
     "privacy_audit": ("audit.json", ["--canaries=8", "--rounds=1"]),
     "soak": ("soak.json", ["--rounds=120"]),
 }  # fmt: skip
+DEFAULT = ("lower", "privacy_audit")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.long] * (n == "soak")) for n in SMALLEST]
+    "name", [pytest.param(n, marks=[pytest.mark.long] * (n not in DEFAULT)) for n in SMALLEST]
 )
 def test_a_script_writes_its_results(project_root, tmp_path, name):
     (path,) = (project_root / "launch").rglob(f"{name}.py")

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,19 +61,15 @@ def build(network=ONE_LAYER, hyperparameters=PARTS, objective="cco", **aggregato
 
 @pytest.fixture(scope="module")
 def computations():
-    return build()
+    return step_of(ONE_LAYER)[0]
 
 
-@pytest.fixture(scope="module")
-def of_resnet():
-    return build(RESNET)
-
-
-@pytest.fixture(scope="module")
-def step_of_resnet(of_resnet):
-    """Loss and gradient of all examples at the initial weights."""
-    weights = start(of_resnet).global_model_weights.trainable
-    return centralized_gradient(weights, np.arange(N), network=RESNET)
+@functools.cache
+def step_of(network):
+    """The computations of a network, and its loss and gradient of all examples at the start."""
+    built = build(network)
+    weights = start(built).global_model_weights.trainable
+    return built, centralized_gradient(weights, np.arange(N), network=network)
 
 
 def client(indices):
@@ -119,14 +116,15 @@ def assert_equal_steps(before, after, gradients, tolerance=2e-6):
 )
 @given(data=st.data())
 @pytest.mark.slow
-def test_a_round_equals_a_centralized_step_for_any_split(worker, of_resnet, step_of_resnet, data):
+@pytest.mark.parametrize("network", [ONE_LAYER, pytest.param(RESNET, marks=pytest.mark.long)])
+def test_a_round_equals_a_centralized_step_for_any_split(worker, network, data):
     order = data.draw(st.permutations(range(N)))
     cuts = sorted(data.draw(st.sets(st.integers(1, N - 1))))
     split = np.split(np.array(order), cuts)
-    state = start(of_resnet)
-    output = of_resnet.process.next(state, [client(part) for part in split])
+    built, (loss, gradients) = step_of(network)
+    state = start(built)
+    output = built.process.next(state, [client(part) for part in split])
     weights = state.global_model_weights.trainable
-    loss, gradients = step_of_resnet
     assert_equal_steps(weights, output.state.global_model_weights.trainable, gradients)
     work = output.metrics["client_work"]
     assert work["loss"] == pytest.approx(float(loss), rel=1e-4)
@@ -233,13 +231,13 @@ def flat(state):
 
 
 @pytest.mark.slow
-def test_the_two_halves_equal_the_round_to_the_last_bit(worker, of_resnet):
+def test_the_two_halves_equal_the_round_to_the_last_bit(worker, computations):
     cohort = [client([0, 1, 2]), client([3]), client(np.arange(4, N))]
-    state = start(of_resnet)
+    state = start(computations)
     for _ in range(2):
-        whole = of_resnet.process.next(state, cohort)
-        half = of_resnet.stages["statistics"].next(state, cohort)
-        halves = of_resnet.stages["update"].next(half.state, cohort)
+        whole = computations.process.next(state, cohort)
+        half = computations.stages["statistics"].next(state, cohort)
+        halves = computations.stages["update"].next(half.state, cohort)
         for a, b in zip(flat(whole.state), flat(halves.state), strict=True):
             np.testing.assert_array_equal(a, b)
         for a, b in zip(flat(whole.metrics), flat(halves.metrics), strict=True):
