@@ -1,48 +1,25 @@
 """Tables of what a flag can choose, made from the project's registries."""
 
+import importlib
+
 from markdown_tables import table
 
-
-def _algorithms():
-    from tff_ssl.algorithms.registry import ALGORITHMS
-
-    return {f"[`{name}`]({name}.md)": e.summary for name, e in ALGORITHMS.items()}
-
-
-def _objectives():
-    from tff_ssl.objectives.registry import OBJECTIVES
-
-    return {f"`{name}`": entry.summary for name, entry in OBJECTIVES.items()}
-
-
-def _partitions():
-    from datasets.partition import PARTITIONS
-
-    return {f"`{name}`": entry.description for name, entry in PARTITIONS.items()}
-
-
-def _topologies():
-    from tff_ssl.decentralized.topology import TOPOLOGIES
-
-    return {f"`{name}`": entry.description for name, entry in TOPOLOGIES.items()}
-
-
-def _experiments():
-    from launch.studies.catalog import EXPERIMENTS
-
-    return {f"`{name}`": text for name, (_, text) in EXPERIMENTS.items()}
-
-
+# Flag -> module and name of the registry, and the description of an entry.
 _CHOICES = {
-    "algorithm": _algorithms,
-    "objective": _objectives,
-    "partition": _partitions,
-    "topology": _topologies,
-    "experiment": _experiments,
+    "algorithm": ("tff_ssl.algorithms.registry", "ALGORITHMS", lambda entry: entry.summary),
+    "objective": ("tff_ssl.objectives.registry", "OBJECTIVES", lambda entry: entry.summary),
+    "partition": ("datasets.partition", "PARTITIONS", lambda entry: entry.description),
+    "topology": ("tff_ssl.decentralized.topology", "TOPOLOGIES", lambda entry: entry.description),
+    "experiment": ("launch.studies.catalog", "EXPERIMENTS", lambda entry: entry[1]),
 }
 
 
 def markdown(flag: str) -> list[str]:
     """The table of a flag's values."""
-    rows = [[name, text] for name, text in _CHOICES[flag]().items()]
+    module, registry, describe = _CHOICES[flag]
+    entries = getattr(importlib.import_module(module), registry)
+    names = {
+        name: f"[`{name}`]({name}.md)" if flag == "algorithm" else f"`{name}`" for name in entries
+    }
+    rows = [[names[name], describe(entry)] for name, entry in entries.items()]
     return table([[f"`--{flag}`", "what it is"], *rows])

@@ -15,7 +15,7 @@
 - `{pseudocode}`: text in a fixed-width font.
 """
 
-import pathlib
+from collections.abc import Callable
 
 import choices
 import claim_tables
@@ -26,18 +26,20 @@ import round_pictures
 from docutils import nodes
 from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
+from markdown_tables import ROOT
 from sphinx.util.docutils import SphinxDirective
+
+_GENERATED = ROOT / "docs" / "generated"
 
 
 class _Markdown(SphinxDirective):
-    """A directive whose content is Markdown that `markdown` writes."""
+    """A directive whose content is the Markdown that `write` makes of its arguments and options."""
 
-    def markdown(self) -> list[str]:
-        raise NotImplementedError
+    write: Callable[..., list[str]]
 
     def run(self):
         try:
-            lines = self.markdown()
+            lines = self.write(*self.arguments, **self.options)
         except (KeyError, ValueError, OSError) as error:
             raise self.error(f"{self.name}: {error!r}") from error
         container = nodes.Element()
@@ -45,84 +47,17 @@ class _Markdown(SphinxDirective):
         return container.children
 
 
-class Hyperparameters(_Markdown):
-    required_arguments = 1
-
-    def markdown(self):
-        (name,) = self.arguments
-        if name == "shared":
-            return hyperparameter_tables.shared_markdown()
-        return hyperparameter_tables.markdown(name)
+def _hyperparameters(name: str) -> list[str]:
+    if name == "shared":
+        return hyperparameter_tables.shared_markdown()
+    return hyperparameter_tables.markdown(name)
 
 
-class Choices(_Markdown):
-    required_arguments = 1
-
-    def markdown(self):
-        return choices.markdown(self.arguments[0])
-
-
-class Measured(_Markdown):
-    required_arguments = 1
-    option_spec = {"tables": directives.positive_int_list}  # noqa: RUF012
-
-    def markdown(self):
-        return experiments.measured(self.arguments[0], self.options.get("tables"))
-
-
-class Published(_Markdown):
-    required_arguments = 1
-    option_spec = {"tables": directives.positive_int_list}  # noqa: RUF012
-
-    def markdown(self):
-        return experiments.published(self.arguments[0], self.options.get("tables"))
-
-
-class ReportPicture(_Markdown):
-    required_arguments = 2
-    option_spec = {"alt": directives.unchanged_required}  # noqa: RUF012
-
-    def markdown(self):
-        folder = pathlib.Path(self.env.srcdir) / "generated"
-        experiment, number = self.arguments
-        name = experiments.write_picture(experiment, int(number), folder)
-        if not name:
-            raise ValueError(f"the report of {experiment} has no picture_{number}.png")
-        return [f"![{self.options['alt']}](/generated/{name})"]
-
-
-class DefaultRun(_Markdown):
-    required_arguments = 1
-
-    def markdown(self):
-        return experiments.default_run(self.arguments[0])
-
-
-class DefaultRuns(_Markdown):
-    def markdown(self):
-        return experiments.default_runs()
-
-
-class GalleryIndex(_Markdown):
-    def markdown(self):
-        return experiments.gallery_index()
-
-
-class Claims(_Markdown):
-    required_arguments = 1
-
-    def markdown(self):
-        return claim_tables.paper(self.arguments[0])
-
-
-class ClaimCounts(_Markdown):
-    def markdown(self):
-        return claim_tables.counts_table()
-
-
-class PaperScale(_Markdown):
-    def markdown(self):
-        return estimate_tables.paper_scale()
+def _report_picture(experiment: str, number: str, alt: str) -> list[str]:
+    name = experiments.write_picture(experiment, int(number), _GENERATED)
+    if not name:
+        raise ValueError(f"the report of {experiment} has no picture_{number}.png")
+    return [f"![{alt}](/generated/{name})"]
 
 
 class Round(SphinxDirective):
@@ -147,22 +82,29 @@ class Pseudocode(SphinxDirective):
         return [nodes.literal_block(text, text, language="none", classes=["pseudocode"])]
 
 
+# Name -> function of its arguments and options, number of arguments, and options.
+_TABLES = {"tables": directives.positive_int_list}
+_MARKDOWN = {
+    "hyperparameters": (_hyperparameters, 1, {}),
+    "choices": (choices.markdown, 1, {}),
+    "measured": (experiments.measured, 1, _TABLES),
+    "published": (experiments.published, 1, _TABLES),
+    "report-picture": (_report_picture, 2, {"alt": directives.unchanged_required}),
+    "default-run": (experiments.default_run, 1, {}),
+    "default-runs": (experiments.default_runs, 0, {}),
+    "gallery-index": (experiments.gallery_index, 0, {}),
+    "claims": (claim_tables.paper, 1, {}),
+    "claim-counts": (claim_tables.counts_table, 0, {}),
+    "paper-scale": (estimate_tables.paper_scale, 0, {}),
+}
+
+
 def setup(app):
-    app.add_directive("hyperparameters", Hyperparameters)
-    app.add_directive("choices", Choices)
-    app.add_directive("measured", Measured)
-    app.add_directive("published", Published)
-    app.add_directive("report-picture", ReportPicture)
-    app.add_directive("default-run", DefaultRun)
-    app.add_directive("default-runs", DefaultRuns)
-    app.add_directive("gallery-index", GalleryIndex)
-    app.add_directive("claims", Claims)
-    app.add_directive("claim-counts", ClaimCounts)
-    app.add_directive("paper-scale", PaperScale)
+    for name, (write, arguments, options) in _MARKDOWN.items():
+        members = {"write": staticmethod(write), "required_arguments": arguments,
+                   "option_spec": options}  # fmt: skip
+        app.add_directive(name, type(name, (_Markdown,), members))
     app.add_directive("round", Round)
     app.add_directive("pseudocode", Pseudocode)
-    app.connect(
-        "builder-inited",
-        lambda app: experiments.write_gallery(pathlib.Path(app.srcdir) / "generated"),
-    )
+    app.connect("builder-inited", lambda app: experiments.write_gallery(_GENERATED))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -245,24 +245,24 @@ def gallery_index() -> list[str]:
     return table(grid)
 
 
-def measured(name: str, numbers: list[int] | None = None) -> list[str]:
+def measured(name: str, tables: list[int] | None = None) -> list[str]:
     """The tables of an experiment in `measured/`, or those of some numbers, counted from 1."""
     experiment, values = read(name)
     lines = []
-    for number in numbers or range(1, len(experiment.tables) + 1):
+    for number in tables or range(1, len(experiment.tables) + 1):
         shown = experiment.tables[number - 1]
         lines += [f"**{shown.title}**", *table(comparison(shown, values[shown.title]))]
     return [*lines, f"The result of every run is in `measured/{name}.jsonl`.", ""]
 
 
-def published(name: str, numbers: list[int] | None = None) -> list[str]:
+def published(name: str, tables: list[int] | None = None) -> list[str]:
     """The paper's tables of an experiment at the paper's scale, or those of some numbers."""
     from launch.studies import catalog
     from tff_ssl.reporting import report
 
     experiment = catalog.EXPERIMENTS[name][0]("paper", None, None)
     lines = []
-    for number in numbers or range(1, len(experiment.tables) + 1):
+    for number in tables or range(1, len(experiment.tables) + 1):
         shown = experiment.tables[number - 1]
         if shown.published:
             lines += [f"**{shown.title}**", *table(report.published_grid(shown))]

@@ -1,5 +1,6 @@
 """Renders equations as MathML, which browsers draw without JavaScript and without a network."""
 
+from docutils.nodes import SkipNode
 from latex2mathml.converter import convert
 
 
@@ -17,13 +18,7 @@ def _add(translator, node, display):
     element = "div" if display == "block" else "span"
     html = convert(node.astext(), display=display)
     translator.body.append(f'<{element} class="equation">{html}</{element}>')
-    raise _skip()
-
-
-def _skip():
-    from docutils.nodes import SkipNode
-
-    return SkipNode()
+    raise SkipNode
 
 
 def setup(app):
