@@ -30,14 +30,15 @@ def print_all() -> None:
         print(f"algorithm {name}  {algorithm.summary}")
         for field in dataclasses.fields(algorithm.hyperparameters):
             print(f"hparam {name} {field.name.rstrip('_')}={field.default}")
-    for name, objective in OBJECTIVES.items():
-        print(f"objective {name}  {objective.summary}")
-    for name, summary in catalog.names().items():
-        print(f"dataset {name}  {summary}")
-    for name, spec in partition.PARTITIONS.items():
-        print(f"partition {name}  {spec.description}")
-    for name, network in topology.TOPOLOGIES.items():
-        print(f"topology {name}  {network.description}")
+    described = {
+        "objective": {name: objective.summary for name, objective in OBJECTIVES.items()},
+        "dataset": catalog.names(),
+        "partition": {name: spec.description for name, spec in partition.PARTITIONS.items()},
+        "topology": {name: network.description for name, network in topology.TOPOLOGIES.items()},
+    }
+    for kind, texts in described.items():
+        for name, text in texts.items():
+            print(f"{kind} {name}  {text}")
     for name in ENCODERS:
         print(f"encoder {name}")
     for name in POLICIES:

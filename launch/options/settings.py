@@ -69,14 +69,11 @@ class Setting(NamedTuple):
 
 
 def flag(default: Any, low: float | None = None, high: float | None = None, **more: Any) -> Any:
-    """A field that is a flag with bounds, or with one of these further arguments.
+    """A field that is a flag, with attributes of a `Setting`; a `Literal` has choices by itself.
 
-    Args:
-      low: Smallest number that it takes, also in a list.
-      **more: `choices`, `repeated` and `instead_of` of `Setting`; a `Literal` has choices by
-        itself. `scripts`, those that have the flag, if not all with the section do. `names`, a text
-        for `{names}` in its help. `in_script`, default and help text by the name of a script in
-        which they differ.
+    Further arguments are `scripts`, those that have the flag, if not all with the section do;
+    `names`, a text for `{names}` in its help; and `in_script`, default and help text by the name of
+    a script in which they differ.
     """
     return dataclasses.field(default=default, metadata={"low": low, "high": high, **more})
 
