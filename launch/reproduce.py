@@ -94,7 +94,8 @@ def main(args: ReproduceConfig) -> None:
     cells = _choose_cells(experiment, args.only, args.algorithm)
     # Experiments share what is measured for estimates.
     first = "estimates" if args.estimate else experiment.name
-    further = args.algorithm.replace(":", ".") if ":" in (args.algorithm or "") else None
+    own = args.algorithm or ""
+    further = own.replace(":", ".") if ":" in own else None
     name = "-".join(filter(None, (first, args.scale, args.dataset, further)))
     if args.import_from:
         name = pathlib.Path(args.import_from).stem
