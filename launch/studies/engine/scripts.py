@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tff_ssl.runtime import child_process
 
-_ROOT = pathlib.Path(__file__).parent.parent.parent
+_ROOT = pathlib.Path(__file__).parents[3]  # Of the project.
 # The scripts that are running, which are interrupted when this process ends.
 _running: set[subprocess.Popen] = set()
 _lock = threading.Lock()
