@@ -18,6 +18,7 @@ from launch import reproduce as launch_reproduce
 from launch.options import app
 from launch.outputs import run_folder
 from launch.studies.engine import exchange, runner
+from launch.studies.engine import scripts as scripts_module
 from tests import programs
 from tests.launch.mistakes import messages
 from tff_ssl.algorithms import registry
@@ -147,6 +148,12 @@ def scripts(monkeypatch):
 
     monkeypatch.setattr(runner, "run_script", run)
     return calls, failures
+
+
+def test_scripts_run_from_the_projects_root(project_root):
+    """From another folder, `python -m launch.NAME` finds no package."""
+    assert project_root == scripts_module._ROOT
+    assert (scripts_module._ROOT / "launch" / "pretrain.py").is_file()
 
 
 ARGS = types.SimpleNamespace(
