@@ -60,7 +60,7 @@ def test_the_tests_of_the_page_pass(files, blocks, worker, small_algorithm):
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_scripts_run_an_algorithm_from_outside(files, project_root):
-    """Trains, resumes, evaluates, shows and lowers the first example."""
+    """Trains, resumes, evaluates, shows, exports and lowers the first example."""
     run = files / "run"
 
     def script(name, *arguments):
@@ -83,6 +83,8 @@ def test_the_scripts_run_an_algorithm_from_outside(files, project_root):
     assert (entry["algorithm"], entry["rounds"]) == ("my_decorr:ENTRY", 2)
     script("evaluate", f"--run={run}", "--protocol=knn", "--baselines=")
     script("visualize", f"--run={run}")
+    script("export", f"--run={run}")
+    assert (run / "export" / "encoder_int8.tflite").stat().st_size > 0
     assert "my_decorr:ENTRY" in (run / "run.html").read_text()
     lowered = files / "lowered"
     script("lower", name, *small, f"--output_dir={lowered}")
