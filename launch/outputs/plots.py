@@ -21,10 +21,7 @@ _PANELS = (
 _KNN = _PANELS[-1]
 # Columns of metrics.csv with costs of a round, by the label of an axis: the kNN monitor is also
 # drawn against their sums, where a run has them.
-_COSTS = {
-    "simulated time": "simulated_time",
-    "samples (images x epochs)": "examples_trained",
-}
+_COSTS = {"simulated time": "simulated_time", "samples (images x epochs)": "examples_trained"}
 _STYLES = ({"color": "#1f5f99"}, {"color": "#b35c00", "linestyle": "--"})
 
 

@@ -55,9 +55,7 @@ def _bar(axes: Any, y: float, height: float, colour: str, scores: Mapping[str, A
     return value, deviation, value + deviation
 
 
-def results_by_protocol(
-    results: Sequence[Mapping[str, Any]],
-) -> dict[str, list[Mapping[str, Any]]]:
+def results_by_protocol(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
     """The results of a run that have an accuracy, by protocol and data set."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:

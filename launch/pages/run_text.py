@@ -87,10 +87,7 @@ def _accuracies(run: RunFiles) -> list[str]:
     sentences = []
     for protocol, results in charts.results_by_protocol(run.results).items():
         for result in results:
-            others = {
-                "the untrained encoder": "random_encoder",
-                "raw pixels": "raw_pixels",
-            }
+            others = {"the untrained encoder": "random_encoder", "raw pixels": "raw_pixels"}
             beside = [
                 f"{100 * result['baselines'][key]['accuracy']:.1f} % on {name}"
                 for name, key in others.items()

@@ -22,12 +22,7 @@ class BestEncoder:
     out again.
     """
 
-    def __init__(
-        self,
-        path: pathlib.Path,
-        monitor: Monitor,
-        weights_of: Callable[[Any], Weights],
-    ):
+    def __init__(self, path: pathlib.Path, monitor: Monitor, weights_of: Callable[[Any], Weights]):
         """Wraps a monitor, whose metrics have a `knn_accuracy`."""
         self._path = path
         self._monitor = monitor
