@@ -1,4 +1,4 @@
-"""Results in words: tables of probes, and warnings with what usually helps."""
+"""Results as text: tables of probes, and warnings with what usually helps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ _BASELINES = {"random_encoder": "the untrained encoder", "raw_pixels": "raw pixe
 
 
 def rank_lines(rank: float, untrained: float) -> list[str]:
-    """Lines for the end of a run: the ranks, and a warning if the encodings have collapsed."""
+    """The ranks of a run, and a warning if the encodings have collapsed."""
     lines = [f"effective rank of the encodings: {rank:.1f} (untrained encoder: {untrained:.1f})"]
     if rank < _COLLAPSE * untrained:
         lines.append(
@@ -22,7 +22,7 @@ def rank_lines(rank: float, untrained: float) -> list[str]:
 
 
 def format_results(results: list[dict[str, Any]]) -> str:
-    """A text with a short table for each protocol among the results."""
+    """A short table for each protocol among the results."""
     parts: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         parts.setdefault(result["protocol"], []).append(result)
@@ -30,14 +30,14 @@ def format_results(results: list[dict[str, Any]]) -> str:
 
 
 def comparison_lines(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning if the encoder is below a baseline, with what usually helps; else no line.
+    """A warning if the encoder is below a baseline, with what usually helps; otherwise no line.
 
-    Balanced accuracies are compared, which are accuracies where the classes are of one size. The
-    untrained encoder comes first: raw pixels are named beside it, or where the encoder is below
-    them alone. Of several results, the one with the largest difference is named.
+    Balanced accuracies are compared; with classes of one size they are accuracies. The untrained
+    encoder comes first: raw pixels are named with it, or if the encoder is below them alone. Of
+    several results, the one with the largest difference is named.
 
     Args:
-      results: Entries of `result.json`; those of clients' own models are not looked at.
+      results: Entries of `result.json`; those of clients' own models are ignored.
     """
     for first in _BASELINES:
         below = [r for r in results if "evaluated_clients" not in r and _gap(r, first) > 0]
@@ -65,7 +65,7 @@ def _gap(result: Mapping[str, Any], baseline: str) -> float:
 
 
 def _labels_text(result: Mapping[str, Any]) -> str:
-    """The number of labels of a result in words."""
+    """The number of labels of a result."""
     per_class = result["labels_per_class"]
     return f"{per_class} per class" if per_class else f"{result['labels']} labels"
 
@@ -79,12 +79,10 @@ def _models_line(result: Mapping[str, Any]) -> str:
         )
     if "evaluated_clients" in result:
         pairs = zip(result["evaluated_clients"], result["trained_rounds_of_clients"], strict=True)
-        own = (
-            f", each on images with its own {result['own_shift']}" if "own_shift" in result else ""
-        )
-        return f"mean over clients (rounds of training){own}: " + ", ".join(
-            f"{client} ({rounds})" for client, rounds in pairs
-        )
+        shift = result.get("own_shift")
+        own = f", each on images with its own {shift}" if shift else ""
+        clients = ", ".join(f"{client} ({rounds})" for client, rounds in pairs)
+        return f"mean over clients (rounds of training){own}: {clients}"
     return ""
 
 
