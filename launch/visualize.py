@@ -4,9 +4,8 @@
     python -m launch.visualize --compare=RUN,RUN
     python -m launch.visualize --encoders=global=RUN,own=RUN/clients/0,other=RUN2 --images=train
 
---run writes `run.html`, the page with which a run of `pretrain` or `centralized` ends, anew into
-the run's folder: with results of later evaluations, or of a run that was stopped. --compare writes
-`compare.html`.
+--run writes `run.html`, with which a run of `pretrain` or `centralized` ends, again: with the
+results of later evaluations, or of a run that was stopped. --compare writes `compare.html`.
 
 --encoders, and --run for a run with clients' own encoders (`--personalized_clients`), compare
 encoders by the method of appendix B.3 of "Does Learning from Decentralized Non-IID Unlabeled Data
@@ -14,7 +13,7 @@ Benefit from Self Supervision?": the features of the same images from all encode
 reduced to 20 dimensions by PCA and to the plane by t-SNE (the paper's UMAP needs numba). They print
 for each pair of encoders d_w (the sum over layers of the l2 norms of their weights' difference),
 the same distance of batch norm's moving averages, and linear CKA and mean cosine of their features
-(after a ReLU the cosine is high for any two encoders; CKA tells them apart), and write
+(after a ReLU the cosine is high for any two encoders; CKA tells them apart). They write
 `features.png`, `distances.png` (d_w by layer, the first encoder against the others) and
 `visualize.json`.
 """

@@ -15,7 +15,7 @@ def parse(
     """Reads a command line, and the presets that it names.
 
     Args:
-      argv: The command line; the first argument is the name of the program.
+      argv: The command line, the name of the program first.
       before: Result of `run_folder.read_config` for a run that is resumed.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The page `run.html` of a run: what was trained, how well, and what its encodings look like."""
+"""The page `run.html` of a run: what was trained, how well, and how its encodings look."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,8 @@ class Shown(NamedTuple):
     Attributes:
       views: Augmented views of training images.
       sample: Images whose encodings are shown.
-      encodings: Encodings by the name of the encoder, `TRAINED` first, and `UNTRAINED` if it is
-        known.
-      points: Places of the mapped images on the 2-D map by the name of the encoder, float32 [n, 2].
+      encodings: Encodings by encoder: `TRAINED`, and `UNTRAINED` if known.
+      points: Places of the mapped images on each encoder's 2-D map, float32 [n, 2].
     """
 
     views: Views
@@ -41,17 +40,11 @@ def compute(
     encoders: Mapping[str, Encode],
     seed: int,
 ) -> Shown:
-    """Computes what a page shows of images.
-
-    Args:
-      make_views: (images, example ids, round number) -> two views.
-      encoders: Encoders by name, `TRAINED` first.
-    """
+    """Computes what a page shows of images, with encoders by name, `TRAINED` first."""
     views = image_samples.draw_views(clients_train, make_views, seed)
     sample = image_samples.draw_sample(dataset, seed)
     encodings = {name: image_samples.encode(sample, encoder) for name, encoder in encoders.items()}
-    enough = len(sample.mapped) >= 3
-    points = image_samples.place(encodings, seed) if enough else {}
+    points = image_samples.place(encodings, seed) if len(sample.mapped) >= 3 else {}
     return Shown(views, sample, encodings, points)
 
 
@@ -72,7 +65,10 @@ def write(
     run = run_files.read(folder)
     run = run._replace(partition=run.partition or partition)
     page = Page(run_text.title(run))
-    _add_summary(page, run)
+    for note in run_text.notes(run):
+        page.add_paragraph(note, "note")
+    for sentence in run_text.summary(run):
+        page.add_paragraph(sentence)
     _add_results(page, run)
     _add_curves(page, run)
     if run.partition:
@@ -89,13 +85,6 @@ def write(
     return replace_file(output / "run.html", page.render().encode())
 
 
-def _add_summary(page: Page, run: RunFiles) -> None:
-    for note in run_text.notes(run):
-        page.add_paragraph(note, "note")
-    for sentence in run_text.summary(run):
-        page.add_paragraph(sentence)
-
-
 def _add_results(page: Page, run: RunFiles) -> None:
     results = [result for result in run.results if "accuracy" in result]
     if not results:
@@ -106,11 +95,8 @@ def _add_results(page: Page, run: RunFiles) -> None:
         "those of the baselines. Lines on the bars show the standard deviation over draws of the "
         "labels."
     )
-    page.add_pictures(charts.probe_charts(results), "one" if _protocols(results) == 1 else "")
-
-
-def _protocols(results) -> int:
-    return len(charts.results_by_protocol(results))
+    pictures = charts.probe_charts(results)
+    page.add_pictures(pictures, "one" if len(pictures) == 1 else "")
 
 
 def _add_curves(page: Page, run: RunFiles) -> None:

@@ -1,4 +1,4 @@
-"""What a run page says in words: its summary, its notes, and commands to continue with."""
+"""The texts of a run page: its summary, its notes, and commands to continue with."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,6 +8,7 @@ import numpy as np
 from launch.outputs.commands import module
 from launch.pages import charts
 from launch.pages.run_files import RunFiles
+from launch.probes.result_text import BASELINES, COLLAPSE
 
 # What classifies the test images in a protocol.
 _PROTOCOLS = {
@@ -19,7 +20,6 @@ _PROTOCOLS = {
     "scratch": "A classifier without pretraining",
     "supervised": "The model's own classifier",
 }
-_COLLAPSE = 0.1  # Share of the untrained encoder's effective rank below which encodings collapsed.
 
 
 def title(run: RunFiles) -> str:
@@ -35,7 +35,7 @@ def method(run: RunFiles) -> str:
 
 
 def summary(run: RunFiles) -> list[str]:
-    """The run in a few sentences: what was trained on what, and what came out."""
+    """The run in a few sentences: its training, its accuracies and its encodings."""
     return [*_training(run), *_accuracies(run), *_encodings(run)]
 
 
@@ -49,11 +49,8 @@ def _training(run: RunFiles) -> list[str]:
         f"on {images}training images of {run.flags.get('dataset')}."
     ]
     if run.partition:
-        sizes = run.partition["client_sizes"]
-        sentence = (
-            f"They are on {run.partition['clients']:,} clients of "
-            f"{_range(sizes, 'image', 'images')}"
-        )
+        sizes = _range(run.partition["client_sizes"], "image", "images")
+        sentence = f"They are on {run.partition['clients']:,} clients of {sizes}"
         taking_part = run.column("clients")
         if len(taking_part):
             sentence += f", of which about {np.mean(taking_part):.3g} take part in a round"
@@ -87,18 +84,16 @@ def _accuracies(run: RunFiles) -> list[str]:
     sentences = []
     for protocol, results in charts.results_by_protocol(run.results).items():
         for result in results:
-            others = {"the untrained encoder": "random_encoder", "raw pixels": "raw_pixels"}
-            beside = [
+            others = [
                 f"{100 * result['baselines'][key]['accuracy']:.1f} % on {name}"
-                for name, key in others.items()
+                for key, name in BASELINES.items()
                 if key in result.get("baselines", {})
             ]
-            against = f" (against {' and '.join(beside)})" if beside else ""
-            what = _tested(run, result)
+            against = f" (against {' and '.join(others)})" if others else ""
             classifier = _PROTOCOLS.get(protocol, protocol.capitalize())
             sentences.append(
                 f"{classifier} with {charts.labels_text(result)} gets "
-                f"{100 * result['accuracy']:.1f} % of the {what} right{against}."
+                f"{100 * result['accuracy']:.1f} % of the {_tested(run, result)} right{against}."
             )
     return sentences
 
@@ -126,12 +121,12 @@ def notes(run: RunFiles) -> list[str]:
     if not run.results:
         found.append("The run has no result yet: it was stopped, or its data have no labels.")
     rank, untrained = run.first("effective_rank"), run.first("effective_rank_untrained")
-    if rank and untrained and rank < _COLLAPSE * untrained:
+    if rank and untrained and rank < COLLAPSE * untrained:
         found.append(
             "The encodings have collapsed, to less than a tenth of the untrained encoder's "
             "effective rank."
         )
-    for key, name in (("random_encoder", "the untrained encoder"), ("raw_pixels", "raw pixels")):
+    for key, name in BASELINES.items():
         below = [
             result
             for result in run.results

@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_COLLAPSE = 0.1  # Share of the untrained encoder's effective rank below which a run warns.
+COLLAPSE = 0.1  # Share of the untrained encoder's effective rank below which a run warns.
 _SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has a row of its own.
-_BASELINES = {"random_encoder": "the untrained encoder", "raw_pixels": "raw pixels"}
+BASELINES = {"random_encoder": "the untrained encoder", "raw_pixels": "raw pixels"}
 
 
 def rank_lines(rank: float, untrained: float) -> list[str]:
     """The ranks of a run, and a warning if the encodings have collapsed."""
     lines = [f"effective rank of the encodings: {rank:.1f} (untrained encoder: {untrained:.1f})"]
-    if rank < _COLLAPSE * untrained:
+    if rank < COLLAPSE * untrained:
         lines.append(
             "warning: the encodings have collapsed, to less than a tenth of the untrained "
             "encoder's effective rank; what usually helps: batch norm on the projector's output "
@@ -39,14 +39,14 @@ def comparison_lines(results: Sequence[Mapping[str, Any]]) -> list[str]:
     Args:
       results: Entries of `result.json`; those of clients' own models are ignored.
     """
-    for first in _BASELINES:
+    for first in BASELINES:
         below = [r for r in results if "evaluated_clients" not in r and _gap(r, first) > 0]
         if not below:
             continue
         result = max(below, key=lambda entry: _gap(entry, first))
         others = " and ".join(
             f"that of {text}, {result['baselines'][name]['balanced_accuracy']:.3f}"
-            for name, text in _BASELINES.items()
+            for name, text in BASELINES.items()
             if _gap(result, name) > 0
         )
         return [
