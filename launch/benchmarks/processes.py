@@ -80,9 +80,9 @@ class Counted:
 
     def step(self) -> float:
         """Runs a step and returns its seconds."""
-        before = self._cpu_seconds()
+        before = _total(self._program.pid, _cpu_seconds)
         seconds = self._program.step()
-        self._cpu.append(self._cpu_seconds() - before)
+        self._cpu.append(_total(self._program.pid, _cpu_seconds) - before)
         return seconds
 
     def facts(self) -> dict[str, float]:
@@ -91,34 +91,31 @@ class Counted:
             "cpu_seconds": statistics.median(self._cpu),
             "first_round_seconds": self._program.first_seconds,
             "peak_rss_mb": self._program.peak_rss_mb(),
-            "pss_mb": sum(map(_pss, self._processes())) / MEGABYTE,
+            "pss_mb": _total(self._program.pid, _pss) / MEGABYTE,
         }
 
     def close(self) -> None:
         """Ends the program."""
         self._program.close()
 
-    def _cpu_seconds(self) -> float:
-        return sum(map(_cpu, self._processes()))
 
-    def _processes(self) -> Iterator[psutil.Process]:
-        return process_memory.process_tree(self._program.pid)
-
-
-def _cpu(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
     return times.user + times.system
 
 
 def _pss(process: psutil.Process) -> int:
     """Memory in bytes; a shared page counts in equal parts for each of its processes."""
-    try:
-        return process.memory_full_info().pss
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return 0
+    return process.memory_full_info().pss
+
+
+def _total(pid: int, measure: Callable[[psutil.Process], float]) -> float:
+    """Sum over a process and its descendants; processes that have ended are left out."""
+    total: float = 0
+    for process in process_memory.process_tree(pid):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            total += measure(process)
+    return total
 
 
 def _serve(
@@ -153,18 +150,8 @@ def closing(programs: Mapping[str, Any]) -> Iterator[None]:
 
 def resource_use(pid: int) -> dict[str, float]:
     """Current resident memory (`rss_mb`) and `open_files` of a process and its descendants."""
-    tree = list(process_memory.process_tree(pid))
-    return {
-        "rss_mb": sum(map(process_memory.resident, tree)) / MEGABYTE,
-        "open_files": sum(map(_open_files, tree)),
-    }
-
-
-def _open_files(process: psutil.Process) -> int:
-    try:
-        return process.num_fds()
-    except psutil.NoSuchProcess:
-        return 0
+    rss, open_files = process_memory.tree_resident(pid), _total(pid, psutil.Process.num_fds)
+    return {"rss_mb": rss / MEGABYTE, "open_files": open_files}
 
 
 def first_and_last_tenth(

@@ -112,7 +112,8 @@ def encode(sample: Sample, encoder: Encode) -> Encodings:
 
 def raw_pixels(sample: Sample) -> Encodings:
     """Raw pixels in place of encodings."""
-    return Encodings(*(features.raw_pixels(part.images) for part in (sample.mapped, sample.bank)))
+    images = np.concatenate([sample.mapped.images, sample.bank.images])
+    return Encodings(*np.split(features.raw_pixels(images), [len(sample.mapped)]))
 
 
 def place(encodings: Mapping[str, Encodings], seed: int) -> dict[str, np.ndarray]:

@@ -141,39 +141,27 @@ def notes(run: RunFiles) -> list[str]:
 
 def commands(run: RunFiles) -> list[tuple[str, str]]:
     """Commands that continue the run, evaluate it further or look at it, with explanations."""
-    folder = str(run.folder)
-    script = run.flags.get("script", "pretrain")
-    rounds = run.flags.get("rounds") or run.rounds_done
-    resume = [f"launch.{script}", "--resume", f"--output_dir={folder}"]
-    return [
-        (
-            f"Continue training, e.g. to {2 * rounds} rounds.",
-            module(*resume, f"--rounds={2 * rounds}"),
-        )
-        if run.rounds_done >= rounds
-        else ("Continue the run where it stopped.", module(*resume)),
-        (
-            "Evaluate the encoder by nearest neighbours; other protocols are linear, finetune, "
-            "semi_supervised, scratch and transfer.",
-            module("launch.evaluate", f"--run={folder}", "--protocol=knn"),
-        ),
-        (
-            "Update this page with the results of such evaluations.",
-            module("launch.visualize", f"--run={folder}"),
-        ),
-        (
-            "Compare the run with another one.",
-            module("launch.visualize", f"--compare={folder},OTHER_RUN"),
-        ),
-        (
-            "Convert the encoder for devices; other formats are keras and onnx.",
-            module("launch.export", f"--run={folder}", "--format=tflite"),
-        ),
-        (
-            "Show its curves, views and encodings in TensorBoard.",
-            module("tensorboard.main", f"--logdir={folder}/tensorboard"),
-        ),
-    ]
+    folder, rounds = str(run.folder), run.flags.get("rounds") or run.rounds_done
+    script = f"launch.{run.flags.get('script', 'pretrain')}"
+    resume = [script, "--resume", f"--output_dir={folder}"]
+    texts = {"Continue the run where it stopped.": resume}
+    if run.rounds_done >= rounds:
+        more = f"Continue training, e.g. to {2 * rounds} rounds."
+        texts = {more: [*resume, f"--rounds={2 * rounds}"]}
+    texts |= {
+        "Evaluate the encoder by nearest neighbours; other protocols are linear, finetune, "
+        "semi_supervised, scratch and transfer.":
+            ["launch.evaluate", f"--run={folder}", "--protocol=knn"],
+        "Update this page with the results of such evaluations.":
+            ["launch.visualize", f"--run={folder}"],
+        "Compare the run with another one.":
+            ["launch.visualize", f"--compare={folder},OTHER_RUN"],
+        "Convert the encoder for devices; other formats are keras and onnx.":
+            ["launch.export", f"--run={folder}", "--format=tflite"],
+        "Show its curves, views and encodings in TensorBoard.":
+            ["tensorboard.main", f"--logdir={folder}/tensorboard"],
+    }  # fmt: skip
+    return [(explanation, module(*words)) for explanation, words in texts.items()]
 
 
 def flag_rows(run: RunFiles, names: Sequence[str]) -> list[list[str]]:
