@@ -97,7 +97,6 @@ def _check_flags(config: DetectConfig) -> list[str]:
 
 
 def _check_extra() -> None:
-    """Raises MissingExtraError unless the extra `detection` is installed."""
     try:
         for module in ("pycocotools.coco", "official.vision.tasks.maskrcnn"):
             importlib.import_module(module)
@@ -154,7 +153,6 @@ def _architecture(encoder) -> str:
 
 
 def _announce(network, encoder, data, starts, folder, values, config: DetectConfig) -> None:
-    """Prints what the script is about to do."""
     from launch.options import hyperparameters
 
     note = ""
@@ -192,7 +190,6 @@ def _result(results: dict[str, dict], encoder, data, config: DetectConfig) -> di
 
 
 def _table(results: dict[str, dict[str, Any]]) -> str:
-    """A table of the results, a row for each start."""
     columns = {
         "box AP": "box_ap", "AP50": "box_ap50", "AP75": "box_ap75", "mask AP": "mask_ap",
         "AP50 ": "mask_ap50", "AP75 ": "mask_ap75", "train box AP": "train_box_ap",

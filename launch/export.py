@@ -170,7 +170,6 @@ def _measure(
 
 
 def _in_batches(encode: Encode, images: np.ndarray) -> np.ndarray:
-    """The features of images, encoded in batches."""
     starts = range(0, len(images), _BATCH)
     return np.concatenate([encode(images[start : start + _BATCH]) for start in starts])
 
@@ -207,7 +206,6 @@ def _probe(
 
 
 def _table(results: list[dict[str, Any]]) -> str:
-    """A table of the results, a row for each file."""
     header = ["", "size", "one image", "largest difference"]
     for probe in results[0]["probe"]:
         count = probe["labels_per_class"]

@@ -27,7 +27,6 @@ def main(config: RunConfig) -> None:
 
 
 def _lower(config: RunConfig) -> None:
-    """Builds the algorithm, and writes its rounds in all forms."""
     from launch.options import algorithm as algorithm_options
     from launch.options import data
     from launch.outputs import output_folder, run_folder
@@ -107,7 +106,6 @@ def _format(table: list[dict[str, Any]]) -> str:
 
 
 def _description(row: dict[str, Any], lowerable, lowered) -> str:
-    """A description of a round's types and messages."""
     from tff_ssl.deployment import lowering
     from tff_ssl.templates import message_sizes
 

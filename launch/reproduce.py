@@ -132,7 +132,6 @@ def _take_over(args: ReproduceConfig) -> ReproduceConfig:
 
 
 def _check(args: ReproduceConfig) -> None:
-    """Checks `--experiment`, `--jobs` and `--estimate`."""
     from launch.studies import catalog
 
     if args.experiment is None:

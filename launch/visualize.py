@@ -41,7 +41,6 @@ def main(config: VisualizeConfig) -> None:
 
 
 def _draw_run(run: pathlib.Path, config: VisualizeConfig) -> None:
-    """Writes the page of a run, and compares its clients' encoders if it has any."""
     from launch.outputs import run_folder
     from launch.pages import encoder_comparison, rebuilding, run_files, run_page
     from tff_ssl.reporting.page import Picture
@@ -60,12 +59,10 @@ def _draw_run(run: pathlib.Path, config: VisualizeConfig) -> None:
         for path in written
         if path.suffix == ".png"
     ]
-    page = run_page.write(run, output, rebuilt.shown, rebuilt.partition, pictures)
-    print(f"wrote {page}")
+    print(f"wrote {run_page.write(run, output, rebuilt.shown, rebuilt.partition, pictures)}")
 
 
 def _compare_runs(runs: list[pathlib.Path], config: VisualizeConfig) -> None:
-    """Writes `compare.html` of two or more runs."""
     from launch.outputs import output_folder, run_folder
     from launch.pages import comparison_page, rebuilding, run_files
     from tff_ssl.errors import ConfigurationError
@@ -79,13 +76,9 @@ def _compare_runs(runs: list[pathlib.Path], config: VisualizeConfig) -> None:
     print(f"Writes compare.html of {', '.join(folders)} to {output}/", flush=True)
     rebuilt = {name: rebuilding.rebuild(run, config, draw_seed=0) for name, run in folders.items()}
     run_folder.make(output)
-    page = comparison_page.write(
-        folders,
-        output,
-        {name: one.shown for name, one in rebuilt.items()},
-        {name: one.partition for name, one in rebuilt.items()},
-    )
-    print(f"wrote {page}")
+    shown = {name: one.shown for name, one in rebuilt.items()}
+    partitions = {name: one.partition for name, one in rebuilt.items()}
+    print(f"wrote {comparison_page.write(folders, output, shown, partitions)}")
 
 
 SCRIPT = app.Script("visualize", main, VisualizeConfig)

@@ -154,7 +154,6 @@ class PeerProcess:
         self._answers.close()
 
     def _ask(self, line: str) -> dict[str, Any]:
-        """Writes a line to the process and reads its answer."""
         try:
             print(line, file=self._requests, flush=True)
         except BrokenPipeError:

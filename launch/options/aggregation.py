@@ -105,7 +105,6 @@ def _privacy_fields(
     accountant: differential_privacy.Accountant,
     rounds: int,
 ) -> dict[str, Any]:
-    """Fields of `result.json` that state the guarantee."""
     return {
         "epsilon": json_value(accountant.epsilon(rounds)),
         "delta": accountant.delta,

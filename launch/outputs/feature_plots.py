@@ -59,7 +59,6 @@ def draw_features(
 
 
 def _draw_by_encoder(axes, points: dict[str, np.ndarray]) -> None:
-    """Draws the features of all encoders, coloured by encoder, with a legend."""
     colours = _encoder_colours(len(points))
     all_points = np.concatenate(list(points.values()))
     encoder_ids = np.repeat(np.arange(len(points)), len(all_points) // len(points))

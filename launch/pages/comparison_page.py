@@ -72,7 +72,6 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def _overview(runs: Mapping[str, RunFiles]) -> Grid:
-    """A table with a column for each run."""
     columns = [
         {
             "method": run_text.method(run),
@@ -151,7 +150,6 @@ def _add_neighbours(page: Page, shown: Mapping[str, Shown]) -> None:
 
 
 def _add_flags(page: Page, runs: Mapping[str, RunFiles]) -> None:
-    """A table of the flags that differ between the runs."""
     names = sorted({name for run in runs.values() for name in run.flags} - {"output_dir"})
     rows = [
         [f"--{name}" if name != "script" else "script", *texts]

@@ -113,7 +113,6 @@ def folders_of_run(run: pathlib.Path) -> Folders:
 
 
 def _load(folders: Folders, config: VisualizeConfig) -> dict[str, LoadedEncoder]:
-    """The encoders by name."""
     loaded = {}
     for name, folder in folders.items():
         try:

@@ -54,7 +54,7 @@ def fine_tune(
     folder: pathlib.Path,
     config: DetectConfig,
 ) -> dict[str, Any]:
-    """Fine-tunes from a start, or continues to, and measures average precision.
+    """Fine-tunes from a start, or continues that, and measures average precision.
 
     Returns:
       The average precisions on the validation images (`box_ap`, `mask_ap` and those at single
@@ -108,7 +108,6 @@ def measure(
 
 
 def _detect(network: MaskRCNN, images: CocoImages, indices: Sequence[int]) -> Detections:
-    """The detections in up to `_BATCH` images."""
     pixels = [images.image(index) for index in indices]
     # A smaller batch would be traced again: the last image fills it up.
     outputs = network.detect(pixels + pixels[-1:] * (_BATCH - len(pixels)))

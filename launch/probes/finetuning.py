@@ -12,6 +12,7 @@ from datasets.image_dataset import ImageDataset
 from launch.options import model as model_options
 from launch.options.script_configs import EvaluateConfig, FinetuningConfig
 from launch.probes import probing
+from launch.probes.probing import Labelled
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import cases, features, finetune, linear_probe
 from tff_ssl.evaluation.labels import Scores
@@ -96,11 +97,7 @@ def finetune_results(
 
 
 def _of_starts(
-    tuner: Tuner,
-    labelled: probing.Labelled,
-    few: _FewLabels,
-    starts: Mapping[str, Weights],
-    seed: int,
+    tuner: Tuner, labelled: Labelled, few: _FewLabels, starts: Mapping[str, Weights], seed: int
 ) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
     """The summary of each start's test scores, and the chosen configurations if any."""
     summaries, choices = {}, []
@@ -117,9 +114,7 @@ def _of_starts(
     return summaries, choices
 
 
-def _few_labels(
-    labelled: probing.Labelled, count: dict[str, int], config: EvaluateConfig
-) -> _FewLabels:
+def _few_labels(labelled: Labelled, count: dict[str, int], config: EvaluateConfig) -> _FewLabels:
     """Draws labels, and holds out others if there are several configurations."""
     train, class_names = labelled.train, labelled.dataset.class_names
     seeds = [[config.seed, i] for i in range(config.evaluation.label_draws)]
@@ -133,12 +128,7 @@ def _few_labels(
 
 
 def _finetune(
-    tuner: Tuner,
-    labelled: probing.Labelled,
-    few: _FewLabels,
-    start: Weights,
-    number: int,
-    seed: int,
+    tuner: Tuner, labelled: Labelled, few: _FewLabels, start: Weights, number: int, seed: int
 ) -> tuple[Scores, finetune.FinetuneConfig]:
     """Fine-tunes on a draw with every configuration: the best one's test scores, and itself."""
     train, test = labelled.dataset.train, labelled.dataset.test
@@ -164,7 +154,6 @@ def _finetune(
 def _pixel_scores(
     dataset: ImageDataset, count: dict[str, int], config: EvaluateConfig
 ) -> dict[str, float]:
-    """Scores of a linear probe on raw pixels."""
     kinds = {linear_probe.ENCODER: features.raw_pixels}
     probed, *_ = probing.linear_probes(dataset, kinds, [count], config.evaluation, config.seed)
     names = [name for score in linear_probe.SCORES for name in (score, f"{score}_std")]
@@ -183,7 +172,7 @@ def _configs(labels: int, config: FinetuningConfig) -> list[finetune.FinetuneCon
 
 
 def _held_out(
-    labelled: probing.Labelled, chosen: np.ndarray, seed: list[int], config: EvaluateConfig
+    labelled: Labelled, chosen: np.ndarray, seed: list[int], config: EvaluateConfig
 ) -> tuple[np.ndarray, cases.Cases]:
     """Images and cases on which steps and rates are chosen.
 

@@ -75,7 +75,6 @@ def over_clients(
 def _mean_scores(
     entries: Sequence[Mapping[str, Any]], classes: Sequence[Collection[int] | None]
 ) -> dict[str, float]:
-    """Mean and deviation of the scores of several entries."""
     scores: dict[str, float] = {}
     for name in linear_probe.SCORES:
         scores |= linear_probe.mean_and_std(name, [entry[name] for entry in entries])

@@ -1,4 +1,4 @@
-"""The probes at the end of a run, with their baselines beside them."""
+"""The probes at the end of a run, and their baselines."""
 
 import dataclasses
 import functools

@@ -65,7 +65,6 @@ def _gap(result: Mapping[str, Any], baseline: str) -> float:
 
 
 def _labels_text(result: Mapping[str, Any]) -> str:
-    """The number of labels of a result."""
     per_class = result["labels_per_class"]
     return f"{per_class} per class" if per_class else f"{result['labels']} labels"
 
@@ -87,7 +86,6 @@ def _models_line(result: Mapping[str, Any]) -> str:
 
 
 def _table(results: list[dict[str, Any]]) -> str:
-    """The table of a protocol's results: a row for each number of labels."""
     title = f"{results[0]['protocol']}, test accuracy"
     if results[0].get("per_case"):
         title += f" on {results[0]['test_examples']:,} cases"

@@ -133,7 +133,6 @@ def _choose_batches(
 def _build_simulation(
     train_images: Split, batches: Batches, model: Model, values: Any, config: RunConfig
 ) -> centralized.Centralized:
-    """Builds the simulation of the run."""
     two_views = model_options.two_views(config.model, config.seed)
     try:
         return centralized.Centralized(

@@ -232,7 +232,6 @@ def _check_client_models(built: Built) -> None:
 
 
 def _result_fields(clients: Clients, config: RunConfig) -> dict[str, Any]:
-    """The fields of `result.json` that all runs have."""
     images = sum(map(len, clients.indices))
     return {
         "algorithm": config.algorithm.algorithm,
@@ -290,7 +289,6 @@ def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> N
 
 
 def _announce(built: Built, run: PlannedRun, folder: pathlib.Path) -> None:
-    """Prints the settings of the run and the folder of its results."""
     config, clients, model = built.chosen.config, built.clients, built.model
     objective, images = config.objective, clients.dataset.train.images
     sizes = np.array([len(indices) for indices in clients.indices])

@@ -78,13 +78,9 @@ class Evaluation(NamedTuple):
         """Entries of `result.json` by linear probes, or by a supervised model's classifier."""
         dataset, config = self.dataset, self.config
         if model.classes:
+            size = config.model.view_size
             return probing.classifier_results(
-                dataset,
-                model,
-                weights,
-                self.train_images,
-                config.model.view_size,
-                config.evaluation,
+                dataset, model, weights, self.train_images, size, config.evaluation
             )
         untrained = functools.partial(encode, model.init(config.seed))
         trained = functools.partial(encode, weights)

@@ -78,8 +78,8 @@ class _Trained(NamedTuple):
     """A run after its last round."""
 
     state: Any
-    last: Weights  # Those of the state.
-    weights: Weights  # Those to evaluate.
+    last: Weights  # Of the state.
+    weights: Weights  # To evaluate.
     encode: Any
 
 
@@ -90,7 +90,6 @@ def _train(
     folder: pathlib.Path,
     config: RunConfig,
 ) -> _Trained:
-    """Trains to the last round."""
     encode = saved_model.encoder_function(model, config.model.view_size)
     monitor, best = monitoring.build_monitor(dataset, encode, simulation.encoder_weights), None
     if config.evaluation.encoder_round == "best":

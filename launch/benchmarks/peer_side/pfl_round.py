@@ -94,7 +94,6 @@ class _Requests:
 
 
 def _simulate(settings: dict[str, Any], requests: _Requests, replies: TextIO) -> None:
-    """Builds the module, and runs the simulation."""
     torch.set_num_threads(settings["threads"])
     module = _Module(settings).to(memory_format=torch.channels_last)
     facts = torch_simclr.load_reference(module, settings, ("pfl", "torch", "numpy"))
@@ -110,8 +109,8 @@ def _run(module: "_Module", facts, settings, requests: _Requests, replies: TextI
     from pfl.hyperparam import NNTrainHyperParams
     from pfl.model.pytorch import PyTorchModel
 
-    clients = _clients(module, settings)
-    batches = settings["samples"] // (settings["batch_size"] or settings["samples"])
+    clients, batch_size = _clients(module, settings), settings["batch_size"]
+    batches = settings["samples"] // (batch_size or settings["samples"])
     FederatedAveraging().run(
         NNAlgorithmParams(
             central_num_iterations=_FOREVER,
@@ -128,7 +127,7 @@ def _run(module: "_Module", facts, settings, requests: _Requests, replies: TextI
         NNTrainHyperParams(
             local_num_epochs=settings["steps"] // batches,
             local_learning_rate=settings["learning_rate"],
-            local_batch_size=settings["batch_size"] or None,
+            local_batch_size=batch_size or None,
         ),
         callbacks=[_round_on_request(facts, requests, replies)],
     )

@@ -72,8 +72,6 @@ class _Linear(nn.Module):
 
 
 class _Block(nn.Module):
-    """A basic residual block."""
-
     def __init__(self, inputs: int, width: int, stride: int, groups: int):
         super().__init__()
         self.main = nn.Sequential(
