@@ -25,6 +25,7 @@ from launch.options.image_config import DataConfig
 from launch.options.run_config import EvaluationConfig, ScriptConfig
 from launch.options.settings import flag, section
 from launch.outputs import tables
+from launch.probes import result_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,10 +208,7 @@ def _probe(
 
 def _table(results: list[dict[str, Any]]) -> str:
     header = ["", "size", "one image", "largest difference"]
-    for probe in results[0]["probe"]:
-        count = probe["labels_per_class"]
-        header.append(f"{count} per class" if count else f"{probe['labels']} labels")
-    rows = [header]
+    rows = [header + [result_text.labels_text(probe) for probe in results[0]["probe"]]]
     for result in results:
         written = result["bytes"] is not None
         size = f"{result['bytes'] / 1e6:.2f} MB" if written else ""

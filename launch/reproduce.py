@@ -53,7 +53,7 @@ class ReproduceConfig(Settings):
       export_to: File such as measured/EXPERIMENT-SCALE.jsonl, to which finished runs are added in
         the end. Runs of the same cell and seed are replaced.
       retry_failed: Repeat the runs that failed before.
-      list: Print the experiments, and end.
+      list: Print the experiments, and exit.
     """
 
     experiment: str | None = None

@@ -13,6 +13,7 @@ from tff_ssl.decentralized.topology import TOPOLOGIES, UNCONNECTED
 
 _TRAINING = (*FEDERATED, "centralized")
 _RESUMED = (*_TRAINING, "detect")
+_CLIENTS_OF_BATCH = "Number of clients whose examples form a batch, for --batches=cohorts."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,15 +61,7 @@ class ParticipationConfig:
     """
 
     rounds: int = flag(400, 1)
-    clients_per_round: int = flag(
-        32,
-        1,
-        in_script={
-            "centralized": (
-                32, "Number of clients whose examples form a batch, for --batches=cohorts."
-            )
-        },
-    )  # fmt: skip
+    clients_per_round: int = flag(32, 1, in_script={"centralized": (32, _CLIENTS_OF_BATCH)})
     batches: Literal["shuffled", "cohorts"] = flag("shuffled", scripts=["centralized"])
     batch_size: int = flag(128, 2, scripts=["centralized"])
     sampling: Literal["uniform", "poisson"] = flag("uniform", scripts=FEDERATED)
@@ -229,7 +222,7 @@ class OutputConfig:
       seed: Seed of all randomness.
       checkpoint_every: Number of {unit} between two checkpoints.
       resume: Continue the run in --output_dir.
-      list: Print what can be chosen, and end.
+      list: Print what can be chosen, and exit.
     """
 
     output_dir: str | None = None
@@ -237,9 +230,7 @@ class OutputConfig:
     checkpoint_every: int = flag(50, 1, scripts=_RESUMED)
     resume: bool = flag(False, scripts=_RESUMED)
     list: bool = flag(
-        False,
-        scripts=_RESUMED,
-        in_script={"detect": (False, "Print the hyperparameters, and end.")},
+        False, scripts=_RESUMED, in_script={"detect": (False, "Print hyperparameters and exit.")}
     )
 
 

@@ -50,7 +50,7 @@ def comparison_lines(results: Sequence[Mapping[str, Any]]) -> list[str]:
             if _gap(result, name) > 0
         )
         return [
-            f"warning: {result['protocol']} with {_labels_text(result)}: the encoder's balanced "
+            f"warning: {result['protocol']} with {labels_text(result)}: the encoder's balanced "
             f"accuracy, {result['balanced_accuracy']:.3f}, is below {others}; what usually helps: "
             "more rounds (--rounds), augmentations that leave the content of an image as it is "
             "(--views), more images in a round (--clients_per_round), more training images"
@@ -64,7 +64,8 @@ def _gap(result: Mapping[str, Any], baseline: str) -> float:
     return scores["balanced_accuracy"] - result["balanced_accuracy"]
 
 
-def _labels_text(result: Mapping[str, Any]) -> str:
+def labels_text(result: Mapping[str, Any]) -> str:
+    """The number of labels of a result, such as `5 per class`."""
     per_class = result["labels_per_class"]
     return f"{per_class} per class" if per_class else f"{result['labels']} labels"
 
@@ -97,7 +98,7 @@ def _table(results: list[dict[str, Any]]) -> str:
         lines.append("labels and predictions are per case, from the mean of its images' encodings")
     lines.append(f"{title:{width}}" + "".join(f"{name:>16}" for name in shown))
     for result in results:
-        name = _labels_text(result)
+        name = labels_text(result)
         cells = [result["baselines"][columns[c]] if columns[c] else result for c in shown]
         for score, note in (("accuracy", ""), ("balanced_accuracy", ", balanced")):
             # Where classes are of one size, accuracy and balanced accuracy are equal.
