@@ -176,10 +176,7 @@ def _parse_split(text: str) -> tuple[int, int]:
 
 
 def _measure_rounds(algorithm, objective, splits, scratch, config):
-    """The entries of the centralized steps, and of the rounds at each split.
-
-    Ratios are to the centralized step in float32 on as many samples.
-    """
+    """Entries of the centralized steps and of the rounds, with ratios to the step in float32."""
     steps, rounds = [], []
     # A client's own loss needs two samples.
     splits = [s for s in splits if algorithm == "dcco" or s[1] > 1]

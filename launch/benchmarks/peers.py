@@ -217,11 +217,7 @@ def _shared_settings(facts: dict[str, Any], settings: programs.ModelSettings, co
 
 
 def check_same(title: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """Checks `parameters`, `loss` and `gradient_norm` of both on the same weights and views.
-
-    Raises:
-      TrainingError: If they differ by more than rounding.
-    """
+    """Raises TrainingError if parameters, loss or gradient norm differ by more than rounding."""
     same = (
         ours["parameters"] == theirs["parameters"]
         and abs(ours["loss"] - theirs["loss"]) <= _LOSS_TOLERANCE
@@ -241,13 +237,9 @@ def _numbers(facts: dict[str, Any]) -> str:
 def reference(
     settings: programs.ModelSettings, seed: int, path: str
 ) -> Generator[dict[str, Any], None, None]:
-    """Writes weights and two views of some images, and yields the loss and gradient of tff_ssl.
+    """Writes weights and two views of some images, and yields tff_ssl's loss and gradient norm.
 
-    Args:
-      path: The `.npz` file, with `x1`, `x2` and `weight0`, `weight1`, ...
-
-    Yields:
-      `parameters`, the number of weights; `loss`, the mean NT-Xent; and `gradient_norm`.
+    The `.npz` file has `x1`, `x2` and `weight0`, `weight1`, ...; `loss` is the mean NT-Xent.
     """
     programs.quiet()
     import tensorflow as tf

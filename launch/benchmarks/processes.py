@@ -36,9 +36,7 @@ class Child:
     def __init__(self, program: Callable[..., Generator[Any, None, None]], *arguments: Any):
         """Starts the process and waits for its first step.
 
-        Args:
-          program: Generator function at the top level of a module; each `next` is a step.
-          *arguments: The program's arguments; they must be picklable.
+        `program` is a generator function at the top level of a module; each `next` is a step.
         """
         context = multiprocessing.get_context("spawn")
         self._pipe, child_end = context.Pipe()
@@ -190,10 +188,7 @@ def time_in_turn(programs: Mapping[str, Program], repetitions: int) -> dict[str,
 
 
 def median_ratio(seconds: Sequence[float], baseline: Sequence[float]) -> float:
-    """Median over repetitions of seconds / baseline, both [repetitions].
-
-    The two steps of a repetition follow each other, so that they see the same load.
-    """
+    """Median of seconds / baseline, both [repetitions]; each pair of steps sees the same load."""
     return statistics.median(a / b for a, b in zip(seconds, baseline, strict=True))
 
 

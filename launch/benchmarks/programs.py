@@ -99,10 +99,7 @@ def plain_local_steps(
     settings: ModelSettings,
     seed: int,
 ) -> Generator[None, None, None]:
-    """Rounds in plain TensorFlow: the local steps of one client after the other in a loop.
-
-    `batch_size` is the number of samples of a local step; 0 for all of a client's.
-    """
+    """Rounds in plain TensorFlow, one client after the other; `batch_size` 0: all its samples."""
     for step in _plain_steps(samples, batch_size or samples, settings, seed, objective, clients):
         for client in range(clients):
             for number in range(local_steps):
@@ -206,10 +203,7 @@ def run_setting(clients: int, samples: int, groups: int, seed: int):
 def hetero_aggregation(
     clients: int, rad_size: int, width: int, scratch: str
 ) -> Generator[None, None, None]:
-    """Hetero-SSFL's aggregation over the files of all clients' representations.
-
-    The first step only prepares. `rad_size` is the number of images that all clients represent.
-    """
+    """Hetero-SSFL's aggregation of clients' representations in files; the first step prepares."""
     quiet()
     import tensorflow as tf
     import tensorflow_federated as tff

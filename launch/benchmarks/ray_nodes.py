@@ -12,11 +12,7 @@ _SLEEP_SECONDS = 0.1  # Per example and stage, where clients are slow.
 
 
 def compare(projection: int, seed: int, repetitions: int, scratch: str) -> list[dict[str, Any]]:
-    """Compares two nodes with no Ray, and with one node where clients are slow.
-
-    `projection` is the width of the projector's three layers. Returns the two entries of
-    `benchmark.json` under `ray`.
-    """
+    """Two nodes against no Ray, and against one with slow clients: `ray` of `benchmark.json`."""
     plain = (programs.ModelSettings("small", (projection,) * 3), 32, 16, 2, False)
     slow = (programs.ModelSettings("tiny", (32, 32)), 8, 4, 0, True)
     pairs = (

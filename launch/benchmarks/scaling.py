@@ -31,10 +31,7 @@ def compare(
     cohorts: Sequence[int] = COHORTS,
     populations: Sequence[int] = POPULATIONS,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Measures rounds of DCCO with the tiny ResNet for numbers of clients, of a round and in all.
-
-    Returns `scaling` of `benchmark.json`: `cohorts` and `populations`, a row for each number.
-    """
+    """Measures rounds of DCCO with the tiny ResNet: the rows of `scaling` in `benchmark.json`."""
     settings = programs.ModelSettings("tiny", (64, 64))
     rows: dict[str, list[dict[str, Any]]] = {"cohorts": [], "populations": []}
     for clients in cohorts:

@@ -27,10 +27,7 @@ def without_request(argv: Sequence[str]) -> list[str]:
 
 
 def text(argv: Sequence[str], config: Settings) -> str:
-    """The help text of the running script, with the values of its configuration.
-
-    `argv` is the command line with the default preset, without the request for help.
-    """
+    """The help text of a script; `argv` has its default preset, and no request for help."""
     values, known = settings.flat(config), defaults.shown(config)
     width = min(shutil.get_terminal_size().columns, _LARGEST_WIDTH)
     main = sys.modules["__main__"]

@@ -39,10 +39,7 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
 
 
 def changed(values: Any, unused: Collection[str] = ()) -> list[tuple[str, Any, Any]]:
-    """Name, value and default of the hyperparameters that differ from their defaults, in order.
-
-    Fields in `unused`, which the run's objective does not use, are left out.
-    """
+    """Name, value and default of changed hyperparameters that the objective uses, in order."""
     return [
         (field.name.rstrip("_"), getattr(values, field.name), field.default)
         for field in dataclasses.fields(values)

@@ -20,10 +20,7 @@ _OF_DATASET = ("image_size", "per_case")  # Flags that do not hold for another d
 
 
 def find(argv: Sequence[str], script: str) -> dict[str, Any]:
-    """`run_folder.read_config` of the run that a command line resumes.
-
-    It is empty without `--resume`, or if the folder holds no run yet.
-    """
+    """`run_folder.read_config` of the run that `--resume` continues; empty if there is none."""
     if not _is_given(argv):
         return {}
     folders = presets.given(argv, "output_dir")
@@ -73,9 +70,7 @@ def resumed(config: Config, before: Mapping[str, Any]) -> Config:
     such as an algorithm's default objective. Hyperparameters are added to those of the run; of
     each, the last value counts.
 
-    Args:
-      config: The configuration of the command line that resumes the run.
-      before: Result of `run_folder.read_config` for the run.
+    `before` is the result of `run_folder.read_config` for the run.
 
     Raises:
       flags.IllegalFlagValueError: If the algorithm or the objective differs. Other flags are

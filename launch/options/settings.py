@@ -172,11 +172,7 @@ def _bound_list(setting: Setting, values: flags.FlagValues) -> None:
 
 
 def check_numbers(values: flags.FlagValues) -> None:
-    """Checks what absl lets pass.
-
-    Raises:
-      flags.IllegalFlagValueError: If a flag is NaN, or a whole number that does not fit int32.
-    """
+    """Raises IllegalFlagValueError for NaN and integers beyond int32, which absl lets pass."""
     for name in values:
         value = values[name].value
         if isinstance(value, int) and abs(value) > LARGEST_INTEGER:

@@ -74,10 +74,7 @@ def ends_of_loss(metrics_csv: pathlib.Path) -> tuple[float, float]:
 
 
 def draw_curves(folder: pathlib.Path, starts: Sequence[str], path: pathlib.Path) -> None:
-    """Draws the losses and the training images' average precisions of all starts; writes a PNG.
-
-    The folder of the run has a folder for each start.
-    """
+    """Draws losses, and average precisions on training images, of all starts; writes a PNG."""
     columns = {
         "loss (mean of 10 steps)": "loss",
         "box AP on training images": "train_box_ap",

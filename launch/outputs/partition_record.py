@@ -49,10 +49,7 @@ def describe_clients(
 
 
 def digest(train: Split, clients: Sequence[np.ndarray], server_images: np.ndarray | None) -> str:
-    """A hexadecimal hash of the images and of their division between clients and server.
-
-    `server_images` are uint8 [n, h, w, c]; None if the server has none.
-    """
+    """A hexadecimal hash of the images and of their division between clients and server."""
     content = hashlib.blake2b(digest_size=16)
     sizes = np.array([len(indices) for indices in clients], np.int64)
     arrays: list[np.ndarray] = [train.images, np.asarray(train.example_ids), sizes, *clients]

@@ -108,10 +108,7 @@ def _probe_chart(protocol: str, results: Sequence[Mapping[str, Any]]) -> Picture
 
 
 def curve_charts(panels: Sequence[plots.Panel], untrained_rank: float | None) -> list[Picture]:
-    """A chart for each panel (`plots.read_panels`) that has a line.
-
-    The untrained encoder's effective rank, if known, is drawn with the run's.
-    """
+    """Charts of the panels of `plots.read_panels` that have a line, with the untrained rank."""
     charts = []
     for panel in panels:
         lines = {name: points for name, points in panel.lines.items() if len(points)}
@@ -158,10 +155,7 @@ def compared_curves(curves: Mapping[str, Sequence[plots.Panel]]) -> list[Picture
 
 
 def compared_probes(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Picture]:
-    """Test accuracy of several runs, a chart for each protocol and number of labels they share.
-
-    `results` are entries of `result.json` by the name of the run.
-    """
+    """Charts of runs' test accuracies, one for each protocol and number of labels they share."""
     groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for run, entries in results.items():
         for protocol, group in results_by_protocol(entries).items():

@@ -43,10 +43,7 @@ def compare_named(config: VisualizeConfig) -> None:
 
 
 def compare(folders: Folders, config: VisualizeConfig, output: pathlib.Path) -> list[pathlib.Path]:
-    """Compares encoders, and prints and writes their distances.
-
-    Returns the paths of the files; none if no two encoders can be compared.
-    """
+    """Compares encoders; returns the paths of the written files, none if no two are comparable."""
     loaded = _load(folders, config)
     dataset = data.load_dataset(config.data)
     for name, encoder in loaded.items():

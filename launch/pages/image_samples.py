@@ -41,8 +41,8 @@ class Sample(NamedTuple):
     """Images whose encodings are shown, and those among which neighbours are searched.
 
     Attributes:
-      mapped: Test images, or training images if there are none; evenly over the classes if there
-        are labels.
+      mapped: Test images, evenly over the classes if there are labels; training images if there
+        are no test images.
       split: Name of their split, `test` or `training`.
       bank: Training images that are not mapped.
       queries: Indices into `mapped` of the images whose neighbours are shown, int64 [at most 12].

@@ -81,14 +81,11 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
 
 
 def _clients(dataset: ImageDataset, config: RunConfig) -> list[np.ndarray] | None:
-    """The indices of each client's training images; None without clients.
-
-    If the server has images too, only the run's `partition.json` knows them.
-    """
+    """The indices of each client's training images; None if there are none or they are unknown."""
     if config.script != "pretrain":
         return None
     entry = registry.find(config.algorithm.algorithm, None)
-    if Need.POPULATION in entry.kind.needs:
+    if Need.POPULATION in entry.kind.needs:  # The server has images too.
         return None
     values = hyperparameters.parse(entry.hyperparameters, config.algorithm.hparam)
     least = entry.min_samples(config.objective, values)
@@ -101,10 +98,7 @@ def _clients(dataset: ImageDataset, config: RunConfig) -> list[np.ndarray] | Non
 def _untrained(
     dataset: ImageDataset, encoder: saved_model.LoadedEncoder, config: RunConfig, seed: int
 ) -> Encode | None:
-    """The run's encoder before training; None if its architecture is unknown.
-
-    If clients have different architectures, it is the one with the encoder's weights.
-    """
+    """The run's untrained encoder with the architecture of `encoder`; None if that is unknown."""
     shapes = [w.shape for w in encoder.weights.trainable]
     for name in dict.fromkeys([config.model.encoder, *config.model.encoders]):
         try:

@@ -92,10 +92,7 @@ def fine_tune(
 def measure(
     network: MaskRCNN, images: CocoImages, count: int, kind: str
 ) -> tuple[Detections, dict[str, float]]:
-    """Detections in the first `count` images by id, and average precision on them.
-
-    `kind` names the images on the progress bar.
-    """
+    """Detections in the first `count` images by id, and average precision on them."""
     found: Detections = {}
     text = f"detecting in {kind} images"
     with tqdm.tqdm(total=count, desc=text, leave=False, disable=None) as bar:

@@ -174,10 +174,7 @@ def _configs(labels: int, config: FinetuningConfig) -> list[finetune.FinetuneCon
 def _held_out(
     labelled: Labelled, chosen: np.ndarray, seed: list[int], config: EvaluateConfig
 ) -> tuple[np.ndarray, cases.Cases]:
-    """Images and cases on which steps and rates are chosen.
-
-    They are the validation split, or otherwise labelled training cases not in `chosen`.
-    """
+    """Images and cases to choose on: the validation split, or labelled ones not in `chosen`."""
     dataset, train = labelled.dataset, labelled.train
     if dataset.validation is not None and np.any(dataset.validation.labels >= 0):
         held_out = probing.cases_of(dataset, dataset.validation, config.evaluation)
@@ -195,10 +192,7 @@ def _held_out(
 
 
 def counts_of_fractions(fractions: Sequence[float], labels: np.ndarray) -> list[dict[str, int]]:
-    """`--label_fractions` as `{"labels": number}` each.
-
-    `labels` are the class labels of all labelled training images or cases, int [n].
-    """
+    """`--label_fractions` of `labels`, int [n], as `{"labels": number}` each."""
     classes = len(np.unique(labels))
     counts = []
     for fraction in fractions:

@@ -69,11 +69,7 @@ def _rounded_rank(h: np.ndarray) -> float:
 
 
 def encodings(encode: Encode, images: np.ndarray) -> np.ndarray:
-    """Encodings of images, float32 [n, features].
-
-    Raises:
-      TrainingError: If any of them is not finite.
-    """
+    """Encodings of images, float32 [n, features]; a TrainingError if any is not finite."""
     h = features.extract(encode, images)
     not_finite = np.count_nonzero(~np.isfinite(h).all(1))
     if not_finite:

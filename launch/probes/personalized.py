@@ -144,10 +144,7 @@ def local_distances(
 
 
 def purity(clients: Sequence[tuple[float, int | None]]) -> float:
-    """The share of clients that are of their cluster's most frequent kind.
-
-    `clients` are pairs (cluster, kind).
-    """
+    """The share of clients (cluster, kind) that have their cluster's most frequent kind."""
     largest: dict[float, int] = {}
     for (cluster, _), count in collections.Counter(clients).items():
         largest[cluster] = max(count, largest.get(cluster, 0))

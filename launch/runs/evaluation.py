@@ -85,10 +85,7 @@ def evaluate(config: EvaluateConfig) -> None:
 def _take_settings(
     folder: pathlib.Path, config: EvaluateConfig
 ) -> tuple[EvaluateConfig, pathlib.Path, str | None]:
-    """Takes over flags that are not given from the run, or from the encoder, in `folder`.
-
-    Also returns the folder of the encoder, and the data set it was trained on, if known.
-    """
+    """Takes over the run's or encoder's flags; also returns the encoder's folder and data set."""
     run = resuming.read_run(run_folder.run_of(folder))
     if run is None:
         network = _network_settings(folder)

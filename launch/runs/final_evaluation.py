@@ -44,10 +44,7 @@ class ClientModels(NamedTuple):
 def choose_clients(
     client_models: ClientModels, trained_rounds: npt.NDArray[np.int64], wanted: int
 ) -> tuple[list[int], list[str]]:
-    """The first `wanted` clients that have trained, and a line on those left out.
-
-    `trained_rounds` is the number of rounds in which each client trained, int64 [clients].
-    """
+    """The first `wanted` clients that trained in some rounds, and a line on those left out."""
     if client_models.untrained_have_models:
         return list(range(wanted)), []
     chosen = np.flatnonzero(trained_rounds)[:wanted].tolist()
@@ -163,10 +160,7 @@ def _evaluate_client(
 def local_distances(
     simulation: Simulation, state: Any, clients: Sequence[int], model: Model, weights: Weights
 ) -> dict[str, float]:
-    """Distances of the clients' models after local training, if the run keeps them.
-
-    `weights` are those of the global model after the last round.
-    """
+    """Distances of clients' models after local training, if kept, also to the global `weights`."""
     kept = [simulation.local_weights(state, client) for client in clients]
     encoders = [model.without_heads(w)[1].trainable for w in (weights, *kept) if w is not None]
     return personalized.local_distances(encoders[0], encoders[1:])
@@ -179,10 +173,7 @@ def over_clients(
     client_models: ClientModels,
     train: Split,
 ) -> list[dict[str, Any]]:
-    """Entries of `result.json` over the evaluated clients, and over each architecture.
-
-    `trained_rounds` is the number of rounds in which each client of the run trained.
-    """
+    """Entries of `result.json` over the evaluated clients, and over each architecture."""
     evaluated = personalized.EvaluatedClients(
         clients,
         [int(trained_rounds[client]) for client in clients],
@@ -214,10 +205,7 @@ def export(
 def cluster_fields(
     client_metrics: pathlib.Path, num_clients: int, config: ClientsConfig
 ) -> dict[str, float]:
-    """`cluster_purity`: the share of clients that have the most frequent shift of their cluster.
-
-    Empty without shifts, or if the algorithm forms no clusters.
-    """
+    """`cluster_purity` with the clients' shifts as kinds; empty without shifts or clusters."""
     clusters = metrics_log.last_values(client_metrics, "cluster")
     if config.shift == "none" or not clusters:
         return {}
