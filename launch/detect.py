@@ -22,6 +22,7 @@ _STARTS = ("pretrained", "untrained", "supervised")
 
 
 def main(config: DetectConfig) -> None:
+    """Fine-tunes from all starts, and writes and prints the results."""
     from launch.options import hyperparameters
     from tff_ssl.evaluation.detection.hyperparameters import DetectionHyperparameters
 
@@ -30,11 +31,6 @@ def main(config: DetectConfig) -> None:
         for line in hyperparameters.listed(values):
             print(f"hparam {line}")
         return
-    _run(values, config)
-
-
-def _run(values, config: DetectConfig) -> None:
-    """Fine-tunes from all starts, and writes and prints the results."""
     starts = _check_flags(config)
     _check_extra()
     from datasets import coco_folder

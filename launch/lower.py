@@ -23,10 +23,6 @@ def main(config: RunConfig) -> None:
 
         choices.print_all()
         return
-    _lower(config)
-
-
-def _lower(config: RunConfig) -> None:
     from launch.options import algorithm as algorithm_options
     from launch.options import data
     from launch.outputs import output_folder, run_folder

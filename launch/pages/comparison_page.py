@@ -39,7 +39,8 @@ def write(
     for name, folder in folders.items():
         run = run_files.read(folder)
         runs[name] = run._replace(partition=run.partition or partitions[name])
-    page = Page(_joined(list(runs)))
+    *names, last = runs
+    page = Page(" and ".join(filter(None, (", ".join(names), last))))
     page.add_grid(_overview(runs))
     probes = charts.compared_probes({name: run.results for name, run in runs.items()})
     if probes:
@@ -64,11 +65,6 @@ def write(
     _add_neighbours(page, with_encoder)
     _add_flags(page, runs)
     return replace_file(output / "compare.html", page.render().encode())
-
-
-def _joined(names: Sequence[str]) -> str:
-    """The names in a sentence, such as `a, b and c`."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _overview(runs: Mapping[str, RunFiles]) -> Grid:

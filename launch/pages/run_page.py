@@ -72,7 +72,10 @@ def write(
     _add_results(page, run)
     _add_curves(page, run)
     if run.partition:
-        _add_partition(page, run)
+        page.add_section("Clients and their images")
+        for sentence in run_text.partition_sentences(run.partition):
+            page.add_paragraph(sentence)
+        page.add_pictures([charts.partition_chart(run.partition)], "one")
     if shown is not None:
         _add_views(page, run, shown)
         _add_map(page, shown)
@@ -80,7 +83,9 @@ def write(
     if more_pictures:
         page.add_section("Clients' own encoders")
         page.add_pictures(more_pictures, "wide")
-    _add_commands(page, run)
+    page.add_section("Continue from here")
+    for explanation, command in run_text.commands(run):
+        page.add_command(explanation, command)
     _add_flags(page, run)
     return replace_file(output / "run.html", page.render().encode())
 
@@ -109,14 +114,6 @@ def _add_curves(page: Page, run: RunFiles) -> None:
     )
     panels = plots.read_panels(run.folder / "metrics.csv")
     page.add_pictures(charts.curve_charts(panels, run.first("effective_rank_untrained")))
-
-
-def _add_partition(page: Page, run: RunFiles) -> None:
-    assert run.partition
-    page.add_section("Clients and their images")
-    for sentence in run_text.partition_sentences(run.partition):
-        page.add_paragraph(sentence)
-    page.add_pictures([charts.partition_chart(run.partition)], "one")
 
 
 def _add_views(page: Page, run: RunFiles, shown: Shown) -> None:
@@ -168,12 +165,6 @@ def _add_neighbours(page: Page, shown: Shown) -> None:
             f"{others.replace(f'by {UNTRAINED}', f'by the {UNTRAINED}')}."
         )
     page.add_photos(image_samples.neighbour_photos(sample, shown.encodings[TRAINED]), "rows")
-
-
-def _add_commands(page: Page, run: RunFiles) -> None:
-    page.add_section("Continue from here")
-    for explanation, command in run_text.commands(run):
-        page.add_command(explanation, command)
 
 
 def _add_flags(page: Page, run: RunFiles) -> None:

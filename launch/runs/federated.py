@@ -292,6 +292,8 @@ def _announce(built: Built, run: PlannedRun, folder: pathlib.Path) -> None:
     config, clients, model = built.chosen.config, built.clients, built.model
     objective, images = config.objective, clients.dataset.train.images
     sizes = np.array([len(indices) for indices in clients.indices])
+    low, high = sizes.min(), sizes.max()
+    of_sizes = f"{low} images" if low == high else f"{low} to {high} images"
     left_out = f" ({clients.skipped} smaller ones left out)" if clients.skipped else ""
     models = f"{config.model.encoder} encoder and heads, {model.parameter_count:,} parameters"
     if clients.population:
@@ -301,7 +303,7 @@ def _announce(built: Built, run: PlannedRun, folder: pathlib.Path) -> None:
     print(
         f"{config.algorithm.algorithm} with {objective} on {clients.dataset.name}: {len(images)} "
         f"images of {'x'.join(map(str, images.shape[1:]))} in {len(sizes)} clients of "
-        f"{_format_range(sizes)}{left_out}, {config.clients.partition} partition"
+        f"{of_sizes}{left_out}, {config.clients.partition} partition"
         f"{_describe_data_settings(len(images) - sizes.sum(), len(sizes), config.clients)}\n"
         f"model: {models}, "
         f"views {config.model.views} {model.image_shape[0]}x{model.image_shape[1]}\n"
@@ -320,8 +322,3 @@ def _describe_data_settings(left_out: int, num_clients: int, config: ClientsConf
     least = config.min_client_size
     smallest = f", at least {least} images each (--min_client_size)" if least > 1 else ""
     return smallest + (f", {left_out} images left out" if left_out else "") + shift
-
-
-def _format_range(sizes: np.ndarray) -> str:
-    low, high = sizes.min(), sizes.max()
-    return f"{low} images" if low == high else f"{low} to {high} images"
