@@ -294,7 +294,7 @@ def _measure_aggregation(scratch: str, config: BenchmarkConfig) -> dict[str, Any
 
 
 def _suffix(row: dict[str, Any]) -> str:
-    """The row's precision, where it is not the usual one."""
+    """The row's precision, if it is not float32."""
     return "" if row["precision"] == "float32" else f", {row['precision']}"
 
 

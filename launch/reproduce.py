@@ -1,5 +1,4 @@
-"""Reproduces an experiment of a paper: all trainings and evaluations, and its tables beside the
-published ones.
+"""Reproduces an experiment of a paper, with its tables beside the published ones.
 
     python -m launch.reproduce --experiment=NAME --data_dir=...
     python -m launch.reproduce --output_dir=FOLDER [--report_only]
@@ -149,9 +148,7 @@ def _check(args: ReproduceConfig) -> None:
     if args.estimate and args.jobs > 1:
         raise ConfigurationError("--estimate measures one cell at a time: leave --jobs out")
     if args.estimate and (args.import_from or args.export_to):
-        raise ConfigurationError(
-            "--estimate takes no --import_from and --export_to: leave them out"
-        )
+        raise ConfigurationError("--estimate has no runs: leave out --import_from and --export_to")
     if args.estimate_images and not args.estimate:
         raise ConfigurationError("--estimate_images is for --estimate: add it, or leave this out")
 

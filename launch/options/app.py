@@ -37,7 +37,7 @@ class Script(NamedTuple):
     """A script.
 
     Attributes:
-      name: Its name, such as `pretrain`.
+      name: Name, such as `pretrain`.
       main: Function that takes the configuration.
       config: Class of the configuration, whose fields are the flags.
       default_preset: (Value of the flag that chooses, name of the data set) -> the default preset,

@@ -38,7 +38,7 @@ def build_network(config: RunConfig, volumes: Sequence[int]) -> ClientNetwork:
 
 
 def _numbers(flag: str, text: str, pattern: str, form: str) -> tuple[int, ...]:
-    """The numbers of an event: the groups of a pattern, which is `form` in words."""
+    """The numbers of an event: the groups of a pattern, which users know as `form`."""
     match = re.fullmatch(pattern, text)
     if not match:
         raise ConfigurationError(f"--{flag} takes {form} with numbers, not {text!r}")

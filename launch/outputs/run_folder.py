@@ -23,7 +23,7 @@ _CHANGEABLE_FLAGS = {
 }  # fmt: skip
 # Folders that this process has locked, by absolute path; the locks end with it.
 _locked: dict[pathlib.Path, pathlib.Path] = {}
-# What `config.json` has beside the flags of the run.
+# Entries of `config.json` besides the flags of the run.
 _ABOUT = ("given", "versions", "git_commit", "rounds_before")
 _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 

@@ -117,8 +117,8 @@ def _add_maps(page: Page, shown: Mapping[str, Shown]) -> None:
     if pictures:
         page.add_section("2-D map of encodings")
         page.add_paragraph(
-            "Encodings of test images, or of training images where there are none, placed by t-SNE "
-            "for each run by itself. Colours are the classes."
+            "Encodings of test images, or of training images if there are none, placed by t-SNE "
+            "separately for each run. Colours are the classes."
         )
         page.add_pictures(pictures)
 

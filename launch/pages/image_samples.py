@@ -94,7 +94,7 @@ def draw_sample(dataset: ImageDataset, seed: int) -> Sample:
 
 
 def _evenly_drawn(split: Split, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws indices, evenly over the classes where there are enough labels, int64 [<= count]."""
+    """Draws indices, evenly over the classes if there are enough labels, int64 [<= count]."""
     labelled = np.flatnonzero(split.labels >= 0)
     count = min(count, len(split))
     if len(labelled) >= count >= len(np.unique(split.labels[labelled])) > 0:

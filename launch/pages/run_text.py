@@ -10,7 +10,7 @@ from launch.pages import charts
 from launch.pages.run_files import RunFiles
 from launch.probes.result_text import BASELINES, COLLAPSE
 
-# What classifies the test images in a protocol.
+# The classifier of each protocol.
 _PROTOCOLS = {
     "linear": "A linear classifier on the frozen encoder",
     "linear logistic": "Logistic regression on the frozen encoder",
@@ -68,7 +68,7 @@ def _training(run: RunFiles) -> list[str]:
 
 
 def _range(spread: Mapping[str, float], one: str, several: str) -> str:
-    """The smallest and the largest number of things, such as `1 to 4 images`."""
+    """The smallest and the largest number, such as `1 to 4 images`."""
     low, high = int(spread["min"]), int(spread["max"])
     numbers = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     return f"{numbers} {one if low == high == 1 else several}"
@@ -99,7 +99,7 @@ def _accuracies(run: RunFiles) -> list[str]:
 
 
 def _tested(run: RunFiles, result: Mapping[str, Any]) -> str:
-    """What a result is an accuracy of, such as "1,494 test cases"."""
+    """The images or cases of an accuracy, such as `1,494 test cases`."""
     per_case = result.get("per_case", run.is_per_case)
     number = f"{result['test_examples']:,} " if "test_examples" in result else ""
     return f"{number}test {'cases' if per_case else 'images'}"
@@ -175,7 +175,7 @@ def value_text(value: Any) -> str:
 
 
 def partition_sentences(partition: Mapping[str, Any]) -> list[str]:
-    """The figures of `partition.json` in words."""
+    """Sentences on the figures of `partition.json`."""
     classes = partition["classes_per_client"]
     sentences = [
         f"{partition['clients']:,} clients hold {partition['examples']:,} training images; each "

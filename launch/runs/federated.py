@@ -284,7 +284,7 @@ def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> N
     if slices < len(hosts):
         print(
             f"note: {len(hosts) - slices} of them have nothing to do; more clients at once, a "
-            "larger --fold (0: each client by itself) or --slices make more slices"
+            "larger --fold (0: each client alone) or --slices make more slices"
         )
 
 
