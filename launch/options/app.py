@@ -163,9 +163,14 @@ def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
         sys.exit("error: out of memory: smaller images, batches or models, or fewer clients help")
     except _mistakes() as error:
         message = presets.explain(" ".join(str(error).split()), argv)
-        if isinstance(error, errors.MissingExtraError):
-            message += f"; add it with: {commands.with_extra(error.extra)}"
-        sys.exit(f"error: {message}")
+        sys.exit(f"error: {message}{_remedy(error)}")
+
+
+def _remedy(error: BaseException) -> str:
+    """The command that adds a missing extra; an empty text for other errors."""
+    if not isinstance(error, errors.MissingExtraError):
+        return ""
+    return f"; add it with: {commands.with_extra(error.extra)}"
 
 
 def _print_command_to_continue() -> None:
