@@ -11,7 +11,7 @@ _FIRST = ("pretrain", "evaluate", "detect", "export", "visualize", "centralized"
 
 
 def scripts() -> dict[str, str]:
-    """The scripts, each with the first sentence of its docstring; those used most come first."""
+    """The scripts with the first paragraphs of their docstrings; those used most come first."""
     summaries = {}
     for path in (*sorted(_FOLDER.glob("[!_]*.py")), *sorted(_FOLDER.glob("studies/[!_]*.py"))):
         source = path.read_text()
@@ -19,11 +19,8 @@ def scripts() -> dict[str, str]:
             name = ".".join(path.relative_to(_FOLDER).with_suffix("").parts)
             summary = (ast.get_docstring(ast.parse(source)) or "").split("\n\n")[0]
             summaries[name] = " ".join(summary.split())
-    first = [name for name in _FIRST if name in summaries]
-    return {
-        name: summaries[name]
-        for name in [*first, *(name for name in summaries if name not in first)]
-    }
+    first = {name: summaries[name] for name in _FIRST if name in summaries}
+    return first | summaries
 
 
 def main() -> None:

@@ -2,12 +2,11 @@
 
 Rounds of one local step (DCCO, and FedAvg with the contrastive loss) are compared with a
 centralized step on as many samples; rounds of several local steps with the same steps in a plain
-loop. With --precision=bfloat16 the rounds, and a second centralized step, are in bfloat16; what
-they are compared with is in float32.
+loop. With --precision=bfloat16 the rounds, and a second centralized step, are in bfloat16; the
+baselines are in float32.
 
-Each program runs in a process of its own, so that its memory is measured alone. The programs take
-turns, so that the load of the machine affects all of them alike. Every step includes the reading of
-data and the views.
+Each program has a process of its own, in which its memory is measured, and the programs take turns,
+so that the load of the machine affects all alike. Steps include reading the data and making views.
 """
 
 import contextlib
@@ -30,17 +29,17 @@ class BenchmarkConfig(ScriptConfig):
 
     Attributes:
       precision: Type in which training computes the encoder's convolutions and matrix products.
-        bfloat16 is faster on CPUs that have instructions for it, and far slower on others. All
-        else, and every evaluation, is float32.
+        bfloat16 is faster on CPUs that have instructions for it, and far slower on others.
+        Everything else, and every evaluation, is float32.
       splits: CLIENTSxSAMPLES of the rounds of dcco and fedavg that are measured.
       parts: What to measure: dcco and fedavg, rounds of one step at each of --splits; local_steps,
         rounds of several local steps; clients, rounds of 1, 33 and 128 clients that are called one
-        by one; scaling, rounds of more and more clients, and of larger and larger populations;
-        memory, rounds of clients that keep a ResNet-18 each; hetero, Hetero-SSFL's aggregation of
-        20 clients' representations of 5000 images; ray, rounds on two nodes against no Ray, and
-        against one node where clients are slow (needs the extra `ray`).
+        by one; scaling, rounds of growing cohorts and growing populations; memory, rounds of
+        clients that keep a ResNet-18 each; hetero, Hetero-SSFL's aggregation of 20 clients'
+        representations of 5000 images; ray, rounds on two nodes against no Ray, and against one
+        node where clients are slow (needs the extra `ray`).
       peer: Also measure rounds of FedAvg with SimCLR in another framework, in turn with the same
-        rounds here. Then only those --parts are measured that the command names.
+        rounds here. Without --parts, nothing else is measured.
       peer_python: Python interpreter of --peer, from an environment with the packages of
         launch/benchmarks/peer_side/PEER_requirements.txt. Default: .venv_PEER/bin/python.
       repetitions: Timed steps of each program, after one that warms up.
@@ -65,7 +64,7 @@ class BenchmarkConfig(ScriptConfig):
 
     @property
     def precisions(self) -> list[str]:
-        """Those of the centralized steps: float32, and `--precision` if it is another one."""
+        """The precisions of the centralized steps: float32, and `--precision` if it differs."""
         return list(dict.fromkeys(["float32", self.precision]))
 
 
@@ -75,7 +74,7 @@ _AGGREGATION = (20, 5000, 256)
 
 
 class _LocalWork(NamedTuple):
-    """A round of local steps, which is compared with a plain loop; for a part of --parts."""
+    """A round of local steps, which a part of --parts compares with a plain loop."""
 
     name: str
     part: str
@@ -143,8 +142,7 @@ def _measure(
     from launch.benchmarks import peers, ray_nodes, scaling
 
     seed, repetitions = config.seed, config.repetitions
-    results: dict[str, Any] = {"centralized": [], "rounds": [], "local_steps": []}
-    results["aggregation"] = None
+    results: dict[str, Any] = {"centralized": [], "rounds": []}
     for algorithm, objective in (("dcco", "cco"), ("fedavg", "nt_xent")):
         if algorithm in parts:
             steps, rounds = _measure_rounds(algorithm, objective, splits, scratch, config)
@@ -153,10 +151,9 @@ def _measure(
     results["local_steps"] = [
         _measure_steps(work, scratch, config) for work in _LOCAL_WORK if work.part in parts
     ]
+    results["aggregation"] = _measure_aggregation(scratch, config) if "hetero" in parts else None
     if "scaling" in parts:
         results["scaling"] = scaling.compare(seed, repetitions, scratch)
-    if "hetero" in parts:
-        results["aggregation"] = _measure_aggregation(scratch, config)
     if "ray" in parts:
         results["ray"] = ray_nodes.compare(config.projection, seed, repetitions, scratch)
     if config.peer:
@@ -179,10 +176,7 @@ def _parse_split(text: str) -> tuple[int, int]:
 
 
 def _measure_rounds(algorithm, objective, splits, scratch, config):
-    """The entries of the centralized steps, and those of the rounds at each split.
-
-    The ratios of both are against the centralized step in float32 on as many samples.
-    """
+    """Entries of the centralized steps and of the rounds, with ratios to the step in float32."""
     steps, rounds = [], []
     # A client's own loss needs two samples.
     splits = [s for s in splits if algorithm == "dcco" or s[1] > 1]
@@ -225,19 +219,18 @@ def _measure_rounds(algorithm, objective, splits, scratch, config):
 
 def _start_rounds(algorithm, objective, size, splits, scratch, config):
     """Starts the centralized steps on `size` samples, by precision, and the rounds, by split."""
-    settings = config.model
+    settings, seed = config.model, config.seed
     children = {
         precision: processes.Child(
-            programs.centralized_step, size, settings._replace(precision=precision), config.seed,
-            objective,
+            programs.centralized_step, size, settings._replace(precision=precision), seed, objective
         )
         for precision in config.precisions
-    }  # fmt: skip
+    }
     one_step = {"local_steps": 1, "batch_size": 0}
     for clients, samples in splits:
         children[f"{clients}x{samples}"] = processes.Child(
             programs.federated_round, algorithm, objective, one_step, clients, samples, settings,
-            config.seed, scratch,
+            seed, scratch,
         )  # fmt: skip
     return children
 
@@ -253,7 +246,7 @@ def _measure_steps(work: _LocalWork, scratch: str, config: BenchmarkConfig) -> d
     if work.part == "memory":
         settings = settings._replace(encoder="resnet18", projector=(512, 256), predictor=(512, 256))
     if work.part == "clients":
-        # Clients of little work, so that what each of them costs beside it can be seen.
+        # Clients with little work show what each client costs besides it.
         settings = settings._replace(encoder="tiny", projector=(32, 32))
     children = {
         "plain": processes.Child(
@@ -282,7 +275,7 @@ def _measure_steps(work: _LocalWork, scratch: str, config: BenchmarkConfig) -> d
 
 
 def _measure_aggregation(scratch: str, config: BenchmarkConfig) -> dict[str, Any]:
-    """The entry of Hetero-SSFL's aggregation; `added_rss_mb` is its memory above the start's."""
+    """The entry of Hetero-SSFL's aggregation; `added_rss_mb` is the memory above the start's."""
     clients, rad_size, width = _AGGREGATION
     child = processes.Child(programs.hetero_aggregation, clients, rad_size, width, scratch)
     with contextlib.closing(child):
@@ -301,7 +294,7 @@ def _measure_aggregation(scratch: str, config: BenchmarkConfig) -> dict[str, Any
 
 
 def _suffix(row: dict[str, Any]) -> str:
-    """The row's precision, where it is not the usual one."""
+    """The row's precision, if it is not float32."""
     return "" if row["precision"] == "float32" else f", {row['precision']}"
 
 

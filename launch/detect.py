@@ -3,11 +3,11 @@
     python -m launch.detect --run=RUN --data_dir=COCO_FOLDER
 
 The ResNet of a pretraining run becomes the backbone of the TensorFlow Model Garden's Mask R-CNN,
-and the whole network is trained (Dec-SSL, section 3.1 and Table 1). The same is done from an
-untrained encoder and, with --supervised_run, from one that was trained with labels. Measured is
-COCO's average precision (AP) of boxes and masks. COCO_FOLDER has COCO's layout: train2017/,
-val2017/, and annotations/ with instances_train2017.json and instances_val2017.json. Needs the extra
-`detection`; without it, the error message has the command that adds it.
+and the whole network is trained (Dec-SSL, section 3.1 and Table 1); likewise an untrained encoder
+and, with --supervised_run, one that was trained with labels. Measures COCO's average precision (AP)
+of boxes and masks. COCO_FOLDER has COCO's layout: train2017/, val2017/, and annotations/ with
+instances_train2017.json and instances_val2017.json. Needs the extra `detection`; without it, the
+error message has the command that adds it.
 """
 
 import importlib
@@ -22,6 +22,7 @@ _STARTS = ("pretrained", "untrained", "supervised")
 
 
 def main(config: DetectConfig) -> None:
+    """Fine-tunes from all starts, and writes and prints the results."""
     from launch.options import hyperparameters
     from tff_ssl.evaluation.detection.hyperparameters import DetectionHyperparameters
 
@@ -30,11 +31,6 @@ def main(config: DetectConfig) -> None:
         for line in hyperparameters.listed(values):
             print(f"hparam {line}")
         return
-    _run(values, config)
-
-
-def _run(values, config: DetectConfig) -> None:
-    """Fine-tunes from all starts, and writes and prints the results."""
     starts = _check_flags(config)
     _check_extra()
     from datasets import coco_folder
@@ -75,7 +71,7 @@ def _run(values, config: DetectConfig) -> None:
 
 
 def _check_flags(config: DetectConfig) -> list[str]:
-    """The starts, in order."""
+    """The starts in order, after a check of the flags."""
     if not config.run:
         raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
     if not config.data_dir:
@@ -97,7 +93,6 @@ def _check_flags(config: DetectConfig) -> list[str]:
 
 
 def _check_extra() -> None:
-    """Raises MissingExtraError unless the extra `detection` is installed."""
     try:
         for module in ("pycocotools.coco", "official.vision.tasks.maskrcnn"):
             importlib.import_module(module)
@@ -106,7 +101,7 @@ def _check_extra() -> None:
 
 
 def _start_weights(starts: list[str], config: DetectConfig):
-    """The encoder's architecture, and its weights for each start by name."""
+    """The encoder's architecture, and its weights by the name of the start."""
     pretrained = _read_encoder("run", config.run or "")
     encoder = pretrained.model
     weights = {"pretrained": pretrained.weights}
@@ -124,7 +119,7 @@ def _start_weights(starts: list[str], config: DetectConfig):
 
 
 def _read_encoder(flag: str, path: str):
-    """The encoder that a flag names, a `StoredEncoder` with a ResNet for colour images."""
+    """The encoder that a flag names: a `StoredEncoder` with a ResNet for colour images."""
     from launch.outputs import run_folder
     from tff_ssl.deployment import encoder_weights
     from tff_ssl.models import resnet
@@ -133,41 +128,40 @@ def _read_encoder(flag: str, path: str):
     if not pathlib.Path(path).exists():
         raise ConfigurationError(f"--{flag}={path} does not exist")
     stored = encoder_weights.read(run_folder.encoder_of(pathlib.Path(path)))
-    if not isinstance(stored.model, DualEncoder):
+    model, channels = stored.model, stored.image_shape[-1]
+    if not isinstance(model, DualEncoder):
         raise ConfigurationError(f"--{flag}={path} has two towers, and Mask R-CNN takes one")
-    if stored.model.encoder not in resnet.RESNETS:
+    if model.encoder not in resnet.RESNETS:
         raise ConfigurationError(
-            f"--{flag}={path} has the encoder {stored.model.encoder}, and Mask R-CNN needs a "
-            f"ResNet ({', '.join(resnet.RESNETS)})"
+            f"--{flag}={path} has the encoder {model.encoder}, and Mask R-CNN needs a ResNet "
+            f"({', '.join(resnet.RESNETS)})"
         )
-    if stored.image_shape[-1] != 3:
+    if channels != 3:
         raise ConfigurationError(
-            f"--{flag}={path} encodes images of {stored.image_shape[-1]} channels, and COCO's have "
-            "3"
+            f"--{flag}={path} encodes images of {channels} channels, and COCO's have 3"
         )
     return stored
 
 
 def _architecture(encoder) -> str:
-    """What two encoders must have in common, as a text."""
+    """The properties that two encoders must share."""
     return f"{encoder.encoder} ({encoder.norm} norm, first stage of stride {encoder.first_stride})"
 
 
 def _announce(network, encoder, data, starts, folder, values, config: DetectConfig) -> None:
-    """Prints what the script is about to do."""
     from launch.options import hyperparameters
 
     note = ""
     if encoder.first_stride == 1:
         note = (
             "\nnote: the encoder was trained on images of less than 96 pixels, so that its first "
-            "stage has stride 1; this costs many times the operations of stride 4"
+            "stage has stride 1, which takes many times the operations of stride 4"
         )
-    size = values.image_size
+    size = f"{values.image_size}x{values.image_size}"
     print(
         f"Mask R-CNN on {_architecture(encoder)}, {network.parameter_count:,} parameters\n"
         f"{len(data.train)} training and {len(data.validation)} validation images of "
-        f"{config.data_dir}, scaled to {size}x{size}, {len(data.train.class_names)} classes\n"
+        f"{config.data_dir}, scaled to {size}, {len(data.train.class_names)} classes\n"
         f"{config.rounds} steps of {values.batch_size} images from each start: "
         f"{', '.join(starts)}\n"
         f"{hyperparameters.describe(values, ())}{note}\nresults go to {folder}/",
@@ -176,7 +170,7 @@ def _announce(network, encoder, data, starts, folder, values, config: DetectConf
 
 
 def _result(results: dict[str, dict], encoder, data, config: DetectConfig) -> dict[str, Any]:
-    """The entry of `result.json`: the first start, and the others as baselines."""
+    """The entry of `result.json`: the first start, with the others as baselines."""
     first, *others = results
     return {
         "protocol": "detection",
@@ -192,7 +186,6 @@ def _result(results: dict[str, dict], encoder, data, config: DetectConfig) -> di
 
 
 def _table(results: dict[str, dict[str, Any]]) -> str:
-    """The results as a table, a row for each start."""
     columns = {
         "box AP": "box_ap", "AP50": "box_ap50", "AP75": "box_ap75", "mask AP": "mask_ap",
         "AP50 ": "mask_ap50", "AP75 ": "mask_ap75", "train box AP": "train_box_ap",

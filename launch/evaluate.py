@@ -1,4 +1,4 @@
-"""Evaluates an encoder beside the untrained encoder and raw pixels.
+"""Evaluates an encoder against the untrained encoder and raw pixels.
 
 --run is the folder of a SavedModel encoder, or of a pretraining run, whose data and model flags
 then hold unless they are given. Protocols:

@@ -3,9 +3,9 @@
     python -m launch.export --run=RUN --format=tflite
 
 Every format takes uint8 images of any batch size and gives features. TFLite is written as float32
-and as int8, which is calibrated on training images. Prints for each file its size, the time of one
-image on this CPU, the largest difference from the encoder's features, and the accuracy of the
-linear probe on the converted features; and writes them to `export.json`.
+and as int8, calibrated on training images. Prints, and writes to `export.json`, each file's size,
+the time of one image on this CPU, the largest difference from the encoder's features, and the
+accuracy of the linear probe on the converted features.
 """
 
 import dataclasses
@@ -25,6 +25,7 @@ from launch.options.image_config import DataConfig
 from launch.options.run_config import EvaluationConfig, ScriptConfig
 from launch.options.settings import flag, section
 from launch.outputs import tables
+from launch.probes import result_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +34,9 @@ class ExportConfig(ScriptConfig):
 
     Attributes:
       run: Folder of a pretraining run, or of its encoder/.
-      format: Formats, of tflite (float32 and int8), keras (a folder for tf.keras.models.load_model)
+      format: Formats: tflite (float32 and int8), keras (a folder for tf.keras.models.load_model)
         and onnx (needs the extra `onnx`).
-      calibration_images: tflite: number of training images, drawn with --seed, that give the ranges
+      calibration_images: tflite: number of training images, drawn with --seed, that set the ranges
         of int8.
     """
 
@@ -60,11 +61,10 @@ Encode = Callable[[np.ndarray], np.ndarray]
 
 
 class Converted(NamedTuple):
-    """A file that was written.
+    """A converted encoder.
 
     Attributes:
-      path: Path at which it was written, before it was moved to the output folder; None for the
-        encoder before conversion.
+      path: Its file or folder, before the move to the output folder; None before conversion.
       encode: Images uint8 [n, h, w, c] -> features float32 [n, d].
     """
 
@@ -107,7 +107,7 @@ def main(config: ExportConfig) -> None:
 
 
 def _replace_all(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Moves files and folders from one folder to another, where they replace those of before."""
+    """Moves files and folders to another folder, where they replace earlier ones."""
     for path in source.iterdir():
         replaced = target / path.name
         if replaced.is_dir():
@@ -118,7 +118,7 @@ def _replace_all(source: pathlib.Path, target: pathlib.Path) -> None:
 def _convert(
     stored, images: np.ndarray, output: pathlib.Path, config: ExportConfig
 ) -> dict[str, Converted]:
-    """Writes the encoder in all formats: what was written by name, after the encoder itself."""
+    """Writes the encoder in all formats; returns itself and the results by name."""
     import tensorflow as tf
 
     from tff_ssl.deployment import export, saved_model
@@ -144,7 +144,7 @@ def _convert(
 def _measure(
     converted: dict[str, Converted], dataset, config: ExportConfig
 ) -> list[dict[str, Any]]:
-    """Size, latency, difference of the features and accuracy of every file, and of the encoder."""
+    """Size, latency, difference of the features and accuracy of the encoder and every file."""
     source = dataset.test if len(dataset.test) else dataset.train
     images = source.images[:_COMPARED_IMAGES]
     expected = _in_batches(converted["encoder"].encode, images)
@@ -171,7 +171,6 @@ def _measure(
 
 
 def _in_batches(encode: Encode, images: np.ndarray) -> np.ndarray:
-    """The features of images, which are encoded in batches."""
     starts = range(0, len(images), _BATCH)
     return np.concatenate([encode(images[start : start + _BATCH]) for start in starts])
 
@@ -191,7 +190,7 @@ def _latency(encode: Encode, image: np.ndarray) -> float:
 def _probe(
     converted: dict[str, Converted], dataset, config: ExportConfig
 ) -> list[dict[str, dict[str, Any]]]:
-    """Linear probes of all features on the same labels: name -> accuracy, by number of labels."""
+    """Linear probes of all features on the same labels: name -> accuracy, for each result."""
     from launch.probes import probing
 
     kinds = {name: functools.partial(_in_batches, file.encode) for name, file in converted.items()}
@@ -208,24 +207,15 @@ def _probe(
 
 
 def _table(results: list[dict[str, Any]]) -> str:
-    """The results as a table, a row for each file."""
     header = ["", "size", "one image", "largest difference"]
-    for probe in results[0]["probe"]:
-        count = probe["labels_per_class"]
-        header.append(f"{count} per class" if count else f"{probe['labels']} labels")
-    rows = [header]
+    rows = [header + [result_text.labels_text(probe) for probe in results[0]["probe"]]]
     for result in results:
         written = result["bytes"] is not None
-        difference = f"{result['largest_difference']:.2g}"
-        rows.append(
-            [
-                result["name"],
-                f"{result['bytes'] / 1e6:.2f} MB" if written else "",
-                f"{result['milliseconds']:.2f} ms",
-                difference if written else "",
-                *(f"{p['accuracy']:.3f} ± {p['accuracy_std']:.3f}" for p in result["probe"]),
-            ]
-        )
+        size = f"{result['bytes'] / 1e6:.2f} MB" if written else ""
+        difference = f"{result['largest_difference']:.2g}" if written else ""
+        scores = [f"{p['accuracy']:.3f} ± {p['accuracy_std']:.3f}" for p in result["probe"]]
+        time_of_one = f"{result['milliseconds']:.2f} ms"
+        rows.append([result["name"], size, time_of_one, difference, *scores])
     probes = "linear probe, test accuracy" if results[0]["probe"] else "no labels, no probe"
     deviation = f"features have a standard deviation of {results[0]['feature_std']:.2g}"
     return f"{tables.aligned(rows)}\n({probes}; {deviation})"

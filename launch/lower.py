@@ -4,9 +4,8 @@ Writes the serialized computations with a description of their types, the bytes 
 receives and sends, and what is summed securely. Prints the forms to which a round converts, and why
 it does not convert to the others. The two stages of a two-stage algorithm are lowered separately.
 
-The script takes the flags of `pretrain`, so that the flag file of a run lowers the round of that
-run. Of the data set, only the shape of the images and the number of clients matter; flags of probes
-have no effect.
+The flags are those of `pretrain`, so that the flag file of a run lowers its round. Of the data set,
+only the image shape and the number of clients matter; flags of probes have no effect.
 """
 
 import os
@@ -24,11 +23,6 @@ def main(config: RunConfig) -> None:
 
         choices.print_all()
         return
-    _lower(config)
-
-
-def _lower(config: RunConfig) -> None:
-    """Builds the algorithm of a configuration, and writes its rounds in all forms."""
     from launch.options import algorithm as algorithm_options
     from launch.options import data
     from launch.outputs import output_folder, run_folder
@@ -51,7 +45,7 @@ def _lower(config: RunConfig) -> None:
         flush=True,
     )
     rows, descriptions = [], []
-    # The files are written to another folder, which is renamed when it is complete.
+    # Files are written to another folder, which is renamed when complete.
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -61,15 +55,8 @@ def _lower(config: RunConfig) -> None:
         row = _summary(round_name, lowerable, lowered)
         rows.append(row)
         descriptions.append(_description(row, lowerable, lowered))
-    run_folder.write_json(
-        partial / "lowering.json",
-        {
-            "algorithm": name,
-            "objective": objective,
-            "hyperparameters": str(chosen.values),
-            "rounds": rows,
-        },
-    )
+    content = {"algorithm": name, "objective": objective, "hyperparameters": str(chosen.values)}
+    run_folder.write_json(partial / "lowering.json", content | {"rounds": rows})
     text = _format(rows)
     (partial / "description.txt").write_text("\n\n".join([text, *descriptions]) + "\n")
     os.replace(partial, folder)
@@ -97,7 +84,7 @@ def _summary(name: str, lowerable, lowered) -> dict[str, Any]:
 
 
 def _format(table: list[dict[str, Any]]) -> str:
-    """A table of forms and bytes, and the reasons why a round does not convert to a form."""
+    """A table of forms and bytes, and why a round does not convert to a form."""
     forms = list(table[0]["converts"])
     rows = [["", *forms, "bytes down", "bytes up", "securely"]]
     for row in table:
@@ -115,7 +102,6 @@ def _format(table: list[dict[str, Any]]) -> str:
 
 
 def _description(row: dict[str, Any], lowerable, lowered) -> str:
-    """A description of a round's types and messages."""
     from tff_ssl.deployment import lowering
     from tff_ssl.templates import message_sizes
 

@@ -3,9 +3,9 @@
     python -m launch.partition_report --dataset=cifar10 --data_dir=... --partition=skew \
         --beta=0.5 --num_clients=5 --output_dir=/tmp/report
 
-Writes `partition.json` and `partition.png` (a bar for each client, a colour for each class, or for
-each cluster of `--partition=feature_clusters`), and with --shift `images.png` (some images of the
-first clients).
+Writes `partition.json` and `partition.png` (a bar for each client, coloured by class, or by cluster
+with `--partition=feature_clusters`), and with --shift `images.png` (some images of the first
+clients).
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ def main(config: PartitionReportConfig) -> None:
 
 
 def _settings(config: PartitionReportConfig) -> dict[str, Any]:
-    """The settings that determine the partition, with only the flags that it uses."""
+    """The settings that determine the partition, with only the flags it uses."""
     from datasets import partition
     from launch.options import settings
 
@@ -99,7 +99,7 @@ def _figures(dataset, clients, clusters) -> dict[str, Any]:
 
 
 def _filled_up(dataset, clusters, config: ClientsConfig, seed: int) -> int:
-    """Number of clients that would be smaller than `--min_client_size` without this flag."""
+    """Number of clients that would be smaller without `--min_client_size`."""
     from launch.options import clients as clients_options
 
     clients = clients_options.partition_dataset(dataset, config, seed, clusters, min_client_size=1)
@@ -107,7 +107,7 @@ def _filled_up(dataset, clusters, config: ClientsConfig, seed: int) -> int:
 
 
 def _picture(dataset, clients, clusters, title: str) -> dict[str, Any]:
-    """The bars of the clients, coloured by cluster if there are clusters, else by class."""
+    """The bars of the clients, coloured by cluster if there are clusters, otherwise by class."""
     from datasets import describe
 
     labels, names = dataset.train.labels, dataset.class_names

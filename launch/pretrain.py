@@ -1,9 +1,9 @@
 """Pretrains an encoder with one algorithm on one partitioned data set, and probes it.
 
 Without flags, it trains DCCO on scikit-learn's digits, divided into clients of four images of one
-class. For the digits, each algorithm has a default preset in launch/presets/digits/, whose flags
-hold unless they are given on the command line. With --dataset=case_folder --data_dir=FOLDER, it
-trains on your own images, with a default preset in launch/presets/case_folder/.
+class. On the digits, each algorithm has a default preset in launch/presets/digits/, whose flags
+hold unless the command line gives them. With --dataset=case_folder --data_dir=FOLDER, it trains on
+your own images, with a default preset in launch/presets/case_folder/.
 """
 
 from launch.options import app, presets

@@ -4,8 +4,8 @@
 
 Trains DCCO on canaries, clients that a fair coin includes or not, and guesses the coins from what
 the run releases ("Privacy Auditing with One (1) Training Run", Steinke et al. 2023). A lower bound
-above the announced epsilon would show that the announcement is wrong. One below it shows nothing
-but that this attack does not refute it. Writes `audit.json`.
+above the announced epsilon would refute it; one below it shows only that this attack does not.
+Writes `audit.json`.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ class AuditConfig(ScriptConfig):
 
 
 _CLIP = 0.01  # Below the norms of all contributions, so that all of them are clipped.
-_GUESSED_SHARE = 0.5  # Share of the canaries about which something is guessed.
+_GUESSED_SHARE = 0.5  # Share of the canaries whose coins are guessed.
 _CONFIDENCE = 0.95
 
 
@@ -46,31 +46,27 @@ def main(config: AuditConfig) -> None:
     from tff_ssl.runtime import local_worker
 
     folder = output_folder.choose(config.output.output_dir, "privacy_audit")
-    mean = differential_privacy.GaussianMean(
-        config.dp_noise_multiplier, _CLIP, config.dp_adaptive_clipping
-    )
+    noise, rate = config.dp_noise_multiplier, config.sampling_rate
+    mean = differential_privacy.GaussianMean(noise, _CLIP, config.dp_adaptive_clipping)
     delta = differential_privacy.default_delta(config.canaries)
-    announced = differential_privacy.Accountant(
-        config.sampling_rate, (config.dp_noise_multiplier,) * 2, delta
-    ).epsilon(config.rounds)
+    accountant = differential_privacy.Accountant(rate, (noise, noise), delta)
+    announced = accountant.epsilon(config.rounds)
     guesses = 2 * round(_GUESSED_SHARE * config.canaries / 2)
     print(
         f"{config.canaries} canaries, {config.rounds} rounds of DCCO, each canary in a round with "
-        f"probability {config.sampling_rate:g}\nannounced: epsilon {announced:.3g} at delta "
+        f"probability {rate:g}\nannounced: epsilon {announced:.3g} at delta "
         f"{delta:.2g}\nresults go to {folder}/",
         flush=True,
     )
     with local_worker.start():
-        audited = privacy_audit.audit_dcco(
-            config.canaries, config.rounds, config.sampling_rate, mean, config.seed
-        )
+        audited = privacy_audit.audit_dcco(config.canaries, config.rounds, rate, mean, config.seed)
     right = privacy_audit.right_guesses(audited, guesses)
     bound = privacy_audit.epsilon_lower_bound(config.canaries, guesses, right, delta, _CONFIDENCE)
     result = {
         "canaries": config.canaries,
         "rounds": config.rounds,
-        "sampling_rate": config.sampling_rate,
-        "noise_multiplier": config.dp_noise_multiplier,
+        "sampling_rate": rate,
+        "noise_multiplier": noise,
         "delta": delta,
         "epsilon_announced": announced,
         "epsilon_lower_bound": bound,

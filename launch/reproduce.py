@@ -1,5 +1,4 @@
-"""Reproduces an experiment of a paper: all trainings and evaluations, and its tables beside the
-published ones.
+"""Reproduces an experiment of a paper, with its tables beside the published ones.
 
     python -m launch.reproduce --experiment=NAME --data_dir=...
     python -m launch.reproduce --output_dir=FOLDER [--report_only]
@@ -7,12 +6,11 @@ published ones.
     python -m launch.reproduce --output_dir=FOLDER --report_only --export_to=measured/NAME-cpu.jsonl
     python -m launch.reproduce --experiment=NAME --scale=paper --estimate
 
-A reproduction that was stopped continues when it is started again with the same --output_dir, which
-knows its experiment, scale and data set. The report is rewritten after each run, so that it can be
-read before the end.
+A stopped reproduction continues when it is started again with the same --output_dir, which records
+its experiment, scale and data set. The report is rewritten after each run.
 
-With --estimate nothing is reproduced: each cell is trained for two rounds on few random images in
-place of its data, which may be missing, and the memory and the hours of its runs are estimated.
+With --estimate nothing is reproduced: each cell is trained for two rounds on a few random images
+instead of its data, which may be missing, to estimate the memory and the hours of its runs.
 """
 
 import dataclasses
@@ -42,20 +40,19 @@ class ReproduceConfig(Settings):
         own, which is added to digits_defaults.
       seeds: Number of seeds of every cell: 0, 1, and so on.
       jobs: Number of runs at the same time; each has an equal share of the cores.
-      only: Names of the cells to run, and with them the cells that they need; * stands for any
-        text, ? for any character.
+      only: Names of the cells to run, together with the cells they need; * stands for any text, ?
+        for any character.
       rounds: Number of rounds of each run, instead of the preset's.
-      report_only: Run nothing, and write the report of the runs that are finished.
+      report_only: Run nothing, and write the report of the finished runs.
       estimate: Train two rounds of each cell on random images, and write what its runs would take.
       estimate_images: With --estimate: largest number of images of a client. Give the size of a
         batch to see the memory of whole batches. Default: 16; of images of 224 pixels or with a
         ResNet-50, 8.
-      import_from: File of measured/ whose runs are taken into the output folder, so that only
-        others are run.
-      export_to: File such as measured/EXPERIMENT-SCALE.jsonl, to which the runs that have ended are
-        added in the end. Runs of the same cell and seed are replaced.
+      import_from: File of measured/ whose runs are copied to the output folder and not repeated.
+      export_to: File such as measured/EXPERIMENT-SCALE.jsonl, to which finished runs are added in
+        the end. Runs of the same cell and seed are replaced.
       retry_failed: Repeat the runs that failed before.
-      list: Print the experiments, and end.
+      list: Print the experiments, and exit.
     """
 
     experiment: str | None = None
@@ -93,8 +90,7 @@ def main(args: ReproduceConfig) -> None:
     args, experiment = _build_experiment(args)
     cells = _choose_cells(experiment, args.only, args.algorithm)
     # Experiments share what is measured for estimates.
-    first = "estimates" if args.estimate else experiment.name
-    own = args.algorithm or ""
+    first, own = "estimates" if args.estimate else experiment.name, args.algorithm or ""
     further = own.replace(":", ".") if ":" in own else None
     name = "-".join(filter(None, (first, args.scale, args.dataset, further)))
     if args.import_from:
@@ -115,9 +111,7 @@ def main(args: ReproduceConfig) -> None:
 
 
 def _take_over(args: ReproduceConfig) -> ReproduceConfig:
-    """Takes over what is not given from the reproduction in `--output_dir`, or from the file of
-    `--import_from`.
-    """
+    """Takes over flags that are not given from `--output_dir`, or from `--import_from`."""
     from launch.outputs import run_folder
     from tff_ssl.reporting import records
 
@@ -137,13 +131,12 @@ def _take_over(args: ReproduceConfig) -> ReproduceConfig:
 
 
 def _check(args: ReproduceConfig) -> None:
-    """Checks `--experiment`, `--jobs` and `--estimate`."""
     from launch.studies import catalog
 
     if args.experiment is None:
         raise ConfigurationError(
-            f"--experiment is missing: name one of {', '.join(catalog.EXPERIMENTS)}; or by "
-            "--output_dir or --import_from a reproduction, which knows its experiment"
+            f"--experiment is missing: name one of {', '.join(catalog.EXPERIMENTS)}, or an earlier "
+            "reproduction by --output_dir or --import_from"
         )
     if args.experiment not in catalog.EXPERIMENTS:
         raise ConfigurationError(
@@ -155,18 +148,13 @@ def _check(args: ReproduceConfig) -> None:
     if args.estimate and args.jobs > 1:
         raise ConfigurationError("--estimate measures one cell at a time: leave --jobs out")
     if args.estimate and (args.import_from or args.export_to):
-        raise ConfigurationError("--estimate has no runs to take or to add: leave "
-                                 "--import_from and --export_to out")  # fmt: skip
+        raise ConfigurationError("--estimate has no runs: leave out --import_from and --export_to")
     if args.estimate_images and not args.estimate:
         raise ConfigurationError("--estimate_images is for --estimate: add it, or leave this out")
 
 
 def _build_experiment(args: ReproduceConfig) -> tuple[ReproduceConfig, Experiment]:
-    """Builds the experiment; leaves out `--dataset` if it names the experiment's own data set.
-
-    Raises:
-      ConfigurationError: If the experiment does not support another data set.
-    """
+    """Builds the experiment; drops `--dataset` if it names the experiment's own data set."""
     from launch.studies import catalog
     from launch.studies.engine import runner
 
@@ -192,11 +180,7 @@ def _build_experiment(args: ReproduceConfig) -> tuple[ReproduceConfig, Experimen
 def _choose_cells(
     experiment: Experiment, patterns: Sequence[str], algorithm: str | None
 ) -> list[Cell]:
-    """The cells of `--only` and `--algorithm`, and the cells that they need; all without either.
-
-    Raises:
-      ConfigurationError: If a pattern matches no cell, or no cell has the algorithm.
-    """
+    """The cells of `--only` and `--algorithm`, by default all, and the cells that they need."""
     from launch.studies.engine import runner
 
     known = [

@@ -4,9 +4,8 @@
     python -m launch.visualize --compare=RUN,RUN
     python -m launch.visualize --encoders=global=RUN,own=RUN/clients/0,other=RUN2 --images=train
 
---run writes `run.html`, the page with which a run of `pretrain` or `centralized` ends, anew into
-the run's folder: with results of later evaluations, or of a run that was stopped. --compare writes
-`compare.html`.
+--run writes `run.html`, with which a run of `pretrain` or `centralized` ends, again: with the
+results of later evaluations, or of a run that was stopped. --compare writes `compare.html`.
 
 --encoders, and --run for a run with clients' own encoders (`--personalized_clients`), compare
 encoders by the method of appendix B.3 of "Does Learning from Decentralized Non-IID Unlabeled Data
@@ -14,7 +13,7 @@ Benefit from Self Supervision?": the features of the same images from all encode
 reduced to 20 dimensions by PCA and to the plane by t-SNE (the paper's UMAP needs numba). They print
 for each pair of encoders d_w (the sum over layers of the l2 norms of their weights' difference),
 the same distance of batch norm's moving averages, and linear CKA and mean cosine of their features
-(after a ReLU the cosine is high for any two encoders; CKA tells them apart), and write
+(after a ReLU the cosine is high for any two encoders; CKA tells them apart). They write
 `features.png`, `distances.png` (d_w by layer, the first encoder against the others) and
 `visualize.json`.
 """
@@ -42,7 +41,6 @@ def main(config: VisualizeConfig) -> None:
 
 
 def _draw_run(run: pathlib.Path, config: VisualizeConfig) -> None:
-    """Writes the page of a run, and compares its clients' encoders if it has any."""
     from launch.outputs import run_folder
     from launch.pages import encoder_comparison, rebuilding, run_files, run_page
     from tff_ssl.reporting.page import Picture
@@ -61,12 +59,10 @@ def _draw_run(run: pathlib.Path, config: VisualizeConfig) -> None:
         for path in written
         if path.suffix == ".png"
     ]
-    page = run_page.write(run, output, rebuilt.shown, rebuilt.partition, pictures)
-    print(f"wrote {page}")
+    print(f"wrote {run_page.write(run, output, rebuilt.shown, rebuilt.partition, pictures)}")
 
 
 def _compare_runs(runs: list[pathlib.Path], config: VisualizeConfig) -> None:
-    """Writes `compare.html` of two or more runs."""
     from launch.outputs import output_folder, run_folder
     from launch.pages import comparison_page, rebuilding, run_files
     from tff_ssl.errors import ConfigurationError
@@ -80,13 +76,9 @@ def _compare_runs(runs: list[pathlib.Path], config: VisualizeConfig) -> None:
     print(f"Writes compare.html of {', '.join(folders)} to {output}/", flush=True)
     rebuilt = {name: rebuilding.rebuild(run, config, draw_seed=0) for name, run in folders.items()}
     run_folder.make(output)
-    page = comparison_page.write(
-        folders,
-        output,
-        {name: one.shown for name, one in rebuilt.items()},
-        {name: one.partition for name, one in rebuilt.items()},
-    )
-    print(f"wrote {page}")
+    shown = {name: one.shown for name, one in rebuilt.items()}
+    partitions = {name: one.partition for name, one in rebuilt.items()}
+    print(f"wrote {comparison_page.write(folders, output, shown, partitions)}")
 
 
 SCRIPT = app.Script("visualize", main, VisualizeConfig)

@@ -25,16 +25,16 @@ class Peer(NamedTuple):
     """A framework with which tff_ssl is compared.
 
     Attributes:
-      name: Its name in --peer; the program `NAME_round.py` in `peer_side` runs its rounds.
-      title: Its name in texts.
-      packages: Packages of its environment, of which the first is its own.
-      unit: What trains a client at a time.
+      name: Name in --peer; the program `NAME_round.py` in `peer_side` runs its rounds.
+      title: Name in texts.
+      packages: Packages of its environment, its own first.
+      units: What trains one client at a time, in the singular and in the plural.
     """
 
     name: str
     title: str
     packages: tuple[str, ...]
-    unit: str
+    units: tuple[str, str]
 
     @property
     def python(self) -> str:
@@ -50,14 +50,14 @@ class Peer(NamedTuple):
 PEERS = {
     peer.name: peer
     for peer in (
-        Peer("flower", "Flower", ("flwr", "torch", "ray"), "actor"),
-        Peer("pfl", "pfl", ("pfl", "torch"), "process"),
+        Peer("flower", "Flower", ("flwr", "torch", "ray"), ("actor", "actors")),
+        Peer("pfl", "pfl", ("pfl", "torch"), ("process", "processes")),
     )
 }
 
 
 def check(peer: Peer, python: str) -> None:
-    """Checks that `python` is an interpreter with the packages of the peer's rounds."""
+    """Checks that `python` is an interpreter with the peer's packages."""
     environment = pathlib.Path(python).parent.parent
     remedy = (
         f"make the environment: python3 -m venv {environment} && {environment}/bin/pip install "
@@ -83,8 +83,8 @@ class PeerProcess:
     """A peer's rounds in another interpreter, with the methods of `processes.Child`.
 
     Attributes:
-      facts: The first line that the program prints: `parameters`, `loss`, `gradient_norm` and
-        the packages' `versions`.
+      facts: The program's first line: `parameters`, `loss`, `gradient_norm` and the packages'
+        `versions`.
       first_seconds: Seconds between the start of the process and the end of its first round.
       pid: Process id.
     """
@@ -99,7 +99,7 @@ class PeerProcess:
           TrainingError: If the process ends.
         """
         environment = os.environ | {
-            # Flower and Ray report no usage, and a token keeps other users out of this Ray cluster.
+            # No usage reports from Flower and Ray; the token keeps other users out of the cluster.
             "FLWR_TELEMETRY_ENABLED": "0",
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "token",
@@ -132,15 +132,15 @@ class PeerProcess:
             raise
 
     def step(self) -> float:
-        """Performs a round and returns its seconds."""
+        """Runs a round and returns its seconds."""
         return self._ask("step")["seconds"]
 
     def peak_rss_mb(self) -> float:
-        """Peak of the resident memory of all its processes so far, MB."""
+        """Peak resident memory of all its processes so far, MB."""
         return self._watch.peak / processes.MEGABYTE
 
     def close(self) -> None:
-        """Ends the process and all that it has started."""
+        """Ends the process and everything it started."""
         self._watch.stop()
         tree = list(process_memory.process_tree(self.pid))
         with contextlib.suppress(BrokenPipeError):
@@ -154,7 +154,6 @@ class PeerProcess:
         self._answers.close()
 
     def _ask(self, line: str) -> dict[str, Any]:
-        """Writes a line to the process and reads its answer."""
         try:
             print(line, file=self._requests, flush=True)
         except BrokenPipeError:

@@ -1,8 +1,8 @@
 """Rounds in other frameworks, measured by `benchmark` in turn with the same rounds in tff_ssl.
 
-Flower (Beutel et al. 2020, arXiv:2007.14390) and pfl (Granqvist et al. 2024, arXiv:2404.06430) run
-FedAvg with SimCLR in their simulations, with clients in PyTorch. Their programs are in
-`launch.benchmarks.peer_side`, and each runs in a Python environment of its own.
+Flower (Beutel et al. 2020, arXiv:2007.14390) and pfl (Granqvist et al. 2024, arXiv:2404.06430)
+simulate FedAvg with SimCLR, with clients in PyTorch. Their programs are in
+`launch.benchmarks.peer_side`; each runs in a Python environment of its own.
 """
 
 import dataclasses
@@ -29,19 +29,12 @@ _LOSS_TOLERANCE, _GRADIENT_TOLERANCE = 1e-4, 1e-3
 
 
 class Work(NamedTuple):
-    """A round of FedAvg.
-
-    Attributes:
-      clients: Number of clients.
-      samples: Number of images of each client.
-      steps: Number of local steps of each client.
-      batch_size: Number of images of a local step; 0 for all of a client's.
-    """
+    """A round of FedAvg: its clients, and the images and local steps of each."""
 
     clients: int
     samples: int
     steps: int
-    batch_size: int
+    batch_size: int  # 0 for all of a client's images.
 
     @property
     def name(self) -> str:
@@ -54,37 +47,26 @@ WORK = (Work(128, 4, 1, 0), Work(5, 64, 4, 32))
 
 
 class Arrangement(NamedTuple):
-    """The division of the cores among a peer's clients.
-
-    Attributes:
-      actors: Number of clients that train at the same time.
-      threads: Number of threads of each.
-    """
+    """The division of the cores: clients that train at the same time, and threads of each."""
 
     actors: int
     threads: int
 
     def name(self, peer: Peer) -> str:
         """Its name in tables, such as `Flower, 2 actors x 1 thread`."""
-        unit = (
-            peer.unit
-            if self.actors == 1
-            else {"process": "processes"}.get(peer.unit, f"{peer.unit}s")
-        )
-        return (
-            f"{peer.title}, {self.actors} {unit} x {self.threads} thread{'s' * (self.threads > 1)}"
-        )
+        unit, threads = peer.units[self.actors > 1], f"thread{'s' * (self.threads > 1)}"
+        return f"{peer.title}, {self.actors} {unit} x {self.threads} {threads}"
 
 
 def arrangements(cores: int) -> list[Arrangement]:
-    """The arrangements that are measured: a client on each core, and one client on all cores."""
+    """The arrangements to measure: a client on each core, and one client on all cores."""
     return list(dict.fromkeys([Arrangement(cores, 1), Arrangement(1, cores)]))
 
 
 def peer_settings(
     work: Work, arrangement: Arrangement, settings: programs.ModelSettings
 ) -> dict[str, Any]:
-    """The settings of a peer's rounds, equal to those of tff_ssl; without the paths of files."""
+    """The settings of a peer's rounds, equal to those of tff_ssl; without file paths."""
     from tff_ssl.models.resnet import RESNETS
     from tff_ssl.objectives.registry import ObjectiveHyperparameters
     from tff_ssl.views.policies import POLICIES
@@ -110,7 +92,7 @@ def peer_settings(
 
 
 def our_hyperparameters(work: Work) -> dict[str, Any]:
-    """Hyperparameters of FedAvg in tff_ssl, whose server takes the clients' mean, as a peer's."""
+    """Hyperparameters of FedAvg in tff_ssl; its server takes the clients' mean, as a peer's."""
     return {
         "local_steps": work.steps,
         "batch_size": work.batch_size,
@@ -130,14 +112,14 @@ def compare(
 ) -> dict[str, Any]:
     """Measures rounds of tff_ssl and of a peer, in turn: the entry `peer` of `benchmark.json`.
 
-    Each of `works` has a table of its own. The clients share `cores`, all of this process if None.
+    Each of `works` has its own table. The clients share `cores`; None for all of this process.
 
     Raises:
-      TrainingError: If the peer's rounds fail, or compute something else than those of tff_ssl.
+      TrainingError: If the peer's rounds fail, or compute something other than tff_ssl's.
     """
     cores = cores or len(os.sched_getaffinity(0))
     reference_path = str(pathlib.Path(scratch) / "reference.npz")
-    # Both compute the reference in float32, so that it tells whether the mathematics is the same.
+    # In float32 for both, so that the reference shows whether the mathematics is the same.
     in_float32 = settings._replace(precision="float32")
     child = processes.Child(reference, in_float32, seed, reference_path)
     child.close()
@@ -235,15 +217,7 @@ def _shared_settings(facts: dict[str, Any], settings: programs.ModelSettings, co
 
 
 def check_same(title: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """Checks that both frameworks compute the same loss and gradient.
-
-    Args:
-      ours: `parameters`, `loss` and `gradient_norm` that tff_ssl computes.
-      theirs: The same that the peer computes of the same weights and views.
-
-    Raises:
-      TrainingError: If they differ by more than rounding.
-    """
+    """Raises TrainingError if parameters, loss or gradient norm differ by more than rounding."""
     same = (
         ours["parameters"] == theirs["parameters"]
         and abs(ours["loss"] - theirs["loss"]) <= _LOSS_TOLERANCE
@@ -251,7 +225,7 @@ def check_same(title: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None
     )
     if not same:
         raise TrainingError(
-            f"{title}'s rounds compute something else than ours: parameters, loss and gradient "
+            f"{title}'s rounds compute something other than ours: parameters, loss and gradient "
             f"norm of the same weights and views are {_numbers(theirs)} against {_numbers(ours)}"
         )
 
@@ -263,13 +237,9 @@ def _numbers(facts: dict[str, Any]) -> str:
 def reference(
     settings: programs.ModelSettings, seed: int, path: str
 ) -> Generator[dict[str, Any], None, None]:
-    """Writes weights and two views of some images, and yields the loss and gradient of tff_ssl.
+    """Writes weights and two views of some images, and yields tff_ssl's loss and gradient norm.
 
-    Args:
-      path: The `.npz` file, with `x1`, `x2` and `weight0`, `weight1`, ...
-
-    Yields:
-      `parameters`, the number of weights; `loss`, the mean NT-Xent; and `gradient_norm`.
+    The `.npz` file has `x1`, `x2` and `weight0`, `weight1`, ...; `loss` is the mean NT-Xent.
     """
     programs.quiet()
     import tensorflow as tf
@@ -286,9 +256,8 @@ def reference(
     with tf.GradientTape() as tape:
         tape.watch(weights.trainable)
         evaluate = OBJECTIVES["nt_xent"].evaluate
-        loss = tf.reduce_mean(
-            evaluate(model, weights, None, batch, ObjectiveHyperparameters()).losses
-        )
+        hyperparameters = ObjectiveHyperparameters()
+        loss = tf.reduce_mean(evaluate(model, weights, None, batch, hyperparameters).losses)
     gradient = tape.gradient(loss, weights.trainable)
     arrays = {f"weight{i}": weight.numpy() for i, weight in enumerate(weights.trainable)}
     np.savez(path, x1=x1, x2=x2, **arrays)
@@ -300,15 +269,14 @@ def reference(
 
 
 def table(work: Work, measured: dict[str, processes.Counted], repetitions: int) -> dict[str, Any]:
-    """Measures programs by name, of which `tff_ssl` is compared with each of the others."""
+    """Measures programs by name, and compares `tff_ssl` with each of the others."""
     seconds = processes.time_in_turn(measured, repetitions)
-    ours = seconds.pop("tff_ssl")
-    first = {"name": "tff_ssl", "seconds": statistics.median(ours)}
-    rows: list[dict[str, Any]] = [{**first, **measured["tff_ssl"].facts()}]
-    for name, peer_seconds in seconds.items():
-        ratio = processes.median_ratio(ours, peer_seconds)
-        row = {"name": name, "seconds": statistics.median(peer_seconds), "ratio": ratio}
-        rows.append({**row, **measured[name].facts()})
+    rows: list[dict[str, Any]] = []
+    for name, of_program in seconds.items():
+        row = {"name": name, "seconds": statistics.median(of_program)}
+        if name != "tff_ssl":
+            row["ratio"] = processes.median_ratio(seconds["tff_ssl"], of_program)
+        rows.append(row | measured[name].facts())
     best = min(rows[1:], key=lambda row: row["seconds"])
     return {
         **work._asdict(),
@@ -320,9 +288,8 @@ def table(work: Work, measured: dict[str, processes.Counted], repetitions: int) 
 
 
 def describe(results: dict[str, Any]) -> str:
-    """The text that shows `compare`'s results: the settings, and a table for each work."""
-    lines = [""]
-    lines += [f"{name}: {text}" for name, text in results["settings"].items()]
+    """The text of `compare`'s results: the settings, and a table for each work."""
+    lines = ["", *(f"{name}: {text}" for name, text in results["settings"].items())]
     values, name = results["same_weights_and_views"], results["name"]
     pairs = [
         f"{key.replace('_', ' ')} {values['tff_ssl'][key]:.6f} and {values[name][key]:.6f}"

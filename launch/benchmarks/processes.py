@@ -21,11 +21,11 @@ class Program(Protocol):
     """A program whose steps are measured."""
 
     def step(self) -> float:
-        """Performs a step and returns its seconds."""
+        """Runs a step and returns its seconds."""
 
 
 class Child:
-    """A process that performs one step whenever it is asked to.
+    """A process that runs one step whenever it is asked to.
 
     Attributes:
       facts: The value that the program's first step yields.
@@ -36,9 +36,7 @@ class Child:
     def __init__(self, program: Callable[..., Generator[Any, None, None]], *arguments: Any):
         """Starts the process and waits for its first step.
 
-        Args:
-          program: Generator function at the top level of a module; each `next` is a step.
-          *arguments: The program's arguments, which can be pickled.
+        `program` is a generator function at the top level of a module; each `next` is a step.
         """
         context = multiprocessing.get_context("spawn")
         self._pipe, child_end = context.Pipe()
@@ -52,12 +50,12 @@ class Child:
         self.first_seconds = time.monotonic() - start
 
     def step(self) -> float:
-        """Performs a step and returns its seconds."""
+        """Runs a step and returns its seconds."""
         self._pipe.send("step")
         return self._pipe.recv()
 
     def peak_rss_mb(self) -> float:
-        """Peak of the resident memory of the process and its children so far, MB."""
+        """Peak resident memory of the process and its children so far, MB."""
         return self._watch.peak / MEGABYTE
 
     def rss_mb(self) -> float:
@@ -72,59 +70,56 @@ class Child:
 
 
 class Counted:
-    """A program whose processor time is measured beside its seconds."""
+    """A program whose processor time is measured along with its seconds."""
 
     def __init__(self, program: Any):
         self._program = program
         self._cpu: list[float] = []
 
     def step(self) -> float:
-        """Performs a step and returns its seconds."""
-        before = self._cpu_seconds()
+        """Runs a step and returns its seconds."""
+        before = _total(self._program.pid, _cpu_seconds)
         seconds = self._program.step()
-        self._cpu.append(self._cpu_seconds() - before)
+        self._cpu.append(_total(self._program.pid, _cpu_seconds) - before)
         return seconds
 
     def facts(self) -> dict[str, float]:
-        """Processor seconds of a step (median), seconds of the first one, and memory in MB."""
+        """Median processor seconds of a step, seconds of the first one, and memory in MB."""
         return {
             "cpu_seconds": statistics.median(self._cpu),
             "first_round_seconds": self._program.first_seconds,
             "peak_rss_mb": self._program.peak_rss_mb(),
-            "pss_mb": sum(map(_pss, self._processes())) / MEGABYTE,
+            "pss_mb": _total(self._program.pid, _pss) / MEGABYTE,
         }
 
     def close(self) -> None:
         """Ends the program."""
         self._program.close()
 
-    def _cpu_seconds(self) -> float:
-        return sum(map(_cpu, self._processes()))
 
-    def _processes(self) -> Iterator[psutil.Process]:
-        return process_memory.process_tree(self._program.pid)
-
-
-def _cpu(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
+def _cpu_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
     return times.user + times.system
 
 
 def _pss(process: psutil.Process) -> int:
-    """Memory in bytes; a page that several processes share counts in equal parts for each."""
-    try:
-        return process.memory_full_info().pss
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return 0
+    """Memory in bytes; a shared page counts in equal parts for each of its processes."""
+    return process.memory_full_info().pss
+
+
+def _total(pid: int, measure: Callable[[psutil.Process], float]) -> float:
+    """Sum over a process and its descendants; processes that have ended are left out."""
+    total: float = 0
+    for process in process_memory.process_tree(pid):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            total += measure(process)
+    return total
 
 
 def _serve(
     pipe: Connection, program: Callable[..., Generator[Any, None, None]], arguments: tuple
 ) -> None:
-    """Performs the steps that the parent asks for, until it closes the pipe."""
+    """Runs the steps that the parent asks for, until it closes the pipe."""
     parent = multiprocessing.parent_process()
     assert parent
     assert parent.pid
@@ -143,7 +138,7 @@ def _serve(
 
 @contextlib.contextmanager
 def closing(programs: Mapping[str, Any]) -> Iterator[None]:
-    """Ends programs at the end of the block, also of those that are added in it."""
+    """Ends programs at the end of the block, including those added in it."""
     try:
         yield
     finally:
@@ -152,19 +147,9 @@ def closing(programs: Mapping[str, Any]) -> Iterator[None]:
 
 
 def resource_use(pid: int) -> dict[str, float]:
-    """Resident memory (`rss_mb`) and `open_files` of a process and its descendants now."""
-    tree = list(process_memory.process_tree(pid))
-    return {
-        "rss_mb": sum(map(process_memory.resident, tree)) / MEGABYTE,
-        "open_files": sum(map(_open_files, tree)),
-    }
-
-
-def _open_files(process: psutil.Process) -> int:
-    try:
-        return process.num_fds()
-    except psutil.NoSuchProcess:
-        return 0
+    """Current resident memory (`rss_mb`) and `open_files` of a process and its descendants."""
+    rss, open_files = process_memory.tree_resident(pid), _total(pid, psutil.Process.num_fds)
+    return {"rss_mb": rss / MEGABYTE, "open_files": open_files}
 
 
 def first_and_last_tenth(
@@ -173,19 +158,16 @@ def first_and_last_tenth(
     """Medians over the first and the last tenth of a run, its first twentieth left out.
 
     Args:
-      observations: Values observed during the run, by name; `round` is the number of rounds done.
+      observations: Values by name; `round` is the number of rounds done.
 
     Returns:
       `<name>_first_tenth` and `<name>_last_tenth` for `seconds` and each observed name; NaN where
       nothing was observed.
     """
     start, tenth = rounds // 20, rounds // 10
-    spans = {
-        "first_tenth": range(start, start + tenth),
-        "last_tenth": range(rounds - tenth, rounds),
-    }
     result = {}
-    for span, numbers in spans.items():
+    for span, first in (("first_tenth", start), ("last_tenth", rounds - tenth)):
+        numbers = range(first, first + tenth)
         result[f"seconds_{span}"] = statistics.median(seconds[i] for i in numbers)
         within = [observed for observed in observations if observed["round"] in numbers]
         for name in observations[0].keys() - {"round"}:
@@ -206,15 +188,12 @@ def time_in_turn(programs: Mapping[str, Program], repetitions: int) -> dict[str,
 
 
 def median_ratio(seconds: Sequence[float], baseline: Sequence[float]) -> float:
-    """Median over repetitions of seconds / baseline, both [repetitions].
-
-    The two steps of a repetition follow each other, so that the load of the machine is the same.
-    """
+    """Median of seconds / baseline, both [repetitions]; each pair of steps sees the same load."""
     return statistics.median(a / b for a, b in zip(seconds, baseline, strict=True))
 
 
 def compare_many_rounds(child: Child, rounds: int) -> dict[str, Any]:
-    """Runs many rounds; memory (means) and seconds (medians) of the first and the last tenth."""
+    """Runs many rounds: mean memory and median seconds of the first and the last tenth."""
     tenth = max(1, rounds // 10)
     seconds, memory = [], []
     for _ in range(rounds):

@@ -1,6 +1,6 @@
-"""The programs that `benchmark` measures, as generators of which each `next` is a step.
+"""The programs that `benchmark` measures: generators, each `next` of which is a step.
 
-Each runs in a process of its own (`processes.Child`), which imports TensorFlow only after `quiet`.
+Each runs in its own process (`processes.Child`), which imports TensorFlow only after `quiet`.
 """
 
 import itertools
@@ -17,14 +17,7 @@ _ROUNDS = 1000  # Length of the run that an algorithm is built for.
 
 
 class ModelSettings(NamedTuple):
-    """The neural network that is trained.
-
-    Attributes:
-      encoder: Name of the encoder.
-      projector: Widths of the projector's layers.
-      predictor: Widths of the predictor's layers.
-      precision: Type of the encoder's convolutions and matrix products.
-    """
+    """The model that is trained: encoder, widths of the heads' layers, type of the products."""
 
     encoder: str
     projector: tuple[int, ...]
@@ -48,7 +41,7 @@ def images(count: int, seed: int, image_shape: tuple[int, int, int] = _IMAGE_SHA
 def model_and_views(
     settings: ModelSettings, seed: int, image_shape: tuple[int, int, int] = _IMAGE_SHAPE
 ):
-    """The model for `images`, and the function that makes two views of them."""
+    """The model for `images`, and the function that makes their two views."""
     from tff_ssl.models.dual_encoder import DualEncoder
     from tff_ssl.views import augmentation
 
@@ -58,17 +51,14 @@ def model_and_views(
         )
 
     model = DualEncoder(
-        settings.encoder,
-        image_shape,
-        settings.projector,
-        settings.predictor,
+        settings.encoder, image_shape, settings.projector, settings.predictor,
         precision=settings.precision,
-    )
+    )  # fmt: skip
     return model, two_views
 
 
 def stored_clients(path: pathlib.Path, clients: int, samples: int, seed: int):
-    """Stores `images` at `path`, `samples` of them for each client, and opens the store."""
+    """Stores `samples` `images` for each client at `path`, and opens the store."""
     from datasets import client_store
 
     write_clients(path, clients, samples, seed)
@@ -82,7 +72,7 @@ def write_clients(
     seed: int,
     image_shape: tuple[int, int, int] = _IMAGE_SHAPE,
 ) -> None:
-    """Stores `images` at `path`, `samples` of them for each client."""
+    """Stores `samples` `images` for each client at `path`."""
     from datasets import client_store
     from datasets.image_dataset import Split
 
@@ -94,7 +84,7 @@ def write_clients(
 def centralized_step(
     samples: int, settings: ModelSettings, seed: int, objective: str = "cco"
 ) -> Generator[None, None, None]:
-    """Plain TensorFlow steps, each on one batch of all samples."""
+    """Steps in plain TensorFlow, each on one batch of all samples."""
     for step in _plain_steps(samples, samples, settings, seed, objective):
         step()
         yield
@@ -109,15 +99,8 @@ def plain_local_steps(
     settings: ModelSettings,
     seed: int,
 ) -> Generator[None, None, None]:
-    """Rounds in plain TensorFlow: the local steps of one client after the other in a loop.
-
-    Args:
-      local_steps: Number of local steps of each client.
-      batch_size: Number of samples of a local step; 0 for all of a client's.
-    """
-    batch_size = batch_size or samples
-    steps = _plain_steps(samples, batch_size, settings, seed, objective, clients)
-    for step in steps:
+    """Rounds in plain TensorFlow, one client after the other; `batch_size` 0: all its samples."""
+    for step in _plain_steps(samples, batch_size or samples, settings, seed, objective, clients):
         for client in range(clients):
             for number in range(local_steps):
                 step(client, number)
@@ -127,7 +110,7 @@ def plain_local_steps(
 def _plain_steps(samples, batch_size, settings, seed, objective, clients=1):
     """Yields the same function (client, step) -> None forever; step 0 starts from new weights."""
     quiet()
-    # `local_worker` takes away TFF's default context, which complains at the exit when never used.
+    # `local_worker` removes TFF's default context, which complains at exit if it was never used.
     from tff_ssl.runtime import local_worker  # noqa: F401
     from tff_ssl.simulation import centralized
 
@@ -167,11 +150,10 @@ def federated_round(
     scratch: str,
     folds: bool = True,
 ) -> Generator[dict[str, int], None, None]:
-    """Rounds of a federated algorithm, as `launch.pretrain` runs them.
+    """Rounds of a federated algorithm with all clients, as `launch.pretrain` runs them.
 
     Args:
-      hyperparameters: Hyperparameters of the algorithm that differ from its defaults.
-      clients: Number of clients, all of which take part in every round.
+      hyperparameters: Hyperparameters that differ from the algorithm's defaults.
       folds: Whether clients are folded into one group where the algorithm allows that.
 
     Yields:
@@ -221,13 +203,7 @@ def run_setting(clients: int, samples: int, groups: int, seed: int):
 def hetero_aggregation(
     clients: int, rad_size: int, width: int, scratch: str
 ) -> Generator[None, None, None]:
-    """Hetero-SSFL's aggregation over the files with all clients' representations.
-
-    The first step only prepares.
-
-    Args:
-      rad_size: Number of images that all clients represent.
-    """
+    """Hetero-SSFL's aggregation of clients' representations in files; the first step prepares."""
     quiet()
     import tensorflow as tf
     import tensorflow_federated as tff

@@ -12,14 +12,7 @@ _SLEEP_SECONDS = 0.1  # Per example and stage, where clients are slow.
 
 
 def compare(projection: int, seed: int, repetitions: int, scratch: str) -> list[dict[str, Any]]:
-    """Compares two nodes with no Ray, and with one node where clients are slow.
-
-    Args:
-      projection: Width of the projector's three layers.
-
-    Returns:
-      The two entries of `benchmark.json` under `ray`.
-    """
+    """Two nodes against no Ray, and against one with slow clients: `ray` of `benchmark.json`."""
     plain = (programs.ModelSettings("small", (projection,) * 3), 32, 16, 2, False)
     slow = (programs.ModelSettings("tiny", (32, 32)), 8, 4, 0, True)
     pairs = (
@@ -30,7 +23,7 @@ def compare(projection: int, seed: int, repetitions: int, scratch: str) -> list[
 
 
 def _pair(name, work, clusters, seed, repetitions, scratch) -> dict[str, Any]:
-    """Measures `rounds_on_nodes` of the same work on two clusters, the first against the second."""
+    """Measures `rounds_on_nodes` of the same work, on the first cluster against the second."""
     children: dict[str, processes.Child] = {}
     with processes.closing(children):
         for number, ray in enumerate(clusters):
@@ -56,14 +49,13 @@ def rounds_on_nodes(
     seed: int,
     folder: str,
 ) -> Generator[dict[str, int], None, None]:
-    """Rounds of DCCO, as a program of `processes.Child`.
+    """Rounds of DCCO with all clients, as a program of `processes.Child`.
 
     Args:
       ray: Address of the cluster, see `ray_cluster.connected`; None for this machine alone.
-      clients: Number of clients, all of which take part in every round.
       groups: Number of groups into which clients are folded; 0 for none.
       is_slow: Whether reading an example takes `_SLEEP_SECONDS`.
-      folder: Folder for the clients' images, which is made.
+      folder: New folder for the clients' images.
 
     Yields:
       The number of nodes.

@@ -1,4 +1,4 @@
-"""How the cost of a round grows with its cohort and with the population, for `benchmark`."""
+"""Measures for `benchmark` how the cost of a round grows with cohort and population."""
 
 import contextlib
 import itertools
@@ -12,10 +12,10 @@ from launch.benchmarks import processes, programs
 
 COHORTS = (32, 128, 512, 2048)
 POPULATIONS = (1_000, 10_000, 100_000, 1_000_000)
-_SAMPLES = 4  # Images of a client in rounds of more and more clients.
-_COHORT = 32  # Clients of a round from larger and larger populations.
-_SMALL_IMAGE = (8, 8, 1)  # Of those populations, of one image a client.
-# What is drawn of a population, by field of its row.
+_SAMPLES = 4  # Images of a client in rounds of growing cohorts.
+_COHORT = 32  # Clients of a round from growing populations.
+_SMALL_IMAGE = (8, 8, 1)  # Of growing populations, with one image a client.
+# Curves of a population, by field of its row.
 _STEPS = {
     "seconds": "round",
     "opening_seconds": "opening the store",
@@ -31,15 +31,7 @@ def compare(
     cohorts: Sequence[int] = COHORTS,
     populations: Sequence[int] = POPULATIONS,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Measures rounds of DCCO with the tiny ResNet.
-
-    Args:
-      cohorts: Numbers of clients of a round.
-      populations: Numbers of clients in all.
-
-    Returns:
-      The entries of `benchmark.json` under `scaling`: `cohorts` and `populations`, a row each.
-    """
+    """Measures rounds of DCCO with the tiny ResNet: the rows of `scaling` in `benchmark.json`."""
     settings = programs.ModelSettings("tiny", (64, 64))
     rows: dict[str, list[dict[str, Any]]] = {"cohorts": [], "populations": []}
     for clients in cohorts:
@@ -55,7 +47,7 @@ def compare(
 
 
 def _measure(repetitions: int, program: Any, *arguments: Any) -> dict[str, float]:
-    """Seconds of a round, memory in MB, and the other figures that a program yields."""
+    """Seconds of a round, memory in MB, and the figures that the program yields."""
     with contextlib.closing(processes.Child(program, *arguments)) as child:
         seconds = processes.time_in_turn({"round": child}, repetitions)["round"]
         return {
@@ -68,10 +60,7 @@ def _measure(repetitions: int, program: Any, *arguments: Any) -> dict[str, float
 def rounds_of_population(
     population: int, seed: int, scratch: str
 ) -> Generator[dict[str, float], None, None]:
-    """Rounds of DCCO with `_COHORT` clients of one image each, from a large population.
-
-    Args:
-      population: Number of clients.
+    """Rounds of DCCO with `_COHORT` of `population` clients of one image each.
 
     Yields:
       Seconds to write the images, to open their store, to draw a cohort, and to write a checkpoint;
@@ -129,7 +118,7 @@ def _seconds(call: Any) -> float:
 
 
 def draw(rows: dict[str, list[dict[str, Any]]], path: pathlib.Path) -> None:
-    """Draws seconds and memory over the clients of a round, and over the population."""
+    """Draws seconds and memory against the clients of a round, and against the population."""
     from matplotlib.figure import Figure
 
     from launch.outputs import plots

@@ -1,8 +1,7 @@
 """Fits settings to a folder of images: cohorts, batches, numbers of labels, and scores by case.
 
-Only flags that are not given change, and each change has a note with the flag that sets another
-value. The result is a function of the configuration and the folder, so that a resumed run gets the
-same.
+Only flags that are not given change, and a note on each change names the flag that overrides it.
+The result depends only on the configuration and the folder, so that a resumed run gets the same.
 """
 
 import dataclasses
@@ -23,12 +22,7 @@ _LEAST_CLIENTS = 4  # Fewer clients make a round of few classes.
 
 @dataclasses.dataclass(frozen=True)
 class Adapted(Generic[Config]):
-    """A configuration that fits the data.
-
-    Attributes:
-      config: The configuration.
-      notes: A note on each value that differs from what the flags say.
-    """
+    """A configuration that fits the data, with a note on each change."""
 
     config: Config
     notes: tuple[str, ...] = ()
@@ -41,16 +35,16 @@ class Adapted(Generic[Config]):
 
 
 def fit_evaluation(dataset: ImageDataset, config: Config) -> Adapted[Config]:
-    """Sets `--per_case` and `--labels_per_class` of a section `evaluation`."""
+    """Sets `--per_case` and `--labels_per_class`."""
     if dataset.name != "case_folder":
         return Adapted(config)
     flags: Any = config
-    train, notes, changes = dataset.train, list[str](), dict[str, Any]()
-    case_ids, per_case = train.case_ids, flags.evaluation.per_case
-    has_cases = case_ids is not None
+    notes, changes = list[str](), dict[str, Any]()
+    labels, case_ids = dataset.train.labels, dataset.train.case_ids
+    per_case, has_cases = flags.evaluation.per_case, case_ids is not None
     is_ambiguous = any(
         cases.several_labels(split.case_ids, split.labels) is not None
-        for split in (train, dataset.test)
+        for split in (dataset.train, dataset.test)
         if split.case_ids is not None
     )
     if per_case is None:
@@ -60,19 +54,17 @@ def fit_evaluation(dataset: ImageDataset, config: Config) -> Adapted[Config]:
                 "each image is scored by itself, because some cases have images of several classes "
                 "(--per_case asks for a score for each case)"
             )
-    labels, is_given = train.labels, {"labels", "labels_per_class"} & flags.given
     if per_case and case_ids is not None:
         counted = cases.counted_images(case_ids, labels)
         if len(counted) < len(labels):
-            notes.append(
-                "of the cases that are labelled in part, the labelled images alone are scored"
-            )
-        if not is_ambiguous:  # Otherwise the evaluation names the case in its error.
+            notes.append("of partly labelled cases, only the labelled images are scored")
+        if not is_ambiguous:  # Otherwise the evaluation fails and names the case.
             labels = cases.group(case_ids[counted], labels[counted]).labels
     sizes = np.bincount(labels[labels >= 0], minlength=len(dataset.class_names))
     least = int(min(sizes)) if len(sizes) else 0
     wanted = flags.evaluation.labels_per_class
     fitting = tuple(sorted({min(count, least) for count in wanted}))
+    is_given = {"labels", "labels_per_class"} & flags.given
     if least and fitting != wanted and not is_given and not (per_case and is_ambiguous):
         changes["labels_per_class"] = fitting
         rarest = dataset.class_names[int(np.argmin(sizes))]

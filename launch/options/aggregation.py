@@ -15,7 +15,7 @@ from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.statistics import STATISTICS_LOSSES, plausible_of_each
 from tff_ssl.simulation.dropouts import expected_in_first_stage, expected_to_finish
 
-_LARGEST_EPSILON = 1e6  # More is no guarantee, and the search for its noise has no end.
+_LARGEST_EPSILON = 1e6  # More is no guarantee, and the search for its noise would not end.
 _COVERAGE = "the model, and what clients receive"
 
 
@@ -26,7 +26,7 @@ class Aggregation(NamedTuple):
       arguments: Keyword arguments for the algorithm's `build`.
       folds: Whether clients may be folded into groups.
       epsilon: Number of rounds -> their privacy loss epsilon; None without differential privacy.
-      summary: Lines for the announcement of the run.
+      summary: Lines that announce the aggregation.
       result: Fields for `result.json`.
     """
 
@@ -42,7 +42,7 @@ def choose_aggregation(
 ) -> Aggregation:
     """Builds the means that a configuration describes."""
     aggregator, bits = config.aggregation.aggregator, config.aggregation.quantization_bits
-    # A noise of 0 is another one than no noise, so that it is rejected later.
+    # A noise of 0 counts as given, so that it is rejected later.
     private = config.privacy != PrivacyConfig()
     symmetric = config.aggregation.symmetric_statistics
     folds = algorithm.folds_with(values)
@@ -75,7 +75,7 @@ def choose_aggregation(
         arguments["statistics_aggregator"] = _symmetric(config, algorithm, inner)
         summary.append("half of <F G^T> is sent, the triangle of its symmetric part")
     if private and "statistics" in algorithm.aggregates:
-        # Outside the halving, so that it sees whole matrices.
+        # Outside the halving: it needs whole matrices.
         arguments["statistics_aggregator"] = differential_privacy.PostProcessed(
             arguments["statistics_aggregator"],
             functools.partial(plausible_of_each, STATISTICS_LOSSES[config.objective]),
@@ -85,7 +85,7 @@ def choose_aggregation(
 
 
 def _check_contributions(config: RunConfig, algorithm: Algorithm, private: bool) -> None:
-    """Rejects means other than the plain one for clients whose contributions are not averaged."""
+    """Rejects other means than the plain one if contributions are not averaged."""
     if algorithm.aggregates:
         return
     flag = "dp_*" if private else "aggregator, --symmetric_statistics"
@@ -105,7 +105,6 @@ def _privacy_fields(
     accountant: differential_privacy.Accountant,
     rounds: int,
 ) -> dict[str, Any]:
-    """Fields of `result.json` that state the guarantee."""
     return {
         "epsilon": json_value(accountant.epsilon(rounds)),
         "delta": accountant.delta,
@@ -126,7 +125,7 @@ def _symmetric(
     algorithm: Algorithm,
     inner: tff.aggregators.WeightedAggregationFactory | None,
 ) -> tff.aggregators.WeightedAggregationFactory:
-    """The aggregator of `--symmetric_statistics`, which wraps another one."""
+    """The aggregator of `--symmetric_statistics`, which wraps `inner`."""
     is_one = config.model.towers == "one"
     supported = config.objective == "spectral" or (config.objective == "cco" and is_one)
     if not supported or "statistics" not in algorithm.aggregates:
@@ -167,7 +166,7 @@ def _private_means(
             privacy.dp_epsilon, config.rounds, rate, len(algorithm.aggregates), delta
         )
     adaptive = privacy.dp_adaptive_clipping
-    assert noise is not None  # As for the clips, this has been checked.
+    assert noise is not None  # Checked above, as are the clips.
     assert privacy.dp_clip is not None
     means = {"update": differential_privacy.GaussianMean(noise, privacy.dp_clip, adaptive)}
     if has_statistics:
@@ -181,7 +180,7 @@ def _private_means(
 
 
 def _check_guarantee(config: RunConfig, values: Any, num_clients: int, invited: int) -> None:
-    """Rejects settings with which the announced differential privacy would not hold."""
+    """Rejects settings with which the announced guarantee would not hold."""
     privacy, sampling = config.privacy, config.participation.sampling
     epsilon, delta = privacy.dp_epsilon, privacy.dp_delta
     if (epsilon is None) == (privacy.dp_noise_multiplier is None):
@@ -210,7 +209,7 @@ def _check_guarantee(config: RunConfig, values: Any, num_clients: int, invited: 
         )
     if values.client_weighting != "uniform":
         raise ConfigurationError(
-            "differential privacy with weights by examples would not hold, as nothing bounds them: "
+            "differential privacy does not hold with weights by examples, which nothing bounds: "
             "add --hparam=client_weighting=uniform"
         )
     if sampling != "poisson" and invited != num_clients:
@@ -226,7 +225,7 @@ def _check_guarantee(config: RunConfig, values: Any, num_clients: int, invited: 
 
 
 def _check_clips(config: RunConfig, has_statistics: bool) -> None:
-    """Checks that each mean has a clip, and that no flag is for a mean that does not exist."""
+    """Checks that each mean has a clip, and that no flag is for a missing mean."""
     name = config.algorithm.algorithm
     for flag, needed in (("dp_clip", True), ("dp_statistics_clip", has_statistics)):
         value = getattr(config.privacy, flag)

@@ -32,8 +32,8 @@ class Chosen(NamedTuple):
 
     Attributes:
       config: The configuration of the run, with the defaults that depend on the algorithm.
-      entry: Registry entry of the algorithm.
-      values: Its hyperparameters, an instance of its dataclass.
+      entry: Registry entry.
+      values: Hyperparameters, an instance of the entry's dataclass.
     """
 
     config: RunConfig
@@ -75,11 +75,8 @@ def _check_needs(needs: frozenset[Need], config: RunConfig) -> None:
     if Need.NETWORK not in needs:
         reject(_NETWORK_FLAGS, f"{name} has a server, and no network")
     if Need.POPULATION in needs:
-        reject(
-            _ABSENCE_FLAGS,
-            f"clients of {name} that are absent count with their last representations; choose how "
-            "many take part by --clients_per_round",
-        )
+        reason = f"absent clients of {name} count with their last representations"
+        reject(_ABSENCE_FLAGS, f"{reason}; --clients_per_round sets how many take part")
     else:
         reject(_POPULATION_FLAGS, f"clients of {name} are all alike")
 
@@ -96,8 +93,8 @@ def build(
 
     Args:
       means: Arguments for the algorithm's `build`, see `aggregation.Aggregation.arguments`.
-      population: Clients and their models if these have different architectures; else None.
-      participation: Fraction of the clients that are expected to take part in a round.
+      population: Clients and their models if architectures differ; otherwise None.
+      participation: Expected fraction of the clients that take part in a round.
     """
     config, entry, values = chosen
     objective = config.objective

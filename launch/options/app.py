@@ -12,10 +12,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-# Set before TensorFlow is imported, because its messages about CUDA would precede a run's output.
+# Set before TensorFlow is imported: its messages about CUDA would precede a run's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Also read at TensorFlow's import, which uses oneDNN's convolutions by default only on processors
-# with AVX-512's instructions for neural networks. They are faster on older ones, too.
+# By default, TensorFlow uses oneDNN's convolutions only on processors with AVX-512's instructions
+# for neural networks. They are faster on older ones, too.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 from absl import flags, logging
@@ -37,12 +37,11 @@ class Script(NamedTuple):
     """A script.
 
     Attributes:
-      name: Its name, such as `pretrain`.
+      name: Name, such as `pretrain`.
       main: Function that takes the configuration.
       config: Class of the configuration, whose fields are the flags.
       default_preset: (Value of the flag that chooses, name of the data set) -> the default preset,
-        whose flags hold unless they are given on the command line; None if there is none. Other
-        presets are named by `--flagfile`.
+        whose flags hold unless they are given or `--flagfile` names other presets; or None.
       chosen_by: Name of the flag that chooses the default preset.
       resumes: Whether its runs can be resumed: with `--resume`, flags that are not given have the
         values of the run.
@@ -58,7 +57,7 @@ class Script(NamedTuple):
 
 def run(script: Script) -> None:
     """Reads the flags and runs a script; the exit code is 0 only if the script succeeds."""
-    # Functions that are registered later, which remove files, run before it.
+    # Registered first, so that the functions that remove files run before it.
     atexit.register(_end_if_interrupted)
     _silence_warnings()  # Before the choice of a preset, which may import TFF.
     argv = list(sys.argv)
@@ -78,9 +77,9 @@ def run(script: Script) -> None:
     wants_help = help_text.is_wanted(argv)
     if wants_help:
         argv = help_text.without_request(argv)
-    # What follows is what `absl.app.run` would do. Where TensorFlow is imported while that runs,
-    # callbacks of its test helpers are called at once, and make the context before it is eager.
-    # Keras's functional models then fail, and `tf.init_scope` leads to a graph.
+    # What `absl.app.run` would do. If TensorFlow is imported while that runs, callbacks of its test
+    # helpers are called at once and make the context before it is eager. Keras's functional models
+    # then fail, and `tf.init_scope` leads to a graph.
     logging.use_absl_handler()
     if sys.__stderr__ is not None:  # It is closed by `2>&-`.
         faulthandler.enable(sys.__stderr__)
@@ -104,17 +103,17 @@ def run(script: Script) -> None:
 
 
 def _silence_warnings() -> None:
-    """Leaves out warnings of other packages that the user of a script can do nothing about."""
+    """Silences warnings of other packages that a user can do nothing about."""
     warnings.filterwarnings("ignore", module="google")
     warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
-    # `datasets.image_file` refuses images of fewer pixels than those of which Pillow warns.
+    # `datasets.image_file` already rejects smaller images than those that Pillow warns of.
     warnings.filterwarnings("ignore", message="Image size .* exceeds limit")
 
 
 def _end_if_interrupted() -> None:
-    """Ends a program that was interrupted before the destructors of libraries.
+    """Ends an interrupted program before libraries' destructors run.
 
-    An interrupt cuts off calls to TFF's worker, and the destructors of gRPC then abort at times
+    An interrupt cuts off calls to TFF's worker, after which gRPC's destructors sometimes abort
     ("Check failed: !inspect->seen_inactive").
     """
     if _was_interrupted.is_set():
@@ -126,7 +125,7 @@ def _end_if_interrupted() -> None:
 def _parse_flags(
     argv: Sequence[str], script: Script, before: Mapping[str, Any]
 ) -> tuple[settings.Settings, list[str]]:
-    """The configuration, and the arguments that are no flags; exits with 2 for a mistake."""
+    """The configuration, and the arguments that are no flags; exits with 2 on a mistake."""
     try:
         return command_line.parse(script.config, script.name, argv, before)
     except (flags.Error, UnicodeDecodeError, errors.ConfigurationError) as error:
@@ -136,13 +135,13 @@ def _parse_flags(
 
 
 def _guarded(main: Callable[[], None], argv: Sequence[str]) -> None:
-    """Runs `main`; a mistake of the user ends it with an error message of one line."""
+    """Runs `main`; a user's mistake ends it with a one-line error message."""
     logging.set_verbosity(logging.WARNING)
     logging.get_absl_handler().addFilter(
         lambda record: not any(text in record.getMessage() for text in _IGNORED_WARNINGS)
     )
     sys.unraisablehook = _on_lost_exception
-    # These signals act like Ctrl-C, so that a run that they end saves its state first.
+    # These signals act like Ctrl-C, so that a run saves its state first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup sets SIG_IGN.
         signal.signal(signal.SIGHUP, signal.default_int_handler)
@@ -184,7 +183,7 @@ def _print_command_to_continue() -> None:
 
 
 def _check_docstrings() -> None:
-    """Ends the script if docstrings are removed (`python -OO`): TensorFlow reads its own."""
+    """Ends the script if docstrings are removed (`python -OO`), which TensorFlow reads."""
     if sys.flags.optimize > 1:
         sys.exit(
             "error: PYTHONOPTIMIZE=2, or python -OO, removes docstrings that TensorFlow needs: "
@@ -193,10 +192,10 @@ def _check_docstrings() -> None:
 
 
 def _check_address_space() -> None:
-    """Ends the script if `ulimit -v` is too low for TensorFlow, which would end in an abort.
+    """Ends the script if `ulimit -v` is too low for TensorFlow, which would abort.
 
-    Most of what TensorFlow and TFF's worker reserve is never used, so that the limit has to be much
-    higher than the memory that they need.
+    TensorFlow and TFF's worker reserve much more than they use, so that the limit must be far above
+    the memory they need.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < _ADDRESS_SPACE:
@@ -209,9 +208,9 @@ def _check_address_space() -> None:
 def _on_lost_exception(lost) -> None:
     """Repeats an interrupt that Python ignored, and prints other ignored exceptions.
 
-    Python ignores exceptions in callbacks of the garbage collector, such as the callback of JAX,
-    which TFF imports. The signal is sent to the main thread, because a call that waits there, such
-    as `time.sleep`, continues if another thread receives it.
+    Python ignores exceptions in callbacks of the garbage collector, such as that of JAX, which TFF
+    imports. The signal goes to the main thread: if another one received it, a call that waits in
+    the main thread, such as `time.sleep`, would continue.
     """
     if issubclass(lost.exc_type, KeyboardInterrupt):
         again = [threading.main_thread().ident, signal.SIGTERM]
@@ -223,7 +222,7 @@ def _on_lost_exception(lost) -> None:
 def _mistakes() -> tuple[type[Exception], ...]:
     """Types of exceptions whose message is meant for the user.
 
-    TensorFlow's exceptions for a full or read-only disk are no OSErrors.
+    TensorFlow's exceptions for a full or read-only disk are not OSErrors.
     """
     from datasets.errors import DatasetError
 

@@ -16,7 +16,7 @@ from tff_ssl.errors import ConfigurationError
 from tff_ssl.objectives.registry import OBJECTIVES
 
 PIXELS = "pixels"
-_CLUSTER_STREAM = 0xC1  # Separates the clusters' random stream from that of the partition.
+_CLUSTER_STREAM = 0xC1  # Separates the clusters' random stream from the partition's.
 
 
 def cluster_ids(dataset: ImageDataset, config: ClientsConfig, seed: int) -> np.ndarray | None:
@@ -66,7 +66,7 @@ def partition_dataset(
     """The indices of each client's training images, int64 [size of the client].
 
     Args:
-      clusters: Result of `cluster_ids` for the same arguments, if it is known already.
+      clusters: Result of `cluster_ids` for the same arguments, if known.
       min_client_size: Smallest client size; None for that of the configuration.
     """
     smallest = min_client_size or config.min_client_size
@@ -91,7 +91,7 @@ def partition_dataset(
 def large_enough(
     clients: list[np.ndarray], least: int, config: RunConfig
 ) -> tuple[list[np.ndarray], int]:
-    """The clients that are large enough for the objective, and the number of those left out."""
+    """The clients that are large enough for the objective, and the number of the others."""
     settings, objective = config.clients, config.objective
     kept = [client for client in clients if len(client) >= least]
     small = len(clients) - len(kept)
@@ -115,7 +115,7 @@ def large_enough(
 
 
 def client_images(split: Split, clients: list[np.ndarray], config: ClientsConfig) -> Split:
-    """The images as their clients see them: with their input shift."""
+    """The images with their clients' input shifts."""
     if config.shift == "none":
         return split
     shifted = shift.shift_clients(config.shift, split.images, clients, config.shifts)
@@ -125,7 +125,7 @@ def client_images(split: Split, clients: list[np.ndarray], config: ClientsConfig
 def dataset_of_client(
     dataset: ImageDataset, client: int, num_clients: int, config: ClientsConfig
 ) -> ImageDataset:
-    """All images of a data set, test images too, as one of the clients sees them."""
+    """A data set with one client's input shift on all images, test images too."""
     if config.shift == "none":
         return dataset
 
@@ -141,7 +141,7 @@ def dataset_of_client(
 def by_shift(
     clients: Sequence[int], num_clients: int, config: ClientsConfig
 ) -> dict[int | None, list[int]]:
-    """Indices of clients by the number of their shift; None for the original images."""
+    """Clients by the number of their shift; None for the original images."""
     groups: dict[int | None, list[int]] = {}
     for client in clients:
         number = shift.shift_number(client, num_clients, config.shifts)

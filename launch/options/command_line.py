@@ -12,14 +12,11 @@ from launch.options.settings import Config
 def parse(
     cls: type[Config], script: str, argv: Sequence[str], before: Mapping[str, Any] | None = None
 ) -> tuple[Config, list[str]]:
-    """Reads a command line, and the presets that it names.
+    """Reads a command line and its presets: the configuration, and the arguments that are no flags.
 
     Args:
-      argv: The command line; the first argument is the name of the program.
+      argv: The command line, the name of the program first.
       before: Result of `run_folder.read_config` for a run that is resumed.
-
-    Returns:
-      The configuration, and the arguments that are no flags.
 
     Raises:
       flags.Error: If a flag is unknown, or a value is not allowed.

@@ -15,19 +15,12 @@ def load_dataset(data: DataConfig) -> ImageDataset:
 
 
 def check_image_shape(dataset: ImageDataset, image_shape: tuple[int, ...], encoder: str) -> None:
-    """Checks that an encoder takes the images of a data set.
-
-    Args:
-      encoder: Name of the encoder in the error message.
-    """
+    """Checks that an encoder, which the message calls `encoder`, takes a data set's images."""
     shape = dataset.train.images.shape[1:]
     if shape != image_shape:
+        taken, own = ("x".join(map(str, sizes)) for sizes in (image_shape, shape))
         advice = "; --image_size resizes" if shape[2] == image_shape[2] else ""
         raise ConfigurationError(
-            f"{encoder} takes images of {_format_shape(image_shape)}, and those of "
-            f"--dataset={dataset.name} are {_format_shape(shape)}{advice}"
+            f"{encoder} takes images of {taken}, and those of --dataset={dataset.name} are "
+            f"{own}{advice}"
         )
-
-
-def _format_shape(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))

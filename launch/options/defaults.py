@@ -1,4 +1,4 @@
-"""Defaults that depend on the data set; they are known without slow imports."""
+"""Defaults that depend on the data set, without slow imports."""
 
 from collections.abc import Collection
 from typing import Any
@@ -13,13 +13,13 @@ _PARTITIONS = {Layout.TABLE: "per_case", Layout.CLASSES: "dirichlet", Layout.IMA
 
 
 def resolve(config: Config, objective: str | None, kept: Collection[str] = ()) -> Config:
-    """The configuration with the partition, the views and their size that hold where none is given.
+    """Sets the partition, the views and their size where they are not given.
 
     A folder of images with a table of cases has one client per case. In folders of classes, clients
     have images of one class, by the default of `--alpha`; without classes they are random.
 
     Args:
-      objective: Name of the objective, if it is known.
+      objective: Name of the objective, if known.
       kept: Names of further flags that keep their values.
     """
     assert isinstance(config, Settings)
@@ -35,16 +35,14 @@ def resolve(config: Config, objective: str | None, kept: Collection[str] = ()) -
 
 
 def views(dataset: str, objective: str | None) -> str:
-    """The augmentation policy of a data set and an objective, if `--views` is not given."""
+    """The augmentation policy of a data set and an objective if `--views` is not given."""
     if dataset == "digits":
         return "affine"
-    if objective in ("supervised", "mae"):
-        return {"supervised": "flip", "mae": "crop_flip"}[objective]
-    return "byol_no_blur"
+    return {"supervised": "flip", "mae": "crop_flip"}.get(objective or "", "byol_no_blur")
 
 
 def shown(config: Settings) -> dict[str, str]:
-    """The values for help texts of flags whose defaults depend on the other flags, by name."""
+    """The values, for help texts, of flags whose defaults depend on other flags, by name."""
     values = settings.flat(config)
     found, objective = {}, values.get("objective")
     if "algorithm" in config.given and objective is None:

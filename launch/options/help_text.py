@@ -1,4 +1,4 @@
-"""The help texts of the scripts: flags by topic, with the defaults that hold."""
+"""The help texts of the scripts: flags by topic, with their current defaults."""
 
 import re
 import shutil
@@ -27,10 +27,7 @@ def without_request(argv: Sequence[str]) -> list[str]:
 
 
 def text(argv: Sequence[str], config: Settings) -> str:
-    """The help text of the running script, with the values of its configuration.
-
-    `argv` is the command line without the request for help, with the default preset.
-    """
+    """The help text of a script; `argv` has its default preset, and no request for help."""
     values, known = settings.flat(config), defaults.shown(config)
     width = min(shutil.get_terminal_size().columns, _LARGEST_WIDTH)
     main = sys.modules["__main__"]
@@ -61,7 +58,7 @@ def text(argv: Sequence[str], config: Settings) -> str:
 
 
 def _which_defaults(argv: Sequence[str], config: Settings) -> str:
-    """A sentence on the flags and presets for which the shown values hold; empty without any."""
+    """A sentence on the flags and presets for which the shown values hold; empty if none."""
     values = settings.flat(config)
     chosen = [
         f"--{name}={values[name]}"
@@ -76,10 +73,9 @@ def _which_defaults(argv: Sequence[str], config: Settings) -> str:
 
 
 def topics(config: Settings) -> dict[str, list[Setting]]:
-    """The script's flags by topic, first those that belong to this script alone."""
-    own = settings.settings(type(config), config.script)
+    """The script's flags by topic, first those of this script alone."""
+    left = settings.settings(type(config), config.script)
     found: dict[str, list[Setting]] = {"This script": []}
-    left = dict(own)
     for field in settings.own_fields(RunConfig):
         names = settings.settings(type(field.default))
         topic = str(field.default.__doc__).partition(".")[0]
@@ -89,7 +85,7 @@ def topics(config: Settings) -> dict[str, list[Setting]]:
 
 
 def _with_value(setting: Setting, value: Any, known: dict[str, str]) -> str:
-    """The flag with its value, as it would be written on the command line."""
+    """The flag with its value, as on a command line."""
     if setting.repeated and value:
         return " ".join(f"--{setting.name}={item}" for item in value)
     if setting.kind is bool and setting.name not in known:

@@ -21,7 +21,7 @@ def take_out_rad(
 
     Returns:
       The data set without the server's images; and the server's images, uint8 [rad_size, h, w, c],
-      which are its representation alignment dataset (RAD), without labels.
+      its representation alignment dataset (RAD), without labels.
     """
     count = len(dataset.train)
     if rad_size >= count:

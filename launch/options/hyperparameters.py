@@ -1,4 +1,4 @@
-"""Parses and prints hyperparameters; their defaults stand in the dataclasses."""
+"""Parses and prints hyperparameters; the dataclasses have their defaults."""
 
 import dataclasses
 import inspect
@@ -19,8 +19,8 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
 
     Args:
       cls: A frozen dataclass whose fields all have defaults of type bool, int, float or str.
-      assignments: Texts `name=value` with the name of a field; a trailing underscore of the name
-        (`lambda_`) may be left out. The last value of a name counts.
+      assignments: Texts `name=value`; a name's trailing underscore (`lambda_`) may be left out. The
+        last value of a name counts.
     """
     fields = {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
     values = {}
@@ -39,11 +39,7 @@ def parse(cls: type, assignments: Sequence[str]) -> Any:
 
 
 def changed(values: Any, unused: Collection[str] = ()) -> list[tuple[str, Any, Any]]:
-    """Name, value and default of the hyperparameters that differ from their defaults, in order.
-
-    Args:
-      unused: Names of fields that are left out, because the run's objective does not use them.
-    """
+    """Name, value and default of changed hyperparameters that the objective uses, in order."""
     return [
         (field.name.rstrip("_"), getattr(values, field.name), field.default)
         for field in dataclasses.fields(values)
@@ -52,13 +48,8 @@ def changed(values: Any, unused: Collection[str] = ()) -> list[tuple[str, Any, A
 
 
 def listed(values: Any, unused: Collection[str] = ()) -> list[str]:
-    """A line `name=value  description` for each hyperparameter, for `--list`.
-
-    Args:
-      unused: Names of fields that are left out, because the objective does not use them.
-    """
-    lines = []
-    texts = descriptions(type(values))
+    """A line `name=value  description` for each hyperparameter not in `unused`, for `--list`."""
+    lines, texts = [], descriptions(type(values))
     for field in dataclasses.fields(values):
         value = getattr(values, field.name)
         if field.name not in unused:
@@ -68,10 +59,9 @@ def listed(values: Any, unused: Collection[str] = ()) -> list[str]:
 
 
 def descriptions(cls: type) -> dict[str, str]:
-    """The description of each hyperparameter in one line, with the paper's symbol, by its name.
+    """The description of each hyperparameter in one line, with the paper's symbol, by name.
 
-    They are from `Attributes:` in the docstring of the class, or of a class it inherits from; what
-    these leave out has an empty description.
+    It is from `Attributes:` in the docstring of the class or of a base class; empty if missing.
     """
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
@@ -83,11 +73,7 @@ def descriptions(cls: type) -> dict[str, str]:
 
 
 def describe(values: Any, unused: Collection[str]) -> str:
-    """The hyperparameters of a run that differ from their defaults, as a short table.
-
-    Args:
-      unused: Names of fields that are left out, because the run's objective does not use them.
-    """
+    """A short table of the result of `changed`, or a line if it is empty."""
     rows = [(name, str(value), str(default)) for name, value, default in changed(values, unused)]
     used = [field.name for field in dataclasses.fields(values) if field.name not in unused]
     if not rows:
@@ -97,7 +83,7 @@ def describe(values: Any, unused: Collection[str]) -> str:
 
 
 def _parse_value(field: dataclasses.Field, text: str, assignment: str) -> Any:
-    """Converts a text to the type of the field's default; `assignment` is for error messages."""
+    """Converts a text to the type of the field's default; `assignment` is for errors."""
     value_type: type = type(field.default)
     if value_type is bool:
         if text.lower() not in ("true", "false"):

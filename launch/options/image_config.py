@@ -1,4 +1,4 @@
-"""Sections of configurations: the images, their clients, the model and its views."""
+"""Sections of configurations: images, clients, and the model with its views."""
 
 import dataclasses
 from typing import Literal
@@ -16,8 +16,7 @@ class DataConfig:
     """Images.
 
     Attributes:
-      dataset: {names}; or the name of any TFDS image-classification set that is prepared in
-        --data_dir.
+      dataset: {names}; or any TFDS image-classification set that is prepared in --data_dir.
       data_dir: Folder of prepared TFDS sets, or of a case_folder's images.
       image_size: Height and width to which all images are resized. Default: their own; of a
         case_folder {names}.
@@ -44,39 +43,35 @@ class ClientsConfig:
         labels.
       num_clients: Number of clients. Default: as many as the partition allows.
       samples_per_client: iid, dirichlet: number of examples of each client. Default: an even share
-        of all examples if --num_clients is given, else {names}.
+        of all examples if --num_clients is given, otherwise {names}.
       random_sizes: iid, dirichlet with --num_clients: make the clients' sizes proportional to
         uniform random numbers, as DeNAV does.
-      min_client_size: Number of examples that each client has at least, after --data_fraction.
+      min_client_size: Smallest number of examples of a client, after --data_fraction.
         dirichlet_per_class fills smaller clients up with examples of the largest ones, and
-        --random_sizes draws no smaller sizes; other partitions end with an error if a client is
-        smaller.
-      skip_small_clients: Leave out clients that have too few examples for the objective, instead of
+        --random_sizes draws no smaller sizes; with other partitions a smaller client is an error.
+      skip_small_clients: Leave out clients with too few examples for the objective, instead of
         ending with an error.
       alpha: dirichlet: concentration, from 0 (one class per client) to inf (IID).
         dirichlet_per_class: the same, but 0 puts each class on one client; Dec-SSL uses 0.01 to 5.
       balance_sizes: dirichlet_per_class: keep the clients' sizes near an even share of the
         examples, as the code of Yurochkin et al. and of Dec-SSL does.
-      beta: skew: fraction of the examples that is dealt out IID, from 0 (exclusive classes) to 1
-        (IID).
+      beta: skew: fraction of the examples that is dealt out IID: 0 (exclusive classes) to 1 (IID).
       classes_per_client: by_class: number of classes of each client.
       cluster_encoder: feature_clusters: the encoder whose features are clustered, given as the
         folder of a run or of its encoder/; or `pixels`, to cluster the images themselves.
       clusters: feature_clusters: number of clusters.
-      cluster_partition: feature_clusters: the partition that deals out the clusters as if they were
-        classes.
-      data_fraction: Fraction of its examples that each client keeps, chosen at random; it keeps at
-        least one.
-      shift: The way in which the clients' images differ. rotation: client k of K sees its images
-        turned by 2 pi k / K; style: each client sees its images in one of the styles {names}. The
-        clients' training images are shifted; the monitor, the probes and the tests of the run's
-        model see the original images. A client's own model (--personalized_clients) is evaluated on
-        images with the client's shift.
+      cluster_partition: feature_clusters: partition that deals out the clusters like classes.
+      data_fraction: Fraction of its examples that each client keeps, at random; at least one.
+      shift: How the clients' images differ. rotation: client k of K sees its images turned by
+        2 pi k / K; style: each client sees its images in one of the styles {names}. Only training
+        images are shifted; the monitor, the probes and the tests of the run's model see the
+        original images. A client's own model (--personalized_clients) is evaluated on images with
+        the client's shift.
       shifts: rotation, style: number of different shifts. With more clients than shifts, client k
         has the shift k modulo this number.
       rad_size: hetero_ssfl: number of training images that belong to the server instead of the
-        clients. They are drawn at random and used without labels, as the representation alignment
-        dataset (RAD).
+        clients: the representation alignment dataset (RAD), drawn at random and used without
+        labels.
     """
 
     partition: str = flag(
@@ -110,28 +105,28 @@ class ModelConfig:
       encoder: ResNets: tiny, small, resnet14, resnet14_bottleneck, resnet18, resnet34, resnet50;
         vision transformers: vit_micro, vit_tiny, vit_small_cpu, vit_one_block, vit_one_block_small,
         vit_one_block_micro.
-      encoders: hetero_ssfl: encoders of the clients, by the names of --encoder, such as
+      encoders: hetero_ssfl: encoders of the clients, named as for --encoder, such as
         resnet18,resnet34. They are assigned to the clients at random, in equal shares. Default:
         --encoder for all clients.
-      alignment_encoder: fedca: the frozen encoder to which clients align their encodings, trained
-        on public images, given as the folder of a run or of its encoder/.
+      alignment_encoder: fedca: the frozen encoder, trained on public images, to which clients align
+        their encodings, given as the folder of a run or of its encoder/.
       projector: Widths of the projector's layers.
       predictor: Widths of the predictor's layers (byol, simsiam), and of fedx's. Default: two
         layers as wide as the projector's first and last.
-      towers: one: the same network for both views. The other values train two networks. views: one
-        for each view; halves: one for the left and one for the right half of the image;
-        colour_planes: one for its red and one for its blue plane.
+      towers: one: the same network for both views. The others train two networks. views: one for
+        each view; halves: one for the left and one for the right half of the image; colour_planes:
+        one for its red and one for its blue plane.
       norm: Normalization of the ResNets: group norm (with weight standardization) or batch norm.
         Vision transformers always have layer norm.
       projector_output_batch_norm: Put a batch norm without scale and offset on the projector's
         output, whatever --norm is. It keeps BYOL and SimSiam from collapsing to the same projection
         of all images.
       precision: Type in which training computes the encoder's convolutions and matrix products.
-        bfloat16 is faster on CPUs that have instructions for it, and far slower on others. All
-        else, and every evaluation, is float32.
+        bfloat16 is faster on CPUs that have instructions for it, and far slower on others.
+        Everything else, and every evaluation, is float32.
       views: Augmentation policy: byol, byol_no_blur, simclr, simclr_small, skin, affine, flip,
         crop_flip, none. Default: affine for digits; for other data sets flip with the objective
-        supervised, crop_flip with mae, and else byol_no_blur.
+        supervised, crop_flip with mae, and otherwise byol_no_blur.
       view_size: Height and width of the views that the model sees. Default: the size of the images;
         16 for digits.
     """

@@ -12,7 +12,7 @@ from tff_ssl.views import augmentation
 from tff_ssl.views.augmentation import TwoViews
 from tff_ssl.views.policies import POLICIES
 
-# Names in Linux's list of what a CPU can do, of x86 and ARM.
+# Names in Linux's lists of the features of x86 and ARM CPUs.
 _BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
@@ -26,7 +26,7 @@ def view_policy(model: ModelConfig) -> str:
 
 
 def two_views(model: ModelConfig, seed: int) -> TwoViews:
-    """Builds (images, example ids, round number) -> two views, by the model's policy of views."""
+    """Builds (images, example ids, round number) -> two views, by the model's view policy."""
     policy, size = view_policy(model), model.view_size
 
     def make(images, example_ids, round_number):
@@ -47,7 +47,7 @@ def build_model(
     """Builds the model of a configuration, with the heads that the objective needs.
 
     Args:
-      encoder: Name of the encoder; that of the configuration if None.
+      encoder: Name of the encoder; None for that of the configuration.
       predictor: Whether the algorithm needs a predictor that its objective does not.
     """
     height, width, channels = dataset.train.images.shape[1:]
@@ -58,18 +58,17 @@ def build_model(
     needs_predictor = needs.predictor or predictor
     if needs_predictor and not widths and projector:
         widths = (projector[0], projector[-1])
-    classes = len(dataset.class_names) if needs.supervised else 0
+    has_projector = not (needs.supervised or needs.decoder)
     try:
         model = DualEncoder(
             encoder or config.encoder,
             shape,
-            () if needs.supervised or needs.decoder else projector,
+            projector if has_projector else (),
             widths if needs_predictor else (),
             norm=config.norm,
-            classes=classes,
+            classes=len(dataset.class_names) if needs.supervised else 0,
             decoder=needs.decoder,
-            projector_output_batch_norm=config.projector_output_batch_norm
-            and not (needs.supervised or needs.decoder),
+            projector_output_batch_norm=config.projector_output_batch_norm and has_projector,
             precision=config.precision,
         )
         return model if config.towers == "one" else TwoTowers(model, config.towers)
@@ -81,10 +80,10 @@ def build_model(
 
 
 def norm_warning(objective: str, model: ModelConfig) -> str:
-    """A line that warns of group norm with BYOL or SimSiam; an empty text for all else.
+    """A line that warns of group norm with BYOL or SimSiam; otherwise an empty text.
 
-    Nothing in a network with group norm compares images, so that a constant projection, which these
-    losses do not punish, is easily reached (DCCO, Appendix C).
+    Nothing in a network with group norm compares images, so that it easily reaches a constant
+    projection, which these losses do not punish (DCCO, Appendix C).
     """
     has_batch_norm = model.norm == "batch" or model.projector_output_batch_norm
     if not OBJECTIVES[objective].predictor or has_batch_norm:
@@ -96,10 +95,9 @@ def norm_warning(objective: str, model: ModelConfig) -> str:
 
 
 def precision_note(precision: str, cpu_flags: set[str] | None = None) -> str:
-    """A line on `--precision` where another one would be faster; an empty text for all else.
+    """A line on `--precision` if another one would be faster; otherwise an empty text.
 
-    Args:
-      cpu_flags: Names of the CPU's instruction sets; None for those of this machine.
+    `cpu_flags` are names of instruction sets; None for those of this machine.
     """
     known = _cpu_flags() if cpu_flags is None else cpu_flags
     native = bool(known & _BFLOAT16_INSTRUCTIONS)
@@ -117,7 +115,7 @@ def precision_note(precision: str, cpu_flags: set[str] | None = None) -> str:
 
 
 def _cpu_flags() -> set[str]:
-    """Names of the CPU's instruction sets, of x86 and ARM; empty where Linux does not tell them."""
+    """Names of the CPU's instruction sets, x86 or ARM; empty if Linux does not list them."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

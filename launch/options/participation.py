@@ -20,10 +20,6 @@ def build_participation(
         )
     is_poisson = participation.sampling == "poisson"
     sample = cohort.poisson_cohorts if is_poisson else cohort.uniform_cohorts
-    return Participation(
-        sample(num_clients, invited, seed),
-        wanted,
-        invited,
-        is_poisson,
-        Dropouts(dropout, participation.max_dropped, seed),
-    )
+    cohorts = sample(num_clients, invited, seed)
+    dropouts = Dropouts(dropout, participation.max_dropped, seed)
+    return Participation(cohorts, wanted, invited, is_poisson, dropouts)

@@ -17,10 +17,10 @@ _ROOT = FOLDER.parent.parent
 def of_algorithm(name: str, dataset: str = "digits") -> pathlib.Path | None:
     """The default preset of an algorithm on a data set; None if there is none.
 
-    On the digits it is `digits/NAME.flags` where there is one. Otherwise it is chosen by the
-    algorithm's kind and default objective: `digits/kinds/KIND_OBJECTIVE.flags`, or else
-    `digits/kinds/KIND.flags`. These set no hyperparameters, so that the algorithm's own defaults
-    hold. On a folder of images it is `case_folder/NAME.flags` where there is one.
+    On the digits it is the first that exists of `digits/NAME.flags` and, by the algorithm's kind
+    and default objective, `digits/kinds/KIND_OBJECTIVE.flags` and `digits/kinds/KIND.flags`. The
+    latter two set no hyperparameters, so that the algorithm's defaults hold. On a folder of images
+    it is `case_folder/NAME.flags`.
     """
     if dataset != "digits":
         path = _CASE_FOLDER / f"{name}.flags"
@@ -46,7 +46,7 @@ def of_algorithm(name: str, dataset: str = "digits") -> pathlib.Path | None:
 def of_objective(name: str, dataset: str = "digits") -> pathlib.Path | None:
     """The default preset of the centralized baseline with an objective; None if there is none.
 
-    On the digits it is `digits/centralized_NAME.flags` where there is one, and else
+    On the digits it is `digits/centralized_NAME.flags` if that exists, otherwise
     `digits/centralized.flags`. On a folder of images, cco has `case_folder/centralized.flags`.
     """
     if dataset != "digits":
@@ -63,7 +63,7 @@ def shown(path: pathlib.Path) -> pathlib.Path:
 
 
 def given(argv: Sequence[str], flag: str) -> list[str]:
-    """The values that a command line gives to a flag, before flags are parsed."""
+    """The values that an unparsed command line gives to a flag."""
     return re.findall(rf"^--?{flag}[=\n](.*)$", "\n".join(argv), re.MULTILINE)
 
 
@@ -73,20 +73,17 @@ def files(argv: Sequence[str]) -> list[pathlib.Path]:
 
 
 def expand(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a command line, with those of the presets in the places of `--flagfile`."""
+    """The arguments of a command line, with those of its presets in place of `--flagfile`."""
     return flags.FlagValues().read_flags_from_files(list(arguments))
 
 
 def set_by(argv: Sequence[str]) -> dict[str, pathlib.Path]:
-    """The preset that sets a flag, by the flag's name; `hparam=NAME` for a hyperparameter.
-
-    Of several presets of a command line, it is the last one. Paths are as `shown` gives them.
-    """
+    """The last preset that sets a flag, as `shown`, by the flag's name or `hparam=NAME`."""
     return {name: shown(path) for preset in files(argv) for name, path in _read(preset)}
 
 
 def explain(message: str, argv: Sequence[str]) -> str:
-    """Adds to an error message the presets of a command line that set the flags that it names."""
+    """Adds to an error message the presets that set the flags it names."""
     lines = set_by(argv)
     names = re.findall(r"--(hparam=\w+|\w+)|flag '(\w+)'", message)
     sources = []
@@ -98,7 +95,7 @@ def explain(message: str, argv: Sequence[str]) -> str:
 
 
 def _read(path: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
-    """The flags of a preset and of the presets that it includes, in order, with their files."""
+    """The flags of a preset and of the presets it includes, in order, with their files."""
     lines = path.read_text().splitlines() if path.is_file() else []
     for line in map(str.strip, lines):
         name, _, value = line.lstrip("-").partition("=")

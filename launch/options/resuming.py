@@ -1,4 +1,4 @@
-"""Takes over the settings of an earlier run, which lie in its `config.json`."""
+"""Takes over the settings of an earlier run from its `config.json`."""
 
 import dataclasses
 import pathlib
@@ -15,15 +15,12 @@ from launch.outputs import run_folder
 from tff_ssl.errors import ConfigurationError
 
 _RESUME = re.compile(r"--?(no)?resume(?:=(.*))?")
-_OF_COMMAND = {"output_dir", "resume", "list"}  # Flags of a command, and not of its run.
-_OF_DATASET = ("image_size", "per_case")  # Flags that hold for no other data set.
+_OF_COMMAND = {"output_dir", "resume", "list"}  # Flags of a command, not of its run.
+_OF_DATASET = ("image_size", "per_case")  # Flags that do not hold for another data set.
 
 
 def find(argv: Sequence[str], script: str) -> dict[str, Any]:
-    """The `config.json` of the run that a command line resumes, as `run_folder.read_config` has it.
-
-    It is empty without `--resume`, or if the folder holds no run yet.
-    """
+    """`run_folder.read_config` of the run that `--resume` continues; empty if there is none."""
     if not _is_given(argv):
         return {}
     folders = presets.given(argv, "output_dir")
@@ -42,7 +39,7 @@ def find(argv: Sequence[str], script: str) -> dict[str, Any]:
 
 
 def _is_given(argv: Sequence[str]) -> bool:
-    """Whether a command line has `--resume`; of several, the last one counts."""
+    """Whether a command line has `--resume`; the last one counts."""
     matches = [match for match in map(_RESUME.fullmatch, argv[1:]) if match]
     if not matches:
         return False
@@ -51,7 +48,7 @@ def _is_given(argv: Sequence[str]) -> bool:
 
 
 def as_arguments(config: Settings, names: Iterable[str]) -> list[str]:
-    """Flags of a configuration as a command line gives them; those without a value are left out."""
+    """Flags of a configuration as on a command line; those without a value are left out."""
     values, known = settings.flat(config), settings.settings(type(config))
     arguments = []
     for name in sorted(names):
@@ -67,20 +64,18 @@ def as_arguments(config: Settings, names: Iterable[str]) -> list[str]:
 
 
 def resumed(config: Config, before: Mapping[str, Any]) -> Config:
-    """The configuration with the values of the run that is resumed, for what is not given.
+    """The configuration with the values of the resumed run for flags that are not given.
 
-    What was given at the run's start counts as given. Others differ from the defaults where the
-    run has chosen them itself, such as an algorithm's default objective. Hyperparameters are added
-    to those of the run; of each, the last value counts.
+    Flags that were given at the run's start count as given; the run may have chosen others itself,
+    such as an algorithm's default objective. Hyperparameters are added to those of the run; of
+    each, the last value counts.
 
-    Args:
-      config: The configuration of the command line that resumes the run.
-      before: Result of `run_folder.read_config` for the run.
+    `before` is the result of `run_folder.read_config` for the run.
 
     Raises:
-      flags.IllegalFlagValueError: If the algorithm or the objective is another one. The other flags
-        are compared when the run's folder is opened; these two at once, because an error about a
-        hyperparameter of another algorithm would mislead.
+      flags.IllegalFlagValueError: If the algorithm or the objective differs. Other flags are
+        compared when the run's folder is opened; these two now, because an error about another
+        algorithm's hyperparameter would mislead.
     """
     run = settings.flat(settings.build(type(config), before["flags"]))
     now = settings.flat(config)
@@ -96,7 +91,7 @@ def resumed(config: Config, before: Mapping[str, Any]) -> Config:
 
 
 def take_over(config: Config, run: Mapping[str, Any], names: Iterable[str]) -> Config:
-    """The configuration with the values that an earlier run has of flags that are not given."""
+    """The configuration with the values of an earlier run for flags that are not given."""
     kept = set(config.given)
     if "dataset" in kept and settings.flat(config)["dataset"] != run.get("dataset"):
         kept |= set(_OF_DATASET)
@@ -110,6 +105,6 @@ def read_run(folder: pathlib.Path) -> RunConfig | None:
     content = run_folder.read_config(folder)
     if not content:
         return None
-    values, script = content["flags"], content["flags"].get("script", "")
-    config = settings.build(RunConfig, values, content["given"], script)
+    values = content["flags"]
+    config = settings.build(RunConfig, values, content["given"], values.get("script", ""))
     return defaults.resolve(config, config.algorithm.objective)

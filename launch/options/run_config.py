@@ -13,6 +13,7 @@ from tff_ssl.decentralized.topology import TOPOLOGIES, UNCONNECTED
 
 _TRAINING = (*FEDERATED, "centralized")
 _RESUMED = (*_TRAINING, "detect")
+_CLIENTS_OF_BATCH = "Number of clients whose examples form a batch, for --batches=cohorts."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +24,7 @@ class AlgorithmConfig:
       algorithm: Name of the algorithm; --list shows all, and --list --algorithm=NAME the
         hyperparameters of one. package.module:ENTRY is an algorithm of your own: the registry entry
         of that name, in a module on PYTHONPATH.
-      objective: Name of the clients' loss; --list shows all. Default: the algorithm's default
-        objective.
+      objective: Name of the clients' loss; --list shows all. Default: the algorithm's own.
       hparam: name=value, a hyperparameter and its value; repeatable. --list shows the names.
     """
 
@@ -47,29 +47,21 @@ class ParticipationConfig:
         --clients_per_round clients of a federated round.
       batch_size: Number of examples of a step, for --batches=shuffled.
       sampling: uniform: every cohort has exactly --clients_per_round clients; poisson: each client
-        takes part independently with the same probability, and a cohort has so many clients on
+        takes part independently with the same probability, and a cohort has that many clients on
         average. Differential privacy needs poisson.
       dropout: Simulated fraction of clients that do not finish a round: half of them drop out
         before and half after their first report. More clients are invited, so that on average
         --clients_per_round finish.
-      max_dropped: Largest fraction of its clients that a round may lose; the run ends when a round
-        loses more. Clients that drop out, fail, take too long or send values that are not finite
-        are left out and counted.
+      max_dropped: Largest fraction of its clients that a round may lose before the run ends.
+        Clients that drop out, fail, take too long or send values that are not finite are left out
+        and counted.
       round_timeout: Seconds after which a computation of a round is stopped and repeated without
         the clients that take so long. The first computation includes the preparation of the graphs.
         Default: no limit.
     """
 
     rounds: int = flag(400, 1)
-    clients_per_round: int = flag(
-        32,
-        1,
-        in_script={
-            "centralized": (
-                32, "Number of clients whose examples form a batch, for --batches=cohorts."
-            )
-        },
-    )  # fmt: skip
+    clients_per_round: int = flag(32, 1, in_script={"centralized": (32, _CLIENTS_OF_BATCH)})
     batches: Literal["shuffled", "cohorts"] = flag("shuffled", scripts=["centralized"])
     batch_size: int = flag(128, 2, scripts=["centralized"])
     sampling: Literal["uniform", "poisson"] = flag("uniform", scripts=FEDERATED)
@@ -85,10 +77,9 @@ class NetworkConfig:
     Attributes:
       topology: Network of the clients, for algorithms without a server. {names}.
       connectivity: erdos_renyi: probability of a link between two clients, 0 to 1 (DeNAV's omega).
-      unconnected: erdos_renyi: treatment of a random network that is not connected. repair: its
-        components are joined by one new link each; refuse: the script ends with an error.
-      edge_list: edge_list: text file of the links, one a line, as two client numbers counted from
-        0.
+      unconnected: erdos_renyi: treatment of a random network that is not connected. repair: join
+        its components by one new link each; refuse: end with an error.
+      edge_list: edge_list: text file of links, one a line: two client numbers, counted from 0.
       leave: ROUND:CLIENT, a client that leaves the network before a round; repeatable.
       cut: ROUND:CLIENT-CLIENT, a link that is cut before a round; repeatable.
     """
@@ -114,8 +105,8 @@ class AggregationConfig:
         zeroes very large contributions and clips large model deltas; secure: secure sums, in which
         the server sees no single client's contribution (simulated, without cryptography);
         quantized: tensors of 256 numbers or more are sent with --quantization_bits a number;
-        rotated: the same after a random rotation, which evens the numbers out. With any other than
-        mean, clients are not folded, because these aggregators need each client's contribution.
+        rotated: the same after a random rotation, which evens the numbers out. Clients are folded
+        with mean only: the others need each client's contribution.
       quantization_bits: quantized, rotated: number of bits of a number.
       symmetric_statistics: dcco, dcco_one_stage with cco: send only half of <F G^T>, the triangle
         of its symmetric part.
@@ -131,17 +122,16 @@ class PrivacyConfig:
     """Differential privacy.
 
     Attributes:
-      dp_epsilon: Differential privacy: epsilon of all --rounds together. The noise is computed from
-        it; inf clips without noise, and gives no guarantee.
+      dp_epsilon: Epsilon of all --rounds together, from which the noise is computed; inf clips
+        without noise, and gives no guarantee.
       dp_noise_multiplier: Differential privacy with a given noise instead of a given epsilon:
         standard deviation of the noise on the sum of the clients' model deltas, divided by
         --dp_clip. Epsilon is computed from it.
       dp_statistics_noise_multiplier: Standard deviation of the noise on the sum of the clients'
         encoding statistics, divided by --dp_statistics_clip. Default: the value of
         --dp_noise_multiplier.
-      dp_clip: Largest L2 norm of a client's model delta; larger model deltas are scaled down to it.
-      dp_statistics_clip: Largest L2 norm of a client's encoding statistics; larger ones are scaled
-        down to it.
+      dp_clip: L2 norm to which larger model deltas of clients are scaled down.
+      dp_statistics_clip: L2 norm to which larger encoding statistics of clients are scaled down.
       dp_adaptive_clipping: Let the clips follow the median of the clients' norms, which is
         estimated privately; the given clips are the initial ones.
       dp_delta: The delta of (epsilon, delta)-differential privacy. Default: the number of clients
@@ -163,25 +153,22 @@ class EvaluationConfig:
 
     Attributes:
       eval_every: Number of {unit} between two evaluations by the kNN monitor; 0 for none.
-      encoder_round: Evaluation whose encoder is exported and probed: that of the last one, or of
-        the one with the best kNN accuracy on training images (see --eval_every). Clients' own
-        models (--personalized_clients) are those of the last round.
+      encoder_round: Round whose encoder is exported and probed: the last, or the evaluation with
+        the best kNN accuracy on training images (see --eval_every). Clients' own models
+        (--personalized_clients) are those of the last round.
       labels_per_class: Numbers of labels per class of the linear probes.
       labels: Total numbers of labels of the linear probes, instead of --labels_per_class.
-      label_draws: Number of random draws of the labels, over which mean and standard deviation are
-        given.
-      baselines: Baselines that are evaluated on the same labels as the encoder: random_encoder,
-        raw_pixels.
+      label_draws: Number of random draws of the labels, for mean and standard deviation.
+      baselines: Baselines to evaluate on the encoder's labels: random_encoder, raw_pixels.
       per_case: Use one label and one prediction per case, from the mean of its images' encodings.
         Default: yes for a case_folder with a metadata.csv, if no case has images of several
         classes.
       probe: logistic: logistic regression; lars: the DCCO paper's linear classifier, trained with
         LARS; adam: Hetero-SSFL's, trained with 100 epochs of Adam.
-      also_logistic: Beside another --probe, also fit logistic regression on the same labels, as
-        results of their own.
+      also_logistic: With another --probe, also fit logistic regression on the same labels, as
+        separate results.
       personalized_clients: Number of clients whose own models are also evaluated, for algorithms
-        whose clients have models of their own: the first clients that have trained or, without a
-        server, the first.
+        whose clients have their own: the first that have trained or, without a server, the first.
     """
 
     eval_every: int = flag(50, 0, scripts=_TRAINING)
@@ -204,18 +191,18 @@ class RuntimeConfig:
       fold: Number of groups into which the clients of a cohort are folded, if the algorithm allows
         it. A group is computed like one client, which is much faster and gives the same result up
         to rounding. 0: clients are not folded.
-      max_concurrent_calls: Number of clients or groups that are computed at the same time; -1 for
-        all. Default: four per core, or one per core if clients keep a state between rounds.
+      max_concurrent_calls: Number of clients or groups computed at the same time; -1 for all.
+        Default: four per core, or one per core if clients keep a state between rounds.
       ray: Compute rounds on several nodes with Ray: local:N for N nodes on this machine, or the
         address of a Ray cluster such as 10.0.0.1:6379 for a node on each of its machines. Needs the
         extra `ray`.
-      slices: Largest number of slices into which the clients or groups of a round are divided; all
-        slices have about the same work. With --ray a slice is computed on one node, and there are
-        at most 16 by default. Without --ray, slices are computed one after another, so that a round
-        holds the contributions of one slice in memory at a time; by default it is not divided. The
-        weights depend on the number of slices in their last digits, but not on the number of nodes.
-        With one slice per client or group, they equal those of a round that is not divided.
-      require_private_worker: End with an error where the system forbids TFF's worker a private
+      slices: Largest number of slices of about equal work into which the clients or groups of a
+        round are divided. With --ray a slice is computed on one node; default: 16. Without --ray,
+        slices are computed one after another, so that a round holds the contributions of one slice
+        in memory at a time; default: not divided. The number of slices changes the last digits of
+        the weights, the number of nodes does not. With one slice per client or group, weights equal
+        those of an undivided round.
+      require_private_worker: End with an error if the system forbids TFF's worker a private
         network, instead of letting it listen on a port that others can reach.
     """
 
@@ -235,7 +222,7 @@ class OutputConfig:
       seed: Seed of all randomness.
       checkpoint_every: Number of {unit} between two checkpoints.
       resume: Continue the run in --output_dir.
-      list: Print what can be chosen, and end.
+      list: Print what can be chosen, and exit.
     """
 
     output_dir: str | None = None
@@ -243,15 +230,13 @@ class OutputConfig:
     checkpoint_every: int = flag(50, 1, scripts=_RESUMED)
     resume: bool = flag(False, scripts=_RESUMED)
     list: bool = flag(
-        False,
-        scripts=_RESUMED,
-        in_script={"detect": (False, "Print the hyperparameters, and end.")},
+        False, scripts=_RESUMED, in_script={"detect": (False, "Print hyperparameters and exit.")}
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class ScriptConfig(Settings):
-    """What the configurations of all scripts have that write results."""
+    """What the configurations of all scripts that write results have."""
 
     runtime: RuntimeConfig = section(RuntimeConfig)
     output: OutputConfig = section(OutputConfig)
@@ -283,6 +268,6 @@ class RunConfig(ScriptConfig):
 
     @property
     def objective(self) -> str:
-        """Name of the objective; `algorithm.choose` has set it where no flag does."""
+        """Name of the objective; `algorithm.choose` sets it if no flag does."""
         assert self.algorithm.objective
         return self.algorithm.objective

@@ -14,16 +14,15 @@ class FinetuningConfig:
 
     Attributes:
       label_fractions: semi_supervised: fractions of the training labels.
-      finetune_steps: Number of steps of fine-tuning. Of several, the one counts that is best on the
-        validation images (or on labels that were not drawn). Default: the DCCO paper's, 100 from
-        1600 labels on, else 40.
+      finetune_steps: Number of steps of fine-tuning. Of several, the best on the validation images
+        (or on labels that were not drawn) counts. Default: the DCCO paper's, 100 from 1600 labels
+        on, otherwise 40.
       finetune_batch_size: Number of labels in a step of fine-tuning. Default: the paper's, 256 from
-        1600 labels on, else 128.
+        1600 labels on, otherwise 128.
       finetune_learning_rate: Initial learning rate of fine-tuning (Adam). Of several, the best
         counts, as with --finetune_steps. Default: the paper's, 0.005.
       depth: finetune, semi_supervised, scratch: number of blocks in a vision transformer's
-        backbone, made by stacking the pretrained blocks (DeNAV). Default: as many as were
-        pretrained.
+        backbone, made by stacking the pretrained blocks (DeNAV). Default: the pretrained number.
     """
 
     label_fractions: tuple[float, ...] = flag((0.01, 0.1), 1e-9, 1.0)
@@ -65,14 +64,13 @@ class VisualizeConfig(ScriptConfig):
       encoders: NAME=FOLDER,NAME=FOLDER,...: the encoders. A folder is that of a run, its encoder/,
         or its clients/K, which `pretrain --personalized_clients` writes. The data flags of the
         first encoder's run hold unless they are given.
-      run: A run, whose page is written; --output_dir is the run itself unless it is given. If it
-        has encoders in its clients/, they are compared with its own. A client's encoder is the one
-        after its local training where that is kept (fedbn with --hparam=keep_local=true, featarc),
-        otherwise its personalized one.
-      compare: RUN,RUN,...: runs that are put side by side.
-      images: Split whose features are shown by --encoders.
-      max_images: Largest number of images of --encoders. Where there are labels, only images with a
-        label are drawn, evenly over the classes.
+      run: Run whose page is written, by default into the run itself. Encoders in its clients/ are
+        compared with its own. A client's encoder is the one after its local training if that is
+        kept (fedbn with --hparam=keep_local=true, featarc), otherwise its personalized one.
+      compare: RUN,RUN,...: runs to put side by side.
+      images: Split whose features --encoders shows.
+      max_images: Largest number of images of --encoders; labelled ones if there are any, evenly
+        over the classes.
     """
 
     run_saved_model_graph: bool = False
@@ -94,9 +92,8 @@ class DetectConfig(ScriptConfig):
       run: Folder of a pretraining run, or of its encoder/; its encoder must be a ResNet.
       supervised_run: Folder of a run of the same encoder with labels (launch.centralized
         --objective=supervised), as a further start.
-      starts: Encoders from which is fine-tuned, one after the other: pretrained, that of --run;
-        untrained, the same network with random weights; supervised, that of --supervised_run, which
-        adds it.
+      starts: Encoders to fine-tune, one after the other: pretrained, that of --run; untrained, the
+        same network with random weights; supervised, that of --supervised_run, which adds it.
       train_images: Number of training images. Default: all with instances.
       eval_images: Number of training images on which AP is measured.
       hparam: name=value, a hyperparameter and its value; repeatable. --list shows the names.

@@ -1,9 +1,9 @@
 """Configurations of scripts: frozen dataclasses, whose fields are the flags of the script.
 
-The default and the bounds of a flag are those of the field, and its help text stands below
-`Attributes:` in the docstring of the class. From a script's class come its flags (`define`), the
-object with which it runs (`build`), and the `config.json` of its runs (`to_json`). A field may be a
-section, a dataclass of further flags; names of flags are unique.
+A field has the default and the bounds of its flag; the help text stands below `Attributes:` in the
+class's docstring. A script's class gives its flags (`define`), the object with which it runs
+(`build`), and the `config.json` of its runs (`to_json`). A field may be a section, a dataclass of
+further flags; names of flags are unique.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ class Settings:
     """What every configuration has.
 
     Attributes:
-      script: Name of the script; empty where none has read the flags.
+      script: Name of the script that has read the flags; empty if none.
       given: Names of the flags that the command line or a preset gives.
     """
 
@@ -42,17 +42,14 @@ class Setting(NamedTuple):
     """A flag.
 
     Attributes:
-      name: Its name.
       section: Name of the section that has it; empty for a field of the configuration itself.
-      kind: Type of its value, or of the items of a list: bool, int, float or str.
+      kind: Type of its value, or of a list's items: bool, int, float or str.
       is_list: Whether its value is a tuple.
-      default: Its default.
-      help: Its help text.
       low: Smallest number that it takes, also in a list.
       high: Largest number that it takes.
       choices: Texts that it takes, if not all.
-      repeated: Whether a list is given by repeating the flag, and not with commas.
-      instead_of: The flag in place of which it may be given, of which the last one counts.
+      repeated: Whether a list is given by repeating the flag instead of with commas.
+      instead_of: Flag in place of which it may be given; the last of the two counts.
     """
 
     name: str
@@ -69,9 +66,9 @@ class Setting(NamedTuple):
 
 
 def flag(default: Any, low: float | None = None, high: float | None = None, **more: Any) -> Any:
-    """A field that is a flag, with attributes of a `Setting`; a `Literal` has choices by itself.
+    """A field that is a flag, with attributes of a `Setting`; a `Literal` needs no `choices`.
 
-    Further arguments are `scripts`, those that have the flag, if not all with the section do;
+    Further arguments are `scripts`, the ones that have the flag, if not all with the section do;
     `names`, a text for `{names}` in its help; and `in_script`, default and help text by the name of
     a script in which they differ.
     """
@@ -84,11 +81,7 @@ def section(cls: type, *scripts: str) -> Any:
 
 
 def settings(cls: type, script: str | None = None) -> dict[str, Setting]:
-    """The flags of a class and of its sections by name, in order.
-
-    Args:
-      script: Name of the script whose flags they are; None for those of all scripts.
-    """
+    """The flags of a class and its sections by name, in order: a script's, or all if None."""
     found: dict[str, Setting] = {}
     hints, texts = typing.get_type_hints(cls), hyperparameters.descriptions(cls)
     unit = "steps" if script in ("centralized", "detect") else "rounds"
@@ -110,7 +103,7 @@ def settings(cls: type, script: str | None = None) -> dict[str, Setting]:
 
 
 def own_fields(config: Any) -> list[dataclasses.Field]:
-    """The flags and sections of a class or an object; those that it inherits come last."""
+    """The flags and sections of a class or an object, inherited ones last."""
     cls = config if isinstance(config, type) else type(config)
     order = [name for base in cls.__mro__ for name in vars(base).get("__annotations__", ())]
     ordered = sorted(dataclasses.fields(cls), key=lambda field: order.index(field.name))
@@ -118,7 +111,7 @@ def own_fields(config: Any) -> list[dataclasses.Field]:
 
 
 def _kind(hint: Any) -> tuple[type, bool]:
-    """The type of a field's value without None, or of its items; and whether it is a tuple."""
+    """The type of a field's value, or of its items, without None; and whether it is a tuple."""
     if isinstance(hint, types.UnionType):
         (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
     return (typing.get_args(hint)[0], True) if typing.get_origin(hint) is tuple else (hint, False)
@@ -147,7 +140,7 @@ def define(cls: type, script: str, values: flags.FlagValues) -> None:
 
 
 class _ListFlag(flags.Flag):
-    """A list with commas; if it is given in place of another flag, the last one counts."""
+    """A list with commas; of it and the flag that it may replace, the last one counts."""
 
     def __init__(self, setting: Setting, values: flags.FlagValues):
         self._other, self._values = setting.instead_of, values
@@ -161,7 +154,7 @@ class _ListFlag(flags.Flag):
 
 
 def _bound_list(setting: Setting, values: flags.FlagValues) -> None:
-    """Makes a list of numbers take those within the bounds only."""
+    """Makes a list take only numbers within the bounds."""
     lowest, kind = setting.low, setting.kind
     if lowest is None:
         return
@@ -179,11 +172,7 @@ def _bound_list(setting: Setting, values: flags.FlagValues) -> None:
 
 
 def check_numbers(values: flags.FlagValues) -> None:
-    """Checks what absl lets pass: NaN, which is not outside of any bounds, and too large integers.
-
-    Raises:
-      flags.IllegalFlagValueError: If a flag is NaN, or a whole number that does not fit int32.
-    """
+    """Raises IllegalFlagValueError for NaN and integers beyond int32, which absl lets pass."""
     for name in values:
         value = values[name].value
         if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
@@ -197,11 +186,10 @@ def check_numbers(values: flags.FlagValues) -> None:
 def build(
     cls: type[Config], values: Mapping[str, Any], given: Collection[str] = (), script: str = ""
 ) -> Config:
-    """Makes a configuration from the values of flags.
+    """Makes a configuration from values of flags, and defaults for the others.
 
     Args:
-      values: Values by name, from flags or from a `config.json`, in which lists may be of texts,
-        and infinities are texts. Fields without one have their defaults.
+      values: Values by name, from flags or from a `config.json`, in which numbers may be texts.
     """
     typed = {}
     for name, setting in settings(cls).items():
@@ -218,7 +206,7 @@ def build(
 
 
 def _typed(setting: Setting, value: Any) -> Any:
-    """A value as the field has it; JSON and flags may hold numbers as texts."""
+    """A value of the field's type; JSON and flags may hold numbers as texts."""
     if value is None and setting.default is None:
         return None
     if setting.is_list and isinstance(value, list | tuple):
@@ -231,7 +219,7 @@ def _typed(setting: Setting, value: Any) -> Any:
 
 
 def flat(config: Any) -> dict[str, Any]:
-    """The values of all flags by name, those in sections too."""
+    """The values of all flags, also in sections, by name."""
     found: dict[str, Any] = {}
     for field in own_fields(config):
         value = getattr(config, field.name)
@@ -253,9 +241,7 @@ def replace(config: Config, **changes: Any) -> Config:
 
 
 def to_json(config: Settings) -> dict[str, Any]:
-    """The configuration for `config.json`: the name of the script, and its flags, those of a
-    section in an object of its own.
-    """
+    """The configuration for `config.json`: the script's name, and its flags, grouped by section."""
     content: dict[str, Any] = {"script": config.script}
     values = flat(config)
     for name, setting in settings(type(config), config.script).items():
@@ -265,7 +251,7 @@ def to_json(config: Settings) -> dict[str, Any]:
 
 
 def json_value(value: Any) -> Any:
-    """The value; the text of an infinity such as `--alpha=inf`, and a list for a tuple."""
+    """The value; a list for a tuple, and a text for an infinity such as `--alpha=inf`."""
     if isinstance(value, tuple):
         return list(value)
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -8,14 +8,10 @@ import sys
 
 
 def module(name: str, *arguments: str) -> str:
-    """The command that runs a module of Python in the environment of this process.
+    """The command that runs a Python module, with quoted arguments, in this process's environment.
 
-    Under `uv run`, it begins with `uv run python`, or with the path of uv where the shell does not
-    find it; otherwise with `python`, or with the path of the interpreter.
-
-    Args:
-      name: Name of the module, such as `launch.evaluate`.
-      *arguments: Arguments, which are quoted where a shell needs it.
+    It begins with `uv run python` under `uv run`, otherwise with `python`; with the program's path
+    if the shell does not find it.
     """
     uv = _uv()
     python = [uv, "run", "python"] if uv else [_shown(sys.executable, "python", "python3")]
@@ -23,24 +19,23 @@ def module(name: str, *arguments: str) -> str:
 
 
 def with_extra(extra: str) -> str:
-    """The command that starts this script again with an extra of the package, or installs extras.
+    """The command that restarts this script with an extra of the package, or installs all extras.
 
-    It keeps the extras that are installed; `uv sync --extra` would remove them.
+    It keeps installed extras; `uv sync --extra` would remove them.
     """
     uv, spec = _uv(), sys.modules["__main__"].__spec__
     if uv and spec:
-        running = ["python", "-m", spec.name, *sys.argv[1:]]
-        return shlex.join([uv, "run", "--extra", extra, *running])
+        return shlex.join([uv, "run", "--extra", extra, "python", "-m", spec.name, *sys.argv[1:]])
     return module("pip", "install", "--no-deps", "-r", "requirements_extras.txt")
 
 
 def in_text(text: str) -> str:
-    """The text, in which each `python -m launch` is a command that can be pasted."""
+    """The text with each `python -m launch` as a command that can be pasted."""
     return text.replace("python -m launch", module("launch"))
 
 
 def _uv() -> str:
-    """The uv that runs this process, as the shell starts it; empty if none does."""
+    """The uv that runs this process, as `_shown`; empty if none does."""
     environment = os.environ.get("VIRTUAL_ENV")  # `uv run` sets both variables.
     uv = os.environ.get("UV", "")
     if not environment or not os.path.isfile(uv):
@@ -49,7 +44,7 @@ def _uv() -> str:
 
 
 def _shown(program: str, *names: str) -> str:
-    """The first of the names under which the shell finds a program, or its shortest path."""
+    """The first name under which the shell finds a program, otherwise its shortest path."""
     for name in names:
         if shutil.which(name) == program:
             return name

@@ -24,13 +24,10 @@ def draw_detections(
     path: pathlib.Path,
     count: int,
 ) -> None:
-    """Draws the annotations and the detections of the first images; writes a PNG.
+    """Draws annotations and detections of the first `count` images; writes a PNG.
 
-    Shown are detections with a score of 0.3 or more, at most 8 of an image, the surest ones.
-
-    Args:
-      detections: Id of the image -> its detections (`average_precision.detections_of_image`).
-      count: Number of images.
+    Of an image's `average_precision.detections_of_image`, by its id, the 8 with the highest scores
+    of 0.3 or more are shown.
     """
     count = min(count, len(images))
     figure = Figure(figsize=(3.2 * count, 6.2), layout="constrained")
@@ -70,18 +67,14 @@ def _draw_instances(axes, pixels, instances, truth, names: Mapping[int, str]) ->
 
 
 def ends_of_loss(metrics_csv: pathlib.Path) -> tuple[float, float]:
-    """The mean losses of the first and of the last tenth of the steps."""
+    """The mean losses of the first and the last tenth of the steps."""
     losses = [loss for _, loss in _points(metrics_csv, "loss")]
     tenth = max(len(losses) // 10, 1)
     return float(np.mean(losses[:tenth])), float(np.mean(losses[-tenth:]))
 
 
 def draw_curves(folder: pathlib.Path, starts: Sequence[str], path: pathlib.Path) -> None:
-    """Draws the losses and the training images' average precisions of all starts; writes a PNG.
-
-    Args:
-      folder: Folder of the run, with a folder for each start.
-    """
+    """Draws losses, and average precisions on training images, of all starts; writes a PNG."""
     columns = {
         "loss (mean of 10 steps)": "loss",
         "box AP on training images": "train_box_ap",

@@ -28,11 +28,11 @@ def draw_features(
 ) -> None:
     """Draws a panel for each encoder, coloured by class, and one of all, coloured by encoder.
 
-    All panels show the same part of the plane; the other encoders' features are grey.
+    All panels show the same part of the plane, with the other encoders' features in grey.
 
     Args:
       points: Features of the same n images in one plane, float32 [n, 2], by name of the encoder.
-      labels: Class labels, int32 [n]; -1 for all images if there are no labels.
+      labels: Class labels, int32 [n]; all -1 if there are none.
     """
     all_points = np.concatenate(list(points.values()))
     rows = math.ceil((len(points) + 1) / _MAX_COLUMNS)
@@ -59,11 +59,10 @@ def draw_features(
 
 
 def _draw_by_encoder(axes, points: dict[str, np.ndarray]) -> None:
-    """Draws the features of all encoders, coloured by encoder, with a legend."""
     colours = _encoder_colours(len(points))
     all_points = np.concatenate(list(points.values()))
     encoder_ids = np.repeat(np.arange(len(points)), len(all_points) // len(points))
-    # Points are drawn in a random order, so that no encoder hides the others.
+    # In a random order, no encoder hides the others.
     order = np.random.default_rng(0).permutation(len(all_points))
     _scatter(axes, all_points[order], colours[encoder_ids[order]])
     axes.set_title("all, by encoder", fontsize=10)
@@ -88,9 +87,8 @@ def _encoder_colours(count: int) -> np.ndarray:
 def draw_distances(pairs: Sequence[dict[str, Any]], path: pathlib.Path) -> None:
     """Draws the distances of each layer's weights and, beside them, of moving averages.
 
-    Args:
-      pairs: Pairs of the first encoder with others, as in `visualize.json`, all with distances.
-        Each pair has a dot in every layer's row.
+    `pairs` are those of the first encoder with others in `visualize.json`, all with distances. Each
+    has a dot in every layer's row.
     """
     kinds = [kind for kind in ("weights", "moving_averages") if pairs[0][kind]["layers"]]
     layers = max(len(pairs[0][kind]["layers"]) for kind in kinds)

@@ -5,11 +5,7 @@ import pathlib
 
 
 def choose(output_dir: str | None, name: str) -> pathlib.Path:
-    """The folder that `--output_dir` names, or else results/NAME-TIME; it is not created.
-
-    Args:
-      name: NAME in the name of a new folder, such as the name of the script.
-    """
+    """The folder that `--output_dir` names, otherwise results/NAME-TIME; it is not created."""
     if output_dir:
         return pathlib.Path(output_dir)
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")

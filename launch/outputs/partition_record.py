@@ -10,7 +10,7 @@ from datasets import describe
 from datasets.image_dataset import Split
 
 SHOWN_CLIENTS = 24  # Clients whose classes are recorded, evenly chosen.
-_COUNTED_CLIENTS = 5000  # Clients over which classes are counted, which bounds memory and time.
+_COUNTED_CLIENTS = 5000  # Clients whose classes are counted; it bounds memory and time.
 
 
 def describe_clients(
@@ -20,8 +20,8 @@ def describe_clients(
 
     Returns:
       The entries of `describe.summary`, as `launch.partition_report` writes them; of more than 5000
-      clients, `unlabelled`, `classes_per_client` and `emd` are those of 5000, evenly chosen. And
-      `class_names`, and `shown`: the number, the size and the counts of the classes of 24 clients.
+      clients, `unlabelled`, `classes_per_client` and `emd` are those of 5000, evenly chosen. Also
+      `class_names`, and `shown`: number, size and class counts of 24 clients.
     """
     counted = _evenly(len(clients), _COUNTED_CLIENTS)
     counts = describe.histograms(train.labels, [clients[k] for k in counted], len(class_names))
@@ -49,11 +49,7 @@ def describe_clients(
 
 
 def digest(train: Split, clients: Sequence[np.ndarray], server_images: np.ndarray | None) -> str:
-    """A hash of the images and of their division between the clients and the server, hexadecimal.
-
-    Args:
-      server_images: Images of the server, uint8 [n, h, w, c]; None if it has none.
-    """
+    """A hexadecimal hash of the images and of their division between clients and server."""
     content = hashlib.blake2b(digest_size=16)
     sizes = np.array([len(indices) for indices in clients], np.int64)
     arrays: list[np.ndarray] = [train.images, np.asarray(train.example_ids), sizes, *clients]

@@ -20,35 +20,25 @@ _PANELS = (
 )
 _KNN = _PANELS[-1]
 # Columns of metrics.csv with costs of a round, by the label of an axis: the kNN monitor is also
-# drawn against their sums, where a run has them.
-_COSTS = {
-    "simulated time": "simulated_time",
-    "samples (images x epochs)": "examples_trained",
-}
+# drawn against their sums if a run has them.
+_COSTS = {"simulated time": "simulated_time", "samples (images x epochs)": "examples_trained"}
 _STYLES = ({"color": "#1f5f99"}, {"color": "#b35c00", "linestyle": "--"})
 
 
 class Panel(NamedTuple):
-    """A panel of a run's learning curves.
-
-    Attributes:
-      title: Name of the figure.
-      x_label: Name of the horizontal axis.
-      lines: Points (x, y), float64 [n, 2], by the label of the line; one line has no label.
-    """
+    """A panel of a run's learning curves."""
 
     title: str
     x_label: str
-    lines: dict[str, np.ndarray]
+    lines: dict[str, np.ndarray]  # Points (x, y), float64 [n, 2], by label; "" for a single line.
 
 
 def read_panels(metrics_csv: pathlib.Path) -> list[Panel]:
     """Reads the curves that a run has logged over rounds, a panel each.
 
     They are the loss, the spread and the rank of the encodings, Hetero-SSFL's similarity to the
-    mean kernel, and the kNN monitor. What was not logged, such as the monitor's curves with
-    `--eval_every=0`, has no panel; the loss always has one. The kNN monitor of a network without a
-    server has further panels, over simulated time and samples.
+    mean kernel, and the kNN monitor, as far as they were logged; the loss always has a panel. The
+    kNN monitor of a network without a server also has panels over simulated time and samples.
     """
     with open(metrics_csv, newline="") as file:
         rows = list(csv.DictReader(file))
@@ -92,10 +82,8 @@ def draw_panel(axes: Any, panel: Panel) -> None:
 def fit_axes(axes: Any, x_label: str, lines: Iterable[np.ndarray]) -> None:
     """Gives rounds whole numbers, and shows lines of a single point from the origin on.
 
-    Around a single point, Matplotlib would show thousandths of a unit.
-
-    Args:
-      lines: Points (x, y) of each line, float64 [n, 2].
+    Around a single point, Matplotlib would show thousandths of a unit. Each of `lines` is points
+    (x, y), float64 [n, 2].
     """
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=x_label == "round"))
     drawn = [points for points in lines if len(points)]
@@ -106,7 +94,7 @@ def fit_axes(axes: Any, x_label: str, lines: Iterable[np.ndarray]) -> None:
 
 
 def draw_curves(metrics_csv: pathlib.Path, path: pathlib.Path) -> None:
-    """Draws the learning curves of a run (`read_panels`) beside each other; writes a PNG."""
+    """Draws the learning curves of a run (`read_panels`) side by side; writes a PNG."""
     panels = read_panels(metrics_csv)
     figure = Figure(figsize=(3.5 * len(panels), 3), layout="constrained")
     all_axes = figure.subplots(1, len(panels), squeeze=False)[0]

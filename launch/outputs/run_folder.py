@@ -14,18 +14,16 @@ from typing import Any
 from launch.outputs import commands
 from tff_ssl.errors import ConfigurationError
 
-# Flags that may differ when a run is resumed, because they do not change its weights. `--rounds`
-# may also grow.
+# Flags that may change when a run is resumed: they do not change its weights. `--rounds` may grow.
 _CHANGEABLE_FLAGS = {
     "resume", "output_dir", "data_dir", "checkpoint_every", "list", "max_concurrent_calls",
     "max_dropped", "round_timeout", "ray", "eval_every", "labels_per_class", "labels",
     "label_draws", "baselines", "per_case", "probe", "also_logistic", "personalized_clients",
     "require_private_worker",
 }  # fmt: skip
-# Folders that this process has locked, by their absolute paths. A lock ends with the process, which
-# never closes the descriptor.
+# Folders that this process has locked, by absolute path; the locks end with it.
 _locked: dict[pathlib.Path, pathlib.Path] = {}
-# What `config.json` has beside the flags of the run.
+# Entries of `config.json` besides the flags of the run.
 _ABOUT = ("given", "versions", "git_commit", "rounds_before")
 _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 
@@ -33,15 +31,14 @@ _VERSIONS = ("tensorflow", "tensorflow-federated", "numpy", "scikit-learn")
 def open_run(
     folder: pathlib.Path, config: dict[str, Any], given: Collection[str], resume: bool
 ) -> None:
-    """Locks the folder for a run, and writes `config.json`.
+    """Locks the folder for a run, which it creates if needed, and writes `config.json`.
 
-    Of a run that is resumed, `config.json` gets the flags that may change, and with more rounds
-    `rounds_before`: a list of the numbers of rounds for which it was started and extended.
+    A resumed run updates the flags that may change and, with more rounds, `rounds_before`: a list
+    of the earlier numbers of rounds.
 
     Args:
-      folder: Folder of the run; it is created if it does not exist.
       config: The configuration, as `options.settings.to_json` gives it.
-      given: Names of the flags that are given, on the command line or by a preset.
+      given: Names of the flags that the command line or a preset gives.
     """
     path = folder / "config.json"
     make(folder)
@@ -64,7 +61,7 @@ def open_run(
 
 
 def _update_config(path: pathlib.Path, config: dict[str, Any], given: Collection[str]) -> None:
-    """Writes the flags of a run that is resumed; says what more rounds mean for its rates."""
+    """Writes the flags of a resumed run; tells what more rounds mean for learning rates."""
     before = read_config(path.parent)
     about = {name: before[name] for name in _ABOUT if name in before}
     about["given"] = sorted({*before["given"], *given})
@@ -85,7 +82,7 @@ def commands_to_resume() -> list[str]:
 
 
 def resume_command(folder: pathlib.Path) -> str:
-    """The command that continues the run in a folder, whose `config.json` has its flags."""
+    """The command that continues the run in a folder."""
     script = read_flags(folder)["script"]
     return commands.module(f"launch.{script}", "--resume", f"--output_dir={folder}")
 
@@ -102,7 +99,7 @@ def make(folder: pathlib.Path) -> None:
 
 
 def lock(folder: pathlib.Path) -> None:
-    """Locks a folder against other processes, which get an error until this process ends."""
+    """Locks a folder until this process ends; other processes get an error."""
     if folder.resolve() in _locked:
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -110,9 +107,8 @@ def lock(folder: pathlib.Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise ConfigurationError(
-            f"--output_dir={folder} is in use: another process runs in it"
-        ) from None
+        message = f"--output_dir={folder} is in use: another process runs in it"
+        raise ConfigurationError(message) from None
     except OSError:  # The file system has no locks.
         os.close(descriptor)
     _locked[folder.resolve()] = folder
@@ -126,8 +122,8 @@ def read_flags(folder: pathlib.Path) -> dict[str, Any]:
 def read_config(folder: pathlib.Path) -> dict[str, Any]:
     """The content of a folder's `config.json`; empty if it has none.
 
-    It has `flags`, those of all sections by name; `given`; whether it `is_earlier`, of a release
-    that wrote no sections; and what else the file has.
+    It has `flags`, those of all sections by name; `given`; `is_earlier`, whether a release without
+    sections wrote it; and the other entries of the file.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -135,7 +131,7 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         flags = _flat({name: value for name, value in content.items() if name not in _ABOUT})
-        # Early releases did not write what was given. Each flag that was given has a value.
+        # Early releases did not write which flags were given.
         set_by_run = [name for name, value in flags.items() if value is not None]
         given = [name for name in content.get("given", set_by_run) if [flags[name]]]
         about = {name: content[name] for name in _ABOUT if name in content}
@@ -151,7 +147,7 @@ def read_config(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a configuration by name, those of its sections too."""
+    """The values of a configuration, also in sections, by name."""
     found: dict[str, Any] = {}
     for name, value in content.items():
         found |= _flat(value) if isinstance(value, dict) else {name: value}
@@ -159,16 +155,16 @@ def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_script(folder: pathlib.Path, before: Mapping[str, Any], script: str | None) -> None:
-    """Raises ConfigurationError unless the flags of a run are those of a script."""
-    if before.get("script") != script:
+    """Checks that the flags of the run in a folder are those of a script."""
+    other = before.get("script")
+    if other != script:
         raise ConfigurationError(
-            f"--output_dir={folder} holds a run of launch.{before.get('script')}: name another "
-            "folder"
+            f"--output_dir={folder} holds a run of launch.{other}: name another folder"
         )
 
 
 def encoder_of(folder: pathlib.Path) -> pathlib.Path:
-    """The SavedModel in the folder of a run or of a client; else the folder itself."""
+    """The SavedModel in the folder of a run or of a client; otherwise the folder itself."""
     return folder / "encoder" if (folder / "encoder").is_dir() else folder
 
 
@@ -181,7 +177,7 @@ def run_of(folder: pathlib.Path) -> pathlib.Path:
 
 
 def name_of_model(run: pathlib.Path) -> str:
-    """`global`; or `evaluated`, where the model that stands for the run is that of a client."""
+    """`global`; or `evaluated`, if a client's model stands for the run."""
     path = run / "result.json"
     results = json.loads(path.read_text()) if path.exists() else []
     return "evaluated" if any("client" in result for result in results) else "global"
@@ -205,7 +201,7 @@ def _check_same(folder: pathlib.Path, config: dict[str, Any]) -> None:
 
 
 def _comparable(config: Mapping[str, Any], name: str) -> Any:
-    """A flag's value; of a hyperparameter that is given several times, only the last one."""
+    """A flag's value; only the last one of a hyperparameter that is given several times."""
     value = config.get(name)
     if name == "hparam" and isinstance(value, list):
         return dict(text.partition("=")[::2] for text in value)
@@ -213,13 +209,13 @@ def _comparable(config: Mapping[str, Any], name: str) -> Any:
 
 
 def _check_rounds(before: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    """Raises ConfigurationError unless the rounds are as many as before, or more."""
+    """Checks that the rounds are not fewer than before, nor more than the noise allows."""
     rounds, were = config.get("rounds"), before.get("rounds")
     if rounds == were or rounds is None or were is None:
         return
     if rounds < were:
         raise ConfigurationError(
-            f"--rounds={rounds}: the run has {were} rounds, and --resume can only make them more"
+            f"--rounds={rounds}: the run has {were} rounds, and --resume can only add rounds"
         )
     if config.get("dp_epsilon") not in (None, "inf"):
         raise ConfigurationError(
@@ -229,7 +225,7 @@ def _check_rounds(before: Mapping[str, Any], config: Mapping[str, Any]) -> None:
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:
-    """Writes a JSON file atomically; several processes may write it at the same time."""
+    """Writes a JSON file atomically, also if several processes write it at the same time."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     temporary.write_text(json.dumps(content, indent=2) + "\n")
     os.replace(temporary, path)
@@ -237,7 +233,7 @@ def write_json(path: pathlib.Path, content: Any) -> None:
 
 def _git_commit() -> str | None:
     """The commit of this repository, with a "+" if files differ from it; None outside of git."""
-    root = pathlib.Path(__file__).parent.parent.parent
+    root = pathlib.Path(__file__).parents[2]
 
     def git(*arguments: str) -> str:
         return subprocess.run(

@@ -1,4 +1,4 @@
-"""Charts of run pages as SVGs, drawn so narrow that they can be read on a phone."""
+"""Charts of run pages as SVGs, narrow enough for a phone."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from launch.outputs import plots
 from tff_ssl.reporting.methods import COLOURS
 from tff_ssl.reporting.page import Picture
 
-_WIDTH = 4.4  # Inches; a phone shows a picture of this width at about its own size.
+_WIDTH = 4.4  # Inches, about the width of a phone.
 _MAX_LEGEND = 20  # Classes in a legend.
 _GREY = "#8a8f98"
-# What a probe compares: (name in result.json, name in charts, colour). The colours of the baselines
-# are those of the reports.
+# What a probe compares: (name in result.json, name in charts, colour); baselines are coloured as in
+# the reports.
 _FEATURES = (
     ("encoder", "encoder", "C0"),
     ("random_encoder", "untrained encoder", "C7"),
@@ -39,7 +39,7 @@ def _picture(figure: Figure, text: str, caption: str = "") -> Picture:
 
 
 def _chart(height: float, title: str = "", x_label: str = "") -> tuple[Figure, Any]:
-    """A figure and its axes, without a frame on the top and on the right."""
+    """A figure and its axes, without a frame at the top and on the right."""
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
@@ -49,15 +49,13 @@ def _chart(height: float, title: str = "", x_label: str = "") -> tuple[Figure, A
 
 
 def _bar(axes: Any, y: float, height: float, colour: str, scores: Mapping[str, Any], score: str):
-    """Draws a score in percent with its deviation as a bar: both, and the end of the bar."""
+    """Draws a score and its deviation as a bar; returns both, in percent, and the bar's end."""
     value, deviation = (100 * scores.get(name, 0.0) for name in (score, f"{score}_std"))
     axes.barh(y, value, height, color=colour, xerr=deviation, error_kw={"elinewidth": 1})
     return value, deviation, value + deviation
 
 
-def results_by_protocol(
-    results: Sequence[Mapping[str, Any]],
-) -> dict[str, list[Mapping[str, Any]]]:
+def results_by_protocol(results: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
     """The results of a run that have an accuracy, by protocol and data set."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for result in results:
@@ -70,19 +68,19 @@ def results_by_protocol(
 
 
 def labels_text(result: Mapping[str, Any]) -> str:
-    """The number of labels of a result in words, such as `5 labels a class`."""
+    """The number of labels of a result, such as `5 labels a class`."""
     per_class = result.get("labels_per_class")
     count = per_class or result["labels"]
     return f"{count:,} label{'' if count == 1 else 's'}{' a class' if per_class else ''}"
 
 
 def probe_charts(results: Sequence[Mapping[str, Any]]) -> list[Picture]:
-    """A chart for each protocol: accuracy on test images, beside untrained and raw pixels."""
+    """A chart for each protocol: test accuracy, with the baselines'."""
     return [_probe_chart(name, group) for name, group in results_by_protocol(results).items()]
 
 
 def _probe_chart(protocol: str, results: Sequence[Mapping[str, Any]]) -> Picture:
-    """Bars for each number of labels; those of balanced accuracy where it is another."""
+    """Bars for each number of labels, and for balanced accuracy if it differs."""
     bars: list[tuple[str, str, Mapping[str, Any]]] = []  # (title, score, result)
     for result in results:
         bars.append((labels_text(result), "accuracy", result))
@@ -110,13 +108,7 @@ def _probe_chart(protocol: str, results: Sequence[Mapping[str, Any]]) -> Picture
 
 
 def curve_charts(panels: Sequence[plots.Panel], untrained_rank: float | None) -> list[Picture]:
-    """A chart for each panel of learning curves that has a line.
-
-    Args:
-      panels: Result of `plots.read_panels`.
-      untrained_rank: Effective rank of the untrained encoder, which is drawn beside the rank; None
-        if it is not known.
-    """
+    """Charts of the panels of `plots.read_panels` that have a line, with the untrained rank."""
     charts = []
     for panel in panels:
         lines = {name: points for name, points in panel.lines.items() if len(points)}
@@ -135,16 +127,12 @@ def curve_charts(panels: Sequence[plots.Panel], untrained_rank: float | None) ->
 
 
 def _run_colour(number: int) -> str:
-    """Colour of a run in all pictures of a comparison; no run has the colour of a baseline."""
+    """Colour of a run in all pictures of a comparison; none is a baseline's."""
     return COLOURS[number % len(COLOURS)]
 
 
 def compared_curves(curves: Mapping[str, Sequence[plots.Panel]]) -> list[Picture]:
-    """Learning curves of several runs in common panels, a colour a run.
-
-    Args:
-      curves: Results of `plots.read_panels` by the name of the run.
-    """
+    """Learning curves (`plots.read_panels`) of several runs in common panels, a colour a run."""
     keys = dict.fromkeys((p.title, p.x_label) for panels in curves.values() for p in panels)
     charts = []
     for title, x_label in keys:
@@ -167,11 +155,7 @@ def compared_curves(curves: Mapping[str, Sequence[plots.Panel]]) -> list[Picture
 
 
 def compared_probes(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Picture]:
-    """Test accuracy of several runs, a chart for each protocol and number of labels they share.
-
-    Args:
-      results: Entries of `result.json` by the name of the run.
-    """
+    """Charts of runs' test accuracies, one for each protocol and number of labels they share."""
     groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for run, entries in results.items():
         for protocol, group in results_by_protocol(entries).items():
@@ -277,7 +261,7 @@ def _add_legend(figure: Figure, handles: Sequence[Any]) -> None:
     """Adds a legend below the figure, in as many columns as its names allow."""
     longest = max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), 46 // (longest + 5)))
-    # Matplotlib fills a legend column by column; readers go row by row.
+    # Matplotlib fills a legend by columns; readers go by rows.
     by_rows = [handle for column in range(columns) for handle in handles[column::columns]]
     figure.legend(
         handles=by_rows, loc="outside lower center", ncols=columns, fontsize=8, frameon=False,

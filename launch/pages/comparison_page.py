@@ -14,7 +14,7 @@ _QUERIES = 6  # Images of each run whose neighbours are shown.
 
 
 def run_names(folders: Sequence[pathlib.Path]) -> list[str]:
-    """Short and different names of runs: the last parts of their folders that tell them apart."""
+    """Short names of runs: the last parts of their folders that tell them apart."""
     parts = [folder.resolve().parts for folder in folders]
     for depth in range(1, max(map(len, parts)) + 1):
         names = ["/".join(path[-depth:]) for path in parts]
@@ -39,7 +39,8 @@ def write(
     for name, folder in folders.items():
         run = run_files.read(folder)
         runs[name] = run._replace(partition=run.partition or partitions[name])
-    page = Page(_joined(list(runs)))
+    *names, last = runs
+    page = Page(" and ".join(filter(None, (", ".join(names), last))))
     page.add_grid(_overview(runs))
     probes = charts.compared_probes({name: run.results for name, run in runs.items()})
     if probes:
@@ -66,35 +67,29 @@ def write(
     return replace_file(output / "compare.html", page.render().encode())
 
 
-def _joined(names: Sequence[str]) -> str:
-    """The names as in a sentence, such as `a, b and c`."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
 def _overview(runs: Mapping[str, RunFiles]) -> Grid:
-    """A table with a column for each run."""
-    rows: dict[str, list[str]] = {
-        "method": [run_text.method(run) for run in runs.values()],
-        "data set": [str(run.flags.get("dataset")) for run in runs.values()],
-        "encoder": [str(run.flags.get("encoder")) for run in runs.values()],
-        "rounds or steps": [f"{run.rounds_done:,}" for run in runs.values()],
-        "clients": [_number(run.first("clients")) for run in runs.values()],
-        "training images": [_number(run.first("train_images")) for run in runs.values()],
-        "seed": [str(run.flags.get("seed")) for run in runs.values()],
-    }
-    for key, text in (
-        ("bytes_down_per_client_and_round", "MB to a client in a round"),
-        ("bytes_up_per_client_and_round", "MB from a client in a round"),
-    ):
-        rows[text] = [
-            "-" if run.first(key) is None else f"{run.first(key) / 1e6:.2f}"
-            for run in runs.values()
-        ]
-    rows["effective rank"] = [_number(run.first("effective_rank")) for run in runs.values()]
-    rows["effective rank, untrained"] = [
-        _number(run.first("effective_rank_untrained")) for run in runs.values()
+    columns = [
+        {
+            "method": run_text.method(run),
+            "data set": str(run.flags.get("dataset")),
+            "encoder": str(run.flags.get("encoder")),
+            "rounds or steps": f"{run.rounds_done:,}",
+            "clients": _number(run.first("clients")),
+            "training images": _number(run.first("train_images")),
+            "seed": str(run.flags.get("seed")),
+            "MB to a client in a round": _megabytes(run.first("bytes_down_per_client_and_round")),
+            "MB from a client in a round": _megabytes(run.first("bytes_up_per_client_and_round")),
+            "effective rank": _number(run.first("effective_rank")),
+            "effective rank, untrained": _number(run.first("effective_rank_untrained")),
+        }
+        for run in runs.values()
     ]
-    return [["", *runs], *([name, *cells] for name, cells in rows.items() if set(cells) != {"-"})]
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    return [["", *runs], *(row for row in rows if set(row[1:]) != {"-"})]
+
+
+def _megabytes(size: float | None) -> str:
+    return "-" if size is None else f"{size / 1e6:.2f}"
 
 
 def _number(value: float | None) -> str:
@@ -122,8 +117,8 @@ def _add_maps(page: Page, shown: Mapping[str, Shown]) -> None:
     if pictures:
         page.add_section("2-D map of encodings")
         page.add_paragraph(
-            "Encodings of test images, or of training images where there are none, placed by t-SNE "
-            "for each run by itself. Colours are the classes."
+            "Encodings of test images, or of training images if there are none, placed by t-SNE "
+            "separately for each run. Colours are the classes."
         )
         page.add_pictures(pictures)
 
@@ -151,7 +146,6 @@ def _add_neighbours(page: Page, shown: Mapping[str, Shown]) -> None:
 
 
 def _add_flags(page: Page, runs: Mapping[str, RunFiles]) -> None:
-    """A table of the flags that differ between the runs."""
     names = sorted({name for run in runs.values() for name in run.flags} - {"output_dir"})
     rows = [
         [f"--{name}" if name != "script" else "script", *texts]

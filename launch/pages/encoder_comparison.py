@@ -24,21 +24,13 @@ Folders = Mapping[str, pathlib.Path]  # Name of an encoder -> its folder.
 
 
 class Encoder(NamedTuple):
-    """An encoder and its features of the images.
-
-    Attributes:
-      name: Name that the user gave it.
-      folder: Folder that it was loaded from.
-      weights: `Weights` of arrays.
-      weight_names: `Weights` of their names.
-      features: float32 [images, d].
-    """
+    """An encoder, its weights with their names, and its features of the images."""
 
     name: str
     folder: pathlib.Path
     weights: Weights
     weight_names: Weights
-    features: np.ndarray
+    features: np.ndarray  # float32 [images, d].
 
 
 def compare_named(config: VisualizeConfig) -> None:
@@ -51,10 +43,7 @@ def compare_named(config: VisualizeConfig) -> None:
 
 
 def compare(folders: Folders, config: VisualizeConfig, output: pathlib.Path) -> list[pathlib.Path]:
-    """Compares encoders, and prints and writes their distances.
-
-    Returns the paths of the files; none if no two encoders can be compared.
-    """
+    """Compares encoders; returns the paths of the written files, none if no two are comparable."""
     loaded = _load(folders, config)
     dataset = data.load_dataset(config.data)
     for name, encoder in loaded.items():
@@ -68,7 +57,7 @@ def compare(folders: Folders, config: VisualizeConfig, output: pathlib.Path) -> 
     )
     encoders = _encode(loaded, folders, images, skips_unlike=bool(config.run))
     if len(encoders) < 2:
-        print("note: no two encoders have equally many features, so that none are compared")
+        print("note: no two encoders have the same number of features, so that none are compared")
         return []
     pairs = [_compare(a, b) for a, b in itertools.combinations(encoders, 2)]
     concatenated = np.concatenate([encoder.features for encoder in encoders])
@@ -109,9 +98,8 @@ def _named_folders(encoders: Sequence[str]) -> Folders:
 
 def folders_of_run(run: pathlib.Path) -> Folders:
     """The folders of a run's encoder and of its clients' encoders."""
-    clients = sorted(int(path.name) for path in run.glob("clients/*") if path.name.isdecimal())
     folders = {run_folder.name_of_model(run): run}
-    for client in clients:
+    for client in sorted(int(p.name) for p in run.glob("clients/*") if p.name.isdecimal()):
         # The paper's local model is the one after local training, before it is averaged.
         local = run / "clients" / str(client) / "local"
         if local.exists():
@@ -122,7 +110,6 @@ def folders_of_run(run: pathlib.Path) -> Folders:
 
 
 def _load(folders: Folders, config: VisualizeConfig) -> dict[str, LoadedEncoder]:
-    """The encoders by name."""
     loaded = {}
     for name, folder in folders.items():
         try:
@@ -154,7 +141,7 @@ def _choose_images(dataset: ImageDataset, config: VisualizeConfig) -> Split:
 def _encode(
     loaded: Mapping[str, LoadedEncoder], folders: Folders, images: Split, skips_unlike: bool
 ) -> list[Encoder]:
-    """Applies the encoders to the images; may leave out clients' encoders of other features."""
+    """Applies the encoders to the images; with `skips_unlike`, leaves out other feature spaces."""
     encoders: list[Encoder] = []
     for name, encoder in loaded.items():
         try:
@@ -196,10 +183,8 @@ def _distances(a: Encoder, b: Encoder, kind: str) -> dict[str, Any]:
     """d_w and the distance of each layer; `kind` is `trainable` or `non_trainable`."""
     names = getattr(a.weight_names, kind)
     layers = weight_distances.layer_distances(getattr(a.weights, kind), getattr(b.weights, kind))
-    return {
-        "distance": float(layers.sum()),
-        "layers": dict(zip(names, layers.tolist(), strict=True)),
-    }
+    by_name = dict(zip(names, layers.tolist(), strict=True))
+    return {"distance": float(layers.sum()), "layers": by_name}
 
 
 def _write(
@@ -218,11 +203,8 @@ def _write(
         f"Features of {images_text}: PCA to {plane.components} dimensions "
         f"({plane.explained_variance:.0%} of the variance), then t-SNE"
     )
-    with_first = [
-        pair
-        for pair in report["pairs"]
-        if pair["encoders"][0] == encoders[0].name and pair["weights"]
-    ]
+    first, pairs = encoders[0].name, report["pairs"]
+    with_first = [pair for pair in pairs if pair["encoders"][0] == first and pair["weights"]]
     folder.mkdir(parents=True, exist_ok=True)
     feature_plots.draw_features(points, images.labels, classes, folder / "features.png", title)
     if with_first:
@@ -238,7 +220,7 @@ def _print_table(pairs: list[dict[str, Any]]) -> None:
     width = max(map(len, titles)) + 2
     print(f"\n{'':{width}}{'d_w':>12}{'moving averages':>18}{'linear CKA':>13}{'mean cosine':>13}")
     for title, pair in zip(titles, pairs, strict=True):
-        # A dash where there are no such weights, or the structures differ.
+        # A dash if there are no such weights, or the structures differ.
         weights, moving = (
             f"{pair[kind]['distance']:.4f}" if pair[kind] and pair[kind]["layers"] else "-"
             for kind in ("weights", "moving_averages")

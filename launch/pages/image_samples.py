@@ -1,7 +1,7 @@
 """The images that a run page shows: augmented views, 2-D maps of encodings, neighbours.
 
-All samples are small and seeded, so that a page of a large data set costs little time and memory,
-and is the same each time.
+Samples are small and seeded, so that a page of a large data set costs little, and is the same each
+time.
 """
 
 import io
@@ -22,24 +22,18 @@ Encode = Callable[[tf.Tensor], tf.Tensor]
 VIEWED = 8  # Training images whose views are shown.
 MAPPED = 300  # Images whose encodings are on the 2-D map.
 _MAP_STEPS = 500  # Steps of t-SNE.
-_BANK = 1000  # Training images among which neighbours are searched, at most.
-_BANK_BYTES = 64e6  # Size of these images, at most.
+_BANK = 1000  # Largest number of training images among which neighbours are searched.
+_BANK_BYTES = 64e6  # Their largest size.
 QUERIES, NEIGHBOURS = 12, 5
 _SMALLEST, _LARGEST = 48, 96  # Sides of the shown images in pixels.
 _STREAM = 0x7A6E  # Separates these draws from those of training.
 
 
 class Views(NamedTuple):
-    """Training images and the two views of each that the first round sees.
+    """Training images and their two views in round 0, all uint8."""
 
-    Attributes:
-      images: uint8 [n, h, w, c].
-      first: uint8 [n, view h, view w, c].
-      second: As `first`.
-    """
-
-    images: np.ndarray
-    first: np.ndarray
+    images: np.ndarray  # [n, h, w, c].
+    first: np.ndarray  # [n, view h, view w, c].
     second: np.ndarray
 
 
@@ -47,12 +41,11 @@ class Sample(NamedTuple):
     """Images whose encodings are shown, and those among which neighbours are searched.
 
     Attributes:
-      mapped: Test images, evenly over the classes where there are labels; training images if there
+      mapped: Test images, evenly over the classes if there are labels; training images if there
         are no test images.
       split: Name of their split, `test` or `training`.
       bank: Training images that are not mapped.
       queries: Indices into `mapped` of the images whose neighbours are shown, int64 [at most 12].
-      class_names: Names of the classes.
     """
 
     mapped: Split
@@ -63,23 +56,14 @@ class Sample(NamedTuple):
 
 
 class Encodings(NamedTuple):
-    """Encodings of a sample by one encoder.
-
-    Attributes:
-      mapped: float32 [mapped images, features].
-      bank: float32 [bank, features].
-    """
+    """Encodings of a sample by one encoder, float32 [images, features]."""
 
     mapped: np.ndarray
     bank: np.ndarray
 
 
 def draw_views(train: Split, make_views: TwoViews, seed: int) -> Views:
-    """Draws training images, and computes their views in round 0.
-
-    Args:
-      make_views: (images, example ids, round number) -> two views, float32 in [-1, 1].
-    """
+    """Draws training images, and computes their views in round 0."""
     rng = np.random.default_rng([seed, _STREAM, 0])
     chosen = np.sort(rng.choice(len(train), min(VIEWED, len(train)), replace=False))
     images = train.images[chosen]
@@ -110,7 +94,7 @@ def draw_sample(dataset: ImageDataset, seed: int) -> Sample:
 
 
 def _evenly_drawn(split: Split, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws indices, evenly over the classes where there are enough labels, int64 [<= count]."""
+    """Draws indices, evenly over the classes if there are enough labels, int64 [<= count]."""
     labelled = np.flatnonzero(split.labels >= 0)
     count = min(count, len(split))
     if len(labelled) >= count >= len(np.unique(split.labels[labelled])) > 0:
@@ -120,21 +104,20 @@ def _evenly_drawn(split: Split, count: int, rng: np.random.Generator) -> np.ndar
 
 
 def encode(sample: Sample, encoder: Encode) -> Encodings:
-    """Encodes a sample; in one call, because each size of a batch would be traced by itself."""
+    """Encodes a sample; in one call, because each batch size would be traced separately."""
     images = np.concatenate([sample.mapped.images, sample.bank.images])
     encodings = labels.finite_features("shown", features.extract(encoder, images))
-    return Encodings(encodings[: len(sample.mapped)], encodings[len(sample.mapped) :])
+    return Encodings(*np.split(encodings, [len(sample.mapped)]))
 
 
 def raw_pixels(sample: Sample) -> Encodings:
-    """Raw pixels in the place of encodings."""
+    """Raw pixels in place of encodings."""
     images = np.concatenate([sample.mapped.images, sample.bank.images])
-    pixels = features.raw_pixels(images)
-    return Encodings(pixels[: len(sample.mapped)], pixels[len(sample.mapped) :])
+    return Encodings(*np.split(features.raw_pixels(images), [len(sample.mapped)]))
 
 
 def place(encodings: Mapping[str, Encodings], seed: int) -> dict[str, np.ndarray]:
-    """Places each encoder's mapped encodings in a plane of their own, by t-SNE, float32 [n, 2]."""
+    """Places each encoder's mapped encodings in their own plane by t-SNE, float32 [n, 2]."""
     return {
         name: feature_maps.feature_map(of_encoder.mapped, seed, _MAP_STEPS).points
         for name, of_encoder in encodings.items()
@@ -142,20 +125,15 @@ def place(encodings: Mapping[str, Encodings], seed: int) -> dict[str, np.ndarray
 
 
 def nearest(encodings: Encodings) -> np.ndarray:
-    """The training images nearest to each mapped image by cosine, int64 [mapped, <= 5]."""
-    unit = [_normalized(part) for part in encodings]
-    similarities = unit[0] @ unit[1].T
-    return np.argsort(-similarities, axis=1, kind="stable")[:, :NEIGHBOURS]
-
-
-def _normalized(encodings: np.ndarray) -> np.ndarray:
-    """Rows of length 1; rows of zeros stay."""
-    norms = np.linalg.norm(encodings, axis=1, keepdims=True)
-    return encodings / np.maximum(norms, 1e-12)
+    """The bank's images nearest to each mapped image by cosine, int64 [mapped, <= 5]."""
+    mapped, bank = (
+        part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12) for part in encodings
+    )
+    return np.argsort(-(mapped @ bank.T), axis=1, kind="stable")[:, :NEIGHBOURS]
 
 
 def agreement(sample: Sample, encodings: Encodings) -> float | None:
-    """Share of labelled neighbours that have the class of their image; None without labels."""
+    """Share of labelled neighbours with the class of their image; None without labels."""
     neighbours = sample.bank.labels[nearest(encodings)]
     own = sample.mapped.labels[:, None]
     known = (neighbours >= 0) & (own >= 0)
@@ -164,18 +142,15 @@ def agreement(sample: Sample, encodings: Encodings) -> float | None:
 
 def view_photos(views: Views) -> list[list[Photo]]:
     """A row for each image: the image and its two views."""
+    texts = (("image", "first"), ("view 1",), ("view 2",))
     return [
-        [
-            Photo(thumbnail(image), "image", "first"),
-            Photo(thumbnail(first), "view 1"),
-            Photo(thumbnail(second), "view 2"),
-        ]
-        for image, first, second in zip(*views, strict=True)
+        [Photo(thumbnail(image), *text) for image, text in zip(row, texts, strict=True)]
+        for row in zip(*views, strict=True)
     ]
 
 
 def neighbour_photos(sample: Sample, encodings: Encodings) -> list[list[Photo]]:
-    """A row for each query: the image, and its nearest training images."""
+    """A row for each query: the image and its nearest training images."""
     neighbours = nearest(encodings)
     rows = []
     for query in sample.queries:
@@ -194,10 +169,9 @@ def class_name(sample: Sample, label: int) -> str:
 
 
 def thumbnail(image: np.ndarray) -> bytes:
-    """A small PNG or JPEG of an image: its pixels are enlarged, or it is shrunk.
+    """A small PNG or JPEG of an image, enlarged pixel by pixel or shrunk.
 
-    Args:
-      image: uint8 [h, w, c]; of other numbers of channels than 1, 3 and 4, the first is shown.
+    `image` is uint8 [h, w, c]; of other numbers of channels than 1, 3 and 4, the first is shown.
     """
     if image.shape[-1] not in (3, 4):
         image = image[..., 0]

@@ -1,4 +1,4 @@
-"""Makes what a run's page shows from the run's folder alone, after the run."""
+"""Rebuilds what a run's page shows from the run's folder."""
 
 import dataclasses
 import functools
@@ -23,17 +23,16 @@ from tff_ssl.deployment import saved_model
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.kinds.protocol import Need
 
-_NOT_TAKEN = {"output_dir", "encoders"}  # Flags that this script has for itself.
+_NOT_TAKEN = {"output_dir", "encoders"}  # Flags with another meaning in this script.
 
 
 class Rebuilt(NamedTuple):
-    """What a page needs beside the files of a run.
+    """What a page needs besides the files of a run.
 
     Attributes:
-      own: The configuration of the script, with the values of the run for what is not given.
+      own: The configuration of the script, with the run's values for flags that are not given.
       shown: Images and encodings; None for a run that has no encoder yet.
-      partition: Content of `partition.json`, made anew for a run that has none; None where that is
-        not possible.
+      partition: Content of `partition.json` for a run that has none; None if that is impossible.
     """
 
     own: VisualizeConfig
@@ -45,7 +44,7 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
     """Makes the images and encodings of a run's page.
 
     Args:
-      own: The configuration of the script. The run's own values hold for what is not given.
+      own: The configuration of the script.
       draw_seed: Seed of the images that are drawn; None for that of the run.
     """
     run = resuming.read_run(folder)
@@ -53,7 +52,7 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
     of_run = settings.flat(run)
     own = resuming.take_over(own, of_run, of_run.keys() - _NOT_TAKEN)
     shared = {n: v for n, v in settings.flat(own).items() if n not in _NOT_TAKEN}
-    # Defaults that depend on the data set are those of the run, unless another one is given.
+    # Defaults that depend on the data set are the run's, unless another data set is given.
     config = settings.replace(dataclasses.replace(run, given=run.given | own.given), **shared)
     config = defaults.resolve(config, run.objective)
     dataset = data.load_dataset(config.data)
@@ -82,14 +81,11 @@ def rebuild(folder: pathlib.Path, own: VisualizeConfig, draw_seed: int | None = 
 
 
 def _clients(dataset: ImageDataset, config: RunConfig) -> list[np.ndarray] | None:
-    """The indices of each client's training images; None without clients.
-
-    Where the server has images too, they are known from the run's `partition.json` alone.
-    """
+    """The indices of each client's training images; None if there are none or they are unknown."""
     if config.script != "pretrain":
         return None
     entry = registry.find(config.algorithm.algorithm, None)
-    if Need.POPULATION in entry.kind.needs:
+    if Need.POPULATION in entry.kind.needs:  # The server has images too.
         return None
     values = hyperparameters.parse(entry.hyperparameters, config.algorithm.hparam)
     least = entry.min_samples(config.objective, values)
@@ -102,10 +98,7 @@ def _clients(dataset: ImageDataset, config: RunConfig) -> list[np.ndarray] | Non
 def _untrained(
     dataset: ImageDataset, encoder: saved_model.LoadedEncoder, config: RunConfig, seed: int
 ) -> Encode | None:
-    """The encoder of the run before its training; None if its architecture is not known.
-
-    Where clients have different architectures, it is the one of the encoder.
-    """
+    """The run's untrained encoder with the architecture of `encoder`; None if that is unknown."""
     shapes = [w.shape for w in encoder.weights.trainable]
     for name in dict.fromkeys([config.model.encoder, *config.model.encoders]):
         try:

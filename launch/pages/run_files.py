@@ -1,4 +1,4 @@
-"""The files of a run, as its page needs them."""
+"""The files of a run that its page needs."""
 
 import csv
 import pathlib
@@ -13,13 +13,12 @@ from tff_ssl.reporting import records
 
 
 class RunFiles(NamedTuple):
-    """What the files of a run say.
+    """The content of the files of a run.
 
     Attributes:
-      folder: Folder of the run.
-      config: Content of `config.json`, as `run_folder.read_config` has it.
+      config: Result of `run_folder.read_config`.
       results: Entries of `result.json` and `result_*.json`; none if the run has not ended.
-      metrics: Rows of `metrics.csv`, as texts by the name of the column.
+      metrics: Rows of `metrics.csv`, texts by the name of the column.
       partition: Content of `partition.json`; None if the run has none.
     """
 
@@ -31,7 +30,7 @@ class RunFiles(NamedTuple):
 
     @property
     def flags(self) -> Mapping[str, Any]:
-        """The flags of the run by name, and the name of its `script`."""
+        """The flags of the run and its `script`, by name."""
         return self.config["flags"]
 
     @property
@@ -41,7 +40,7 @@ class RunFiles(NamedTuple):
 
     @property
     def is_per_case(self) -> bool:
-        """Whether accuracies are those of cases, and not of images."""
+        """Whether accuracies are of cases, not of images."""
         per_case = self.flags.get("per_case")  # Earlier versions wrote none for a case folder.
         return self.flags.get("dataset") == "case_folder" if per_case is None else bool(per_case)
 

@@ -1,4 +1,4 @@
-"""The page `run.html` of a run: what was trained, how well, and what its encodings look like."""
+"""The page `run.html` of a run: what was trained, how well, and how its encodings look."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,8 @@ class Shown(NamedTuple):
     Attributes:
       views: Augmented views of training images.
       sample: Images whose encodings are shown.
-      encodings: Encodings by the name of the encoder, `TRAINED` first, and `UNTRAINED` if it is
-        known.
-      points: Places of the mapped images on the 2-D map by the name of the encoder, float32 [n, 2].
+      encodings: Encodings by encoder: `TRAINED`, and `UNTRAINED` if known.
+      points: Places of the mapped images on each encoder's 2-D map, float32 [n, 2].
     """
 
     views: Views
@@ -41,17 +40,11 @@ def compute(
     encoders: Mapping[str, Encode],
     seed: int,
 ) -> Shown:
-    """Computes what a page shows of images.
-
-    Args:
-      make_views: (images, example ids, round number) -> two views.
-      encoders: Encoders by name, `TRAINED` first.
-    """
+    """Computes what a page shows of images, with encoders by name, `TRAINED` first."""
     views = image_samples.draw_views(clients_train, make_views, seed)
     sample = image_samples.draw_sample(dataset, seed)
     encodings = {name: image_samples.encode(sample, encoder) for name, encoder in encoders.items()}
-    enough = len(sample.mapped) >= 3
-    points = image_samples.place(encodings, seed) if enough else {}
+    points = image_samples.place(encodings, seed) if len(sample.mapped) >= 3 else {}
     return Shown(views, sample, encodings, points)
 
 
@@ -72,11 +65,17 @@ def write(
     run = run_files.read(folder)
     run = run._replace(partition=run.partition or partition)
     page = Page(run_text.title(run))
-    _add_summary(page, run)
+    for note in run_text.notes(run):
+        page.add_paragraph(note, "note")
+    for sentence in run_text.summary(run):
+        page.add_paragraph(sentence)
     _add_results(page, run)
     _add_curves(page, run)
     if run.partition:
-        _add_partition(page, run)
+        page.add_section("Clients and their images")
+        for sentence in run_text.partition_sentences(run.partition):
+            page.add_paragraph(sentence)
+        page.add_pictures([charts.partition_chart(run.partition)], "one")
     if shown is not None:
         _add_views(page, run, shown)
         _add_map(page, shown)
@@ -84,16 +83,11 @@ def write(
     if more_pictures:
         page.add_section("Clients' own encoders")
         page.add_pictures(more_pictures, "wide")
-    _add_commands(page, run)
+    page.add_section("Continue from here")
+    for explanation, command in run_text.commands(run):
+        page.add_command(explanation, command)
     _add_flags(page, run)
     return replace_file(output / "run.html", page.render().encode())
-
-
-def _add_summary(page: Page, run: RunFiles) -> None:
-    for note in run_text.notes(run):
-        page.add_paragraph(note, "note")
-    for sentence in run_text.summary(run):
-        page.add_paragraph(sentence)
 
 
 def _add_results(page: Page, run: RunFiles) -> None:
@@ -106,11 +100,8 @@ def _add_results(page: Page, run: RunFiles) -> None:
         "those of the baselines. Lines on the bars show the standard deviation over draws of the "
         "labels."
     )
-    page.add_pictures(charts.probe_charts(results), "one" if _protocols(results) == 1 else "")
-
-
-def _protocols(results) -> int:
-    return len(charts.results_by_protocol(results))
+    pictures = charts.probe_charts(results)
+    page.add_pictures(pictures, "one" if len(pictures) == 1 else "")
 
 
 def _add_curves(page: Page, run: RunFiles) -> None:
@@ -123,14 +114,6 @@ def _add_curves(page: Page, run: RunFiles) -> None:
     )
     panels = plots.read_panels(run.folder / "metrics.csv")
     page.add_pictures(charts.curve_charts(panels, run.first("effective_rank_untrained")))
-
-
-def _add_partition(page: Page, run: RunFiles) -> None:
-    assert run.partition
-    page.add_section("Clients and their images")
-    for sentence in run_text.partition_sentences(run.partition):
-        page.add_paragraph(sentence)
-    page.add_pictures([charts.partition_chart(run.partition)], "one")
 
 
 def _add_views(page: Page, run: RunFiles, shown: Shown) -> None:
@@ -182,12 +165,6 @@ def _add_neighbours(page: Page, shown: Shown) -> None:
             f"{others.replace(f'by {UNTRAINED}', f'by the {UNTRAINED}')}."
         )
     page.add_photos(image_samples.neighbour_photos(sample, shown.encodings[TRAINED]), "rows")
-
-
-def _add_commands(page: Page, run: RunFiles) -> None:
-    page.add_section("Continue from here")
-    for explanation, command in run_text.commands(run):
-        page.add_command(explanation, command)
 
 
 def _add_flags(page: Page, run: RunFiles) -> None:

@@ -1,4 +1,4 @@
-"""What a run page says in words: its summary, its notes, and commands to continue with."""
+"""The texts of a run page: its summary, its notes, and commands to continue with."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,8 +8,9 @@ import numpy as np
 from launch.outputs.commands import module
 from launch.pages import charts
 from launch.pages.run_files import RunFiles
+from launch.probes.result_text import BASELINES, COLLAPSE
 
-# What classifies the test images in a protocol.
+# The classifier of each protocol.
 _PROTOCOLS = {
     "linear": "A linear classifier on the frozen encoder",
     "linear logistic": "Logistic regression on the frozen encoder",
@@ -19,7 +20,6 @@ _PROTOCOLS = {
     "scratch": "A classifier without pretraining",
     "supervised": "The model's own classifier",
 }
-_COLLAPSE = 0.1  # Share of the untrained encoder's effective rank below which encodings collapsed.
 
 
 def title(run: RunFiles) -> str:
@@ -35,7 +35,7 @@ def method(run: RunFiles) -> str:
 
 
 def summary(run: RunFiles) -> list[str]:
-    """The run in a few sentences: what was trained on what, and what came out."""
+    """The run in a few sentences: its training, its accuracies and its encodings."""
     return [*_training(run), *_accuracies(run), *_encodings(run)]
 
 
@@ -49,11 +49,8 @@ def _training(run: RunFiles) -> list[str]:
         f"on {images}training images of {run.flags.get('dataset')}."
     ]
     if run.partition:
-        sizes = run.partition["client_sizes"]
-        sentence = (
-            f"They are on {run.partition['clients']:,} clients of "
-            f"{_range(sizes, 'image', 'images')}"
-        )
+        sizes = _range(run.partition["client_sizes"], "image", "images")
+        sentence = f"They are on {run.partition['clients']:,} clients of {sizes}"
         taking_part = run.column("clients")
         if len(taking_part):
             sentence += f", of which about {np.mean(taking_part):.3g} take part in a round"
@@ -71,7 +68,7 @@ def _training(run: RunFiles) -> list[str]:
 
 
 def _range(spread: Mapping[str, float], one: str, several: str) -> str:
-    """The smallest and the largest number of things, such as `1 to 4 images`."""
+    """The smallest and the largest number, such as `1 to 4 images`."""
     low, high = int(spread["min"]), int(spread["max"])
     numbers = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     return f"{numbers} {one if low == high == 1 else several}"
@@ -87,27 +84,22 @@ def _accuracies(run: RunFiles) -> list[str]:
     sentences = []
     for protocol, results in charts.results_by_protocol(run.results).items():
         for result in results:
-            others = {
-                "the untrained encoder": "random_encoder",
-                "raw pixels": "raw_pixels",
-            }
-            beside = [
+            others = [
                 f"{100 * result['baselines'][key]['accuracy']:.1f} % on {name}"
-                for name, key in others.items()
+                for key, name in BASELINES.items()
                 if key in result.get("baselines", {})
             ]
-            against = f" (against {' and '.join(beside)})" if beside else ""
-            what = _tested(run, result)
+            against = f" (against {' and '.join(others)})" if others else ""
             classifier = _PROTOCOLS.get(protocol, protocol.capitalize())
             sentences.append(
                 f"{classifier} with {charts.labels_text(result)} gets "
-                f"{100 * result['accuracy']:.1f} % of the {what} right{against}."
+                f"{100 * result['accuracy']:.1f} % of the {_tested(run, result)} right{against}."
             )
     return sentences
 
 
 def _tested(run: RunFiles, result: Mapping[str, Any]) -> str:
-    """What a result is an accuracy of, such as "1,494 test cases"."""
+    """The images or cases of an accuracy, such as `1,494 test cases`."""
     per_case = result.get("per_case", run.is_per_case)
     number = f"{result['test_examples']:,} " if "test_examples" in result else ""
     return f"{number}test {'cases' if per_case else 'images'}"
@@ -129,12 +121,12 @@ def notes(run: RunFiles) -> list[str]:
     if not run.results:
         found.append("The run has no result yet: it was stopped, or its data have no labels.")
     rank, untrained = run.first("effective_rank"), run.first("effective_rank_untrained")
-    if rank and untrained and rank < _COLLAPSE * untrained:
+    if rank and untrained and rank < COLLAPSE * untrained:
         found.append(
             "The encodings have collapsed, to less than a tenth of the untrained encoder's "
             "effective rank."
         )
-    for key, name in (("random_encoder", "the untrained encoder"), ("raw_pixels", "raw pixels")):
+    for key, name in BASELINES.items():
         below = [
             result
             for result in run.results
@@ -149,39 +141,27 @@ def notes(run: RunFiles) -> list[str]:
 
 def commands(run: RunFiles) -> list[tuple[str, str]]:
     """Commands that continue the run, evaluate it further or look at it, with explanations."""
-    folder = str(run.folder)
-    script = run.flags.get("script", "pretrain")
-    rounds = run.flags.get("rounds") or run.rounds_done
-    resume = [f"launch.{script}", "--resume", f"--output_dir={folder}"]
-    return [
-        (
-            f"Continue training, e.g. to {2 * rounds} rounds.",
-            module(*resume, f"--rounds={2 * rounds}"),
-        )
-        if run.rounds_done >= rounds
-        else ("Continue the run where it stopped.", module(*resume)),
-        (
-            "Evaluate the encoder by nearest neighbours; other protocols are linear, finetune, "
-            "semi_supervised, scratch and transfer.",
-            module("launch.evaluate", f"--run={folder}", "--protocol=knn"),
-        ),
-        (
-            "Update this page with the results of such evaluations.",
-            module("launch.visualize", f"--run={folder}"),
-        ),
-        (
-            "Compare the run with another one.",
-            module("launch.visualize", f"--compare={folder},OTHER_RUN"),
-        ),
-        (
-            "Convert the encoder for devices; other formats are keras and onnx.",
-            module("launch.export", f"--run={folder}", "--format=tflite"),
-        ),
-        (
-            "Show its curves, views and encodings in TensorBoard.",
-            module("tensorboard.main", f"--logdir={folder}/tensorboard"),
-        ),
-    ]
+    folder, rounds = str(run.folder), run.flags.get("rounds") or run.rounds_done
+    script = f"launch.{run.flags.get('script', 'pretrain')}"
+    resume = [script, "--resume", f"--output_dir={folder}"]
+    texts = {"Continue the run where it stopped.": resume}
+    if run.rounds_done >= rounds:
+        more = f"Continue training, e.g. to {2 * rounds} rounds."
+        texts = {more: [*resume, f"--rounds={2 * rounds}"]}
+    texts |= {
+        "Evaluate the encoder by nearest neighbours; other protocols are linear, finetune, "
+        "semi_supervised, scratch and transfer.":
+            ["launch.evaluate", f"--run={folder}", "--protocol=knn"],
+        "Update this page with the results of such evaluations.":
+            ["launch.visualize", f"--run={folder}"],
+        "Compare the run with another one.":
+            ["launch.visualize", f"--compare={folder},OTHER_RUN"],
+        "Convert the encoder for devices; other formats are keras and onnx.":
+            ["launch.export", f"--run={folder}", "--format=tflite"],
+        "Show its curves, views and encodings in TensorBoard.":
+            ["tensorboard.main", f"--logdir={folder}/tensorboard"],
+    }  # fmt: skip
+    return [(explanation, module(*words)) for explanation, words in texts.items()]
 
 
 def flag_rows(run: RunFiles, names: Sequence[str]) -> list[list[str]]:
@@ -195,7 +175,7 @@ def value_text(value: Any) -> str:
 
 
 def partition_sentences(partition: Mapping[str, Any]) -> list[str]:
-    """The figures of `partition.json` in words."""
+    """Sentences on the figures of `partition.json`."""
     classes = partition["classes_per_client"]
     sentences = [
         f"{partition['clients']:,} clients hold {partition['examples']:,} training images; each "

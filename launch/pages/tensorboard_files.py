@@ -16,11 +16,7 @@ _FOLDER = "projector"
 
 
 def write(folder: pathlib.Path, shown: Shown, rounds: int) -> None:
-    """Writes the views as images, and the encodings with their classes and images.
-
-    Args:
-      rounds: Number of rounds of the run, under which TensorBoard shows the views.
-    """
+    """Writes the views, at step `rounds`, and the encodings with their classes and images."""
     _write_views(folder, shown, rounds)
     _write_encodings(folder, shown)
 
@@ -45,7 +41,7 @@ def _write_encodings(folder: pathlib.Path, shown: Shown) -> None:
     inside.mkdir(parents=True, exist_ok=True)
     mapped = shown.sample.mapped
     names = [image_samples.class_name(shown.sample, label) for label in mapped.labels]
-    # A column without a header, one name a line, in which a tab or a line feed would split a name.
+    # One name a line, without a header; a tab or a line feed would split a name.
     lines = (" ".join(name.split()) for name in names)
     (inside / "classes.tsv").write_text("\n".join(lines) + "\n")
     (inside / "images.png").write_bytes(_sprite(mapped.images))
@@ -63,7 +59,7 @@ def _write_encodings(folder: pathlib.Path, shown: Shown) -> None:
 
 
 def _sprite(images: np.ndarray) -> bytes:
-    """All images in rows of a square, in their order, as the projector expects them; a PNG."""
+    """A PNG of all images in order, in the rows of a square, as the projector expects them."""
     columns = int(np.ceil(np.sqrt(len(images))))
     sheet = Image.new("RGB", (columns * _SPRITE, columns * _SPRITE))
     for number, image in enumerate(images):

@@ -1,4 +1,4 @@
-"""Fine-tunes Mask R-CNN from one start after the other, and measures average precision."""
+"""Fine-tunes Mask R-CNN from each start, and measures average precision."""
 
 import json
 import pathlib
@@ -25,17 +25,11 @@ Detections = dict[int, list[dict[str, Any]]]  # Id of an image -> its detections
 
 
 class DetectionData(NamedTuple):
-    """The images.
-
-    Attributes:
-      train: Images with instances to train on.
-      validation: Images to measure on.
-      monitored: Number of the training images on which the monitor measures.
-    """
+    """The images to train and to measure on."""
 
     train: CocoImages
     validation: CocoImages
-    monitored: int
+    monitored: int  # Number of training images on which the monitor measures.
 
 
 def build_training(
@@ -46,9 +40,10 @@ def build_training(
     config: DetectConfig,
 ) -> FineTuning:
     """The training from an encoder's weights, on shuffled epochs."""
-    rounds, seed = config.rounds, config.seed
-    batches = centralized.shuffled_batches(len(data.train), values.batch_size, seed)
-    return FineTuning(network, start, data.train.example, batches, rounds, values, seed)
+    batches = centralized.shuffled_batches(len(data.train), values.batch_size, config.seed)
+    return FineTuning(
+        network, start, data.train.example, batches, config.rounds, values, config.seed
+    )
 
 
 def fine_tune(
@@ -88,13 +83,8 @@ def fine_tune(
     _, on_train = measure(network, data.train, data.monitored, "training")
     detection_plots.draw_detections(data.validation, detections, own / "detections.png", _SHOWN)
     first, last = detection_plots.ends_of_loss(own / "metrics.csv")
-    result = {
-        **precision,
-        **{f"train_{kind}": value for kind, value in on_train.items()},
-        "rounds": rounds,
-        "first_loss": first,
-        "last_loss": last,
-    }
+    result = precision | {f"train_{kind}": value for kind, value in on_train.items()}
+    result |= {"rounds": rounds, "first_loss": first, "last_loss": last}
     run_folder.write_json(finished, result)
     return result
 
@@ -102,14 +92,10 @@ def fine_tune(
 def measure(
     network: MaskRCNN, images: CocoImages, count: int, kind: str
 ) -> tuple[Detections, dict[str, float]]:
-    """Detections in the first `count` images by id, and average precision on them.
-
-    Args:
-      kind: Name of the images on the progress bar.
-    """
+    """Detections in the first `count` images by id, and average precision on them."""
     found: Detections = {}
-    bar = tqdm.tqdm(total=count, desc=f"detecting in {kind} images", leave=False, disable=None)
-    with bar:
+    text = f"detecting in {kind} images"
+    with tqdm.tqdm(total=count, desc=text, leave=False, disable=None) as bar:
         for first in range(0, count, _BATCH):
             indices = range(first, min(first + _BATCH, count))
             found |= _detect(network, images, indices)
@@ -119,7 +105,6 @@ def measure(
 
 
 def _detect(network: MaskRCNN, images: CocoImages, indices: Sequence[int]) -> Detections:
-    """The detections in up to `_BATCH` images."""
     pixels = [images.image(index) for index in indices]
     # A smaller batch would be traced again: the last image fills it up.
     outputs = network.detect(pixels + pixels[-1:] * (_BATCH - len(pixels)))

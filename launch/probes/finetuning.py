@@ -1,7 +1,4 @@
-"""Full fine-tuning, as a configuration describes it.
-
-The pretrained encoder is evaluated beside the untrained encoder and raw pixels.
-"""
+"""Full fine-tuning of the pretrained encoder, compared with the untrained one and raw pixels."""
 
 import dataclasses
 import functools
@@ -15,25 +12,25 @@ from datasets.image_dataset import ImageDataset
 from launch.options import model as model_options
 from launch.options.script_configs import EvaluateConfig, FinetuningConfig
 from launch.probes import probing
+from launch.probes.probing import Labelled
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import cases, features, finetune, linear_probe
 from tff_ssl.evaluation.labels import Scores
 from tff_ssl.models.costs import model_costs
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 
-# Number of held-out cases if the data set has no validation split; as many as the validation split
-# of the DCCO paper's DERM has (section 4.1).
+# Number of held-out cases if the data set has no validation split: that of the validation split of
+# the DCCO paper's DERM (section 4.1).
 _VALIDATION_CASES = 1190
 
 Tuner = Callable[[finetune.FinetuneConfig], finetune.Finetuner]
 
 
 class _FewLabels(NamedTuple):
-    """Draws of a number of labels, and the configurations that are tried on them.
+    """Draws of a number of labels, and the configurations to try on them.
 
     Attributes:
       draws: Indices of the labelled training cases of each draw, int [labels].
-      configs: Configurations of the training.
       held_out: Images and cases of each draw on which a configuration is chosen; None if there is
         only one configuration.
     """
@@ -53,11 +50,11 @@ def finetune_results(
     """Fine-tunes on few labels, and scores the test images.
 
     Args:
-      pretrained: Its weights; `scratch` starts from untrained ones instead.
+      pretrained: The encoder's weights; `scratch` starts from untrained ones instead.
       counts: Number of labels of each result, as `labels` or `labels_per_class`.
 
     Returns:
-      A result for each count. Its baseline `random_encoder` is the same training from untrained
+      A result for each count. The baseline `random_encoder` is the same training from untrained
       weights; `raw_pixels` is a linear probe. If steps or rates were chosen on validation images,
       `chosen` has the configuration of each start and draw.
     """
@@ -75,7 +72,7 @@ def finetune_results(
     print(f"fine-tuning {costs['parameters']:,} parameters{operations}", flush=True)
     policy, size = model_options.view_policy(config.model), config.model.view_size
     classes = len(dataset.class_names)
-    # A tuner traces graphs, so that it is built once for each configuration.
+    # A tuner traces graphs: it is built once for each configuration.
     tuner = functools.cache(lambda one: finetune.Finetuner(encoder, classes, one, policy, size))
     results = []
     for count, few in zip(counts, few_labels, strict=True):
@@ -100,13 +97,9 @@ def finetune_results(
 
 
 def _of_starts(
-    tuner: Tuner,
-    labelled: probing.Labelled,
-    few: _FewLabels,
-    starts: Mapping[str, Weights],
-    seed: int,
+    tuner: Tuner, labelled: Labelled, few: _FewLabels, starts: Mapping[str, Weights], seed: int
 ) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
-    """The summary of each start's test scores; and the configurations, where there was a choice."""
+    """The summary of each start's test scores, and the chosen configurations if any."""
     summaries, choices = {}, []
     for name, start in starts.items():
         tuned = [_finetune(tuner, labelled, few, start, k, seed) for k in range(len(few.draws))]
@@ -121,9 +114,7 @@ def _of_starts(
     return summaries, choices
 
 
-def _few_labels(
-    labelled: probing.Labelled, count: dict[str, int], config: EvaluateConfig
-) -> _FewLabels:
+def _few_labels(labelled: Labelled, count: dict[str, int], config: EvaluateConfig) -> _FewLabels:
     """Draws labels, and holds out others if there are several configurations."""
     train, class_names = labelled.train, labelled.dataset.class_names
     seeds = [[config.seed, i] for i in range(config.evaluation.label_draws)]
@@ -137,14 +128,9 @@ def _few_labels(
 
 
 def _finetune(
-    tuner: Tuner,
-    labelled: probing.Labelled,
-    few: _FewLabels,
-    start: Weights,
-    number: int,
-    seed: int,
+    tuner: Tuner, labelled: Labelled, few: _FewLabels, start: Weights, number: int, seed: int
 ) -> tuple[Scores, finetune.FinetuneConfig]:
-    """Fine-tunes on a draw with every configuration; test scores of the best, and which it is."""
+    """Fine-tunes on a draw with every configuration: the best one's test scores, and itself."""
     train, test = labelled.dataset.train, labelled.dataset.test
     trained = [
         tuner(config).train(
@@ -155,7 +141,7 @@ def _finetune(
     ]  # fmt: skip
     best, validation = 0, few.held_out[number]
     if validation:
-        # The test images are scored only with the configuration that is chosen here.
+        # Test images are scored only with the configuration that is chosen here.
         accuracies = [
             tuner(config).scores(weights, *validation).accuracy
             for config, weights in zip(few.configs, trained, strict=True)
@@ -168,7 +154,6 @@ def _finetune(
 def _pixel_scores(
     dataset: ImageDataset, count: dict[str, int], config: EvaluateConfig
 ) -> dict[str, float]:
-    """Scores of a linear probe on raw pixels."""
     kinds = {linear_probe.ENCODER: features.raw_pixels}
     probed, *_ = probing.linear_probes(dataset, kinds, [count], config.evaluation, config.seed)
     names = [name for score in linear_probe.SCORES for name in (score, f"{score}_std")]
@@ -176,7 +161,7 @@ def _pixel_scores(
 
 
 def _configs(labels: int, config: FinetuningConfig) -> list[finetune.FinetuneConfig]:
-    """All combinations of steps and learning rates; the defaults are for `labels` labels."""
+    """All combinations of steps and learning rates, with the defaults for `labels` labels."""
     default = finetune.config_for(labels)
     batch_size = config.finetune_batch_size or default.batch_size
     return [
@@ -187,12 +172,9 @@ def _configs(labels: int, config: FinetuningConfig) -> list[finetune.FinetuneCon
 
 
 def _held_out(
-    labelled: probing.Labelled, chosen: np.ndarray, seed: list[int], config: EvaluateConfig
+    labelled: Labelled, chosen: np.ndarray, seed: list[int], config: EvaluateConfig
 ) -> tuple[np.ndarray, cases.Cases]:
-    """Images and cases on which steps and rates are chosen.
-
-    They are the validation split, or else labelled training cases that are not in `chosen`.
-    """
+    """Images and cases to choose on: the validation split, or labelled ones not in `chosen`."""
     dataset, train = labelled.dataset, labelled.train
     if dataset.validation is not None and np.any(dataset.validation.labels >= 0):
         held_out = probing.cases_of(dataset, dataset.validation, config.evaluation)
@@ -210,11 +192,7 @@ def _held_out(
 
 
 def counts_of_fractions(fractions: Sequence[float], labels: np.ndarray) -> list[dict[str, int]]:
-    """`--label_fractions` as numbers of labels, each `{"labels": number}`.
-
-    Args:
-      labels: Class labels of all labelled training images or cases, int [n].
-    """
+    """`--label_fractions` of `labels`, int [n], as `{"labels": number}` each."""
     classes = len(np.unique(labels))
     counts = []
     for fraction in fractions:

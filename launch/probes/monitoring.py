@@ -11,7 +11,7 @@ from datasets.image_dataset import ImageDataset
 from tff_ssl.errors import TrainingError
 from tff_ssl.evaluation import effective_rank, features, knn
 
-_MONITOR_EXAMPLES = 2000  # Number of images of the monitor.
+_MONITOR_EXAMPLES = 2000
 _MONITOR_SEED = 0
 
 Encode = Callable[[tf.Tensor], tf.Tensor]
@@ -25,13 +25,12 @@ def build_monitor(dataset: ImageDataset, encode, weights_of) -> Callable[[Any], 
     most images are of one class.
 
     Args:
-      dataset: The data set; the classifier leaves out images without labels.
       encode: `saved_model.encoder_function` of the model.
       weights_of: Function from a state to the model's weights.
 
     Returns:
-      Function from a state to `effective_rank`, `knn_accuracy` and `knn_balanced_accuracy`; to the
-      first alone if the data set has no labels.
+      Function from a state to `effective_rank` and, if there are labels, `knn_accuracy` and
+      `knn_balanced_accuracy`.
     """
     images, classes = dataset.train.images, dataset.train.labels
     chosen = _draw_monitored(np.arange(len(images)))
@@ -59,7 +58,7 @@ def rank_of(dataset: ImageDataset, encode: Encode) -> float:
 
 
 def _draw_monitored(candidates: np.ndarray) -> np.ndarray:
-    """Draws the indices of the images that are monitored, int64 [at most 2000], sorted."""
+    """Draws the indices of the monitored images, int64 [at most 2000], sorted."""
     rng = np.random.default_rng(_MONITOR_SEED)
     return np.sort(rng.permutation(candidates)[:_MONITOR_EXAMPLES])
 
@@ -70,11 +69,7 @@ def _rounded_rank(h: np.ndarray) -> float:
 
 
 def encodings(encode: Encode, images: np.ndarray) -> np.ndarray:
-    """Encodings of images, float32 [n, features].
-
-    Raises:
-      TrainingError: If any of them is not finite.
-    """
+    """Encodings of images, float32 [n, features]; a TrainingError if any is not finite."""
     h = features.extract(encode, images)
     not_finite = np.count_nonzero(~np.isfinite(h).all(1))
     if not_finite:

@@ -17,8 +17,7 @@ class EvaluatedClients(NamedTuple):
     Attributes:
       clients: Indices of the clients.
       trained_rounds: Number of rounds in which each of them trained.
-      classes: Classes of each one's training images; None for a client some of whose images have no
-        label.
+      classes: Classes of each one's training images; None if one of its images has no label.
     """
 
     clients: Sequence[int]
@@ -45,17 +44,14 @@ def over_clients(
     Returns:
       The entries with the protocol `..._personalized`, the clients, their accuracies and their
       rounds of training, and baselines that are means over the clients' own untrained models. If
-      each client has seen some of the test images' classes and not others, the entries and their
-      baselines have `seen_accuracy` and `unseen_accuracy` too: the accuracies on test images of the
-      classes that a client has training images of, and of the others. Every class counts as much.
+      each client has training images of some of the test classes but not of others, entries and
+      baselines also have `seen_accuracy` and `unseen_accuracy`, the mean accuracies of these and of
+      those classes.
     """
     entries = []
     for client_entries in zip(*results, strict=True):
-        first = {
-            key: value
-            for key, value in client_entries[0].items()
-            if key not in ("client", "class_accuracies")
-        }
+        left_out = {"client", "class_accuracies"}
+        first = {key: value for key, value in client_entries[0].items() if key not in left_out}
         baselines = [entry["baselines"] for entry in client_entries]
         entries.append(
             first
@@ -79,7 +75,6 @@ def over_clients(
 def _mean_scores(
     entries: Sequence[Mapping[str, Any]], classes: Sequence[Collection[int] | None]
 ) -> dict[str, float]:
-    """Mean and deviation of the scores of several entries."""
     scores: dict[str, float] = {}
     for name in linear_probe.SCORES:
         scores |= linear_probe.mean_and_std(name, [entry[name] for entry in entries])
@@ -97,7 +92,7 @@ def _mean_scores(
 def _seen_and_unseen(
     class_accuracies: Mapping[str, float], seen: Collection[int] | None
 ) -> tuple[list[float], list[float]]:
-    """The accuracies of the classes that a client has seen, and those of the others."""
+    """The accuracies of the classes that a client has seen, and of the others."""
     if seen is None:
         return [], []
     parted: tuple[list[float], list[float]] = ([], [])
@@ -133,8 +128,8 @@ def local_distances(
       local: Trainable weights of each client's encoder after its last local training.
 
     Returns:
-      `local_distance_to_global`, the mean over the clients, and `local_distance_between`, the mean
-      over all pairs of clients, which a single client has not; nothing if there are no clients.
+      `local_distance_to_global`, the mean over the clients if there are any, and
+      `local_distance_between`, the mean over all pairs of clients if there are any.
     """
 
     def mean_distance(pairs) -> float:
@@ -149,11 +144,7 @@ def local_distances(
 
 
 def purity(clients: Sequence[tuple[float, int | None]]) -> float:
-    """The share of clients that are of the most frequent kind of their cluster.
-
-    Args:
-      clients: Cluster and kind of each client.
-    """
+    """The share of clients (cluster, kind) that have their cluster's most frequent kind."""
     largest: dict[float, int] = {}
     for (cluster, _), count in collections.Counter(clients).items():
         largest[cluster] = max(count, largest.get(cluster, 0))

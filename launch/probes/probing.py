@@ -1,4 +1,4 @@
-"""The probes at the end of a run, with their baselines beside them."""
+"""The probes at the end of a run, and their baselines."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.models.two_towers import Model
 from tff_ssl.views import augmentation
 
-_SCALING_CASES = 5000  # Number of cases on which the scaling of features is fitted.
+_SCALING_CASES = 5000  # Cases on which the scaling of features is fitted.
 _SCALING_SEED = 0
 _BASELINES = ("random_encoder", "raw_pixels")
 
@@ -25,7 +25,7 @@ Features = Callable[[np.ndarray], np.ndarray]  # Images [n, h, w, c] -> features
 
 
 def label_counts(config: EvaluationConfig) -> list[dict[str, Any]]:
-    """`--labels` as `{"labels": n}` each, or else `--labels_per_class` likewise."""
+    """`--labels` as `{"labels": n}` each, or otherwise `--labels_per_class` likewise."""
     name = "labels" if config.labels else "labels_per_class"
     counts = [{name: count} for count in getattr(config, name)]
     if not counts:
@@ -34,7 +34,7 @@ def label_counts(config: EvaluationConfig) -> list[dict[str, Any]]:
 
 
 def baselines(config: EvaluationConfig) -> tuple[str, ...]:
-    """The names in `--baselines`, which are checked."""
+    """The names in `--baselines`, checked."""
     for name in config.baselines:
         if name not in _BASELINES:
             raise ConfigurationError(f"--baselines takes {', '.join(_BASELINES)}; got {name!r}")
@@ -47,10 +47,7 @@ def _is_per_case(split: Split, config: EvaluationConfig) -> bool:
 
 
 def cases_of(dataset: ImageDataset, split: Split, config: EvaluationConfig) -> cases.Cases:
-    """The cases of a split: each image by itself, or with `--per_case` the images of a case.
-
-    A case has one label and one prediction.
-    """
+    """The cases of a split: each image by itself, or with `--per_case` the images of a case."""
     if not _is_per_case(split, config):
         return cases.each_image(split.labels)
     if split.case_ids is None:
@@ -65,13 +62,11 @@ def cases_of(dataset: ImageDataset, split: Split, config: EvaluationConfig) -> c
 
 
 class Labelled(NamedTuple):
-    """The images that count in an evaluation, and their cases.
+    """The images that count in an evaluation, and the cases of training and test images.
 
     Attributes:
       dataset: The data set; with `--per_case`, without the unlabelled images of cases that have
         labelled ones.
-      train: Cases of the training images.
-      test: Cases of the test images.
       fields: Fields of a result: `per_case`; `test_examples`, the number of labelled test cases.
     """
 
@@ -106,7 +101,7 @@ def has_labels(dataset: ImageDataset) -> bool:
 
 
 def check_labels(dataset: ImageDataset, config: EvaluationConfig) -> None:
-    """Checks before the training that the monitor and the probes have enough labels."""
+    """Checks before training that the monitor and the probes have enough labels."""
     if config.encoder_round == "best" and (not config.eval_every or max(dataset.train.labels) < 0):
         raise ConfigurationError(
             "--encoder_round=best needs a positive --eval_every and labelled training images"
@@ -132,9 +127,9 @@ def draw(
     """Draws labelled images or cases: their indices, int [labels].
 
     Args:
-      train_labels: Class labels, int32 [n]; -1 where they are not known.
+      train_labels: Class labels, int32 [n]; -1 where unknown.
       count: Number of labels, as `labels` or `labels_per_class`.
-      class_names: Name of each class for error messages; None for their numbers.
+      class_names: Names of the classes for error messages; None for their numbers.
     """
     try:
         return labels.draw_labels(
@@ -156,14 +151,19 @@ def probe(
     config: EvaluationConfig,
     seed: int,
 ) -> list[dict[str, Any]]:
-    """Linear probes of the encoder and of the baselines of these names, see `linear_probes`."""
+    """Linear probes of the encoder and of the named baselines, see `linear_probes`."""
+    kinds = _features(encode, random_encode, names)
+    return linear_probes(dataset, kinds, label_counts(config), config, seed)
+
+
+def _features(encode: Encode, random_encode: Encode, names: Sequence[str]) -> dict[str, Features]:
+    """The functions that extract the encoder's features and those of the named baselines."""
     kinds: dict[str, Features] = {
         linear_probe.ENCODER: functools.partial(encodings, encode),
         "random_encoder": functools.partial(encodings, random_encode),
         "raw_pixels": features.raw_pixels,
     }
-    chosen = {name: kinds[name] for name in (linear_probe.ENCODER, *names)}
-    return linear_probes(dataset, chosen, label_counts(config), config, seed)
+    return {name: kinds[name] for name in (linear_probe.ENCODER, *names)}
 
 
 def linear_probes(
@@ -180,8 +180,8 @@ def linear_probes(
       counts: Number of labels of each result, as `labels` or `labels_per_class`.
 
     Returns:
-      A result for each count, and with `--also_logistic` further ones of logistic regression;
-      none if the data set has no labels or no test images.
+      A result for each count, and with `--also_logistic` another of logistic regression; none if
+      the data set has no labels or no test images.
     """
     if not has_labels(dataset):
         return []
@@ -196,7 +196,15 @@ def linear_probes(
     needed = _needed_cases(len(all_train.labels), [chosen for draws in drawn for chosen in draws])
     indices, train = all_train.take(needed)
     flips = config.probe == "lars" and dataset.name != "digits"  # A mirrored digit is no digit.
-    feature_sets = _feature_sets(dataset, kinds, dataset.train.images[indices], train, test, flips)
+    images = dataset.train.images[indices]
+    feature_sets = {
+        name: linear_probe.FeatureSet(
+            cases.average(extract(images), train),
+            cases.average(extract(dataset.test.images), test),
+            cases.average(extract(images[:, :, ::-1]), train) if flips else None,
+        )
+        for name, extract in kinds.items()
+    }
     protocols: dict[str, Any] = {"linear": config.probe}
     if config.also_logistic and config.probe != "logistic":
         protocols["linear_logistic"] = "logistic"
@@ -220,30 +228,11 @@ def linear_probes(
         raise ConfigurationError(f"--labels or --labels_per_class: {error}") from error
 
 
-def _feature_sets(
-    dataset: ImageDataset,
-    kinds: Mapping[str, Features],
-    images: np.ndarray,
-    train: cases.Cases,
-    test: cases.Cases,
-    flips: bool,
-) -> dict[str, linear_probe.FeatureSet]:
-    """Each kind of features, of the cases that are needed for training and of the test cases."""
-    return {
-        name: linear_probe.FeatureSet(
-            cases.average(extract(images), train),
-            cases.average(extract(dataset.test.images), test),
-            cases.average(extract(images[:, :, ::-1]), train) if flips else None,
-        )
-        for name, extract in kinds.items()
-    }
-
-
 def _needed_cases(size: int, drawn: list[np.ndarray]) -> np.ndarray:
-    """The training cases whose features a probe needs, out of `size`, ascending, int [n].
+    """The training cases, of `size`, whose features a probe needs, ascending, int [n].
 
-    They are the drawn ones, and a sample for the scaling: the encodings of all images of a large
-    data set would take longer than the probes.
+    They are the drawn ones, and a sample for the scaling: encoding all images of a large data set
+    would take longer than the probes.
     """
     sample = np.random.default_rng(_SCALING_SEED).permutation(size)[:_SCALING_CASES]
     return np.unique(np.concatenate([sample, *drawn]))
@@ -264,10 +253,8 @@ def knn_results(
         scores = knn.knn_probe(bank, bank_cases.labels, queries, test.labels)
         return linear_probe.summarize([scores])
 
-    kinds: dict[str, Features] = {
-        "random_encoder": functools.partial(encodings, random_encode),
-        "raw_pixels": features.raw_pixels,
-    }
+    kinds = _features(encode, random_encode, baselines(config))
+    scores = {name: knn_scores(extract) for name, extract in kinds.items()}
     return [
         {
             "protocol": "knn",
@@ -275,8 +262,8 @@ def knn_results(
             "labels": len(bank_cases.labels),
             "labels_per_class": None,
             **fields,
-            **knn_scores(functools.partial(encodings, encode)),
-            "baselines": {name: knn_scores(kinds[name]) for name in baselines(config)},
+            **scores.pop(linear_probe.ENCODER),
+            "baselines": scores,
         }
     ]
 
@@ -309,8 +296,7 @@ def classifier_results(
 
     indices, scored = test.take(np.flatnonzero(test.labels >= 0))
     logits = features.extract(classify, dataset.test.images[indices])
-    predicted = cases.average(logits, scored).argmax(1)
-    scores = labels.score(predicted, scored.labels)
+    scores = labels.score(cases.average(logits, scored).argmax(1), scored.labels)
     return [
         {
             "protocol": "supervised",

@@ -1,17 +1,17 @@
-"""Results in words: tables of probes, and warnings with what usually helps."""
+"""Results as text: tables of probes, and warnings with what usually helps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_COLLAPSE = 0.1  # Share of the untrained encoder's effective rank below which a run warns.
+COLLAPSE = 0.1  # Share of the untrained encoder's effective rank below which a run warns.
 _SHOWN_DIFFERENCE = 0.01  # Least difference for which balanced accuracy has a row of its own.
-_BASELINES = {"random_encoder": "the untrained encoder", "raw_pixels": "raw pixels"}
+BASELINES = {"random_encoder": "the untrained encoder", "raw_pixels": "raw pixels"}
 
 
 def rank_lines(rank: float, untrained: float) -> list[str]:
-    """Lines for the end of a run: the ranks, and a warning if the encodings have collapsed."""
+    """The ranks of a run, and a warning if the encodings have collapsed."""
     lines = [f"effective rank of the encodings: {rank:.1f} (untrained encoder: {untrained:.1f})"]
-    if rank < _COLLAPSE * untrained:
+    if rank < COLLAPSE * untrained:
         lines.append(
             "warning: the encodings have collapsed, to less than a tenth of the untrained "
             "encoder's effective rank; what usually helps: batch norm on the projector's output "
@@ -22,7 +22,7 @@ def rank_lines(rank: float, untrained: float) -> list[str]:
 
 
 def format_results(results: list[dict[str, Any]]) -> str:
-    """A text with a short table for each protocol among the results."""
+    """A short table for each protocol among the results."""
     parts: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         parts.setdefault(result["protocol"], []).append(result)
@@ -30,27 +30,27 @@ def format_results(results: list[dict[str, Any]]) -> str:
 
 
 def comparison_lines(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning if the encoder is below a baseline, with what usually helps; else no line.
+    """A warning if the encoder is below a baseline, with what usually helps; otherwise no line.
 
-    Balanced accuracies are compared, which are accuracies where the classes are of one size. The
-    untrained encoder comes first: raw pixels are named beside it, or where the encoder is below
-    them alone. Of several results, the one with the largest difference is named.
+    Balanced accuracies are compared; with classes of one size they are accuracies. The untrained
+    encoder comes first: raw pixels are named with it, or if the encoder is below them alone. Of
+    several results, the one with the largest difference is named.
 
     Args:
-      results: Entries of `result.json`; those of clients' own models are not looked at.
+      results: Entries of `result.json`; those of clients' own models are ignored.
     """
-    for first in _BASELINES:
+    for first in BASELINES:
         below = [r for r in results if "evaluated_clients" not in r and _gap(r, first) > 0]
         if not below:
             continue
         result = max(below, key=lambda entry: _gap(entry, first))
         others = " and ".join(
             f"that of {text}, {result['baselines'][name]['balanced_accuracy']:.3f}"
-            for name, text in _BASELINES.items()
+            for name, text in BASELINES.items()
             if _gap(result, name) > 0
         )
         return [
-            f"warning: {result['protocol']} with {_labels_text(result)}: the encoder's balanced "
+            f"warning: {result['protocol']} with {labels_text(result)}: the encoder's balanced "
             f"accuracy, {result['balanced_accuracy']:.3f}, is below {others}; what usually helps: "
             "more rounds (--rounds), augmentations that leave the content of an image as it is "
             "(--views), more images in a round (--clients_per_round), more training images"
@@ -64,8 +64,8 @@ def _gap(result: Mapping[str, Any], baseline: str) -> float:
     return scores["balanced_accuracy"] - result["balanced_accuracy"]
 
 
-def _labels_text(result: Mapping[str, Any]) -> str:
-    """The number of labels of a result in words."""
+def labels_text(result: Mapping[str, Any]) -> str:
+    """The number of labels of a result, such as `5 per class`."""
     per_class = result["labels_per_class"]
     return f"{per_class} per class" if per_class else f"{result['labels']} labels"
 
@@ -79,17 +79,14 @@ def _models_line(result: Mapping[str, Any]) -> str:
         )
     if "evaluated_clients" in result:
         pairs = zip(result["evaluated_clients"], result["trained_rounds_of_clients"], strict=True)
-        own = (
-            f", each on images with its own {result['own_shift']}" if "own_shift" in result else ""
-        )
-        return f"mean over clients (rounds of training){own}: " + ", ".join(
-            f"{client} ({rounds})" for client, rounds in pairs
-        )
+        shift = result.get("own_shift")
+        own = f", each on images with its own {shift}" if shift else ""
+        clients = ", ".join(f"{client} ({rounds})" for client, rounds in pairs)
+        return f"mean over clients (rounds of training){own}: {clients}"
     return ""
 
 
 def _table(results: list[dict[str, Any]]) -> str:
-    """The table of a protocol's results: a row for each number of labels."""
     title = f"{results[0]['protocol']}, test accuracy"
     if results[0].get("per_case"):
         title += f" on {results[0]['test_examples']:,} cases"
@@ -101,7 +98,7 @@ def _table(results: list[dict[str, Any]]) -> str:
         lines.append("labels and predictions are per case, from the mean of its images' encodings")
     lines.append(f"{title:{width}}" + "".join(f"{name:>16}" for name in shown))
     for result in results:
-        name = _labels_text(result)
+        name = labels_text(result)
         cells = [result["baselines"][columns[c]] if columns[c] else result for c in shown]
         for score, note in (("accuracy", ""), ("balanced_accuracy", ", balanced")):
             # Where classes are of one size, accuracy and balanced accuracy are equal.

@@ -15,23 +15,15 @@ Monitor = Callable[[Any], dict[str, float]]  # State -> metrics by name.
 
 
 class BestEncoder:
-    """Wraps a run's monitor, and writes the weights to a file where its accuracy is the best yet.
+    """Wraps a run's monitor, and saves the weights whenever its accuracy is the best yet.
 
-    Of rounds with equal accuracies, the first one counts. A resumed run finds the file again, also
-    one that had ended. If the file is from a round that has to be repeated, the same weights come
-    out again.
+    Of equal accuracies, the first counts. A resumed run finds the file again, even if it had ended;
+    a round that is repeated writes the same weights again.
     """
 
-    def __init__(
-        self,
-        path: pathlib.Path,
-        monitor: Monitor,
-        weights_of: Callable[[Any], Weights],
-    ):
+    def __init__(self, path: pathlib.Path, monitor: Monitor, weights_of: Callable[[Any], Weights]):
         """Wraps a monitor, whose metrics have a `knn_accuracy`."""
-        self._path = path
-        self._monitor = monitor
-        self._weights_of = weights_of
+        self._path, self._monitor, self._weights_of = path, monitor, weights_of
 
     def monitor(self, state: Any) -> dict[str, float]:
         """The metrics of the wrapped monitor."""
@@ -46,13 +38,13 @@ class BestEncoder:
         return metrics
 
     def weights(self, like: Weights) -> Weights:
-        """The best weights, in the structure of others of the same model."""
+        """The best weights, in the structure of `like`, of the same model."""
         with np.load(self._path) as file:
             flat = [file[f"arr_{i}"] for i in range(len(tf.nest.flatten(like)))]
         return tf.nest.pack_sequence_as(like, flat)
 
     def _best_accuracy(self) -> float:
-        """The accuracy of the weights in the file; minus infinity if there is none."""
+        """The accuracy of the weights in the file; minus infinity without a file."""
         if not self._path.exists():
             return -math.inf
         with np.load(self._path) as file:

@@ -19,7 +19,7 @@ from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import GENERAL_OBJECTIVES, OBJECTIVES, unused_hyperparameters
 from tff_ssl.simulation import centralized, cohort
 
-# Flags of clients that change what is trained on, and that many presets have for both scripts.
+# Flags of clients that change the training images; many presets have them for both scripts.
 _OF_CLIENTS = (
     "partition", "num_clients", "samples_per_client", "data_fraction", "clients_per_round",
 )  # fmt: skip
@@ -27,7 +27,7 @@ Batches = Callable[[int], np.ndarray]  # Step -> indices of its images, int64 [b
 
 
 def train(config: RunConfig) -> None:
-    """Trains and evaluates the baseline that a configuration describes, and writes the results."""
+    """Trains and evaluates the baseline, and writes the results."""
     config = defaults.resolve(config, config.objective)
     values = hyperparameters.parse(centralized.CentralizedHyperparameters, config.algorithm.hparam)
     dataset = data.load_dataset(config.data)
@@ -59,7 +59,7 @@ def train(config: RunConfig) -> None:
 
 
 def print_choices(config: RunConfig) -> None:
-    """Prints the objectives, and the hyperparameters of the chosen one, for `--list`."""
+    """Prints the objectives, and the hyperparameters of the chosen one."""
     check_objective(config.objective)
     for name in GENERAL_OBJECTIVES:
         print(f"objective {name}  {OBJECTIVES[name].summary}")
@@ -77,7 +77,7 @@ def check_objective(objective: str) -> None:
 
 
 def _training_images(dataset: ImageDataset, config: RunConfig) -> Split:
-    """The images to train on: all, or for supervised training the labelled ones."""
+    """The images to train on: all, or the labelled ones for supervised training."""
     count = config.data.train_labels
     check_objective(config.objective)
     if not OBJECTIVES[config.objective].supervised:
@@ -102,10 +102,10 @@ def _training_images(dataset: ImageDataset, config: RunConfig) -> Split:
 def _choose_batches(
     dataset: ImageDataset, train_images: Split, config: RunConfig
 ) -> tuple[RunConfig, Split, Batches, int]:
-    """Chooses the examples of each step, as `--batches` says.
+    """Chooses the examples of each step by `--batches`.
 
     Returns the configuration that fits the images; the images, with the clients' input shift if
-    batches are cohorts; the batches; and the number of images that are trained on.
+    batches are cohorts; the batches; and the number of training images.
     """
     if config.participation.batches == "shuffled":
         if config.clients.shift != "none":
@@ -133,20 +133,12 @@ def _choose_batches(
 def _build_simulation(
     train_images: Split, batches: Batches, model: Model, values: Any, config: RunConfig
 ) -> centralized.Centralized:
-    """Builds the simulation of the run; raises ConfigurationError if there is no such run."""
+    two_views = model_options.two_views(config.model, config.seed)
     try:
         return centralized.Centralized(
-            config.objective,
-            model,
-            model_options.two_views(config.model, config.seed),
-            train_images.images,
-            train_images.example_ids,
-            batches,
-            config.rounds,
-            values,
-            train_images.labels,
-            config.seed,
-        )
+            config.objective, model, two_views, train_images.images, train_images.example_ids,
+            batches, config.rounds, values, train_images.labels, config.seed,
+        )  # fmt: skip
     except ConfigurationError:
         raise
     except ValueError as error:  # Raised by an optimizer or a schedule.

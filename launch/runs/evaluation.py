@@ -17,7 +17,7 @@ from tff_ssl.models import resnet, stacking
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.models.two_towers import Model, TwoTowers
 
-# Protocols that train the encoder, and those for which the flags give the number of labels.
+# Protocols that train the encoder, and those whose numbers of labels are flags.
 _TRAINING = ("finetune", "semi_supervised", "scratch")
 _DRAWN = ("linear", "transfer", "finetune", "scratch")
 # Flag -> the protocols that use it.
@@ -35,7 +35,7 @@ _RUN_FLAGS = (
 
 
 def evaluate(config: EvaluateConfig) -> None:
-    """Evaluates an encoder as a configuration describes, and writes and prints the results."""
+    """Evaluates an encoder, and writes and prints the results."""
     if not config.run:
         raise ConfigurationError("--run is missing: name the folder of a run or of an encoder")
     for name, protocols in _ONLY_FOR.items():
@@ -53,7 +53,7 @@ def evaluate(config: EvaluateConfig) -> None:
     config = adapting.fit_evaluation(dataset, config).announced()
     shape = encoder.image_shape
     if config.protocol in _TRAINING and config.model.encoder in resnet.RESNETS:
-        # A ResNet may be trained on images of another size than it was pretrained on.
+        # A ResNet may be fine-tuned on images of another size than it was pretrained on.
         height, width = dataset.train.images.shape[1:3]
         shape = (height, width, shape[2])
     data.check_image_shape(dataset, shape, f"the encoder in {encoder_folder}")
@@ -85,10 +85,7 @@ def evaluate(config: EvaluateConfig) -> None:
 def _take_settings(
     folder: pathlib.Path, config: EvaluateConfig
 ) -> tuple[EvaluateConfig, pathlib.Path, str | None]:
-    """Takes over what is not given from the run, or from the encoder, in `folder`.
-
-    Also returns the folder of the encoder, and the data set that it was trained on, if known.
-    """
+    """Takes over the run's or encoder's flags; also returns the encoder's folder and data set."""
     run = resuming.read_run(run_folder.run_of(folder))
     if run is None:
         network = _network_settings(folder)
@@ -97,7 +94,7 @@ def _take_settings(
     trained_on = run.data.dataset
     config = resuming.take_over(config, settings.flat(run), _RUN_FLAGS)
     is_same = config.data.dataset == trained_on
-    # On another data set, views have the size of the run's, also where that is a default.
+    # On another data set, views have the run's size, even where that is a default.
     kept = run.given & {"view_size"} if is_same else {"view_size"}
     config = defaults.resolve(config, "supervised", kept)
     if run.clients.shift != "none":
@@ -110,7 +107,7 @@ def _take_settings(
 
 
 def _network_settings(folder: pathlib.Path) -> dict[str, Any]:
-    """The flags of the network in the folder of an encoder; none if it has no `weights.npz`."""
+    """The flags of the encoder in a folder; none if it has no `weights.npz`."""
     if not (folder / encoder_weights.FILE_NAME).exists():
         return {}
     model, _, image_shape, view_size = encoder_weights.read(folder)
@@ -149,7 +146,7 @@ def _check_architecture(
     network: Model, encoder: saved_model.LoadedEncoder, config: EvaluateConfig
 ) -> None:
     """Checks that the configured network has the encoder's weights, if the protocol builds it."""
-    # Norms differ in the weights that are not trained alone.
+    # Norms differ only in the weights that are not trained.
     needed = [[s.shape for s in specs] for specs in
               (network.trainable_specs, network.non_trainable_specs)]  # fmt: skip
     if needed == [[w.shape for w in weights] for weights in encoder.weights]:
@@ -169,7 +166,7 @@ def _check_architecture(
 def _finetune(
     dataset: ImageDataset, network: Model, weights: Weights, config: EvaluateConfig
 ) -> list[dict[str, Any]]:
-    """The results of a protocol that trains the encoder, `network` with `weights`."""
+    """The results of a protocol that trains the encoder: `network` with `weights`."""
     if not isinstance(network, DualEncoder):
         raise ConfigurationError(f"--protocol={config.protocol} needs a run with --towers=one")
     depth, evaluation = config.finetuning.depth, config.evaluation

@@ -41,12 +41,12 @@ class Clients(NamedTuple):
     """The clients of a run and their images.
 
     Attributes:
-      dataset: Data set without the images that belong to the server.
+      dataset: Data set without the server's images.
       indices: Indices of each client's training images.
-      images: Training images as their clients see them, with the input shift.
+      images: Training images with their clients' input shifts.
       skipped: Number of clients that are left out because they have too few images.
       server_images: Images of the server, uint8 [n, h, w, c]; None if it has none.
-      population: Clients and their models if these have different architectures; else None.
+      population: Clients and their models if architectures differ; otherwise None.
     """
 
     dataset: ImageDataset
@@ -58,15 +58,11 @@ class Clients(NamedTuple):
 
 
 class Built(NamedTuple):
-    """What a run computes; nothing of it has been written yet.
+    """The parts of a run, before anything is written.
 
     Attributes:
       chosen: The algorithm, with the configuration that fits the clients.
-      clients: The clients and their images.
-      setting: What the simulation needs to know of the run.
-      aggregation: The means of a round.
-      model: The model, or that of the client which stands for the run.
-      algorithm: The algorithm's computations.
+      model: The model, or that of the client that stands for the run.
     """
 
     chosen: Chosen
@@ -78,10 +74,7 @@ class Built(NamedTuple):
 
 
 def pretrain(config: RunConfig) -> None:
-    """Pretrains and evaluates an encoder as a configuration describes, and writes the results.
-
-    Before anything is written, the whole configuration is checked.
-    """
+    """Pretrains and evaluates an encoder, and writes the results."""
     chosen = algorithm_options.choose(config)
     dataset = load(chosen.config)
     config = adapting.fit_evaluation(dataset, chosen.config).announced()
@@ -92,7 +85,7 @@ def pretrain(config: RunConfig) -> None:
     probing.check_labels(dataset, config.evaluation)
     if config.runtime.ray is not None:
         ray_cluster.check(config.runtime.ray)
-    # The configuration has been checked completely. From here on, files are written.
+    # The whole configuration has been checked; files are written from here on.
     folder = output_folder.choose(config.output.output_dir, f"pretrain-{config.data.dataset}")
     run_folder.open_run(folder, settings.to_json(config), config.given, config.output.resume)
     _record_partition(clients, folder, config.output.resume)
@@ -117,18 +110,18 @@ def _record_partition(clients: Clients, folder: pathlib.Path, resume: bool) -> N
     if resume and path.exists():
         before = json.loads(path.read_text()).get("digest", digest)
         if before != digest:
-            # The states that clients keep would otherwise belong to the images of others.
+            # Otherwise the states that clients keep would belong to other clients' images.
             raise ConfigurationError(
                 f"--resume: the images in --dataset={clients.dataset.name}, or how clients divide "
-                f"them, are not those with which {folder} started: put them back, or start anew "
-                "in another --output_dir"
+                f"them, have changed since {folder} started: put them back, or start anew in "
+                "another --output_dir"
             )
     record = partition_record.describe_clients(train, clients.indices, clients.dataset.class_names)
     run_folder.write_json(path, record | {"digest": digest})
 
 
 def load(config: RunConfig) -> ImageDataset:
-    """Loads the data set, and checks that it has the labels that the objective needs."""
+    """Loads the data set, and checks that it has the labels the objective needs."""
     dataset = data.load_dataset(config.data)
     if OBJECTIVES[config.objective].supervised and np.any(dataset.train.labels < 0):
         raise ConfigurationError(
@@ -176,7 +169,7 @@ def build(chosen: Chosen, dataset: ImageDataset) -> Built:
 
 
 def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
-    """Divides the training images between the clients, and the server if it needs images.
+    """Divides the training images among the clients, and the server if it needs images.
 
     Raises:
       DatasetError: If the partition or the shift is impossible.
@@ -204,7 +197,7 @@ def partition(chosen: Chosen, dataset: ImageDataset) -> Clients:
 def _choose_evaluated_client(
     clients: Clients, participation: Participation | None, rounds: int
 ) -> int:
-    """The most often invited of the clients with the largest model, if no model is global."""
+    """The most often invited client among those with the largest model."""
     candidates = list(range(len(clients.indices)))
     if clients.population:
         models = [clients.population.models[m] for m in clients.population.model_of_client]
@@ -214,7 +207,7 @@ def _choose_evaluated_client(
 
 
 def _participation(setting: RunSetting) -> float:
-    """Fraction of the clients that are expected to take part in a round."""
+    """Expected fraction of the clients that take part in a round."""
     cohorts = setting.participation
     if cohorts is None:
         return 1.0
@@ -223,7 +216,7 @@ def _participation(setting: RunSetting) -> float:
 
 
 def _check_client_models(built: Built) -> None:
-    """Rejects numbers of personalized clients or clusters that the clients do not allow."""
+    """Rejects numbers of personalized clients or clusters that are too large."""
     config, entry, values = built.chosen
     num_clients, wanted = len(built.clients.indices), config.evaluation.personalized_clients
     if wanted and not built.algorithm.has_client_models:
@@ -231,18 +224,14 @@ def _check_client_models(built: Built) -> None:
             f"--personalized_clients: clients of {config.algorithm.algorithm} have no models of "
             "their own"
         )
+    there_are = f"there are {num_clients} clients"
     if wanted > num_clients:
-        raise ConfigurationError(
-            f"--personalized_clients={wanted}: there are {num_clients} clients"
-        )
+        raise ConfigurationError(f"--personalized_clients={wanted}: {there_are}")
     if entry.min_clients(values) > num_clients:
-        raise ConfigurationError(
-            f"--hparam=clusters={values.clusters}: there are {num_clients} clients"
-        )
+        raise ConfigurationError(f"--hparam=clusters={values.clusters}: {there_are}")
 
 
 def _result_fields(clients: Clients, config: RunConfig) -> dict[str, Any]:
-    """The fields of `result.json` that all runs have."""
     images = sum(map(len, clients.indices))
     return {
         "algorithm": config.algorithm.algorithm,
@@ -278,7 +267,7 @@ def _simulate(built: Built, run: PlannedRun, folder: pathlib.Path) -> Iterator[S
 
 
 def _nodes(runtime: RuntimeConfig, calls: int | None, timeout: float | None, store: pathlib.Path):
-    """A context manager that starts the nodes, and yields them; None if rounds are not cut."""
+    """A context manager that starts and yields the nodes; None if rounds are not divided."""
     if runtime.ray is None:
         return contextlib.nullcontext(InThisProcess() if runtime.slices else None)
     print(f"starting nodes: --ray={runtime.ray}", flush=True)
@@ -286,7 +275,7 @@ def _nodes(runtime: RuntimeConfig, calls: int | None, timeout: float | None, sto
 
 
 def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> None:
-    """Prints the nodes, and a note if the slices of a round are not enough for all of them."""
+    """Prints the nodes, and a note if a round has fewer slices than nodes."""
     if isinstance(nodes, InThisProcess):
         print(f"{slices} slices a round, one after another")
         return
@@ -295,17 +284,17 @@ def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> N
     if slices < len(hosts):
         print(
             f"note: {len(hosts) - slices} of them have nothing to do; more clients at once, a "
-            "larger --fold (0: each client by itself) or --slices make more slices"
+            "larger --fold (0: each client alone) or --slices make more slices"
         )
 
 
 def _announce(built: Built, run: PlannedRun, folder: pathlib.Path) -> None:
-    """Prints the setting of the run before it starts, and the folder of its results."""
-    config, clients, objective = built.chosen.config, built.clients, built.chosen.config.objective
-    images = clients.dataset.train.images
+    config, clients, model = built.chosen.config, built.clients, built.model
+    objective, images = config.objective, clients.dataset.train.images
     sizes = np.array([len(indices) for indices in clients.indices])
+    low, high = sizes.min(), sizes.max()
+    of_sizes = f"{low} images" if low == high else f"{low} to {high} images"
     left_out = f" ({clients.skipped} smaller ones left out)" if clients.skipped else ""
-    model = built.model
     models = f"{config.model.encoder} encoder and heads, {model.parameter_count:,} parameters"
     if clients.population:
         models = heterogeneous_clients.describe(clients.population)
@@ -314,12 +303,11 @@ def _announce(built: Built, run: PlannedRun, folder: pathlib.Path) -> None:
     print(
         f"{config.algorithm.algorithm} with {objective} on {clients.dataset.name}: {len(images)} "
         f"images of {'x'.join(map(str, images.shape[1:]))} in {len(sizes)} clients of "
-        f"{_format_range(sizes)}{left_out}, {config.clients.partition} partition"
+        f"{of_sizes}{left_out}, {config.clients.partition} partition"
         f"{_describe_data_settings(len(images) - sizes.sum(), len(sizes), config.clients)}\n"
         f"model: {models}, "
         f"views {config.model.views} {model.image_shape[0]}x{model.image_shape[1]}\n"
-        f"{rounds}\n"
-        f"{shown}\n"
+        f"{rounds}\n{shown}\n"
         f"{model_options.norm_warning(objective, config.model)}"
         f"{model_options.precision_note(config.model.precision)}"
         f"results go to {folder}/",
@@ -328,14 +316,9 @@ def _announce(built: Built, run: PlannedRun, folder: pathlib.Path) -> None:
 
 
 def _describe_data_settings(left_out: int, num_clients: int, config: ClientsConfig) -> str:
-    """The smallest client size, the images that no client has, and the input shifts, if any."""
+    """The smallest client size, the images on no client, and the input shifts, if any."""
     num_shifts = min(num_clients, config.shifts)
     shift = "" if config.shift == "none" else f", {num_shifts} {config.shift} shifts"
     least = config.min_client_size
     smallest = f", at least {least} images each (--min_client_size)" if least > 1 else ""
     return smallest + (f", {left_out} images left out" if left_out else "") + shift
-
-
-def _format_range(sizes: np.ndarray) -> str:
-    low, high = sizes.min(), sizes.max()
-    return f"{low} images" if low == high else f"{low} to {high} images"

@@ -23,16 +23,15 @@ from tff_ssl.simulation.training_loop import Simulation
 
 
 class ClientModels(NamedTuple):
-    """The clients' own models of a run, as far as they are evaluated.
+    """The clients' own models of a run.
 
     Attributes:
       num_clients: Number of clients.
-      models: Model of each client if clients have different architectures; else None.
-      evaluated: Client whose model stands for the run; None where it is not that of a certain
-        client.
+      models: Model of each client if architectures differ; otherwise None.
+      evaluated: Client whose model stands for the run; None if it is no client's.
       untrained_have_models: Whether clients that never trained get a model from others; otherwise
         their models are not evaluated.
-      images: Indices of each client's training images among those of all clients.
+      images: Indices of each client's training images.
     """
 
     num_clients: int
@@ -45,11 +44,7 @@ class ClientModels(NamedTuple):
 def choose_clients(
     client_models: ClientModels, trained_rounds: npt.NDArray[np.int64], wanted: int
 ) -> tuple[list[int], list[str]]:
-    """The first `wanted` clients that have trained, and a line on clients that are left out.
-
-    Args:
-      trained_rounds: Number of rounds in which each client trained, int64 [clients].
-    """
+    """The first `wanted` clients that trained in some rounds, and a line on those left out."""
     if client_models.untrained_have_models:
         return list(range(wanted)), []
     chosen = np.flatnonzero(trained_rounds)[:wanted].tolist()
@@ -64,16 +59,10 @@ def choose_clients(
 
 
 class Evaluation(NamedTuple):
-    """The evaluation at the end of a run.
-
-    Attributes:
-      dataset: Labelled images.
-      train_images: Number of images that the model was trained on.
-      config: The configuration of the run.
-    """
+    """The evaluation at the end of a run, on the images of a data set."""
 
     dataset: ImageDataset
-    train_images: int
+    train_images: int  # Number of images that the model was trained on.
     config: RunConfig
 
     def results(
@@ -83,7 +72,7 @@ class Evaluation(NamedTuple):
         weights: Weights,
         baselines: Sequence[str],
     ) -> list[dict[str, Any]]:
-        """Entries of `result.json` by linear probes, or by the classifier of a supervised model."""
+        """Entries of `result.json` by linear probes, or by a supervised model's classifier."""
         dataset, config = self.dataset, self.config
         if model.classes:
             size = config.model.view_size
@@ -96,16 +85,9 @@ class Evaluation(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """A model that has been evaluated.
+    """A model that has been evaluated, and its entries of `result.json` with their baselines."""
 
-    Attributes:
-      name: Whose model it is.
-      model: The model.
-      weights: Its weights.
-      results: Entries of `result.json`, with the baselines of the model.
-    """
-
-    name: str
+    name: str  # Whose model it is.
     model: Model
     weights: Weights
     results: list[dict[str, Any]]
@@ -120,13 +102,11 @@ def evaluate_clients(
     evaluation: Evaluation,
     folder: pathlib.Path,
 ) -> list[list[dict[str, Any]]]:
-    """Writes clients' own models to `clients/`, and evaluates them on images as the client has.
+    """Writes clients' own models to `clients/`, and evaluates them on images with their shift.
 
-    With `--shift`, all images of the evaluation have the client's shift. If the run keeps the
-    models after local training, they are written to `clients/K/local/`. `of_run` is the model that
-    stands for the run, evaluated on images without a shift.
-
-    Returns the entries of `result.json` for each client, with the baselines of its own model.
+    Models after local training, if the run keeps them, are written to `clients/K/local/`. `of_run`
+    is the model that stands for the run, evaluated on images without a shift. Returns each client's
+    entries of `result.json`, with the baselines of its own model.
     """
     config, num_clients = evaluation.config, client_models.num_clients
     size, baselines = config.model.view_size, probing.baselines(config.evaluation)
@@ -163,7 +143,7 @@ def _evaluate_client(
     evaluate: Callable[[Sequence[str]], list[dict[str, Any]]],
     baselines: Sequence[str],
 ) -> Evaluated:
-    """Evaluates a client's own model, if none of `done`, on the same images, is equal to it."""
+    """Evaluates a client's own model, unless one of `done`, on the same images, equals it."""
     for other in done:
         if frozen.equal(weights, other.weights):
             print(f"the model of {name} is that of {other.name}", flush=True)
@@ -180,11 +160,7 @@ def _evaluate_client(
 def local_distances(
     simulation: Simulation, state: Any, clients: Sequence[int], model: Model, weights: Weights
 ) -> dict[str, float]:
-    """Distances of the clients' models after local training; none where these are not kept.
-
-    Args:
-      weights: Weights of the global model after the last round.
-    """
+    """Distances of clients' models after local training, if kept, also to the global `weights`."""
     kept = [simulation.local_weights(state, client) for client in clients]
     encoders = [model.without_heads(w)[1].trainable for w in (weights, *kept) if w is not None]
     return personalized.local_distances(encoders[0], encoders[1:])
@@ -197,20 +173,15 @@ def over_clients(
     client_models: ClientModels,
     train: Split,
 ) -> list[dict[str, Any]]:
-    """Entries of `result.json` over the clients that were evaluated, and over each architecture.
-
-    Args:
-      trained_rounds: Number of rounds in which each client of the run trained.
-    """
+    """Entries of `result.json` over the evaluated clients, and over each architecture."""
     evaluated = personalized.EvaluatedClients(
         clients,
         [int(trained_rounds[client]) for client in clients],
         [_classes(train, client_models.images[client]) for client in clients],
     )
     entries = personalized.over_clients(results, evaluated)
-    models = client_models.models
-    if models:
-        encoders = [models[client].encoder for client in clients]
+    if client_models.models:
+        encoders = [client_models.models[client].encoder for client in clients]
         entries += personalized.over_architectures(results, evaluated, encoders)
     return entries
 
@@ -222,26 +193,19 @@ def _classes(train: Split, images: npt.NDArray[np.int64]) -> Collection[int] | N
 
 
 def export(
-    folder: pathlib.Path,
-    dataset: ImageDataset,
-    model: Model,
-    weights: Weights,
-    view_size: int | None,
+    folder: pathlib.Path, dataset: ImageDataset, model: Model, weights: Weights, size: int | None
 ) -> None:
-    """Writes a model's encoder to the folder."""
+    """Writes a model's encoder, for views of a size, to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     height, width, channels = dataset.train.images.shape[1:]
     shape = (height, width, channels)
-    saved_model.save_encoder(folder / "encoder", model, weights, shape, view_size)
+    saved_model.save_encoder(folder / "encoder", model, weights, shape, size)
 
 
 def cluster_fields(
     client_metrics: pathlib.Path, num_clients: int, config: ClientsConfig
 ) -> dict[str, float]:
-    """`cluster_purity` of clients with shifts that an algorithm divides into clusters, or nothing.
-
-    It is the share of the clients that have the most frequent shift of their cluster.
-    """
+    """`cluster_purity` with the clients' shifts as kinds; empty without shifts or clusters."""
     clusters = metrics_log.last_values(client_metrics, "cluster")
     if config.shift == "none" or not clusters:
         return {}

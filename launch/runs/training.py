@@ -37,12 +37,11 @@ def train_and_probe(
 
     Args:
       dataset: Images for the monitor and the probes.
-      fields: Further fields of each entry of `result.json`; `train_images` is the number of images
-        that the model is trained on.
-      closing: Text that is printed after the results; empty for none.
-      pictures: Names of the pictures that have been drawn already.
+      fields: Further fields of each entry of `result.json`, among them `train_images`.
+      closing: Text to print after the results.
+      pictures: Names of pictures that are drawn already.
       client_models: The clients' own models; None for a run without clients.
-      clients_train: Training images as their clients see them; None if they are those of `dataset`.
+      clients_train: Training images with their clients' shifts; None for those of `dataset`.
     """
     client_models, clients_train = client_models or ClientModels(0), clients_train or dataset.train
     trained = _train(simulation, model, dataset, folder, config)
@@ -76,11 +75,11 @@ def train_and_probe(
 
 
 class _Trained(NamedTuple):
-    """A run after its last round: its state, the weights of the state, and those to evaluate."""
+    """A run after its last round."""
 
     state: Any
-    last: Weights
-    weights: Weights
+    last: Weights  # Of the state.
+    weights: Weights  # To evaluate.
     encode: Any
 
 
@@ -91,7 +90,6 @@ def _train(
     folder: pathlib.Path,
     config: RunConfig,
 ) -> _Trained:
-    """Trains to the last round."""
     encode = saved_model.encoder_function(model, config.model.view_size)
     monitor, best = monitoring.build_monitor(dataset, encode, simulation.encoder_weights), None
     if config.evaluation.encoder_round == "best":
@@ -154,9 +152,9 @@ def _write_page(
     encoders: Mapping[str, monitoring.Encode],
     config: RunConfig,
 ) -> str:
-    """Writes `run.html`, and its views and encodings for TensorBoard; its name for a list, or "".
+    """Writes `run.html`, and views and encodings for TensorBoard; its name for a list, or "".
 
-    The run has been evaluated and written before: whatever goes wrong here is printed in a line.
+    The run is complete and written, so that any error here is only a printed note.
     """
     print("drawing run.html", flush=True)
     try:

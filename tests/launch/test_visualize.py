@@ -141,7 +141,7 @@ def test_clients_with_other_features_are_named_and_the_page_is_written(project_r
     assert len(json.loads((unlike / "visualize.json").read_text())["pairs"]) == 1
     shutil.rmtree(unlike / "clients" / "0")
     done = script(project_root, f"--run={unlike}", "--max_images=20")
-    assert "no two encoders have equally many features" in done.stdout
+    assert "no two encoders have the same number of features" in done.stdout
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""The benchmark's client in Flower; a module of its own, so that Ray's processes import it once."""
+"""The benchmark's client in Flower; in its own module, so that Ray's processes import it once."""
 
 import functools
 import json
@@ -34,12 +34,8 @@ def train(message: Message, context: Context) -> Message:
         precision=settings["precision"],
         seed=config["server-round"] * settings["clients"] + client,
     )
-    content = RecordDict(
-        {
-            "arrays": ArrayRecord(model.state_dict()),
-            "metrics": MetricRecord({"loss": loss, "num-examples": count}),
-        }
-    )
+    metrics = MetricRecord({"loss": loss, "num-examples": count})
+    content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics})
     return Message(content, reply_to=message)
 
 

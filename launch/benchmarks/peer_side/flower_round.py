@@ -1,12 +1,11 @@
 """Rounds of FedAvg with SimCLR in Flower's simulation, one at each request of `launch.benchmark`.
 
-The interpreter is that of an environment with `flower_requirements.txt`. Standard input: a line of
-settings as JSON (see `launch.benchmarks.peers`), then a line for each round that is requested; the
-simulation ends with the input. Standard output, each a line of JSON: facts after the first round,
-then {"seconds": ...} after each requested round.
+Runs in an environment with `flower_requirements.txt`. Standard input: a line of settings as JSON
+(see `launch.benchmarks.peers`), then a line for each requested round; the simulation ends with the
+input. Standard output, lines of JSON: facts after the first round, then {"seconds": ...} after each
+requested round.
 """
 
-import importlib.metadata
 import json
 import os
 import queue
@@ -18,7 +17,6 @@ from collections.abc import Iterable
 from typing import Any, TextIO
 
 import flower_client
-import numpy as np
 import ray
 import torch
 import torch_simclr
@@ -45,7 +43,7 @@ def main() -> None:
 
 
 def _listen(requests: queue.Queue) -> None:
-    """Passes on the requests; at the end of the input ends the process, even during a round."""
+    """Passes on requests; ends the process at the end of the input, even during a round."""
     for line in sys.stdin:
         requests.put(line)
     ray.shutdown()
@@ -53,18 +51,11 @@ def _listen(requests: queue.Queue) -> None:
 
 
 def _simulate(text: str, requests: queue.Queue, replies: TextIO) -> None:
-    """Runs the simulation with the settings in `text` (JSON)."""
+    """Runs the simulation; `text` is the settings as JSON."""
     settings = json.loads(text)
     torch.set_num_threads(settings["threads"])
     model = flower_client.build_model(text)
-    with np.load(settings["reference"]) as stored:
-        model.load([stored[f"weight{i}"] for i in range(len(list(model.parameters())))])
-        x = torch.from_numpy(np.concatenate([stored["x1"], stored["x2"]])).permute(0, 3, 1, 2)
-    loss, norm = torch_simclr.loss_and_gradient_norm(model, x, settings["temperature"])
-    facts = {"parameters": model.parameter_count, "loss": loss, "gradient_norm": norm}
-    facts["versions"] = {
-        name: importlib.metadata.version(name) for name in ("flwr", "ray", "torch", "numpy")
-    }
+    facts = torch_simclr.load_reference(model, settings, ("flwr", "ray", "torch", "numpy"))
     server = ServerApp()
 
     @server.main()
@@ -112,8 +103,8 @@ class _AllClients(FedAvg):
 class _RoundOnRequest:
     """Replies with the seconds of the last round, and waits for the next request.
 
-    Flower calls this where a server would evaluate the weights: before the first round and after
-    each one. A round's seconds thus include all of Flower's work between two calls.
+    Flower calls it to evaluate the weights, before the first round and after each one. A round's
+    seconds thus include all of Flower's work between two calls.
     """
 
     def __init__(self, requests: queue.Queue, replies: TextIO, facts: dict[str, Any]):

@@ -1,15 +1,14 @@
 """Rounds of FedAvg with SimCLR in pfl's simulation, one at each request of `launch.benchmark`.
 
-The interpreter is that of an environment with `pfl_requirements.txt`. Standard input: a line of
-settings as JSON (see `launch.benchmarks.peers`), then a line for each round that is requested; the
-simulation ends with the input. Standard output, each a line of JSON: facts after the first round,
-then {"seconds": ...} after each requested round.
+Runs in an environment with `pfl_requirements.txt`. Standard input: a line of settings as JSON (see
+`launch.benchmarks.peers`), then a line for each requested round; the simulation ends with the
+input. Standard output, lines of JSON: facts after the first round, then {"seconds": ...} after each
+requested round.
 
-With several processes, each trains its share of the clients, and PyTorch adds up their updates.
-This process is the first of them and starts the others, which run this program too.
+Each of several processes trains its share of the clients, and PyTorch adds up their updates. The
+first process starts the others, which run this program too.
 """
 
-import importlib.metadata
 import json
 import os
 import socket
@@ -44,7 +43,7 @@ def main() -> None:
 
 
 def _environment(processes: int) -> dict[str, str]:
-    """The variables with which PyTorch's launcher describes a group of processes."""
+    """The variables by which PyTorch's launcher describes a group of processes."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -72,14 +71,14 @@ def _start_other(rank: int, text: str) -> subprocess.Popen:
 
 
 class _Requests:
-    """The requested rounds, of which the other processes of the group are told too."""
+    """The requested rounds, which are passed on to the other processes of the group."""
 
     def __init__(self, others: list[subprocess.Popen]):
         self._others = others
         self._pending = threading.Semaphore(0)
 
     def listen(self) -> None:
-        """Passes on the requests; at the end of the input ends the process, even in a round."""
+        """Passes on requests; ends the process at the end of the input, even during a round."""
         for _ in sys.stdin:
             for other in self._others:
                 assert other.stdin
@@ -95,17 +94,9 @@ class _Requests:
 
 
 def _simulate(settings: dict[str, Any], requests: _Requests, replies: TextIO) -> None:
-    """Runs the simulation with the settings."""
     torch.set_num_threads(settings["threads"])
     module = _Module(settings).to(memory_format=torch.channels_last)
-    with np.load(settings["reference"]) as stored:
-        module.load([stored[f"weight{i}"] for i in range(len(list(module.parameters())))])
-        x = torch.from_numpy(np.concatenate([stored["x1"], stored["x2"]])).permute(0, 3, 1, 2)
-    loss, norm = torch_simclr.loss_and_gradient_norm(module, x, settings["temperature"])
-    facts = {"parameters": module.parameter_count, "loss": loss, "gradient_norm": norm}
-    facts["versions"] = {
-        name: importlib.metadata.version(name) for name in ("pfl", "torch", "numpy")
-    }
+    facts = torch_simclr.load_reference(module, settings, ("pfl", "torch", "numpy"))
     _run(module, facts, settings, requests, replies)
 
 
@@ -115,16 +106,41 @@ def _run(module: "_Module", facts, settings, requests: _Requests, replies: TextI
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
     from pfl.algorithm.federated_averaging import FederatedAveraging
-    from pfl.callback.base import TrainingProcessCallback
+    from pfl.hyperparam import NNTrainHyperParams
+    from pfl.model.pytorch import PyTorchModel
+
+    clients, batch_size = _clients(module, settings), settings["batch_size"]
+    batches = settings["samples"] // (batch_size or settings["samples"])
+    FederatedAveraging().run(
+        NNAlgorithmParams(
+            central_num_iterations=_FOREVER,
+            evaluation_frequency=_FOREVER,
+            train_cohort_size=settings["clients"],
+            val_cohort_size=None,
+        ),
+        SimulatedBackend(training_data=clients, val_data=clients),
+        PyTorchModel(
+            module,
+            local_optimizer_create=torch.optim.SGD,
+            central_optimizer=torch.optim.SGD(module.parameters(), lr=1.0),
+        ),
+        NNTrainHyperParams(
+            local_num_epochs=settings["steps"] // batches,
+            local_learning_rate=settings["learning_rate"],
+            local_batch_size=batch_size or None,
+        ),
+        callbacks=[_round_on_request(facts, requests, replies)],
+    )
+
+
+def _clients(module: "_Module", settings: dict[str, Any]):
+    """The clients and their images, a `FederatedDataset`."""
     from pfl.data.dataset import Dataset
     from pfl.data.federated_dataset import FederatedDataset
     from pfl.data.sampling import get_user_sampler
-    from pfl.hyperparam import NNTrainHyperParams
-    from pfl.metrics import Metrics
-    from pfl.model.pytorch import PyTorchModel
 
     images = np.load(settings["images"], mmap_mode="r")
-    count, clients = settings["samples"], settings["clients"]
+    count = settings["samples"]
 
     class Shuffled(Dataset):
         """A client's images, which every pass goes through in a new order."""
@@ -139,9 +155,16 @@ def _run(module: "_Module", facts, settings, requests: _Requests, replies: TextI
         own = np.array(images[client * count : (client + 1) * count])
         return Shuffled((torch.from_numpy(own),), user_id=str(client))
 
-    class RoundOnRequest(TrainingProcessCallback):
-        """Replies with the seconds of each round, and waits for the next request."""
+    sampler = get_user_sampler("minimize_reuse", range(settings["clients"]))
+    return FederatedDataset(dataset, sampler)
 
+
+def _round_on_request(facts: dict[str, Any], requests: _Requests, replies: TextIO):
+    """The callback that replies with the seconds of each round, and waits for the next request."""
+    from pfl.callback.base import TrainingProcessCallback
+    from pfl.metrics import Metrics
+
+    class RoundOnRequest(TrainingProcessCallback):
         def on_train_begin(self, *, model):
             self._start = time.monotonic()
             return Metrics()
@@ -154,28 +177,7 @@ def _run(module: "_Module", facts, settings, requests: _Requests, replies: TextI
             self._start = time.monotonic()
             return False, Metrics()
 
-    batches = count // (settings["batch_size"] or count)
-    train = FederatedDataset(dataset, get_user_sampler("minimize_reuse", range(clients)))
-    FederatedAveraging().run(
-        NNAlgorithmParams(
-            central_num_iterations=_FOREVER,
-            evaluation_frequency=_FOREVER,
-            train_cohort_size=clients,
-            val_cohort_size=None,
-        ),
-        SimulatedBackend(training_data=train, val_data=train),
-        PyTorchModel(
-            module,
-            local_optimizer_create=torch.optim.SGD,
-            central_optimizer=torch.optim.SGD(module.parameters(), lr=1.0),
-        ),
-        NNTrainHyperParams(
-            local_num_epochs=settings["steps"] // batches,
-            local_learning_rate=settings["learning_rate"],
-            local_batch_size=settings["batch_size"] or None,
-        ),
-        callbacks=[RoundOnRequest()],
-    )
+    return RoundOnRequest()
 
 
 class _Module(torch_simclr.SimCLR):

@@ -1,12 +1,13 @@
 """SimCLR on a client in PyTorch: the benchmark's model, views, loss and local steps; needs torch.
 
-The mathematics is that of `tff_ssl.models`, `tff_ssl.views` (policy `byol_no_blur`) and
-`tff_ssl.losses.nt_xent`; written for PyTorch's fused kernels, with the views of a batch at once.
+The mathematics of `tff_ssl.models`, `tff_ssl.views` (policy `byol_no_blur`) and
+`tff_ssl.losses.nt_xent`, written for PyTorch's fused kernels, with the views of a batch at once.
 """
 
+import importlib.metadata
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -66,14 +67,11 @@ class _Linear(nn.Module):
         self._standardize = standardize
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.linear(
-            x, _standardized(self.weight) if self._standardize else self.weight
-        )
+        weight = _standardized(self.weight) if self._standardize else self.weight
+        return functional.linear(x, weight)
 
 
 class _Block(nn.Module):
-    """A basic residual block."""
-
     def __init__(self, inputs: int, width: int, stride: int, groups: int):
         super().__init__()
         self.main = nn.Sequential(
@@ -156,8 +154,6 @@ def two_views(images: Tensor, policy: Views, generator: torch.Generator) -> Tens
 
     Args:
       images: uint8 [n, height, width, 3].
-      policy: Ranges and probabilities.
-      generator: Source of the random numbers; its state changes.
 
     Returns:
       float32 [2 n, 3, height, width] in [-1, 1].
@@ -167,13 +163,10 @@ def two_views(images: Tensor, policy: Views, generator: torch.Generator) -> Tens
     x = _cropped(x, policy, draws[:5, :, 0, 0, 0])
     jitter = draws[5] < policy.jitter
     # Amounts of 0 leave an image without jitter as it is.
+    widths = (policy.brightness, policy.contrast, policy.saturation, policy.hue)
     amounts = [
         torch.where(jitter, (2 * draw - 1) * width, 0.0)
-        for draw, width in zip(
-            draws[6:10],
-            (policy.brightness, policy.contrast, policy.saturation, policy.hue),
-            strict=True,
-        )
+        for draw, width in zip(draws[6:10], widths, strict=True)
     ]
     adjustments = (torch.add, _contrast, _saturation, _hue)
     for index in torch.randperm(4, generator=generator).tolist():
@@ -205,9 +198,8 @@ def _cropped(x: Tensor, policy: Views, draws: Tensor) -> Tensor:
         *(sign * box_width / width, zero, (2 * left + box_width) / width - 1),
         *(zero, box_height / height, (2 * top + box_height) / height - 1),
     )
-    grid = functional.affine_grid(
-        torch.stack(rows, 1).view(-1, 2, 3), list(x.shape), align_corners=False
-    )
+    boxes = torch.stack(rows, 1).view(-1, 2, 3)
+    grid = functional.affine_grid(boxes, list(x.shape), align_corners=False)
     return functional.grid_sample(x, grid, padding_mode="border", align_corners=False)
 
 
@@ -258,6 +250,19 @@ def nt_xent(z: Tensor, temperature: float) -> Tensor:
     return functional.cross_entropy(similarity, torch.arange(len(z)).roll(len(z) // 2))
 
 
+def load_reference(
+    model: SimCLR, settings: dict[str, Any], packages: Sequence[str]
+) -> dict[str, Any]:
+    """Loads the reference's weights; facts on the model with its views, and packages' versions."""
+    with np.load(settings["reference"]) as stored:
+        model.load([stored[f"weight{i}"] for i in range(len(list(model.parameters())))])
+        x = torch.from_numpy(np.concatenate([stored["x1"], stored["x2"]])).permute(0, 3, 1, 2)
+    loss, norm = loss_and_gradient_norm(model, x, settings["temperature"])
+    versions = {name: importlib.metadata.version(name) for name in packages}
+    facts = {"parameters": model.parameter_count, "loss": loss, "gradient_norm": norm}
+    return facts | {"versions": versions}
+
+
 def loss_and_gradient_norm(model: SimCLR, x: Tensor, temperature: float) -> tuple[float, float]:
     """NT-Xent of views [2 n, 3, height, width], and the norm of its gradient in all weights."""
     loss = nt_xent(model(x), temperature)
@@ -277,21 +282,14 @@ def local_steps(
     precision: str,
     seed: int,
 ) -> float:
-    """Trains `model` in place with plain SGD on a client's images.
+    """Trains `model` in place with plain SGD on a client's images; returns the mean loss.
 
     Args:
-      model: The model, whose weights change.
       images: The client's images, uint8 [n, height, width, 3].
-      policy: Ranges and probabilities of the views.
-      steps: Number of steps, in passes over the images that are shuffled anew.
+      steps: Number of steps, in passes over the images, each in a new order.
       batch_size: Number of images of a step; 0 for all.
-      learning_rate: Learning rate of SGD.
-      temperature: Temperature of NT-Xent.
       precision: `float32`, or `bfloat16` for PyTorch's automatic mixed precision.
       seed: Seed of the order of images and of the views.
-
-    Returns:
-      The mean loss of the steps.
     """
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.SGD(model.parameters(), learning_rate)

@@ -86,7 +86,7 @@ def test_labels_are_counted_by_case(capsys):
     assert config.evaluation.per_case
     assert config.evaluation.labels_per_class == (1, 2)
     assert capsys.readouterr().out == (
-        "note: of the cases that are labelled in part, the labelled images alone are scored\n"
+        "note: of partly labelled cases, only the labelled images are scored\n"
         "note: --labels_per_class=1,2, because dog has 2 labelled cases for training\n"
     )
 

@@ -73,7 +73,7 @@ def test_the_help_of_encoder_and_views_has_the_names_of_their_registries():
     assert sorted(encoders) == sorted(ENCODERS)
     listed, defaults = _help("views").split(". Default: ")
     assert sorted(re.findall(r"(?<=[:,] )\w+", listed)) == sorted(POLICIES)
-    names = set(re.findall(r"(\w+) (?:for|with)|else (\w+)", defaults))
+    names = set(re.findall(r"(\w+) (?:for|with)|otherwise (\w+)", defaults))
     named = {name for pair in names for name in pair}
     assert {"affine", "flip", "crop_flip", "byol_no_blur"} <= named & set(POLICIES)
 

@@ -172,7 +172,7 @@ def test_rounds_may_grow_and_what_does_not_touch_training_may_change(tmp_path, c
 
 @pytest.mark.parametrize(
     ("message", "changed"),
-    [("the run has 4 rounds, and --resume can only make them more", {"rounds": 3}),
+    [("the run has 4 rounds, and --resume can only add rounds", {"rounds": 3}),
      (r"--seed=1 \(the run has 0\)", {"seed": 1}),
      (r"--hparam=\['a=2'\]", {"hparam": ["a=2"]})],
 )  # fmt: skip
