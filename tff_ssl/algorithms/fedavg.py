@@ -148,10 +148,7 @@ class TargetNetwork:
 
 
 def build_local_update(
-    task: Task,
-    train: Train,
-    target_network: TargetNetwork,
-    weights_type: tff.Type,
+    task: Task, train: Train, target_network: TargetNetwork, weights_type: tff.Type
 ) -> tff.Computation:
     """Builds the client's work: (weights, round number, examples) -> `LocalUpdate`.
 

@@ -52,12 +52,7 @@ from tff_ssl.objectives.registry import Evaluated, Objective
 from tff_ssl.templates import collected_rows
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, previous_if_empty
-from tff_ssl.templates.local_training import (
-    LocalModel,
-    LocalTraining,
-    Memory,
-    build_local_training,
-)
+from tff_ssl.templates.local_training import LocalModel, LocalTraining, Memory, build_local_training
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Task
 from tff_ssl.templates.weight_groups import encoder_of, one_tower

@@ -153,9 +153,7 @@ def server_update(
         tuple(mean.weights.trainable),
     )
     control = tf.nest.map_structure(
-        lambda c, delta: c + participation * delta,
-        tuple(server.control),
-        tuple(mean.control_delta),
+        lambda c, delta: c + participation * delta, tuple(server.control), tuple(mean.control_delta)
     )
     weights = Weights(trainable, tuple(mean.weights.non_trainable))
     return previous_if_empty(server, ServerModel(weights, control))

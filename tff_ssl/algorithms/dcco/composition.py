@@ -111,9 +111,7 @@ def _build_update_stage(parts: DCCOParts, local_update: tff.Computation) -> _Sta
 
 
 def _build_statistics_round(
-    parts: DCCOParts,
-    process: tff.learning.templates.LearningProcess,
-    aggregate_statistics: _Stage,
+    parts: DCCOParts, process: tff.learning.templates.LearningProcess, aggregate_statistics: _Stage
 ) -> tff.learning.templates.LearningProcess:
     """The first stage alone, whose `next` stores the cohort's statistics in the state."""
     metrics_of_statistics = tff.tensorflow.computation(

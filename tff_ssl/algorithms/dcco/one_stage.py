@@ -208,10 +208,7 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
         statistics, average, earlier = averaged(state, mean.result)
         counts = (parts.metric_sum(local.samples), parts.metric_sum(local.dropped))
         new_state = ClientWorkState(
-            tff.federated_map(next_round_number, state.round_number),
-            mean.state,
-            average,
-            earlier,
+            tff.federated_map(next_round_number, state.round_number), mean.state, average, earlier
         )
         return tff.templates.MeasuredProcessOutput(
             tff.federated_zip(new_state),
@@ -243,8 +240,7 @@ def _keep_weights(
         output = process.next(state, client_data)
         work = output.state.client_work
         earlier = tff.federated_map(
-            with_weights,
-            (state.client_work.round_number, work.earlier, state.global_model_weights),
+            with_weights, (state.client_work.round_number, work.earlier, state.global_model_weights)
         )
         client_work = tff.federated_zip(
             ClientWorkState(work.round_number, work.statistics_aggregator, work.average, earlier)

@@ -158,11 +158,7 @@ def build_local_round(parts: DCCOParts, earlier_type: tff.Type) -> tff.Computati
     @tf.function(autograph=False)
     def local_round(weights, round_number, earlier, examples):
         everything, statistics_and_gradient, before = work(
-            parts,
-            weights,
-            round_number,
-            earlier,
-            examples_of_round(parts, round_number, examples),
+            parts, weights, round_number, earlier, examples_of_round(parts, round_number, examples)
         )
         zeros = (parts.loss.zero(d), tf.nest.map_structure(tf.zeros_like, weights.trainable))
         (statistics, gradient), samples = mean_over_batch(

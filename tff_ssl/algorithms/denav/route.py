@@ -97,11 +97,5 @@ def travel(
         copies[client] = received.after_training(client, step, volumes[client], times(client))
         route.append(client)
         yield Step(
-            step,
-            sender,
-            client,
-            received,
-            copies[client],
-            choice.messages,
-            choice.message_bytes,
+            step, sender, client, received, copies[client], choice.messages, choice.message_bytes
         )

@@ -39,10 +39,7 @@ class SlicedHeterogeneousClients:
     """Local training of all architectures: (round, B, X, members) -> metrics."""
 
     def __init__(
-        self,
-        trainings: Sequence[tff.Computation],
-        group_data: tff.Computation,
-        slicing: Slicing,
+        self, trainings: Sequence[tff.Computation], group_data: tff.Computation, slicing: Slicing
     ):
         """Compiles `Architecture.train` of each architecture."""
         rounds = [_round_of(train, group_data) for train in trainings]
