@@ -44,12 +44,11 @@ class Algorithm:
     Attributes:
       summary: Description of the algorithm in one line.
       kind: Class of what `build` returns.
-      hyperparameters: Frozen dataclass of the hyperparameters; an instance without arguments has
-        the defaults.
+      hyperparameters: Frozen dataclass of the hyperparameters; all have defaults.
       build: (task, hyperparameters) -> the algorithm.
-      objectives: Names of the objectives that it can train with; its default first.
-      folds: Whether clients may be folded into groups, which are computed in one call with the same
-        result. Only clients that keep no state may.
+      objectives: Names of the objectives that it can train with, the default first.
+      folds: Whether clients, which keep no state, may be folded into groups, each computed in one
+        call with the same result.
       aggregates: Contributions of clients that are averaged, `statistics` and `update` (a model
         delta): `build` then takes `statistics_aggregator`, `update_aggregator` and `metric_sum`.
         Empty where clients send whole models, which can be neither clipped nor left out.
@@ -57,8 +56,8 @@ class Algorithm:
       counts_clients: Whether clients receive the number of clients of their round. With
         differential privacy, `build` then takes `expected_clients`, which replaces it.
       predictor: Whether the model needs a predictor, even if the objective has none.
-      collects: Rows that the server reads of each client by itself, which secure sums and
-        differential privacy cannot hide; empty for none.
+      collects: Rows of single clients that the server reads, which secure sums and differential
+        privacy cannot hide; empty for none.
       base_encoder: Whether clients may align their encodings to those of `Task.base_encoder`.
     """
 
@@ -80,18 +79,15 @@ class Algorithm:
         return self.folds and getattr(hyperparameters, "folds", True)
 
     def min_samples(self, objective: str, hyperparameters: Any) -> int:
-        """Number of examples of the smallest client or batch that a run accepts.
-
-        It is 1 for algorithms whose clients share statistics, which have no such hyperparameter.
-        """
+        """Number of examples of the smallest client or batch that a run accepts."""
         if not hasattr(hyperparameters, "min_samples"):
-            return 1
+            return 1  # The algorithm's clients share statistics.
         bounds = OBJECTIVES[objective]
         # Below the objective's `min_samples` there is no loss, whatever the hyperparameter says.
         return max(hyperparameters.min_samples or bounds.stable_samples, bounds.min_samples)
 
     def min_clients(self, hyperparameters: Any) -> int:
-        """Number of clients that a run needs at least: one for each cluster."""
+        """Smallest number of clients of a run: one for each cluster."""
         return getattr(hyperparameters, "clusters", 1)
 
 
@@ -267,14 +263,10 @@ ALGORITHMS = {
 
 
 def find(name: str, objective: str | None) -> Algorithm:
-    """The algorithm of that name, which trains with that objective (if it is not None).
-
-    Args:
-      name: Name in `ALGORITHMS`, or `package.module:ENTRY` for an `Algorithm` of another module.
-      objective: Name of an objective, or None.
+    """The algorithm of a name in `ALGORITHMS`, or `package.module:ENTRY` of another module.
 
     Raises:
-      ConfigurationError: If there is none, or it does not train with that objective.
+      ConfigurationError: If there is none, or it does not train with the objective, if given.
     """
     if name not in ALGORITHMS and ":" not in name:
         raise ConfigurationError(
@@ -291,20 +283,12 @@ def find(name: str, objective: str | None) -> Algorithm:
 
 
 def adopt(name: str) -> None:
-    """Adds `package.module:ENTRY` to `ALGORITHMS`, for experiments that run all algorithms.
-
-    Raises:
-      ConfigurationError: If there is no such algorithm.
-    """
+    """Adds `package.module:ENTRY` to `ALGORITHMS`, for experiments that run all; see `find`."""
     ALGORITHMS[name] = find(name, None)
 
 
 def _import_entry(name: str) -> Algorithm:
-    """The entry `package.module:ENTRY` of a module outside this registry.
-
-    Raises:
-      ConfigurationError: If the module cannot be imported, or has no such entry.
-    """
+    """The entry `package.module:ENTRY`; a ConfigurationError if it cannot be imported."""
     module_name, _, attribute = name.partition(":")
     flag = f"--algorithm={name}"
     if not module_name or not attribute:
@@ -336,7 +320,7 @@ def _import_entry(name: str) -> Algorithm:
 
 
 def build_algorithm(name: str, task: Task, **hyperparameters: Any) -> FederatedAlgorithm:
-    """Builds the algorithm of that name for a task; other hyperparameters have their defaults.
+    """Builds an algorithm for a task; hyperparameters not given have their defaults.
 
     Raises:
       ConfigurationError: If there is no such algorithm, it does not train with the task's

@@ -218,9 +218,8 @@ def build_stateful_clients(
       global_weights: Attribute of `StatefulClients`.
       client_weights: Attribute of `StatefulClients`.
       local_weights: Attribute of `StatefulClients`.
-      sent_models: Number of the updates that a client really sends. Where a client contributes to
-        one of several means, each mean is a sum over all clients, in which the weights of the
-        others are zero.
+      sent_models: Number of the updates that a client really sends. If a client contributes to one
+        of several means, its weight in the others is zero.
       sums_weights: Whether `server_update` gets `weights`, the clients' total weight in each mean,
         float32.
       numbers_rounds: Whether `server_update` gets `round_number`, the number of the round, int64.
