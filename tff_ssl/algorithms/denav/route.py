@@ -1,9 +1,8 @@
 """The route of a model through a network in which clients leave and links are cut (DeNAV).
 
-A route depends on the clients' volumes, simulated times and network, all known before training.
-Therefore training follows a route that is computed beforehand, and a run that is resumed follows
-the same route. The models of parallel training travel independently: each has its
-own log, and two models may meet at a client.
+A route depends on the clients' volumes, simulated times and network, all known before training. It
+is computed before training, and a resumed run follows the same route. The models of parallel
+training travel independently: each has its own log, and two models may meet at a client.
 """
 
 import zlib
@@ -27,8 +26,7 @@ class Step(NamedTuple):
       client: Client that trains the model.
       received: State log that came with the model.
       log: State log after training; the client keeps a copy of it and of the model.
-      messages: Number of the navigator's questions and answers before this step, each counted once
-        for each link that it crossed.
+      messages: Number of the navigator's questions and answers before this step; see `Choice`.
       message_bytes: Bytes of these messages.
     """
 
