@@ -62,7 +62,7 @@ from tff_ssl.optimizers import ServerOptimizerHyperparameters
 from tff_ssl.templates import group_training, non_finite
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.local_training import LocalTraining, build_local_training, plus
-from tff_ssl.templates.micro_batches import mean_over_examples
+from tff_ssl.templates.micro_batches import mean_over_batch, read_all
 from tff_ssl.templates.task import Task
 
 
@@ -127,7 +127,7 @@ def own_statistics(
         _, total = tf.while_loop(lambda number, _: number < values.statistics_passes, add, start)
         return tf.nest.map_structure(lambda t: t / values.statistics_passes, total)
 
-    return mean_over_examples(examples, over_passes, zero, values.micro_batch_size)
+    return mean_over_batch(read_all(examples), over_passes, zero, values.micro_batch_size)
 
 
 def others_moments(
