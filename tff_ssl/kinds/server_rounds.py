@@ -9,7 +9,7 @@ _Algorithm = TypeVar("_Algorithm", bound=FederatedAlgorithm)
 
 
 class ServerRun(PlannedRun, Generic[_Algorithm]):
-    """A run in whose rounds a server samples a cohort of clients.
+    """A run whose server samples a cohort of clients in each round.
 
     Attributes:
       algorithm: The algorithm.

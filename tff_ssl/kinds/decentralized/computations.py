@@ -23,8 +23,8 @@ class DecentralizedComputations(FederatedAlgorithm):
       hyperparameters: Hyperparameters of the algorithm.
       training: Computation of local training; see `algorithm`.
       averaging: Computation that averages received models; see `algorithm`.
-      initial_weights: Seed -> the model that all clients start from.
-      local_weights: The weights that stay with a client when models are averaged, if any do.
+      initial_weights: Seed -> the model from which all clients start.
+      local_weights: The weights that stay with a client when models are averaged, if any.
       schedule: Network of the clients -> the rounds of the run.
       downloads: Types that a client receives with a model.
       uploads: Types that a client sends as a model.

@@ -96,12 +96,7 @@ def _type_of(initial: Callable[[int], Any]) -> tff.Type:
 
 
 class _Further(NamedTuple):
-    """A further argument of the server's update.
-
-    Attributes:
-      type: Its type, or what TFF turns into a type.
-      value: (server's state, clients' outputs) -> the argument, at the server.
-    """
+    """A further argument of the server's update: (server's state, outputs) -> value@SERVER."""
 
     type: Any
     value: Callable[[tff.Value, tff.Value], tff.Value]
@@ -110,7 +105,7 @@ class _Further(NamedTuple):
 def _further_arguments(
     output_type: tff.Type, sums_weights: bool, numbers_rounds: bool, collects_from: int
 ) -> dict[str, _Further]:
-    """Those that are asked for, by name; see `build_stateful_clients`."""
+    """The requested arguments by name; see `build_stateful_clients`."""
     further: dict[str, _Further] = {}
     if sums_weights:
         further["weights"] = _Further(
@@ -137,10 +132,7 @@ def _compose_process(
     further: Mapping[str, _Further],
 ) -> tff.templates.IterativeProcess:
     """The process whose `next` is described in the module."""
-
-    @tff.tensorflow.computation
-    def first_model():
-        return initial_model(0)
+    first_model = tff.tensorflow.computation(lambda: initial_model(0))
 
     @tff.federated_computation
     def initialize():
@@ -211,22 +203,22 @@ def build_stateful_clients(
       initial_client_state: Seed -> a new client's state.
       client_work: (server's model, round number int64, the client's state, its examples) -> its
         `ClientOutput`; all shapes are fixed.
-      server_update: (server's model, means of the updates) -> the server's new model. A mean
-        without weight is NaN, which the function must handle (`client_output.previous_if_empty`).
-        The three next options give it further arguments, by name.
+      server_update: (server's model, means of the updates) -> the server's new model. It must
+        handle a mean without weight, which is NaN (`client_output.previous_if_empty`).
+        `sums_weights`, `numbers_rounds` and `collects_from` give it further arguments, by name.
       element_type: Type of a client's example.
       global_weights: Attribute of `StatefulClients`.
       client_weights: Attribute of `StatefulClients`.
       local_weights: Attribute of `StatefulClients`.
       sent_models: Number of the updates that a client really sends. If a client contributes to one
         of several means, its weight in the others is zero.
+      communicates: Whether clients send and receive anything after their first round.
       sums_weights: Whether `server_update` gets `weights`, the clients' total weight in each mean,
         float32.
-      numbers_rounds: Whether `server_update` gets `round_number`, the number of the round, int64.
-      collects_from: Number of clients of the population if each of them sends rows of its own
-        (`ClientOutput.rows`). `server_update` gets them as `rows`, float32 [collects_from, r, d],
-        with zeros for clients that sent none. 0 if clients send no rows.
-      communicates: False where clients receive nothing after their first round, and send nothing.
+      numbers_rounds: Whether `server_update` gets `round_number`, int64.
+      collects_from: Number of clients of the population if they send rows (`ClientOutput.rows`);
+        otherwise 0. `server_update` gets the rows as `rows`, float32 [collects_from, r, d], zeros
+        for clients that sent none.
       aggregator: Aggregator of each mean; `MeanFactory` by default.
     """
     model_type = _type_of(initial_model)
@@ -245,7 +237,6 @@ def build_stateful_clients(
     aggregators = [factory.create(update.update, update.update_weight) for update in updates]
     further = _further_arguments(output_type, sums_weights, numbers_rounds, collects_from)
     further_types = collections.OrderedDict((name, f.type) for name, f in further.items())
-
     types = (model_type, tuple(update.update for update in updates))
 
     # TFF takes no functions with default values or a variable number of arguments.
@@ -257,7 +248,6 @@ def build_stateful_clients(
         if further
         else tff.tensorflow.computation(lambda model, means: server_update(model, means), *types)
     )
-
     return StatefulClients(
         _compose_process(initial_model, work, aggregators, update_model, further),
         initial_model,

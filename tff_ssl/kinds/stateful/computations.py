@@ -50,10 +50,10 @@ class StatefulComputations(FederatedAlgorithm):
       process: A `tff.templates.IterativeProcess`, whose `next` is described in `algorithm`.
       initial_model: Seed -> the server's model before the first round.
       initial_client_state: Seed -> the state of a client that has not taken part yet.
-      global_weights: Server's model -> weights of the global model; None where there is none.
+      global_weights: Server's model -> weights of the global model; None if there is none.
       client_weights: (server's model, a client's state) -> weights of the client's own model.
-      local_weights: A client's state -> the weights after its last local training; None where
-        states do not hold them, or where they are the client's own model.
+      local_weights: A client's state -> the weights after its last local training; None if states
+        do not hold them, or if they are the client's own model.
       downloads: Types that a client receives in a round.
       uploads: Types that a client sends in a round.
     """
