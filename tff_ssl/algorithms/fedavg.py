@@ -283,7 +283,7 @@ def build_fedavg(
     else:
         train = functools.partial(group_training.many_steps, training, delta_rule=delta_rule)
     return compose_fedavg(
-        task, train, target_network, server_optimizer, values, update_aggregator, metric_sum
+        task, train, target_network, values, server_optimizer, update_aggregator, metric_sum
     )
 
 
@@ -291,10 +291,10 @@ def compose_fedavg(
     task: Task,
     train: Train,
     target_network: TargetNetwork,
-    server_optimizer: tff.learning.optimizers.Optimizer | None,
     hyperparameters: Any,
-    update_aggregator: tff.aggregators.WeightedAggregationFactory | None,
-    metric_sum: Callable[[tff.Value], tff.Value],
+    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
 ) -> StatelessClients:
     """Composes a round in which the server takes the mean of the clients' deltas.
 

@@ -43,7 +43,6 @@ Choices and deviations:
 import collections
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -242,15 +241,13 @@ def _cohort_of(size: int) -> tff.Value:
 def build_fedsc(
     task: Task,
     hyperparameters: FedSCHyperparameters | None = None,
-    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-    statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+    *,
     expected_clients: int | None = None,
+    **arguments: Any,
 ) -> StatelessClients:
     """Builds FedSC's two-stage round, and each of its stages as a process of its own.
 
-    The other arguments are those of `dcco.two_stage.build_dcco`. The objective is `spectral`.
+    Further arguments are those of `dcco.two_stage.build_dcco`. The objective is `spectral`.
 
     Args:
       expected_clients: Number of clients from which a client computes its share q_k, instead of
@@ -261,15 +258,12 @@ def build_fedsc(
       ValueError: If the model has batch norm or fewer than two outputs, the objective is not
         `spectral`, or `expected_clients` is given and clients do not have equal weights.
     """
-    hyperparameters = hyperparameters or FedSCHyperparameters()
+    values = hyperparameters or FedSCHyperparameters()
     if task.objective != "spectral":
         raise ValueError(f"fedsc trains with spectral; got {task.objective}")
-    if expected_clients is not None and hyperparameters.client_weighting != "uniform":
+    if expected_clients is not None and values.client_weighting != "uniform":
         raise ValueError("expected_clients needs client_weighting=uniform")
-    parts = build_parts(
-        task, hyperparameters, server_optimizer, statistics_aggregator, update_aggregator,
-        metric_sum,
-    )  # fmt: skip
+    parts = build_parts(task, values, **arguments)
     return composition.compose_two_stages(
         parts,
         build_local_statistics(parts),

@@ -66,8 +66,6 @@ from tff_ssl.templates.weight_groups import (
     where,
 )
 
-_DIVERGENCES = ("squared_l2", "mean_squared", "mean_layer_l2")
-
 
 @dataclasses.dataclass(frozen=True)
 class FedUHyperparameters(ClientHyperparameters):
@@ -89,7 +87,7 @@ class FedUHyperparameters(ClientHyperparameters):
     update: str = one_of("online", ("online", "target", "both"))
     predictor_update: str = one_of("dapu", ("dapu", "global", "local"))
     mu: float = bounded(0.4, at_least=0)
-    divergence: str = one_of("squared_l2", _DIVERGENCES)
+    divergence: str = one_of("squared_l2", ("squared_l2", "mean_squared", "mean_layer_l2"))
 
 
 class ClientState(NamedTuple):

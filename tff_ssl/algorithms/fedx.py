@@ -23,10 +23,9 @@ Choices and deviations:
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_ssl.algorithms import fedavg
 from tff_ssl.bounds import bounded, one_of
@@ -100,13 +99,9 @@ def _evaluate(model, weights, target, batch, values):
 
 
 def build_fedx(
-    task: Task,
-    hyperparameters: FedXHyperparameters | None = None,
-    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+    task: Task, hyperparameters: FedXHyperparameters | None = None, **arguments: Any
 ) -> StatelessClients:
-    """Builds FedX's round, FedAvg's with another loss; for arguments see `fedavg.build_fedavg`.
+    """Builds FedX's round; further arguments are those of `fedavg.compose_fedavg`.
 
     Raises:
       ValueError: If the model has two towers, batch norm, or no predictor as wide as its projector.
@@ -122,6 +117,4 @@ def build_fedx(
     # The teacher starts as the broadcast model on each client; local training does not change it.
     teacher = fedavg.TargetNetwork(model, on_server=False, on_client=True)
     train = functools.partial(group_training.many_steps, training)
-    return fedavg.compose_fedavg(
-        task, train, teacher, server_optimizer, values, update_aggregator, metric_sum
-    )
+    return fedavg.compose_fedavg(task, train, teacher, values, **arguments)

@@ -102,7 +102,10 @@ class DFedAvgHyperparameters(GossipHyperparameters):
 
 
 class GossipSchedule:
-    """The rounds of gossip learning; the model of client k lies in slot k."""
+    """The rounds of gossip learning; client k's model is in slot k."""
+
+    routes: tuple[()] = ()
+    warnings: tuple[()] = ()
 
     def __init__(
         self, network: ClientNetwork, model_bytes: int, hyperparameters: GossipHyperparameters
@@ -117,14 +120,6 @@ class GossipSchedule:
     @property
     def num_slots(self) -> int:
         return len(self._network.volumes)
-
-    @property
-    def routes(self) -> tuple[()]:
-        return ()
-
-    @property
-    def warnings(self) -> tuple[()]:
-        return ()
 
     @property
     def _all_reduce(self) -> bool:

@@ -44,9 +44,10 @@ from tff_ssl.kinds.heterogeneous.computations import Architecture, TrainOutput
 from tff_ssl.losses import alignment
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.templates import message_sizes
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import output_if_finite, server_metrics
-from tff_ssl.templates.local_training import LocalTraining, Term, build_local_training
+from tff_ssl.templates.local_training import Term, build_local_training
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Population, Task
 from tff_ssl.templates.weight_groups import one_tower
@@ -210,48 +211,13 @@ def _alignment_term(
     return term if hyperparameters.mu else None
 
 
-def _client_work(
-    training: LocalTraining,
-    encoder: RADEncoder,
-    round_number: tf.Tensor,
-    mean_kernel: tf.Tensor,
-    rad: tf.Tensor,
-    state: ClientState,
-    examples: tf.data.Dataset,
-) -> tuple[ClientState, tf.Tensor, Any]:
-    """The client's part of Algorithm 1: its new state, A_k and its metrics."""
-    batch = read_all(examples)
-    samples = tf.shape(batch["example_id"])[0]
-    trained = training.train(
-        Weights(*state.weights),
-        Weights(*state.target),
-        round_number,
-        batch,
-        term=_alignment_term(encoder, training.seed, round_number, mean_kernel, rad),
-    )
-    output = output_if_finite(
-        # No weights are sent; A_k is computed from the state that the client keeps.
-        [(tf.constant(0.0), training.client_weight(samples))],
-        ClientState(state.rounds + 1, trained.weights, trained.target),
-        state,
-        trained,
-        samples,
-        {},
-    )
-    sent = encoder.representations(output.state, rad)
-    cka = alignment.cka_with_mean_kernel(
-        sent[:_LOGGED], mean_kernel[:_LOGGED], encoder.hyperparameters.centred
-    )
-    return output.state, sent, collections.OrderedDict(**output.metrics, cka=cka)
-
-
 def _build_train(
     task: Task,
     encoder: RADEncoder,
     initial_client_state: Callable[[int], ClientState],
     kernel_type: tff.types.TensorType,
 ) -> tff.Computation:
-    """Builds `Architecture.train`."""
+    """Builds `Architecture.train`, whose clients run `LocalTraining` of Algorithm 1."""
     training = build_local_training(
         task, encoder.hyperparameters, keeps_target=OBJECTIVES[task.objective].target
     )
@@ -264,7 +230,20 @@ def _build_train(
     @tff.tensorflow.computation(np.int64, kernel_type, rad_type, state_type, examples_type)
     @tf.function(autograph=False)
     def work(round_number, mean_kernel, rad, state, examples):
-        return _client_work(training, encoder, round_number, mean_kernel, rad, state, examples)
+        batch = read_all(examples)
+        samples = tf.shape(batch["example_id"])[0]
+        weights, target = Weights(*state.weights), Weights(*state.target)
+        term = _alignment_term(encoder, training.seed, round_number, mean_kernel, rad)
+        trained = training.train(weights, target, round_number, batch, term=term)
+        # No weights are sent; A_k is computed from the state that the client keeps.
+        updates = [(tf.constant(0.0), training.client_weight(samples))]
+        new_state = ClientState(state.rounds + 1, trained.weights, trained.target)
+        output = output_if_finite(updates, new_state, state, trained, samples, {})
+        sent = encoder.representations(output.state, rad)
+        cka = alignment.cka_with_mean_kernel(
+            sent[:_LOGGED], mean_kernel[:_LOGGED], encoder.hyperparameters.centred
+        )
+        return output.state, sent, collections.OrderedDict(**output.metrics, cka=cka)
 
     @tff.federated_computation(
         tff.types.FederatedType(np.int64, tff.SERVER),
@@ -338,5 +317,9 @@ def build_hetero_ssfl(
         for model in population.models
     )
     return HeterogeneousClients(
-        architectures, np.array(population.model_of_client, np.int64), aggregate
+        architectures,
+        np.array(population.model_of_client, np.int64),
+        aggregate,
+        downloads=architectures[0].downloads,
+        uploads=max((a.uploads for a in architectures), key=message_sizes.total_bytes),
     )

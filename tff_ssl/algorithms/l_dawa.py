@@ -29,10 +29,9 @@ Choices and deviations:
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_ssl.algorithms import fedavg
 from tff_ssl.bounds import bounded, one_of
@@ -103,17 +102,9 @@ def angular_delta(
 
 
 def build_l_dawa(
-    task: Task,
-    hyperparameters: LDAWAHyperparameters | None = None,
-    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-    client_optimizer: tff.learning.optimizers.Optimizer | None = None,
-    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+    task: Task, hyperparameters: LDAWAHyperparameters | None = None, **arguments: Any
 ) -> StatelessClients:
-    """Builds L-DAWA's round; arguments and errors are those of `fedavg.build_fedavg`."""
+    """Builds L-DAWA's round; further arguments and errors are those of `fedavg.build_fedavg`."""
     values = hyperparameters or LDAWAHyperparameters()
     rule = functools.partial(angular_delta, values.granularity, values.fedavg_rounds)
-    return fedavg.build_fedavg(
-        task, values, server_optimizer, client_optimizer, update_aggregator, metric_sum,
-        delta_rule=rule,
-    )  # fmt: skip
+    return fedavg.build_fedavg(task, values, delta_rule=rule, **arguments)

@@ -27,6 +27,7 @@ from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.training_loop import Simulation
+from tff_ssl.templates import message_sizes
 
 
 class Need(enum.Enum):
@@ -131,17 +132,19 @@ class FederatedAlgorithm(Protocol):
       kind: Name of the kind, by which default presets are found.
       needs: Parts of `RunSetting` that the kind needs.
       has_client_models: Whether clients have models of their own, which can be evaluated.
-
-    A kind also has the attributes `downloads` and `uploads`: the types that a client receives and
-    sends in a round, according to the paper of the algorithm.
+      downloads: Types that a client receives in a round, according to the algorithm's paper.
+      uploads: Types that a client sends in a round, according to the algorithm's paper.
     """
 
     kind: ClassVar[str]
     needs: ClassVar[frozenset[Need]]
     has_client_models: ClassVar[bool]
+    downloads: Sequence[tff.Type]
+    uploads: Sequence[tff.Type]
 
     def client_bytes(self) -> tuple[int, int]:
         """Bytes that a client receives and sends in a round."""
+        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
 
     def default_concurrent_calls(self) -> int | None:
         """Number of clients that should compute at the same time; None for the worker's default."""

@@ -253,24 +253,20 @@ def build_dcco_one_stage(
     hyperparameters: DCCOOneStageHyperparameters | None = None,
     server_optimizer: tff.learning.optimizers.Optimizer | None = None,
     statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+    **arguments: Any,
 ) -> StatelessClients:
     """Builds the round of one stage; arguments and errors are those of `two_stage.build_dcco`."""
-    hyperparameters = hyperparameters or DCCOOneStageHyperparameters()
-    parts = build_parts(
-        task, hyperparameters, server_optimizer, statistics_aggregator, update_aggregator,
-        metric_sum,
-    )  # fmt: skip
+    values = hyperparameters or DCCOOneStageHyperparameters()
+    parts = build_parts(task, values, server_optimizer, statistics_aggregator, **arguments)
     sent = parts.statistics_type
-    if hyperparameters.moves_moments:
+    if values.moves_moments:
         sent = earlier_statistics.paired_type(parts.statistics_type)
         factory = statistics_aggregator or tff.aggregators.MeanFactory()
         paired_mean = factory.create(sent, tff.types.TensorType(np.float32))
         parts = dataclasses.replace(parts, statistics_mean=paired_mean)
     initialize, next_work = build_client_work(parts)
     process = parts.compose(initialize, next_work)
-    if hyperparameters.pairs_models:
+    if values.pairs_models:
         process = _keep_weights(parts, process)
     return StatelessClients(
         task.model,

@@ -156,10 +156,10 @@ class DCCOParts:
 def build_parts(
     task: Task,
     hyperparameters: Any,
-    server_optimizer: tff.learning.optimizers.Optimizer | None,
-    statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None,
-    update_aggregator: tff.aggregators.WeightedAggregationFactory | None,
-    metric_sum: MetricSum,
+    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+    statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    metric_sum: MetricSum = tff.federated_sum,
 ) -> DCCOParts:
     """Builds the parts; arguments and errors are those of `two_stage.build_dcco`."""
     check_task(task)

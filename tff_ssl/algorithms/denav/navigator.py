@@ -39,8 +39,6 @@ from tff_ssl.algorithms.denav.state_log import NEVER, StateLog
 from tff_ssl.bounds import Bounded, bounded, one_of
 from tff_ssl.decentralized import topology
 
-ROUTES = ("score", "random")
-TIE_BREAKS = ("search", "printed")
 OURS = "Our formula"
 # Row of Table 4 -> hyperparameters of its route.
 FORMULAS: Mapping[str, Mapping[str, str | bool]] = {
@@ -75,11 +73,11 @@ class RouteHyperparameters(Bounded):
 
     selection_limit: int = bounded(3, at_least=1)
     computing_ranks: int = bounded(10, at_least=1)
-    route: str = one_of("score", ROUTES)
+    route: str = one_of("score", ("score", "random"))
     use_volume: bool = True
     use_time: bool = True
     use_history: bool = True
-    tie_break: str = one_of("search", TIE_BREAKS)
+    tie_break: str = one_of("search", ("search", "printed"))
 
 
 @dataclasses.dataclass(frozen=True)

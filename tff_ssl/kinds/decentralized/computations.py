@@ -9,7 +9,6 @@ import tensorflow_federated as tff
 from tff_ssl.decentralized.schedule import ClientNetwork, Schedule
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.templates import message_sizes
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.weight_groups import LocalWeights
 
@@ -43,9 +42,6 @@ class DecentralizedComputations(FederatedAlgorithm):
     schedule: Callable[[ClientNetwork], Schedule]
     downloads: Sequence[tff.Type]
     uploads: Sequence[tff.Type]
-
-    def client_bytes(self) -> tuple[int, int]:
-        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
         return {

@@ -17,7 +17,6 @@ import tensorflow_federated as tff
 
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.templates import message_sizes
 
 
 class TrainOutput(NamedTuple):
@@ -69,6 +68,8 @@ class HeterogeneousComputations(FederatedAlgorithm):
       model_of_client: Each client's index into `architectures`, int64 [N].
       aggregate: (A_1, ..., A_N) -> a factor of K-bar, float32 [RAD, m], which all clients receive;
         a `tff.tensorflow.computation` for the server.
+      downloads: Types that each client receives in a round.
+      uploads: Types that clients of the architecture that sends the most bytes send in a round.
     """
 
     kind: ClassVar[str] = "heterogeneous_clients"
@@ -78,18 +79,8 @@ class HeterogeneousComputations(FederatedAlgorithm):
     architectures: tuple[Architecture, ...]
     model_of_client: np.ndarray
     aggregate: tff.Computation
-
-    @property
-    def downloads(self) -> Sequence[tff.Type]:
-        return self.architectures[0].downloads
-
-    @property
-    def uploads(self) -> Sequence[tff.Type]:
-        """The uploads of the architecture whose clients send the most bytes."""
-        return max((a.uploads for a in self.architectures), key=message_sizes.total_bytes)
-
-    def client_bytes(self) -> tuple[int, int]:
-        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
+    downloads: Sequence[tff.Type]
+    uploads: Sequence[tff.Type]
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
         trains = {a.model.encoder: a.train for a in self.architectures}

@@ -9,7 +9,6 @@ import tensorflow_federated as tff
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation import state_files
-from tff_ssl.templates import message_sizes
 
 
 class ServerState(NamedTuple):
@@ -70,9 +69,6 @@ class StatefulComputations(FederatedAlgorithm):
     local_weights: Callable[[Any], Weights] | None
     downloads: Sequence[tff.Type]
     uploads: Sequence[tff.Type]
-
-    def client_bytes(self) -> tuple[int, int]:
-        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
         process = self.process
