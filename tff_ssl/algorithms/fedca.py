@@ -74,12 +74,9 @@ class FedCAHyperparameters(ClientHyperparameters):
 
 
 class ServerModel(NamedTuple):
-    """The server's model.
+    """The weights w, and the dictionary, float32 [clients, rows, d] with zeros for missing rows.
 
-    Attributes:
-      weights: Weights w of the model.
-      dictionary: Rows of each client, float32 [clients, rows, d], zeros for missing rows; empty if
-        clients share no projections.
+    The dictionary is empty if clients share no projections.
     """
 
     weights: Any
@@ -87,12 +84,7 @@ class ServerModel(NamedTuple):
 
 
 class ClientState(NamedTuple):
-    """The state of a client.
-
-    Attributes:
-      rounds: Number of rounds that the client took part in, int64.
-      base: Weights of the base encoder; empty without alignment.
-    """
+    """A client's number of rounds, int64; and the base encoder's weights if there is alignment."""
 
     rounds: Any
     base: Any

@@ -93,9 +93,8 @@ class OrchestraHyperparameters(ClientHyperparameters):
 class Networks(NamedTuple):
     """The networks that the server and a client send each other.
 
-    Attributes:
-      online: Weights of encoder, projector and rotation head.
-      target: Trainable weights of the target network; empty if clients keep them.
+    The online network is encoder, projector and rotation head; of the target network, these are the
+    trainable weights, or nothing if clients keep them.
     """
 
     online: Any

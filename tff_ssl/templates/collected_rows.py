@@ -21,12 +21,7 @@ from tff_ssl.templates.task import Task
 
 
 class ClientRows(NamedTuple):
-    """The rows of a client.
-
-    Attributes:
-      client: Number of the client in the population, int64 from 0.
-      rows: Rows, float32 [r, d]; those without a value are zeros.
-    """
+    """The number of a client in the population, int64 from 0; and its rows, float32 [r, d]."""
 
     client: Any
     rows: Any

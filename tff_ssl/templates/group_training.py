@@ -42,12 +42,7 @@ class Means(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """The result of a call.
-
-    Attributes:
-      means: `Means` over the clients; NaN without examples.
-      samples: Number of examples, int64.
-    """
+    """The means over the clients, NaN without examples; and the number of examples, int64."""
 
     means: Means
     samples: Any

@@ -19,11 +19,9 @@ from tff_ssl.templates.micro_batches import mean_over_batch, read_all
 
 
 class LocalStatistics(NamedTuple):
-    """The values that a client sends in the first stage.
+    """What a client sends in stage 1: its encoding statistics about the round's reference, and w_k.
 
-    Attributes:
-      statistics: Encoding statistics of its examples, about the reference of the round.
-      weight: Weight w_k, or 0 if the statistics are not finite; float32.
+    The weight w_k, float32, is 0 if the statistics are not finite.
     """
 
     statistics: Any

@@ -32,12 +32,7 @@ class Earlier(NamedTuple):
 
 
 class PairedStatistics(NamedTuple):
-    """Encoding statistics of the same examples at two models.
-
-    Attributes:
-      current: Statistics at theta_r.
-      before: Statistics at theta_(r-1).
-    """
+    """Encoding statistics of the same examples at theta_r, and before, at theta_(r-1)."""
 
     current: Any
     before: Any

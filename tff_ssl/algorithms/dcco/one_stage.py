@@ -140,11 +140,6 @@ class ClientWorkState(NamedTuple):
     earlier: Any
 
 
-@tff.tensorflow.computation
-def _nothing():
-    return ()
-
-
 def _build_averaged(
     parts: DCCOParts, earlier_type: tff.Type
 ) -> Callable[[tff.Value, tff.Value], tuple[tff.Value, tff.Value, tff.Value]]:
@@ -178,7 +173,9 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
     local_round = one_stage_client.build_local_round(parts, earlier_type)
     averaged = _build_averaged(parts, earlier_type)
     round_metrics = build_round_metrics(parts)
-    no_average = parts.no_statistics if parts.hyperparameters.moves_moments else _nothing
+    no_average = parts.no_statistics
+    if not parts.hyperparameters.moves_moments:
+        no_average = tff.tensorflow.computation(lambda: ())
 
     @tff.federated_computation
     def initialize():

@@ -102,18 +102,9 @@ class DeNAVSchedule:
             work = volume * hyperparameters.passes(volume)
             return simulated_time.training_time(work, self.ranks[client], highest)
 
+        volumes, values = dict(enumerate(network.volumes)), hyperparameters.for_navigator(steps)
         self._steps_of_models = [
-            list(
-                route.travel(
-                    network.graphs,
-                    dict(enumerate(network.volumes)),
-                    time,
-                    start,
-                    hyperparameters.for_navigator(steps),
-                    network.seed,
-                    model,
-                )
-            )
+            list(route.travel(network.graphs, volumes, time, start, values, network.seed, model))
             for model, start in enumerate(self._starts)
         ]
         self.warnings = self._check_limit(steps)

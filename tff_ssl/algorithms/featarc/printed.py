@@ -243,9 +243,8 @@ class PrintedClient:
         taken = self.take_model(server, state, data)
         cluster, start = taken.cluster, self.start(server, taken)
         membership = tf.one_hot(cluster, self.clusters)
-        target = Weights((), ())
-        if self.objective.target:
-            target = self.model.target_model.part_of(start)
+        has_target = self.objective.target
+        target = self.model.target_model.part_of(start) if has_target else Weights((), ())
         terms = (self.alignment_term,) if self._weight else ()
         training = dataclasses.replace(self.training, regularizers=terms)
         trained = training.train(start, target, round_number, data)

@@ -27,12 +27,7 @@ _OPERATIONS = 2  # Largest number of operations of a round; a model's version nu
 
 
 class DecentralizedState(NamedTuple):
-    """The state of a run without a server.
-
-    Attributes:
-      done: Number of completed rounds, int64.
-      versions: Version of the model in each slot, int64 [slots]; the name of its file.
-    """
+    """The number of completed rounds, int64; and the models' versions, by slot, int64 [slots]."""
 
     done: Any
     versions: Any

@@ -28,11 +28,7 @@ _SUMS = ("samples", "dropped_clients")
 
 
 class HeterogeneousClientsState(NamedTuple):
-    """The state of a run.
-
-    Attributes:
-      versions: Round in which each client last took part, int64 [clients]; the name of its files.
-    """
+    """The last round in which each client took part, which names its files, int64 [clients]."""
 
     versions: Any
 

@@ -90,11 +90,6 @@ def client_work_around_training(
     return client_work
 
 
-def _type_of(initial: Callable[[int], Any]) -> tff.Type:
-    """The type of the result of a function of the seed."""
-    return tff.tensorflow.computation(lambda: initial(0)).type_signature.result
-
-
 class _Further(NamedTuple):
     """A further argument of the server's update: (server's state, outputs) -> value@SERVER."""
 
@@ -125,14 +120,13 @@ def _further_arguments(
 
 
 def _compose_process(
-    initial_model: Callable[[int], Any],
+    first_model: tff.Computation,
     work: tff.Computation,
     aggregators: Sequence[tff.templates.AggregationProcess],
     update_model: tff.Computation,
     further: Mapping[str, _Further],
 ) -> tff.templates.IterativeProcess:
     """The process whose `next` is described in the module."""
-    first_model = tff.tensorflow.computation(lambda: initial_model(0))
 
     @tff.federated_computation
     def initialize():
@@ -221,8 +215,9 @@ def build_stateful_clients(
         for clients that sent none.
       aggregator: Aggregator of each mean; `MeanFactory` by default.
     """
-    model_type = _type_of(initial_model)
-    state_type = _type_of(initial_client_state)
+    first_model = tff.tensorflow.computation(lambda: initial_model(0))
+    first_state = tff.tensorflow.computation(lambda: initial_client_state(0))
+    model_type, state_type = (c.type_signature.result for c in (first_model, first_state))
 
     @tff.tensorflow.computation(
         model_type, np.int64, state_type, tff.types.SequenceType(element_type)
@@ -249,7 +244,7 @@ def build_stateful_clients(
         else tff.tensorflow.computation(lambda model, means: server_update(model, means), *types)
     )
     return StatefulClients(
-        _compose_process(initial_model, work, aggregators, update_model, further),
+        _compose_process(first_model, work, aggregators, update_model, further),
         initial_model,
         initial_client_state,
         global_weights,

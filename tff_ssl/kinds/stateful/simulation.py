@@ -19,12 +19,7 @@ from tff_ssl.simulation.metrics_log import flatten_metrics
 
 
 class StatefulClientsState(NamedTuple):
-    """The state of a run.
-
-    Attributes:
-      server: The algorithm's server state.
-      versions: Round in which each client last took part, int64 [clients]; the name of its file.
-    """
+    """The server's state; and each client's last round, which names its file, int64 [clients]."""
 
     server: Any
     versions: Any
