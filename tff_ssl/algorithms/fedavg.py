@@ -186,15 +186,11 @@ def build_aggregate_metrics(
 
     def aggregate_metrics(local):
         sent = (local.result.update_weight, local.loss, local.z_mean, local.z_squared)
-        means = tff.federated_map(weighted_means, tuple(metric_sum(x) for x in sent))
-        return tff.federated_zip(
-            collections.OrderedDict(
-                loss=means[0],
-                encoding_std=means[1],
-                samples=metric_sum(local.samples),
-                dropped_clients=metric_sum(local.dropped),
-            )
-        )
+        loss, deviation = tff.federated_map(weighted_means, tuple(metric_sum(x) for x in sent))
+        metrics = collections.OrderedDict(loss=loss, encoding_std=deviation)
+        metrics["samples"] = metric_sum(local.samples)
+        metrics["dropped_clients"] = metric_sum(local.dropped)
+        return tff.federated_zip(metrics)
 
     return aggregate_metrics
 
@@ -218,10 +214,9 @@ def build_client_work(
     def next_work(round_number, weights, client_data):
         shared = tff.federated_broadcast(round_number)
         local = tff.federated_map(local_update, (weights, shared, client_data))
+        next_number = tff.federated_map(next_round_number, round_number)
         return tff.templates.MeasuredProcessOutput(
-            tff.federated_map(next_round_number, round_number),
-            local.result,
-            aggregate_metrics(local),
+            next_number, local.result, aggregate_metrics(local)
         )
 
     return tff.learning.templates.ClientWorkProcess(initialize, next_work)

@@ -118,11 +118,9 @@ class FedBNClient:
 
     def end_round(self, state: ClientState, start: ClientStart, trained: LocalModel) -> ClientEnd:
         """Keeps the client's own weights and sends the model, or 0 if the client trains alone."""
+        own, target = self.local_weights.select(trained.weights), trained.target
         new_state = ClientState(
-            state.rounds + 1,
-            self.local_weights.select(trained.weights),
-            trained.target if self.alone else _NOTHING,
-            self._kept(trained.weights),
+            state.rounds + 1, own, target if self.alone else _NOTHING, self._kept(trained.weights)
         )
         sent = tf.constant(0.0) if self.alone else trained.weights
         return ClientEnd(new_state, sent, {})
@@ -134,15 +132,10 @@ def build_fedbn(
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
     """Builds the round; the aggregator of the models is `MeanFactory` by default."""
-    hyperparameters = hyperparameters or FedBNHyperparameters()
-    model, objective = one_tower(task.model), OBJECTIVES[task.objective]
-    client = FedBNClient(model, objective.target, hyperparameters)
-    training = build_local_training(
-        task,
-        hyperparameters,
-        keeps_target=objective.target,
-        weight_terms=proximal_terms(hyperparameters.mu),
-    )
+    values = hyperparameters or FedBNHyperparameters()
+    model, has_target = one_tower(task.model), OBJECTIVES[task.objective].target
+    client, terms = FedBNClient(model, has_target, values), proximal_terms(values.mu)
+    training = build_local_training(task, values, keeps_target=has_target, weight_terms=terms)
     return build_stateful_clients(
         initial_model=model.init,
         initial_client_state=client.initial_state,
@@ -153,7 +146,7 @@ def build_fedbn(
         element_type=task.element_type,
         global_weights=None if client.alone else lambda server: server,
         client_weights=lambda server, state: client.local_weights.restore(server, state.own),
-        local_weights=(lambda state: Weights(*state.local)) if hyperparameters.keep_local else None,
+        local_weights=(lambda state: Weights(*state.local)) if values.keep_local else None,
         communicates=not client.alone,
         aggregator=aggregator,
     )

@@ -101,11 +101,8 @@ def without_client(dictionary: tf.Tensor, client: tf.Tensor) -> tf.Tensor:
 class FedCAClient:
     """The client's part of the round.
 
-    Attributes:
-      training: Local training, whose objective is replaced.
-      values: Hyperparameters.
-      base: Base encoder; None without alignment.
-      rows: Number of rows of a client in the dictionary.
+    The objective of the training is replaced. Without alignment, there is no base encoder. `rows`
+    is the number of rows of a client in the dictionary.
     """
 
     training: LocalTraining
@@ -157,15 +154,10 @@ class FedCAClient:
         trained = training.train(
             Weights(*server.weights), _NOTHING, round_number, data, memory=memory
         )
-        return output_if_finite(
-            [(trained.weights, training.client_weight(samples))],
-            ClientState(state.rounds + 1, state.base),
-            state,
-            trained,
-            samples,
-            {},
-            collected_rows.rows_of(data, trained.memory) if self.values.dictionary else (),
-        )
+        updates = [(trained.weights, training.client_weight(samples))]
+        new_state = ClientState(state.rounds + 1, state.base)
+        rows = collected_rows.rows_of(data, trained.memory) if self.values.dictionary else ()
+        return output_if_finite(updates, new_state, state, trained, samples, {}, rows)
 
 
 def _write_projections(rows: tf.Tensor, batch: Any, evaluated: Evaluated) -> tf.Tensor:

@@ -69,12 +69,8 @@ class ClientState(NamedTuple):
 def initial_client_state(model: DualEncoder, seed: int) -> ClientState:
     """The state of a client that has not taken part yet."""
     weights = model.init(seed)
-    return ClientState(
-        rounds=tf.constant(0, tf.int64),
-        scaler=tf.constant(0.0),
-        online=weights,
-        target=encoder_of(model, weights),
-    )
+    rounds, scaler = tf.constant(0, tf.int64), tf.constant(0.0)
+    return ClientState(rounds, scaler, weights, encoder_of(model, weights))
 
 
 def start_round(model: DualEncoder, tau: float, server: Weights, state: ClientState) -> ClientStart:
@@ -109,10 +105,10 @@ def build_fedema(
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
     """Builds FedEMA's round; the aggregator of online networks is `MeanFactory` by default."""
-    hyperparameters = hyperparameters or FedEMAHyperparameters()
+    values = hyperparameters or FedEMAHyperparameters()
     model = one_tower(task.model)
-    training = build_local_training(task, hyperparameters, keeps_target=True)
-    start = functools.partial(start_round, model, hyperparameters.tau)
+    training = build_local_training(task, values, keeps_target=True)
+    start = functools.partial(start_round, model, values.tau)
     return build_stateful_clients(
         initial_model=model.init,
         initial_client_state=functools.partial(initial_client_state, model),

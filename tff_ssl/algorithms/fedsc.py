@@ -92,7 +92,7 @@ class FedSCHyperparameters(ClientHyperparameters, ServerOptimizerHyperparameters
     micro_batch_size: int = bounded(64, at_least=1)
 
     def client_weight(self, samples: tf.Tensor) -> tf.Tensor:
-        """Weight of a client with so many examples, float32."""
+        """Weight of a client with `samples` examples, float32."""
         samples = tf.cast(samples, tf.float32)
         return samples if self.client_weighting == "examples" else tf.ones_like(samples)
 
@@ -134,7 +134,7 @@ def others_moments(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """(R_ext, whether there are others) from Rbar, R_k and the client's share q_k of the weights.
 
-    The share is 1 where there is no other client; the moments are float32 [d, d].
+    The share is 1 if there is no other client; the moments are float32 [d, d].
     """
     has_others = share < 1.0
     others = (mean - share * own) / tf.where(has_others, 1.0 - share, 1.0)
@@ -178,11 +178,9 @@ def build_training(parts: DCCOParts, alpha: tf.Tensor, r_ext: tf.Tensor) -> Loca
         losses = tf.fill(tf.shape(f)[:1], fedsc_loss(f, g, alpha, r_ext))
         return Evaluated.of_pair(losses, first, second)._replace(z=f)
 
-    return dataclasses.replace(
-        build_local_training(parts.task, values),
-        objective=Objective("spectral, with the moments of others", evaluate),
-        clip_norm=values.clip_norm,
-    )
+    training = build_local_training(parts.task, values)
+    objective = Objective("spectral, with the moments of others", evaluate)
+    return dataclasses.replace(training, objective=objective, clip_norm=values.clip_norm)
 
 
 def build_local_update(parts: DCCOParts) -> tff.Computation:

@@ -249,25 +249,20 @@ class OrchestraClient:
         data = read_all(examples)
         samples = tf.shape(data["example_id"])[0]
         target = self._start_target(server.networks, state)
-        memory = tf.cond(
-            tf.equal(state.rounds, 0),
-            lambda: self._first_memory(target, round_number, data),
-            lambda: state.memory,
-        )
+
+        def first_memory():
+            return self._first_memory(target, round_number, data)
+
+        memory = tf.cond(tf.equal(state.rounds, 0), first_memory, lambda: state.memory)
         trained = self._train(server, target, memory, round_number, data)
-        rows = self._in_use(trained.memory, samples)
-        centroids = self._centroids(rows, data["client"][0], round_number)
+        used = self._in_use(trained.memory, samples)
+        centroids = self._centroids(used, data["client"][0], round_number)
         kept = self._kept(trained.target.trainable)
         sent = Networks(trained.weights, () if kept else tuple(trained.target.trainable))
-        return output_if_finite(
-            [(sent, self._training.client_weight(samples))],
-            ClientState(state.rounds + 1, trained.memory, kept),
-            state,
-            trained,
-            samples,
-            {},
-            collected_rows.rows_of(data, centroids),
-        )
+        updates = [(sent, self._training.client_weight(samples))]
+        new_state = ClientState(state.rounds + 1, trained.memory, kept)
+        rows = collected_rows.rows_of(data, centroids)
+        return output_if_finite(updates, new_state, state, trained, samples, {}, rows)
 
 
 def initial_server_model(
@@ -326,10 +321,8 @@ def build_orchestra(
     values = hyperparameters or OrchestraHyperparameters()
     population = collected_rows.check_population(task, "orchestra")
     model = with_rotation_head(one_tower(task.model), values.rotation_weight)
-    training = dataclasses.replace(
-        build_local_training(task._replace(model=model), values, keeps_target=True),
-        target_first=True,
-    )
+    training = build_local_training(task._replace(model=model), values, keeps_target=True)
+    training = dataclasses.replace(training, target_first=True)
     client = OrchestraClient(model, training, values)
     return build_stateful_clients(
         initial_model=lambda seed: initial_server_model(model, values, seed),

@@ -168,11 +168,8 @@ def compose_two_stages(
 
     aggregate_statistics = _build_statistics_stage(parts, local_statistics, describe_cohort)
     update_locally = _build_update_stage(parts, local_update)
-    work_type = (
-        initialize.type_signature.result,
-        parts.at_clients(parts.weights_type),
-        parts.at_clients(parts.examples_type),
-    )
+    received = (parts.at_clients(t) for t in (parts.weights_type, parts.examples_type))
+    work_type = (initialize.type_signature.result, *received)
 
     @tff.federated_computation(*work_type)
     def next_both(state, weights, client_data):

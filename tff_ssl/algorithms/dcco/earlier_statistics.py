@@ -48,12 +48,9 @@ def build_initial_earlier(parts: DCCOParts) -> tff.Computation:
 
     @tff.tensorflow.computation
     def initial_earlier():
-        weights = tff.learning.models.ModelWeights(*parts.task.model.init(0))
-        return Earlier(
-            tf.constant(-1, tf.int64),
-            parts.loss.zero(parts.task.model.projector[-1]),
-            weights if parts.hyperparameters.pairs_models else (),
-        )
+        zero = parts.loss.zero(parts.task.model.projector[-1])
+        weights = parts.initial_weights(0) if parts.hyperparameters.pairs_models else ()
+        return Earlier(tf.constant(-1, tf.int64), zero, weights)
 
     return initial_earlier
 

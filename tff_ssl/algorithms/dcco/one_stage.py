@@ -204,10 +204,9 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
         new_state = ClientWorkState(
             tff.federated_map(next_round_number, state.round_number), mean.state, average, earlier
         )
+        metrics = tff.federated_map(round_metrics, (statistics, *counts))
         return tff.templates.MeasuredProcessOutput(
-            tff.federated_zip(new_state),
-            local.result,
-            tff.federated_map(round_metrics, (statistics, *counts)),
+            tff.federated_zip(new_state), local.result, metrics
         )
 
     return initialize, next_work

@@ -137,7 +137,6 @@ class DCCOParts:
         return tff.types.FederatedType(type_spec, tff.CLIENTS)
 
     def initial_weights(self, seed: int) -> tff.learning.models.ModelWeights:
-        """The global model's weights before the first round."""
         return tff.learning.models.ModelWeights(*self.task.model.init(seed))
 
     def compose(

@@ -197,19 +197,14 @@ class DeNAVSchedule:
         steps = [steps[round_number] for steps in self._steps_of_models]
         slots = tuple(self._slot(model, step.client) for model, step in enumerate(steps))
         rows = [self._received(model, step) for model, step in enumerate(steps)]
-        notes = tuple(
-            {"model": model, "sender": -1 if step.sender is None else step.sender}
-            for model, step in enumerate(steps)
-        )
+        senders = [-1 if step.sender is None else step.sender for step in steps]
+        notes = tuple({"model": m, "sender": sender} for m, sender in enumerate(senders))
         sent = sum((traffic.of_steps([step], self._model_bytes) for step in steps), Traffic())
         if round_number == 0:
             sent += traffic.synchronization(self._graphs(1), self._starts, self._model_bytes)
         clients = tuple(step.client for step in steps)
-        return ScheduledRound(
-            (Averaging(slots, np.stack(rows)), Training(slots, clients, notes)),
-            sent,
-            self._round_time(clients),
-        )
+        operations = (Averaging(slots, np.stack(rows)), Training(slots, clients, notes))
+        return ScheduledRound(operations, sent, self._round_time(clients))
 
     def _round_time(self, clients: Sequence[int]) -> float:
         """Simulated time of the client whose trainings, one after the other, take longest."""

@@ -80,14 +80,9 @@ def travel(
         graph = network(step)
         if route:
             sender = last_present(route, graph)
-            received = copies[sender]
-            choice = navigator.choose_next(
-                sender,
-                received,
-                navigator.asking(graph, volumes),
-                hyperparameters,
-                np.random.default_rng([seed, zlib.crc32(b"navigator"), model_id, step]),
-            )
+            received, ask = copies[sender], navigator.asking(graph, volumes)
+            rng = np.random.default_rng([seed, zlib.crc32(b"navigator"), model_id, step])
+            choice = navigator.choose_next(sender, received, ask, hyperparameters, rng)
         else:
             sender, received = None, StateLog(model_id)
             choice = navigator.Choice(last_present([start], graph), 1, 0, 0)

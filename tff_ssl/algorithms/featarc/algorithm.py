@@ -33,6 +33,7 @@ aggregators.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -123,10 +124,9 @@ def without_client(server: Clusters, state: ClientState) -> _Others:
     def mean(j, shared, kept):
         return tf.where(is_member[j] & is_valid[j], shared + factors[j] * (shared - kept), shared)
 
+    local = Weights(*state.local)
     models = [
-        tf.nest.map_structure(
-            lambda shared, kept, j=j: mean(j, shared, kept), Weights(*model), Weights(*state.local)
-        )
+        tf.nest.map_structure(functools.partial(mean, j), Weights(*model), local)
         for j, model in enumerate(server.models)
     ]
     is_alone = tf.reduce_any(is_member & ~is_valid)
@@ -203,24 +203,16 @@ def build_featarc(
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
     """Builds FeatARC's round; the aggregator of each cluster is `MeanFactory` by default."""
-    hyperparameters = hyperparameters or FeatARCHyperparameters()
+    values = hyperparameters or FeatARCHyperparameters()
     model, objective = one_tower(task.model), OBJECTIVES[task.objective]
-    training = build_local_training(
-        task,
-        hyperparameters,
-        keeps_target=objective.target,
-        weight_terms=proximal_terms(hyperparameters.mu),
-    )
-    client = FeatARCClient(model, objective, training, hyperparameters)
+    terms = proximal_terms(values.mu)
+    training = build_local_training(task, values, keeps_target=objective.target, weight_terms=terms)
+    client = FeatARCClient(model, objective, training, values)
 
     def initial_model(seed: int) -> Clusters:
-        clusters = hyperparameters.clusters
-        return Clusters(
-            tuple(model.init(seed) for _ in range(clusters)),
-            tf.zeros([clusters]),
-            tf.fill([clusters], tf.constant(-1, tf.int64)),
-            tf.constant(0, tf.int64),
-        )
+        models = tuple(model.init(seed) for _ in range(values.clusters))
+        never = tf.fill([values.clusters], tf.constant(-1, tf.int64))
+        return Clusters(models, tf.zeros([values.clusters]), never, tf.constant(0, tf.int64))
 
     return build_stateful_clients(
         initial_model=initial_model,

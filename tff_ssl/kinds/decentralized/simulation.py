@@ -177,13 +177,10 @@ class DecentralizedSimulation(StoredStatesSimulation):
     def _run_training(
         self, training: Training, versions: state_files.Versions, version: int, round_number: int
     ) -> list[Mapping[str, Any]]:
+        to_read = self._states.paths_to_read(training.slots, versions)
         to_write = self._states.paths_to_write(training.slots, version)
-        metrics, _ = self._train(
-            np.int64(round_number),
-            self._states.paths_to_read(training.slots, versions),
-            to_write,
-            [np.array([client], np.int64) for client in training.clients],
-        )
+        clients = [np.array([client], np.int64) for client in training.clients]
+        metrics, _ = self._train(np.int64(round_number), to_read, to_write, clients)
         self._states.commit(to_write)
         return [{**notes, **row} for notes, row in zip(training.notes, metrics, strict=True)]
 

@@ -41,8 +41,8 @@ class ClientStart(NamedTuple):
     """The start of a client's local training.
 
     Attributes:
-      weights: Weights of the model that is trained.
-      target: Weights of the target network; empty where there is none.
+      weights: Weights of the model to train.
+      target: Weights of the target network; empty if there is none.
       notes: Values for the end of the round.
     """
 
@@ -130,14 +130,10 @@ def _compose_process(
 
     @tff.federated_computation
     def initialize():
-        states = tuple(aggregator.initialize() for aggregator in aggregators)
-        return tff.federated_zip(
-            ServerState(
-                tff.federated_value(np.int64(0), tff.SERVER),
-                tff.federated_eval(first_model, tff.SERVER),
-                tff.federated_zip(states),
-            )
-        )
+        states = tff.federated_zip(tuple(a.initialize() for a in aggregators))
+        round_number = tff.federated_value(np.int64(0), tff.SERVER)
+        model = tff.federated_eval(first_model, tff.SERVER)
+        return tff.federated_zip(ServerState(round_number, model, states))
 
     _, _, state_type, examples_type = work.type_signature.parameter
 
@@ -161,13 +157,9 @@ def _compose_process(
             values = {name: argument.value(server, output) for name, argument in further.items()}
             arguments.append(tff.federated_zip(collections.OrderedDict(values)))
         new_model = tff.federated_map(update_model, tuple(arguments))
-        state = tff.federated_zip(
-            ServerState(
-                tff.federated_map(next_round_number, server.round_number),
-                new_model,
-                tff.federated_zip(tuple(m.state for m in means)),
-            )
-        )
+        next_number = tff.federated_map(next_round_number, server.round_number)
+        states = tff.federated_zip(tuple(m.state for m in means))
+        state = tff.federated_zip(ServerState(next_number, new_model, states))
         return RoundOutput(state, output.state, output.metrics, server_metrics(output.metrics))
 
     return tff.templates.IterativeProcess(initialize, next_round)

@@ -17,7 +17,7 @@ class StatelessComputations(FederatedAlgorithm):
     """The computations of an algorithm whose clients keep nothing between rounds.
 
     Attributes:
-      model: Model that is trained.
+      model: Model to train.
       process: Process whose `next` is the round.
       initial_weights: Seed -> the global model's weights before the first round.
       downloads: Types that a client receives in a round.
