@@ -320,16 +320,10 @@ def build_local_training(
     regularizers: Sequence[Regularizer] = (),
     weight_terms: Sequence[WeightTerm] = (),
 ) -> LocalTraining:
-    """Builds local training from the hyperparameters.
+    """Builds local training from the hyperparameters; see `LocalTraining`.
 
-    Args:
-      task: Model, views and objective.
-      hyperparameters: Hyperparameters of the clients.
-      optimizer: Optimizer of the local steps; by default that of the hyperparameters.
-      keeps_target: Whether clients move the target network while they train.
-      objective: Objective to minimize; the task's if None.
-      regularizers: Terms added to the objective.
-      weight_terms: Terms of the weights alone, added to the objective.
+    With `keeps_target`, clients move the target network while they train. By default, the optimizer
+    is that of the hyperparameters, and the objective that of the task.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs.

@@ -147,10 +147,8 @@ def _compose_process(
         round_number = tff.federated_broadcast(server.round_number)
         output = tff.federated_map(work, (model, round_number, client_states, client_data))
         means = [
-            aggregator.next(
-                server.aggregators[i], output.updates[i].update, output.updates[i].update_weight
-            )
-            for i, aggregator in enumerate(aggregators)
+            a.next(server.aggregators[i], output.updates[i].update, output.updates[i].update_weight)
+            for i, a in enumerate(aggregators)
         ]
         arguments = [server.model, tff.federated_zip(tuple(m.result for m in means))]
         if further:
