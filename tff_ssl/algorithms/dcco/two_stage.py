@@ -31,8 +31,8 @@ Extensions that section 6 of the paper leaves open:
 
     mu_A + <F(theta_t)>_k - <F(theta_0)>_k
 
-  on the examples and views of the step, and likewise for G, with the second moments about the means
-  fixed. This takes one more forward pass. With fixed means ("stale statistics"), the loss pushes a
+  on the examples and views of the step, and likewise for G, with fixed second moments about the
+  means. This takes one more forward pass. With fixed means ("stale statistics"), the loss pushes a
   common move of the encodings further away, and diverges at larger learning rates (see
   `one_stage`). `launch.studies.drift` measures both;
 - one communication in each round (`one_stage`).

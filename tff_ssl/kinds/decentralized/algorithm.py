@@ -69,7 +69,7 @@ def _build_training(
     @tf.function(autograph=False)
     def train(weights, round_number, examples):
         start = Weights(tuple(weights.trainable), tuple(weights.non_trainable))
-        # The target network starts as the received model.
+        # The target network, a moving average of the online network, starts as the received model.
         target = model.target_model.part_of(start) if objective.target else Weights((), ())
         batch = read_all(examples)
         trained = local.train(start, target, round_number, batch)

@@ -63,7 +63,7 @@ class HeterogeneousClientsRun(ServerRun[HeterogeneousComputations]):
 
 
 class HeterogeneousClientsSimulation(StoredStatesSimulation):
-    """The simulation; the folder `rad/` of the run has the images and the representations."""
+    """Simulation of these clients; `rad/` in the run's folder has images and representations."""
 
     def __init__(
         self,
