@@ -2,7 +2,7 @@
 
 This is Dec-SSL's FedAvg (Wang et al., "Does Learning from Decentralized Non-IID Unlabeled Data
 Benefit from Self Supervision?", section 2 and appendix C.1): every client trains for E epochs with
-an optimizer that starts anew in each round, the server averages the models, and each client keeps
+an optimizer that restarts in each round, the server averages the models, and each client keeps
 its own batch norms (scale, offset and moving averages). With mu > 0 it is FedProx. With the
 objective `supervised` it is Dec-SL, and its encoder is Dec-SLRep.
 

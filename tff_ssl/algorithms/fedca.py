@@ -207,7 +207,7 @@ def build_fedca(
     """Builds FedCA's round; the aggregator of the models is `MeanFactory` by default.
 
     Raises:
-      ConfigurationError: If the dictionary is used and the task does not tell its clients, or the
+      ConfigurationError: If the dictionary is used and the task does not name its clients, or the
         alignment is used and the task has no base encoder that fits.
     """
     values = hyperparameters or FedCAHyperparameters()

@@ -13,11 +13,11 @@ are not divided by the sum of the c_kl, so that norms shrink where clients turn.
 
 The client itself applies the rule, because it has both w and w_k. It sends, in place of w_l - w_kl,
 
-  w_l - c_kl w_kl = (1 - c_kl) w_l + c_kl (w_l - w_kl),
+  w_l - c_kl w_kl = (1 - c_kl) w_l + c_kl (w_l - w_kl).
 
-of which the server takes the plain mean, as in FedAvg with equal weights and a server learning rate
-of 1. The server thus needs no single client's model, and secure sums, robust means and folded
-clients work as for FedAvg. The rest is in `fedavg`.
+The server takes the plain mean, as in FedAvg with equal weights and a server learning rate of 1. It
+thus needs no single client's model, and secure sums, robust means and folded clients work as for
+FedAvg. The rest is in `fedavg`.
 
 Choices and deviations:
 - c_kl is 1 if w_l or w_kl is zero, as the biases are in the first round, and for scalar weights.

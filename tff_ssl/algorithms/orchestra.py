@@ -314,7 +314,7 @@ def build_orchestra(
     """Builds Orchestra's round; the aggregator of the networks is `MeanFactory` by default.
 
     Raises:
-      ConfigurationError: If the task does not tell its clients.
+      ConfigurationError: If the task does not name its clients; see `check_population`.
       ValueError: If the model has no projector, or predicts rotations of images that are not
         square.
     """

@@ -33,11 +33,11 @@ def rows_of(examples: Any, rows: tf.Tensor) -> ClientRows:
 
 
 def check_population(task: Task, algorithm: str) -> int:
-    """The number of clients of the population, for the algorithm of that name.
+    """The number of clients of the population; the algorithm's name is for messages.
 
     Raises:
-      ConfigurationError: If the task does not tell the sizes of its clients, or their examples do
-        not tell to which client they belong.
+      ConfigurationError: If the task does not give the sizes of its clients, or their examples have
+        no field `client`.
     """
     if not task.client_sizes:
         raise ConfigurationError(

@@ -44,7 +44,7 @@ class LocalUpdate(NamedTuple):
 
 
 def examples_of_round(parts: DCCOParts, round_number: tf.Tensor, examples: tf.data.Dataset) -> Any:
-    """The examples that take part in a round of one step, a struct of tensors [n, ...]."""
+    """The examples of a round of one step, a struct of tensors [n, ...]."""
     everything, count = read_all(examples), parts.hyperparameters.examples_per_round
     return drawn_in_round(everything, count, round_number, parts.task.seed) if count else everything
 

@@ -1,7 +1,7 @@
 """The composition of a round of two stages, which DCCO and FedSC share.
 
-In the first stage, clients send statistics, of which the server forms the mean over the cohort; in
-the second, they train with this mean and send model deltas.
+In the first stage, clients send statistics, and the server forms their mean over the cohort; in the
+second, clients train with this mean and send model deltas.
 """
 
 import functools

@@ -111,14 +111,14 @@ def without_client(server: Clusters, state: ClientState) -> _Others:
     """
     was_there = tf.equal(server.formed, state.last_round) & (state.rounds > 0)
     is_member = was_there & tf.equal(tf.range(len(server.models)), state.cluster)
-    # The client takes part once in so many rounds, on average.
+    # Average number of rounds in which the client takes part once.
     interval = tf.math.floordiv(server.round + state.rounds - 1, tf.maximum(state.rounds, 1))
     is_recent = tf.reduce_max(server.formed) - server.formed < interval
     is_empty = tf.equal(server.weights, 0.0) | ~(is_recent | is_member)
     own = tf.where(is_member, state.weight, 0.0)
     others = server.weights - own
     is_valid = ~is_empty & (others > _ROUNDING * server.weights)
-    # In a mean of which the client is no part, own is 0 and the factors are exactly 1 and 0.
+    # In a mean without the client, own is 0 and the factors are exactly 1 and 0.
     factors = own / tf.where(is_valid, others, 1.0)
 
     def mean(j, shared, kept):

@@ -153,7 +153,7 @@ class PrintedClient:
         return ClientState(rounds, tf.constant(-1), never, tf.constant(0.0), weights)
 
     def features(self, weights: Weights, images: tf.Tensor) -> tf.Tensor:
-        """Features f of images without augmentation, float32 [n, d]; h if supervised, else z."""
+        """Features f of images without augmentation, float32 [n, d]: z, or h if supervised."""
         x = augmentation.to_float_of_shape(images, self.model.image_shape)
         outputs = self.model.apply(weights, x, training=False)
         return outputs.h if self.objective.supervised else outputs.z
