@@ -1,7 +1,7 @@
 """Federated and decentralized self-supervised learning of visual representations on TFF.
 
 The names below are the public interface. They are imported when they are first used, so that
-`import tff_ssl` is quick, and `load_encoder` needs plain TensorFlow and not TFF.
+`import tff_ssl` is quick, and `load_encoder` needs only TensorFlow, not TFF.
 """
 
 import atexit
@@ -30,7 +30,7 @@ __all__ = [
 ]
 __version__ = "0.3.0"
 
-# Before anything heavy is imported: TFF 0.87 has one wheel, and pip's own words do not say which.
+# Before anything heavy is imported: TFF 0.87 has one wheel, and pip's message does not say which.
 if not (
     sys.platform == "linux"
     and platform.machine() == "x86_64"
@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _end_quietly() -> None:
-    """Replaces TFF's default context, which prints an error when Python collects it at the exit."""
+    """Replaces TFF's default context, which prints an error when Python collects it at exit."""
     if "tensorflow_federated" in sys.modules:
         importlib.import_module("tff_ssl.runtime.local_worker")
 

@@ -1,4 +1,4 @@
-"""Bounds of a dataclass's fields, written beside each field and checked when an instance is made.
+"""Bounds of a dataclass's fields, written beside each field and checked in each new instance.
 
 ```
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +18,7 @@ _KEY = "bound"
 
 
 class Bound(NamedTuple):
-    """The values that a field takes: numbers between two ends, or one of some choices."""
+    """The values that a field may have: numbers between two ends, or one of some choices."""
 
     at_least: float | None = None
     above: float | None = None
@@ -52,12 +52,12 @@ class Bound(NamedTuple):
 class Bounded:
     """Base class of dataclasses whose fields have bounds.
 
-    A subclass may check its fields against each other in a `__post_init__` of its own, which calls
-    that of `super()` first.
+    A subclass may check its fields against each other in its own `__post_init__`, which calls that
+    of `super()` first.
     """
 
     def __post_init__(self) -> None:
-        """Raises a ValueError that names the first field out of its bound, and what is right."""
+        """Raises a ValueError that names the first field out of its bound, and the bound."""
         for name, bound in bounds(type(self)).items():
             value = getattr(self, name)
             if not bound.holds(value):
@@ -65,7 +65,7 @@ class Bounded:
 
 
 def bounds(cls: type) -> dict[str, Bound]:
-    """The bounds of a dataclass's fields by name, those of its base classes among them."""
+    """The bounds of a dataclass's fields by name, including inherited ones."""
     found: dict[str, Bound] = {}
     for base in reversed(cls.__mro__):
         for name, field in vars(base).get("__dataclass_fields__", {}).items():
@@ -82,7 +82,7 @@ def bounded(
     at_most: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """A field whose values have a lower end, and may have an upper one."""
+    """A field whose values have a lower bound, and may have an upper one."""
     bound = Bound(at_least, above, at_most, below)
     return dataclasses.field(default=default, metadata={_KEY: bound})
 

@@ -2,7 +2,7 @@
 
 
 class ConfigurationError(ValueError):
-    """A setting is impossible; the message names the flag and what is possible."""
+    """A setting is impossible; the message names the flag and the possible values."""
 
 
 class MissingExtraError(ConfigurationError):

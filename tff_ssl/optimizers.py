@@ -4,8 +4,8 @@ Sources: Y. You, I. Gitman, B. Ginsburg, "Large Batch Training of Convolutional 
 (arXiv:1708.03888), for LARS; I. Loshchilov, F. Hutter, "SGDR", 2017 (arXiv:1608.03983), Eq. 5
 with one period, for cosine decay.
 
-Nothing here creates a `tf.Variable`. All memory of an optimizer is in its state, so it works in
-eager code, in a `tf.function` and in TFF computations alike.
+Nothing here creates a `tf.Variable`: all memory of an optimizer is in its state, so that it works
+in eager code, in a `tf.function` and in TFF computations.
 """
 
 import collections
@@ -34,9 +34,9 @@ def build_lars(
     epsilon: float = 0.0,
     adapt_1d: bool = False,
 ) -> tff.learning.optimizers.Optimizer:
-    """Returns LARS, layer-wise adaptive rate scaling (You et al. 2017, Algorithm 1).
+    """LARS, layer-wise adaptive rate scaling (You et al. 2017, Algorithm 1).
 
-    For each weight tensor `w` with gradient `g` and accumulator `v`, which starts at zero:
+    For each floating-point weight tensor `w` with gradient `g` and accumulator `v`, initially zero:
 
     ```
     ratio = trust_coefficient * ||w|| / (||g|| + weight_decay * ||w|| + epsilon)
@@ -44,11 +44,11 @@ def build_lars(
     w = w - v
     ```
 
-    Two cases that the paper leaves open follow the usual practice. Where `||w||` or `||g||` is
-    zero, the ratio is 1, so that a tensor that starts at zero can leave it. A tensor of at most
-    one dimension (a bias, the scale or offset of a normalization) gets ratio 1 and no weight
-    decay, which is plain momentum SGD, as in SimCLR and BYOL; `adapt_1d=True` treats it like any
-    other, as in the paper.
+    Two cases that the paper leaves open follow the usual practice. If `||w||` or `||g||` is zero,
+    the ratio is 1, so that a tensor that starts at zero can leave it. A tensor of at most one
+    dimension (a bias, the scale or offset of a normalization) gets ratio 1 and no weight decay,
+    which is plain momentum SGD, as in SimCLR and BYOL; `adapt_1d=True` treats it like any other, as
+    in the paper.
 
     The learning rate is inside the accumulator, as in the paper: under a schedule, past gradients
     keep the rate of their step.
@@ -60,9 +60,6 @@ def build_lars(
       trust_coefficient: The paper's eta, positive.
       epsilon: Added to the denominator of the ratio, not negative.
       adapt_1d: Whether tensors of at most one dimension are adapted and decayed too.
-
-    Returns:
-      A `tff.learning.optimizers.Optimizer` for any structure of floating-point tensors.
 
     Raises:
       ValueError: If a hyperparameter is out of its range.
@@ -87,34 +84,25 @@ class _Lars(tff.learning.optimizers.Optimizer):
         self._adapt_1d = adapt_1d
 
     def initialize(self, specs: Any) -> collections.OrderedDict[str, Any]:
-        """Returns the hyperparameters (float32 scalars) and zero accumulators shaped as `specs`."""
-        state: collections.OrderedDict[str, Any] = collections.OrderedDict(
-            (name, tf.constant(value, tf.float32)) for name, value in self._hparams.items()
-        )
-        state[_ACCUMULATOR] = tf.nest.map_structure(lambda s: tf.zeros(s.shape, s.dtype), specs)
-        return state
+        """The hyperparameters (float32 scalars) and zero accumulators shaped as `specs`."""
+        hparams = ((name, tf.constant(v, tf.float32)) for name, v in self._hparams.items())
+        accumulator = tf.nest.map_structure(lambda s: tf.zeros(s.shape, s.dtype), specs)
+        return collections.OrderedDict([*hparams, (_ACCUMULATOR, accumulator)])
 
     def next(self, state: Any, weights: Any, gradients: Any) -> tuple[Any, Any]:
-        """Returns (state, weights) after one step; a gradient of None keeps its weight."""
+        """(state, weights) after one step; a gradient of None keeps its weight."""
         gradients = tff.learning.optimizers.handle_indexed_slices_gradients(gradients)
         tff.learning.optimizers.check_weights_gradients_match(weights, gradients)
         tf.nest.assert_same_structure(state[_ACCUMULATOR], weights)
         hparams = self.get_hparams(state)
-        steps = [
-            self._step(hparams, w, v, g)
-            for w, v, g in zip(
-                tf.nest.flatten(weights),
-                tf.nest.flatten(state[_ACCUMULATOR]),
-                tf.nest.flatten(gradients),
-                strict=True,
-            )
-        ]
+        flat = map(tf.nest.flatten, (weights, state[_ACCUMULATOR], gradients))
+        steps = [self._step(hparams, w, v, g) for w, v, g in zip(*flat, strict=True)]
         new_weights = tf.nest.pack_sequence_as(weights, [w for w, _ in steps])
         accumulator = tf.nest.pack_sequence_as(state[_ACCUMULATOR], [v for _, v in steps])
         return collections.OrderedDict([*hparams.items(), (_ACCUMULATOR, accumulator)]), new_weights
 
     def _step(self, hparams: Any, w: Any, v: Any, g: Any) -> tuple[Any, Any]:
-        """Returns one tensor's weight and accumulator after a step."""
+        """One tensor's weight and accumulator after a step."""
         if g is None:
             return w, v
         lr, momentum, decay, eta, epsilon = (tf.cast(hparams[name], w.dtype) for name in _HPARAMS)
@@ -137,16 +125,16 @@ class _Lars(tff.learning.optimizers.Optimizer):
 
 
 def cosine_decay(initial_learning_rate: float, decay_steps: int, warmup_steps: int = 0) -> Schedule:
-    """Returns the learning rate as a function of the step, counted from 0.
+    """The learning rate as a function of the step, counted from 0.
 
     With `W = warmup_steps` and `T = decay_steps - W`, the rate of step t is `(t + 1) / W` of the
-    initial one for `t < W` (so that no step is lost on a rate of zero), and after that `0.5 *
-    initial_learning_rate * (1 + cos(pi * min(t - W, T) / T))`. This starts at the initial rate, is
-    half of it in the middle, and is zero from step `decay_steps` on.
+    initial one for `t < W` (no step is lost on a rate of zero), and then `0.5 *
+    initial_learning_rate * (1 + cos(pi * min(t - W, T) / T))`: the initial rate at first, half of
+    it in the middle, and zero from step `decay_steps` on.
 
     The function maps a step (an int or an integer scalar tensor) to a float32 scalar tensor, for
-    `tff.learning.optimizers.schedule_learning_rate`. That optimizer passes 0 at the first call of
-    `next` and keeps the count in its state, so that a resumed run continues with the right rate.
+    `tff.learning.optimizers.schedule_learning_rate`. That optimizer keeps the count in its state,
+    so that a resumed run continues with the right rate.
 
     Raises:
       ValueError: Unless `0 <= warmup_steps < decay_steps` and the rate is not negative.
@@ -201,10 +189,9 @@ OPTIMIZER_NAMES = tuple(_OPTIMIZERS)
 def build_optimizer(
     name: str, learning_rate: float, momentum: float = 0.9, weight_decay: float = 0.0
 ) -> tff.learning.optimizers.Optimizer:
-    """Returns an optimizer of `OPTIMIZER_NAMES` with a constant learning rate.
+    """An optimizer of `OPTIMIZER_NAMES` with a constant learning rate.
 
-    The momentum of SGD and LARS is beta_1 of Adam and AdamW; weight decay must be 0 but for LARS
-    and AdamW.
+    The momentum is beta_1 of Adam and AdamW; only LARS and AdamW take a weight decay other than 0.
 
     Raises:
       ValueError: If the name is unknown, or a value is out of range for that optimizer.
@@ -223,11 +210,11 @@ def build_scheduled_optimizer(
     momentum: float = 0.9,
     weight_decay: float = 0.0,
 ) -> tff.learning.optimizers.Optimizer:
-    """Returns an optimizer with cosine decay over `steps` steps (rounds for a server).
+    """An optimizer with cosine decay over `steps` steps (rounds for a server).
 
-    The optimizer is wrapped by `tff.learning.optimizers.schedule_learning_rate`; its state is
-    `<round_num=int32, optimizer=<learning_rate=float32, ...>>`. Errors are those of
-    `build_optimizer` and `cosine_decay`.
+    Its state is `<round_num=int32, optimizer=<learning_rate=float32, ...>>`, that of
+    `tff.learning.optimizers.schedule_learning_rate`. Errors are those of `build_optimizer` and
+    `cosine_decay`.
     """
     optimizer = build_optimizer(name, learning_rate, momentum, weight_decay)
     schedule = cosine_decay(learning_rate, steps, warmup_steps)
@@ -244,8 +231,8 @@ class ServerOptimizerHyperparameters(Bounded):
       server_learning_rate: Initial learning rate.
       server_schedule: Schedule of the learning rate over the run's rounds, `constant` or `cosine`
         (decay to 0).
-      server_momentum: Momentum of `sgd` and `lars`; beta_1 of the others, for which 0 stands for
-        the usual 0.9.
+      server_momentum: Momentum of `sgd` and `lars`; beta_1 of the others, for which 0 means the
+        usual 0.9.
       server_weight_decay: Weight decay of `adamw` and `lars`; 0 for the others.
       warmup_rounds: Number of rounds of linear warm-up of the learning rate.
     """
@@ -268,7 +255,6 @@ class ServerOptimizerHyperparameters(Bounded):
             )
 
     def build_server_optimizer(self, rounds: int) -> tff.learning.optimizers.Optimizer:
-        """Returns the optimizer for a run of `rounds` rounds."""
         name, rate = self.server_optimizer, self.server_learning_rate
         # Adam without beta_1 is not Adam.
         momentum = self.server_momentum or (0.9 if name in ("adam", "adamw") else 0.0)

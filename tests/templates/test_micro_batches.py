@@ -31,7 +31,8 @@ def test_the_mean_does_not_depend_on_the_micro_batches(batch_size):
     @tf.function
     def mean():
         zeros = {"square": tf.zeros([3])}
-        return micro_batches.mean_over_examples(examples(11), mean_square, zeros, batch_size)
+        everything = micro_batches.read_all(examples(11))
+        return micro_batches.mean_over_batch(everything, mean_square, zeros, batch_size)
 
     value, count = mean()
     assert count == 11

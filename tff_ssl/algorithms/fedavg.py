@@ -1,24 +1,24 @@
 """FedAvg with a local objective (McMahan et al., AISTATS 2017, Algorithm 1).
 
-In a round, the server broadcasts the model w; every client k trains it for E epochs of batches of
-B examples and sends its model delta; the server forms the weighted mean,
+In a round, the server broadcasts the model w; every client k trains it for E epochs in batches of B
+examples and sends its model delta; the server forms the weighted mean,
 
   w <- w - sum_k (n_k / n) (w - w_k),  with w_k the model of client k after its local training.
 
-The objective is any of `objectives.registry.OBJECTIVES`. The mean delta may also be taken as a
-gradient by an optimizer of the server. With one step of gradient descent on all examples of a
-client, this is FedSGD, and with Adam at the server it is the baseline of the DCCO paper (section 4;
-the preset digits/fedsgd).
+The objective is any of `objectives.registry.OBJECTIVES`. An optimizer of the server may take the
+mean delta as its gradient. With one step of gradient descent on all examples of a client, this is
+FedSGD; with Adam at the server, FedSGD is the baseline of the DCCO paper (section 4; the preset
+digits/fedsgd).
 
 Algorithms that change what clients minimize are built on this one: `build_fedavg` takes another
-objective, and regularizers (see `fedprox` and `feddecorr`).
+objective and regularizers (see `fedprox` and `feddecorr`).
 
-BYOL's target network is a moving average of the online network. It is kept either on the server,
-over rounds, and broadcast beside the model; or on each client, over its local steps, starting from
-the broadcast model.
+BYOL's target network, a moving average of the online network, is kept either on the server, over
+rounds, and broadcast beside the model; or on each client, over its local steps, starting from the
+broadcast model.
 
-Deviations: A client whose delta is not finite gets weight 0 and is counted. Batch norm is refused,
-because a round without client memory has no place for its moving averages.
+Deviations: A client whose delta is not finite gets weight 0 and is counted. Batch norm is rejected,
+because a round without client state has no place for its moving averages.
 """
 
 import collections
@@ -55,8 +55,8 @@ class FedAvgHyperparameters(ClientHyperparameters, optimizers.ServerOptimizerHyp
 
     Attributes:
       target: Place of BYOL's target network, `server` or `local`.
-      micro_batch_size: Number of examples that are processed at a time in a round of one step. It
-        affects memory and speed, but not the result.
+      micro_batch_size: Number of examples processed at a time in a round of one step; affects
+        memory and speed, but not the result.
     """
 
     client_learning_rate: float = 0.1
@@ -84,7 +84,7 @@ class LocalUpdate(NamedTuple):
       z_mean: Mean of its projections z times the weight, float32 [d].
       z_squared: Mean of z^2 times the weight, float32 [d].
       samples: Number of examples N_k, int64.
-      dropped: 1 where the delta is not finite, else 0; int64.
+      dropped: 1 if the delta is not finite, otherwise 0; int64.
     """
 
     result: Any
@@ -100,7 +100,7 @@ class TargetNetwork:
     """The place of BYOL's target network.
 
     Attributes:
-      model: Model that is trained.
+      model: Model to train.
       on_server: Whether the server keeps the target network, as the non-trainable part of the
         global model's weights.
       on_client: Whether each client starts a target network from the broadcast model.
@@ -127,7 +127,7 @@ class TargetNetwork:
     def finalizer(
         self, finalizer: tff.learning.templates.FinalizerProcess, momentum: float
     ) -> tff.learning.templates.FinalizerProcess:
-        """`finalizer`, followed by the step of a target network on the server to the new model."""
+        """`finalizer`, and then the step of a target network on the server to the new model."""
         if not self.on_server:
             return finalizer
         _, weights_type, _ = finalizer.next.type_signature.parameter
@@ -148,19 +148,9 @@ class TargetNetwork:
 
 
 def build_local_update(
-    task: Task,
-    train: Train,
-    target_network: TargetNetwork,
-    weights_type: tff.Type,
+    task: Task, train: Train, target_network: TargetNetwork, weights_type: tff.Type
 ) -> tff.Computation:
-    """Builds the client's work: (weights, round number, examples) -> `LocalUpdate`.
-
-    Args:
-      task: Type of the examples.
-      train: (online network, target network, round number, examples) -> `Trained`.
-      target_network: Place of BYOL's target network.
-      weights_type: Type of the broadcast weights.
-    """
+    """Builds the client's work: (broadcast weights, round number, examples) -> `LocalUpdate`."""
     examples_type = tff.types.SequenceType(task.element_type)
 
     @tff.tensorflow.computation(weights_type, np.int64, examples_type)
@@ -184,11 +174,7 @@ def build_local_update(
 def build_aggregate_metrics(
     local_type: tff.Type, metric_sum: Callable[[tff.Value], tff.Value]
 ) -> Callable[[tff.Value], tff.Value]:
-    """Builds the aggregation of metrics: `LocalUpdate`@CLIENTS -> the round's metrics@SERVER.
-
-    Returns:
-      A function of federated values, for use in a `tff.federated_computation`.
-    """
+    """Builds a function of federated values: `LocalUpdate`@CLIENTS -> metrics@SERVER."""
 
     @tff.tensorflow.computation(
         local_type.result.update_weight, local_type.loss, local_type.z_mean, local_type.z_squared
@@ -200,15 +186,11 @@ def build_aggregate_metrics(
 
     def aggregate_metrics(local):
         sent = (local.result.update_weight, local.loss, local.z_mean, local.z_squared)
-        means = tff.federated_map(weighted_means, tuple(metric_sum(x) for x in sent))
-        return tff.federated_zip(
-            collections.OrderedDict(
-                loss=means[0],
-                encoding_std=means[1],
-                samples=metric_sum(local.samples),
-                dropped_clients=metric_sum(local.dropped),
-            )
-        )
+        loss, deviation = tff.federated_map(weighted_means, tuple(metric_sum(x) for x in sent))
+        metrics = collections.OrderedDict(loss=loss, encoding_std=deviation)
+        metrics["samples"] = metric_sum(local.samples)
+        metrics["dropped_clients"] = metric_sum(local.dropped)
+        return tff.federated_zip(metrics)
 
     return aggregate_metrics
 
@@ -232,10 +214,9 @@ def build_client_work(
     def next_work(round_number, weights, client_data):
         shared = tff.federated_broadcast(round_number)
         local = tff.federated_map(local_update, (weights, shared, client_data))
+        next_number = tff.federated_map(next_round_number, round_number)
         return tff.templates.MeasuredProcessOutput(
-            tff.federated_map(next_round_number, round_number),
-            local.result,
-            aggregate_metrics(local),
+            next_number, local.result, aggregate_metrics(local)
         )
 
     return tff.learning.templates.ClientWorkProcess(initialize, next_work)
@@ -257,18 +238,18 @@ def build_fedavg(
     """Builds FedAvg's round.
 
     Args:
-      task: Model, views, objective and type of the examples. Where an example has a `client`, one
-        call may hold the examples of several clients (a folded group), those of a client together.
+      task: Model, views, objective and type of the examples. If examples have a field `client`, one
+        call may hold those of several clients (a folded group), client by client.
       hyperparameters: Hyperparameters; the defaults if None.
-      server_optimizer: Optimizer that applies the mean delta to the model; the one of the
-        hyperparameters if None.
-      client_optimizer: Optimizer of the local steps; the one of the hyperparameters if None.
+      server_optimizer: Optimizer that applies the mean delta to the model; by default that of the
+        hyperparameters.
+      client_optimizer: Optimizer of the local steps; by default that of the hyperparameters.
       update_aggregator: Weighted mean of the deltas; `MeanFactory` by default.
       metric_sum: Sum of a metric over the clients: of counts, losses and means of encodings.
       objective: Objective that clients minimize; the task's if None.
-      regularizers: Terms that are added to the objective.
-      weight_terms: Terms of the weights alone that are added to the objective.
-      delta_rule: Rule that gives each client's delta; initial minus final weights if it is None.
+      regularizers: Terms added to the objective.
+      weight_terms: Terms of the weights alone, added to the objective.
+      delta_rule: Rule for each client's delta; initial minus final weights if None.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs, or has batch norm.
@@ -297,7 +278,7 @@ def build_fedavg(
     else:
         train = functools.partial(group_training.many_steps, training, delta_rule=delta_rule)
     return compose_fedavg(
-        task, train, target_network, server_optimizer, values, update_aggregator, metric_sum
+        task, train, target_network, values, server_optimizer, update_aggregator, metric_sum
     )
 
 
@@ -305,21 +286,14 @@ def compose_fedavg(
     task: Task,
     train: Train,
     target_network: TargetNetwork,
-    server_optimizer: tff.learning.optimizers.Optimizer | None,
     hyperparameters: Any,
-    update_aggregator: tff.aggregators.WeightedAggregationFactory | None,
-    metric_sum: Callable[[tff.Value], tff.Value],
+    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
 ) -> StatelessClients:
     """Composes a round in which the server takes the mean of the clients' deltas.
 
-    Args:
-      task: Model, and type of the examples.
-      train: Local training: (online network, target network, round number, examples) -> `Trained`.
-      target_network: Place of the target network.
-      server_optimizer: As in `build_fedavg`.
-      hyperparameters: Hyperparameters of the clients and of the server.
-      update_aggregator: As in `build_fedavg`.
-      metric_sum: As in `build_fedavg`.
+    The optimizer, the aggregator and the sum are those of `build_fedavg`.
 
     Raises:
       ValueError: If the model has batch norm.
@@ -334,9 +308,8 @@ def compose_fedavg(
     local_update = build_local_update(task, train, target_network, weights_type)
     local_type = local_update.type_signature.result
     aggregator = update_aggregator or tff.aggregators.MeanFactory()
-    server_step = build_server_step(
-        server_optimizer or hyperparameters.build_server_optimizer(task.rounds), weights_type
-    )
+    optimizer = server_optimizer or hyperparameters.build_server_optimizer(task.rounds)
+    server_step = build_server_step(optimizer, weights_type)
     process = tff.learning.templates.compose_learning_process(
         initial_model,
         tff.learning.templates.build_broadcast_process(weights_type),

@@ -2,7 +2,7 @@
 
 This is Dec-SSL's FedAvg (Wang et al., "Does Learning from Decentralized Non-IID Unlabeled Data
 Benefit from Self Supervision?", section 2 and appendix C.1): every client trains for E epochs with
-an optimizer that starts anew in each round, the server averages the models, and each client keeps
+an optimizer that restarts in each round, the server averages the models, and each client keeps
 its own batch norms (scale, offset and moving averages). With mu > 0 it is FedProx. With the
 objective `supervised` it is Dec-SL, and its encoder is Dec-SLRep.
 
@@ -35,7 +35,7 @@ from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import previous_if_empty
 from tff_ssl.templates.local_training import LocalModel, build_local_training
 from tff_ssl.templates.task import Task
-from tff_ssl.templates.weight_groups import LocalWeights, one_tower
+from tff_ssl.templates.weight_groups import LocalWeights, one_tower, where
 
 _NOTHING = Weights((), ())
 
@@ -47,8 +47,8 @@ class FedBNHyperparameters(ClientHyperparameters):
     Attributes:
       batch_norm: Whether batch norms are `local` or `averaged`.
       averaging: Clients whose models are averaged, `all`, or `none` for clients that train alone.
-      keep_local: Whether a client's state holds the whole model after its local training, to be
-        compared with the global one (`launch.visualize`; the paper's appendix B.3).
+      keep_local: Whether a client's state holds the whole model after its local training, for the
+        comparison with the global one (`launch.visualize`; the paper's appendix B.3).
       mu: Weight mu of FedProx's proximal term, mu / 2 |w - w_broadcast|^2.
     """
 
@@ -70,8 +70,8 @@ class ClientState(NamedTuple):
     Attributes:
       rounds: Number of rounds that the client took part in, int64.
       own: Weights that stay with the client; all weights with `averaging=none`.
-      target: Weights of BYOL's target network if the client trains alone; else empty.
-      local: Weights of the whole model after the client's last round, with `keep_local`; else
+      target: Weights of BYOL's target network if the client trains alone; otherwise empty.
+      local: The whole model's weights after the client's last round with `keep_local`; otherwise
         empty.
     """
 
@@ -85,13 +85,7 @@ class FedBNClient:
     """The client's part of the round."""
 
     def __init__(self, model: DualEncoder, has_target: bool, options: FedBNHyperparameters):
-        """Chooses the weights that stay with the client.
-
-        Args:
-          model: Model of the clients.
-          has_target: Whether the objective has a target network.
-          options: Hyperparameters.
-        """
+        """Chooses the weights that stay with the client; the target network is the objective's."""
         self._model, self._has_target, self._options = model, has_target, options
         self.alone = options.averaging == "none"
         self.local_weights = LocalWeights(
@@ -99,7 +93,6 @@ class FedBNClient:
         )
 
     def _kept(self, weights: Weights) -> Weights:
-        """The model that a state holds: all weights with `keep_local`, else none."""
         return weights if self._options.keep_local else _NOTHING
 
     def initial_state(self, seed: int) -> ClientState:
@@ -114,26 +107,20 @@ class FedBNClient:
     def start_round(self, server: Weights, state: ClientState) -> ClientStart:
         """Starts from the global model, except for the weights that stay with the client."""
         is_new = tf.equal(state.rounds, 0)
-
-        def kept_unless_new(shared, kept):
-            return tf.nest.map_structure(lambda s, k: tf.where(is_new, s, k), shared, kept)
-
-        kept = kept_unless_new(self.local_weights.select(server), state.own)
+        kept = where(is_new, self.local_weights.select(server), state.own)
         weights = self.local_weights.restore(server, kept)
         target = _NOTHING
         if self._has_target:
             target = self._model.target_model.part_of(weights)
             if self.alone:
-                target = kept_unless_new(target, Weights(*state.target))
+                target = where(is_new, target, Weights(*state.target))
         return ClientStart(weights, target)
 
     def end_round(self, state: ClientState, start: ClientStart, trained: LocalModel) -> ClientEnd:
         """Keeps the client's own weights and sends the model, or 0 if the client trains alone."""
+        own, target = self.local_weights.select(trained.weights), trained.target
         new_state = ClientState(
-            state.rounds + 1,
-            self.local_weights.select(trained.weights),
-            trained.target if self.alone else _NOTHING,
-            self._kept(trained.weights),
+            state.rounds + 1, own, target if self.alone else _NOTHING, self._kept(trained.weights)
         )
         sent = tf.constant(0.0) if self.alone else trained.weights
         return ClientEnd(new_state, sent, {})
@@ -144,22 +131,11 @@ def build_fedbn(
     hyperparameters: FedBNHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds the round of FedAvg with local batch norm.
-
-    Args:
-      task: Model, views, objective and type of the examples.
-      hyperparameters: Hyperparameters; the defaults if None.
-      aggregator: Weighted mean of the models; `MeanFactory` by default.
-    """
-    hyperparameters = hyperparameters or FedBNHyperparameters()
-    model, objective = one_tower(task.model), OBJECTIVES[task.objective]
-    client = FedBNClient(model, objective.target, hyperparameters)
-    training = build_local_training(
-        task,
-        hyperparameters,
-        keeps_target=objective.target,
-        weight_terms=proximal_terms(hyperparameters.mu),
-    )
+    """Builds the round; the aggregator of the models is `MeanFactory` by default."""
+    values = hyperparameters or FedBNHyperparameters()
+    model, has_target = one_tower(task.model), OBJECTIVES[task.objective].target
+    client, terms = FedBNClient(model, has_target, values), proximal_terms(values.mu)
+    training = build_local_training(task, values, keeps_target=has_target, weight_terms=terms)
     return build_stateful_clients(
         initial_model=model.init,
         initial_client_state=client.initial_state,
@@ -170,7 +146,7 @@ def build_fedbn(
         element_type=task.element_type,
         global_weights=None if client.alone else lambda server: server,
         client_weights=lambda server, state: client.local_weights.restore(server, state.own),
-        local_weights=(lambda state: Weights(*state.local)) if hyperparameters.keep_local else None,
+        local_weights=(lambda state: Weights(*state.local)) if values.keep_local else None,
         communicates=not client.alone,
         aggregator=aggregator,
     )

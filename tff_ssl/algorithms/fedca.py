@@ -1,13 +1,13 @@
 """FedCA: contrastive training with a shared dictionary and an alignment (Zhang et al., 2020).
 
 "Federated Unsupervised Representation Learning", arXiv:2010.08982 (journal version: FITEE 2023). No
-code of the authors is known. The equations, the values of hyperparameters and all that is marked
-(M) are from memory of the paper, and have not been compared with it.
+code of the authors is known. The equations, the values of hyperparameters and everything marked (M)
+are from memory of the paper, and have not been compared with it.
 
-The server keeps the model w (encoder f and projector g), and a dictionary D with rows D_k of every
-client, unit vectors. A frozen base encoder a has been trained on public images (M). A client trains
-w for E epochs. With z = g(f(x)) / |g(f(x))| for both views of the images of a batch, temperature T,
-and the other clients' rows of the last round,
+The server keeps the model w (encoder f and projector g), and a dictionary D of unit vectors, with
+rows D_k of every client. A frozen base encoder a has been trained on public images (M). A client
+trains w for E epochs. With z = g(f(x)) / |g(f(x))| for both views of the images of a batch,
+temperature T, and the other clients' rows of the last round,
 
   s_i = sum_(k != i) e^(z_i z_k / T) + sum_(v in D, not in D_k) e^(z_i v / T)
   L_con,i = -log(e^(z_i z_j / T) / s_i)
@@ -15,8 +15,8 @@ and the other clients' rows of the last round,
   L = mean_i (L_con,i + beta L_align,i),
 
 where j is the other view of i. It sends w and D_k, the projections of its images. The server takes
-the mean of w, weighted by n_k, and puts the new D_k in the places of the old ones. Absent clients
-keep their rows, as do images that are in no step of a round (`local_steps`).
+the mean of w, weighted by n_k, and replaces the old D_k. Rows stay where a client is absent, or an
+image is in no step of a round (`local_steps`).
 
 Without the dictionary (`dictionary=false`) and with beta = 0 this is FedSimCLR: FedAvg with
 `nt_xent`, and FedBN with `batch_norm=averaged`.
@@ -27,9 +27,8 @@ Choices and deviations:
 - Before a client has taken part, it has no rows in D. In the first round, the loss is SimCLR's.
 - Base encoder and client see the same views, and L_align is the mean over both views (M). The base
   encoder uses its moving averages of batch norm. Its encodings must be as wide as the clients'.
-- A client gets the base encoder once: it is in the client's state.
-- A message has as many rows as the largest client has images; those of smaller clients are filled
-  up with zeros.
+- A client receives the base encoder once, as part of its state.
+- A message has as many rows as the largest client has images; smaller clients pad with zeros.
 """
 
 import dataclasses
@@ -75,12 +74,9 @@ class FedCAHyperparameters(ClientHyperparameters):
 
 
 class ServerModel(NamedTuple):
-    """The server's model.
+    """The weights w, and the dictionary, float32 [clients, rows, d] with zeros for missing rows.
 
-    Attributes:
-      weights: Weights w of the model.
-      dictionary: Rows of each client, float32 [clients, rows, d], zeros where there is none; empty
-        if clients share no projections.
+    The dictionary is empty if clients share no projections.
     """
 
     weights: Any
@@ -88,19 +84,14 @@ class ServerModel(NamedTuple):
 
 
 class ClientState(NamedTuple):
-    """The state of a client.
-
-    Attributes:
-      rounds: Number of rounds that the client took part in, int64.
-      base: Weights of the base encoder; empty without alignment.
-    """
+    """A client's number of rounds, int64; and the base encoder's weights if there is alignment."""
 
     rounds: Any
     base: Any
 
 
 def without_client(dictionary: tf.Tensor, client: tf.Tensor) -> tf.Tensor:
-    """The rows with zeros for a client's, [clients, rows, d] -> [clients * rows, d]."""
+    """The rows, those of a client replaced by zeros, [clients, rows, d] -> [clients * rows, d]."""
     clients, _, d = dictionary.shape
     is_own = tf.equal(tf.range(clients, dtype=tf.int64), client)[:, tf.newaxis, tf.newaxis]
     return tf.reshape(tf.where(is_own, 0.0, dictionary), [-1, d])
@@ -110,11 +101,8 @@ def without_client(dictionary: tf.Tensor, client: tf.Tensor) -> tf.Tensor:
 class FedCAClient:
     """The client's part of the round.
 
-    Attributes:
-      training: Local training, whose objective is replaced.
-      values: Hyperparameters.
-      base: Base encoder; None without alignment.
-      rows: Number of rows of a client in the dictionary.
+    The objective of the training is replaced. Without alignment, there is no base encoder. `rows`
+    is the number of rows of a client in the dictionary.
     """
 
     training: LocalTraining
@@ -144,11 +132,9 @@ class FedCAClient:
             first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
             losses = nt_xent(first.z, second.z, batch.segments, self.values.temperature, others)
             if self.base:
-                alignments = [
-                    self._alignment(base, x, h)
-                    for x, h in ((batch.x1, first.h), (batch.x2, second.h))
-                ]
-                losses += self.values.alignment_weight * (alignments[0] + alignments[1]) / 2
+                first_term = self._alignment(base, batch.x1, first.h)
+                second_term = self._alignment(base, batch.x2, second.h)
+                losses += self.values.alignment_weight * (first_term + second_term) / 2
             return Evaluated.of_pair(losses, first, second)
 
         return Objective("contrastive, with a dictionary and an alignment", evaluate)
@@ -168,15 +154,10 @@ class FedCAClient:
         trained = training.train(
             Weights(*server.weights), _NOTHING, round_number, data, memory=memory
         )
-        return output_if_finite(
-            [(trained.weights, training.client_weight(samples))],
-            ClientState(state.rounds + 1, state.base),
-            state,
-            trained,
-            samples,
-            {},
-            collected_rows.rows_of(data, trained.memory) if self.values.dictionary else (),
-        )
+        updates = [(trained.weights, training.client_weight(samples))]
+        new_state = ClientState(state.rounds + 1, state.base)
+        rows = collected_rows.rows_of(data, trained.memory) if self.values.dictionary else ()
+        return output_if_finite(updates, new_state, state, trained, samples, {}, rows)
 
 
 def _write_projections(rows: tf.Tensor, batch: Any, evaluated: Evaluated) -> tf.Tensor:
@@ -190,8 +171,8 @@ def server_update(
 ) -> ServerModel:
     """The mean of the models, which is NaN without clients, and the dictionary with the new rows.
 
-    Rows are float32 [clients, rows, d], or None if there is no dictionary. Zeros stand for absent
-    clients and for images that were in no step; their rows stay.
+    Rows are float32 [clients, rows, d], or None if there is no dictionary. Where they are zeros,
+    for absent clients and for images that were in no step, the old ones stay.
     """
     weights = previous_if_empty(server.weights, means[0])
     if rows is None:
@@ -201,7 +182,7 @@ def server_update(
 
 
 def _base_encoder(task: Task, values: FedCAHyperparameters, model: DualEncoder) -> FrozenEncoder:
-    """The base encoder of the task, checked to fit the model."""
+    """The base encoder of the task; a ConfigurationError if it does not fit the model."""
     base = task.base_encoder
     if base is None:
         raise ConfigurationError(
@@ -223,11 +204,11 @@ def build_fedca(
     hyperparameters: FedCAHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds FedCA's round; the aggregator is that of the models, `MeanFactory` by default.
+    """Builds FedCA's round; the aggregator of the models is `MeanFactory` by default.
 
     Raises:
-      ConfigurationError: If the task does not tell its clients although there is a dictionary, or
-        has no base encoder that fits although there is an alignment.
+      ConfigurationError: If the dictionary is used and the task does not name its clients, or the
+        alignment is used and the task has no base encoder that fits.
     """
     values = hyperparameters or FedCAHyperparameters()
     model = one_tower(task.model)

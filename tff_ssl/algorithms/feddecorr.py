@@ -8,10 +8,10 @@ batch of n encodings h of dimension d,
   L_k(w) + beta 1 / d^2 |K|_F^2,  K the correlations of the d dimensions over the batch.
 
 Choices and deviations:
-- The paper adds the term to cross-entropy, and here it is added to any objective. A batch has the
+- The paper adds the term to cross-entropy; here any objective can have it. A batch has the
   encodings of both views.
-- The authors' code leaves out the diagonal of K, which is constant, divides by d (d - 1), and
-  multiplies by n: its beta of 0.1 with batches of 64 is one of about 6.4 here.
+- The authors' code omits the diagonal of K, which is constant, divides by d (d - 1), and multiplies
+  by n: its beta of 0.1 with batches of 64 is about 6.4 here.
 - A dimension that is constant over the batch counts as uncorrelated with all others.
 """
 

@@ -1,16 +1,16 @@
 """FedEMA: clients mix the global model into their own (Zhuang et al., ICLR 2022).
 
 "Divergence-aware Federated Self-Supervised Learning", section 4. It differs from FedU in the online
-network with which a client starts: neither the global network W_g nor its own W_k, but
+network with which a client starts, a mixture of the global network W_g and its own W_k:
 
   W_k <- mu_k W_k + (1 - mu_k) W_g,    mu_k = min(lambda_k |W_g - W_k|, 1),
 
 for encoder and predictor alike, where |W_g - W_k| is the divergence of the encoders. The autoscaler
-sets lambda_k = tau / |W_g - W_k| once, when the client first receives a global model to which it
-has contributed, so that mu_k is tau then. The target network stays on the client.
+sets lambda_k = tau / |W_g - W_k| once, so that mu_k is then tau. The target network stays on the
+client.
 
-Choice: A client that is not sampled in the round after its first one receives such a model later;
-its lambda_k is set then.
+Choice: lambda_k is set when the client first receives a global model to which it has contributed,
+also if it was not sampled in the round after its first.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import previous_if_empty
 from tff_ssl.templates.local_training import LocalModel, build_local_training
 from tff_ssl.templates.task import Task
-from tff_ssl.templates.weight_groups import encoder_of, one_tower, squared_distance
+from tff_ssl.templates.weight_groups import encoder_of, one_tower, squared_distance, where
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,12 +69,8 @@ class ClientState(NamedTuple):
 def initial_client_state(model: DualEncoder, seed: int) -> ClientState:
     """The state of a client that has not taken part yet."""
     weights = model.init(seed)
-    return ClientState(
-        rounds=tf.constant(0, tf.int64),
-        scaler=tf.constant(0.0),
-        online=weights,
-        target=encoder_of(model, weights),
-    )
+    rounds, scaler = tf.constant(0, tf.int64), tf.constant(0.0)
+    return ClientState(rounds, scaler, weights, encoder_of(model, weights))
 
 
 def start_round(model: DualEncoder, tau: float, server: Weights, state: ClientState) -> ClientStart:
@@ -92,9 +88,7 @@ def start_round(model: DualEncoder, tau: float, server: Weights, state: ClientSt
     online = tf.nest.map_structure(
         lambda local, shared: mu * local + (1 - mu) * shared, state.online, server
     )
-    target = tf.nest.map_structure(
-        lambda shared, local: tf.where(is_new, shared, local), global_encoder, state.target
-    )
+    target = where(is_new, global_encoder, state.target)
     return ClientStart(online, target, (divergence, scaler, mu))
 
 
@@ -110,11 +104,11 @@ def build_fedema(
     hyperparameters: FedEMAHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds FedEMA's round; the aggregator of the online networks is a mean by default."""
-    hyperparameters = hyperparameters or FedEMAHyperparameters()
+    """Builds FedEMA's round; the aggregator of online networks is `MeanFactory` by default."""
+    values = hyperparameters or FedEMAHyperparameters()
     model = one_tower(task.model)
-    training = build_local_training(task, hyperparameters, keeps_target=True)
-    start = functools.partial(start_round, model, hyperparameters.tau)
+    training = build_local_training(task, values, keeps_target=True)
+    start = functools.partial(start_round, model, values.tau)
     return build_stateful_clients(
         initial_model=model.init,
         initial_client_state=functools.partial(initial_client_state, model),

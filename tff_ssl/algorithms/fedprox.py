@@ -1,11 +1,11 @@
 """FedProx: FedAvg with a proximal term (Li et al., MLSys 2020, arXiv:1812.06127).
 
-A client minimizes its loss L_k and a term that holds it near the broadcast model w_0 (Eq. 2),
+A client minimizes its loss L_k and a term that keeps it near the broadcast model w_0 (Eq. 2),
 
   L_k(w) + mu / 2 |w - w_0|^2.
 
 With one local step FedProx equals FedAvg, because the term's gradient is zero where local training
-starts. The paper's inexact solutions, clients that do fewer local steps than others, are not here.
+starts. The paper's inexact solutions, fewer local steps on some clients, are not implemented.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ class FedProxHyperparameters(fedavg.FedAvgHyperparameters):
     """FedAvg's hyperparameters, with a proximal term.
 
     Attributes:
-      mu: Weight mu of the term; 0.01 is the middle of the values that the paper tries.
+      mu: Weight mu of the term; 0.01 is the middle of the paper's values.
     """
 
     mu: float = bounded(0.01, at_least=0)

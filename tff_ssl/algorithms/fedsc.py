@@ -3,7 +3,7 @@
 Jing, Yu, Zhang and Zhang, "FedSC: Provable Federated Self-supervised Learning with Spectral
 Contrastive Objective over Non-i.i.d. Data", ICML 2024, arXiv:2405.03949; and the authors' code
 (github.com/ShusenJing/FedSC_ICML2024). Projections z lie in the ball |z|^2 <= mu. A round has two
-stages, as in DCCO, whose parts it uses:
+stages, built from DCCO's parts:
 
 1. client k sends R_k, the mean of z z^T over its examples, both views and P draws of them; the
    server forms the mean Rbar over the cohort and sends it to all;
@@ -20,30 +20,29 @@ objective `spectral`, and equals a centralized step on -2 <z_1 . z_2> + |R|^2. T
 not the share; it falls with the round r, alpha = 1 - 0.8 r / R.
 
 Choices and deviations:
-- `own_weight=share` has alpha = q_k; `own_weight=schedule` the authors', whose end is
+- `own_weight=share` sets alpha = q_k; `own_weight=schedule` is the authors' schedule, which ends at
   `last_own_weight`. With 1, FedSC is FedAvg on the spectral loss within clients. So are rounds with
   a single client, which has no others.
-- The server keeps and sends the mean Rbar only, and a client takes out its own R_k, which it
-  computes again from the same views. The authors' server keeps the last R_k of every client and
-  sends each the mean of the others; absent clients then count by old moments. Here they do not
-  count. So the server needs no client's R_k by itself, and secure sums work.
+- The server keeps and sends only the mean Rbar, and a client subtracts its own R_k, which it
+  recomputes from the same views. The server thus needs no single client's R_k, and secure sums
+  work. The authors' server keeps the last R_k of every client and sends each the mean of the
+  others, in which absent clients count with old moments; here they do not count.
 - Beside R_k a client sends the means of z and of z_1 . z_2, 2 d + 1 numbers, for the metrics.
-- `statistics_noise` adds independent normal noise to everything in stage 1, as the authors do to
-  R_k. It is drawn without a seed. The models go without noise, so that this is no guarantee of
-  privacy; `--dp_epsilon` is one, by other means. A client's own noise stays in its R_ext.
+- `statistics_noise` adds independent normal noise, drawn without a seed, to everything in stage 1,
+  as the authors do to R_k. The models are sent without noise, so that this does not guarantee
+  privacy (`--dp_epsilon` does, by other means). A client's own noise stays in its R_ext.
 - With differential privacy, q_k is one over the expected number of clients: the true number of a
-  round would tell whether a client took part.
-- A client takes out its R_k as it is, also where a clip has made it smaller in Rbar. R_ext then has
-  a negative part of the client's own moments, which is the larger, the fewer clients there are. The
-  norm of what is sent in stage 1 is at most sqrt(2 mu^2 + 8 mu), and such a clip changes nothing.
+  round would reveal whether a client took part.
+- A client subtracts its R_k unclipped, even if clipping has made it smaller in Rbar. R_ext then has
+  a negative part of the client's own moments, the larger the fewer clients there are. What is sent
+  in stage 1 has a norm of at most sqrt(2 mu^2 + 8 mu); a clip there changes nothing.
 - R_k is computed with the views of the round's first passes; the authors draw others.
-- Batch norm is refused, as in DCCO.
+- Batch norm is rejected, as in DCCO.
 """
 
 import collections
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,8 +60,8 @@ from tff_ssl.objectives.registry import Evaluated, Objective
 from tff_ssl.optimizers import ServerOptimizerHyperparameters
 from tff_ssl.templates import group_training, non_finite
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
-from tff_ssl.templates.local_training import LocalTraining, build_local_training
-from tff_ssl.templates.micro_batches import mean_over_examples
+from tff_ssl.templates.local_training import LocalTraining, build_local_training, plus
+from tff_ssl.templates.micro_batches import mean_over_batch, read_all
 from tff_ssl.templates.task import Task
 
 
@@ -73,11 +72,11 @@ class FedSCHyperparameters(ClientHyperparameters, ServerOptimizerHyperparameters
     Attributes:
       own_weight: Weight alpha of a client's own moments, by `schedule` or equal to its `share`.
       last_own_weight: Weight alpha at which the schedule ends, from 1 in the first round.
-      statistics_passes: Number of draws P of the views of which R_k is the mean.
+      statistics_passes: Number P of draws of the views over which R_k is the mean.
       statistics_noise: Standard deviation sigma of the noise in what a client sends in stage 1.
       clip_norm: Largest norm of the gradient of a local step; longer ones are shortened.
-      micro_batch_size: Number of examples that are processed at a time in stage 1. It affects
-        memory and speed, but not the result.
+      micro_batch_size: Number of examples processed at a time in stage 1; affects memory and speed,
+        but not the result.
     """
 
     learning_rate_schedule: str = "cosine"
@@ -93,7 +92,7 @@ class FedSCHyperparameters(ClientHyperparameters, ServerOptimizerHyperparameters
     micro_batch_size: int = bounded(64, at_least=1)
 
     def client_weight(self, samples: tf.Tensor) -> tf.Tensor:
-        """Weight of a client with so many examples, float32."""
+        """Weight of a client with `samples` examples, float32."""
         samples = tf.cast(samples, tf.float32)
         return samples if self.client_weighting == "examples" else tf.ones_like(samples)
 
@@ -113,7 +112,7 @@ COHORT_TYPE = tff.types.StructWithPythonType(
 def own_statistics(
     parts: DCCOParts, weights: Any, round_number: tf.Tensor, reference: means.Means, examples: Any
 ) -> tuple[Any, tf.Tensor]:
-    """A client's statistics, R_k among them, without noise; and its number of examples."""
+    """A client's statistics, including R_k, without noise; and its number of examples."""
     values = parts.hyperparameters
     zero = parts.loss.zero(parts.task.model.projector[-1])
     first = round_number * (values.local_steps or values.local_epochs)
@@ -121,15 +120,13 @@ def own_statistics(
     def over_passes(batch):
         def add(number, total):
             pair = encode(parts, weights, first + number, batch)
-            return number + 1, tf.nest.map_structure(
-                tf.add, total, parts.loss.of_batch(*pair, reference)
-            )
+            return number + 1, plus(total, parts.loss.of_batch(*pair, reference))
 
         start = (tf.constant(0, tf.int64), zero)
         _, total = tf.while_loop(lambda number, _: number < values.statistics_passes, add, start)
         return tf.nest.map_structure(lambda t: t / values.statistics_passes, total)
 
-    return mean_over_examples(examples, over_passes, zero, values.micro_batch_size)
+    return mean_over_batch(read_all(examples), over_passes, zero, values.micro_batch_size)
 
 
 def others_moments(
@@ -137,7 +134,7 @@ def others_moments(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """(R_ext, whether there are others) from Rbar, R_k and the client's share q_k of the weights.
 
-    The share is 1 where there is no other client; the moments are float32 [d, d].
+    The share is 1 if there is no other client; the moments are float32 [d, d].
     """
     has_others = share < 1.0
     others = (mean - share * own) / tf.where(has_others, 1.0 - share, 1.0)
@@ -181,11 +178,9 @@ def build_training(parts: DCCOParts, alpha: tf.Tensor, r_ext: tf.Tensor) -> Loca
         losses = tf.fill(tf.shape(f)[:1], fedsc_loss(f, g, alpha, r_ext))
         return Evaluated.of_pair(losses, first, second)._replace(z=f)
 
-    return dataclasses.replace(
-        build_local_training(parts.task, values),
-        objective=Objective("spectral, with the moments of others", evaluate),
-        clip_norm=values.clip_norm,
-    )
+    training = build_local_training(parts.task, values)
+    objective = Objective("spectral, with the moments of others", evaluate)
+    return dataclasses.replace(training, objective=objective, clip_norm=values.clip_norm)
 
 
 def build_local_update(parts: DCCOParts) -> tff.Computation:
@@ -210,7 +205,7 @@ def build_local_update(parts: DCCOParts) -> tff.Computation:
         trained = group_training.many_steps(
             training, weights, Weights((), ()), round_number, examples
         )
-        # Its part in the mean over the clients that send a delta; see `dcco.two_stage`.
+        # Its part of the mean over the clients that send a delta; see `dcco.two_stage`.
         scale = share * tf.cast(cohort.clients, tf.float32)
         return scaled_update(trained.means.delta, scale, samples)
 
@@ -229,55 +224,48 @@ def count_cohort(
 ) -> tff.Value:
     """The cohort of these clients' weights, at the server; one of the expected size if given."""
     if expected_clients is not None:
-        return _cohort_of(np.int64(expected_clients))
+        return _cohort_of(expected_clients)
     counted = tff.federated_map(_counted, weights)
-    return tff.federated_zip(
-        Cohort(parts.metric_sum(counted.weight), parts.metric_sum(counted.clients))
-    )
+    sums = Cohort(parts.metric_sum(counted.weight), parts.metric_sum(counted.clients))
+    return tff.federated_zip(sums)
 
 
-def _cohort_of(size: np.int64) -> tff.Value:
-    """A cohort of so many clients of weight 1, at the server."""
-    return tff.federated_zip(
-        Cohort(*(tff.federated_value(size, tff.SERVER) for _ in Cohort._fields))
-    )
+def _cohort_of(size: int) -> tff.Value:
+    """A cohort of `size` clients of weight 1, at the server."""
+    number = tff.federated_value(np.int64(size), tff.SERVER)
+    return tff.federated_zip(Cohort(number, number))
 
 
 def build_fedsc(
     task: Task,
     hyperparameters: FedSCHyperparameters | None = None,
-    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-    statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+    *,
     expected_clients: int | None = None,
+    **arguments: Any,
 ) -> StatelessClients:
     """Builds FedSC's two-stage round, and each of its stages as a process of its own.
 
-    The other arguments are those of `dcco.two_stage.build_dcco`. The objective is `spectral`.
+    Further arguments are those of `dcco.two_stage.build_dcco`. The objective is `spectral`.
 
     Args:
-      expected_clients: Number of clients from which a client computes its share q_k, in place of
-        the true number of the round. Differential privacy needs it: a client would otherwise
-        receive the true number, and a client more or less would change what all others send.
+      expected_clients: Number of clients from which a client computes its share q_k, instead of
+        from the true number of the round. Differential privacy needs it: otherwise a client more
+        or less would change the number that all others receive, and what they send.
 
     Raises:
       ValueError: If the model has batch norm or fewer than two outputs, the objective is not
         `spectral`, or `expected_clients` is given and clients do not have equal weights.
     """
-    hyperparameters = hyperparameters or FedSCHyperparameters()
+    values = hyperparameters or FedSCHyperparameters()
     if task.objective != "spectral":
         raise ValueError(f"fedsc trains with spectral; got {task.objective}")
-    if expected_clients is not None and hyperparameters.client_weighting != "uniform":
+    if expected_clients is not None and values.client_weighting != "uniform":
         raise ValueError("expected_clients needs client_weighting=uniform")
-    parts = build_parts(
-        task, hyperparameters, server_optimizer, statistics_aggregator, update_aggregator,
-        metric_sum,
-    )  # fmt: skip
+    parts = build_parts(task, values, **arguments)
     return composition.compose_two_stages(
         parts,
         build_local_statistics(parts),
         build_local_update(parts),
-        lambda: _cohort_of(np.int64(1)),
+        lambda: _cohort_of(1),
         functools.partial(count_cohort, parts, expected_clients),
     )

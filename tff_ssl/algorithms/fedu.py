@@ -3,36 +3,36 @@
 "Collaborative Unsupervised Visual Representation Learning from Decentralized Data", Algorithm 1.
 A client trains BYOL from the global encoder f_phi, keeps its target network xi (a moving average of
 its own online network), and sends online encoder f_theta and predictor p_theta. It takes the global
-predictor p_phi only where its local training has moved the encoder little (DAPU, Eq. 3):
+predictor p_phi only if its local training has moved the encoder little (DAPU, Eq. 3):
 
   p_theta <- p_phi  if  |theta^r - phi^(r-1)|^2 < mu,  else p_theta.
 
-Here, "encoder" means encoder and projector, as in BYOL's target network. The paper's ablations are
-options: the encoder that is aggregated and the one that is updated (Table 4), and the rule for the
-predictor (Figure 5).
+Here, "encoder" includes the projector, as in BYOL's target network. The paper's ablations are
+options: which encoder is aggregated, which is updated (Table 4), and the predictor's rule
+(Figure 5).
 
 The loss of Eq. 1 is one-directional: the online network sees one view, and the target network the
-other. As in BYOL and in the authors' code, the loss here is symmetrized by default: it is the sum
-over both assignments of the views (`byol_direction=both`; `one` is Eq. 1 as printed).
+other. As in BYOL and in the authors' code, the loss here is by default the sum over both
+assignments of the views (`byol_direction=both`; `one` is Eq. 1 as printed).
 
 The divergence of Eq. 3 is taken at the end of a client's local training, as the paper's text says,
-over which the encoder has moved from phi to theta:
+when the encoder has moved from phi to theta:
 
 - `squared_l2`: |theta - phi|^2 over all trainable parameters, as Eq. 3 is printed.
 - `mean_squared`: the same, divided by the number of parameters.
-- `mean_layer_l2`: the mean over convolutions of |theta_l - phi_l|, for layer l's kernel. The
-  authors' code takes it: EasyFL (github.com/weimingwill/EasyFL), `_calculate_divergence` in
+- `mean_layer_l2`: the mean over convolutions of |theta_l - phi_l|, for layer l's kernel. This is
+  the authors' code: EasyFL (github.com/weimingwill/EasyFL), `_calculate_divergence` in
   applications/fedssl/client.py. It selects parameters by `conv` in their name, which leaves out the
   1x1 convolutions of shortcuts, norms and projector. The paper's mu = 0.4 (0.6 on CIFAR-100)
   belongs to this divergence.
 
-The preset fedu/paper/fedu.flags follows EasyFL's applications/fedssl/main.py where the paper says
-nothing: momentum 0.9, weight decay 5e-4, and a cosine schedule over the rounds (`compute_lr` in
-client.py). Algorithm 1 has plain steps. All three divergences are logged, since the right mu
-depends on them, and they on the optimizer, its rate and the number of local steps. The metric
-`global_predictor` is the share of clients that took the global predictor. A client that has not
-taken part yet takes everything from the server. The target network has the online network's moving
-averages of batch norm, since only the online network computes them.
+Where the paper says nothing, the preset fedu/paper/fedu.flags follows EasyFL's
+applications/fedssl/main.py: momentum 0.9, weight decay 5e-4, and a cosine schedule over the rounds
+(`compute_lr` in client.py). Algorithm 1 has plain steps. All three divergences are logged, since
+the right mu depends on them, and they depend on the optimizer, its rate and the number of local
+steps. The metric `global_predictor` is the share of clients that took the global predictor. A new
+client takes everything from the server. The target network has the online network's moving averages
+of batch norm, since only the online network computes them.
 """
 
 import dataclasses
@@ -63,9 +63,8 @@ from tff_ssl.templates.weight_groups import (
     one_tower,
     predictor_of,
     squared_distance,
+    where,
 )
-
-_DIVERGENCES = ("squared_l2", "mean_squared", "mean_layer_l2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,10 +73,10 @@ class FedUHyperparameters(ClientHyperparameters):
 
     Attributes:
       aggregate: Encoder that clients send, `online` or `target`.
-      update: Encoders that are replaced by the global one, `online`, `target` or `both`.
+      update: Encoders that the global one replaces, `online`, `target` or `both`.
       predictor_update: Rule for the predictor, `dapu`, `global` or `local`.
       mu: Threshold mu of DAPU.
-      divergence: Divergence that mu is compared with, `squared_l2` (Eq. 3), `mean_squared` or
+      divergence: Divergence that is compared with mu, `squared_l2` (Eq. 3), `mean_squared` or
         `mean_layer_l2` (the authors' code).
     """
 
@@ -88,7 +87,7 @@ class FedUHyperparameters(ClientHyperparameters):
     update: str = one_of("online", ("online", "target", "both"))
     predictor_update: str = one_of("dapu", ("dapu", "global", "local"))
     mu: float = bounded(0.4, at_least=0)
-    divergence: str = one_of("squared_l2", _DIVERGENCES)
+    divergence: str = one_of("squared_l2", ("squared_l2", "mean_squared", "mean_layer_l2"))
 
 
 class ClientState(NamedTuple):
@@ -97,7 +96,7 @@ class ClientState(NamedTuple):
     Attributes:
       rounds: Number of rounds that the client took part in, int64.
       divergence: Divergence of the client's last local training, float32.
-      encoder: Weights of the encoder f_theta if the client keeps it (`update=target`); else empty.
+      encoder: Weights of the encoder f_theta with `update=target`; otherwise empty.
       predictor: Weights of the predictor p_theta.
       target: Weights of the target network f_xi.
     """
@@ -124,37 +123,30 @@ def initial_client_state(
     )
 
 
-def _where(condition: tf.Tensor, yes: Any, no: Any) -> Any:
-    return tf.nest.map_structure(lambda y, n: tf.where(condition, y, n), yes, no)
-
-
 def start_round(
     model: DualEncoder, options: FedUHyperparameters, server: Weights, state: ClientState
 ) -> ClientStart:
     """Updates the client's networks with the global ones; DAPU (Eq. 3) decides on the predictor."""
     phi, p_phi = encoder_of(model, server), predictor_of(model, server)
     is_new = tf.equal(state.rounds, 0)
-    encoder = phi if options.update != "target" else _where(is_new, phi, state.encoder)
-    target = phi if options.update != "online" else _where(is_new, phi, state.target)
-    takes_global = (
-        is_new
-        | {
-            "global": tf.constant(True),
-            "local": tf.constant(False),
-            "dapu": state.divergence < options.mu,
-        }[options.predictor_update]
-    )
-    predictor = _where(takes_global, p_phi, state.predictor)
+    encoder = phi if options.update != "target" else where(is_new, phi, state.encoder)
+    target = phi if options.update != "online" else where(is_new, phi, state.target)
+    rules = {
+        "global": tf.constant(True),
+        "local": tf.constant(False),
+        "dapu": state.divergence < options.mu,
+    }
+    takes_global = is_new | rules[options.predictor_update]
+    predictor = where(takes_global, p_phi, state.predictor)
     return ClientStart(joined(encoder, predictor), target, takes_global)
 
 
 def encoder_divergences(
     model: DualEncoder, new: Sequence[tf.Tensor], old: Sequence[tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """The divergences of Eq. 3 by name, float32 scalars, from the encoder's trainable weights.
+    """The divergences of Eq. 3 by name, float32 scalars; `mean_layer_l2` is 0 without convolutions.
 
-    These are those after and before local training, projector included. `mean_layer_l2` is 0 for an
-    encoder without convolutions.
+    `new` and `old` are the trainable weights of encoder and projector after and before training.
     """
     squared = squared_distance(new, old)
     distances = [
@@ -210,7 +202,7 @@ def build_fedu(
     hyperparameters: FedUHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds FedU's round; the aggregator of encoders and predictors is a mean by default.
+    """Builds FedU's round; the aggregator of encoders and predictors is `MeanFactory` by default.
 
     Raises:
       ValueError: If the divergence is of convolutions, and the encoder has none.

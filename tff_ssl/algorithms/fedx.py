@@ -1,20 +1,20 @@
 """FedX: contrastive and relational losses on a client, by itself and against the global model.
 
 Han et al., "FedX: Unsupervised Federated Learning with Cross Knowledge Distillation", ECCV 2022,
-arXiv:2207.09158; and the authors' code (github.com/Sungwon-Han/FEDX), which the paper's SimCLR form
-is taken from. A client trains the broadcast model w; a frozen copy of w is its teacher. A batch has
-two views x1, x2 of each image, and one view x3 of as many images that are drawn from the same
-client once more. With encoder f, projector g and predictor h, z = g(f(x)), p = h(z), and the
-teacher's Z = g(f(x)), the loss of a client is
+arXiv:2207.09158; and the authors' code (github.com/Sungwon-Han/FEDX), the source of the SimCLR form
+here. A client trains the broadcast model w; a frozen copy of w is its teacher. A batch has two
+views x1, x2 of each image, and one view x3 of as many images, drawn from the same client once more.
+With encoder f, projector g and predictor h, z = g(f(x)), p = h(z), and the teacher's Z = g(f(x)),
+the loss of a client is
 
   L = NT(z1, z2) + lambda_r REL(z1, z2; z3) + lambda_g (NT(p1, Z2) + lambda_r REL(p1, p2; Z3)),
 
-where NT is the contrastive loss of SimCLR (`losses.nt_xent`) and REL the relational loss
-(`losses.relational`). All terms have weight 1 in the paper. The server averages the models, f, g
-and h alike, as FedAvg does.
+where NT is SimCLR's contrastive loss (`losses.nt_xent`) and REL the relational loss
+(`losses.relational`). All terms have weight 1 in the paper. The server averages f, g and h, as
+FedAvg does.
 
 Choices and deviations:
-- Batch norm is refused, as in FedAvg, where the authors have it. With group norm and a relational
+- Batch norm, which the authors use, is rejected as in FedAvg. With group norm and a relational
   weight of 1, encodings may collapse: REL is zero where all images are alike.
 - Batches of an epoch differ in size by at most one; the authors drop the last, incomplete one.
 - The predictor must be as wide as the projector, since NT(p1, Z2) compares their outputs.
@@ -23,10 +23,9 @@ Choices and deviations:
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_ssl.algorithms import fedavg
 from tff_ssl.bounds import bounded, one_of
@@ -76,7 +75,7 @@ def fedx_losses(
     """The loss L of each example, float32 [n]; see the module.
 
     The projections z1, z2 and z3, the predictions p1 and p2, and the teacher's projections Z2 and
-    Z3 are float32 [n, d]; the clients of the examples are those of the batch.
+    Z3 are float32 [n, d].
     """
     (z1, z2, z3), (p1, p2), (teacher2, teacher3) = z, p, teacher
     tau, order = values.temperature, values.divergence
@@ -90,7 +89,7 @@ def fedx_losses(
 
 
 def _evaluate(model, weights, target, batch, values):
-    """The objective of local training, whose target network is the teacher."""
+    """The objective of local training; the target network is the teacher."""
     outputs = model.apply(weights, tf.concat([batch.x1, batch.x2, batch.x3], 0), training=True)
     h, z, p = (tuple(tf.split(output, 3)) for output in (outputs.h, outputs.z, outputs.p))
     seen = tf.concat([batch.x2, batch.x3], 0)
@@ -100,19 +99,12 @@ def _evaluate(model, weights, target, batch, values):
 
 
 def build_fedx(
-    task: Task,
-    hyperparameters: FedXHyperparameters | None = None,
-    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+    task: Task, hyperparameters: FedXHyperparameters | None = None, **arguments: Any
 ) -> StatelessClients:
-    """Builds FedX's round, FedAvg's with another loss.
-
-    Arguments are those of `fedavg.build_fedavg`; the objective is `nt_xent`.
+    """Builds FedX's round; further arguments are those of `fedavg.compose_fedavg`.
 
     Raises:
-      ValueError: If the model has two towers, batch norm, or no predictor of the width of its
-        projector.
+      ValueError: If the model has two towers, batch norm, or no predictor as wide as its projector.
     """
     values = hyperparameters or FedXHyperparameters()
     model = one_tower(task.model)
@@ -122,9 +114,7 @@ def build_fedx(
         build_local_training(task, values),
         objective=Objective("contrastive and relational", _evaluate, others=True),
     )
-    # The teacher begins as the broadcast model on each client, and local training leaves it there.
+    # The teacher starts as the broadcast model on each client; local training does not change it.
     teacher = fedavg.TargetNetwork(model, on_server=False, on_client=True)
     train = functools.partial(group_training.many_steps, training)
-    return fedavg.compose_fedavg(
-        task, train, teacher, server_optimizer, values, update_aggregator, metric_sum
-    )
+    return fedavg.compose_fedavg(task, train, teacher, values, **arguments)

@@ -3,20 +3,19 @@
 In a round, each client trains its own model on its own examples for K epochs and sends it to all
 its neighbours; then it averages the models with a row of a mixing matrix (`decentralized.mixing`):
 
-- `mixing=first_received`: with the model that arrives first. This is DeNAV's baseline (section 6.3;
+- `mixing=first_received`: with the first model to arrive. This is DeNAV's baseline (section 6.3;
   Hegedus et al. 2019), in which clients still send their models to all neighbours.
 - `mixing=neighbours`: with the models of all neighbours. This is decentralized FedAvg (DFedAvg; Sun
   et al. 2021), or Dec-SSL's "local averaging over neighbours" (appendix B.5).
 - `mixing=metropolis`: the same with Metropolis weights.
-- `mixing=all_reduce`: every client gets the mean of all models.
+- `mixing=all_reduce`: every client receives the mean of all models.
 
 All clients start from one model. The defaults of local training are DeNAV's.
 
-Choices: A run is evaluated with the model of the first client, averaged with its neighbours' models
-as DeNAV's is before fine-tuning (`evaluated=client`), or with the mean of all clients' models
-(`evaluated=mean`). Where clients keep their own batch norms (`batch_norm=local`), the model of a
-client is evaluated with its own norms, and the mean with the mean of all norms. The model of a
-client that leaves is lost; the others continue.
+Choices: A run is evaluated with the first client's model, averaged with its neighbours' as in DeNAV
+before fine-tuning (`evaluated=client`), or with the mean of all models (`evaluated=mean`). With
+`batch_norm=local`, a client's model is evaluated with its own norms, and the mean with the mean of
+all norms. The model of a client that leaves is lost; the others continue.
 """
 
 import dataclasses
@@ -56,8 +55,8 @@ class GossipHyperparameters(ClientHyperparameters):
         module.
       client_weighting: Weights of the clients with `neighbours` and `all_reduce`, `uniform` or by
         `examples`.
-      batch_norm: Whether batch norms are `averaged`, or `local`, so that a client keeps its own.
-      evaluated: Model that is evaluated, `client` or `mean`; see the module.
+      batch_norm: Whether batch norms are `averaged`, or `local` to each client.
+      evaluated: Model to evaluate, `client` or `mean`; see the module.
       average_neighbours: Whether a client averages its model with its neighbours' at the end.
       computing_ranks: Highest rank H of computing resources, for simulated times.
     """
@@ -103,14 +102,16 @@ class DFedAvgHyperparameters(GossipHyperparameters):
 
 
 class GossipSchedule:
-    """The rounds of gossip learning; the model of client k lies in slot k."""
+    """The rounds of gossip learning; client k's model is in slot k."""
+
+    routes: tuple[()] = ()
+    warnings: tuple[()] = ()
 
     def __init__(
         self, network: ClientNetwork, model_bytes: int, hyperparameters: GossipHyperparameters
     ):
-        """Draws the clients' computing resources, for models of `model_bytes`."""
-        self._network = network
-        self._model_bytes = model_bytes
+        """Draws the clients' computing resources."""
+        self._network, self._model_bytes = network, model_bytes
         self._hyperparameters = hyperparameters
         self.ranks = simulated_time.draw_ranks(
             len(network.volumes), hyperparameters.computing_ranks, network.seed
@@ -119,14 +120,6 @@ class GossipSchedule:
     @property
     def num_slots(self) -> int:
         return len(self._network.volumes)
-
-    @property
-    def routes(self) -> tuple[()]:
-        return ()
-
-    @property
-    def warnings(self) -> tuple[()]:
-        return ()
 
     @property
     def _all_reduce(self) -> bool:

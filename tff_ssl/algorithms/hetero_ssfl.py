@@ -1,8 +1,8 @@
 """Hetero-SSFL: clients of different architectures align their kernels (Makhija, Ho & Ghosh, 2022).
 
-"Federated Self-supervised Learning for Heterogeneous Clients", Algorithm 1. The server has a set X
-of unlabeled images, the representation alignment dataset (RAD), which it shows to all clients. In
-round t it forms the mean kernel of the clients' last representations A_j of X:
+"Federated Self-supervised Learning for Heterogeneous Clients", Algorithm 1. The server shows a set
+X of unlabeled images, the representation alignment dataset (RAD), to all clients. In round t it
+forms the mean kernel of the clients' last representations A_j of X:
 
   K-bar(t-1) = sum_j w_j A_j A_j^T,    A_j = Phi_j(X; W_j(t-1)).
 
@@ -13,20 +13,20 @@ A selected client continues to train its own model, of its own architecture, wit
 where the loss is BYOL's or SimSiam's on its own images. (The framework takes any loss without
 labels; the contrastive one is here too. It has no predictor, so that Phi is the projection.) The
 client sends its new A_k and nothing else. The server keeps the last A_j of every client, so that
-clients that are not selected count as well. With mu = 0 every client trains alone. Clients get a
-factor F of K-bar, F F^T = K-bar, which has min(RAD, d_1 + ... + d_N) columns and is a function of
-K-bar (`losses.alignment.mixed`): it tells which images all clients together find alike, not which
-features a client has. With two clients, one can still subtract one's own kernel.
+clients that are not selected count as well. With mu = 0 every client trains alone. Clients receive
+a factor F of K-bar, F F^T = K-bar, of min(RAD, d_1 + ... + d_N) columns. It is a function of K-bar
+(`losses.alignment.mixed`): it shows which images all clients together find alike, not which
+features a client has. Of two clients, each can still subtract its own kernel.
 
 Choices: The distance is 1 - CKA, and kernels are centred (`losses.alignment`), at the server over
 all of X, which changes nothing in batches that are centred again. Representations that are not
 finite count as constant. The options `normalize_kernels`, `mu_warmup_rounds` and
-`byol_direction=one` are off by default; the first two are not in the paper, the third is the loss
-as it prints it. All clients of an architecture start from the same weights; the representations of
-these weights stand for clients that have not taken part yet. A local step compares kernels on a
-batch of X, whose size `rad_batch_size` the paper does not give; all clients of a round see the same
-batches. X is not augmented. In a local step, batch norm uses the batch's statistics and updates its
-moving averages; the representations that are sent come from the model in inference mode.
+`byol_direction=one` are off by default; the first two are not in the paper, the third is its
+printed loss. All clients of an architecture start from the same weights, whose representations
+stand for clients that have not taken part yet. A local step compares kernels on a batch of X, whose
+size `rad_batch_size` the paper does not give; all clients of a round see the same batches. X is not
+augmented. In a local step, batch norm uses the batch's statistics and updates its moving averages;
+the representations that are sent come from the model in inference mode.
 """
 
 import collections
@@ -44,9 +44,10 @@ from tff_ssl.kinds.heterogeneous.computations import Architecture, TrainOutput
 from tff_ssl.losses import alignment
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
 from tff_ssl.objectives.registry import OBJECTIVES
+from tff_ssl.templates import message_sizes
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import output_if_finite, server_metrics
-from tff_ssl.templates.local_training import LocalTraining, Term, build_local_training
+from tff_ssl.templates.local_training import Term, build_local_training
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Population, Task
 from tff_ssl.templates.weight_groups import one_tower
@@ -64,16 +65,15 @@ class HeteroSSFLHyperparameters(ClientHyperparameters):
 
     Attributes:
       client_weighting: Weights w_j of the clients, `uniform` or by `examples`.
-      mu: Weight mu of the distance; 0.5 for CIFAR, 1 for Tiny-ImageNet, 0 for clients that train
-        alone.
-      rad_batch_size: Number of images of X in a local step; all of X if it has fewer, or if 0.
+      mu: Weight mu of the distance; 0.5 for CIFAR, 1 for Tiny-ImageNet, 0 without alignment.
+      rad_batch_size: Number of images of X in a local step; 0, or more than X has, for all.
       representation: Representation Phi: the model's `prediction` (the paper), `projection` or
         `encoding`.
       centred: Whether kernels are centred.
       normalize_kernels: Whether each client's kernel is divided by its Frobenius norm before K-bar
         is formed. Otherwise the architecture with the largest representations dominates.
-      mu_warmup_rounds: Number of rounds in which mu grows linearly from 0, since at first K-bar is
-        of networks without training; 0 for mu from the start.
+      mu_warmup_rounds: Number of rounds in which mu grows linearly from 0, since K-bar is at first
+        that of untrained networks; 0 for mu from the start.
     """
 
     client_learning_rate: float = 0.032
@@ -114,13 +114,7 @@ class ClientState(NamedTuple):
 
 
 class RADEncoder(NamedTuple):
-    """The encoder of the RAD's images with a client's model.
-
-    Attributes:
-      model: Model of the client.
-      hyperparameters: Hyperparameters, among them the layer of the representation.
-      rad_size: Number of images of X.
-    """
+    """The encoder of the RAD's `rad_size` images X with a client's model."""
 
     model: DualEncoder
     hyperparameters: HeteroSSFLHyperparameters
@@ -142,7 +136,7 @@ class RADEncoder(NamedTuple):
         return getattr(outputs, _LAYERS[self.hyperparameters.representation]), outputs.non_trainable
 
     def representations(self, state: ClientState, rad: tf.Tensor) -> tf.Tensor:
-        """Representations A of X in inference mode, in micro-batches: float32 [rad_size, width]."""
+        """Representations A of X in inference mode, by micro-batch: float32 [rad_size, width]."""
         size = min(_MICRO_BATCH, self.rad_size)
         padded = tf.pad(rad, [[0, -self.rad_size % size], [0, 0], [0, 0], [0, 0]])
         encoded = tf.map_fn(
@@ -204,7 +198,7 @@ def _batch_of_rad(
 def _alignment_term(
     encoder: RADEncoder, seed: int, round_number: tf.Tensor, mean_kernel: tf.Tensor, rad: tf.Tensor
 ) -> Term | None:
-    """Builds the distance that Eq. 2 adds to the loss; None if mu is 0."""
+    """The distance that Eq. 2 adds to the loss; None if mu is 0."""
     hyperparameters = encoder.hyperparameters
     mu = hyperparameters.mu_of_round(round_number)
 
@@ -212,45 +206,9 @@ def _alignment_term(
         chosen = _batch_of_rad(encoder, seed, round_number, step)
         a, non_trainable = encoder.represent(weights, tf.gather(rad, chosen), training=True)
         rows = tf.gather(mean_kernel, chosen)
-        distance = alignment.proximal_term(a, rows, mu, hyperparameters.centred)
-        return distance, non_trainable
+        return alignment.proximal_term(a, rows, mu, hyperparameters.centred), non_trainable
 
     return term if hyperparameters.mu else None
-
-
-def _client_work(
-    training: LocalTraining,
-    encoder: RADEncoder,
-    round_number: tf.Tensor,
-    mean_kernel: tf.Tensor,
-    rad: tf.Tensor,
-    state: ClientState,
-    examples: tf.data.Dataset,
-) -> tuple[ClientState, tf.Tensor, Any]:
-    """LocalTraining of Algorithm 1: the client's new state, A_k, and its metrics."""
-    batch = read_all(examples)
-    samples = tf.shape(batch["example_id"])[0]
-    trained = training.train(
-        Weights(*state.weights),
-        Weights(*state.target),
-        round_number,
-        batch,
-        term=_alignment_term(encoder, training.seed, round_number, mean_kernel, rad),
-    )
-    output = output_if_finite(
-        # No weights are sent; A_k is computed from the state that the client keeps.
-        [(tf.constant(0.0), training.client_weight(samples))],
-        ClientState(state.rounds + 1, trained.weights, trained.target),
-        state,
-        trained,
-        samples,
-        {},
-    )
-    sent = encoder.representations(output.state, rad)
-    cka = alignment.cka_with_mean_kernel(
-        sent[:_LOGGED], mean_kernel[:_LOGGED], encoder.hyperparameters.centred
-    )
-    return output.state, sent, collections.OrderedDict(**output.metrics, cka=cka)
 
 
 def _build_train(
@@ -259,7 +217,7 @@ def _build_train(
     initial_client_state: Callable[[int], ClientState],
     kernel_type: tff.types.TensorType,
 ) -> tff.Computation:
-    """Builds `Architecture.train`."""
+    """Builds `Architecture.train`, whose clients run `LocalTraining` of Algorithm 1."""
     training = build_local_training(
         task, encoder.hyperparameters, keeps_target=OBJECTIVES[task.objective].target
     )
@@ -272,7 +230,20 @@ def _build_train(
     @tff.tensorflow.computation(np.int64, kernel_type, rad_type, state_type, examples_type)
     @tf.function(autograph=False)
     def work(round_number, mean_kernel, rad, state, examples):
-        return _client_work(training, encoder, round_number, mean_kernel, rad, state, examples)
+        batch = read_all(examples)
+        samples = tf.shape(batch["example_id"])[0]
+        weights, target = Weights(*state.weights), Weights(*state.target)
+        term = _alignment_term(encoder, training.seed, round_number, mean_kernel, rad)
+        trained = training.train(weights, target, round_number, batch, term=term)
+        # No weights are sent; A_k is computed from the state that the client keeps.
+        updates = [(tf.constant(0.0), training.client_weight(samples))]
+        new_state = ClientState(state.rounds + 1, trained.weights, trained.target)
+        output = output_if_finite(updates, new_state, state, trained, samples, {})
+        sent = encoder.representations(output.state, rad)
+        cka = alignment.cka_with_mean_kernel(
+            sent[:_LOGGED], mean_kernel[:_LOGGED], encoder.hyperparameters.centred
+        )
+        return output.state, sent, collections.OrderedDict(**output.metrics, cka=cka)
 
     @tff.federated_computation(
         tff.types.FederatedType(np.int64, tff.SERVER),
@@ -292,7 +263,6 @@ def _build_train(
 def _build_architecture(
     task: Task, encoder: RADEncoder, kernel_type: tff.types.TensorType
 ) -> Architecture:
-    """Builds the computations for the clients of one architecture."""
     model, has_target = one_tower(task.model), OBJECTIVES[task.objective].target
 
     def initial_client_state(seed: int) -> ClientState:
@@ -316,7 +286,7 @@ def _build_architecture(
 
 
 def _checked(population: Population | None) -> Population:
-    """The population, after checks that models and RAD can be trained with."""
+    """The population, if its models and RAD can be trained with."""
     if population is None:
         raise ValueError("hetero_ssfl needs a population: clients, their models and the RAD's size")
     encoders = [model.encoder for model in population.models]
@@ -338,15 +308,18 @@ def build_hetero_ssfl(
     hyperparameters = hyperparameters or HeteroSSFLHyperparameters()
     population = _checked(task.population)
     aggregate = build_aggregate(population, hyperparameters)
+    architectures = tuple(
+        _build_architecture(
+            task._replace(model=model),
+            RADEncoder(model, hyperparameters, population.rad_size),
+            aggregate.type_signature.result,
+        )
+        for model in population.models
+    )
     return HeterogeneousClients(
-        tuple(
-            _build_architecture(
-                task._replace(model=model),
-                RADEncoder(model, hyperparameters, population.rad_size),
-                aggregate.type_signature.result,
-            )
-            for model in population.models
-        ),
+        architectures,
         np.array(population.model_of_client, np.int64),
         aggregate,
+        downloads=architectures[0].downloads,
+        uploads=max((a.uploads for a in architectures), key=message_sizes.total_bytes),
     )

@@ -13,27 +13,25 @@ are not divided by the sum of the c_kl, so that norms shrink where clients turn.
 
 The client itself applies the rule, because it has both w and w_k. It sends, in place of w_l - w_kl,
 
-  w_l - c_kl w_kl = (1 - c_kl) w_l + c_kl (w_l - w_kl),
+  w_l - c_kl w_kl = (1 - c_kl) w_l + c_kl (w_l - w_kl).
 
-of which the server takes the plain mean, as FedAvg with weights of 1 and a server that descends at
-rate 1. So the server needs no client's model by itself, and secure sums, robust means and folded
-clients work as for FedAvg. The rest is in `fedavg`.
+The server takes the plain mean, as in FedAvg with equal weights and a server learning rate of 1. It
+thus needs no single client's model, and secure sums, robust means and folded clients work as for
+FedAvg. The rest is in `fedavg`.
 
 Choices and deviations:
-- c_kl is 1 where w_l or w_kl is zero, as the biases are in the first round, and for a weight of a
-  single number without dimensions.
+- c_kl is 1 if w_l or w_kl is zero, as the biases are in the first round, and for scalar weights.
 - In the first `fedavg_rounds` rounds every c_kl is 1 (3 rounds in the authors' code, none in the
-  paper's equation). The clients weigh alike there too; the authors' weigh by their examples.
+  paper's equation). Clients have equal weights there too; the authors weight by examples.
 - `granularity=model` has one cosine for all weights, the paper's DAWA.
-- Batch norm is refused, as in FedAvg. The authors scale its moving averages, too.
+- Batch norm is rejected, as in FedAvg. The authors scale its moving averages, too.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_ssl.algorithms import fedavg
 from tff_ssl.bounds import bounded, one_of
@@ -47,7 +45,7 @@ class LDAWAHyperparameters(fedavg.FedAvgHyperparameters):
 
     Attributes:
       granularity: Weights that share a cosine c, those of a `layer` (a tensor) or of the `model`.
-      fedavg_rounds: Number of first rounds with c = 1, before the rule is applied.
+      fedavg_rounds: Number of first rounds with c = 1, without the rule.
     """
 
     client_learning_rate: float = 0.03
@@ -62,11 +60,9 @@ class LDAWAHyperparameters(fedavg.FedAvgHyperparameters):
 
 
 def one_minus_cosine(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    """1 - <a, b> / (|a| |b|) of two tensors of one shape, float32; 0 where one of them is zero.
-
-    Half of the squared distance of the unit vectors keeps its digits where the angle is small.
-    """
+    """1 - <a, b> / (|a| |b|) of two tensors of one shape, float32; 0 if one of them is zero."""
     (a, a_is_zero), (b, b_is_zero) = _direction(a), _direction(b)
+    # Half of the squared distance of the unit vectors keeps its digits for small angles.
     half = 0.5 * tf.reduce_sum(tf.math.squared_difference(a, b))
     return tf.where(a_is_zero | b_is_zero, 0.0, half)
 
@@ -88,12 +84,7 @@ def angular_delta(
 ) -> tuple[tf.Tensor, ...]:
     """What a client sends, w_l - c_kl w_kl for each weight l; see the module.
 
-    Args:
-      granularity: Weights that share a cosine, `layer` or `model`.
-      fedavg_rounds: Number of rounds with c = 1.
-      initial: Weights w of the broadcast model.
-      trained: Weights w_k of the client's model.
-      round_number: Number of the round, int64.
+    `initial` are the weights w of the broadcast model, `trained` w_k those of the client's.
     """
     if granularity == "model":
         flat = (tf.concat([tf.reshape(w, [-1]) for w in ws], 0) for ws in (initial, trained))
@@ -111,20 +102,9 @@ def angular_delta(
 
 
 def build_l_dawa(
-    task: Task,
-    hyperparameters: LDAWAHyperparameters | None = None,
-    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-    client_optimizer: tff.learning.optimizers.Optimizer | None = None,
-    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+    task: Task, hyperparameters: LDAWAHyperparameters | None = None, **arguments: Any
 ) -> StatelessClients:
-    """Builds L-DAWA's round, FedAvg's with another delta of each client.
-
-    Arguments and errors are those of `fedavg.build_fedavg`.
-    """
+    """Builds L-DAWA's round; further arguments and errors are those of `fedavg.build_fedavg`."""
     values = hyperparameters or LDAWAHyperparameters()
     rule = functools.partial(angular_delta, values.granularity, values.fedavg_rounds)
-    return fedavg.build_fedavg(
-        task, values, server_optimizer, client_optimizer, update_aggregator, metric_sum,
-        delta_rule=rule,
-    )  # fmt: skip
+    return fedavg.build_fedavg(task, values, delta_rule=rule, **arguments)

@@ -2,12 +2,12 @@
 
 "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", arXiv:2205.11506,
 and the authors' code (github.com/akhilmathurs/orchestra). The server keeps a network, a target
-network (the moving average of the network in local training), a linear rotation head and G global
+network (the network's moving average in local training), a linear rotation head and G global
 centroids C, unit rows. With encoder f and projector g, z = g(f(x)) / |g(f(x))|. A client keeps a
 memory M of its last m projections by the target network.
 
-A client of round r >= 1 trains for E epochs. It has views x1, x2 of each image, and a third view x3
-that is turned by a random number k of quarters. In each step
+From round 1 on, a client trains for E epochs on views x1, x2 of each image, and a third view x3
+rotated by a random number k of quarter turns. In each step
 
   target <- tau target + (1 - tau) online
   p1 = softmax(C z_target(x1) / T),   q2 = softmax(C z(x2) / T)
@@ -15,27 +15,27 @@ that is turned by a random number k of quarters. In each step
   online <- online - eta gradient of L,   M <- M without its oldest rows, and z_target(x1).
 
 It then divides M into L clusters of equal size (`clusters.local_centroids`), and sends its networks
-and the L centroids. The server averages the networks, and collects the centroids of all clients as
-rows Z. It trains C to predict the clusters of equal size that Sinkhorn's iterations find for Z
-(`clusters.global_centroids`). In round 0 nothing is trained: clients fill M with projections of the
+and the L centroids. The server averages the networks, collects the centroids of all clients as rows
+Z, and trains C to predict the clusters of equal size that Sinkhorn's iterations find for Z
+(`clusters.global_centroids`). Round 0 trains nothing: clients fill M with projections of the
 initial network, and the server finds the first clusters. Of `--rounds=R`, R - 1 therefore train.
 
 With `target=server` the target network travels with the model and is averaged like it, as in the
 authors' simulation of stateless clients. With `target=client` each client keeps its own.
 
 Choices and deviations:
-- M is part of the client's state, as in the paper. The authors' simulation of stateless clients
-  builds it anew in each round. A client that joins in a later round fills M before it trains. M has
-  min(m, n_k) rows. With L > n_k, clusters start from repeated rows.
-- Clients are weighted by their numbers of images n_k, and not of batches.
+- M, of min(m, n_k) rows, is part of the client's state, as in the paper. The authors' simulation of
+  stateless clients rebuilds it in each round. A client that joins later fills M before it trains.
+  With L > n_k, clusters start from repeated rows.
+- Clients are weighted by their numbers of images n_k, not of batches.
 - The network is not applied to x1, whose projections the loss does not use. The authors do so,
   which moves the averages of batch norm.
-- The rotation head has no bias, like all layers here after which there is no norm.
+- The rotation head has no bias, like all layers here without a norm after them.
 - Batches of an epoch differ in size by at most one; the authors' last batch may be smaller.
-- Where a turned image may be another one, as 6 and 9 among digits, `rotation_weight=0` leaves the
-  third term out; then there is no rotation head.
-- The target network has the online network's moving averages of batch norm. It is applied with the
-  statistics of the batch, also in round 0, so that they have no effect.
+- Where a rotated image may be another one, as 6 and 9 among digits, `rotation_weight=0` drops the
+  third term and the rotation head.
+- The target network has the online network's moving averages of batch norm. They have no effect,
+  since it is always applied with the statistics of the batch.
 """
 
 import dataclasses
@@ -52,15 +52,10 @@ from tff_ssl.objectives.registry import Evaluated, Objective
 from tff_ssl.templates import collected_rows
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, previous_if_empty
-from tff_ssl.templates.local_training import (
-    LocalModel,
-    LocalTraining,
-    Memory,
-    build_local_training,
-)
+from tff_ssl.templates.local_training import LocalModel, LocalTraining, Memory, build_local_training
 from tff_ssl.templates.micro_batches import read_all
 from tff_ssl.templates.task import Task
-from tff_ssl.templates.weight_groups import encoder_of, one_tower
+from tff_ssl.templates.weight_groups import encoder_of, one_tower, where
 from tff_ssl.views import quarter_turns
 
 _CLUSTERING_STEPS = 5  # Steps of a client's clustering.
@@ -74,10 +69,10 @@ class OrchestraHyperparameters(ClientHyperparameters):
     Attributes:
       global_clusters: Number G of the server's clusters.
       local_clusters: Number L of the clusters of a client.
-      memory_size: Number m of projections that a client keeps; fewer for a client of fewer images.
+      memory_size: Number m of projections that a client keeps; fewer if it has fewer images.
       rotation_weight: Weight w of the prediction of rotations.
       target: Place of the target network between rounds, `server` or `client`.
-      server_steps: Number of steps in which the server trains its centroids in a round.
+      server_steps: Number of the server's training steps on its centroids in a round.
       server_learning_rate: Learning rate of these steps.
     """
 
@@ -98,9 +93,8 @@ class OrchestraHyperparameters(ClientHyperparameters):
 class Networks(NamedTuple):
     """The networks that the server and a client send each other.
 
-    Attributes:
-      online: Weights of encoder, projector and rotation head.
-      target: Trainable weights of the target network; empty if clients keep them.
+    The online network is encoder, projector and rotation head; of the target network, these are the
+    trainable weights, or nothing if clients keep them.
     """
 
     online: Any
@@ -119,9 +113,8 @@ class ClientState(NamedTuple):
 
     Attributes:
       rounds: Number of rounds that the client took part in, int64.
-      memory: Projections M, float32 [m, d], the oldest first; a client of n_k < m images has
-        m - n_k rows of zeros before them.
-      target: Trainable weights of the target network if the client keeps them; else empty.
+      memory: Projections M, float32 [m, d], oldest first, after m - n_k rows of zeros if n_k < m.
+      target: Trainable weights of the target network if the client keeps them; otherwise empty.
     """
 
     rounds: Any
@@ -132,7 +125,7 @@ class ClientState(NamedTuple):
 def with_rotation_head(model: DualEncoder, rotation_weight: float) -> DualEncoder:
     """The model with a linear head on the projector's output, if rotations are predicted.
 
-    The head is a predictor of one layer. Its outputs p are the logits of the four rotations.
+    The head is a predictor of one layer, whose outputs p are the logits of the four rotations.
     """
     head = (quarter_turns.TURNS,) if rotation_weight else ()
     return dataclasses.replace(model.target_model, predictor=head)
@@ -154,7 +147,7 @@ class OrchestraClient:
         return ClientState(tf.constant(0, tf.int64), memory, target)
 
     def _kept(self, target: Any) -> Any:
-        """The part of a target network's weights that stays on the client: all, or none."""
+        """The weights of a target network that stay on the client: all or none."""
         return tuple(target) if self._values.target == "client" else ()
 
     def _start_target(self, server: Networks, state: ClientState) -> Weights:
@@ -162,12 +155,7 @@ class OrchestraClient:
         encoder = encoder_of(self._model, server.online)
         target = tuple(server.target)
         if self._values.target == "client":
-            is_new = tf.equal(state.rounds, 0)
-            target = tf.nest.map_structure(
-                lambda shared, kept: tf.where(is_new, shared, kept),
-                encoder.trainable,
-                tuple(state.target),
-            )
+            target = where(tf.equal(state.rounds, 0), encoder.trainable, tuple(state.target))
         return Weights(target, encoder.non_trainable)
 
     def _projections(self, target: Weights, x: tf.Tensor) -> tf.Tensor:
@@ -188,11 +176,11 @@ class OrchestraClient:
         return tf.ensure_shape(memory, [size, self._model.projector[-1]])
 
     def _in_use(self, memory: tf.Tensor, samples: tf.Tensor) -> tf.Tensor:
-        """The rows of the memory of a client with so many images, float32 [min(m, n_k), D]."""
+        """The filled rows of the memory of a client of n_k `samples`, float32 [min(m, n_k), D]."""
         return memory[self._values.memory_size - tf.minimum(samples, self._values.memory_size) :]
 
     def _centroids(self, rows: tf.Tensor, client: tf.Tensor, round_number: tf.Tensor) -> tf.Tensor:
-        """The centroids of the client's clusters, which start from random rows of its memory."""
+        """The centroids of the client's clusters, which start from random rows of the memory."""
         key = tf.constant([self._training.seed, _SALT], tf.int64)
         for value in (client, round_number):
             key = tf.random.experimental.stateless_fold_in(key, value)
@@ -222,8 +210,7 @@ class OrchestraClient:
                 losses += values.rotation_weight * tf.nn.sparse_softmax_cross_entropy_with_logits(
                     quarters, third.p
                 )
-            z2 = clusters.unit_rows(second.z)
-            h = (second.h, second.h)
+            z2, h = clusters.unit_rows(second.z), (second.h, second.h)
             return Evaluated(losses, z2, (z2, z2), non_trainable, h, noted=target_z1)
 
         rotates = bool(values.rotation_weight)
@@ -233,7 +220,7 @@ class OrchestraClient:
         self, server: ServerModel, target: Weights, memory: tf.Tensor, round_number: tf.Tensor,
         examples: Any,
     ) -> LocalModel:  # fmt: skip
-        """The model after local training, with the new M; in round 0 without a step."""
+        """The model after local training, with the new M; without a step in round 0."""
         online = Weights(*(tuple(w) for w in server.networks.online))
         samples = tf.shape(examples["example_id"])[0]
 
@@ -249,8 +236,9 @@ class OrchestraClient:
         def trained():
             objective = self._objective(server.centroids)
             training = dataclasses.replace(self._training, objective=objective)
-            carried = Memory(memory, remember)
-            return training.train(online, target, round_number, examples, memory=carried)
+            return training.train(
+                online, target, round_number, examples, memory=Memory(memory, remember)
+            )
 
         return tf.cond(tf.equal(round_number, 0), untrained, trained)
 
@@ -261,25 +249,20 @@ class OrchestraClient:
         data = read_all(examples)
         samples = tf.shape(data["example_id"])[0]
         target = self._start_target(server.networks, state)
-        memory = tf.cond(
-            tf.equal(state.rounds, 0),
-            lambda: self._first_memory(target, round_number, data),
-            lambda: state.memory,
-        )
+
+        def first_memory():
+            return self._first_memory(target, round_number, data)
+
+        memory = tf.cond(tf.equal(state.rounds, 0), first_memory, lambda: state.memory)
         trained = self._train(server, target, memory, round_number, data)
-        rows = self._in_use(trained.memory, samples)
-        centroids = self._centroids(rows, data["client"][0], round_number)
+        used = self._in_use(trained.memory, samples)
+        centroids = self._centroids(used, data["client"][0], round_number)
         kept = self._kept(trained.target.trainable)
         sent = Networks(trained.weights, () if kept else tuple(trained.target.trainable))
-        return output_if_finite(
-            [(sent, self._training.client_weight(samples))],
-            ClientState(state.rounds + 1, trained.memory, kept),
-            state,
-            trained,
-            samples,
-            {},
-            collected_rows.rows_of(data, centroids),
-        )
+        updates = [(sent, self._training.client_weight(samples))]
+        new_state = ClientState(state.rounds + 1, trained.memory, kept)
+        rows = collected_rows.rows_of(data, centroids)
+        return output_if_finite(updates, new_state, state, trained, samples, {}, rows)
 
 
 def initial_server_model(
@@ -302,13 +285,11 @@ def server_update(
 ) -> ServerModel:
     """The mean of the networks, which stay in round 0, and the new global centroids.
 
-    `means` is the one mean of the clients' networks, NaN if there were none; `rows` has the
-    centroids of each client, float32 [clients, L, d], zeros for absent clients.
+    `means` is the one mean of the clients' networks, NaN without clients; `rows` has the centroids
+    of each client, float32 [clients, L, d], zeros for absent clients.
     """
     mean = previous_if_empty(server.networks, means[0])
-    networks = tf.nest.map_structure(
-        lambda old, new: tf.where(tf.equal(round_number, 0), old, new), server.networks, mean
-    )
+    networks = where(tf.equal(round_number, 0), server.networks, mean)
     flat = tf.reshape(rows, [-1, rows.shape[-1]])
     present = tf.boolean_mask(flat, tf.reduce_any(tf.not_equal(flat, 0.0), 1))
     centroids = tf.cond(
@@ -330,20 +311,18 @@ def build_orchestra(
     hyperparameters: OrchestraHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds Orchestra's round; the aggregator is that of the networks, `MeanFactory` by default.
+    """Builds Orchestra's round; the aggregator of the networks is `MeanFactory` by default.
 
     Raises:
-      ConfigurationError: If the task does not tell its clients.
-      ValueError: If the model has no projector, or its images are not square and rotations are
-        predicted.
+      ConfigurationError: If the task does not name its clients; see `check_population`.
+      ValueError: If the model has no projector, or predicts rotations of images that are not
+        square.
     """
     values = hyperparameters or OrchestraHyperparameters()
     population = collected_rows.check_population(task, "orchestra")
     model = with_rotation_head(one_tower(task.model), values.rotation_weight)
-    training = dataclasses.replace(
-        build_local_training(task._replace(model=model), values, keeps_target=True),
-        target_first=True,
-    )
+    training = build_local_training(task._replace(model=model), values, keeps_target=True)
+    training = dataclasses.replace(training, target_first=True)
     client = OrchestraClient(model, training, values)
     return build_stateful_clients(
         initial_model=lambda seed: initial_server_model(model, values, seed),

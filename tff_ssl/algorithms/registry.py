@@ -44,12 +44,11 @@ class Algorithm:
     Attributes:
       summary: Description of the algorithm in one line.
       kind: Class of what `build` returns.
-      hyperparameters: Frozen dataclass of the hyperparameters; an instance without arguments has
-        the defaults.
+      hyperparameters: Frozen dataclass of the hyperparameters; all have defaults.
       build: (task, hyperparameters) -> the algorithm.
-      objectives: Names of the objectives that it can train with; its default first.
-      folds: Whether clients may be folded into groups, which are computed in one call with the same
-        result. Only clients that keep no state may.
+      objectives: Names of the objectives that it can train with, the default first.
+      folds: Whether clients, which keep no state, may be folded into groups, each computed in one
+        call with the same result.
       aggregates: Contributions of clients that are averaged, `statistics` and `update` (a model
         delta): `build` then takes `statistics_aggregator`, `update_aggregator` and `metric_sum`.
         Empty where clients send whole models, which can be neither clipped nor left out.
@@ -57,8 +56,8 @@ class Algorithm:
       counts_clients: Whether clients receive the number of clients of their round. With
         differential privacy, `build` then takes `expected_clients`, which replaces it.
       predictor: Whether the model needs a predictor, even if the objective has none.
-      collects: Rows that the server reads of each client by itself, which secure sums and
-        differential privacy cannot hide; empty for none.
+      collects: Rows of single clients that the server reads, which secure sums and differential
+        privacy cannot hide; empty for none.
       base_encoder: Whether clients may align their encodings to those of `Task.base_encoder`.
     """
 
@@ -80,18 +79,15 @@ class Algorithm:
         return self.folds and getattr(hyperparameters, "folds", True)
 
     def min_samples(self, objective: str, hyperparameters: Any) -> int:
-        """Number of examples of the smallest client or batch that a run accepts.
-
-        It is 1 for algorithms whose clients share statistics, which have no such hyperparameter.
-        """
+        """Number of examples of the smallest client or batch that a run accepts."""
         if not hasattr(hyperparameters, "min_samples"):
-            return 1
+            return 1  # The algorithm's clients share statistics.
         bounds = OBJECTIVES[objective]
         # Below the objective's `min_samples` there is no loss, whatever the hyperparameter says.
         return max(hyperparameters.min_samples or bounds.stable_samples, bounds.min_samples)
 
     def min_clients(self, hyperparameters: Any) -> int:
-        """Number of clients that a run needs at least: one for each cluster."""
+        """Smallest number of clients of a run: one for each cluster."""
         return getattr(hyperparameters, "clusters", 1)
 
 
@@ -103,178 +99,114 @@ def _starting_with(first: str) -> tuple[str, ...]:
 ALGORITHMS = {
     "dcco": Algorithm(
         "large batches simulated on tiny clients by sharing encoding statistics",
-        StatelessClients,
-        DCCOHyperparameters,
-        two_stage.build_dcco,
-        objectives=tuple(STATISTICS_LOSSES),
-        folds=True,
-        aggregates=("statistics", "update"),
+        StatelessClients, DCCOHyperparameters, two_stage.build_dcco,
+        objectives=tuple(STATISTICS_LOSSES), folds=True, aggregates=("statistics", "update"),
         first_stage=("statistics",),
     ),
     "dcco_one_stage": Algorithm(
         "DCCO with one communication a round: the statistics of earlier rounds",
-        StatelessClients,
-        one_stage.DCCOOneStageHyperparameters,
-        one_stage.build_dcco_one_stage,
-        objectives=tuple(STATISTICS_LOSSES),
-        folds=True,
-        aggregates=("statistics", "update"),
+        StatelessClients, one_stage.DCCOOneStageHyperparameters, one_stage.build_dcco_one_stage,
+        objectives=tuple(STATISTICS_LOSSES), folds=True, aggregates=("statistics", "update"),
     ),
     "fedsc": Algorithm(
         "spectral contrastive training with the second moments of the other clients",
-        StatelessClients,
-        fedsc.FedSCHyperparameters,
-        fedsc.build_fedsc,
-        objectives=("spectral",),
-        aggregates=("statistics", "update"),
-        first_stage=("statistics",),
+        StatelessClients, fedsc.FedSCHyperparameters, fedsc.build_fedsc,
+        objectives=("spectral",), aggregates=("statistics", "update"), first_stage=("statistics",),
         counts_clients=True,
     ),
     "fedavg": Algorithm(
         "federated averaging with a local objective",
-        StatelessClients,
-        fedavg.FedAvgHyperparameters,
-        fedavg.build_fedavg,
-        objectives=_starting_with("nt_xent"),
-        folds=True,
-        aggregates=("update",),
+        StatelessClients, fedavg.FedAvgHyperparameters, fedavg.build_fedavg,
+        objectives=_starting_with("nt_xent"), folds=True, aggregates=("update",),
     ),
     "fedprox": Algorithm(
         "federated averaging with a proximal term",
-        StatelessClients,
-        fedprox.FedProxHyperparameters,
-        fedprox.build_fedprox,
-        objectives=_starting_with("nt_xent"),
-        folds=True,
-        aggregates=("update",),
+        StatelessClients, fedprox.FedProxHyperparameters, fedprox.build_fedprox,
+        objectives=_starting_with("nt_xent"), folds=True, aggregates=("update",),
     ),
     "feddecorr": Algorithm(
         "federated averaging whose clients decorrelate the dimensions of their encodings",
-        StatelessClients,
-        feddecorr.FedDecorrHyperparameters,
-        feddecorr.build_feddecorr,
-        objectives=_starting_with("nt_xent"),
-        folds=True,
-        aggregates=("update",),
+        StatelessClients, feddecorr.FedDecorrHyperparameters, feddecorr.build_feddecorr,
+        objectives=_starting_with("nt_xent"), folds=True, aggregates=("update",),
     ),
     "l_dawa": Algorithm(
         "federated averaging that weights each layer by its angle to the global model",
-        StatelessClients,
-        l_dawa.LDAWAHyperparameters,
-        l_dawa.build_l_dawa,
-        objectives=_starting_with("nt_xent"),
-        folds=True,
-        aggregates=("update",),
+        StatelessClients, l_dawa.LDAWAHyperparameters, l_dawa.build_l_dawa,
+        objectives=_starting_with("nt_xent"), folds=True, aggregates=("update",),
     ),
     "fedx": Algorithm(
         "contrastive and relational losses, with the global model as a frozen teacher",
-        StatelessClients,
-        fedx.FedXHyperparameters,
-        fedx.build_fedx,
-        objectives=("nt_xent",),
-        folds=True,
-        aggregates=("update",),
-        predictor=True,
+        StatelessClients, fedx.FedXHyperparameters, fedx.build_fedx,
+        objectives=("nt_xent",), folds=True, aggregates=("update",), predictor=True,
     ),
     "scaffold": Algorithm(
         "federated averaging whose clients correct their drift by control variates",
-        StatefulClients,
-        scaffold.ScaffoldHyperparameters,
-        scaffold.build_scaffold,
+        StatefulClients, scaffold.ScaffoldHyperparameters, scaffold.build_scaffold,
         objectives=_starting_with("nt_xent"),
     ),
     "fedbn": Algorithm(
         "federated averaging with local batch norm (Dec-SSL); or every client alone",
-        StatefulClients,
-        fedbn.FedBNHyperparameters,
-        fedbn.build_fedbn,
+        StatefulClients, fedbn.FedBNHyperparameters, fedbn.build_fedbn,
         objectives=_starting_with("nt_xent"),
     ),
     "fedu": Algorithm(
         "BYOL whose clients keep their target networks, and predictors where they diverge",
-        StatefulClients,
-        fedu.FedUHyperparameters,
-        fedu.build_fedu,
+        StatefulClients, fedu.FedUHyperparameters, fedu.build_fedu,
         objectives=("byol",),
     ),
     "fedema": Algorithm(
         "BYOL whose clients mix the global model into their own",
-        StatefulClients,
-        fedema.FedEMAHyperparameters,
-        fedema.build_fedema,
+        StatefulClients, fedema.FedEMAHyperparameters, fedema.build_fedema,
         objectives=("byol",),
     ),
     "featarc": Algorithm(
         "clusters of clients by feature alignment, which regularizes their training",
-        StatefulClients,
-        featarc.FeatARCHyperparameters,
-        featarc.build_featarc,
+        StatefulClients, featarc.FeatARCHyperparameters, featarc.build_featarc,
         objectives=_starting_with("nt_xent"),
     ),
     "orchestra": Algorithm(
         "clusters of equal size over all clients' images, which clients learn to predict",
-        StatefulClients,
-        orchestra.OrchestraHyperparameters,
-        orchestra.build_orchestra,
-        objectives=("orchestra",),
-        collects="the centroids",
+        StatefulClients, orchestra.OrchestraHyperparameters, orchestra.build_orchestra,
+        objectives=("orchestra",), collects="the centroids",
     ),
     "fedca": Algorithm(
         "SimCLR with a dictionary of all clients' features, aligned to a frozen encoder",
-        StatefulClients,
-        fedca.FedCAHyperparameters,
-        fedca.build_fedca,
-        objectives=("nt_xent",),
-        collects="the features",
-        base_encoder=True,
+        StatefulClients, fedca.FedCAHyperparameters, fedca.build_fedca,
+        objectives=("nt_xent",), collects="the features", base_encoder=True,
     ),
     "denav": Algorithm(
         "models that travel through a network, each led by a training navigator",
-        Decentralized,
-        denav.DeNAVHyperparameters,
-        denav.build_denav,
+        Decentralized, denav.DeNAVHyperparameters, denav.build_denav,
         objectives=_starting_with("mae"),
     ),
     "gossip": Algorithm(
         "gossip learning: clients of a network average with the first neighbour's model, or all",
-        Decentralized,
-        gossip.GossipHyperparameters,
-        gossip.build_gossip,
+        Decentralized, gossip.GossipHyperparameters, gossip.build_gossip,
         objectives=_starting_with("mae"),
     ),
     "all_reduce": Algorithm(
         "clients of a network that get the mean of all models after every round",
-        Decentralized,
-        gossip.AllReduceHyperparameters,
-        gossip.build_gossip,
+        Decentralized, gossip.AllReduceHyperparameters, gossip.build_gossip,
         objectives=_starting_with("mae"),
     ),
     "dfedavg": Algorithm(
         "decentralized FedAvg: averages over neighbours, with local batch norm (Dec-SSL)",
-        Decentralized,
-        gossip.DFedAvgHyperparameters,
-        gossip.build_gossip,
+        Decentralized, gossip.DFedAvgHyperparameters, gossip.build_gossip,
         objectives=_starting_with("nt_xent"),
     ),
     "hetero_ssfl": Algorithm(
         "clients of different architectures, which align their representations of common images",
-        HeterogeneousClients,
-        hetero_ssfl.HeteroSSFLHyperparameters,
-        hetero_ssfl.build_hetero_ssfl,
+        HeterogeneousClients, hetero_ssfl.HeteroSSFLHyperparameters, hetero_ssfl.build_hetero_ssfl,
         objectives=("byol", "simsiam", "nt_xent"),
     ),
-}
+}  # fmt: skip
 
 
 def find(name: str, objective: str | None) -> Algorithm:
-    """The algorithm of that name, which trains with that objective (if it is not None).
-
-    Args:
-      name: Name in `ALGORITHMS`, or `package.module:ENTRY` for an `Algorithm` of another module.
-      objective: Name of an objective, or None.
+    """The algorithm of a name in `ALGORITHMS`, or `package.module:ENTRY` of another module.
 
     Raises:
-      ConfigurationError: If there is none, or it does not train with that objective.
+      ConfigurationError: If there is none, or it does not train with the objective, if given.
     """
     if name not in ALGORITHMS and ":" not in name:
         raise ConfigurationError(
@@ -291,20 +223,12 @@ def find(name: str, objective: str | None) -> Algorithm:
 
 
 def adopt(name: str) -> None:
-    """Adds `package.module:ENTRY` to `ALGORITHMS`, for experiments that run all algorithms.
-
-    Raises:
-      ConfigurationError: If there is no such algorithm.
-    """
+    """Adds `package.module:ENTRY` to `ALGORITHMS`, for experiments that run all; see `find`."""
     ALGORITHMS[name] = find(name, None)
 
 
 def _import_entry(name: str) -> Algorithm:
-    """The entry `package.module:ENTRY` of a module outside this registry.
-
-    Raises:
-      ConfigurationError: If the module cannot be imported, or has no such entry.
-    """
+    """The entry `package.module:ENTRY`; a ConfigurationError if it cannot be imported."""
     module_name, _, attribute = name.partition(":")
     flag = f"--algorithm={name}"
     if not module_name or not attribute:
@@ -336,7 +260,7 @@ def _import_entry(name: str) -> Algorithm:
 
 
 def build_algorithm(name: str, task: Task, **hyperparameters: Any) -> FederatedAlgorithm:
-    """Builds the algorithm of that name for a task; other hyperparameters have their defaults.
+    """Builds an algorithm for a task; hyperparameters not given have their defaults.
 
     Raises:
       ConfigurationError: If there is no such algorithm, it does not train with the task's

@@ -6,8 +6,8 @@ start at zero. A client of the cohort S starts from y = x and takes K local step
 
   y <- y - eta_l (g_i(y) - c_i + c),
 
-whose correction c - c_i takes the client's drift away from the other clients out of its gradients.
-Then the client and the server update (option II of the paper):
+whose correction c - c_i removes the client's drift from its gradients. Then the client and the
+server update (option II of the paper):
 
   c_i+ = c_i - c + (x - y) / (K eta_l)
   x <- x + eta_g mean_S(y - x),    c <- c + |S| / N mean_S(c_i+ - c_i).
@@ -17,15 +17,15 @@ While c_i = c, as in a client's first round before c has changed, local training
 Choices:
 - There is no option I, whose c_i+ = g_i(x) needs a second pass over the examples.
 - Option II takes y for the sum of K corrected gradients, so that local training must be plain
-  gradient descent of constant rate: other optimizers, momentum and schedules are refused. An L2
+  gradient descent of constant rate: other optimizers, momentum and schedules are rejected. An L2
   term (`client_weight_decay`) is part of g_i.
 - |S| / N is the fraction of clients that a round is expected to have (`Task.participation`), even
-  where some of them fail.
+  if some of them fail.
 - Clients are weighted uniformly, as in the paper. Weights by examples apply to both means.
-- Clients send y instead of y - x, which have the same mean step. Moving averages of batch norms
-  become the mean of the clients', without eta_g, and have no control variate.
-- BYOL's target network starts in every round from the global model, which is also the model of each
-  client: a client keeps none.
+- Clients send y instead of y - x, which gives the same step. Moving averages of batch norms become
+  the mean of the clients', without eta_g, and have no control variate.
+- BYOL's target network starts in every round from the global model, as the client's model does;
+  clients keep none.
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ class ScaffoldHyperparameters(ClientHyperparameters):
     """Hyperparameters; those of local training are inherited.
 
     Attributes:
-      server_learning_rate: Learning rate eta_g of the server; 1 in the paper's experiments.
+      server_learning_rate: Learning rate eta_g; 1 in the paper's experiments.
     """
 
     client_momentum: float = 0.0
@@ -61,12 +61,8 @@ class ScaffoldHyperparameters(ClientHyperparameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        plain = {
-            "client_optimizer": "sgd",
-            "client_momentum": 0,
-            "learning_rate_schedule": "constant",
-        }
-        for name, value in plain.items():
+        names = ("client_optimizer", "client_momentum", "learning_rate_schedule")
+        for name, value in zip(names, ("sgd", 0, "constant"), strict=True):
             if getattr(self, name) != value:
                 raise ValueError(f"{name} of SCAFFOLD must be {value}; got {getattr(self, name)}")
 
@@ -103,14 +99,7 @@ def initial_server_model(model: DualEncoder, seed: int) -> ServerModel:
 
 @dataclasses.dataclass(frozen=True)
 class ScaffoldClient:
-    """The client's part of the round.
-
-    Attributes:
-      model: Model of the clients.
-      has_target: Whether the objective has a target network.
-      training: Local training.
-      learning_rate: Learning rate eta_l.
-    """
+    """The client's part of the round; the learning rate is eta_l."""
 
     model: DualEncoder
     has_target: bool
@@ -144,7 +133,7 @@ def server_update(
     """The server's step of rate eta_g; without clients, model and control variate stay.
 
     `participation` is the fraction |S| / N of the clients that take part in a round; `means` is the
-    one mean of what the clients sent, NaN if there were none.
+    one mean of what the clients sent, NaN without clients.
     """
     (mean,) = means
     trainable = tf.nest.map_structure(
@@ -153,9 +142,7 @@ def server_update(
         tuple(mean.weights.trainable),
     )
     control = tf.nest.map_structure(
-        lambda c, delta: c + participation * delta,
-        tuple(server.control),
-        tuple(mean.control_delta),
+        lambda c, delta: c + participation * delta, tuple(server.control), tuple(mean.control_delta)
     )
     weights = Weights(trainable, tuple(mean.weights.non_trainable))
     return previous_if_empty(server, ServerModel(weights, control))
@@ -166,18 +153,17 @@ def build_scaffold(
     hyperparameters: ScaffoldHyperparameters | None = None,
     aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> StatefulClients:
-    """Builds SCAFFOLD's round; the aggregator, `MeanFactory` by default, is that of both means."""
+    """Builds SCAFFOLD's round; the aggregator of both means is `MeanFactory` by default."""
     values = hyperparameters or ScaffoldHyperparameters()
     model, has_target = one_tower(task.model), OBJECTIVES[task.objective].target
     training = build_local_training(task, values, keeps_target=has_target)
     client = ScaffoldClient(model, has_target, training, values.client_learning_rate)
+    update = functools.partial(server_update, values.server_learning_rate, task.participation)
     return build_stateful_clients(
         initial_model=functools.partial(initial_server_model, model),
         initial_client_state=functools.partial(initial_client_state, model),
         client_work=client.work,
-        server_update=functools.partial(
-            server_update, values.server_learning_rate, task.participation
-        ),
+        server_update=update,
         element_type=task.element_type,
         global_weights=lambda server: Weights(*server.weights),
         client_weights=lambda server, state: Weights(*server.weights),

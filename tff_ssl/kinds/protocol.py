@@ -2,7 +2,7 @@
 
 An algorithm's `build_...` function returns a `FederatedAlgorithm`. Together with the clients of a
 run it becomes a `PlannedRun`, which is described, drawn, cut for several nodes and simulated.
-Scripts use these two protocols and never ask which kind an algorithm is. The kinds are
+Scripts use only these two protocols, whatever an algorithm's kind. The kinds are
 
 - `stateless.algorithm.StatelessClients`: a server, and clients that keep nothing between rounds;
 - `stateful.algorithm.StatefulClients`: a server, and clients that keep a state between rounds;
@@ -27,10 +27,11 @@ from tff_ssl.models.dual_encoder import DualEncoder
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.simulation.participation import Participation
 from tff_ssl.simulation.training_loop import Simulation
+from tff_ssl.templates import message_sizes
 
 
 class Need(enum.Enum):
-    """Parts of a run that a kind of algorithm needs, beside the clients' examples."""
+    """Parts of a run that a kind of algorithm needs beside the clients' examples."""
 
     COHORTS = "a server that samples a cohort of clients in each round"
     NETWORK = "a network of clients"
@@ -42,7 +43,7 @@ class RoundToLower(NamedTuple):
 
     Attributes:
       summary: Description of the computation in one line.
-      initialize: () -> the server's state before the first round; None where there is no server.
+      initialize: () -> the server's state before the first round; None without a server.
       next: The round, a `tff.Computation`.
     """
 
@@ -52,7 +53,7 @@ class RoundToLower(NamedTuple):
 
 
 class RunSetting(NamedTuple):
-    """The clients of a run, as they are known before training.
+    """The clients of a run, as known before training.
 
     Attributes:
       client_sizes: Number of examples of each client.
@@ -60,10 +61,10 @@ class RunSetting(NamedTuple):
       participation: Clients that take part in each round; None without a server.
       network: Network of the clients; None with a server.
       server_images: Unlabeled images that the server shows to all clients, uint8 [n, h, w, c]; None
-        where the algorithm uses none.
+        if the algorithm uses none.
       groups: Number of groups into which a cohort is folded; 0 for no folding.
       epsilon: Number of rounds -> their privacy loss epsilon; None without differential privacy.
-      evaluated_client: Client whose model stands for the run where a server has no global model.
+      evaluated_client: Client whose model is evaluated if there is no global model.
     """
 
     client_sizes: Sequence[int]
@@ -85,17 +86,17 @@ class PlannedRun(Protocol):
 
     @property
     def client_models(self) -> Sequence[DualEncoder] | None:
-        """Each client's model where clients have different architectures; else None."""
+        """Each client's model if clients have different architectures; otherwise None."""
         return None
 
     @property
     def evaluated_client(self) -> int | None:
-        """Client whose model stands for the run; None where it is not that of a certain client."""
+        """Client whose model is evaluated for the run; None if it is not a fixed client's."""
         return None
 
     @property
     def untrained_clients_have_models(self) -> bool:
-        """Whether clients that never trained get a model from others, which can be evaluated."""
+        """Whether clients that never trained receive a model, which can be evaluated."""
         return True
 
     def describe(self) -> str:
@@ -105,15 +106,11 @@ class PlannedRun(Protocol):
         """Costs of the run, for each entry of `result.json`."""
 
     def summary(self) -> str:
-        """Table of costs that is printed after the results; empty for none."""
+        """Table of costs to print after the results; empty for none."""
         return ""
 
     def draw(self, folder: pathlib.Path, name: str) -> list[str]:
-        """Draws pictures of the run before training, with its algorithm's name in the titles.
-
-        Returns:
-          Names of the files that were written to the folder of the run.
-        """
+        """Draws the run before training, with its algorithm's name; returns the files' names."""
         return []
 
     def simulate(
@@ -122,7 +119,7 @@ class PlannedRun(Protocol):
         """The simulation of the run.
 
         Args:
-          group_data: (client indices int64 [k]) -> their examples; runs where clients train.
+          group_data: (client indices int64 [k]) -> their examples; runs at the clients.
           folder: Folder of the run, for states and metrics of clients.
           slicing: The nodes, and how a cohort is cut; None to compute rounds in one TFF worker.
         """
@@ -135,22 +132,24 @@ class FederatedAlgorithm(Protocol):
       kind: Name of the kind, by which default presets are found.
       needs: Parts of `RunSetting` that the kind needs.
       has_client_models: Whether clients have models of their own, which can be evaluated.
-
-    A kind also has the attributes `downloads` and `uploads`: the types of what a client receives
-    and sends in a round, according to the paper of the algorithm.
+      downloads: Types that a client receives in a round, according to the algorithm's paper.
+      uploads: Types that a client sends in a round, according to the algorithm's paper.
     """
 
     kind: ClassVar[str]
     needs: ClassVar[frozenset[Need]]
     has_client_models: ClassVar[bool]
+    downloads: Sequence[tff.Type]
+    uploads: Sequence[tff.Type]
 
     def client_bytes(self) -> tuple[int, int]:
         """Bytes that a client receives and sends in a round."""
+        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
 
     def default_concurrent_calls(self) -> int | None:
         """Number of clients that should compute at the same time; None for the worker's default."""
-        # Most kinds train a few clients for a long time. Computing more clients at the same time
-        # than there are cores took 1.44 times as long (five clients with a ResNet-18 on two cores).
+        # Most kinds train a few clients for a long time. More clients at the same time than cores
+        # took 1.44 times as long (five clients with a ResNet-18 on two cores).
         return os.cpu_count()
 
     def rounds_to_lower(self) -> Mapping[str, RoundToLower]:

@@ -9,7 +9,7 @@ _Algorithm = TypeVar("_Algorithm", bound=FederatedAlgorithm)
 
 
 class ServerRun(PlannedRun, Generic[_Algorithm]):
-    """A run in whose rounds a server samples a cohort of clients.
+    """A run whose server samples a cohort of clients in each round.
 
     Attributes:
       algorithm: The algorithm.
@@ -38,7 +38,7 @@ class ServerRun(PlannedRun, Generic[_Algorithm]):
         groups = self.setting.groups
         return (
             f"{self.setting.rounds} rounds of {self.participation.describe()}, "
-            f"{f'folded into {groups}' if groups else 'each by itself'}; "
+            f"{f'folded into {groups}' if groups else 'not folded'}; "
             f"{down / 1e6:.2f} MB down and {up / 1e6:.2f} MB up per client and round"
         )
 

@@ -1,4 +1,4 @@
-"""The part of a simulation that keeps files of the clients' states between rounds."""
+"""The part of a simulation that keeps the clients' states in files between rounds."""
 
 import pathlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ class StoredStatesSimulation(Simulation):
     """A simulation whose state names a version of each client's file.
 
     Attributes:
-      folder: Folder of the run: `client_states/` and `client_metrics.csv` are written there.
+      folder: Folder of the run, for `client_states/` and `client_metrics.csv`.
       log: The file of the clients' metrics.
       stores: Files of states, which `initialize` makes.
     """
@@ -26,15 +26,10 @@ class StoredStatesSimulation(Simulation):
         self._kept: list[Versions] = []  # Those of the last two checkpoints.
 
     def keep_also(self, tables: Sequence[Versions], clients: Cohort | None = None) -> None:
-        """Deletes the states that neither these tables nor the checkpoints name.
+        """Deletes the clients' states (None: all clients') that no table or checkpoint names.
 
-        Without this, the states of all rounds since the last checkpoint would stay on the disk.
-        Those of the state before a round are kept until the round is over, because a run that is
-        stopped in it continues from there.
-
-        Args:
-          tables: Further versions that are kept.
-          clients: Clients whose states may be deleted; None for all.
+        Otherwise, the states of all rounds since the last checkpoint would stay on the disk. Those
+        before a round are kept until it is over: a run that stops in it continues from there.
         """
         for store in self.stores:
             store.keep_only([*self._kept, *tables], clients)
@@ -45,6 +40,5 @@ class StoredStatesSimulation(Simulation):
         self.log.trim(done)
 
     def on_checkpoint(self, state: Any) -> None:
-        # The checkpoint before the last is kept too.
         self._kept = [*self._kept[-1:], state.versions]
         self.keep_also([])

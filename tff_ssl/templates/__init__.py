@@ -1,1 +1,1 @@
-"""The parts of the mathematics that algorithms are made of."""
+"""The mathematical parts of which algorithms are made."""

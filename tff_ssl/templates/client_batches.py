@@ -20,9 +20,9 @@ def clients_of(batch: Any) -> segments_lib.Segments:
 def drawn_in_round(examples: Any, count: int, round_number: tf.Tensor, seed: int) -> Any:
     """At most `count` examples of each client, drawn without replacement; for use in a graph.
 
-    Which ones is a pure function of seed, round and example ids. All computations of a round
-    therefore draw the same, however clients are folded. The examples, a struct of tensors [n, ...]
-    of one or several clients, stay in their order.
+    The draw is a pure function of seed, round and example ids: all computations of a round draw the
+    same, however clients are folded. The examples, a struct of tensors [n, ...] of one or several
+    clients, stay in their order.
     """
     key = (tf.constant(seed, tf.uint64), to_uint64(examples["example_id"]))
     words, _ = threefry(key, (to_uint64(round_number), to_uint64(_SALT)))
@@ -30,7 +30,7 @@ def drawn_in_round(examples: Any, count: int, round_number: tf.Tensor, seed: int
     draws = tf.cast(tf.bitwise.right_shift(words, tf.constant(2, tf.uint64)), tf.int64)
     clients = clients_of(examples)
     by_draw = tf.argsort(draws, stable=True)
-    # First by client, then by draw.
+    # By client, then by draw.
     order = tf.gather(by_draw, tf.argsort(tf.gather(clients.ids, by_draw), stable=True))
     sizes = tf.cast(clients.sizes, tf.int32)
     starts = tf.gather(tf.cumsum(sizes, exclusive=True), tf.gather(clients.ids, order))
@@ -42,13 +42,13 @@ def drawn_in_round(examples: Any, count: int, round_number: tf.Tensor, seed: int
 def starts_of_whole_clients(sizes: tf.Tensor, batch_size: int) -> tf.Tensor:
     """Positions at which micro-batches start, followed by the number of examples: int32 [m + 1].
 
-    A client goes to the micro-batch of its first example, so that a micro-batch has fewer than
+    A client belongs to the micro-batch of its first example, so that a micro-batch has fewer than
     batch_size + N_k examples.
     """
     sizes = tf.cast(sizes, tf.int32)
     starts = tf.cumsum(sizes, exclusive=True)
     batches, first = tf.unique(starts // batch_size)
-    # There may be no client at all: the maximum of `first` would then be the smallest integer.
+    # Without any client, the maximum of `first` would be the smallest integer.
     firsts = tf.math.unsorted_segment_min(starts, first, tf.size(batches))
     return tf.concat([firsts, [tf.reduce_sum(sizes)]], 0)
 

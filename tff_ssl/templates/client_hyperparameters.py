@@ -10,7 +10,7 @@ from tff_ssl import optimizers
 from tff_ssl.bounds import bounded, one_of
 from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 
-# Optimizers that apply the weight decay themselves; for the others it is a term of the loss.
+# Optimizers that apply the weight decay themselves; with others it is a term of the loss.
 _DECOUPLED_DECAY = ("adamw", "lars")
 
 
@@ -35,11 +35,11 @@ class ClientHyperparameters(ObjectiveHyperparameters):
     """Hyperparameters of a client's local training; those of the losses are inherited.
 
     Attributes:
-      client_optimizer: Name of the optimizer, `sgd`, `adam`, `adamw` or `lars`, which starts anew
-        in every round.
+      client_optimizer: Name of the optimizer, `sgd`, `adam`, `adamw` or `lars`, which restarts in
+        every round.
       client_learning_rate: Learning rate eta.
-      client_momentum: Momentum of `sgd` and `lars`; beta_1 of the others, for which 0 stands for
-        the usual 0.9.
+      client_momentum: Momentum of `sgd` and `lars`; beta_1 of the others, for which 0 means the
+        usual 0.9.
       client_weight_decay: Weight decay, which `adamw` and `lars` apply themselves; with the other
         optimizers, weight of an L2 term of the loss.
       learning_rate_schedule: Schedule over the run's rounds, `constant`, `cosine` or `steps` (a
@@ -48,9 +48,8 @@ class ClientHyperparameters(ObjectiveHyperparameters):
       local_steps: Number of local steps in a round, which replaces `local_epochs` if positive.
       batch_size: Number of examples B of a local step; 0 for all examples of the client.
       client_weighting: Weights of the clients in means, by `examples` (n_k) or `uniform`.
-      target_momentum: Momentum m of the moving average that is BYOL's target network.
-      min_samples: Smallest number of examples of a client that is accepted; 0 for the objective's
-        own bound.
+      target_momentum: Momentum m of BYOL's target network, a moving average.
+      min_samples: Smallest accepted number of examples of a client; 0 for the objective's bound.
     """
 
     client_optimizer: str = one_of("sgd", optimizers.OPTIMIZER_NAMES)
@@ -79,8 +78,7 @@ class ClientHyperparameters(ObjectiveHyperparameters):
     def build_client_optimizer(self) -> tff.learning.optimizers.Optimizer:
         decay, momentum = self.client_weight_decay - self.l2, self.client_momentum
         if self.client_optimizer not in ("sgd", "lars"):
-            # FedAvg's plain descent has no momentum by default; Adam without beta_1 is not Adam.
-            momentum = momentum or 0.9
+            momentum = momentum or 0.9  # Adam without beta_1 is not Adam.
         return optimizers.build_optimizer(
             self.client_optimizer, self.client_learning_rate, momentum, decay
         )

@@ -1,4 +1,4 @@
-"""The output of clients after local training, and the means that the server forms of it."""
+"""The output of clients after local training, and the server's means of it."""
 
 import collections
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ import tensorflow_federated as tff
 
 from tff_ssl.templates import non_finite
 from tff_ssl.templates.local_training import LocalModel
+from tff_ssl.templates.weight_groups import where
 
 
 class ClientOutput(NamedTuple):
@@ -16,11 +17,10 @@ class ClientOutput(NamedTuple):
 
     Attributes:
       state: The client's new state.
-      updates: Contributions that are averaged: a `tff.learning.templates.ClientResult` for each
-        mean.
+      updates: Contributions to average: a `tff.learning.templates.ClientResult` for each mean.
       metrics: Metrics of this client by name, among them `loss` and `weight`, float32, and
         `samples` and `dropped`, int64.
-      rows: `collected_rows.ClientRows` where the server collects rows of single clients; else
+      rows: `collected_rows.ClientRows` if the server collects rows of single clients; otherwise
         empty.
     """
 
@@ -48,16 +48,12 @@ def output_if_finite(
       trained: Model after local training; its loss and spread become metrics.
       samples: Number of examples n_k, int.
       extra: Further metrics by name, float32.
-      rows: `collected_rows.ClientRows`, where the server collects them.
+      rows: `collected_rows.ClientRows`, if the server collects them.
     """
     floats = [t for t in tf.nest.flatten(rows) if t.dtype.is_floating]
     _, is_finite = non_finite.zero_unless_finite((tuple(updates), trained, floats))
-
-    def if_finite(values, otherwise):
-        return tf.nest.map_structure(lambda v, o: tf.where(is_finite, v, o), values, otherwise)
-
-    sent = (tuple(updates), trained, rows)
-    sent, trained, rows = if_finite(sent, tf.nest.map_structure(tf.zeros_like, sent))
+    values = (tuple(updates), trained, rows)
+    sent, trained, rows = where(is_finite, values, tf.nest.map_structure(tf.zeros_like, values))
     extra = {name: tf.where(is_finite, value, 0.0) for name, value in extra.items()}
     variance = tf.nn.relu(trained.z_squared - tf.square(trained.z_mean))
     metrics = collections.OrderedDict(
@@ -68,24 +64,18 @@ def output_if_finite(
         samples=tf.cast(samples, tf.int64),
         dropped=1 - tf.cast(is_finite, tf.int64),
     )
-    return ClientOutput(
-        if_finite(new_state, old_state),
-        tuple(tff.learning.templates.ClientResult(*update) for update in sent),
-        metrics,
-        rows,
-    )
+    results = tuple(tff.learning.templates.ClientResult(*update) for update in sent)
+    return ClientOutput(where(is_finite, new_state, old_state), results, metrics, rows)
 
 
 def server_metrics(client_metrics: tff.Value) -> tff.Value:
     """Weighted means of `ClientOutput.metrics`, and sums of samples and of dropped clients."""
-    names = tff.structure.name_list(client_metrics.type_signature.member)
-    weight = client_metrics.weight
     metrics = collections.OrderedDict()
-    for name in names:
+    for name in tff.structure.name_list(client_metrics.type_signature.member):
         if name in ("samples", "dropped"):
             metrics[name] = tff.federated_sum(client_metrics[name])
         elif name != "weight":
-            metrics[name] = tff.federated_mean(client_metrics[name], weight)
+            metrics[name] = tff.federated_mean(client_metrics[name], client_metrics.weight)
     metrics["dropped_clients"] = metrics.pop("dropped")
     return tff.federated_zip(metrics)
 

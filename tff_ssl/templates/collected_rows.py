@@ -1,11 +1,11 @@
-"""Rows that the server gets from every client by itself, and not as a mean over clients.
+"""Rows that the server receives from each single client, not as a mean over clients.
 
 A client sends a matrix of rows together with its number. The server has a place for every client of
 the population, and adds the matrix to zeros at the client's place. The sum has the same shape for
 all cohorts, and does not depend on the order of the clients. A round with it may therefore be cut
 into slices, and lowers to the map-reduce and the mergeable form. (TFF's compiler to the third form
-of `lowering.FORMS` takes no `federated_aggregate`.) A row of zeros is no row: it stands for a
-client that sent nothing.
+of `lowering.FORMS` accepts no `federated_aggregate`.) Rows of zeros stand for a client that sent
+nothing.
 
 Secure sums and differential privacy cannot hide these rows, because the server reads each client's.
 """
@@ -21,28 +21,23 @@ from tff_ssl.templates.task import Task
 
 
 class ClientRows(NamedTuple):
-    """The rows of a client.
-
-    Attributes:
-      client: Number of the client in the population, int64 from 0.
-      rows: Rows, float32 [r, d]; those without a value are zeros.
-    """
+    """The number of a client in the population, int64 from 0; and its rows, float32 [r, d]."""
 
     client: Any
     rows: Any
 
 
 def rows_of(examples: Any, rows: tf.Tensor) -> ClientRows:
-    """The rows of the client whose examples these are, as one batch with a field `client`."""
+    """The rows of the client of these examples, a batch with a field `client`."""
     return ClientRows(tf.cast(examples["client"][0], tf.int64), rows)
 
 
 def check_population(task: Task, algorithm: str) -> int:
-    """The number of clients of the population, for the algorithm of that name.
+    """The number of clients of the population; the algorithm's name is for messages.
 
     Raises:
-      ConfigurationError: If the task does not tell the sizes of its clients, or their examples do
-        not tell to which client they belong.
+      ConfigurationError: If the task does not give the sizes of its clients, or their examples have
+        no field `client`.
     """
     if not task.client_sizes:
         raise ConfigurationError(
@@ -59,14 +54,14 @@ def check_population(task: Task, algorithm: str) -> int:
 
 
 def collected_type(rows_type: tff.Type, clients: int) -> tff.types.TensorType:
-    """The type of the collected rows of so many clients."""
+    """The type of the rows collected from `clients` clients."""
     return tff.types.TensorType(np.float32, [clients, *rows_type.rows.shape])
 
 
 def collect(sent: tff.Value, clients: int) -> tff.Value:
     """Collects `ClientRows` at CLIENTS; for use in a `tff.federated_computation`.
 
-    A client with a number that the population does not have makes the round fail.
+    A client whose number is not in the population makes the round fail.
 
     Returns:
       The rows by client at SERVER, float32 [clients, r, d]; zeros where a client sent nothing.
@@ -74,21 +69,12 @@ def collect(sent: tff.Value, clients: int) -> tff.Value:
     sent_type = sent.type_signature.member
     total_type = collected_type(sent_type, clients)
 
-    @tff.tensorflow.computation
-    def zero():
-        return tf.zeros(total_type.shape)
-
     @tff.tensorflow.computation(total_type, sent_type)
     def accumulate(total, one):
         place = tf.reshape(one.client, [1, 1])
         return tf.tensor_scatter_nd_add(total, place, one.rows[tf.newaxis])
 
-    @tff.tensorflow.computation(total_type, total_type)
-    def merge(total, other):
-        return total + other
-
-    @tff.tensorflow.computation(total_type)
-    def report(total):
-        return total
-
+    zero = tff.tensorflow.computation(lambda: tf.zeros(total_type.shape))
+    merge = tff.tensorflow.computation(lambda total, other: total + other, total_type, total_type)
+    report = tff.tensorflow.computation(lambda total: total, total_type)
     return tff.federated_aggregate(sent, zero(), accumulate, merge, report)

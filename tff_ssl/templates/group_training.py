@@ -6,7 +6,7 @@ call returns the weighted mean of the model deltas. There are two ways to comput
 - `one_step`: with one step of plain gradient descent, a group's result is a sum over examples of
   within-client losses (segments), computed in micro-batches of whole clients;
 - `many_steps`: the clients train one after the other, each with its own steps, epochs and
-  optimizer. The overhead of a call is then paid once for a group and not once for each client.
+  optimizer. A group then pays the overhead of a call once, not once for each client.
 """
 
 from collections.abc import Callable
@@ -42,12 +42,7 @@ class Means(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """The result of a call.
-
-    Attributes:
-      means: `Means` over the clients; NaN where there is no example.
-      samples: Number of examples, int64.
-    """
+    """The means over the clients, NaN without examples; and the number of examples, int64."""
 
     means: Means
     samples: Any
@@ -69,9 +64,9 @@ def one_step(
       weights: Broadcast weights.
       target: Weights of the target network.
       round_number: Number of the round, int64.
-      examples: Examples of the clients, a data set; those of a client together.
-      learning_rate: Rate of the step.
-      micro_batch_size: Number of examples that are processed at a time, in whole clients.
+      examples: Examples of the clients, a data set, client by client.
+      learning_rate: Learning rate of the step.
+      micro_batch_size: Number of examples processed at a time, in whole clients.
     """
     everything = read_all(examples)
     clients = clients_of(everything)
@@ -101,13 +96,8 @@ def many_steps(
 ) -> Trained:  # fmt: skip
     """The local steps of all clients, one client after the other; see the module.
 
-    Args:
-      training: Local training of a client.
-      weights: Broadcast weights.
-      target: Weights of the target network.
-      round_number: Number of the round, int64.
-      examples: Examples of the clients, a data set; those of a client together.
-      delta_rule: Rule that gives a client's delta; initial minus final weights if it is None.
+    Arguments are those of `one_step`; `delta_rule` gives a client's delta, by default initial minus
+    final weights.
     """
     everything = read_all(examples)
     clients = clients_of(everything)
@@ -116,9 +106,8 @@ def many_steps(
     starts = tf.cumsum(sizes, exclusive=True)
 
     def add(k, total):
-        examples_k = tf.nest.map_structure(
-            lambda t: t[starts[k] : starts[k] + sizes[k]], everything
-        )
+        end = starts[k] + sizes[k]
+        examples_k = tf.nest.map_structure(lambda t: t[starts[k] : end], everything)
         trained = training.train(weights, target, round_number, examples_k)
         before, after = tuple(weights.trainable), trained.weights.trainable
         if delta_rule is None:
@@ -126,9 +115,8 @@ def many_steps(
         else:
             delta = delta_rule(before, after, round_number)
         unweighted = Means(delta, tf.constant(1.0), trained.loss, trained.z_mean, trained.z_squared)
-        return k + 1, plus(
-            total, tf.nest.map_structure(lambda t: client_weights[k] * t, unweighted)
-        )
+        weighted = tf.nest.map_structure(lambda t: client_weights[k] * t, unweighted)
+        return k + 1, plus(total, weighted)
 
     return _mean(training, add, tf.shape(sizes)[0], weights, clients)
 

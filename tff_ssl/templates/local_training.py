@@ -1,8 +1,7 @@
 """Local training of one client: its steps on an objective, with the terms that algorithms add.
 
 A client starts from given weights and minimizes the objective on its own examples, for some epochs
-or steps. `templates.group_training` trains the clients of a call, and takes the mean of their
-deltas.
+or steps. `templates.group_training` trains the clients of a call and averages their deltas.
 """
 
 import dataclasses
@@ -27,11 +26,11 @@ class LocalModel(NamedTuple):
 
     Attributes:
       weights: Weights of the online network.
-      target: Weights of the target network; empty where the objective has none.
+      target: Weights of the target network; empty if the objective has none.
       loss: Mean loss of the steps, float32.
       z_mean: Mean of z, float32 [d].
       z_squared: Mean of z^2, float32 [d].
-      memory: Memory after the last step; empty where there is none.
+      memory: Memory after the last step; empty if there is none.
     """
 
     weights: Weights
@@ -61,7 +60,7 @@ class LocalStep(NamedTuple):
       batch: Views and further inputs of the step's examples.
       evaluated: Value of the objective: losses, encodings h, projections z, predictions p.
       weights: Weights with which the step starts.
-      initial: Weights with which the client began the round, such as the broadcast model.
+      initial: Weights with which the client starts the round, such as the broadcast model.
     """
 
     batch: Batch
@@ -72,9 +71,9 @@ class LocalStep(NamedTuple):
 
 # The step -> a term of the client's loss, float32, or a term of each example's loss, float32 [n].
 Regularizer = Callable[[LocalStep], tf.Tensor]
-# (weights with which the step starts, weights with which the client began the round) -> a term of
-# the loss that depends on the weights alone, float32. Its gradient is added by itself, after
-# clipping, and it is not in the loss that is reported.
+# (weights with which the step starts, weights with which the client starts the round) -> a term of
+# the loss that depends on the weights alone, float32. Its gradient is added after clipping, and the
+# reported loss does not include it.
 WeightTerm = Callable[[Weights, Weights], tf.Tensor]
 # (weights, of which the objective has updated the non-trainable ones; step in the round, int32) ->
 # (term that is added to the loss, float32; the new non-trainable weights).
@@ -86,28 +85,28 @@ class LocalTraining:
     """The local training of a client.
 
     Attributes:
-      model: Model that is trained.
-      objective: Objective that is minimized.
+      model: Model to train.
+      objective: Objective to minimize.
       hyperparameters: Hyperparameters of the objective.
       two_views: Function that makes two views of images; see `Task`.
-      optimizer: The clients' optimizer, which starts anew in every round.
+      optimizer: The clients' optimizer, which restarts in every round.
       local_epochs: Number of passes E over a client's examples.
       local_steps: Number of local steps, which replaces `local_epochs` if positive.
-      batch_size: Number of examples B of a local step; 0 for all examples. An epoch deals the N_k
+      batch_size: Number of examples B of a local step; 0 for all examples. An epoch divides the N_k
         examples of a client into floor(N_k / B) batches, at least one, whose sizes differ by at
         most one.
       schedule: Round number -> learning rate; None for the optimizer's own.
       l2: Weight of the L2 term |w|^2 / 2 of the loss.
-      regularizers: Terms that are added to the objective.
-      weight_terms: Terms of the weights alone that are added to the objective.
+      regularizers: Terms added to the objective.
+      weight_terms: Terms of the weights alone, added to the objective.
       target_momentum: Momentum with which the target network follows the online network in each
-        local step; None where it stays as it was broadcast.
+        local step; None if it stays as broadcast.
       target_first: Whether the target network moves before the local step, to the weights with
-        which the step starts, and not after it.
+        which the step starts, instead of after it.
       uniform: Whether a client's weight is 1 instead of N_k.
       seed: Seed of the order of a client's examples, and of masks.
-      clip_norm: Largest norm of the gradient of a step, over all weights and before the terms of
-        the weights are added; longer ones are shortened. None for no bound.
+      clip_norm: Largest norm of the gradient of a step, over all weights and without the terms of
+        the weights; longer ones are shortened. None for no bound.
     """
 
     model: Model
@@ -142,13 +141,12 @@ class LocalTraining:
 
         Args:
           weights: Weights before the first step.
-          target: Weights of the target network; empty where the objective has none.
+          target: Weights of the target network; empty if the objective has none.
           round_number: Number of the round, int64.
           examples: Examples of the client as one batch; at least one.
           term: Term of the loss that depends on other images than the client's own.
-          correction: Tensors that are added to the gradient of every step, in the order of the
-            trainable weights.
-          memory: Values that are carried from step to step.
+          correction: Tensors like the trainable weights, added to the gradient of every step.
+          memory: Values carried from step to step.
         """
         steps = self.steps(tf.shape(examples["example_id"])[0])
         weights, target = (Weights(tuple(w.trainable), tuple(w.non_trainable))
@@ -204,9 +202,8 @@ class LocalTraining:
             return order[position * size // batches : (position + 1) * size // batches]
 
         chosen, other_pass = dealt(pass_number), -1 - pass_number
-        batch = self.seen(
-            tf.nest.map_structure(lambda x: tf.gather(x, chosen), examples), pass_number
-        )._replace(positions=chosen)
+        examples_of_step = tf.nest.map_structure(lambda x: tf.gather(x, chosen), examples)
+        batch = self.seen(examples_of_step, pass_number)._replace(positions=chosen)
         if self.objective.others:
             return batch._replace(x3=self._first_views(examples, dealt(other_pass), other_pass))
         if self.objective.third_view:
@@ -241,7 +238,7 @@ class LocalTraining:
         return loss, gradient, evaluated._replace(non_trainable=tuple(non_trainable))
 
     def _with_weight_terms(self, gradient: Any, weights: Weights, initial: Weights) -> Any:
-        """The gradient with those of the weight terms, and with the L2 term."""
+        """The gradient, plus those of the weight terms and of the L2 term."""
         for term in self.weight_terms:
             with tf.GradientTape() as tape:
                 tape.watch(weights.trainable)
@@ -260,7 +257,7 @@ class LocalTraining:
         return self.local_steps or self.local_epochs
 
     def steps(self, samples: tf.Tensor) -> tf.Tensor:
-        """Number of local steps of a client with so many examples, int32."""
+        """Number of local steps of a client with `samples` examples, int32."""
         if self.local_steps:
             return tf.constant(self.local_steps)
         return self.local_epochs * self._batches(samples)
@@ -286,7 +283,7 @@ class LocalTraining:
         return self.optimizer.set_hparams(state, hparams)
 
     def seen(self, batch: Any, pass_number: tf.Tensor) -> Batch:
-        """The views of some examples in a pass over them, and the other inputs of the objective."""
+        """The views of some examples in a pass, and the other inputs of the objective."""
         x1, x2 = self.two_views(batch["image"], batch["example_id"], pass_number)
         labels = batch["label"] if self.objective.supervised else None
         ids = batch["example_id"]
@@ -302,23 +299,15 @@ class LocalTraining:
         return self.objective.evaluate(self.model, weights, target, batch, self.hyperparameters)
 
     def client_weight(self, samples: tf.Tensor) -> tf.Tensor:
-        """Weight of a client with so many examples in the server's mean, float32.
-
-        Args:
-          samples: Number of examples of a client, or of each of several clients, of any shape.
-        """
+        """Weight in the server's mean of a client, or of each client, with `samples` examples."""
         weight = tf.cast(samples, tf.float32)
         return tf.ones_like(weight) if self.uniform else weight
 
     @property
     def z_dimension(self) -> int:
         """Width d of the outputs whose spread is reported."""
-        model = self.model
-        return (
-            model.projector[-1]
-            if model.projector and not self.objective.supervised
-            else model.features
-        )
+        projects = self.model.projector and not self.objective.supervised
+        return self.model.projector[-1] if projects else self.model.features
 
 
 def build_local_training(
@@ -331,16 +320,10 @@ def build_local_training(
     regularizers: Sequence[Regularizer] = (),
     weight_terms: Sequence[WeightTerm] = (),
 ) -> LocalTraining:
-    """Builds local training from the hyperparameters.
+    """Builds local training from the hyperparameters; see `LocalTraining`.
 
-    Args:
-      task: Model, views and objective.
-      hyperparameters: Hyperparameters of the clients.
-      optimizer: Optimizer of the local steps; the one of the hyperparameters if None.
-      keeps_target: Whether clients move the target network while they train.
-      objective: Objective that is minimized; the task's if None.
-      regularizers: Terms that are added to the objective.
-      weight_terms: Terms of the weights alone that are added to the objective.
+    With `keeps_target`, clients move the target network while they train. By default, the optimizer
+    is that of the hyperparameters, and the objective that of the task.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs.

@@ -14,7 +14,7 @@ class Message(NamedTuple):
     Attributes:
       operation: TFF's name of the operation, such as `federated_broadcast` or `federated_sum`.
       down: Whether the value goes from the server to the clients.
-      type_spec: Type of the value that a client receives or sends.
+      type_spec: Type of the value.
     """
 
     operation: str
@@ -69,15 +69,12 @@ def messages(computation: tff.framework.ConcreteComputation) -> list[Message]:
 def client_bytes(computation: tff.framework.ConcreteComputation) -> tuple[int, int]:
     """Bytes that each client receives and sends in a computation; errors: see `type_bytes`."""
     sent = messages(computation)
-    down, up = (
-        total_bytes(message.type_spec for message in sent if message.down == is_down)
-        for is_down in (True, False)
-    )
-    return down, up
+    down = total_bytes(message.type_spec for message in sent if message.down)
+    return down, total_bytes(message.type_spec for message in sent if not message.down)
 
 
 def _crosses(function: tff.framework.ComputationBuildingBlock) -> bool:
-    """Whether the function takes values from server to clients, or from clients to server."""
+    """Whether the function moves values from server to clients, or from clients to server."""
     if not isinstance(function, tff.framework.Intrinsic):
         return False
     if function.uri == tff.framework.FEDERATED_BROADCAST.uri:
@@ -87,7 +84,7 @@ def _crosses(function: tff.framework.ComputationBuildingBlock) -> bool:
 
 
 def _placed_types(type_spec: tff.Type | None, placement: object) -> list[tff.Type]:
-    """The types of the values at a placement, in a type that may hold several."""
+    """The types of the values at a placement in a type."""
     if isinstance(type_spec, tff.types.StructType):
         elements = (element for _, element in tff.structure.iter_elements(type_spec))
         return [member for element in elements for member in _placed_types(element, placement)]

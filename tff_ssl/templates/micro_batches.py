@@ -11,32 +11,20 @@ _ALL = 2**31 - 1
 _PARALLEL_MICRO_BATCHES = 2
 
 
-def mean_over_examples(
-    examples: tf.data.Dataset, function: Callable[[Any], Any], zeros: Any, batch_size: int
-) -> tuple[Any, tf.Tensor]:
-    """The mean over all examples of a function that averages over a batch; for use in a graph.
-
-    The examples are read all at once. Images of 8 bits need little memory compared with the
-    activations of one micro-batch. A loop over the dataset would be slower: `Dataset.reduce`
-    prepares its function anew in every call, and a loop over an iterator computes one step after
-    the other, and takes milliseconds to start.
-
-    Args:
-      examples: Examples of a client, structs with an `example_id`.
-      function: Batch of n examples -> a (nested) structure of floats, each a mean over the batch.
-      zeros: Zeros in the structure and with the shapes of the result of `function`.
-      batch_size: Largest number n of examples in a micro-batch.
-
-    Returns:
-      The mean, which is NaN if there is no example, and the number of examples, int64.
-    """
-    return mean_over_batch(read_all(examples), function, zeros, batch_size)
-
-
 def mean_over_batch(
     everything: Any, function: Callable[[Any], Any], zeros: Any, batch_size: int
 ) -> tuple[Any, tf.Tensor]:
-    """`mean_over_examples` of examples that have been read, a struct of tensors [n, ...]."""
+    """The mean over all examples of a function that averages over a batch; for use in a graph.
+
+    Args:
+      everything: Examples of a client (`read_all`), a struct of tensors [n, ...].
+      function: Batch of examples -> a (nested) structure of floats, each a mean over the batch.
+      zeros: Zeros in the structure and with the shapes of the result of `function`.
+      batch_size: Largest number of examples in a micro-batch.
+
+    Returns:
+      The mean, which is NaN without examples, and the number of examples n, int64.
+    """
     samples = tf.shape(everything["example_id"])[0]
 
     def add(start, total):
@@ -60,8 +48,9 @@ def mean_over_batch(
 def read_all(examples: tf.data.Dataset) -> Any:
     """All examples of a client as one batch, which may be empty; for use in a graph.
 
-    Each call of a client pays for this: `get_single_element` takes 0.6 ms, where an iterator takes
-    10 ms, in which its options and functions are prepared.
+    Images of 8 bits need little memory compared with the activations of one micro-batch. A loop
+    over the dataset would be slower: `Dataset.reduce` prepares its function anew in every call, and
+    an iterator takes 10 ms to prepare its options and functions; `get_single_element` takes 0.6 ms.
     """
     batch = examples.batch(_ALL)
     empty = tf.nest.map_structure(

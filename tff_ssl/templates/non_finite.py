@@ -18,7 +18,7 @@ def zero_unless_finite(structure: Any) -> tuple[Any, tf.Tensor]:
 
 @tf.autograph.experimental.do_not_convert
 def reject_non_finite_update(state: Any, update: Any) -> tuple[tf.Tensor, Any]:
-    """TFF's rule, by which an update that is not finite is no server step; also logs its norm."""
+    """TFF's rule that an update that is not finite causes no server step; also logs its norm."""
     reject, measurements = tff.learning.templates.reject_non_finite_update(state, update)
     norm = tf.linalg.global_norm(tf.nest.flatten(update))
     return reject, collections.OrderedDict(update_norm=norm, **measurements)

@@ -9,10 +9,10 @@ from tff_ssl.templates import non_finite
 
 
 class _TracedAsWritten(tff.learning.optimizers.Optimizer):
-    """An optimizer whose step AutoGraph leaves alone.
+    """An optimizer whose step AutoGraph does not convert.
 
-    TFF's finalizer has an `if` that AutoGraph must convert. AutoGraph would go on to the source of
-    the optimizer, which has no such `if`, and would take nearly a second of a program's start.
+    TFF's finalizer has an `if` that AutoGraph must convert. AutoGraph would continue with the
+    source of the optimizer, which has none, and delay a program's start by nearly a second.
     """
 
     def __init__(self, optimizer: tff.learning.optimizers.Optimizer):
@@ -31,7 +31,7 @@ def build_server_step(
 ) -> tff.learning.templates.FinalizerProcess:
     """TFF's finalizer, which skips updates that are not finite and logs their norm.
 
-    No branch of the optimizer's step may depend on a tensor by `if`.
+    The optimizer's step must not branch on a tensor by `if`.
     """
     return tff.learning.templates.build_apply_optimizer_finalizer(
         _TracedAsWritten(optimizer), weights_type, non_finite.reject_non_finite_update

@@ -14,7 +14,7 @@ class Population(NamedTuple):
 
     Attributes:
       models: Models of different encoders, one for each architecture.
-      model_of_client: Index into `models` of each client.
+      model_of_client: Each client's index into `models`.
       sizes: Number of examples of each client.
       rad_size: Number of images that the server shows to all clients.
     """
@@ -26,12 +26,7 @@ class Population(NamedTuple):
 
 
 class FrozenEncoder(NamedTuple):
-    """An encoder that is not trained.
-
-    Attributes:
-      model: Model without heads.
-      weights: Weights of the model.
-    """
+    """An encoder that is not trained: a model without heads, and its weights."""
 
     model: DualEncoder
     weights: Weights
@@ -47,14 +42,12 @@ class Task(NamedTuple):
       element_type: TFF type of a client's example.
       rounds: Number of rounds of the run, for schedules.
       objective: Name of one of `objectives.registry.OBJECTIVES`.
-      seed: Seed of the clients' random choices beside their views.
-      population: All clients, where they have different models, which replace `model`; else None.
+      seed: Seed of the clients' random choices other than their views.
+      population: All clients if they have different models, which replace `model`; otherwise None.
       participation: Fraction of the clients that are expected to take part in a round.
-      client_sizes: Number of examples of each client of the population, in the order of their
-        numbers, for algorithms whose server collects rows of single clients; empty where they are
-        not known.
-      base_encoder: Encoder to whose encodings an algorithm aligns those of its clients; None for
-        none.
+      client_sizes: Number of examples of each client of the population, by number, for algorithms
+        whose server collects rows of single clients; empty if unknown.
+      base_encoder: Encoder to whose encodings an algorithm aligns its clients'; None for none.
     """
 
     model: Model

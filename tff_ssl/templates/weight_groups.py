@@ -1,7 +1,7 @@
 """Groups of a model's weights: encoder and predictor, and the weights that a client keeps.
 
-The weights of a `DualEncoder` are in the order encoder, projector, predictor; a target network has
-the first two.
+A `DualEncoder` has its weights in the order encoder, projector, predictor; a target network has the
+first two.
 """
 
 import itertools
@@ -14,25 +14,22 @@ from tff_ssl.models.two_towers import Model
 
 
 def one_tower(model: Model) -> DualEncoder:
-    """The model, checked to be a single network; a ValueError if it consists of two."""
+    """The model if it is a single network; a ValueError if it consists of two."""
     if not isinstance(model, DualEncoder):
         raise ValueError("this algorithm needs --towers=one")
     return model
 
 
 def encoder_of(model: DualEncoder, weights: Any) -> Weights:
-    """The weights of encoder and projector, which a target network has too."""
+    """The weights of encoder and projector, those of a target network."""
     return model.target_model.part_of(weights)
 
 
 def predictor_of(model: DualEncoder, weights: Any) -> Weights:
-    """The weights of the predictor."""
-    trainable, non_trainable = (
-        len(specs)
-        for specs in (model.target_model.trainable_specs, model.target_model.non_trainable_specs)
-    )
+    encoder = model.target_model
     return Weights(
-        tuple(weights.trainable)[trainable:], tuple(weights.non_trainable)[non_trainable:]
+        tuple(weights.trainable)[len(encoder.trainable_specs) :],
+        tuple(weights.non_trainable)[len(encoder.non_trainable_specs) :],
     )
 
 
@@ -46,20 +43,22 @@ def joined(encoder: Any, predictor: Any) -> Weights:
 
 def squared_distance(a: Any, b: Any) -> tf.Tensor:
     """|a - b|^2 over all tensors, float32."""
-    return tf.add_n(
-        [
-            tf.reduce_sum(tf.math.squared_difference(x, y))
-            for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True)
-        ]
-    )
+    pairs = zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True)
+    return tf.add_n([tf.reduce_sum(tf.math.squared_difference(x, y)) for x, y in pairs])
+
+
+def where(condition: tf.Tensor, yes: Any, no: Any) -> Any:
+    """The structure `yes` if the condition, a scalar, holds; otherwise `no`."""
+    return tf.nest.map_structure(lambda y, n: tf.where(condition, y, n), yes, no)
 
 
 class LocalWeights:
-    """The weights that stay with a client: those of its batch norms, all weights, or none."""
+    """The weights that stay with a client: all, none, or those of batch norms.
+
+    The latter are scale, offset and moving averages.
+    """
 
     def __init__(self, model: DualEncoder, *, everything: bool = False, batch_norm: bool = False):
-        """Chooses whether all weights stay, or scale, offset and moving averages of batch norms."""
-
         def select_local(specs):
             return [everything or (batch_norm and spec.batch_norm) for spec in specs]
 

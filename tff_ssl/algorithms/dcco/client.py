@@ -1,4 +1,4 @@
-"""The work of a client of DCCO in the two stages of a round; `two_stage` has the round."""
+"""The work of a client of DCCO in the two stages of a round; see `two_stage`."""
 
 from typing import Any, NamedTuple
 
@@ -19,11 +19,9 @@ from tff_ssl.templates.micro_batches import mean_over_batch, read_all
 
 
 class LocalStatistics(NamedTuple):
-    """The values that a client sends in the first stage.
+    """What a client sends in stage 1: its encoding statistics about the round's reference, and w_k.
 
-    Attributes:
-      statistics: Encoding statistics of its examples, about the reference of the round.
-      weight: Weight w_k, or 0 where the statistics are not finite; float32.
+    The weight w_k, float32, is 0 if the statistics are not finite.
     """
 
     statistics: Any
@@ -35,9 +33,9 @@ class LocalUpdate(NamedTuple):
 
     Attributes:
       result: `tff.learning.templates.ClientResult` with the model delta times w_k over the mean
-        weight, and weight 1; zeros where the delta is not finite.
+        weight, and weight 1; zeros if the delta is not finite.
       samples: Number of examples N_k, int64.
-      dropped: 1 where the delta is not finite, else 0; int64.
+      dropped: 1 if the delta is not finite, otherwise 0; int64.
     """
 
     result: Any
@@ -46,12 +44,9 @@ class LocalUpdate(NamedTuple):
 
 
 def examples_of_round(parts: DCCOParts, round_number: tf.Tensor, examples: tf.data.Dataset) -> Any:
-    """The examples that take part in a round of one step, a struct of tensors [n, ...]."""
-    everything = read_all(examples)
-    count = parts.hyperparameters.examples_per_round
-    if not count:
-        return everything
-    return drawn_in_round(everything, count, round_number, parts.task.seed)
+    """The examples of a round of one step, a struct of tensors [n, ...]."""
+    everything, count = read_all(examples), parts.hyperparameters.examples_per_round
+    return drawn_in_round(everything, count, round_number, parts.task.seed) if count else everything
 
 
 def encode(
@@ -78,8 +73,7 @@ def loss_with(
 
 def build_local_statistics(parts: DCCOParts) -> tff.Computation:
     """Builds stage 1: (weights, round number, reference, examples) -> `LocalStatistics`."""
-    hyperparameters = parts.hyperparameters
-    d = parts.task.model.projector[-1]
+    values, d = parts.hyperparameters, parts.task.model.projector[-1]
 
     @tff.tensorflow.computation(
         parts.weights_type, np.int64, parts.reference_type, parts.examples_type
@@ -87,19 +81,16 @@ def build_local_statistics(parts: DCCOParts) -> tff.Computation:
     @tf.function(autograph=False)
     def local_statistics(weights, round_number, reference, examples):
         # The views of the first local step: both stages must see the same views.
-        view_round = round_number * hyperparameters.local_steps
+        view_round = round_number * values.local_steps
 
         def statistics_of(batch):
             return parts.loss.of_batch(*encode(parts, weights, view_round, batch), reference)
 
-        mean, samples = mean_over_batch(
-            examples_of_round(parts, round_number, examples),
-            statistics_of,
-            parts.loss.zero(d),
-            hyperparameters.micro_batch_size,
-        )
+        drawn = examples_of_round(parts, round_number, examples)
+        zero = parts.loss.zero(d)
+        mean, samples = mean_over_batch(drawn, statistics_of, zero, values.micro_batch_size)
         statistics, is_finite = non_finite.zero_unless_finite(mean)
-        return LocalStatistics(statistics, hyperparameters.client_weight(samples, is_finite))
+        return LocalStatistics(statistics, values.client_weight(samples, is_finite))
 
     return local_statistics
 
@@ -108,7 +99,7 @@ def _one_step(
     parts: DCCOParts, weights: Any, round_number: tf.Tensor, aggregated: Any, examples: Any
 ) -> tuple[Any, tf.Tensor]:
     """The model delta of one step on all examples, in micro-batches; and the number of examples."""
-    hyperparameters = parts.hyperparameters
+    values = parts.hyperparameters
 
     def gradient(batch):
         with tf.GradientTape() as tape:
@@ -117,67 +108,58 @@ def _one_step(
         return tape.gradient(value, weights.trainable)
 
     zeros = tf.nest.map_structure(tf.zeros_like, weights.trainable)
-    mean, samples = mean_over_batch(
-        examples_of_round(parts, round_number, examples),
-        gradient,
-        zeros,
-        hyperparameters.micro_batch_size,
-    )
+    drawn = examples_of_round(parts, round_number, examples)
+    mean, samples = mean_over_batch(drawn, gradient, zeros, values.micro_batch_size)
     # TFF's convention: initial minus final weights, which the server takes as a gradient.
-    delta = tf.nest.map_structure(lambda g: hyperparameters.client_learning_rate * g, mean)
-    return delta, samples
+    return tf.nest.map_structure(lambda g: values.client_learning_rate * g, mean), samples
 
 
 def _many_steps(
     parts: DCCOParts, weights: Any, round_number: tf.Tensor, aggregated: Any, examples: Any
 ) -> tuple[Any, tf.Tensor]:
     """The model delta of several local steps; and the number of examples."""
-    hyperparameters = parts.hyperparameters
+    values = parts.hyperparameters
 
     def evaluate(model, weights, target, batch, hyperparameters):
         first, second = model.apply_pair(weights, batch.x1, batch.x2, training=True)
         centre, (f, g) = Means(aggregated.f, aggregated.g), prepared(parts, (first, second))
-        if hyperparameters.means_follow:
-            # The place of the target network holds the broadcast model.
+        if values.means_follow:
+            # The target network's place holds the broadcast model.
             before = model.apply_pair(target, batch.x1, batch.x2, training=True)
             f_before, g_before = prepared(parts, before)
             moves = means.of_batch(f - f_before, g - g_before)
             centre = Means(centre.f + moves.f, centre.g + moves.g)
-        value = loss_with(parts, aggregated, f, g, centre)
-        losses = tf.fill(tf.shape(f)[:1], value)
+        losses = tf.fill(tf.shape(f)[:1], loss_with(parts, aggregated, f, g, centre))
         return Evaluated.of_pair(losses, first, second)
 
     training = local_training.LocalTraining(
         parts.task.model,
         Objective("CCO of aggregated statistics", evaluate),
-        hyperparameters,
+        values,
         parts.task.two_views,
-        optimizers.build_optimizer("sgd", hyperparameters.client_learning_rate, 0.0),
-        local_steps=hyperparameters.local_steps,
-        batch_size=hyperparameters.batch_size,
+        optimizers.build_optimizer("sgd", values.client_learning_rate, 0.0),
+        local_steps=values.local_steps,
+        batch_size=values.batch_size,
         seed=parts.task.seed,
     )
-    broadcast = weights if hyperparameters.means_follow else Weights((), ())
+    broadcast = weights if values.means_follow else Weights((), ())
     trained = group_training.many_steps(training, weights, broadcast, round_number, examples)
     return trained.means.delta, trained.samples
 
 
 def scaled_update(delta: Any, scale: tf.Tensor, samples: tf.Tensor) -> LocalUpdate:
-    """What a client sends for this model delta times `scale`, its part in the mean over clients."""
+    """What a client sends for a model delta times `scale`, its part of the mean over clients."""
     scaled = tf.nest.map_structure(lambda t: scale * t, delta)
     delta, is_finite = non_finite.zero_unless_finite(scaled)
-    return LocalUpdate(
-        tff.learning.templates.ClientResult(delta, tf.cast(is_finite, tf.float32)),
-        samples,
-        1 - tf.cast(is_finite, tf.int64),
-    )
+    result = tff.learning.templates.ClientResult(delta, tf.cast(is_finite, tf.float32))
+    return LocalUpdate(result, samples, 1 - tf.cast(is_finite, tf.int64))
 
 
 def build_local_update(parts: DCCOParts) -> tff.Computation:
     """Builds stage 2: (weights, round, statistics, mean w_k, examples) -> `LocalUpdate`."""
-    hyperparameters = parts.hyperparameters
+    values = parts.hyperparameters
     # One step on all examples needs no copy of the weights, and can use micro-batches.
-    train = _one_step if hyperparameters.is_one_step else _many_steps
+    train = _one_step if values.is_one_step else _many_steps
 
     @tff.tensorflow.computation(
         parts.weights_type, np.int64, parts.statistics_type, np.float32, parts.examples_type
@@ -185,7 +167,6 @@ def build_local_update(parts: DCCOParts) -> tff.Computation:
     @tf.function(autograph=False)
     def local_update(weights, round_number, aggregated, mean_weight, examples):
         delta, samples = train(parts, weights, round_number, aggregated, examples)
-        share = hyperparameters.client_weight(samples, True) / mean_weight
-        return scaled_update(delta, share, samples)
+        return scaled_update(delta, values.client_weight(samples, True) / mean_weight, samples)
 
     return local_update

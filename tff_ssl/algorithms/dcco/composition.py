@@ -1,7 +1,7 @@
 """The composition of a round of two stages, which DCCO and FedSC share.
 
-In the first stage, clients send statistics, of which the server forms the mean over the cohort; in
-the second, they train with this mean and send model deltas.
+In the first stage, clients send statistics, and the server forms their mean over the cohort; in the
+second, clients train with this mean and send model deltas.
 """
 
 import functools
@@ -35,7 +35,7 @@ class ClientWorkState(NamedTuple):
       round_number: Number of the next round, int64; the views depend on it.
       statistics_aggregator: State of the statistics' aggregator.
       statistics: Centred statistics of the last cohort.
-      cohort: What the clients of the second stage receive about the cohort beside its statistics.
+      cohort: What the clients receive about the cohort in the second stage, beside its statistics.
     """
 
     round_number: Any
@@ -47,7 +47,7 @@ class ClientWorkState(NamedTuple):
 def build_reference(parts: DCCOParts) -> tff.Computation:
     """Builds (centred statistics of the last cohort) -> reference of the next cohort's statistics.
 
-    A mean that is not finite, of a cohort without any finite client, is replaced by 0.
+    Without any finite client, the mean is not finite and is replaced by 0.
     """
 
     @tff.tensorflow.computation(parts.statistics_type)
@@ -75,9 +75,8 @@ def _build_statistics_stage(
         )
         cohort = describe_cohort(state.cohort, local.weight)
         statistics = tff.federated_map(centre, (mean.result, reference))
-        return tff.federated_zip(
-            ClientWorkState(state.round_number, mean.state, statistics, cohort)
-        )
+        new_state = ClientWorkState(state.round_number, mean.state, statistics, cohort)
+        return tff.federated_zip(new_state)
 
     return aggregate_statistics
 
@@ -88,8 +87,8 @@ def _build_update_stage(parts: DCCOParts, local_update: tff.Computation) -> _Sta
 
     @tff.tensorflow.computation(parts.statistics_type)
     def keep_finite(statistics):
-        # Statistics of a cohort without any finite client are replaced by zeros, as in the first
-        # round: a state with NaN could not be saved.
+        # Without any finite client, statistics are zeros, as in the first round: a state with NaN
+        # could not be saved.
         return non_finite.zero_unless_finite(statistics)[0]
 
     def update_locally(state, weights, client_data):
@@ -111,9 +110,7 @@ def _build_update_stage(parts: DCCOParts, local_update: tff.Computation) -> _Sta
 
 
 def _build_statistics_round(
-    parts: DCCOParts,
-    process: tff.learning.templates.LearningProcess,
-    aggregate_statistics: _Stage,
+    parts: DCCOParts, process: tff.learning.templates.LearningProcess, aggregate_statistics: _Stage
 ) -> tff.learning.templates.LearningProcess:
     """The first stage alone, whose `next` stores the cohort's statistics in the state."""
     metrics_of_statistics = tff.tensorflow.computation(
@@ -148,13 +145,13 @@ def compose_two_stages(
 
     Args:
       parts: Task, means and server step.
-      local_statistics: Stage 1 of a client: (weights, round number, reference, examples) ->
+      local_statistics: A client's stage 1: (weights, round number, reference, examples) ->
         `client.LocalStatistics`.
-      local_update: Stage 2 of a client: (weights, round number, the cohort's statistics, `cohort`,
+      local_update: A client's stage 2: (weights, round number, the cohort's statistics, `cohort`,
         examples) -> `client.LocalUpdate`.
       first_cohort: () -> `ClientWorkState.cohort` before the first round, at the server.
-      describe_cohort: (`cohort` of the last round at the server, the clients' weights in stage 1)
-        -> `cohort` of this round at the server.
+      describe_cohort: (`cohort` of the last round, the clients' weights in stage 1) -> `cohort` of
+        this round, at the server.
       with_group_size: See `StatelessClients`.
     """
 
@@ -171,11 +168,8 @@ def compose_two_stages(
 
     aggregate_statistics = _build_statistics_stage(parts, local_statistics, describe_cohort)
     update_locally = _build_update_stage(parts, local_update)
-    work_type = (
-        initialize.type_signature.result,
-        parts.at_clients(parts.weights_type),
-        parts.at_clients(parts.examples_type),
-    )
+    received = (parts.at_clients(t) for t in (parts.weights_type, parts.examples_type))
+    work_type = (initialize.type_signature.result, *received)
 
     @tff.federated_computation(*work_type)
     def next_both(state, weights, client_data):

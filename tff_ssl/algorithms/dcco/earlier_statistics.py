@@ -1,4 +1,4 @@
-"""What the server keeps of earlier rounds in DCCO with one communication; see `one_stage`."""
+"""The server's memory of earlier rounds in DCCO with one communication; see `one_stage`."""
 
 from typing import Any, NamedTuple
 
@@ -9,13 +9,14 @@ import tensorflow_federated as tff
 from tff_ssl.algorithms.dcco.parts import DCCOParts
 from tff_ssl.losses.means import Means
 from tff_ssl.templates import non_finite
+from tff_ssl.templates.weight_groups import where
 
 
 class Earlier(NamedTuple):
-    """What a client gets from earlier rounds.
+    """What a client receives from earlier rounds.
 
     Attributes:
-      round_number: Number of the last round that gave statistics, int64; -1 before there is one.
+      round_number: Number of the last round that gave statistics, int64; -1 before the first.
       statistics: Centred statistics S.
       weights: Weights of the model in round `round_number`; () in `stale_statistics`.
     """
@@ -31,35 +32,25 @@ class Earlier(NamedTuple):
 
 
 class PairedStatistics(NamedTuple):
-    """Encoding statistics of the same examples at two models.
-
-    Attributes:
-      current: Statistics at theta_r.
-      before: Statistics at theta_(r-1).
-    """
+    """Encoding statistics of the same examples at theta_r, and before, at theta_(r-1)."""
 
     current: Any
     before: Any
 
 
 def paired_type(statistics_type: tff.Type) -> tff.types.StructWithPythonType:
-    """Type of `PairedStatistics`."""
     fields = [(name, statistics_type) for name in PairedStatistics._fields]
     return tff.types.StructWithPythonType(fields, PairedStatistics)
 
 
 def build_initial_earlier(parts: DCCOParts) -> tff.Computation:
     """Builds () -> `Earlier` before the first round."""
-    hyperparameters = parts.hyperparameters
 
     @tff.tensorflow.computation
     def initial_earlier():
-        weights = tff.learning.models.ModelWeights(*parts.task.model.init(0))
-        return Earlier(
-            tf.constant(-1, tf.int64),
-            parts.loss.zero(parts.task.model.projector[-1]),
-            weights if hyperparameters.pairs_models else (),
-        )
+        zero = parts.loss.zero(parts.task.model.projector[-1])
+        weights = parts.initial_weights(0) if parts.hyperparameters.pairs_models else ()
+        return Earlier(tf.constant(-1, tf.int64), zero, weights)
 
     return initial_earlier
 
@@ -67,7 +58,7 @@ def build_initial_earlier(parts: DCCOParts) -> tff.Computation:
 def build_moving_average(parts: DCCOParts, earlier_type: tff.Type) -> tff.Computation:
     """Builds the server's moving average: (round number, earlier, cohort's statistics) -> earlier.
 
-    The cohort's statistics are centred too. The weights of the result are still the earlier ones.
+    All statistics are centred. The weights of the result are still the earlier ones.
     """
     hyperparameters = parts.hyperparameters
 
@@ -85,21 +76,20 @@ def build_moving_average(parts: DCCOParts, earlier_type: tff.Type) -> tff.Comput
 
 
 def build_moved_average(parts: DCCOParts, earlier_type: tff.Type) -> tff.Computation:
-    """Builds the server's average that follows the model, of `paired_moments`.
+    """Builds the average of `paired_moments`, which follows the model.
 
-    It is (round number, earlier, average, cohort's statistics) -> (average, earlier), with centred
-    statistics throughout and the cohort's as `PairedStatistics`. The weights of the result are
-    still the earlier ones.
+    It is (round number, earlier, average, cohort's `PairedStatistics`) -> (average, earlier). All
+    statistics are centred. The weights of the result are still the earlier ones.
     """
-    hyperparameters = parts.hyperparameters
+    momentum = parts.hyperparameters.statistics_momentum
 
     @tff.tensorflow.computation(
         np.int64, earlier_type, parts.statistics_type, paired_type(parts.statistics_type)
     )
     def moved_average(round_number, earlier, average, cohort):
         current, before = cohort
-        # In round 0, there are neither an earlier model nor an average.
-        m = tf.where(earlier.round_number < 0, 0.0, hyperparameters.statistics_momentum)
+        # In round 0, there is neither an earlier model nor an average.
+        m = tf.where(earlier.round_number < 0, 0.0, momentum)
         share = tf.where(earlier.round_number < 0, 0.0, 1.0)
         moves = _weighted_sum(share, current, -share, before)
         moved = _weighted_sum(m, _weighted_sum(1.0, average, 1.0, moves), 1 - m, current)
@@ -120,16 +110,15 @@ def _weighted_sum(a: Any, x: Any, b: Any, y: Any) -> Any:
 
 
 def _keep_finite(new: Any, old: Any) -> tuple[tf.Tensor, Any]:
-    """The new values if they are finite, else the old ones; and whether they are.
+    """Whether the new values are finite, and these or the old ones.
 
-    The statistics of a cohort without any finite client are NaN and are not kept.
+    The statistics of a cohort without any finite client are NaN.
     """
     finite_values, is_finite = non_finite.zero_unless_finite(new)
-    kept = tf.nest.map_structure(lambda n, o: tf.where(is_finite, n, o), finite_values, old)
-    return is_finite, kept
+    return is_finite, where(is_finite, finite_values, old)
 
 
 def _plausible(parts: DCCOParts, centred: Any) -> Any:
-    """The nearest centred second moments that encodings could have, with means of zero."""
+    """The nearest centred second moments that encodings can have, with means of zero."""
     zeros = tf.zeros_like(centred.f)
     return parts.loss.plausible(centred._replace(f=zeros, g=zeros))

@@ -1,9 +1,9 @@
 """DCCO with one communication in each round, which uses the statistics of earlier rounds.
 
 The DCCO paper asks for such a form in section 6: "How can we reduce this to one round of
-communication?" Here a client gets the statistics S of the round before beside the model, takes its
-step with them, and sends both its delta and its statistics. This saves one of two messages in each
-direction, and the round, which has one stage, lowers to the map-reduce forms. Its cost is that the
+communication?" Here a client receives the statistics S of the round before beside the model, takes
+its step with them, and sends both its delta and its statistics. This saves one of two messages in
+each direction, and the round, of one stage, lowers to the map-reduce forms. The cost: the
 statistics belong to older weights and to other clients, so that a round no longer equals a
 centralized step. Round 0 has no statistics yet and only gathers them.
 
@@ -16,20 +16,20 @@ derivatives of L with respect to the raw moments give those with respect to v an
 and the terms of dL/dv' of G. The means enter as the centre alone. If the centre differs from the
 current mean of the encodings, the mean of (F - centre) over the cohort is not zero, and the
 gradient has a part that moves all encodings of the cohort together, further away from the centre.
-The first three variants differ in what they do against it; the fourth also lets v and K follow.
+The first three variants treat it differently; the fourth also lets v and K follow.
 
 `stale_statistics`: nothing. S = (mu, v, K) of earlier rounds, <.>_C = <.>_k + sg(S - <.>_k). It
 needs a small server learning rate.
 
-`paired_mean`: the centre follows the model. The client also gets theta_(r-1), to which S belongs,
-and encodes the same views of its images with both models:
+`paired_mean`: the centre follows the model. The client also receives theta_(r-1), to which S
+belongs, and encodes the same views of its images with both models:
 
   delta_k = <F(theta_r)>_k - <F(theta_(r-1))>_k, likewise for G,
   centre c_k = sg(mu + delta_k), with dL/dv and dL/dK at (v, K).
 
-The pairing takes the difference between images out of delta_k, and its mean over the clients is the
+The pairing removes the difference between images from delta_k, whose mean over the clients is the
 move of the cohort's mean. The mean over clients of F - c_k is then <F(theta_(r-1))>_A - mu, the
-difference between two cohorts at the same model, which does not accumulate. Where the model has not
+difference between two cohorts at the same model, which does not accumulate. If the model has not
 moved, delta_k = 0 and the step is that of `stale_statistics`. The centre enters example by example,
 so that clients with centres of their own can be folded.
 
@@ -39,12 +39,12 @@ sends at theta_r on the views of round r. If both rounds have the same cohort (a
 gradient is that of DCCO in round r-1, and training is gradient descent with a delay of one round.
 
 In these three, the server averages over rounds with momentum m: S_r = m S_(r-1) + (1 - m) <.>_A.
-Second moments are averaged about the means. Averages of second moments about the origin would count
-the drift of the means from round to round as variance, and a drift that F and G share as
-correlation. The means are averaged by themselves in `stale_statistics`; the other variants take
-those of the last round, which belong to theta_(r-1). The clients send their statistics about mu,
-which all of them have, so that float32 keeps its digits where the mean is large (see `losses.cco`);
-in round 0, mu is the origin.
+Second moments are averaged about the means: averaged about the origin, they would count the drift
+of the means from round to round as variance, and a drift that F and G share as correlation. The
+means themselves are averaged in `stale_statistics`; the other variants take those of the last
+round, which belong to theta_(r-1). The clients send their statistics about mu, which all of them
+have, so that float32 keeps its digits if the mean is large (see `losses.cco`); in round 0, mu is
+the origin.
 
 `paired_moments`, the default: as `paired_mean`, and v and K follow the model too. Those of one
 cohort are noisy, because a cohort has few clients. In DCCO this noise is that of the examples that
@@ -56,16 +56,15 @@ cohort of round r,
   M_r = <Q>_A(theta_r) - <Q>_A(theta_(r-1)),
   Q_r = m (Q_(r-1) + M_r) + (1 - m) <Q>_A(theta_r).
 
-Both terms belong to theta_r for any m: the average is over rounds, and not over models. (Momentum
-for estimates of a moving quantity is corrected likewise in STORM, Cutkosky & Orabona 2019.) The
-clients of round r + 1 get Q_r + M_r: the next step is expected to change v and K as the last one
-did. Such an extrapolation may leave what encodings can have; `StatisticsLoss.plausible` brings it
-back. For CCO it also raises a variance that is possible, but below a tenth of the mean over the
-dimensions, to that tenth.
+Both terms belong to theta_r for any m: the average is over rounds, not over models. (STORM,
+Cutkosky & Orabona 2019, corrects the momentum of a moving quantity likewise.) The clients of round
+r + 1 receive Q_r + M_r: the next step is expected to change v and K as the last one did. Encodings
+may be unable to have such extrapolated moments; `StatisticsLoss.plausible` corrects them. For CCO
+it also raises a possible variance below a tenth of the mean over the dimensions to that tenth.
 
-A client of the variants that pair models receives the weights of two models. It sends as much as in
-`stale_statistics`, in `paired_moments` its statistics twice. DCCO's client receives the model twice
-if it keeps nothing between the stages, and once otherwise.
+In the variants that pair models, a client receives the weights of two models. It sends as much as
+in `stale_statistics`, in `paired_moments` its statistics twice. DCCO's client receives the model
+twice if it keeps nothing between the stages, and once otherwise.
 """
 
 import dataclasses
@@ -90,6 +89,7 @@ from tff_ssl.bounds import bounded, one_of
 from tff_ssl.kinds.stateless.algorithm import StatelessClients
 from tff_ssl.templates.round_number import next_round_number
 from tff_ssl.templates.task import Task
+from tff_ssl.templates.weight_groups import where
 
 VARIANTS = ("stale_statistics", "paired_mean", "delayed_gradient", "paired_moments")
 
@@ -99,10 +99,9 @@ class DCCOOneStageHyperparameters(DCCOHyperparameters):
     """DCCO's hyperparameters, for one local step.
 
     Attributes:
-      variant: Use of the earlier statistics: `stale_statistics`, `paired_mean`,
+      variant: Use of the earlier statistics, `stale_statistics`, `paired_mean`,
         `delayed_gradient` or `paired_moments`.
-      statistics_momentum: Momentum m of the server's moving average; 0 for the statistics of the
-        last round alone.
+      statistics_momentum: Momentum m of the server's moving average; 0 for the last round alone.
     """
 
     variant: str = one_of("paired_moments", VARIANTS)
@@ -115,7 +114,7 @@ class DCCOOneStageHyperparameters(DCCOHyperparameters):
 
     @property
     def pairs_models(self) -> bool:
-        """Whether clients get the model that belongs to the earlier statistics."""
+        """Whether clients receive the model that belongs to the earlier statistics."""
         return self.variant != "stale_statistics"
 
     @property
@@ -130,9 +129,9 @@ class ClientWorkState(NamedTuple):
     Attributes:
       round_number: Number of the next round, int64; the views depend on it.
       statistics_aggregator: State of the statistics' aggregator.
-      average: The average Q_r over rounds, as centred statistics; () but in `paired_moments`, in
-        which it is not what clients get.
-      earlier: What the clients of the next round get from earlier rounds.
+      average: The average Q_r over rounds as centred statistics, which clients do not receive; ()
+        except in `paired_moments`.
+      earlier: What the clients of the next round receive from earlier rounds.
     """
 
     round_number: Any
@@ -141,37 +140,30 @@ class ClientWorkState(NamedTuple):
     earlier: Any
 
 
-@tff.tensorflow.computation
-def _nothing():
-    return ()
-
-
 def _build_averaged(
     parts: DCCOParts, earlier_type: tff.Type
 ) -> Callable[[tff.Value, tff.Value], tuple[tff.Value, tff.Value, tff.Value]]:
     """Builds (state, the cohort's mean) -> its centred statistics, new `average` and `earlier`."""
     centre = build_centre(parts)
     reference_of = tff.tensorflow.computation(lambda earlier: earlier.means, earlier_type)
-    if not parts.hyperparameters.moves_moments:
-        moving_average = earlier_statistics.build_moving_average(parts, earlier_type)
+    moves = parts.hyperparameters.moves_moments
+    build = (
+        earlier_statistics.build_moved_average if moves else earlier_statistics.build_moving_average
+    )
+    average = build(parts, earlier_type)
 
-        def averaged(state, mean):
-            reference = tff.federated_map(reference_of, state.earlier)
-            current = tff.federated_map(centre, (mean, reference))
-            arguments = (state.round_number, state.earlier, current)
-            return current, state.average, tff.federated_map(moving_average, arguments)
-
-        return averaged
-    moved_average = earlier_statistics.build_moved_average(parts, earlier_type)
-
-    def averaged_and_moved(state, mean):
+    def averaged(state, mean):
         reference = tff.federated_map(reference_of, state.earlier)
+        before = (state.round_number, state.earlier)
+        if not moves:
+            current = tff.federated_map(centre, (mean, reference))
+            return current, state.average, tff.federated_map(average, (*before, current))
         pair = [tff.federated_map(centre, (m, reference)) for m in (mean.current, mean.before)]
-        arguments = (state.round_number, state.earlier, state.average, PairedStatistics(*pair))
-        moved = tff.federated_map(moved_average, arguments)
+        arguments = (*before, state.average, PairedStatistics(*pair))
+        moved = tff.federated_map(average, arguments)
         return pair[0], moved[0], moved[1]
 
-    return averaged_and_moved
+    return averaged
 
 
 def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computation]:
@@ -181,7 +173,9 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
     local_round = one_stage_client.build_local_round(parts, earlier_type)
     averaged = _build_averaged(parts, earlier_type)
     round_metrics = build_round_metrics(parts)
-    no_average = parts.no_statistics if parts.hyperparameters.moves_moments else _nothing
+    no_average = parts.no_statistics
+    if not parts.hyperparameters.moves_moments:
+        no_average = tff.tensorflow.computation(lambda: ())
 
     @tff.federated_computation
     def initialize():
@@ -201,22 +195,18 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
     )
     def next_work(state, weights, client_data):
         shared = tff.federated_broadcast((state.round_number, state.earlier))
-        local = tff.federated_map(local_round, (weights, shared[0], shared[1], client_data))
+        local = tff.federated_map(local_round, (weights, *shared, client_data))
         mean = parts.statistics_mean.next(
             state.statistics_aggregator, local.statistics, local.result.update_weight
         )
         statistics, average, earlier = averaged(state, mean.result)
         counts = (parts.metric_sum(local.samples), parts.metric_sum(local.dropped))
         new_state = ClientWorkState(
-            tff.federated_map(next_round_number, state.round_number),
-            mean.state,
-            average,
-            earlier,
+            tff.federated_map(next_round_number, state.round_number), mean.state, average, earlier
         )
+        metrics = tff.federated_map(round_metrics, (statistics, *counts))
         return tff.templates.MeasuredProcessOutput(
-            tff.federated_zip(new_state),
-            local.result,
-            tff.federated_map(round_metrics, (statistics, *counts)),
+            tff.federated_zip(new_state), local.result, metrics
         )
 
     return initialize, next_work
@@ -225,16 +215,13 @@ def build_client_work(parts: DCCOParts) -> tuple[tff.Computation, tff.Computatio
 def _keep_weights(
     parts: DCCOParts, process: tff.learning.templates.LearningProcess
 ) -> tff.learning.templates.LearningProcess:
-    """Adds to a round that the server keeps the model to which the new statistics belong."""
+    """The round, in which the server also keeps the model to which the new statistics belong."""
     earlier_type = process.initialize.type_signature.result.member.client_work.earlier
 
     @tff.tensorflow.computation(np.int64, earlier_type, parts.weights_type)
     def with_weights(round_number, earlier, weights):
         is_new = tf.equal(earlier.round_number, round_number)
-        kept = tf.nest.map_structure(
-            lambda new, old: tf.where(is_new, new, old), weights, earlier.weights
-        )
-        return earlier._replace(weights=kept)
+        return earlier._replace(weights=where(is_new, weights, earlier.weights))
 
     @tff.federated_computation(
         process.initialize.type_signature.result, parts.at_clients(parts.examples_type)
@@ -243,8 +230,7 @@ def _keep_weights(
         output = process.next(state, client_data)
         work = output.state.client_work
         earlier = tff.federated_map(
-            with_weights,
-            (state.client_work.round_number, work.earlier, state.global_model_weights),
+            with_weights, (state.client_work.round_number, work.earlier, state.global_model_weights)
         )
         client_work = tff.federated_zip(
             ClientWorkState(work.round_number, work.statistics_aggregator, work.average, earlier)
@@ -263,24 +249,20 @@ def build_dcco_one_stage(
     hyperparameters: DCCOOneStageHyperparameters | None = None,
     server_optimizer: tff.learning.optimizers.Optimizer | None = None,
     statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-    metric_sum: Callable[[tff.Value], tff.Value] = tff.federated_sum,
+    **arguments: Any,
 ) -> StatelessClients:
     """Builds the round of one stage; arguments and errors are those of `two_stage.build_dcco`."""
-    hyperparameters = hyperparameters or DCCOOneStageHyperparameters()
-    parts = build_parts(
-        task, hyperparameters, server_optimizer, statistics_aggregator, update_aggregator,
-        metric_sum,
-    )  # fmt: skip
+    values = hyperparameters or DCCOOneStageHyperparameters()
+    parts = build_parts(task, values, server_optimizer, statistics_aggregator, **arguments)
     sent = parts.statistics_type
-    if hyperparameters.moves_moments:
+    if values.moves_moments:
         sent = earlier_statistics.paired_type(parts.statistics_type)
         factory = statistics_aggregator or tff.aggregators.MeanFactory()
         paired_mean = factory.create(sent, tff.types.TensorType(np.float32))
         parts = dataclasses.replace(parts, statistics_mean=paired_mean)
     initialize, next_work = build_client_work(parts)
     process = parts.compose(initialize, next_work)
-    if hyperparameters.pairs_models:
+    if values.pairs_models:
         process = _keep_weights(parts, process)
     return StatelessClients(
         task.model,

@@ -1,4 +1,4 @@
-"""The parts of which both forms of DCCO are composed, and their hyperparameters."""
+"""The parts that both forms of DCCO share, and their hyperparameters."""
 
 import collections
 import dataclasses
@@ -26,17 +26,17 @@ class DCCOHyperparameters(ObjectiveHyperparameters, optimizers.ServerOptimizerHy
 
     Attributes:
       client_learning_rate: Learning rate of the clients' gradient descent.
-      micro_batch_size: Number of examples that a client processes at a time in a round of one step.
-        It affects memory and speed, but not the result.
-      local_steps: Number of steps of each client in a round; more than one is beyond the paper.
+      micro_batch_size: Number of examples processed at a time in a round of one step; affects
+        memory and speed, but not the result.
+      local_steps: Number of steps of each client in a round; more than one goes beyond the paper.
       means_follow: Whether the means of the aggregated statistics follow the client's model in its
         local steps.
       batch_size: Number of examples of a local step; 0 for all examples of the client.
-      examples_per_round: Largest number of a client's examples in a round of one step, drawn anew
-        in each round; 0 for all. A round is then a centralized step on the drawn examples.
-      client_weighting: Weights w_k of the clients in both means, by `examples` (N_k) or `uniform`.
-        Uniform weights bound the influence of a client as differential privacy needs, but a round
-        is then no centralized step.
+      examples_per_round: Largest number of a client's examples in a round of one step, drawn in
+        each round; 0 for all. A round is then a centralized step on the drawn examples.
+      client_weighting: Weights w_k of the clients in both means, by `examples` (N_k) or `uniform`,
+        which bounds a client's influence, as differential privacy needs, but makes a round differ
+        from a centralized step.
     """
 
     server_optimizer: str = "adam"
@@ -95,8 +95,8 @@ class DCCOParts:
 
     Attributes:
       task: Model, views, objective and type of the examples.
-      hyperparameters: Hyperparameters of either form, or of FedSC.
-      loss: Loss that depends on encoding statistics.
+      hyperparameters: Hyperparameters of the algorithm.
+      loss: Loss of encoding statistics.
       initial_model: Computation () -> weights of the global model.
       no_statistics: Computation () -> encoding statistics of zero.
       statistics_mean: Weighted mean of the clients' statistics.
@@ -131,14 +131,12 @@ class DCCOParts:
 
     @property
     def examples_type(self) -> tff.types.SequenceType:
-        """Type of a client's examples."""
         return tff.types.SequenceType(self.task.element_type)
 
     def at_clients(self, type_spec: tff.Type) -> tff.types.FederatedType:
         return tff.types.FederatedType(type_spec, tff.CLIENTS)
 
     def initial_weights(self, seed: int) -> tff.learning.models.ModelWeights:
-        """The global model's weights before the first round."""
         return tff.learning.models.ModelWeights(*self.task.model.init(seed))
 
     def compose(
@@ -157,10 +155,10 @@ class DCCOParts:
 def build_parts(
     task: Task,
     hyperparameters: Any,
-    server_optimizer: tff.learning.optimizers.Optimizer | None,
-    statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None,
-    update_aggregator: tff.aggregators.WeightedAggregationFactory | None,
-    metric_sum: MetricSum,
+    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+    statistics_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    update_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+    metric_sum: MetricSum = tff.federated_sum,
 ) -> DCCOParts:
     """Builds the parts; arguments and errors are those of `two_stage.build_dcco`."""
     check_task(task)

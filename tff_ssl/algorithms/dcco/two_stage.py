@@ -14,11 +14,11 @@ clients may be folded into groups, and a client may work in micro-batches: once 
 statistics are fixed, the gradient is a sum over examples (Eq. 9).
 
 The statistics are taken about a reference that all clients share (see `losses.cco`): the means of
-the last cohort, which the server keeps and broadcasts with the model, 2 d numbers. In the first
-round it is the origin, since there are no means yet. The server adds the reference to the means and
-centres the second moments, and broadcasts the result for the second stage. All this is equivalent
-to the paper's statistics, for any reference, and keeps the digits of float32 where the encodings'
-mean is large. Where aggregation is private, the reference is a function of released statistics.
+the last cohort, 2 d numbers that the server keeps and broadcasts with the model; in the first round
+the origin. The server adds the reference to the means, centres the second moments, and broadcasts
+the result for the second stage. This is equivalent to the paper's statistics for any reference, and
+keeps the digits of float32 if the encodings' mean is large. With private aggregation, the reference
+is a function of released statistics.
 
 Extensions that section 6 of the paper leaves open:
 
@@ -31,13 +31,13 @@ Extensions that section 6 of the paper leaves open:
 
     mu_A + <F(theta_t)>_k - <F(theta_0)>_k
 
-  on the examples and views of the step, and likewise for G, with the second moments about the means
-  held. This takes one more forward pass. With means that are held as well ("stale statistics"), the
-  loss pushes a common move of the encodings further away, and diverges at larger learning rates
-  (see `one_stage`). `launch.studies.drift` measures both;
+  on the examples and views of the step, and likewise for G, with fixed second moments about the
+  means. This takes one more forward pass. With fixed means ("stale statistics"), the loss pushes a
+  common move of the encodings further away, and diverges at larger learning rates (see
+  `one_stage`). `launch.studies.drift` measures both;
 - one communication in each round (`one_stage`).
 
-The paper says nothing of clients that drop out. A client that drops out before it has sent its
+The paper does not discuss clients that drop out. A client that drops out before it has sent its
 statistics is not part of the round. One that drops out between the stages is part of the
 statistics, which cannot be corrected any more, but its delta is missing. If n clients with weights
 w_k take part in the first stage, and the set S of them in the second, the update is
@@ -45,14 +45,14 @@ w_k take part in the first stage, and the set S of them in the second, the updat
   n / |S| * sum_(k in S) w_k delta_k / sum_k w_k,
 
 the estimate from S of the sum over the whole cohort (Horvitz and Thompson). If dropping out does
-not depend on the data, the expectation of this update is the update of the complete round, for
-clients of any sizes. A mean over S by weights would not have this expectation, and a mean of the
-statistics over S would take one more communication. Therefore a client scales its delta by w_k over
-the mean weight of the first stage, and deltas have equal weights. A client whose statistics or
-delta are not finite, or that has no examples, counts as one that dropped out before it sent them.
+not depend on the data, this update is in expectation that of the complete round, for clients of any
+sizes. A mean over S by weights would not be, and a mean of the statistics over S would take one
+more communication. Therefore a client scales its delta by w_k over the mean weight of the first
+stage, and deltas have equal weights. A client whose statistics or delta are not finite, or that has
+no examples, counts as one that dropped out before it sent them.
 
-Deviations: the reference; `losses.cco.VARIANCE_EPSILON` keeps a variance of zero from giving NaN.
-Batch norm is refused, since it would need one more communication for each layer (section 3.2).
+Deviations: the reference; `losses.cco.VARIANCE_EPSILON`, which keeps a variance of zero from giving
+NaN. Batch norm is rejected, since each layer would need one more communication (section 3.2).
 """
 
 import collections
@@ -92,12 +92,12 @@ def mean_weight(parts: DCCOParts, before: tff.Value, weights: tff.Value) -> tff.
 
 
 def with_group_size(state: Any, ratio: float) -> Any:
-    """The state between the stages, where the groups of folded clients change in size.
+    """The state between the stages if the groups of folded clients change in size.
 
     A group counts as one client with the examples of all. The mean weight of the first stage is
-    then one over groups, and the mean over the second stage's groups is to be scaled by n / |S|,
-    and not by the ratio of the numbers of groups. `ratio` is the mean number of clients of a group
-    in the second stage over that in the first.
+    then a mean over groups, while the mean over the second stage's groups must be scaled by
+    n / |S|, not by the ratio of the numbers of groups. `ratio` is the mean number of clients of a
+    group in the second stage over that in the first.
     """
     work = state.client_work
     return state._replace(client_work=work._replace(cohort=np.float32(work.cohort * ratio)))
@@ -117,12 +117,11 @@ def build_dcco(
     `statistics` and then `next` of the stage `update` equal `next` of the whole round.
 
     Args:
-      task: Model (with group norm and a projector), views, objective (one of
-        `STATISTICS_LOSSES`) and type of the examples. The views must be pure, since both stages
-        call them.
+      task: Model (with group norm and a projector), views, objective (one of `STATISTICS_LOSSES`)
+        and type of the examples. The views must be pure, since both stages call them.
       hyperparameters: Hyperparameters; the paper's by default.
-      server_optimizer: Optimizer that applies the mean model delta to the model; the one of the
-        hyperparameters by default.
+      server_optimizer: Optimizer that applies the mean model delta to the model; by default that of
+        the hyperparameters.
       statistics_aggregator: Weighted mean of the statistics; `MeanFactory` by default.
       update_aggregator: Weighted mean of the model deltas; `MeanFactory` by default.
       metric_sum: Sum of a metric over the clients.

@@ -1,24 +1,24 @@
-"""DeNAV: models that travel from client to client, each led by a training navigator.
+"""DeNAV: models that travel from client to client, each guided by a training navigator.
 
 "DeNAV: Decentralized Self-Supervised Learning with a Training Navigator": sections 4 and 5, and
 appendix A.4 for the parallel training of C models. A step of a model has three parts:
 
-1. The client that received the model averages it with its own copies of other models, as far as
-   these are not too stale (Algorithm 2; `staleness`).
+1. The client that received the model averages it with its own copies of other models that are not
+   too stale (Algorithm 2; `staleness`).
 2. The client trains the model on its own examples for K epochs, updates the state log, and keeps a
    copy of both.
 3. The navigator chooses the next client from the state log (Algorithm 1; `navigator`, `route`).
 
 Before fine-tuning, a client averages its own model with those of its neighbours.
 
-Choices: The one-block masked autoencoder is a choice of the encoder (`--encoder=vit_one_block`).
-AdamW starts anew in every step, since its state does not travel. The paper gives no optimizer;
-AdamW and the weight decay are He et al.'s. A client's simulated training time is its examples times
-epochs, divided as in section 6.1 by its computing rank's factor, so that a route does not depend on
-the load of this machine. Where two models meet at a client, it trains both, one after the other,
-and neither is averaged with the other in this step. If a client has copies of several models, its
-own model is the result of Algorithm 2 with the copy of most steps as the received model. The run is
-evaluated with the model of the last client that trained model 0.
+Choices: The one-block masked autoencoder is the encoder `--encoder=vit_one_block`. The paper gives
+no optimizer; AdamW and the weight decay are He et al.'s. AdamW restarts in every step, since its
+state does not travel. A client's simulated training time is its examples times epochs, divided as
+in section 6.1 by its computing rank's factor, so that a route does not depend on the load of this
+machine. If two models meet at a client, it trains both, one after the other, and neither is
+averaged with the other in this step. If a client has copies of several models, its own model is the
+result of Algorithm 2 with the copy of most steps as the received model. The run is evaluated with
+the model of the last client that trained model 0.
 """
 
 import bisect
@@ -51,10 +51,10 @@ class DeNAVHyperparameters(ClientHyperparameters, navigator.RouteHyperparameters
     """Hyperparameters with the defaults of Table 6; others are inherited. S is `--rounds`.
 
     Attributes:
-      models: Number C of models that train at the same time; 5 in the paper's parallel training.
+      models: Number C of models trained in parallel; 5 in the paper's parallel training.
       staleness_bound: Staleness bound lambda of Algorithm 2, in steps.
-      aggregation: Weights of a client's copies: `staleness`, `volume` or `average` (Table 5), or
-        `none`, with which models do not mix.
+      aggregation: Weights of a client's copies, `staleness`, `volume` or `average` (Table 5);
+        `none` for models that do not mix.
       average_neighbours: Whether a client averages its model with its neighbours' at the end.
     """
 
@@ -69,7 +69,6 @@ class DeNAVHyperparameters(ClientHyperparameters, navigator.RouteHyperparameters
     average_neighbours: bool = True
 
     def for_navigator(self, steps: int) -> navigator.NavigatorHyperparameters:
-        """The hyperparameters of the navigator for S steps."""
         names = [field.name for field in dataclasses.fields(navigator.RouteHyperparameters)]
         return navigator.NavigatorHyperparameters(
             steps=steps, **{name: getattr(self, name) for name in names}
@@ -93,8 +92,7 @@ class DeNAVSchedule:
             left.
         """
         self._graphs, self._clients = network.graphs, len(network.volumes)
-        self._hyperparameters = hyperparameters
-        self._model_bytes = model_bytes
+        self._hyperparameters, self._model_bytes = hyperparameters, model_bytes
         self._starts = self._draw_starts(network.seed)
         highest = hyperparameters.computing_ranks
         self.ranks = simulated_time.draw_ranks(self._clients, highest, network.seed)
@@ -104,18 +102,9 @@ class DeNAVSchedule:
             work = volume * hyperparameters.passes(volume)
             return simulated_time.training_time(work, self.ranks[client], highest)
 
+        volumes, values = dict(enumerate(network.volumes)), hyperparameters.for_navigator(steps)
         self._steps_of_models = [
-            list(
-                route.travel(
-                    network.graphs,
-                    dict(enumerate(network.volumes)),
-                    time,
-                    start,
-                    hyperparameters.for_navigator(steps),
-                    network.seed,
-                    model,
-                )
-            )
+            list(route.travel(network.graphs, volumes, time, start, values, network.seed, model))
             for model, start in enumerate(self._starts)
         ]
         self.warnings = self._check_limit(steps)
@@ -138,7 +127,7 @@ class DeNAVSchedule:
         )
 
     def _draw_starts(self, seed: int) -> list[int]:
-        """Draws the clients of the first step, a different one for each model (appendix A.4.1)."""
+        """Draws the clients of the first step, one for each model (appendix A.4.1)."""
         present, models = sorted(self._graphs(1)), self._hyperparameters.models
         if models > len(present):
             raise ValueError(f"models must be at most the number of clients, {len(present)}")
@@ -163,7 +152,7 @@ class DeNAVSchedule:
         return row
 
     def _copies(self, client: int, done: int) -> list[StateLog | None]:
-        """Logs of a client's copies of each model after `done` steps; None where it has no copy."""
+        """Logs of a client's copies of each model after `done` steps; None without a copy."""
         logs: list[StateLog | None] = []
         for model, steps in enumerate(self._steps_of_models):
             visits = self._visits.get((model, client), [])
@@ -172,7 +161,7 @@ class DeNAVSchedule:
         return logs
 
     def _holders(self, clients: set[int], done: int) -> set[int]:
-        """The clients among these that have a copy of a model after so many steps."""
+        """Those of the clients that have a copy of a model after `done` steps."""
         return {k for k in clients if any(self._copies(k, done))}
 
     def _aggregated(
@@ -182,13 +171,10 @@ class DeNAVSchedule:
         row = self._unit(slot)
         if self._hyperparameters.aggregation == "none":
             return row
-        first, *others = staleness.weights_at_client(
-            received,
-            local,
-            self._hyperparameters.staleness_bound,
-            self._hyperparameters.aggregation,
+        values = self._hyperparameters
+        row[slot], *others = staleness.weights_at_client(
+            received, local, values.staleness_bound, values.aggregation
         )
-        row[slot] = first
         for log, weight in zip(local, others, strict=True):
             row[self._slot(log.model_id, client)] = weight
         return row
@@ -197,13 +183,11 @@ class DeNAVSchedule:
         """Weights of the copies in a client's own model, by Algorithm 2."""
         logs = [log for log in self._copies(client, done) if log is not None]
         newest = max(logs, key=lambda log: (log.steps, -log.model_id))
-        return self._aggregated(
-            newest, self._slot(newest.model_id, client), client,
-            [log for log in logs if log is not newest],
-        )  # fmt: skip
+        others = [log for log in logs if log is not newest]
+        return self._aggregated(newest, self._slot(newest.model_id, client), client, others)
 
     def _received(self, model: int, step: route.Step) -> SlotWeights:
-        """Weights of the received model and the client's copies in the model that is trained."""
+        """Weights of the received model and the client's copies in the model to train."""
         sender = step.client if step.sender is None else step.sender
         logs = self._copies(step.client, step.step - 1)
         others = [log for log in logs if log is not None and log.model_id != model]
@@ -213,22 +197,17 @@ class DeNAVSchedule:
         steps = [steps[round_number] for steps in self._steps_of_models]
         slots = tuple(self._slot(model, step.client) for model, step in enumerate(steps))
         rows = [self._received(model, step) for model, step in enumerate(steps)]
-        notes = tuple(
-            {"model": model, "sender": -1 if step.sender is None else step.sender}
-            for model, step in enumerate(steps)
-        )
+        senders = [-1 if step.sender is None else step.sender for step in steps]
+        notes = tuple({"model": m, "sender": sender} for m, sender in enumerate(senders))
         sent = sum((traffic.of_steps([step], self._model_bytes) for step in steps), Traffic())
         if round_number == 0:
             sent += traffic.synchronization(self._graphs(1), self._starts, self._model_bytes)
         clients = tuple(step.client for step in steps)
-        return ScheduledRound(
-            (Averaging(slots, np.stack(rows)), Training(slots, clients, notes)),
-            sent,
-            self._round_time(clients),
-        )
+        operations = (Averaging(slots, np.stack(rows)), Training(slots, clients, notes))
+        return ScheduledRound(operations, sent, self._round_time(clients))
 
     def _round_time(self, clients: Sequence[int]) -> float:
-        """Simulated time: that of the client whose trainings, one by one, take longest."""
+        """Simulated time of the client whose trainings, one after the other, take longest."""
         trainings = collections.Counter(clients)
         return max(count * self._time(client) for client, count in trainings.items())
 
@@ -249,21 +228,17 @@ class DeNAVSchedule:
             clients |= set(topology.neighbours(graph, client))
         holders = self._holders(clients, done)
         while not holders:
-            # None of these clients has a model: go on to their neighbours.
+            # None of these clients has a model: continue with their neighbours.
             reached = clients.union(*(topology.neighbours(graph, k) for k in clients))
             if reached == clients:
-                break
-            clients = reached
-            holders = self._holders(clients, done)
-        if not holders:
-            # No client that can be reached has a model; slots that were never written hold the
-            # untrained model.
-            return self._unit(self._slot(0, client))
+                # No reachable client has one; slots never written hold the untrained model.
+                return self._unit(self._slot(0, client))
+            clients, holders = reached, self._holders(reached, done)
         return np.mean([self._own(k, done) for k in sorted(holders)], axis=0)
 
 
 def build_denav(task: Task, hyperparameters: DeNAVHyperparameters | None = None) -> Decentralized:
-    """Builds the computations of DeNAV; the rounds of the task are the steps S."""
+    """Builds DeNAV; the rounds of the task are the steps S."""
     values = hyperparameters or DeNAVHyperparameters()
 
     def build_schedule(network: ClientNetwork, model_bytes: int) -> DeNAVSchedule:

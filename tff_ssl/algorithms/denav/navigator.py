@@ -2,8 +2,8 @@
 
 "DeNAV: Decentralized Self-Supervised Learning with a Training Navigator". The client that holds a
 model reads the model's state log and asks clients, its neighbours first, for their number of
-examples and their neighbours. It knows nothing else: the arguments of `choose_next` are the log and
-a function that carries a question along a path of links, but no network.
+examples and their neighbours. It knows nothing else: `choose_next` gets the log and a function that
+carries a question along a path of links, but no network.
 
 Choices where the paper is silent or contradicts itself:
 
@@ -14,14 +14,14 @@ Choices where the paper is silent or contradicts itself:
   alpha = 0.
 - P_{m,d+1} also contains clients that were checked before, as printed in Algorithm 1 (appendix A.1
   describes it as the clients that are d + 1 hops away). The search ends when it contains no others.
-- Line 32 as printed chooses among P_{m,d-1} even if P_{m,d} has a single best client. The result of
-  the search is then not used, and after one hop the choice among the tied candidates is random,
-  which section 5.2 wants to avoid. `tie_break="search"` takes the client of P_{m,d-1} that leads to
-  the single best client; `tie_break="printed"` takes any client of P_{m,d-1}.
-- Line 33 takes the shortest path, while section 5.2 goes back along the path of the search, as is
-  done here. The two differ if a client that the search reached is also linked to m directly: going
+- Line 32 as printed chooses among P_{m,d-1} even if P_{m,d} has a single best client. This ignores
+  the result of the search, and after one hop the choice among the tied candidates is random, which
+  section 5.2 wants to avoid. `tie_break="search"` takes the client of P_{m,d-1} that leads to the
+  single best client; `tie_break="printed"` takes any client of P_{m,d-1}.
+- Line 33 takes the shortest path; section 5.2, like this module, goes back along the path of the
+  search. The two differ if a client that the search reached is also linked to m directly: going
   back always ends at one of the tied candidates.
-- Table 4 omits terms: the factor U^d becomes 1, or the summand alpha or U^c is left out. A random
+- In Table 4's ablations, the factor U^d becomes 1, or the summand alpha or U^c is omitted. A random
   route takes any candidate, including the holder.
 - The paper does not give H in its experiments; it is 10 here.
 """
@@ -39,8 +39,6 @@ from tff_ssl.algorithms.denav.state_log import NEVER, StateLog
 from tff_ssl.bounds import Bounded, bounded, one_of
 from tff_ssl.decentralized import topology
 
-ROUTES = ("score", "random")
-TIE_BREAKS = ("search", "printed")
 OURS = "Our formula"
 # Row of Table 4 -> hyperparameters of its route.
 FORMULAS: Mapping[str, Mapping[str, str | bool]] = {
@@ -52,7 +50,7 @@ FORMULAS: Mapping[str, Mapping[str, str | bool]] = {
 }
 
 _LOWEST_SCORE = 1.0  # Score of a client that has been selected Z times (Eq. 6).
-_SAME = 1e-12  # Scores that differ by less count as equal: they differ by rounding.
+_SAME = 1e-12  # Scores that differ by less, through rounding, count as equal.
 _BYTES_PER_NUMBER = 8
 
 Path = tuple[int, ...]
@@ -63,8 +61,8 @@ class RouteHyperparameters(Bounded):
     """Hyperparameters of a route, among them the ablations of Table 4.
 
     Attributes:
-      selection_limit: Number Z of selections after which a client has the lowest score; it should
-        be above S / number of clients, see `papers_limit`.
+      selection_limit: Number Z of selections after which a client has the lowest score; should be
+        above S / number of clients, see `papers_limit`.
       computing_ranks: Highest rank H of computing resources.
       route: Rule for the next client, `score` or `random` (any candidate).
       use_volume: Whether the score has the factor U^d.
@@ -75,11 +73,11 @@ class RouteHyperparameters(Bounded):
 
     selection_limit: int = bounded(3, at_least=1)
     computing_ranks: int = bounded(10, at_least=1)
-    route: str = one_of("score", ROUTES)
+    route: str = one_of("score", ("score", "random"))
     use_volume: bool = True
     use_time: bool = True
     use_history: bool = True
-    tie_break: str = one_of("search", TIE_BREAKS)
+    tie_break: str = one_of("search", ("search", "printed"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,19 +92,14 @@ class NavigatorHyperparameters(RouteHyperparameters):
 
 
 class Answer(NamedTuple):
-    """A client's answer to a question.
-
-    Attributes:
-      volume: Number n of its examples.
-      neighbours: Clients to which it is linked.
-    """
+    """A client's answer to a question: the number n of its examples, and its neighbours."""
 
     volume: int
     neighbours: tuple[int, ...]
 
 
-# Path of linked clients, from the one that asks to the one that is asked -> the answer of the last
-# client; None if a client on the path has left or a link has been cut.
+# Path of linked clients, from the one that asks to the one that is asked -> the latter's answer;
+# None if a client on the path has left or a link has been cut.
 Ask = Callable[[Path], Answer | None]
 
 
@@ -116,7 +109,7 @@ class Choice(NamedTuple):
     Attributes:
       client: Client p_m that trains next; may be the client that holds the model.
       hops: Distance in hops of the clients whose scores decided; 1 without a tie.
-      messages: Number of questions and answers, each counted once for each link that it crossed.
+      messages: Number of questions and answers, each counted once for each link it crossed.
       message_bytes: Bytes of these messages, at 64 bits a number.
     """
 
@@ -141,8 +134,8 @@ def asking(graph: nx.Graph, volumes: Mapping[int, int]) -> Ask:
 def papers_limit(steps: int, num_clients: int) -> int:
     """The limit Z with the paper's ratio to S / |M|: 1.5 S / |M|, rounded up.
 
-    Table 6 has Z = 3 for S = 200 steps on |M| = 100 clients. With this ratio, a third of the Z |M|
-    allowed selections is not used, and the scores decide which.
+    Table 6 has Z = 3 for S = 200 steps on |M| = 100 clients. This leaves a third of the Z |M|
+    allowed selections unused, and the scores decide which.
     """
     return -(-3 * steps // (2 * num_clients))
 
@@ -152,8 +145,8 @@ def selection_scores(
 ) -> dict[int, float]:
     """Scores U of Eq. 3 to 6 of each client, from 1 to 3 (the largest volume, never selected).
 
-    Volumes are the numbers of examples n of the clients that are compared, above 0; the log is that
-    after the step that has just ended.
+    Volumes are the numbers of examples n of the compared clients, above 0; the log includes the
+    step that has just ended.
     """
     visits = {visit.client: visit for visit in log.visits if visit.client in volumes}
     largest = max(volumes.values())
@@ -173,12 +166,7 @@ def selection_scores(
 
 
 class _Answers:
-    """The answers that the holder has received; each client is asked once.
-
-    Attributes:
-      messages: Number of questions and answers, each counted once for each link that it crossed.
-      message_bytes: Bytes of these messages.
-    """
+    """The answers that the holder has received, and their messages; each client is asked once."""
 
     def __init__(self, holder: int, ask: Ask):
         answer = ask((holder,))
@@ -187,8 +175,7 @@ class _Answers:
         self._ask = ask
         self._paths: dict[int, Path] = {holder: (holder,)}  # Paths to all clients that were asked.
         self._answers = {holder: answer}
-        self.messages = 0
-        self.message_bytes = 0
+        self.messages = self.message_bytes = 0
 
     def of(self, client: int) -> Answer:
         """The answer of a client that has answered."""
@@ -206,7 +193,7 @@ class _Answers:
             self.message_bytes += links * (1 + len(answer.neighbours)) * _BYTES_PER_NUMBER
 
     def neighbours_of(self, clients: Collection[int]) -> set[int]:
-        """Clients that answer and are linked to one of `clients`, which have answered before."""
+        """Clients that answer and are linked to one of `clients`, which have all answered."""
         neighbours = set()
         for client in sorted(clients):
             for neighbour in self.of(client).neighbours:
@@ -239,8 +226,8 @@ def _search(
 ) -> list[set[int]]:
     """Lines 11 to 31: the best clients of P_{m,2}, P_{m,3}, ..., until one is best alone.
 
-    The last set has several clients if none was unchecked, or all scores of the next set are
-    lowest.
+    The last set has several clients if no client was left to check, or the next set has only lowest
+    scores.
     """
     levels = []
     checked, frontier = set(candidates), tied
@@ -257,7 +244,7 @@ def _search(
 
 
 def _any(clients: Collection[int], rng: np.random.Generator) -> int:
-    """A random client, which does not depend on the order of the clients."""
+    """A random client, independent of the order of the clients."""
     return int(rng.choice(sorted(clients)))
 
 
@@ -286,19 +273,14 @@ def choose_next(
       rng: Generator that breaks the remaining ties.
 
     Raises:
-      ValueError: If the holder itself does not answer, since it is not in the network any more.
+      ValueError: If the holder itself does not answer, because it has left the network.
     """
     answers = _Answers(holder, ask)
     candidates = answers.neighbours_of([holder]) | {holder}  # Line 3
     levels = [candidates]
     if hyperparameters.route == "score":
         best, _ = _best(candidates, answers, log, hyperparameters)  # Lines 4 to 10
-        levels = [best]
-        if len(best) > 1:
-            levels += _search(best, candidates, answers, log, hyperparameters)
-    if len(levels) > 1 and hyperparameters.tie_break == "printed" and len(levels[-1]) == 1:
-        start = len(levels) - 2
-    else:
-        start = len(levels) - 1
-    client = _backtrack(levels[: start + 1], answers, rng)
+        levels = [best, *_search(best, candidates, answers, log, hyperparameters)]
+    printed = hyperparameters.tie_break == "printed" and len(levels) > 1 and len(levels[-1]) == 1
+    client = _backtrack(levels[:-1] if printed else levels, answers, rng)
     return Choice(client, len(levels), answers.messages, answers.message_bytes)

@@ -1,9 +1,8 @@
 """The route of a model through a network in which clients leave and links are cut (DeNAV).
 
-A route depends on the clients' volumes, simulated times and network, all known before training.
-Therefore training follows a route that is computed beforehand, and a run that is resumed follows
-the same route. The models of parallel training travel independently: each has its
-own log, and two models may meet at a client.
+A route depends on the clients' volumes, simulated times and network, all known before training. It
+is computed before training, and a resumed run follows the same route. The models of parallel
+training travel independently: each has its own log, and two models may meet at a client.
 """
 
 import zlib
@@ -27,8 +26,7 @@ class Step(NamedTuple):
       client: Client that trains the model.
       received: State log that came with the model.
       log: State log after training; the client keeps a copy of it and of the model.
-      messages: Number of the navigator's questions and answers before this step, each counted once
-        for each link that it crossed.
+      messages: Number of the navigator's questions and answers before this step; see `Choice`.
       message_bytes: Bytes of these messages.
     """
 
@@ -82,14 +80,9 @@ def travel(
         graph = network(step)
         if route:
             sender = last_present(route, graph)
-            received = copies[sender]
-            choice = navigator.choose_next(
-                sender,
-                received,
-                navigator.asking(graph, volumes),
-                hyperparameters,
-                np.random.default_rng([seed, zlib.crc32(b"navigator"), model_id, step]),
-            )
+            received, ask = copies[sender], navigator.asking(graph, volumes)
+            rng = np.random.default_rng([seed, zlib.crc32(b"navigator"), model_id, step])
+            choice = navigator.choose_next(sender, received, ask, hyperparameters, rng)
         else:
             sender, received = None, StateLog(model_id)
             choice = navigator.Choice(last_present([start], graph), 1, 0, 0)
@@ -97,11 +90,5 @@ def travel(
         copies[client] = received.after_training(client, step, volumes[client], times(client))
         route.append(client)
         yield Step(
-            step,
-            sender,
-            client,
-            received,
-            copies[client],
-            choice.messages,
-            choice.message_bytes,
+            step, sender, client, received, copies[client], choice.messages, choice.message_bytes
         )

@@ -7,7 +7,7 @@ Choices: psi^Volume is the number of examples that a model has been trained on, 
 steps (the paper only says that the log contains it). It enters the SoftMax unscaled, as printed:
 with hundreds of examples, nearly all weight is on one model; the last SoftMax, of products in
 [0, 1], brings the weights back to within a factor of e. In Table 5's other rows, average weights
-are 1 / n, and "only data volume weights" leave w^Stale out of the products.
+are 1 / n, and "only data volume weights" omit w^Stale from the products.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ WEIGHTINGS = ("staleness", "volume", "average")
 
 
 def eligible(received: StateLog, local: StateLog, staleness_bound: int) -> bool:
-    """Whether a copy is averaged (line 3): it is of another model, at most lambda steps away."""
+    """Whether a copy, at most lambda steps away and of another model, is averaged (line 3)."""
     return (
         local.model_id != received.model_id and abs(local.steps - received.steps) <= staleness_bound
     )
@@ -38,8 +38,7 @@ def aggregation_weights(
     """Lines 7 to 11: the weights of the models that are averaged, which sum to 1.
 
     The logs are those of the received model and of the eligible copies. The weighting is
-    `staleness` (Algorithm 2) or a row of Table 5, `volume` or `average`; another one is a
-    ValueError.
+    `staleness` (Algorithm 2) or a row of Table 5, `volume` or `average`; others are a ValueError.
     """
     if weighting not in WEIGHTINGS:
         raise ValueError(f"weighting must be one of {', '.join(WEIGHTINGS)}; got {weighting!r}")
@@ -67,8 +66,7 @@ def weights_at_client(
       that are not eligible.
     """
     copies = [i for i, log in enumerate(local, 1) if eligible(received, log, staleness_bound)]
-    averaged = [0, *copies]
-    weights = np.zeros(1 + len(local))
-    logs = [received, *local]
+    averaged, logs = [0, *copies], [received, *local]
+    weights = np.zeros(len(logs))
     weights[averaged] = aggregation_weights([logs[i] for i in averaged], weighting)
     return weights

@@ -30,8 +30,6 @@ NEVER = Visits(-1, 0, 0, 0.0)
 class StateLog:
     """The state log psi of a model, written by the clients that train it.
 
-    The client that holds the model reads it.
-
     Attributes:
       model_id: Number psi^ID of the model in parallel training.
       steps: Last step psi^Steps in which the model was trained.
@@ -49,13 +47,7 @@ class StateLog:
         return next((visit for visit in self.visits if visit.client == client), NEVER)
 
     def after_training(self, client: int, step: int, volume: int, time: float) -> "StateLog":
-        """The log after a client's local training: "the state log is updated at its end".
-
-        Args:
-          client: Index m of the client.
-          step: Number s of the step, counted from 1 and after the log's last step.
-          volume: Number n_m of the client's examples.
-          time: Duration t_m of the training, above 0.
+        """The log after a client's local training, with its number of examples and duration.
 
         Raises:
           ValueError: If the step is not after the last one, or the time is not above 0.
@@ -72,5 +64,5 @@ class StateLog:
 
 
 def log_bytes(clients: int) -> int:
-    """Bytes of a log with so many entries: 3 numbers and 4 for each entry, of 64 bits each."""
+    """Bytes of a log with `clients` entries: 3 numbers and 4 for each entry, of 64 bits each."""
     return _BYTES_PER_NUMBER * (3 + 4 * clients)

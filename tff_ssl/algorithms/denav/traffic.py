@@ -32,7 +32,7 @@ def synchronization(graph: nx.Graph, starts: Sequence[int], model_bytes: int) ->
 def published_transmissions(epochs: int, local_epochs: int) -> int:
     """Table 3's count for DeNAV: one transmission for each step of K epochs, of all local epochs.
 
-    It is an upper bound of what `of_steps` counts: it includes a transmission after the last step,
-    and one where the model stays with its client. A ValueError if steps are not whole.
+    An upper bound of what `of_steps` counts: it includes a transmission after the last step, and
+    those of models that stay with their client. A ValueError if steps are not whole.
     """
     return whole_number(epochs, local_epochs, "steps")

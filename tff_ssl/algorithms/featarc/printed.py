@@ -13,14 +13,14 @@ Supervision?", ICLR 2023, Algorithms 1 and 2. The server keeps C models theta_j.
 The server averages each model over the clients that took it.
 
 With C = 1 and lambda = 0 this is FedAvg. With C = K and one client for each model it is local
-training. `featarc.algorithm` says where clients stay with the printed algorithm, and adds what
-makes them find their clusters.
+training. `featarc.algorithm` explains why clients rarely find their clusters with the printed
+algorithm, and adds what makes them find them.
 
 Choices: The server knows the model that each client took, whichever clients were sampled (the
-released code goes by their position in the cohort), and weighs the clients by number of examples. A
-model that no client took stays as it is. All C models start equal: with different random weights, a
-client would stay for ever with the model that it took first. A client's first cluster is its number
-modulo C, as in the released code. Where its A_ij are equal, a client stays in its cluster. x is the
+released code goes by their position in the cohort), and weights clients by their number of
+examples. A model that no client took stays as it is. All C models start equal: with different
+random weights, a client would keep its first model for ever. A client's first cluster is its number
+modulo C, as in the released code. If its A_ij are equal, a client stays in its cluster. x is the
 first view, x+ the second. In A_ij, f is the network with its projector. In the alignment term, z_g
 is the backbone's encoding of the image without augmentation, as in Algorithm 2 and the released
 code, if it is as wide as the predictions, and otherwise the projector's output for that image
@@ -41,11 +41,10 @@ from tff_ssl.objectives.registry import Objective
 from tff_ssl.templates.client_output import ClientOutput, output_if_finite, previous_if_empty
 from tff_ssl.templates.local_training import LocalStep, LocalTraining
 from tff_ssl.templates.micro_batches import read_all
-from tff_ssl.templates.weight_groups import LocalWeights
+from tff_ssl.templates.weight_groups import LocalWeights, where
 from tff_ssl.views import augmentation
 
-# Alignments that differ by less count as equal: two results of the same model differ by rounding.
-_TIE = 1e-6
+_TIE = 1e-6  # Alignments that differ by less count as equal: they differ by rounding.
 _IMAGES_AT_ONCE = 64
 
 
@@ -56,8 +55,8 @@ class PrintedHyperparameters(FedBNHyperparameters):
     Attributes:
       clusters: Number of clusters C; 1 for alignment only.
       lambda_align: Weight lambda of the alignment; 0 for clustering only.
-      align_features: Layer of z_g: `encoding`, `projection`, or `auto` for the encoding where it is
-        as wide as the predictions, and the projection elsewhere.
+      align_features: Layer of z_g: `encoding`, `projection`, or `auto` for the encoding if it is as
+        wide as the predictions, otherwise the projection.
       align_image: Image of z_g, the `clean` image or the first `view`.
     """
 
@@ -93,11 +92,10 @@ class ClientState(NamedTuple):
 
     Attributes:
       rounds: Number of rounds that the client took part in, int64.
-      cluster: Index of the cluster to whose mean it contributed last, int32; -1 before its first
-        round.
+      cluster: Index of the cluster to which it contributed last, int32; -1 before its first round.
       last_round: Round in which it last took part, int64; -1 before its first round.
       weight: Weight of its contribution in that round, float32.
-      local: Weights of its model after that round, which are its contribution.
+      local: Weights of its model after that round, its contribution.
     """
 
     rounds: Any
@@ -128,7 +126,6 @@ def closest(alignments: tf.Tensor, default: tf.Tensor) -> tf.Tensor:
 
 
 def chosen(candidates: Sequence[Weights], index: tf.Tensor) -> Weights:
-    """The candidate with an index, int32."""
     return tf.nest.map_structure(lambda *options: tf.gather(tf.stack(options), index), *candidates)
 
 
@@ -142,14 +139,7 @@ class PrintedClient:
         training: LocalTraining,
         options: PrintedHyperparameters,
     ):
-        """Chooses the weights that stay with the client.
-
-        Args:
-          model: Model of the clients.
-          objective: Objective of local training.
-          training: Local training.
-          options: Hyperparameters.
-        """
+        """Chooses the weights that stay with the client, and the layer of z_g."""
         self.model, self.objective, self.training = model, objective, training
         self.clusters, self._weight = options.clusters, options.lambda_align
         self._aligns_clean = options.align_image == "clean"
@@ -158,17 +148,12 @@ class PrintedClient:
 
     def initial_state(self, seed: int) -> ClientState:
         """The state of a client that has not taken part yet."""
-        never = tf.constant(-1, tf.int64)
-        return ClientState(
-            tf.constant(0, tf.int64),
-            tf.constant(-1),
-            never,
-            tf.constant(0.0),
-            self.model.init(seed),
-        )
+        rounds, never = tf.constant(0, tf.int64), tf.constant(-1, tf.int64)
+        weights = self.model.init(seed)
+        return ClientState(rounds, tf.constant(-1), never, tf.constant(0.0), weights)
 
     def features(self, weights: Weights, images: tf.Tensor) -> tf.Tensor:
-        """Features f of images without augmentation, float32 [n, d]; h if supervised, else z."""
+        """Features f of images without augmentation, float32 [n, d]: z, or h if supervised."""
         x = augmentation.to_float_of_shape(images, self.model.image_shape)
         outputs = self.model.apply(weights, x, training=False)
         return outputs.h if self.objective.supervised else outputs.z
@@ -180,26 +165,22 @@ class PrintedClient:
         images: tf.Tensor,
         centre: Weights | None = None,
     ) -> tf.Tensor:
-        """Alignments A_i of the candidates with the client's own model, float32 [C].
+        """Alignments A_i of the candidates with the client's own model `local`, float32 [C].
 
-        Args:
-          candidates: Models of the clusters.
-          local: The client's own model.
-          images: The client's images, uint8 [n, h, w, c].
-          centre: Model whose features are subtracted from those of all others; None for none.
+        The client's images are uint8 [n, h, w, c]. The features of the model `centre`, if any, are
+        subtracted from those of all others.
         """
 
         def add(start, sums):
             batch = images[start : start + _IMAGES_AT_ONCE]
             origin = 0.0 if centre is None else self.features(centre, batch)
             local_features = self.features(local, batch) - origin
-            alignments = [
-                -tf.reduce_sum(
-                    cosine.cosine(self.features(candidate, batch) - origin, local_features)
-                )
+            cosines = [
+                cosine.cosine(self.features(candidate, batch) - origin, local_features)
                 for candidate in candidates
             ]
-            return start + _IMAGES_AT_ONCE, sums + tf.stack(alignments)
+            alignments = tf.stack([-tf.reduce_sum(c) for c in cosines])
+            return start + _IMAGES_AT_ONCE, sums + alignments
 
         n = tf.shape(images)[0]
         _, sums = tf.while_loop(
@@ -210,11 +191,7 @@ class PrintedClient:
     def own_model(self, server: Clusters, state: ClientState) -> Weights:
         """The model that the client trained last; a new client has the first cluster's."""
         is_new = tf.equal(state.rounds, 0)
-        return tf.nest.map_structure(
-            lambda shared, kept: tf.where(is_new, shared, kept),
-            Weights(*server.models[0]),
-            Weights(*state.local),
-        )
+        return where(is_new, Weights(*server.models[0]), Weights(*state.local))
 
     def with_norms(self, models: Sequence[Any], own: Weights) -> list[Weights]:
         """Models with the client's own batch norms, which it keeps whichever model it takes."""
@@ -230,16 +207,16 @@ class PrintedClient:
         return tf.where(state.cluster < 0, self.first_cluster(client), state.cluster)
 
     def stays(self, server: Clusters, state: ClientState, client: tf.Tensor) -> tf.Tensor:
-        """Whether the client stays in its cluster, also where another one is closer; bool."""
+        """Whether the client stays in its cluster even if another one is closer; bool."""
         return tf.equal(state.rounds, 0)
 
     def take_model(self, server: Clusters, state: ClientState, data: Any) -> Taken:
         """Chooses the client's cluster for this round."""
-        own = self.own_model(server, state)
+        client, own = data["client"][0], self.own_model(server, state)
         candidates = self.with_norms(server.models, own)
         alignments = self.alignments(candidates, own, data["image"])
-        default = self.default_cluster(state, data["client"][0])
-        stays = self.stays(server, state, data["client"][0])
+        default = self.default_cluster(state, client)
+        stays = self.stays(server, state, client)
         cluster = tf.where(stays, default, closest(alignments, default))
         return Taken(cluster, chosen(candidates, cluster), tf.gather(alignments, cluster))
 
@@ -258,11 +235,7 @@ class PrintedClient:
         return -self._weight * (first + second) / 2
 
     def work(
-        self,
-        server: Clusters,
-        round_number: tf.Tensor,
-        state: ClientState,
-        examples: tf.data.Dataset,
+        self, server: Clusters, round_number: tf.Tensor, state: ClientState, examples: Any
     ) -> ClientOutput:
         """Takes a model, trains it with the alignment, and sends it to its cluster's mean."""
         data = read_all(examples)
@@ -270,27 +243,22 @@ class PrintedClient:
         taken = self.take_model(server, state, data)
         cluster, start = taken.cluster, self.start(server, taken)
         membership = tf.one_hot(cluster, self.clusters)
-        target = Weights((), ())
-        if self.objective.target:
-            target = self.model.target_model.part_of(start)
+        has_target = self.objective.target
+        target = self.model.target_model.part_of(start) if has_target else Weights((), ())
         terms = (self.alignment_term,) if self._weight else ()
         training = dataclasses.replace(self.training, regularizers=terms)
         trained = training.train(start, target, round_number, data)
         weight = training.client_weight(samples)
         switched = (state.cluster >= 0) & tf.not_equal(cluster, state.cluster)
-        return output_if_finite(
-            # The client contributes to the mean of its cluster; in the others its weight is zero.
-            [(trained.weights, membership[j] * weight) for j in range(self.clusters)],
-            ClientState(state.rounds + 1, cluster, server.round, weight, trained.weights),
-            state,
-            trained,
-            samples,
-            {
-                "cluster": tf.cast(cluster, tf.float32),
-                "alignment": taken.alignment,
-                "switched": tf.cast(switched, tf.float32),
-            },
-        )
+        new_state = ClientState(state.rounds + 1, cluster, server.round, weight, trained.weights)
+        # The client contributes to the mean of its cluster; in the others its weight is zero.
+        updates = [(trained.weights, membership[j] * weight) for j in range(self.clusters)]
+        metrics = {
+            "cluster": tf.cast(cluster, tf.float32),
+            "alignment": taken.alignment,
+            "switched": tf.cast(switched, tf.float32),
+        }
+        return output_if_finite(updates, new_state, state, trained, samples, metrics)
 
     def evaluated_weights(self, server: Clusters, state: ClientState) -> Weights:
         """The model of the client's cluster with its own batch norms, as evaluated in the paper."""
@@ -329,10 +297,7 @@ def update_clusters(
 ) -> Clusters:
     """The server's new models; a model that no client took stays as it is.
 
-    Args:
-      server: Models of the server.
-      means: Mean of the models of each cluster's clients; NaN where there is none.
-      weights: Total weight of each cluster's clients, float32.
+    The means of each cluster's clients are NaN without clients; the total weights are float32.
     """
     total = tf.stack(weights)
     is_formed = total > 0

@@ -1,13 +1,13 @@
 """The kind of algorithms without a server: the clients of a network send models to each other.
 
-Its clients compute two typed computations:
+They have two typed computations:
 
   training: (round@SERVER, model@CLIENTS, examples@CLIENTS) -> (model@CLIENTS, metrics@CLIENTS)
   averaging: (own model@CLIENTS, sequence of (weight, model)@CLIENTS) -> model@CLIENTS
 
-No server holds a model: the only value at SERVER is the number of the round, which each client
-could count for itself. The algorithm's `Schedule` determines the models that each client trains,
-receives and averages. Averages are calculated in float64, as in `decentralized.mixing.combine`.
+No server holds a model: the only value at SERVER is the number of the round, which clients could
+count themselves. The algorithm's `Schedule` determines the models that each client trains, receives
+and averages. Averages are calculated in float64, as in `decentralized.mixing.combine`.
 """
 
 import collections
@@ -52,9 +52,8 @@ def _tensors(type_spec: tff.Type) -> list[tff.TensorType]:
 def _received_type(model_type: tff.Type) -> tff.SequenceType:
     """Type of the models that a client averages: flat tuples of their tensors, with weights."""
     leaves = tuple(tff.types.TensorType(t.dtype.type, t.shape) for t in _tensors(model_type))
-    return tff.types.SequenceType(
-        tff.types.to_type(collections.OrderedDict([(WEIGHT, np.float64), (MODEL, leaves)]))
-    )
+    element = collections.OrderedDict([(WEIGHT, np.float64), (MODEL, leaves)])
+    return tff.types.SequenceType(tff.types.to_type(element))
 
 
 def _build_training(
@@ -70,7 +69,7 @@ def _build_training(
     @tf.function(autograph=False)
     def train(weights, round_number, examples):
         start = Weights(tuple(weights.trainable), tuple(weights.non_trainable))
-        # The target network is a moving average of the online network from the received model on.
+        # The target network, a moving average of the online network, starts as the received model.
         target = model.target_model.part_of(start) if objective.target else Weights((), ())
         batch = read_all(examples)
         trained = local.train(start, target, round_number, batch)
@@ -141,7 +140,7 @@ def build_decentralized(
       task: Model, views, objective and type of the examples.
       hyperparameters: Hyperparameters of local training.
       build_schedule: (network of the clients, bytes of a model) -> the schedule of the rounds.
-      local_norm: Whether a client keeps its own batch norms when it averages models.
+      local_norm: Whether clients keep their own batch norms when they average models.
 
     Raises:
       ValueError: If the model lacks a head that the objective needs.

@@ -9,7 +9,6 @@ import tensorflow_federated as tff
 from tff_ssl.decentralized.schedule import ClientNetwork, Schedule
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.templates import message_sizes
 from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
 from tff_ssl.templates.weight_groups import LocalWeights
 
@@ -23,8 +22,8 @@ class DecentralizedComputations(FederatedAlgorithm):
       hyperparameters: Hyperparameters of the algorithm.
       training: Computation of local training; see `algorithm`.
       averaging: Computation that averages received models; see `algorithm`.
-      initial_weights: Seed -> the model that all clients start from.
-      local_weights: The weights that stay with a client when models are averaged, if any do.
+      initial_weights: Seed -> the model from which all clients start.
+      local_weights: The weights that stay with a client when models are averaged, if any.
       schedule: Network of the clients -> the rounds of the run.
       downloads: Types that a client receives with a model.
       uploads: Types that a client sends as a model.
@@ -43,9 +42,6 @@ class DecentralizedComputations(FederatedAlgorithm):
     schedule: Callable[[ClientNetwork], Schedule]
     downloads: Sequence[tff.Type]
     uploads: Sequence[tff.Type]
-
-    def client_bytes(self) -> tuple[int, int]:
-        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
         return {

@@ -1,6 +1,6 @@
 """Simulation of a network of clients without a server.
 
-The clients' models lie in files (`state_files`), which the worker reads and writes inside the
+The clients' models are in files (`state_files`), which the worker reads and writes inside the
 computations. The state of a run names the version of each model.
 """
 
@@ -27,12 +27,7 @@ _OPERATIONS = 2  # Largest number of operations of a round; a model's version nu
 
 
 class DecentralizedState(NamedTuple):
-    """The state of a run without a server.
-
-    Attributes:
-      done: Number of rounds that are over, int64.
-      versions: Version of the model in each slot, int64 [slots]; the name of its file.
-    """
+    """The number of completed rounds, int64; and the models' versions, by slot, int64 [slots]."""
 
     done: Any
     versions: Any
@@ -99,13 +94,9 @@ class DecentralizedSimulation(StoredStatesSimulation):
         folder: pathlib.Path,
         slicing: Slicing | None = None,
     ):
-        """Joins the algorithm with the rounds' schedule and the clients' data.
-
-        See `PlannedRun.simulate` for the last three arguments.
-        """
+        """Joins the algorithm with its schedule and the clients; see `PlannedRun.simulate`."""
         super().__init__(folder)
-        self._algorithm, self._schedule = algorithm, schedule
-        self._group_data = group_data
+        self._algorithm, self._schedule, self._group_data = algorithm, schedule, group_data
         self._sliced = slicing and SlicedDecentralized(algorithm.training, group_data, slicing)
 
     def initialize(self, seed: int) -> DecentralizedState:
@@ -168,10 +159,10 @@ class DecentralizedSimulation(StoredStatesSimulation):
                 passes = self._algorithm.hyperparameters.passes
                 sizes = [int(row["samples"]) for row in rows]
                 metrics["examples_trained"] = sum(size * passes(size) for size in sizes)
-                versions = state_files.with_version(versions, operation.slots, version)
+                changed: Sequence[int] = operation.slots
             else:
                 changed = self._run_averaging(operation, versions, version)
-                versions = state_files.with_version(versions, changed, version)
+            versions = state_files.with_version(versions, changed, version)
         self.keep_also([state.versions, versions])
         traffic = scheduled.traffic
         metrics |= {
@@ -186,13 +177,10 @@ class DecentralizedSimulation(StoredStatesSimulation):
     def _run_training(
         self, training: Training, versions: state_files.Versions, version: int, round_number: int
     ) -> list[Mapping[str, Any]]:
+        to_read = self._states.paths_to_read(training.slots, versions)
         to_write = self._states.paths_to_write(training.slots, version)
-        metrics, _ = self._train(
-            np.int64(round_number),
-            self._states.paths_to_read(training.slots, versions),
-            to_write,
-            [np.array([client], np.int64) for client in training.clients],
-        )
+        clients = [np.array([client], np.int64) for client in training.clients]
+        metrics, _ = self._train(np.int64(round_number), to_read, to_write, clients)
         self._states.commit(to_write)
         return [{**notes, **row} for notes, row in zip(training.notes, metrics, strict=True)]
 
@@ -252,19 +240,19 @@ class DecentralizedSimulation(StoredStatesSimulation):
     def _load(self, state: DecentralizedState, slot: int) -> Weights:
         """The model in a slot, as arrays."""
         model = self._states.load(int(slot), int(state.versions[slot]))
-        return Weights(
-            *(tuple(t.numpy() for t in kind) for kind in (model.trainable, model.non_trainable))
-        )
+        groups = (model.trainable, model.non_trainable)
+        return Weights(*(tuple(t.numpy() for t in group) for group in groups))
 
 
 def _slots_read(operation: Training | Averaging) -> list[int]:
     """The slots whose models an operation reads."""
     if isinstance(operation, Training):
         return list(operation.slots)
-    rows = dict(zip(operation.targets, operation.weights, strict=True))
-    changed = {target: row for target, row in rows.items() if row[target] != 1.0}
-    sources = (np.flatnonzero(row).tolist() for row in changed.values())
-    return sorted({*changed, *(slot for slots in sources for slot in slots)})
+    read: set[int] = set()
+    for target, row in zip(operation.targets, operation.weights, strict=True):
+        if row[target] != 1.0:
+            read |= {target, *np.flatnonzero(row).tolist()}
+    return sorted(read)
 
 
 def _over_clients(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Slices of local training in a network without a server.
 
-Only the clients' local training is spread over nodes. There is nothing to merge, and models are
-averaged on this machine, which has their files.
+Only the clients' local training is distributed. There is nothing to merge; models are averaged on
+this machine, which has their files.
 """
 
 from collections.abc import Sequence

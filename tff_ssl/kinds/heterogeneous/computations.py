@@ -2,7 +2,7 @@
 
 Clients send representations of images that the server shows to all of them, and never weights. Each
 architecture has a typed computation `train` over its clients; `aggregate` works at the server on
-the representations of all clients. TFF has no operator that hands the values of single clients to
+the representations of all clients. TFF has no operator that gives the values of single clients to
 the server (an aggregation of N slots keeps N copies of all of them). Therefore `train` returns the
 representations at the clients, and the program that runs the computations keeps them.
 """
@@ -17,7 +17,6 @@ import tensorflow_federated as tff
 
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower
 from tff_ssl.models.dual_encoder import DualEncoder, Weights
-from tff_ssl.templates import message_sizes
 
 
 class TrainOutput(NamedTuple):
@@ -66,9 +65,11 @@ class HeterogeneousComputations(FederatedAlgorithm):
 
     Attributes:
       architectures: Computations of each architecture.
-      model_of_client: Index into `architectures` of each client, int64 [N].
+      model_of_client: Each client's index into `architectures`, int64 [N].
       aggregate: (A_1, ..., A_N) -> a factor of K-bar, float32 [RAD, m], which all clients receive;
         a `tff.tensorflow.computation` for the server.
+      downloads: Types that each client receives in a round.
+      uploads: Types that clients of the architecture that sends the most bytes send in a round.
     """
 
     kind: ClassVar[str] = "heterogeneous_clients"
@@ -78,23 +79,12 @@ class HeterogeneousComputations(FederatedAlgorithm):
     architectures: tuple[Architecture, ...]
     model_of_client: np.ndarray
     aggregate: tff.Computation
-
-    @property
-    def downloads(self) -> Sequence[tff.Type]:
-        return self.architectures[0].downloads
-
-    @property
-    def uploads(self) -> Sequence[tff.Type]:
-        """The uploads of the architecture whose clients send the most bytes."""
-        return max((a.uploads for a in self.architectures), key=message_sizes.total_bytes)
-
-    def client_bytes(self) -> tuple[int, int]:
-        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
+    downloads: Sequence[tff.Type]
+    uploads: Sequence[tff.Type]
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
+        trains = {a.model.encoder: a.train for a in self.architectures}
         return {
-            a.model.encoder: RoundToLower(
-                f"the round of clients with {a.model.encoder}", None, a.train
-            )
-            for a in self.architectures
+            encoder: RoundToLower(f"the round of clients with {encoder}", None, train)
+            for encoder, train in trains.items()
         }

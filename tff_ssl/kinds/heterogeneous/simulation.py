@@ -1,8 +1,8 @@
 """Simulation of clients of different architectures, whose server keeps their representations.
 
-A client's state and its last representations of the RAD lie in files that the worker reads and
-writes. The files are named by the round in which the client last took part (see `state_files`), so
-that the table of these rounds is all that a checkpoint holds.
+A client's state and its last representations of the RAD are in files that the worker reads and
+writes. They are named by the round in which the client last took part (see `state_files`), so that
+a checkpoint holds only the table of these rounds.
 """
 
 import pathlib
@@ -28,11 +28,7 @@ _SUMS = ("samples", "dropped_clients")
 
 
 class HeterogeneousClientsState(NamedTuple):
-    """The state of a run.
-
-    Attributes:
-      versions: Round in which each client last took part, int64 [clients]; the name of its files.
-    """
+    """The last round in which each client took part, which names its files, int64 [clients]."""
 
     versions: Any
 
@@ -67,10 +63,7 @@ class HeterogeneousClientsRun(ServerRun[HeterogeneousComputations]):
 
 
 class HeterogeneousClientsSimulation(StoredStatesSimulation):
-    """Simulation of clients of different architectures, to which a server shows the same images.
-
-    The folder of the run also has `rad/`, with the images and the clients' last representations.
-    """
+    """Simulation of these clients; `rad/` in the run's folder has images and representations."""
 
     def __init__(
         self,
@@ -94,28 +87,25 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
     def initialize(self, seed: int) -> HeterogeneousClientsState:
         self._states: list[state_files.ClientStates] = []
         self._sent: list[state_files.ClientStates] = []
-        self._rounds: list[tff.Computation] = []
         self._images = (self.folder / "rad").absolute() / "images"
         self._images.parent.mkdir(parents=True, exist_ok=True)
         tf.io.write_file(str(self._images), tf.io.serialize_tensor(self._rad))
         for architecture in self._algorithm.architectures:
             name, state = architecture.model.encoder, architecture.initial_client_state(seed)
             sent = architecture.representations(state, tf.constant(self._rad))
-            self._states.append(
-                state_files.ClientStates(self.folder / "client_states" / name, state)
-            )
+            folder = self.folder / "client_states" / name
+            self._states.append(state_files.ClientStates(folder, state))
             self._sent.append(state_files.ClientStates(self.folder / "rad" / name, sent))
         self.stores = [*self._states, *self._sent]
         models = self._algorithm.model_of_client
-        mean_kernel = mean_kernel_of_files(
-            self._algorithm.aggregate, [self._sent[m] for m in models]
-        )
+        sent_by = [self._sent[m] for m in models]
+        mean_kernel = mean_kernel_of_files(self._algorithm.aggregate, sent_by)
         if self._sliced:
             self._write_kernel = _writer(mean_kernel)
         else:
             read_rad = _reader(str(self._images), self._rad)
-            for number in range(len(self._states)):
-                self._rounds.append(self._compose(number, read_rad, mean_kernel))
+            numbers = range(len(self._states))
+            self._rounds = [self._compose(k, read_rad, mean_kernel) for k in numbers]
         return HeterogeneousClientsState(np.full(len(models), state_files.NEVER, np.int64))
 
     def _compose(
@@ -164,15 +154,13 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
         last_sent = tuple(self._sent[m].paths_to_read([k], before)[0] for k, m in enumerate(models))
         groups = self._by_architecture(clients, before, round_number)
         train = self._train_on_nodes if self._sliced else self._train_here
+        trained = train(round_number, last_sent, groups)
         rows: dict[int, Any] = {}
         rounds: list[tuple[dict[str, float], float]] = []
-        for members, (metrics, rows_of_members) in zip(
-            groups, train(round_number, last_sent, groups), strict=True
-        ):
+        for members, (metrics, rows_of_members) in zip(groups, trained, strict=True):
             rows |= dict(zip(members.clients.tolist(), rows_of_members, strict=True))
             weight = sum(float(row["weight"]) for row in rows_of_members)
             rounds.append((flatten_metrics(metrics), weight))
-        for members in groups:
             self._states[members.architecture].commit(members.to_write)
             self._sent[members.architecture].commit(members.to_send)
         self.log.write(round_number, clients, [rows[k] for k in clients.tolist()])
@@ -191,39 +179,27 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
         groups = []
         for number in np.unique(models[clients]):
             members = clients[models[clients] == number]
-            states, sent = self._states[number], self._sent[number]
-            groups.append(
-                Members(
-                    int(number),
-                    members,
-                    states.paths_to_read(members, versions),
-                    states.paths_to_write(members, round_number),
-                    sent.paths_to_write(members, round_number),
-                )
-            )
+            to_read = self._states[number].paths_to_read(members, versions)
+            to_write = self._states[number].paths_to_write(members, round_number)
+            to_send = self._sent[number].paths_to_write(members, round_number)
+            groups.append(Members(int(number), members, to_read, to_write, to_send))
         return groups
 
     def _train_here(
         self, round_number: int, last_sent: tuple[str, ...], groups: Sequence[Members]
     ) -> list[tuple[Any, list[Any]]]:
         """Trains in this TFF worker; returns server and client metrics for each group."""
-        outputs = [
-            self._rounds[members.architecture](
-                round_number,
-                last_sent,
-                members.to_read,
-                members.to_write,
-                members.to_send,
-                cohort.fold(members.clients, 0),
-            )
-            for members in groups
-        ]
-        return [(metrics, client_metrics) for metrics, client_metrics, _ in outputs]
+        results = []
+        for number, clients, *paths in groups:
+            output = self._rounds[number](round_number, last_sent, *paths, cohort.fold(clients, 0))
+            metrics, client_metrics, _ = output
+            results.append((metrics, client_metrics))
+        return results
 
     def _train_on_nodes(
         self, round_number: int, last_sent: tuple[str, ...], groups: Sequence[Members]
     ) -> list[tuple[Any, list[Any]]]:
-        """Does the same as `_train_here` on the nodes, which get the mean kernel and the RAD."""
+        """Does the same on the nodes, which receive the mean kernel and the RAD."""
         assert self._sliced is not None
         path = self._images.with_name("mean_kernel")
         self._write_kernel(str(path), last_sent)
@@ -234,7 +210,6 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
     def encoder_weights(
         self, state: HeterogeneousClientsState, client_id: str | None = None
     ) -> Weights:
-        """Weights of a client's model; by default of the client that stands for the run."""
         client = self._run.evaluated_client if client_id is None else int(client_id)
         number = int(self._algorithm.model_of_client[client])
         client_state = self._states[number].load(client, int(state.versions[client]))
@@ -244,17 +219,17 @@ class HeterogeneousClientsSimulation(StoredStatesSimulation):
 def mean_kernel_of_files(
     aggregate: tff.Computation, sent: Sequence[state_files.ClientStates]
 ) -> tff.Computation:
-    """Composes the aggregation with the reading of each client's representations from files.
+    """Composes the aggregation with reading: (each client's path) -> factor of K-bar.
 
-    The computation (path of each client's last representations) -> factor of K-bar reads the files
-    itself, because TFF keeps values that pass between two computations in memory.
+    The computation itself reads the clients' last representations, because TFF keeps values that
+    pass between two computations in memory.
     """
 
     @tff.tensorflow.computation((np.str_,) * len(sent))
     def mean_kernel(paths):
         kept: list[tf.Tensor] = []
         for store, path in zip(sent, paths, strict=True):
-            # Files are read one after the other, to avoid several copies of all in memory.
+            # Reads files one after the other, which avoids several copies of all in memory.
             with tf.control_dependencies(kept[-1:]):
                 kept.append(store.read(tf.identity(path)))
         return aggregate(kept)

@@ -1,8 +1,7 @@
 """Slices of local training, for clients of different architectures.
 
-There is one computation for each architecture, and the slices of all architectures are computed at
-the same time. The aggregation of their last representations stays on this machine, which has their
-files.
+There is one computation for each architecture; the slices of all are computed at the same time.
+Representations are aggregated on this machine, which has their files.
 """
 
 from collections.abc import Sequence
@@ -39,10 +38,7 @@ class SlicedHeterogeneousClients:
     """Local training of all architectures: (round, B, X, members) -> metrics."""
 
     def __init__(
-        self,
-        trainings: Sequence[tff.Computation],
-        group_data: tff.Computation,
-        slicing: Slicing,
+        self, trainings: Sequence[tff.Computation], group_data: tff.Computation, slicing: Slicing
     ):
         """Compiles `Architecture.train` of each architecture."""
         rounds = [_round_of(train, group_data) for train in trainings]
@@ -55,22 +51,18 @@ class SlicedHeterogeneousClients:
     ) -> list[tuple[Any, list[Any]]]:
         """The metrics at the server and of the clients, for each architecture.
 
-        They get a factor of the mean kernel, float32, and the server's images X, uint8.
+        Clients receive a factor of the mean kernel, float32, and the server's images X, uint8.
         """
         server = to_bytes((np.int64(round_number), kernel, rad))
         cuts = [self._slicing.cut(fold(group.clients, 0), group.to_read) for group in members]
-        partials = iter(
-            self._slicing.nodes.work_on(
-                [
-                    self._stages[group.architecture].program
-                    for group, (parts, _) in zip(members, cuts, strict=True)
-                    for _ in parts
-                ],
-                server,
-                [part for parts, _ in cuts for part in parts],
-                [amount for _, work in cuts for amount in work],
-            )
-        )
+        programs = [
+            self._stages[group.architecture].program
+            for group, (parts, _) in zip(members, cuts, strict=True)
+            for _ in parts
+        ]
+        parts_of_all = [part for parts, _ in cuts for part in parts]
+        amounts = [amount for _, work in cuts for amount in work]
+        partials = iter(self._slicing.nodes.work_on(programs, server, parts_of_all, amounts))
         results = []
         for group, (parts, _) in zip(members, cuts, strict=True):
             partials_of_group = [next(partials) for _ in parts]

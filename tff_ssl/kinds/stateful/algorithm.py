@@ -41,8 +41,8 @@ class ClientStart(NamedTuple):
     """The start of a client's local training.
 
     Attributes:
-      weights: Weights of the model that is trained.
-      target: Weights of the target network; empty where there is none.
+      weights: Weights of the model to train.
+      target: Weights of the target network; empty if there is none.
       notes: Values for the end of the round.
     """
 
@@ -90,18 +90,8 @@ def client_work_around_training(
     return client_work
 
 
-def _type_of(initial: Callable[[int], Any]) -> tff.Type:
-    """The type of the result of a function of the seed."""
-    return tff.tensorflow.computation(lambda: initial(0)).type_signature.result
-
-
 class _Further(NamedTuple):
-    """A further argument of the server's update.
-
-    Attributes:
-      type: Its type, or what TFF turns into a type.
-      value: (server's state, clients' outputs) -> the argument, at the server.
-    """
+    """A further argument of the server's update: (server's state, outputs) -> value@SERVER."""
 
     type: Any
     value: Callable[[tff.Value, tff.Value], tff.Value]
@@ -110,7 +100,7 @@ class _Further(NamedTuple):
 def _further_arguments(
     output_type: tff.Type, sums_weights: bool, numbers_rounds: bool, collects_from: int
 ) -> dict[str, _Further]:
-    """Those that are asked for, by name; see `build_stateful_clients`."""
+    """The requested arguments by name; see `build_stateful_clients`."""
     further: dict[str, _Further] = {}
     if sums_weights:
         further["weights"] = _Further(
@@ -130,7 +120,7 @@ def _further_arguments(
 
 
 def _compose_process(
-    initial_model: Callable[[int], Any],
+    first_model: tff.Computation,
     work: tff.Computation,
     aggregators: Sequence[tff.templates.AggregationProcess],
     update_model: tff.Computation,
@@ -138,20 +128,12 @@ def _compose_process(
 ) -> tff.templates.IterativeProcess:
     """The process whose `next` is described in the module."""
 
-    @tff.tensorflow.computation
-    def first_model():
-        return initial_model(0)
-
     @tff.federated_computation
     def initialize():
-        states = tuple(aggregator.initialize() for aggregator in aggregators)
-        return tff.federated_zip(
-            ServerState(
-                tff.federated_value(np.int64(0), tff.SERVER),
-                tff.federated_eval(first_model, tff.SERVER),
-                tff.federated_zip(states),
-            )
-        )
+        states = tff.federated_zip(tuple(a.initialize() for a in aggregators))
+        round_number = tff.federated_value(np.int64(0), tff.SERVER)
+        model = tff.federated_eval(first_model, tff.SERVER)
+        return tff.federated_zip(ServerState(round_number, model, states))
 
     _, _, state_type, examples_type = work.type_signature.parameter
 
@@ -165,23 +147,17 @@ def _compose_process(
         round_number = tff.federated_broadcast(server.round_number)
         output = tff.federated_map(work, (model, round_number, client_states, client_data))
         means = [
-            aggregator.next(
-                server.aggregators[i], output.updates[i].update, output.updates[i].update_weight
-            )
-            for i, aggregator in enumerate(aggregators)
+            a.next(server.aggregators[i], output.updates[i].update, output.updates[i].update_weight)
+            for i, a in enumerate(aggregators)
         ]
         arguments = [server.model, tff.federated_zip(tuple(m.result for m in means))]
         if further:
             values = {name: argument.value(server, output) for name, argument in further.items()}
             arguments.append(tff.federated_zip(collections.OrderedDict(values)))
         new_model = tff.federated_map(update_model, tuple(arguments))
-        state = tff.federated_zip(
-            ServerState(
-                tff.federated_map(next_round_number, server.round_number),
-                new_model,
-                tff.federated_zip(tuple(m.state for m in means)),
-            )
-        )
+        next_number = tff.federated_map(next_round_number, server.round_number)
+        states = tff.federated_zip(tuple(m.state for m in means))
+        state = tff.federated_zip(ServerState(next_number, new_model, states))
         return RoundOutput(state, output.state, output.metrics, server_metrics(output.metrics))
 
     return tff.templates.IterativeProcess(initialize, next_round)
@@ -211,27 +187,27 @@ def build_stateful_clients(
       initial_client_state: Seed -> a new client's state.
       client_work: (server's model, round number int64, the client's state, its examples) -> its
         `ClientOutput`; all shapes are fixed.
-      server_update: (server's model, means of the updates) -> the server's new model. A mean
-        without weight is NaN, which the function must handle (`client_output.previous_if_empty`).
-        The three next options give it further arguments, by name.
+      server_update: (server's model, means of the updates) -> the server's new model. It must
+        handle a mean without weight, which is NaN (`client_output.previous_if_empty`).
+        `sums_weights`, `numbers_rounds` and `collects_from` give it further arguments, by name.
       element_type: Type of a client's example.
       global_weights: Attribute of `StatefulClients`.
       client_weights: Attribute of `StatefulClients`.
       local_weights: Attribute of `StatefulClients`.
-      sent_models: Number of the updates that a client really sends. Where a client contributes to
-        one of several means, each mean is a sum over all clients, in which the weights of the
-        others are zero.
+      sent_models: Number of the updates that a client really sends. If a client contributes to one
+        of several means, its weight in the others is zero.
+      communicates: Whether clients send and receive anything after their first round.
       sums_weights: Whether `server_update` gets `weights`, the clients' total weight in each mean,
         float32.
-      numbers_rounds: Whether `server_update` gets `round_number`, the number of the round, int64.
-      collects_from: Number of clients of the population if each of them sends rows of its own
-        (`ClientOutput.rows`). `server_update` gets them as `rows`, float32 [collects_from, r, d],
-        with zeros for clients that sent none. 0 if clients send no rows.
-      communicates: False where clients receive nothing after their first round, and send nothing.
+      numbers_rounds: Whether `server_update` gets `round_number`, int64.
+      collects_from: Number of clients of the population if they send rows (`ClientOutput.rows`);
+        otherwise 0. `server_update` gets the rows as `rows`, float32 [collects_from, r, d], zeros
+        for clients that sent none.
       aggregator: Aggregator of each mean; `MeanFactory` by default.
     """
-    model_type = _type_of(initial_model)
-    state_type = _type_of(initial_client_state)
+    first_model = tff.tensorflow.computation(lambda: initial_model(0))
+    first_state = tff.tensorflow.computation(lambda: initial_client_state(0))
+    model_type, state_type = (c.type_signature.result for c in (first_model, first_state))
 
     @tff.tensorflow.computation(
         model_type, np.int64, state_type, tff.types.SequenceType(element_type)
@@ -246,7 +222,6 @@ def build_stateful_clients(
     aggregators = [factory.create(update.update, update.update_weight) for update in updates]
     further = _further_arguments(output_type, sums_weights, numbers_rounds, collects_from)
     further_types = collections.OrderedDict((name, f.type) for name, f in further.items())
-
     types = (model_type, tuple(update.update for update in updates))
 
     # TFF takes no functions with default values or a variable number of arguments.
@@ -258,9 +233,8 @@ def build_stateful_clients(
         if further
         else tff.tensorflow.computation(lambda model, means: server_update(model, means), *types)
     )
-
     return StatefulClients(
-        _compose_process(initial_model, work, aggregators, update_model, further),
+        _compose_process(first_model, work, aggregators, update_model, further),
         initial_model,
         initial_client_state,
         global_weights,

@@ -9,7 +9,6 @@ import tensorflow_federated as tff
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, RoundToLower
 from tff_ssl.models.dual_encoder import Weights
 from tff_ssl.simulation import state_files
-from tff_ssl.templates import message_sizes
 
 
 class ServerState(NamedTuple):
@@ -50,10 +49,10 @@ class StatefulComputations(FederatedAlgorithm):
       process: A `tff.templates.IterativeProcess`, whose `next` is described in `algorithm`.
       initial_model: Seed -> the server's model before the first round.
       initial_client_state: Seed -> the state of a client that has not taken part yet.
-      global_weights: Server's model -> weights of the global model; None where there is none.
+      global_weights: Server's model -> weights of the global model; None if there is none.
       client_weights: (server's model, a client's state) -> weights of the client's own model.
-      local_weights: A client's state -> the weights after its last local training; None where
-        states do not hold them, or where they are the client's own model.
+      local_weights: A client's state -> the weights after its last local training; None if states
+        do not hold them, or if they are the client's own model.
       downloads: Types that a client receives in a round.
       uploads: Types that a client sends in a round.
     """
@@ -70,9 +69,6 @@ class StatefulComputations(FederatedAlgorithm):
     local_weights: Callable[[Any], Weights] | None
     downloads: Sequence[tff.Type]
     uploads: Sequence[tff.Type]
-
-    def client_bytes(self) -> tuple[int, int]:
-        return message_sizes.total_bytes(self.downloads), message_sizes.total_bytes(self.uploads)
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
         process = self.process

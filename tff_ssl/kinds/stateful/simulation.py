@@ -1,4 +1,4 @@
-"""Simulation of a server and clients that keep a state between rounds, in files."""
+"""Simulation of a server and clients that keep a state between rounds, stored in files."""
 
 import math
 import pathlib
@@ -19,12 +19,7 @@ from tff_ssl.simulation.metrics_log import flatten_metrics
 
 
 class StatefulClientsState(NamedTuple):
-    """The state of a run.
-
-    Attributes:
-      server: The algorithm's server state.
-      versions: Round in which each client last took part, int64 [clients]; the name of its file.
-    """
+    """The server's state; and each client's last round, which names its file, int64 [clients]."""
 
     server: Any
     versions: Any
@@ -55,9 +50,8 @@ class StatefulClientsSimulation(StoredStatesSimulation):
     ):
         """Joins the algorithm with the clients' data; see `PlannedRun.simulate`."""
         super().__init__(folder)
-        self._run, self._algorithm = run, run.algorithm
+        self._run, self._algorithm, self._group_data = run, run.algorithm, group_data
         self._dropouts = run.participation.dropouts
-        self._group_data = group_data
         self._sliced = slicing and SlicedStatefulClients(
             self._algorithm.process.next, group_data, slicing
         )
@@ -108,14 +102,9 @@ class StatefulClientsSimulation(StoredStatesSimulation):
         before = state_files.healed([self._states], reports.last, state.versions)
 
         def run(clients: cohort.Cohort) -> Any:
+            to_read = self._states.paths_to_read(clients, before)
             to_write = self._states.paths_to_write(clients, round_number)
-            output = self._next(
-                state.server,
-                self._states.paths_to_read(clients, before),
-                to_write,
-                cohort.fold(clients, 0),
-            )
-            return output, to_write
+            return self._next(state.server, to_read, to_write, cohort.fold(clients, 0)), to_write
 
         result, failed = self._dropouts.run_without_failing(round_number, reports.last, run)
         (server, metrics, client_metrics, _), written = result
@@ -134,7 +123,7 @@ class StatefulClientsSimulation(StoredStatesSimulation):
     def _without_clients(
         self, state: StatefulClientsState, round_number: int, invited: int
     ) -> tuple[StatefulClientsState, dict[str, float]]:
-        """A round without clients, for which TFF cannot be called: the server only counts it."""
+        """A round without clients, which TFF cannot compute: the server only counts it."""
         self._dropouts.check(round_number, invited, invited)
         self._last_cohort = np.zeros(0, np.int64)
         metrics_type = self._algorithm.process.next.type_signature.result.metrics.member
@@ -152,7 +141,7 @@ class StatefulClientsSimulation(StoredStatesSimulation):
         model = state.server.model
         if client_id is None and self._algorithm.global_weights is not None:
             return self._algorithm.global_weights(model)
-        # Clients that train alone have no global model; that of one of them is used instead.
+        # Clients that train alone have no global model; one of them stands for it.
         client = self._run.setting.evaluated_client if client_id is None else int(client_id)
         client_state = self._states.load(client, int(state.versions[client]))
         return self._algorithm.client_weights(model, client_state)

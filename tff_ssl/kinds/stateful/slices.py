@@ -30,11 +30,7 @@ class SlicedStatefulClients:
         self._files, self._stage, self._slicing = files, Stage(next_round), slicing
 
     def __call__(
-        self,
-        server: Any,
-        to_read: Sequence[str],
-        to_write: Sequence[str],
-        groups: Sequence[Cohort],
+        self, server: Any, to_read: Sequence[str], to_write: Sequence[str], groups: Sequence[Cohort]
     ) -> tuple[Any, Any, list[Any], int]:
         """The server's state and metrics, the clients' metrics, and the number of bytes written."""
         content = to_bytes(server)

@@ -1,6 +1,6 @@
 """The kind of algorithms with a server and clients that keep nothing between rounds.
 
-Their round is a `tff.learning.templates.LearningProcess`, which any TFF program or stack can take.
+Their round is a `tff.learning.templates.LearningProcess`, for any TFF program or stack.
 """
 
 from tff_ssl.kinds.protocol import RunSetting

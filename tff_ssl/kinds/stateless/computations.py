@@ -17,16 +17,16 @@ class StatelessComputations(FederatedAlgorithm):
     """The computations of an algorithm whose clients keep nothing between rounds.
 
     Attributes:
-      model: Model that is trained.
+      model: Model to train.
       process: Process whose `next` is the round.
       initial_weights: Seed -> the global model's weights before the first round.
       downloads: Types that a client receives in a round.
       uploads: Types that a client sends in a round, beside its weight and metrics.
-      compose_stages: Composes the stages of a round of several aggregations, for `stages`. Most
-        runs need the whole round alone, and composing takes a second or more.
+      compose_stages: Composes `stages`, which takes a second or more and which most runs do not
+        need.
       with_group_size: (state between two stages, r) -> the state for a second stage whose groups of
-        clients that share a call have r times the clients of the first stage's groups on average.
-        None where clients are not folded, or where the state does not depend on their number.
+        folded clients have r times the clients of the first stage's groups on average. None if
+        clients are not folded, or the state does not depend on their number.
     """
 
     kind: ClassVar[str] = "stateless_clients"
@@ -45,8 +45,8 @@ class StatelessComputations(FederatedAlgorithm):
     def stages(self) -> Mapping[str, tff.learning.templates.LearningProcess]:
         """Stages of a round of several aggregations, by name, in order; empty for one stage.
 
-        They share the state of `process`, and applied one after the other to the same cohort, they
-        equal `process.next`.
+        They share the state of `process`; one after the other, on the same cohort, they equal
+        `process.next`.
         """
         return self.compose_stages()
 
@@ -54,7 +54,7 @@ class StatelessComputations(FederatedAlgorithm):
         return message_sizes.client_bytes(self.process.next)
 
     def default_concurrent_calls(self) -> int | None:
-        return None  # Clients work for a short time, and many of them are folded into a call.
+        return None  # Clients work briefly, and many of them are folded into a call.
 
     def rounds_to_lower(self) -> dict[str, RoundToLower]:
         process = self.process

@@ -17,7 +17,7 @@ from tff_ssl.simulation.dropouts import Reports
 from tff_ssl.simulation.metrics_log import flatten_metrics
 from tff_ssl.simulation.training_loop import Simulation
 
-# Number of which the number of groups is a multiple where cohorts vary in size; see `cohort.fold`.
+# The number of groups is a multiple of this if cohorts vary in size; see `cohort.fold`.
 _GROUPS = 8
 
 
@@ -61,15 +61,14 @@ class StatelessClientsSimulation(Simulation):
     def run_round(self, state: Any, round_number: int) -> tuple[Any, dict[str, float]]:
         invited = self._run.participation.cohorts(round_number)
         reports = self._dropouts.reports(round_number, invited)
-        output, failed = self._dropouts.run_without_failing(
-            round_number,
-            reports.invited,
-            lambda clients: self._round(state, reports.among(clients)),
-        )
+
+        def run(clients: cohort.Cohort) -> Any:
+            return self._round(state, reports.among(clients))
+
+        output, failed = self._dropouts.run_without_failing(round_number, reports.invited, run)
         metrics = flatten_metrics(output.metrics)
-        metrics["dropped_clients"] += (
-            len(reports.invited) - np.isin(reports.last, failed, invert=True).sum().item()
-        )
+        remaining = np.isin(reports.last, failed, invert=True).sum().item()
+        metrics["dropped_clients"] += len(reports.invited) - remaining
         metrics["clients"] = len(reports.invited)
         metrics["bytes"] = len(reports.invited) * sum(self._run.client_bytes)
         self._dropouts.check_metrics(round_number, metrics)
