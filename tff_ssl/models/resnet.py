@@ -66,7 +66,7 @@ def feature_maps(
 ) -> list[tf.Tensor]:
     """The output of each stage for images, float32 [batch, height, width, channels].
 
-    The stem is CIFAR's (one 3x3 convolution) if it is small, else ImageNet's (7x7 of stride 2,
+    A small stem is CIFAR's (one 3x3 convolution); the other is ImageNet's (7x7 of stride 2,
     pooling).
 
     Returns:

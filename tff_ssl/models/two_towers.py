@@ -26,10 +26,9 @@ MODALITIES: dict[str, tuple[Modality, Modality]] = {
 class TwoTowers(Bounded):
     """Two dual encoders with weights of their own, one for each of a pair of inputs.
 
-    The inputs of a pair are made from one image: its two views as they are (Figure 1 b), or two
-    modalities, one from each view (Figure 1 c): the left and right halves, or the red and blue
-    planes. The class has the interface of `DualEncoder`; its h is the concatenation of the two
-    encodings of an image.
+    A pair is made from one image: its two views (Figure 1 b), or two modalities, one from each view
+    (Figure 1 c): the left and right halves, or the red and blue planes. The class has the interface
+    of `DualEncoder`; its h is the concatenation of the two encodings of an image.
 
     Attributes:
       tower: Network of each tower, for whole images; towers differ in the shape of their input.
@@ -55,7 +54,6 @@ class TwoTowers(Bounded):
 
     @functools.cached_property
     def towers(self) -> tuple[DualEncoder, DualEncoder]:
-        """The two networks."""
         image = tf.TensorSpec([1, *self.tower.image_shape])
 
         def build_tower(modality: Modality) -> DualEncoder:
@@ -138,7 +136,7 @@ class TwoTowers(Bounded):
 
     @property
     def target_model(self) -> "TwoTowers":
-        """The model of a target network: this one, which has projectors only."""
+        """This model, which has no predictor."""
         return self
 
     def without_heads(self, weights: Any) -> tuple["TwoTowers", Weights]:
@@ -153,7 +151,6 @@ class TwoTowers(Bounded):
         return _join_weights(*self._split_weights(weights))
 
     def _split_weights(self, weights: Any) -> tuple[Weights, Weights]:
-        """The weights of the first and of the second tower."""
         first, second = self.towers
         n, m = len(first.trainable_specs), len(first.non_trainable_specs)
         rest = Weights(tuple(weights.trainable[n:]), tuple(weights.non_trainable[m:]))
