@@ -1,12 +1,11 @@
 """Robust, compressed and secure aggregators, by name.
 
-Each entry is a pair of `tff.aggregators` factories, one for DCCO's encoding statistics and one for
-model deltas. All of them process the contributions of single clients, so clients are not folded
-into groups.
+Each entry has a `tff.aggregators` factory for DCCO's encoding statistics and one for model deltas.
+They process the contributions of single clients, so clients are not folded into groups.
 
 A contribution of zeros with weight zero is that of no client. Such contributions pad cohorts, and
 stand for clients whose values are not finite. They add nothing to sums, and the bounds that adapt
-to the clients' norms leave them out (`_norm_quantile`).
+to the clients' norms ignore them (`_norm_quantile`).
 """
 
 import math
@@ -42,7 +41,7 @@ class Means(NamedTuple):
 
 
 def _robust_statistics(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFactory:
-    # Clipping is off: a client's means and second moments no longer fit together once scaled down.
+    # No clipping: a client's means and second moments no longer fit together once scaled down.
     return _zeroing(tff.aggregators.MeanFactory())
 
 
@@ -107,8 +106,7 @@ def _affine(factor: float, summand: float) -> tff.Computation:
 
 
 def _quantized_sum(bits: int) -> tff.aggregators.UnweightedAggregationFactory:
-    # Values are rounded to the nearest step: TFF's random rounding has no seed, so runs with it
-    # could not be repeated.
+    # Rounding to the nearest step: TFF's random rounding has no seed, so runs could not be repeated.
     return tff.aggregators.EncodedSumFactory.quantize_above_threshold(
         bits, _MIN_QUANTIZED_SIZE - 1, stochastic=False
     )
@@ -149,7 +147,7 @@ def secure_metric_sum(value: tff.Value) -> tff.Value:
 
 
 class _SeededRotation(tff.aggregators.UnweightedAggregationFactory):
-    """A rotation with a given seed; TFF's own seeds itself with the time of day."""
+    """A rotation with a given seed; TFF's own takes the time of day."""
 
     def __init__(self, rotation: tff.aggregators.UnweightedAggregationFactory, seed: int):
         self._rotation = rotation
@@ -158,11 +156,10 @@ class _SeededRotation(tff.aggregators.UnweightedAggregationFactory):
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
         process = self._rotation.create(value_type)
         seed_type = process.initialize.type_signature.result.member[1]
-        seed = self._seed
 
         @tff.tensorflow.computation
         def fixed_seed():
-            return tf.fill(seed_type.shape, tf.constant(seed, seed_type.dtype.type))
+            return tf.fill(seed_type.shape, tf.constant(self._seed, seed_type.dtype.type))
 
         @tff.federated_computation
         def initialize():
@@ -175,10 +172,10 @@ class _SeededRotation(tff.aggregators.UnweightedAggregationFactory):
 class SymmetricHalf(tff.aggregators.WeightedAggregationFactory):
     """Sends only the triangle of the symmetric part of each square matrix of encoding statistics.
 
-    The aggregated mean has (C + C^T) / 2 in the place of <F G^T> = C. Both views of an image come
-    from one distribution, so C and C^T have the same distribution: their mean is an estimate from
-    twice as many pairs, each pair in both orders. The gradient of the loss is that of the loss with
-    pairs in both orders, since dC is multiplied with the symmetric part in both cases.
+    The aggregated mean has (C + C^T) / 2 in place of <F G^T> = C. Both views of an image come from
+    one distribution, so C and C^T have the same distribution: their mean is an estimate from twice
+    as many pairs, each pair in both orders. The gradient of the loss is that of the loss with pairs
+    in both orders, since dC is multiplied with the symmetric part in both cases.
     """
 
     def __init__(self, inner: tff.aggregators.WeightedAggregationFactory):
@@ -233,7 +230,7 @@ def _triangle(matrix: tf.Tensor) -> tf.Tensor:
 
 
 def _from_triangle(values: tf.Tensor, d: int) -> tf.Tensor:
-    """The symmetric matrix [d, d] with the upper triangle `values`; the inverse of `_triangle`."""
+    """The symmetric matrix [d, d] with the upper triangle `values`."""
     position = np.zeros([d, d], np.int32)
     position[np.triu_indices(d)] = np.arange(d * (d + 1) // 2)
     position = np.maximum(position, position.T)
