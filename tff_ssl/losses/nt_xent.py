@@ -20,8 +20,8 @@ def nt_xent(
       z2: Projections of the second views, float32 [n, d].
       segments: Clients of the examples. One with a single example has no negatives, and loss 0.
       temperature: Temperature tau > 0; 0.1 in the DCCO paper, 0.5 in Dec-SSL's.
-      negatives: Further negatives of all anchors, unit rows, float32 [m, d], into which no gradient
-        flows; a row of zeros is none.
+      negatives: Further negatives of all anchors, unit rows, float32 [m, d], without gradient; a
+        row of zeros is none.
 
     Returns:
       Means of the losses of each example's two anchors (one per view), float32 [n]. Their mean over

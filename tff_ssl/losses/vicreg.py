@@ -1,12 +1,11 @@
 """VICReg (Bardes, Ponce & LeCun 2022): variance, invariance and covariance.
 
 The invariance term is the mean over dimensions of squared differences, as in the paper's
-pseudo-code. Variances and covariances divide by n where the paper and the released code divide by
-n - 1. The loss then depends on a batch only through averages, and the averages of a union are
-weighted means of its parts' averages; DCCO needs this property of a loss. Second moments are taken
-about a reference, as in `losses.cco`. The variance term is the sum over the two views, as in Eq. 6;
-the released code halves it, so that its weight of 25 (`std_coeff`) is a `variance_weight` of 12.5
-here.
+pseudo-code. Variances and covariances divide by n, where the paper and the released code divide by
+n - 1: the loss then depends on a batch only through averages, and the averages of a union are
+weighted means of its parts' averages, as DCCO requires. Second moments are taken about a reference,
+as in `losses.cco`. The variance term is the sum over the two views, as in Eq. 6; the released code
+halves it, so that its weight of 25 (`std_coeff`) is a `variance_weight` of 12.5 here.
 """
 
 from typing import NamedTuple
@@ -25,7 +24,7 @@ _TARGET_STD = 1.0  # The paper's gamma.
 class VICRegStatistics(NamedTuple):
     """Averages over the examples of a batch, float32.
 
-    F and G are encodings minus a reference. `centred` gives the same structure another content: the
+    F and G are encodings minus a reference. In the result of `centred`, the same fields hold the
     means of the encodings themselves, and their covariances.
 
     Attributes:
@@ -65,7 +64,7 @@ DEFAULT_WEIGHTS = VICRegWeights()
 
 
 def zero_statistics(d: int) -> VICRegStatistics:
-    """Statistics of d-dimensional encodings that are all zero, the start of a sum."""
+    """Statistics of encodings [n, d] of zeros, with which a sum starts."""
     vector, matrix = tf.zeros([d]), tf.zeros([d, d])
     return VICRegStatistics(vector, vector, matrix, matrix, vector)
 

@@ -1,6 +1,6 @@
 """Geometry of a view: rotation, shear, scale, shift, crop and flip as one affine map.
 
-Choices where the papers (see `policies`) are silent, or that differ from them:
+Choices beyond the papers (see `policies`), or against them:
   - interpolation is bilinear (BYOL: bicubic) and not antialiased, and the edges of boxes lie at
     fractions of pixels;
   - the area of a crop is uniform, as the papers say, and its aspect ratio log-uniform among those

@@ -14,7 +14,7 @@ import dataclasses
 class ViewPolicy:
     """Probabilities and ranges of the random steps; the defaults change nothing.
 
-    Amounts are uniform in their ranges; the aspect ratio of a crop is log-uniform. "By view" means:
+    Amounts are uniform in their ranges; the aspect ratio of a crop is log-uniform. "By view" means
     one probability for even and one for odd view numbers.
     """
 
@@ -80,11 +80,7 @@ POLICIES: dict[str, ViewPolicy] = {
 
 
 def resolve(policy: str | ViewPolicy) -> ViewPolicy:
-    """The policy itself, or the one of that name.
-
-    Raises:
-      ValueError: If `POLICIES` has no policy of that name.
-    """
+    """The policy itself, or the one of that name; a ValueError if there is none."""
     if isinstance(policy, ViewPolicy):
         return policy
     if policy not in POLICIES:
