@@ -106,7 +106,7 @@ def _affine(factor: float, summand: float) -> tff.Computation:
 
 
 def _quantized_sum(bits: int) -> tff.aggregators.UnweightedAggregationFactory:
-    # Rounding to the nearest step: TFF's random rounding has no seed, so runs could not be repeated.
+    # Rounds to the nearest step: TFF's random rounding has no seed, so runs could not be repeated.
     return tff.aggregators.EncodedSumFactory.quantize_above_threshold(
         bits, _MIN_QUANTIZED_SIZE - 1, stochastic=False
     )

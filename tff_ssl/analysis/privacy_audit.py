@@ -2,15 +2,15 @@
 
 "Privacy Auditing with One (1) Training Run": each of m canaries is included or not by a fair coin.
 After the run, an auditor who has seen all that the run released guesses the coins of r canaries.
-If the run is (epsilon, delta)-differentially private, the number of right guesses is hardly larger
-than that of r coins which show heads with probability e^epsilon / (1 + e^epsilon) (Theorem 5.2). So
-many right guesses refute a small epsilon. The bound says nothing about attacks that guess better.
+If the run is (epsilon, delta)-differentially private, right guesses are hardly more frequent than
+heads of r coins that show heads with probability e^epsilon / (1 + e^epsilon) (Theorem 5.2). Many
+right guesses thus refute a small epsilon. The bound says nothing about attacks that guess better.
 
-Here a canary is a client, the unit of privacy. `audit_dcco` trains DCCO on canaries alone: images
-that are black but for one pixel, each another one, and a network of one layer. A canary then
+Here a canary is a client, the unit of privacy. `audit_dcco` trains DCCO on canaries alone, with a
+network of one layer: each canary has one image, black except for a pixel of its own, and therefore
 changes weights that no other canary changes. The auditor knows the weights before and after each
-round and the statistics that clients receive, and adds up how far the weights of a canary have
-moved in the direction in which the canary, if it took part, has pushed them.
+round and the statistics that clients receive, and adds up how far a canary's weights have moved in
+the direction in which the canary, if it took part, has pushed them.
 """
 
 import collections
@@ -51,9 +51,9 @@ class Audited(NamedTuple):
 
 
 def right_guesses(audited: Audited, guesses: int) -> int:
-    """Number of right guesses, of which the highest half is guessed to be included.
+    """Number of right guesses: the highest r / 2 scores as included, the lowest r / 2 as left out.
 
-    The lowest r / 2 scores are guessed to be left out; about the other canaries nothing is guessed.
+    Nothing is guessed about the other canaries.
     """
     order = np.argsort(audited.scores, kind="stable")
     half = guesses // 2
@@ -73,9 +73,9 @@ def largest_chance(canaries: int, guesses: int, right: int, epsilon: float, delt
 def epsilon_lower_bound(
     canaries: int, guesses: int, right: int, delta: float, confidence: float = 0.95
 ) -> float:
-    """The smallest epsilon that so many right guesses do not refute.
+    """The smallest epsilon that so many right guesses do not refute (see `largest_chance`).
 
-    Arguments are those of `largest_chance`, and the probability with which the bound holds.
+    The bound holds with a probability of `confidence`.
     """
     doubt, low, high = 1 - confidence, 0.0, _LARGEST_EPSILON
     if largest_chance(canaries, guesses, right, low, delta) >= doubt:
@@ -88,7 +88,7 @@ def epsilon_lower_bound(
 
 
 class OneLayer(DualEncoder):
-    """A network whose outputs for an image of one white pixel are the weights of that pixel."""
+    """A network whose outputs for an image with one white pixel are the weights of that pixel."""
 
     def _forward(self, parameters, images):
         x = tf.reshape(images, [-1, math.prod(self.image_shape)])
@@ -103,10 +103,10 @@ def audit_dcco(
     mean: differential_privacy.GaussianMean,
     seed: int,
 ) -> Audited:
-    """Trains private DCCO on canaries, in the TFF context that is set, and scores them.
+    """Trains private DCCO on canaries, in the current TFF context, and scores them.
 
     Args:
-      canaries: m, number of canaries, each a client with one image.
+      canaries: m, number of canaries.
       rounds: Number of rounds.
       sampling_rate: q, the probability that an included canary takes part in a round.
       mean: Clipping and noise of the means of statistics and of model deltas.
@@ -165,7 +165,7 @@ def _build(
 
 
 def _examples(numbers: list[int], canaries: int) -> tf.data.Dataset:
-    """The images of some canaries: black, but for the pixel with the canary's number."""
+    """The images of some canaries: black except for the pixel with the canary's number."""
     ids = np.array(numbers, np.int64)
     images = (255 * np.eye(canaries, dtype=np.uint8)[ids])[:, np.newaxis, :, np.newaxis]
     return tf.data.Dataset.from_tensor_slices(

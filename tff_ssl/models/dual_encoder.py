@@ -182,9 +182,11 @@ class DualEncoder(Bounded):
         self, weights: Any, x1: tf.Tensor, x2: tf.Tensor, training: bool
     ) -> tuple[Outputs, Outputs]:
         """Applies the network to two views of each image, as one batch; see `apply`."""
-        *outputs, non_trainable = self.apply(weights, tf.concat([x1, x2], 0), training)
-        firsts, seconds = zip(*(tf.split(output, 2) for output in outputs), strict=True)
-        return Outputs(*firsts, non_trainable), Outputs(*seconds, non_trainable)
+        outputs = self.apply(weights, tf.concat([x1, x2], 0), training)
+        pairs = (tf.split(output, 2) for output in outputs[:-1])
+        (h1, h2), (z1, z2), (p1, p2), (logits1, logits2) = pairs
+        first = Outputs(h1, z1, p1, logits1, outputs.non_trainable)
+        return first, Outputs(h2, z2, p2, logits2, outputs.non_trainable)
 
     def feature_maps(self, weights: Any, images: tf.Tensor) -> list[tf.Tensor]:
         """The outputs of a ResNet's stages in inference mode, for images of any size.

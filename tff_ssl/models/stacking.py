@@ -24,7 +24,9 @@ def stacked(encoder: DualEncoder, weights: Any, depth: int) -> tuple[DualEncoder
     """
     if encoder.encoder not in vit.VITS:
         known = ", ".join(vit.VITS)
-        raise ValueError(f"only vision transformers ({known}) can be stacked, not {encoder.encoder}")
+        raise ValueError(
+            f"only vision transformers ({known}) can be stacked, not {encoder.encoder}"
+        )
     if encoder.projector or encoder.predictor or encoder.classes or encoder.decoder:
         raise ValueError("only an encoder without heads can be stacked")
     if depth < 1:

@@ -127,7 +127,11 @@ def pool(tokens: tf.Tensor) -> tf.Tensor:
 
 
 def decode(
-    parameters: layers.Parameters, tokens: tf.Tensor, x: tf.Tensor, spec: ViTSpec, visible: tf.Tensor
+    parameters: layers.Parameters,
+    tokens: tf.Tensor,
+    x: tf.Tensor,
+    spec: ViTSpec,
+    visible: tf.Tensor,
 ) -> tf.Tensor:
     """Predicts all patches from the tokens of the visible ones, whose indices are int32 [b, v].
 
