@@ -13,12 +13,7 @@ from tff_ssl.evaluation.scaling import ProbeSets
 
 
 class Classifier(NamedTuple):
-    """A linear classifier.
-
-    Attributes:
-      kernel: Weights, float32 [d, classes].
-      bias: Biases, float32 [classes].
-    """
+    """A linear classifier: its weights, float32 [d, classes], and biases, float32 [classes]."""
 
     kernel: tf.Tensor
     bias: tf.Tensor
@@ -46,16 +41,11 @@ def build_trainer(config: TrainingConfig, size: int, num_classes: int) -> Callab
     """
     optimizer = config.build_optimizer()
     weights_spec = Classifier(tf.TensorSpec([size, num_classes]), tf.TensorSpec([num_classes]))
+    features_spec, targets_spec = tf.TensorSpec([None, None, size]), tf.TensorSpec([None], tf.int64)
     batch_spec = tf.TensorSpec([None, None], tf.int32)
 
     @tf.function(
-        input_signature=[
-            weights_spec,
-            tf.TensorSpec([None, None, size]),
-            tf.TensorSpec([None], tf.int64),
-            batch_spec,
-            batch_spec,
-        ]
+        input_signature=[weights_spec, features_spec, targets_spec, batch_spec, batch_spec]
     )
     def train(classifier, features, targets, examples, variants):
         state = optimizer.initialize(weights_spec)

@@ -14,7 +14,7 @@ class Scores(NamedTuple):
 
     Attributes:
       accuracy: Share of the examples whose class is predicted, in [0, 1].
-      balanced_accuracy: The same share within each class, averaged over the classes, in [0, 1].
+      balanced_accuracy: Mean of `class_accuracies`, in [0, 1].
       class_accuracies: The same share within each class, by class.
     """
 
@@ -41,10 +41,8 @@ def draw_labels(
 ) -> np.ndarray:
     """Draws the examples whose labels a few-label probe may see, without replacement.
 
-    Examples labelled -1 (unknown) are never drawn.
-
     Args:
-      labels: Class labels, integers [n].
+      labels: Class labels, integers [n]; examples labelled -1 (unknown) are never drawn.
       rng: Generator of the draw.
       per_class: Number of examples of each class. Exactly one of `per_class` and `total` is given.
       total: Number of examples of all classes together, split in proportion to the classes' sizes,
@@ -112,7 +110,7 @@ def _proportional_counts(total: int, sizes: np.ndarray, rng: np.random.Generator
 
 
 def _even_counts(total: int, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Splits `total` over classes of the given sizes, with counts as equal as possible."""
+    """Splits `total` over classes of these sizes as evenly as possible."""
     counts = np.zeros_like(sizes)
     while (rest := total - counts.sum()) > 0:
         unexhausted = np.flatnonzero(counts < sizes)

@@ -1,8 +1,7 @@
 """The linear protocol: a probe on few labels, repeated over draws of labels, with its baselines.
 
-An accuracy alone says little. Each result therefore also holds the accuracies of the same probe, on
-the same draws of labels, on other features of the same images: those of the untrained encoder, and
-raw pixels.
+The baselines are the accuracies of the same probe, on the same draws of labels, on other features
+of the same images: those of the untrained encoder, and raw pixels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +23,8 @@ class FeatureSet(NamedTuple):
     Attributes:
       train: Features of the training images, labelled or not, [n, d].
       test: Features of the test images, [m, d].
-      flipped_train: Features of the training images mirrored left to right, [n, d], for the `lars`
-        probe; or None.
+      flipped_train: Features of the mirrored training images, [n, d], for the `lars` probe; or
+        None.
     """
 
     train: np.ndarray
@@ -49,8 +48,7 @@ def few_label_comparison(
     The scaling of each feature set is fitted on all its training features, without labels.
 
     Args:
-      feature_sets: Feature sets by name: `encoder` and any number of baselines, by convention
-        `random_encoder` and `raw_pixels`.
+      feature_sets: Feature sets by name: `encoder` and baselines, such as `raw_pixels`.
       train_labels: Class labels of the training images, integers [n]; -1 where unknown.
       test_labels: Class labels of the test images, integers [m]; those labelled -1 are ignored.
       dataset: Name of the data set, for the result.
@@ -63,8 +61,8 @@ def few_label_comparison(
 
     Returns:
       An entry of `result.json`: `protocol`, `method`, `dataset`, `labels` (of all classes),
-      `labels_per_class`, `draws` (their number), the scores of the encoder as in `summarize`, and
-      `baselines`, which holds the scores of each other feature set by name.
+      `labels_per_class`, `draws` (their number), the encoder's scores as in `summarize`, and
+      `baselines`, those of each other feature set by name.
 
     Raises:
       ValueError: There is no `encoder` or no draw, or features do not fit or are not finite; the
@@ -134,9 +132,8 @@ def summarize(scores: Sequence[labelling.Scores]) -> dict[str, Any]:
     """Summarizes scores over draws.
 
     Returns:
-      The mean of each score in [0, 1] by its name, its sample standard deviation by its name with
-      `_std` (0 for one draw), and `class_accuracies`, the mean accuracy in each class, by the class
-      as text.
+      `mean_and_std` of each score, and `class_accuracies`, the mean accuracy in each class, by the
+      class as text.
     """
     summary: dict[str, Any] = {}
     for field in SCORES:
@@ -149,6 +146,6 @@ def summarize(scores: Sequence[labelling.Scores]) -> dict[str, Any]:
 
 
 def mean_and_std(name: str, values: Sequence[float]) -> dict[str, float]:
-    """Returns the mean by the name, and the sample standard deviation by the name with `_std`."""
+    """The mean by the name; and by the name with `_std` the sample deviation, 0 for one value."""
     std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return {name: float(np.mean(values)), f"{name}_std": std}

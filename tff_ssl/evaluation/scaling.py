@@ -26,11 +26,10 @@ def fit_scaler(reference: np.ndarray) -> FeatureScaler:
     """Fits the scaling to features [n, d] of training images, without their labels.
 
     Each feature is centred, and all of them are divided by the same number, the root of their mean
-    variance. This removes the arbitrary origin and unit of a feature space and nothing else:
-    distances keep their proportions, and the mean squared norm of a scaled example is d. Dividing
-    each feature by its own standard deviation would enlarge those that hardly vary (the border
-    pixels of the digits), which weakens raw pixels and so flatters an encoder compared with them. A
-    feature that does not vary is centred and not divided.
+    variance. This removes only the arbitrary origin and unit of a feature space: distances keep
+    their proportions, and the mean squared norm of a scaled example is d. Dividing each feature by
+    its own standard deviation would enlarge those that hardly vary (the border pixels of the
+    digits), which weakens raw pixels and thus flatters an encoder in comparison.
 
     Raises:
       ValueError: The shape is wrong, or a feature is not finite.
@@ -76,8 +75,8 @@ def prepare(
       train_labels: Class labels, integers [n].
       test_features: Test features of images without augmentation, [m, d].
       test_labels: Class labels, integers [m].
-      scaler: Scaling of the features, by convention that of training images with or without labels;
-        None for that of the labelled training features, which may be only a few images.
+      scaler: Scaling of the features, by convention that of all training images; None for that of
+        the labelled ones, which may be few.
       flipped_features: Features of the training images mirrored left to right, [n, d].
 
     Raises:

@@ -56,13 +56,10 @@ class DetectionHyperparameters(Bounded):
             raise ValueError(
                 f"image_size must be a multiple of {_COARSEST_STRIDE}; got {self.image_size}"
             )
-        if self.proposals < self.sampled_boxes:
+        boxes = self.sampled_boxes
+        if self.proposals < boxes:
+            raise ValueError(f"proposals must be at least sampled_boxes, {boxes}; got {self.proposals}")
+        if self.sampled_masks > boxes:
             raise ValueError(
-                f"proposals must be at least sampled_boxes, {self.sampled_boxes}; "
-                f"got {self.proposals}"
-            )
-        if self.sampled_masks > self.sampled_boxes:
-            raise ValueError(
-                f"sampled_masks must be at most sampled_boxes, {self.sampled_boxes}; "
-                f"got {self.sampled_masks}"
+                f"sampled_masks must be at most sampled_boxes, {boxes}; got {self.sampled_masks}"
             )
