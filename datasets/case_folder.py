@@ -1,9 +1,9 @@
 """Loader for a folder of images, with a table of cases or with a folder for each class.
 
-With a `metadata.csv` (see `case_table`), each image belongs to a case, and the partition
-`per_case` makes each case a client. Without it, images lie in folders of their classes (see
-`class_folders`). The whole folder is checked before anything is returned, and errors name the file
-and the row. What the loader decides itself, such as a test split, is in `ImageDataset.notes`.
+With a `metadata.csv` (see `case_table`), each image belongs to a case, and the partition `per_case`
+makes each case a client. Without it, images lie in folders of their classes (see `class_folders`).
+The whole folder is checked first, and errors name the file and the row. Decisions of the loader,
+such as a test split, are in `ImageDataset.notes`.
 """
 
 import enum
@@ -24,13 +24,7 @@ _SPLITS = ("train", "test", "validation")
 
 
 class Layout(enum.Enum):
-    """How a folder says which image belongs to whom.
-
-    Attributes:
-      TABLE: By a `metadata.csv`.
-      CLASSES: By a folder for each class.
-      IMAGES: Not at all; the images have no labels.
-    """
+    """What a folder has beside its images: a `metadata.csv`, folders of classes, or no labels."""
 
     TABLE = "table"
     CLASSES = "classes"
@@ -53,18 +47,17 @@ def has_cases(data_dir: str | os.PathLike[str] | None) -> bool:
 def load(data_dir: str | os.PathLike[str] | None, image_size: int | None = None) -> ImageDataset:
     """Reads and checks the whole folder.
 
-    The images are decoded into one array, of which the splits are parts without copies.
-
     Args:
       data_dir: The folder. File names of a table are relative to it.
       image_size: Side in pixels of the square to which images are resized (bilinear,
         antialiased). None chooses it, see `folder_images.choose_size`.
 
     Returns:
-      The data set, with RGB images. `example_ids` number the rows from 0; `case_ids` are those of
-      the table, and None without one; `class_names` are the sorted labels of the train split. If
-      no test image has a label, test cases are drawn (`case_split`). A validation split without
-      rows is None. Images of more than 8 bits are scaled to 8, all by one factor.
+      The data set, with RGB images in one array, of which the splits are views. `example_ids`
+      number the rows from 0; `case_ids` are those of the table, or None; `class_names` are the
+      sorted labels of the train split. If no test image has a label, test cases are drawn
+      (`case_split`). A validation split without rows is None. Images of more than 8 bits are scaled
+      to 8, all by one factor.
 
     Raises:
       DatasetError: Missing folder, or one without images; unreadable table; and, with the row: a
@@ -134,7 +127,7 @@ def _assemble(
     has_cases: bool,
     notes: tuple[str, ...],
 ) -> ImageDataset:
-    """Builds the data set from rows that are sorted by split."""
+    """The data set, from rows that are sorted by split."""
     class_names = tuple(sorted({row.label for row in rows if row.split == "train"} - {""}))
     label_indices = {"": NO_LABEL} | {name: i for i, name in enumerate(class_names)}
     labels = np.array([label_indices[row.label] for row in rows], np.int32)

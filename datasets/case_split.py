@@ -18,11 +18,11 @@ def complete(rows: Sequence[Row], source: str) -> tuple[list[Row], list[str]]:
     Args:
       rows: Rows of the images. A row without a case is a case of its own. Rows without a split are
         training rows.
-      source: What sets a split of one's own, for the note.
+      source: What sets the user's own split, for the note.
 
     Returns:
-      The rows in their order, each with a split; without the unlabelled test images that were
-      replaced, and without labels if there is one label only. And notes for the user.
+      The rows in their order, each with a split, but without unlabelled test images that were
+      replaced, and without labels if there is only one; and notes for the user.
     """
     rows = [dataclasses.replace(r, split="train") if r.split == NO_SPLIT else r for r in rows]
     known = {row.label for row in rows} - {""}
@@ -63,7 +63,7 @@ def _case(row: Row) -> str:
 
 
 def _draw(rows: Sequence[Row]) -> set[str]:
-    """Draws test cases: of each label with two cases or more at least one, and never all."""
+    """Draws test cases: of each label with several cases at least one, and never all."""
     labels_of_case: dict[str, collections.Counter[str]] = {}
     for row in rows:
         if row.label:
@@ -76,7 +76,7 @@ def _draw(rows: Sequence[Row]) -> set[str]:
     for _, cases in sorted(cases_of_label.items()):
         number = max(1, round(TEST_FRACTION * len(cases))) if len(cases) > 1 else 0
         test.update(cases[i] for i in rng.permutation(len(cases))[:number])
-    # A case may have several labels. One that only test cases have goes back to train.
+    # A case may have several labels. Cases of a label that only test cases have go back to train.
     left = {label for case, ls in labels_of_case.items() if case not in test for label in ls}
     return {case for case in test if set(labels_of_case[case]) <= left}
 

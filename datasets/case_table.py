@@ -3,7 +3,7 @@
     file_name,case_id,label,split
     images/0001.jpg,case_17,nevus,train
 
-`label` may be empty (an example for pretraining only). Its column and that of `split` may be
+`label` may be empty (an example for pretraining only), and its column and that of `split` may be
 missing. Splits are `train`, `test` and `validation` (or `val`).
 """
 
@@ -31,7 +31,7 @@ class Row:
       number: Line in the table, whose header is line 1; or number of the image, counted from 1.
       file_name: Path of the image inside the folder.
       case_id: Name of its case; empty in a folder without a table.
-      label: Name of its class; empty if it is not known.
+      label: Name of its class; empty if unknown.
       split: `train`, `test`, `validation`, or `NO_SPLIT`.
     """
 
@@ -43,10 +43,9 @@ class Row:
 
 
 class Problems:
-    """The first problem of each bad row, collected so that one error can report them together."""
+    """The first problem of each bad row of a table, or of each bad image of a folder."""
 
     def __init__(self, source: pathlib.Path) -> None:
-        """Makes an empty collection for the rows of a table, or for the images of a folder."""
         self._source = source
         self._by_row: dict[int, str] = {}
 
@@ -54,7 +53,7 @@ class Problems:
         self._by_row.setdefault(row, message)
 
     def raise_if_any(self) -> None:
-        """Raises DatasetError with the first bad row and the number of others, if there are any."""
+        """Raises a DatasetError with the first bad row, if there is one, and the number of others."""
         if not self._by_row:
             return
         is_table = self._source.name == METADATA
@@ -67,8 +66,6 @@ class Problems:
 
 def read(csv_path: pathlib.Path, problems: Problems) -> list[Row]:
     """Reads and checks the table; bad rows are added to `problems`.
-
-    If the table has no splits, each row has the split `NO_SPLIT`.
 
     Raises:
       DatasetError: If the table cannot be read, lacks a column, or has no rows.
@@ -103,15 +100,8 @@ def _parse(csv_path: pathlib.Path, file: TextIO, problems: Problems) -> list[Row
                 )
                 continue
             values = {key: field.strip() for key, field in zip(header, fields, strict=True)}
-            rows.append(
-                Row(
-                    number=reader.line_num,
-                    file_name=values["file_name"],
-                    case_id=values["case_id"],
-                    label=values.get("label", ""),
-                    split=values.get("split", NO_SPLIT),
-                )
-            )
+            label, split = values.get("label", ""), values.get("split", NO_SPLIT)
+            rows.append(Row(reader.line_num, values["file_name"], values["case_id"], label, split))
     except csv.Error as error:
         raise DatasetError(f"{csv_path} row {reader.line_num}: not CSV: {error}") from error
     if not rows:
@@ -137,7 +127,7 @@ def _check_header(csv_path: pathlib.Path, header: Sequence[str]) -> None:
 
 
 def _check(rows: Sequence[Row], problems: Problems) -> list[Row]:
-    """Checks rows without opening images, and returns them with the full names of the splits."""
+    """Checks rows, and returns them with the full names of the splits."""
     has_splits = any(row.split != NO_SPLIT for row in rows)
     first_row_of_file: dict[str, int] = {}
     first_row_of_case: dict[str, Row] = {}

@@ -4,8 +4,8 @@
     dog/0001.jpg
 
 An image may lie deeper in the folder of its class. If the folders at the top are named after
-splits (`train/cat/0001.jpg`, in letters of any case), the classes are one level below. Images of a
-folder without subfolders have no labels, and neither have those that all lie in one subfolder.
+splits (`train/cat/0001.jpg`, in letters of any case), the classes are one level below. Images that
+all lie in one folder have no labels.
 """
 
 import os
@@ -18,7 +18,7 @@ from datasets.errors import DatasetError
 
 
 def has_classes(root: pathlib.Path) -> bool:
-    """Whether two or more subfolders have images; False if the folder does not exist."""
+    """Whether two or more subfolders have images."""
     return len(_class_folders(root)) > 1
 
 
@@ -44,10 +44,10 @@ def _is_image(name: str) -> bool:
 
 
 def read(root: pathlib.Path) -> tuple[list[Row], int]:
-    """Lists the images of a folder in the order of their names; and counts files that are left out.
+    """Lists the images of a folder in the order of their names, and counts the files left out.
 
-    Hidden files and folders are left out, and files whose names do not end as those of images. If
-    there are folders of classes, so are images outside of them.
+    Left out are hidden files and folders, files without an image's suffix and, if there are folders
+    of classes, images outside of them.
 
     Raises:
       DatasetError: If there are no images, or a split has a class that train does not have.
@@ -96,5 +96,5 @@ def _files(root: pathlib.Path) -> Iterator[str]:
 
 
 def _visible(path: pathlib.Path) -> bool:
-    """Whether a name is neither hidden nor that of a folder of a packing program (`__MACOSX`)."""
+    """Whether a name is neither hidden nor an archiver's (`__MACOSX`)."""
     return not path.name.startswith((".", "__"))

@@ -3,8 +3,8 @@
     FOLDER/annotations/instances_train2017.json   FOLDER/train2017/*.jpg
     FOLDER/annotations/instances_val2017.json     FOLDER/val2017/*.jpg
 
-Annotations are read by pycocotools, which comes with the extra `detection`; images are read when
-they are asked for.
+Annotations are read by pycocotools, which comes with the extra `detection`; images are read on
+request.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ class CocoImages:
         return len(self.image_ids)
 
     def keep_annotated(self) -> None:
-        """Drops images without an instance, or with crowds only: there is nothing to train on."""
+        """Drops images without an instance that is not a crowd: there is nothing to train on."""
         self.image_ids = [
             image_id
             for image_id in self.image_ids
@@ -104,7 +104,7 @@ class CocoImages:
           DatasetError: If the file is missing or broken, or has another size than is annotated.
         """
         entry = self.truth.imgs[self.image_ids[index]]
-        # The name comes from a file of strangers: only names inside the folder are read.
+        # The name is untrusted: only names inside the folder are read.
         path = self._images / pathlib.PurePosixPath(str(entry["file_name"])).name
         try:
             with image_file.open_image(path) as opened:

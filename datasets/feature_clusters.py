@@ -1,8 +1,8 @@
 """Clusters of features, which a partition then allocates to clients as if they were classes.
 
-Dec-SSL (appendix C.2, "Feature distribution shift") reduces the features of a trained encoder to 30
-dimensions by PCA and forms 5 clusters. The paper's encoder is a ResNet-50 trained on the labels of
-the same images; here, the caller passes the features of any encoder.
+Dec-SSL (appendix C.2, "Feature distribution shift") reduces the features of a ResNet-50, trained on
+the labels of the same images, to 30 dimensions by PCA and forms 5 clusters. Here, features are
+those of any encoder.
 """
 
 import numpy as np
@@ -28,8 +28,7 @@ def cluster(
     smaller than `dimensions`, there are fewer components.
 
     Returns:
-      Cluster of each example, int32 [n], numbered from 0 for the largest to clusters - 1 for the
-      smallest.
+      Cluster of each example, int32 [n], numbered from the largest, 0, to the smallest.
 
     Raises:
       DatasetError: Features of another shape or not finite; too many clusters for n or for the

@@ -3,7 +3,7 @@
 Dec-SSL (appendix B.4, Figures 10 and 11) rotates the images of client k of K by 2 pi k / K, or
 gives each client a style of its own. The paper makes the styles with a style-transfer network
 (Geirhos et al. 2019); here, five fixed transforms of colour, contrast and texture replace it. They
-too change local texture and keep global shape, but less than style transfer would.
+also change local texture and keep global shape, but less than style transfer would.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ def rotation(images: Images, client: int, num_clients: int) -> Images:
     """Rotates images, uint8 [n, h, w, c], by 2 pi client / num_clients counter-clockwise.
 
     Quarter turns of square images and all half turns are exact. Other angles are interpolated
-    bilinearly, and pixels from outside the image are black.
+    bilinearly; pixels from outside the image are black.
     """
     quarters = 4 * Fraction(client, num_clients) % 4
     square = images.shape[1] == images.shape[2]
@@ -52,7 +52,7 @@ def _rotate(image: Images, degrees: float) -> Images:
 def style(images: Images, client: int, num_clients: int) -> Images:
     """Gives the images the style of a client: ink, poster, sharp, warm, grain, in this order.
 
-    Images are uint8 [n, h, w, c] with 1 or 3 colours; a fourth channel (alpha) is not changed.
+    Images are uint8 [n, h, w, c] with 1 or 3 colours; a fourth channel (alpha) is kept.
 
     Raises:
       DatasetError: More clients than styles.
@@ -146,11 +146,7 @@ def shift_clients(
     partition: Sequence[npt.NDArray[np.int64]],
     shifts: int = DEFAULT_SHIFTS,
 ) -> Images:
-    """Shifts the images of all clients: client k of K has shift k mod S, with S = min(K, shifts).
-
-    Images of no client in the copy, uint8 [n, h, w, c], are not shifted. Errors are those of
-    `shift_as_client`.
-    """
+    """A copy of the images, uint8 [n, h, w, c], with those of each client as `shift_as_client`."""
     shifted = images.copy()
     different = max(1, min(len(partition), shifts))
     for k in range(different):

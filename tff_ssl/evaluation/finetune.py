@@ -76,7 +76,7 @@ class Finetuner:
             with tf.GradientTape() as tape:
                 tape.watch(weights.trainable)
                 outputs = self._model.apply(weights, x, training=True)
-                # The classifier is linear: the images' mean logits are those of their mean encoding.
+                # The classifier is linear: the mean logits are those of the images' mean encoding.
                 logits = tf.math.unsorted_segment_mean(
                     outputs.logits, case_of_image, tf.shape(labels)[0]
                 )

@@ -58,7 +58,9 @@ class DetectionHyperparameters(Bounded):
             )
         boxes = self.sampled_boxes
         if self.proposals < boxes:
-            raise ValueError(f"proposals must be at least sampled_boxes, {boxes}; got {self.proposals}")
+            raise ValueError(
+                f"proposals must be at least sampled_boxes, {boxes}; got {self.proposals}"
+            )
         if self.sampled_masks > boxes:
             raise ValueError(
                 f"sampled_masks must be at most sampled_boxes, {boxes}; got {self.sampled_masks}"
