@@ -47,17 +47,11 @@ def has_cases(data_dir: str | os.PathLike[str] | None) -> bool:
 def load(data_dir: str | os.PathLike[str] | None, image_size: int | None = None) -> ImageDataset:
     """Reads and checks the whole folder.
 
-    Args:
-      data_dir: The folder. File names of a table are relative to it.
-      image_size: Side in pixels of the square to which images are resized (bilinear,
-        antialiased). None chooses it, see `folder_images.choose_size`.
-
-    Returns:
-      The data set, with RGB images in one array, of which the splits are views. `example_ids`
-      number the rows from 0; `case_ids` are those of the table, or None; `class_names` are the
-      sorted labels of the train split. If no test image has a label, test cases are drawn
-      (`case_split`). A validation split without rows is None. Images of more than 8 bits are scaled
-      to 8, all by one factor.
+    Images become RGB squares of `image_size` pixels (bilinear, antialiased), or of the size that
+    `folder_images.choose_size` chooses; those of more than 8 bits are scaled to 8, all by one
+    factor. `example_ids` number the rows from 0, `case_ids` are those of the table, or None, and
+    `class_names` are the sorted labels of the train split. If no test image has a label, test cases
+    are drawn (`case_split`). A validation split without rows is None.
 
     Raises:
       DatasetError: Missing folder, or one without images; unreadable table; and, with the row: a

@@ -15,14 +15,10 @@ SEED = 0  # Fixed, so that the test cases do not depend on --seed.
 def complete(rows: Sequence[Row], source: str) -> tuple[list[Row], list[str]]:
     """Draws the test cases from the training cases if no test image has a label.
 
-    Args:
-      rows: Rows of the images. A row without a case is a case of its own. Rows without a split are
-        training rows.
-      source: What sets the user's own split, for the note.
-
-    Returns:
-      The rows in their order, each with a split, but without unlabelled test images that were
-      replaced, and without labels if there is only one; and notes for the user.
+    Rows without a case are a case each, and those without a split training rows. The result is the
+    rows in their order, each with a split, but without unlabelled test images that were replaced,
+    and without labels if there is only one; and notes for the user, which name the `source` of the
+    user's own split.
     """
     rows = [dataclasses.replace(r, split="train") if r.split == NO_SPLIT else r for r in rows]
     known = {row.label for row in rows} - {""}

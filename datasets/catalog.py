@@ -28,13 +28,10 @@ def load(
 ) -> ImageDataset:
     """Loads a data set into memory, always in the same order.
 
-    Nothing is downloaded, so a TFDS set must have been prepared.
-
-    Args:
-      name: One of `names()`, or a TFDS name such as `mnist`, `name/config` or `name:1.2.3`.
-      data_dir: TFDS folder (default: TFDS's own), or the folder of images. `digits` ignores it.
-      image_size: Side in pixels of the square to which images are resized (bilinear); None keeps
-        their size, and for `case_folder` chooses it (`folder_images.choose_size`).
+    The name is one of `names()`, or a TFDS name such as `mnist`, `name/config` or `name:1.2.3` of a
+    set that has been prepared in `data_dir` (default: TFDS's own folder): nothing is downloaded.
+    Images are resized (bilinear) to squares of `image_size` pixels; None keeps their size, and for
+    `case_folder` chooses it (`folder_images.choose_size`).
 
     Raises:
       DatasetError: Unknown name, data missing in `data_dir` or broken, images of several sizes

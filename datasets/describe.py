@@ -70,12 +70,11 @@ def earth_movers_distance(counts: Histograms) -> float:
 def summary(
     counts: Histograms, partition: Sequence[npt.NDArray[np.int64]], num_examples: int
 ) -> dict[str, Any]:
-    """Statistics of a partition of `num_examples`, with its `histograms`, as values for JSON.
+    """Statistics of a partition of `num_examples` with these `histograms`, as values for JSON.
 
-    Returns:
-      The numbers `clients`, `examples` (those of clients), `examples_left_out` and `unlabelled`;
-      `client_sizes` and `classes_per_client`, each with min, median and max; and `emd`, the earth
-      mover's distance, which is None without labels.
+    They are the numbers `clients`, `examples` (those of clients), `examples_left_out` and
+    `unlabelled`; `client_sizes` and `classes_per_client`, each with min, median and max; and `emd`,
+    the earth mover's distance, which is None without labels.
     """
     sizes = np.array([len(indices) for indices in partition], np.int64)
     distance = earth_movers_distance(counts)
@@ -101,18 +100,11 @@ def picture(
     title: str,
     partition: Sequence[npt.NDArray[np.int64]] | None = None,
 ) -> dict[str, Any]:
-    """What `draw` shows of a partition, as values for JSON.
+    """What `draw` shows of a partition with these `histograms`, as values for JSON.
 
-    Args:
-      counts: Examples of each class at each client, int64 [clients, classes].
-      class_names: Name of each class.
-      title: First line of the title.
-      partition: Indices of each client's examples; those not in `counts` are unlabelled.
-
-    Returns:
-      `title`; `clients`, their number; `class_names`; `unlabelled`, whether the last class stands
-      for examples without a label; and `bars`, the examples by class of up to 50 evenly spaced
-      clients.
+    They are the first line of the `title`; `clients`, their number; `class_names`; `unlabelled`,
+    whether the last class stands for examples that `counts` lacks; and `bars`, the examples by
+    class of up to 50 evenly spaced clients.
     """
     names = list(class_names)
     has_unlabelled = False

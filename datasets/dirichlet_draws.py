@@ -23,15 +23,10 @@ def draw_classes(
 ) -> Iterator[Counts]:
     """Draws the classes of each client's examples from a mixture q ~ Dir(alpha * p) of its own.
 
-    Draws from a class that exceed its remaining examples are repeated over the classes that have
-    examples left, which is the same process as drawing one by one and renormalizing q when a class
-    runs out.
-
-    Args:
-      rng: Source of all randomness.
-      counts: Number of examples of each class, int64 [classes]; p is `counts / counts.sum()`.
-      alpha: Concentration, above 0 and finite.
-      sizes: Client sizes, int64 [clients], with a sum of at most `counts.sum()`.
+    p is the share of each class in `counts`, int64 [classes], alpha is above 0 and finite, and the
+    sizes of clients, int64 [clients], sum to at most `counts.sum()`. Draws from a class that exceed
+    its remaining examples are repeated over the classes that have examples left, which is the same
+    process as drawing one by one and renormalizing q when a class runs out.
 
     Yields:
       The classes of one client as positions in `counts`, int64 [size].
@@ -60,18 +55,13 @@ def allocate_classes(
     balance: bool,
     smallest: int = 1,
 ) -> Counts:
-    """Allocates each class j to the clients by its own portions p_j ~ Dir_K(alpha).
+    """Allocates each class j to the K clients by its own portions p_j ~ Dir_K(alpha).
 
-    Args:
-      rng: Source of all randomness.
-      class_sizes: Number of examples of each class, int64 [classes].
-      alpha: Concentration, 0 (a class goes to one client) to infinity (all portions are the same).
-      num_clients: K, at most `class_sizes.sum()`.
-      balance: Whether a client that has its even share gets nothing of the following classes, and
-        everything is drawn again until all clients have half to one and a half even shares (at most
-        1000 times, fewer if clients x classes is above 3000).
-      smallest: Number of examples, at most `class_sizes.sum() / K`, up to which smaller clients are
-        filled with examples of the largest ones.
+    alpha is from 0 (a class goes to one client) to infinity (all portions are the same). With
+    `balance`, a client that has its even share gets nothing of the following classes, and
+    everything is drawn again until all clients have half to one and a half even shares (at most
+    1000 times, fewer if clients x classes is above 3000). Clients below the smallest size, at most
+    `class_sizes.sum() / K`, are filled up with examples of the largest ones.
 
     Returns:
       Examples of each class at each client, int64 [classes, K]; rows sum to `class_sizes`.

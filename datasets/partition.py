@@ -136,7 +136,7 @@ def make(
     Args:
       name: A key of `PARTITIONS`.
       split: The examples.
-      seed: Seed of the generator, together with the name; not negative.
+      seed: Seed, not negative.
       alpha: Concentration for `dirichlet` and `dirichlet_per_class`.
       beta: Fraction that `skew` splits evenly.
       num_clients: Number of clients; `per_case` ignores it.

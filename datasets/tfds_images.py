@@ -33,16 +33,11 @@ def load(
 ) -> ImageDataset:
     """Loads `name` or `name/config`, with `:version` unless it is the newest, from its folder.
 
-    The test split is TFDS's `test`, otherwise its `validation`, otherwise a fixed stratified fifth
-    of `train`. Example ids number the examples of train, test and validation, in this order and in
-    the order of the files.
-
-    Args:
-      name: Name of the set.
-      data_dir: Folder that holds `name/version/`; None means TFDS's default folder.
-      image_size: Side in pixels of the square to which images are resized; required if their
-        sizes differ.
-      catalog_names: Names of the catalog, for the error on an unknown name.
+    The folder `data_dir`, by default TFDS's, holds `name/version/`. Images are resized to squares
+    of `image_size` pixels, which is required if their sizes differ. The test split is TFDS's
+    `test`, otherwise its `validation`, otherwise a fixed stratified fifth of `train`. Example ids
+    number the examples of train, test and validation, in this order and in the order of the files.
+    The error on an unknown name lists `catalog_names`.
 
     Raises:
       DatasetError: Unknown name; not prepared in `data_dir`; no `image` and `label` features;

@@ -91,13 +91,12 @@ class GaussianMean(Bounded):
         Raises:
           ConfigurationError: If the clients are too few for adaptive clipping with this noise.
         """
-        query = self._adaptive_sum(clients_per_round) if self.adaptive else self._fixed_sum()
+        clip = float(self.clip)
+        query = tfp.GaussianSumQuery(l2_norm_clip=clip, stddev=clip * self.noise_multiplier)
+        if self.adaptive:
+            query = self._adaptive_sum(clients_per_round)
         mean = tfp.NormalizedQuery(query, denominator=float(clients_per_round))
         return _PrivateMeanFactory(mean)
-
-    def _fixed_sum(self) -> tfp.SumAggregationDPQuery:
-        clip = float(self.clip)
-        return tfp.GaussianSumQuery(l2_norm_clip=clip, stddev=clip * self.noise_multiplier)
 
     def _adaptive_sum(self, clients_per_round: float) -> tfp.SumAggregationDPQuery:
         """The settings are those of `DifferentiallyPrivateFactory.gaussian_adaptive`."""

@@ -33,13 +33,10 @@ class FeatureMap(NamedTuple):
 
 
 def feature_map(features: np.ndarray, seed: int, steps: int = 1000) -> FeatureMap:
-    """Maps features of one space to the plane: PCA to 20 dimensions, then t-SNE to 2.
+    """Maps features, float32 [n, d], n >= 3, to the plane: PCA to 20 dimensions, then t-SNE to 2.
 
-    Args:
-      features: Features, float32 [n, d], n >= 3. Those of several networks are concatenated before,
-        so that all lie in the same plane.
-      seed: Seed of t-SNE.
-      steps: Number of steps of t-SNE, at least 250; 500 are enough for a few hundred points.
+    Features of several networks lie in the same plane if they are concatenated before. The steps
+    are those of t-SNE, at least 250; 500 are enough for a few hundred points.
 
     Raises:
       ValueError: The features are not finite, or fewer than three.

@@ -103,14 +103,11 @@ def audit_dcco(
     mean: differential_privacy.GaussianMean,
     seed: int,
 ) -> Audited:
-    """Trains private DCCO on canaries, in the current TFF context, and scores them.
+    """Trains private DCCO on m canaries, in the current TFF context, and scores them.
 
-    Args:
-      canaries: m, number of canaries.
-      rounds: Number of rounds.
-      sampling_rate: q, the probability that an included canary takes part in a round.
-      mean: Clipping and noise of the means of statistics and of model deltas.
-      seed: Seed of coins, cohorts and initial weights; the noise has none.
+    The sampling rate is the probability that an included canary takes part in a round. `mean` has
+    the clipping and the noise of the means of statistics and of model deltas. The seed is that of
+    coins, cohorts and initial weights; the noise has none.
     """
     rng = np.random.default_rng(seed)
     included = rng.random(canaries) < 0.5

@@ -74,13 +74,9 @@ def trained_scores(
 ) -> labelling.Scores:
     """Scores a classifier after its last step; no step is selected on test data.
 
-    Args:
-      sets: The examples.
-      config: Settings of the training.
-      kernel: Initial weights, [d, classes]; biases start at zero.
-      variants: Features of the training images in several variants, float32 [variants, n, d].
-      examples: Examples of each step, integers [steps, batch].
-      example_variants: Variant of each of them, integers [steps, batch].
+    The initial weights are `kernel`, [d, classes], and biases of zero. The training features come
+    in several variants, float32 [variants, n, d]; each step has the numbers of its examples and of
+    their variants, integers [steps, batch].
     """
     classes, targets = np.unique(sets.train_labels, return_inverse=True)
     initial = Classifier(tf.constant(kernel, tf.float32), tf.zeros(len(classes)))

@@ -23,7 +23,7 @@ def extract(encode: Encode, images: np.ndarray, batch_size: int = 256) -> np.nda
       encode: Encoder in inference mode, a function from images, uint8 [b, h, w, c], to features,
         floating point [b, d]. An image's features must not depend on the rest of its batch.
       images: Images, uint8 [n, h, w, c], n >= 1.
-      batch_size: Number of images per call, >= 1.
+      batch_size: Number of images per call.
 
     Raises:
       ValueError: The images or the features do not have these shapes.

@@ -100,13 +100,8 @@ class Finetuner:
     ) -> Weights:  # fmt: skip
         """Fine-tunes on some labelled cases: weights of the encoder and the classifier.
 
-        Args:
-          encoder_weights: `Weights` of the encoder, which are not changed.
-          images: Images, uint8 [n, h, w, c].
-          example_ids: Ids of the images, int64 [n].
-          cases: Cases of the images.
-          chosen: Indices of the labelled cases to train on, integers [labels].
-          seed: Seed of the order of the cases and of the views.
+        Images are uint8 [n, h, w, c], their ids int64 [n], and the indices of the chosen labelled
+        cases integers [labels]. The seed is that of the order of the cases and of the views.
         """
         weights = self._add_classifier(encoder_weights)
         specs = tuple(tf.TensorSpec(spec.shape) for spec in self._model.trainable_specs)

@@ -39,7 +39,7 @@ def draw_labels(
     even: bool = False,
     class_names: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Draws the examples whose labels a few-label probe may see, without replacement.
+    """Draws the examples whose labels a few-label probe may see: indices, int64 [drawn], ascending.
 
     Args:
       labels: Class labels, integers [n]; examples labelled -1 (unknown) are never drawn.
@@ -49,9 +49,6 @@ def draw_labels(
         with at least one of each class; `rng` decides between classes with equal remainders.
       even: Whether `total` is split as evenly as the classes' sizes allow instead.
       class_names: Name of each class in error messages; None for their numbers.
-
-    Returns:
-      Indices into `labels`, int64 [drawn], ascending.
 
     Raises:
       ValueError: Both numbers or none are given, or there are too few examples.

@@ -55,8 +55,8 @@ def few_label_comparison(
       drawn: Training examples whose labels are used, integers [labels] for each draw
         (`labels.draw_labels`).
       seed: Seed of the `lars` and `adam` probes, which draw i uses as (seed, i, 1).
-      labels_per_class: Number of labels drawn of each class, for the result; None where the draws
-        are of a total number.
+      labels_per_class: Number of labels drawn of each class, for the result; None for draws of a
+        total number.
       method: `logistic` (quick), `lars` (the DCCO paper's probe) or `adam` (Hetero-SSFL's).
 
     Returns:
@@ -129,12 +129,7 @@ def _probe(
 
 
 def summarize(scores: Sequence[labelling.Scores]) -> dict[str, Any]:
-    """Summarizes scores over draws.
-
-    Returns:
-      `mean_and_std` of each score, and `class_accuracies`, the mean accuracy in each class, by the
-      class as text.
-    """
+    """`mean_and_std` of each score over draws, and the mean `class_accuracies`, by class as text."""
     summary: dict[str, Any] = {}
     for field in SCORES:
         summary |= mean_and_std(field, [getattr(s, field) for s in scores])

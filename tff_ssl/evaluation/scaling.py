@@ -70,14 +70,9 @@ def prepare(
 ) -> ProbeSets:
     """Checks the sets of a probe, drops examples labelled -1 (unknown) and scales the features.
 
-    Args:
-      train_features: Training features, [n, d].
-      train_labels: Class labels, integers [n].
-      test_features: Test features of images without augmentation, [m, d].
-      test_labels: Class labels, integers [m].
-      scaler: Scaling of the features, by convention that of all training images; None for that of
-        the labelled ones, which may be few.
-      flipped_features: Features of the training images mirrored left to right, [n, d].
+    Features are [n, d] and [m, d], those of test images without augmentation; flipped ones are of
+    the mirrored training images, [n, d]. The scaling is by convention that of all training images;
+    None is that of the labelled ones, which may be few.
 
     Raises:
       ValueError: Shapes do not fit, features are not finite, or the training set has one class.

@@ -5,6 +5,7 @@ import functools
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tff_ssl.bounds import Bounded, bounded, one_of
@@ -106,12 +107,12 @@ class DualEncoder(Bounded):
     def _check_transformer(self) -> None:
         if self.encoder in vit.VITS:
             vit.check_image_shape(self.image_shape)
-        if self.decoder and self.encoder not in vit.VITS:
+        elif self.decoder:
             raise ValueError(
                 f"a decoder needs a vision transformer, one of {', '.join(vit.VITS)}, as encoder; "
                 f"got {self.encoder}"
             )
-        if self.depth and self.encoder not in vit.VITS:
+        elif self.depth:
             raise ValueError(
                 f"only vision transformers have a depth; got {self.depth} for {self.encoder}"
             )
@@ -189,13 +190,10 @@ class DualEncoder(Bounded):
         return first, Outputs(h2, z2, p2, logits2, outputs.non_trainable)
 
     def feature_maps(self, weights: Any, images: tf.Tensor) -> list[tf.Tensor]:
-        """The outputs of a ResNet's stages in inference mode, for images of any size.
+        """The outputs of a ResNet's stages in inference mode (`resnet.feature_maps`).
 
-        Images are float32 [batch, height, width, channels]; the stem is that for `image_shape`.
-
-        Returns:
-          Features of each stage, float32 [batch, height / stride, width / stride, channels]; the
-          stride of the first stage is `first_stride`, and doubles with each further stage.
+        Images are float32 [batch, height, width, channels] of any size; the stem is that for
+        `image_shape`.
 
         Raises:
           ValueError: If the encoder is not a ResNet.
@@ -267,7 +265,11 @@ class DualEncoder(Bounded):
 
     def _forward(self, parameters, images):
         """h, z, p and logits of a batch of images."""
-        h = _encode(parameters, images, self._spec)
+        spec = self._spec
+        if isinstance(spec, vit.ViTSpec):
+            h = vit.pool(vit.encode(parameters, images, spec))
+        else:
+            h = resnet.resnet(parameters, images, spec, images.shape[1] < resnet.SMALL_IMAGE)
         z = h
         if self.projector:
             z = heads.mlp(
@@ -286,22 +288,11 @@ class DualEncoder(Bounded):
             vit.pool(tokens), vit.decode(parameters, tokens, images, spec, visible)
         )
 
-    def _autoencoder_of_one_patch(self, parameters, images):
-        """The autoencoder with the arguments that `layers.collect` gives a network."""
-        return self._autoencoder(parameters, images, tf.zeros([1, 1], tf.int32))
-
 
 @functools.lru_cache(maxsize=64)
 def _specs(model: DualEncoder) -> tuple[layers.ParameterSpec, ...]:
     """The weights of a network, traced once for all models that are equal."""
-    network = model._autoencoder_of_one_patch if model.decoder else model._forward
+    network = model._forward
+    if model.decoder:
+        network = functools.partial(model._autoencoder, visible=np.zeros([1, 1], np.int32))
     return layers.collect(network, model.image_shape, **model._options)
-
-
-def _encode(
-    parameters: layers.Parameters, images: tf.Tensor, spec: resnet.ResNetSpec | vit.ViTSpec
-) -> tf.Tensor:
-    """The encoding h of whole images, float32 [batch, spec.features]."""
-    if isinstance(spec, vit.ViTSpec):
-        return vit.pool(vit.encode(parameters, images, spec))
-    return resnet.resnet(parameters, images, spec, images.shape[1] < resnet.SMALL_IMAGE)

@@ -64,14 +64,11 @@ def resnet(
 def feature_maps(
     parameters: layers.Parameters, x: tf.Tensor, spec: ResNetSpec, small_stem: bool
 ) -> list[tf.Tensor]:
-    """The output of each stage for images, float32 [batch, height, width, channels].
+    """The output of each stage, float32 [batch, height / stride, width / stride, channels].
 
     A small stem is CIFAR's (one 3x3 convolution); the other is ImageNet's (7x7 of stride 2,
-    pooling).
-
-    Returns:
-      Features, float32 [batch, height / stride, width / stride, channels of the stage]. The stride
-      of the first stage is 4, or 1 with a small stem, and doubles with each further stage.
+    pooling). The stride of the first stage is 4, or 1 with a small stem, and doubles with each
+    further stage.
     """
     if small_stem:
         x = _conv_norm(parameters, "stem", x, spec.widths[0], 3)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -41,6 +41,9 @@ class TwoTowers(Bounded):
 
     tower: DualEncoder
     pair: str = one_of("views", MODALITIES)
+    predictor: ClassVar[tuple[int, ...]] = ()
+    classes: ClassVar[int] = 0
+    decoder: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,18 +73,6 @@ class TwoTowers(Bounded):
     @property
     def projector(self) -> tuple[int, ...]:
         return self.tower.projector
-
-    @property
-    def predictor(self) -> tuple[int, ...]:
-        return ()
-
-    @property
-    def classes(self) -> int:
-        return 0
-
-    @property
-    def decoder(self) -> bool:
-        return False
 
     @property
     def has_batch_norm(self) -> bool:

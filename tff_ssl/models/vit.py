@@ -104,10 +104,9 @@ def patches(x: tf.Tensor) -> tf.Tensor:
 def encode(
     parameters: layers.Parameters, x: tf.Tensor, spec: ViTSpec, visible: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Encodes images, float32 [b, h, w, c], or only their patches `visible`, int32 [b, v].
+    """The class token and the patches' tokens after the last norm, float32 [b, 1 + v, width].
 
-    Returns:
-      The class token and the patches' tokens after the last norm, float32 [b, 1 + v, width].
+    Images are float32 [b, h, w, c]; only their patches `visible`, int32 [b, v], are encoded.
     """
     width = spec.encoder.width
     tokens = layers.linear(parameters, "patches", patches(x), width)

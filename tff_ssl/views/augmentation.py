@@ -50,7 +50,7 @@ def view(
     view_number: int,
     output_size: int | None = None,
 ) -> tf.Tensor:
-    """One random view of each image: a pure function of (seed, round, example id, view number).
+    """One random view of each image, float32 [batch, height, width, channels] in [-1, 1].
 
     Args:
       policy: A `ViewPolicy`, or the name of one of `policies.POLICIES`.
@@ -62,9 +62,6 @@ def view(
       view_number: Number of the view within the round; policies may treat even and odd differently.
       output_size: Height and width of the views; None for those of the images. A policy that does
         not crop resizes the images first.
-
-    Returns:
-      float32 [batch, height, width, channels] in [-1, 1].
 
     Raises:
       ValueError: If the policy is unknown, the seed out of range, or a dtype or shape wrong.

@@ -22,13 +22,10 @@ def detections_of_image(
     size: tuple[int, int],
     category_ids: Sequence[int],
 ) -> list[dict[str, Any]]:
-    """The detections in one image in COCO's format of results.
+    """The result of `MaskRCNN.detect` for an image in COCO's format of results.
 
-    Args:
-      outputs: The result of `MaskRCNN.detect` for the image.
-      image_id: Id of the image in the annotations.
-      size: Height and width of the image in pixels.
-      category_ids: Id of each class in the annotations; that of label i + 1 has index i.
+    The size is the image's height and width in pixels. `category_ids` has the id of each class in
+    the annotations; that of label i + 1 has index i.
     """
     count = int(outputs["count"])
     if not count:

@@ -52,16 +52,12 @@ class FineTuning:
         values: DetectionHyperparameters,
         seed: int,
     ):
-        """Joins the parts.
+        """Joins the parts; `starting_from` replaces the encoder.
 
-        Args:
-          network: The network.
-          start: Weights of the encoder, with which the backbone starts.
-          example: Index -> annotated image, with the fields of `coco_folder.AnnotatedImage`.
-          batches: Step -> indices of its images, int64.
-          steps: Number of steps of the whole training, for the schedule.
-          values: Hyperparameters.
-          seed: Seed of flips and samples.
+        The backbone starts from the encoder's weights, `start`. `example` maps an index to an
+        annotated image, with the fields of `coco_folder.AnnotatedImage`, and `batches` a step to
+        the indices of its images, int64. The schedule has `steps` in all. The seed is that of flips
+        and samples.
         """
         self._network, self._start = network, start
         self._example, self._batches = example, batches
