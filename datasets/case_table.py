@@ -53,7 +53,7 @@ class Problems:
         self._by_row.setdefault(row, message)
 
     def raise_if_any(self) -> None:
-        """Raises a DatasetError with the first bad row and the number of others, if there are any."""
+        """Raises DatasetError with the first bad row and the number of others, if there are any."""
         if not self._by_row:
             return
         is_table = self._source.name == METADATA

@@ -18,15 +18,10 @@ from datasets.errors import DatasetError
 
 
 def has_classes(root: pathlib.Path) -> bool:
-    """Whether two or more subfolders have images."""
-    return len(_class_folders(root)) > 1
-
-
-def _class_folders(root: pathlib.Path) -> set[str]:
-    """The names of the folders of classes that have images, in any split."""
+    """Whether two or more classes, in any split, have images."""
     tops = _subfolders(root)
     folders = [sub for top in tops for sub in _subfolders(top)] if _are_splits(tops) else tops
-    return {folder.name for folder in folders if any(map(_is_image, _files(folder)))}
+    return len({folder.name for folder in folders if any(map(_is_image, _files(folder)))}) > 1
 
 
 def _are_splits(folders: Sequence[pathlib.Path]) -> bool:
@@ -71,12 +66,6 @@ def read(root: pathlib.Path) -> tuple[list[Row], int]:
             "metadata.csv with the columns file_name and case_id; names end with "
             f"{', '.join(image_file.SUFFIXES)}"
         )
-    if splits:
-        _check_classes(root, rows)
-    return rows, left_out
-
-
-def _check_classes(root: pathlib.Path, rows: list[Row]) -> None:
     known = {row.label for row in rows if row.split == "train"}
     for row in rows:
         if known and row.label not in known:
@@ -84,6 +73,7 @@ def _check_classes(root: pathlib.Path, rows: list[Row]) -> None:
                 f"{root / row.file_name}: the class {row.label!r} has no images in "
                 f"{root / 'train'}: move some of them there, or remove the folder"
             )
+    return rows, left_out
 
 
 def _files(root: pathlib.Path) -> Iterator[str]:

@@ -156,7 +156,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         return meta
 
     def _query(self, sql: str) -> list[Any]:
-        connection = sqlite3.connect(f"file:{_uri_path(self.path)}?mode=ro", uri=True)
+        connection = sqlite3.connect(f"{pathlib.Path(self.path).as_uri()}?mode=ro", uri=True)
         try:
             return connection.execute(sql).fetchall()
         finally:
@@ -256,8 +256,3 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         if self._with_labels:
             elements["label"] = label[0]
         return elements
-
-
-def _uri_path(path: str) -> str:
-    """Escapes the characters that would end a path, or start an escape, in a SQLite URI."""
-    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")

@@ -142,19 +142,14 @@ def draw(picture: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
         widths = np.array(list(counts.values()), np.int64)
         # A client's bars are one collection, because thousands of single bars take seconds.
         axes.broken_barh(
-            list(zip(np.cumsum(widths) - widths, widths, strict=True)),
-            (row - 0.41, 0.82),
-            facecolors=colours[[int(c) for c in counts]],
-            edgecolor="white",
-            linewidth=0.4,
-        )
+            list(zip(np.cumsum(widths) - widths, widths, strict=True)), (row - 0.41, 0.82),
+            facecolors=colours[[int(c) for c in counts]], edgecolor="white", linewidth=0.4,
+        )  # fmt: skip
     axes.set_xlim(0, 1.01 * max([1, *(sum(counts.values()) for counts in bars.values())]))
     clients = picture["clients"]
     chosen = "" if len(bars) == clients else f", {len(bars)} of them drawn, evenly chosen"
-    axes.set_title(
-        f"{picture['title']}\n{clients:,} clients{chosen}",
-        loc="left", fontsize=10, linespacing=1.4,
-    )  # fmt: skip
+    title = f"{picture['title']}\n{clients:,} clients{chosen}"
+    axes.set_title(title, loc="left", fontsize=10, linespacing=1.4)
     _style_axes(axes, list(bars))
     explain_colours(figure, axes, colours, names)
     _save(figure, path)
@@ -178,9 +173,8 @@ def draw_images(
     for axes in grid.flat:
         axes.set_axis_off()
     for client, (row, indices) in enumerate(zip(grid, shown, strict=True)):
-        row[0].text(
-            -0.15, 0.5, f"client {client}", ha="right", va="center", transform=row[0].transAxes
-        )
+        at_left = {"ha": "right", "va": "center", "transform": row[0].transAxes}
+        row[0].text(-0.15, 0.5, f"client {client}", **at_left)
         for axes, i in zip(row, indices, strict=False):
             # Matplotlib ignores the colour map and its limits if there are several channels.
             axes.imshow(np.squeeze(images[i]), cmap="gray", vmin=0, vmax=255)

@@ -11,24 +11,18 @@ import numpy.typing as npt
 from datasets.errors import DatasetError
 
 DEFAULT_CLUSTERS = 5
-DIMENSIONS = 30
+_DIMENSIONS = 30
 _STARTS = 5  # number of k-means runs, of which the best is taken
 
 
 def cluster(
-    features: npt.NDArray[np.floating],
-    rng: np.random.Generator,
-    clusters: int = DEFAULT_CLUSTERS,
-    dimensions: int = DIMENSIONS,
+    features: npt.NDArray[np.floating], rng: np.random.Generator, clusters: int
 ) -> npt.NDArray[np.int32]:
-    """Clusters features, float [n, d], by PCA, then k-means.
+    """Clusters features, float [n, d], by PCA, then k-means: int32 [n], from the largest, 0, on.
 
     The components keep their variances, as in the paper's text. The authors' released code also
     scales them to unit variance, so that the thirtieth counts as much as the first. If n or d is
-    smaller than `dimensions`, there are fewer components.
-
-    Returns:
-      Cluster of each example, int32 [n], numbered from the largest, 0, to the smallest.
+    below 30, there are fewer components.
 
     Raises:
       DatasetError: Features of another shape or not finite; too many clusters for n or for the
@@ -43,7 +37,16 @@ def cluster(
     if not np.isfinite(features).all():
         raise DatasetError("cluster_encoder gives features that are not finite")
     _check_different(features, clusters)
-    ids = _k_means(_principal_components(features, rng, dimensions), rng, clusters)
+    from sklearn.cluster import KMeans
+    from sklearn.decomposition import PCA
+
+    components = min(_DIMENSIONS, *features.shape)
+    pca = PCA(components, svd_solver="randomized", random_state=int(rng.integers(2**31)))
+    # If all features are the same, the explained share of variance is 0 / 0.
+    with np.errstate(invalid="ignore"):
+        points = pca.fit_transform(features)
+    k_means = KMeans(clusters, n_init=_STARTS, random_state=int(rng.integers(2**31)))
+    ids = k_means.fit_predict(points)
     sizes = np.bincount(ids, minlength=clusters)
     rank = np.empty(clusters, np.int32)
     rank[np.argsort(-sizes, kind="stable")] = np.arange(clusters)
@@ -61,24 +64,3 @@ def _check_different(features: npt.NDArray[np.floating], clusters: int) -> None:
         f"clusters must be at most {len(different)}, the number of different features, "
         f"not {clusters}"
     )
-
-
-def _principal_components(
-    features: npt.NDArray[np.floating], rng: np.random.Generator, dimensions: int
-) -> npt.NDArray[np.floating]:
-    from sklearn.decomposition import PCA
-
-    dimensions = min(dimensions, *features.shape)
-    pca = PCA(dimensions, svd_solver="randomized", random_state=int(rng.integers(2**31)))
-    # If all features are the same, the explained share of variance is 0 / 0.
-    with np.errstate(invalid="ignore"):
-        return pca.fit_transform(features)
-
-
-def _k_means(
-    points: npt.NDArray[np.floating], rng: np.random.Generator, clusters: int
-) -> npt.NDArray[np.int32]:
-    from sklearn.cluster import KMeans
-
-    k_means = KMeans(clusters, n_init=_STARTS, random_state=int(rng.integers(2**31)))
-    return k_means.fit_predict(points)

@@ -25,12 +25,7 @@ _Result = TypeVar("_Result")
 
 
 class Header(NamedTuple):
-    """What is known of an image before its pixels are used.
-
-    Attributes:
-      size: Width and height in pixels.
-      largest: Largest value of an image of more than 8 bits a pixel; None for 8-bit images.
-    """
+    """Width and height of an image in pixels, and its largest value if it has more than 8 bits."""
 
     size: tuple[int, int]
     largest: int | None

@@ -68,31 +68,25 @@ class PartitionSpec:
 
 PARTITIONS = {
     "iid": PartitionSpec(
-        partitioners.iid,
-        "examples dealt out at random",
-        ("num_clients", "samples_per_client", "random_sizes"),
-        sets_smallest=True,
+        partitioners.iid, "examples dealt out at random",
+        ("num_clients", "samples_per_client", "random_sizes"), sets_smallest=True,
     ),
     "dirichlet": PartitionSpec(
         partitioners.dirichlet,
         "class mixtures from Dir(alpha * p), Hsu et al. 2019; alpha 0: one class per client",
-        ("alpha", "samples_per_client", "num_clients", "random_sizes"),
-        sets_smallest=True,
+        ("alpha", "samples_per_client", "num_clients", "random_sizes"), sets_smallest=True,
     ),
     "dirichlet_per_class": PartitionSpec(
         partitioners.dirichlet_per_class,
         "each class dealt out by portions from Dir(alpha), Yurochkin et al. 2019, as in Dec-SSL",
-        ("num_clients", "alpha", "balance_sizes"),
-        sets_smallest=True,
+        ("num_clients", "alpha", "balance_sizes"), sets_smallest=True,
     ),
     "skew": PartitionSpec(
-        partitioners.skew,
-        "a fraction beta IID, the rest by exclusive classes, as in Dec-SSL",
+        partitioners.skew, "a fraction beta IID, the rest by exclusive classes, as in Dec-SSL",
         ("num_clients", "beta"),
     ),
     "by_class": PartitionSpec(
-        partitioners.by_class,
-        "classes_per_client classes on each client, as in FedU",
+        partitioners.by_class, "classes_per_client classes on each client, as in FedU",
         ("num_clients", "classes_per_client"),
     ),
     "per_case": PartitionSpec(partitioners.per_case, "one client per case of a case folder", ()),
@@ -101,7 +95,7 @@ PARTITIONS = {
         "clusters of features dealt out as classes are (--cluster_partition), as in Dec-SSL",
         ("cluster_encoder", "clusters", "cluster_partition"),
     ),
-}
+}  # fmt: skip
 # Partitions that `feature_clusters` can use to allocate its clusters.
 CLUSTER_PARTITIONS = ("dirichlet_per_class", "dirichlet", "skew")
 

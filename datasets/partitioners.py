@@ -32,9 +32,8 @@ def iid(
     Raises:
       DatasetError: Neither number is given, one is below 1, or there are not enough examples.
     """
-    size_rng = rng if random_sizes else None
     sizes = allocation.client_sizes(
-        len(labels), num_clients, samples_per_client, size_rng, min_client_size
+        len(labels), num_clients, samples_per_client, rng if random_sizes else None, min_client_size
     )
     return allocation.split_into_clients(rng.permutation(len(labels)), sizes)
 
@@ -74,9 +73,8 @@ def dirichlet(
         if random_sizes:
             raise DatasetError("random_sizes needs alpha above 0")
         return _one_class_each(members, rng, num_clients, samples_per_client)
-    size_rng = rng if random_sizes else None
     sizes = allocation.client_sizes(
-        len(labels), num_clients, samples_per_client, size_rng, min_client_size
+        len(labels), num_clients, samples_per_client, rng if random_sizes else None, min_client_size
     )
     counts = np.array([len(indices) for indices in members])
     classes = np.concatenate(list(dirichlet_draws.draw_classes(rng, counts, alpha, sizes)))

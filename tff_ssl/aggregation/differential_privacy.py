@@ -92,9 +92,10 @@ class GaussianMean(Bounded):
           ConfigurationError: If the clients are too few for adaptive clipping with this noise.
         """
         clip = float(self.clip)
-        query = tfp.GaussianSumQuery(l2_norm_clip=clip, stddev=clip * self.noise_multiplier)
         if self.adaptive:
             query = self._adaptive_sum(clients_per_round)
+        else:
+            query = tfp.GaussianSumQuery(l2_norm_clip=clip, stddev=clip * self.noise_multiplier)
         mean = tfp.NormalizedQuery(query, denominator=float(clients_per_round))
         return _PrivateMeanFactory(mean)
 

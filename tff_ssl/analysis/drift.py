@@ -20,12 +20,7 @@ from tff_ssl.templates.task import Task
 
 
 class Drift(NamedTuple):
-    """Difference of a round's mean model delta from that of centralized gradient descent.
-
-    Attributes:
-      relative_distance: |round - centralized| / |centralized| of the deltas.
-      cosine: Cosine of the angle between the deltas.
-    """
+    """|round - centralized| / |centralized| of the model deltas, and the cosine of their angle."""
 
     relative_distance: float
     cosine: float

@@ -27,12 +27,7 @@ class SampleCounts(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The data set of one source.
-
-    Attributes:
-      samples: Samples x, float64 [n, d].
-      labels: Classes of the samples, int64 [n] in 0..2K-1.
-    """
+    """A source's samples x, float64 [n, d], and their classes, int64 [n] in 0..2K-1."""
 
     samples: np.ndarray
     labels: np.ndarray

@@ -39,12 +39,7 @@ _LARGEST_EPSILON = 100.0
 
 
 class Audited(NamedTuple):
-    """The outcome of a run with canaries.
-
-    Attributes:
-      included: Whether each canary was in the population, bool [m].
-      scores: The auditor's scores, larger for canaries that seem included, float64 [m].
-    """
+    """Whether each canary was included, bool [m], and the auditor's scores of it, float64 [m]."""
 
     included: npt.NDArray[np.bool_]
     scores: npt.NDArray[np.float64]

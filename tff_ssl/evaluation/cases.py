@@ -11,11 +11,9 @@ from tff_ssl.evaluation.labels import UNLABELLED
 
 
 class Cases(NamedTuple):
-    """A grouping of n images into k cases.
+    """The case of each of n images, int64 [n] in [0, k), and the label of each of k cases.
 
-    Attributes:
-      case_of_image: Index of each image's case in [0, k), int64 [n].
-      labels: Class label of each case, int32 [k]; -1 where it is not known.
+    Labels are int32 [k], -1 if unknown.
     """
 
     case_of_image: np.ndarray

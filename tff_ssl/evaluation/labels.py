@@ -65,7 +65,11 @@ def draw_labels(
         counts = np.full(len(classes), per_class)
     else:
         assert total is not None
-        _check_total(total, sizes)
+        if not len(sizes) <= total <= sizes.sum():
+            raise ValueError(
+                f"The total number of labels must be from {len(sizes)} (one per class) to "
+                f"{sizes.sum()} (all labelled examples), found {total}."
+            )
         counts = (_even_counts if even else _proportional_counts)(total, sizes, rng)
     drawn = [
         rng.choice(np.flatnonzero(labels == c), size=count, replace=False)
@@ -84,14 +88,6 @@ def _check_class_sizes(per_class: int, names: Sequence[str], sizes: np.ndarray) 
         raise ValueError(
             f"{per_class} labels per class were asked for, but {too_small}. Ask for at most "
             f"{sizes.min()}."
-        )
-
-
-def _check_total(total: int, sizes: np.ndarray) -> None:
-    if not len(sizes) <= total <= sizes.sum():
-        raise ValueError(
-            f"The total number of labels must be from {len(sizes)} (one per class) to "
-            f"{sizes.sum()} (all labelled examples), found {total}."
         )
 
 

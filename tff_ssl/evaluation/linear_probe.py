@@ -4,7 +4,7 @@ The baselines are the accuracies of the same probe, on the same draws of labels,
 of the same images: those of the untrained encoder, and raw pixels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,19 +12,20 @@ import numpy as np
 from tff_ssl.evaluation import adam_probe, lars_probe, logistic_probe, scaling
 from tff_ssl.evaluation import labels as labelling
 
-METHODS = ("logistic", "lars", "adam")
+_PROBES: dict[str, Callable[[scaling.ProbeSets, list[int]], labelling.Scores]] = {
+    "logistic": lambda sets, seed: logistic_probe.logistic_probe(sets),
+    "lars": lars_probe.lars_probe,
+    "adam": adam_probe.adam_probe,
+}
+METHODS = tuple(_PROBES)
 SCORES = ("accuracy", "balanced_accuracy")  # Names of the scores that have a deviation.
 ENCODER = "encoder"  # The feature set that a comparison is about; all others are baselines.
 
 
 class FeatureSet(NamedTuple):
-    """One kind of features of the same training and test images.
+    """Features of all training images, [n, d], and of the test images, [m, d].
 
-    Attributes:
-      train: Features of the training images, labelled or not, [n, d].
-      test: Features of the test images, [m, d].
-      flipped_train: Features of the mirrored training images, [n, d], for the `lars` probe; or
-        None.
+    The `lars` probe also takes those of the mirrored training images, [n, d].
     """
 
     train: np.ndarray
@@ -112,24 +113,15 @@ def _probe(
         raise ValueError(
             f"There are {len(features.train)} training features for {len(train_labels)} labels."
         )
-    flipped = features.flipped_train
+    flipped = None if features.flipped_train is None else features.flipped_train[indices]
     sets = scaling.prepare(
-        features.train[indices],
-        train_labels[indices],
-        features.test,
-        test_labels,
-        scaler,
-        None if flipped is None else flipped[indices],
+        features.train[indices], train_labels[indices], features.test, test_labels, scaler, flipped
     )
-    if method == "logistic":
-        return logistic_probe.logistic_probe(sets)
-    if method == "adam":
-        return adam_probe.adam_probe(sets, seed)
-    return lars_probe.lars_probe(sets, seed)
+    return _PROBES[method](sets, seed)
 
 
 def summarize(scores: Sequence[labelling.Scores]) -> dict[str, Any]:
-    """`mean_and_std` of each score over draws, and the mean `class_accuracies`, by class as text."""
+    """`mean_and_std` of each score over draws, and mean `class_accuracies`, by class as text."""
     summary: dict[str, Any] = {}
     for field in SCORES:
         summary |= mean_and_std(field, [getattr(s, field) for s in scores])

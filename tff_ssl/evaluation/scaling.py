@@ -8,12 +8,7 @@ from tff_ssl.evaluation import labels as labelling
 
 
 class FeatureScaler(NamedTuple):
-    """The map `(features - offset) / scale`.
-
-    Attributes:
-      offset: Mean of each feature, float32 [d].
-      scale: Divisor of each feature, float32 [d].
-    """
+    """The map `(features - offset) / scale`, with float32 [d] each."""
 
     offset: np.ndarray
     scale: np.ndarray

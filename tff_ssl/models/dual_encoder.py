@@ -44,9 +44,8 @@ class Outputs(NamedTuple):
 class Reconstruction(NamedTuple):
     """A masked autoencoder's outputs for a batch.
 
-    Attributes:
-      h: Encodings of the visible patches, float32 [batch, features].
-      patches: Predictions of all patches, float32 [batch, patches, values of a patch].
+    Encodings h of the visible patches are float32 [batch, features], predictions of all patches
+    float32 [batch, patches, values of a patch].
     """
 
     h: tf.Tensor

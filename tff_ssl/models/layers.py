@@ -5,6 +5,7 @@ computes with given values. TFF computations can thus carry weights as tensors; 
 variables inside a client's computation would double the cost of a client call.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -36,10 +37,12 @@ class ParameterSpec(NamedTuple):
     batch_norm: bool = False
 
 
+@dataclasses.dataclass(eq=False)
 class Parameters:
     """A network's access to its weights.
 
     Attributes:
+      values: Values of the weights by name; None to list them.
       training: Whether batch norm uses the batch's statistics (True) or its moving averages.
       norm: Kind of the norm layers, `group` or `batch`.
       groups: Number of groups of group norm.
@@ -49,22 +52,13 @@ class Parameters:
       specs: Specifications of the weights that a call asked for, by name.
     """
 
-    def __init__(
-        self,
-        values: dict[str, tf.Tensor] | None = None,
-        *,
-        training: bool = False,
-        norm: str = "group",
-        groups: int = 32,
-        precision: str = "float32",
-    ):
-        self._values = values
-        self.training = training
-        self.norm = norm
-        self.groups = groups
-        self.precision = precision
-        self.updates: dict[str, tf.Tensor] = {}
-        self.specs: dict[str, ParameterSpec] = {}
+    values: dict[str, tf.Tensor] | None = None
+    training: bool = False
+    norm: str = "group"
+    groups: int = 32
+    precision: str = "float32"
+    updates: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
+    specs: dict[str, ParameterSpec] = dataclasses.field(default_factory=dict)
 
     def multiply(
         self, operation: Callable[..., tf.Tensor], left: tf.Tensor, right: tf.Tensor
@@ -91,9 +85,7 @@ class Parameters:
         if name in self.specs:
             raise ValueError(f"two layers are called {name!r}")
         self.specs[name] = ParameterSpec(name, tuple(shape), initializer, trainable, batch_norm)
-        if self._values is None:  # `collect` needs only a value of the right shape.
-            return tf.zeros(shape)
-        return self._values[name]
+        return tf.zeros(shape) if self.values is None else self.values[name]
 
 
 def collect(

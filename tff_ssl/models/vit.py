@@ -35,13 +35,7 @@ _LARGE_IMAGE = 96
 
 
 class Transformer(NamedTuple):
-    """Architecture of a stack of transformer blocks.
-
-    Attributes:
-      width: Number of features of a token.
-      depth: Number of blocks.
-      heads: Number of attention heads.
-    """
+    """A stack of `depth` transformer blocks, whose tokens have `width` features."""
 
     width: int
     depth: int
@@ -50,12 +44,9 @@ class Transformer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ViTSpec:
-    """Architecture of a vision transformer and its masked autoencoder.
+    """Transformers that encode the patches, and that predict all patches from the visible ones.
 
-    Attributes:
-      encoder: Transformer that encodes the patches.
-      decoder: Transformer that predicts all patches from the visible ones.
-      groups: Number of groups of the group norm in projector and predictor.
+    `groups` is the number of groups of the group norm in projector and predictor.
     """
 
     encoder: Transformer

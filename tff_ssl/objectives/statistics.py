@@ -38,33 +38,24 @@ class StatisticsLoss(NamedTuple):
 
 STATISTICS_LOSSES = {
     "cco": StatisticsLoss(
-        cco.zero_statistics,
-        cco.encoding_statistics,
-        cco.centred,
+        cco.zero_statistics, cco.encoding_statistics, cco.centred,
         lambda statistics, h: cco.cco_from_statistics(statistics, h.lambda_),
-        cco.encoding_std,
-        cco.plausible,
+        cco.encoding_std, cco.plausible,
     ),
     "vicreg": StatisticsLoss(
-        vicreg.zero_statistics,
-        vicreg.encoding_statistics,
-        vicreg.centred,
+        vicreg.zero_statistics, vicreg.encoding_statistics, vicreg.centred,
         lambda statistics, h: vicreg.vicreg_from_statistics(statistics, h.vicreg_weights),
-        vicreg.encoding_std,
         # Noise needs no correction: nothing is divided by a variance, and its root is guarded.
-        lambda statistics: statistics,
+        vicreg.encoding_std, lambda statistics: statistics,
     ),
     "spectral": StatisticsLoss(
-        spectral.zero_statistics,
-        spectral.encoding_statistics,
-        spectral.centred,
+        spectral.zero_statistics, spectral.encoding_statistics, spectral.centred,
         lambda statistics, h: spectral.spectral_from_statistics(statistics),
-        spectral.encoding_std,
         # Noise needs no correction: the loss is linear in what others contribute.
-        lambda statistics: statistics,
+        spectral.encoding_std, lambda statistics: statistics,
         lambda z, h: spectral.in_ball(z, h.squared_radius),
     ),
-}
+}  # fmt: skip
 
 
 def statistics_of_batch(loss: StatisticsLoss, f: tf.Tensor, g: tf.Tensor) -> Any:

@@ -39,27 +39,13 @@ class ViewPolicy:
 
 
 _SIMCLR = ViewPolicy(
-    crop_area=(0.08, 1.0),
-    flip=0.5,
-    jitter=0.8,
-    brightness=0.8,
-    brightness_is_factor=True,
-    contrast=0.8,
-    saturation=0.8,
-    hue=0.2,
-    grayscale=0.2,
-    blur=(0.5, 0.5),
-)
+    crop_area=(0.08, 1.0), flip=0.5, jitter=0.8, brightness=0.8, brightness_is_factor=True,
+    contrast=0.8, saturation=0.8, hue=0.2, grayscale=0.2, blur=(0.5, 0.5),
+)  # fmt: skip
 _BYOL = dataclasses.replace(
-    _SIMCLR,
-    brightness=0.4,
-    brightness_is_factor=False,
-    contrast=0.4,
-    saturation=0.2,
-    hue=0.1,
-    blur=(1.0, 0.1),
-    solarize=(0.0, 0.2),
-)
+    _SIMCLR, brightness=0.4, brightness_is_factor=False, contrast=0.4, saturation=0.2, hue=0.1,
+    blur=(1.0, 0.1), solarize=(0.0, 0.2),
+)  # fmt: skip
 
 POLICIES: dict[str, ViewPolicy] = {
     "byol": _BYOL,

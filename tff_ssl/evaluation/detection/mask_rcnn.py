@@ -61,7 +61,7 @@ class MaskRCNN:
         self._network(
             tf.keras.Input(model.input_size), image_shape=tf.keras.Input([2]), training=False
         )
-        parser = _parser(model, values)
+        parser = _parser(model)
         self._parse_training, self._parse_image = (
             tf.function(parser.parse_fn(is_training), [_decoded_signature()], autograph=False)
             for is_training in (True, False)
@@ -115,15 +115,11 @@ class MaskRCNN:
             labels["rpn_score_targets"], self._values.sampled_anchors, _RPN_FRACTION, anchors_seed
         )
         self._sampler.seed.assign(proposals_seed)
+        names = ("anchor_boxes", "gt_boxes", "gt_classes", "gt_masks")
         outputs = self._network(
-            images,
-            image_shape=labels["image_info"][:, 1, :],
-            anchor_boxes=labels["anchor_boxes"],
-            gt_boxes=labels["gt_boxes"],
-            gt_classes=labels["gt_classes"],
-            gt_masks=labels["gt_masks"],
-            training=True,
-        )
+            images, image_shape=labels["image_info"][:, 1, :], training=True,
+            **{name: labels[name] for name in names},
+        )  # fmt: skip
         losses = self._task.build_losses(outputs, labels | {"rpn_score_targets": targets})
         return losses["total_loss"], {name: losses[name] for name in _LOSSES}
 
@@ -169,13 +165,11 @@ class MaskRCNN:
 
 
 def _model_config(classes: int, values: DetectionHyperparameters) -> configs.MaskRCNN:
+    half = values.proposals // 2
     proposals = configs.ROIGenerator(
-        pre_nms_top_k=values.proposals,
-        num_proposals=values.proposals,
-        test_pre_nms_top_k=values.proposals // 2,
-        test_num_proposals=values.proposals // 2,
-        use_batched_nms=True,
-    )
+        pre_nms_top_k=values.proposals, num_proposals=values.proposals,
+        test_pre_nms_top_k=half, test_num_proposals=half, use_batched_nms=True,
+    )  # fmt: skip
     return configs.MaskRCNN(
         num_classes=classes + 1,
         input_size=[values.image_size, values.image_size, 3],
@@ -202,19 +196,14 @@ def _model_config(classes: int, values: DetectionHyperparameters) -> configs.Mas
     )
 
 
-def _parser(model: configs.MaskRCNN, values: DetectionHyperparameters) -> maskrcnn_input.Parser:
+def _parser(model: configs.MaskRCNN) -> maskrcnn_input.Parser:
     """The Model Garden's parser, which labels all anchors and draws nothing at random."""
     return maskrcnn_input.Parser(
-        output_size=model.input_size[:2],
-        min_level=model.min_level,
-        max_level=model.max_level,
-        num_scales=model.anchor.num_scales,
-        aspect_ratios=model.anchor.aspect_ratios,
-        anchor_size=model.anchor.anchor_size,
-        rpn_batch_size_per_im=_ALL_ANCHORS,
-        rpn_fg_fraction=_RPN_FRACTION,
-        include_mask=True,
-    )
+        output_size=model.input_size[:2], min_level=model.min_level, max_level=model.max_level,
+        num_scales=model.anchor.num_scales, aspect_ratios=model.anchor.aspect_ratios,
+        anchor_size=model.anchor.anchor_size, rpn_batch_size_per_im=_ALL_ANCHORS,
+        rpn_fg_fraction=_RPN_FRACTION, include_mask=True,
+    )  # fmt: skip
 
 
 def _decoded_signature() -> dict[str, tf.TensorSpec]:

@@ -68,12 +68,7 @@ class ProposalSampler:
         background, or must not be drawn. If there are too few candidates, the first of the others
         fill up, as in the Model Garden.
         """
-        drawn = balanced_sample(
-            positive_matches & ~ignored_matches,
-            negative_matches & ~ignored_matches,
-            self._count,
-            self._positive_fraction,
-            self.seed,
-        )
+        positive, negative = (m & ~ignored_matches for m in (positive_matches, negative_matches))
+        drawn = balanced_sample(positive, negative, self._count, self._positive_fraction, self.seed)
         # Of equal values, `top_k` takes those of lower indices first.
         return tf.math.top_k(tf.cast(drawn, tf.int32), self._count).indices
