@@ -128,15 +128,8 @@ def _assemble(
     cases = np.array([row.case_id for row in rows], dtype=object) if has_cases else None
     places = np.array([_SPLITS.index(row.split) for row in rows])
     bounds = np.searchsorted(places, range(len(_SPLITS) + 1))
-    train, test, validation = (
-        Split(
-            images[start:end],
-            labels[start:end],
-            example_ids[start:end],
-            None if cases is None else cases[start:end],
-        )
-        for start, end in itertools.pairwise(bounds)
-    )
+    whole = Split(images, labels, example_ids, cases)
+    train, test, validation = (whole.take(slice(*ends)) for ends in itertools.pairwise(bounds))
     return ImageDataset(
         "case_folder", train, test, class_names, validation if len(validation) else None, notes
     )

@@ -37,21 +37,13 @@ def complete(rows: Sequence[Row], source: str) -> tuple[list[Row], list[str]]:
     test = _draw([row for row in rows if row.split == "train"])
     if not test:
         return rows, ["each label has a single case: no test can be drawn, and there is no probe"]
-    rows = [
-        dataclasses.replace(row, split="test") if row.split == "train" and _case(row) in test
-        else row
-        for row in rows
-    ]  # fmt: skip
+    rows = [dataclasses.replace(r, split="test") if _case(r) in test else r for r in rows]
     why = f"the {unlabelled} test images have no labels" if unlabelled else "there is no test split"
-    sizes = {
-        split: f"{_count(rows, split)} for {'training' if split == 'train' else 'the test'}"
-        for split in ("train", "test")
-    }
-    note = (
+    return rows, [
         f"{why}: {100 * TEST_FRACTION:.0f} % of the labelled ones are drawn for the test, with "
-        f"seed {SEED}: {sizes['train']}, {sizes['test']} ({source} sets your own split)"
-    )
-    return rows, [note]
+        f"seed {SEED}: {_count(rows, 'train')} for training, {_count(rows, 'test')} for the test "
+        f"({source} sets your own split)"
+    ]
 
 
 def _case(row: Row) -> str:
@@ -60,13 +52,15 @@ def _case(row: Row) -> str:
 
 def _draw(rows: Sequence[Row]) -> set[str]:
     """Draws test cases: of each label with several cases at least one, and never all."""
-    labels_of_case: dict[str, collections.Counter[str]] = {}
+    labels_of_case: dict[str, collections.Counter[str]] = collections.defaultdict(
+        collections.Counter
+    )
     for row in rows:
         if row.label:
-            labels_of_case.setdefault(_case(row), collections.Counter())[row.label] += 1
-    cases_of_label: dict[str, list[str]] = {}
+            labels_of_case[_case(row)][row.label] += 1
+    cases_of_label: dict[str, list[str]] = collections.defaultdict(list)
     for case, labels in labels_of_case.items():
-        cases_of_label.setdefault(min(labels, key=lambda x: (-labels[x], x)), []).append(case)
+        cases_of_label[min(labels, key=lambda x: (-labels[x], x))].append(case)
     rng = np.random.default_rng(SEED)
     test: set[str] = set()
     for _, cases in sorted(cases_of_label.items()):

@@ -11,7 +11,7 @@ import csv
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
 from datasets.errors import DatasetError
@@ -49,8 +49,11 @@ class Problems:
         self._source = source
         self._by_row: dict[int, str] = {}
 
-    def add(self, row: int, message: str) -> None:
-        self._by_row.setdefault(row, message)
+    def add(self, row: Row, message: str) -> None:
+        self.add_line(row.number, f"{row.file_name}: {message}")
+
+    def add_line(self, number: int, message: str) -> None:
+        self._by_row.setdefault(number, message)
 
     def raise_if_any(self) -> None:
         """Raises DatasetError with the first bad row and the number of others, if there are any."""
@@ -93,7 +96,7 @@ def _parse(csv_path: pathlib.Path, file: TextIO, problems: Problems) -> list[Row
             if not fields:  # a blank line
                 continue
             if len(fields) != len(header):
-                problems.add(
+                problems.add_line(
                     reader.line_num,
                     f"{len(fields)} fields, but the header has {len(header)}: put a field that "
                     "contains a comma in quotes",
@@ -134,52 +137,40 @@ def _check(rows: Sequence[Row], problems: Problems) -> list[Row]:
     checked = []
     for row in rows:
         if not row.case_id:
-            problems.add(
-                row.number,
-                f"{row.file_name}: case_id is empty: write whose image it is, or the file's name",
-            )
+            problems.add(row, "case_id is empty: write whose image it is, or the file's name")
         if has_splits and row.split not in SPLITS:
             problems.add(
-                row.number,
-                f"{row.file_name}: unknown split {row.split!r}; use train, validation or test, or "
-                "remove the column split to have a split drawn",
+                row,
+                f"unknown split {row.split!r}; use train, validation or test, or remove the column "
+                "split to have a split drawn",
             )
             continue
         row = dataclasses.replace(row, split=SPLITS.get(row.split, NO_SPLIT))
         checked.append(row)
-        file = os.path.normpath(row.file_name)
-        if first_row_of_file.setdefault(file, row.number) != row.number:
+        first = first_row_of_file.setdefault(os.path.normpath(row.file_name), row.number)
+        if first != row.number:
+            problems.add(row, f"also in row {first}: remove one of them")
+        other = first_row_of_case.setdefault(row.case_id, row)
+        if other.split != row.split:
             problems.add(
-                row.number,
-                f"{row.file_name}: also in row {first_row_of_file[file]}: remove one of them",
+                row,
+                f"case {row.case_id} is in split {row.split}, but in {other.split} in row "
+                f"{other.number}: give a case one split",
             )
-        first_row = first_row_of_case.setdefault(row.case_id, row)
-        if first_row.split != row.split:
+    train_labels = {row.label for row in checked if row.split in ("train", NO_SPLIT)} | {""}
+    for row in checked:
+        if row.label not in train_labels:
             problems.add(
-                row.number,
-                f"{row.file_name}: case {row.case_id} is in split {row.split}, but in "
-                f"{first_row.split} in row {first_row.number}: give a case one split",
+                row,
+                f"unknown label {row.label!r}: no train row has it; {_known(train_labels)}: "
+                "correct it, leave it empty, or move a case of it to train",
             )
-    _check_labels(checked, problems)
     return checked
 
 
-def _check_labels(rows: Sequence[Row], problems: Problems) -> None:
-    """Rows of other splits may only have the labels of the train split."""
-    train_labels = {row.label for row in rows if row.split in ("train", NO_SPLIT)} | {""}
-    for row in rows:
-        if row.label not in train_labels:
-            problems.add(
-                row.number,
-                f"{row.file_name}: unknown label {row.label!r}: no train row has it; "
-                f"{_known(train_labels)}: correct it, leave it empty, or move a case of it to "
-                "train",
-            )
-
-
-def _known(labels: Iterable[str]) -> str:
+def _known(labels: set[str]) -> str:
     """The labels of the train split in words, shortened if there are many."""
-    names = sorted(set(labels) - {""})
+    names = sorted(labels - {""})
     if not names:
         return "train has no labels"
     more = f" and {len(names) - _SHOWN_LABELS} more" if len(names) > _SHOWN_LABELS else ""

@@ -93,10 +93,6 @@ class CocoImages:
         if not self.image_ids:
             raise DatasetError(f"{self._path}: no image has an instance")
 
-    def keep_first(self, count: int) -> None:
-        """Drops the images after the first `count`."""
-        self.image_ids = self.image_ids[:count]
-
     def image(self, index: int) -> npt.NDArray[np.uint8]:
         """The pixels of an image, uint8 [height, width, 3].
 
@@ -171,8 +167,7 @@ def load(
     if (train.category_ids, train.class_names) != (validation.category_ids, validation.class_names):
         raise DatasetError(f"--data_dir={folder}: the two files of annotations differ in classes")
     train.keep_annotated()
-    if train_images:
-        train.keep_first(train_images)
+    train.image_ids = train.image_ids[: train_images or None]
     return train, validation
 
 

@@ -106,19 +106,16 @@ def picture(
     whether the last class stands for examples that `counts` lacks; and `bars`, the examples by
     class of up to 50 evenly spaced clients.
     """
-    names = list(class_names)
-    has_unlabelled = False
+    names, unlabelled = list(class_names), np.zeros(len(counts), np.int64)
     if partition is not None:
-        sizes = np.array([len(indices) for indices in partition], np.int64)
-        unlabelled = sizes - counts.sum(axis=1)
-        has_unlabelled = bool(unlabelled.any())
-        if has_unlabelled:
-            counts, names = np.column_stack([counts, unlabelled]), [*names, "no label"]
+        unlabelled = np.array([len(indices) for indices in partition]) - counts.sum(axis=1)
+    if unlabelled.any():
+        counts, names = np.column_stack([counts, unlabelled]), [*names, "no label"]
     return {
         "title": title,
         "clients": len(counts),
         "class_names": names,
-        "unlabelled": has_unlabelled,
+        "unlabelled": bool(unlabelled.any()),
         "bars": {
             str(client): {str(c): int(counts[client, c]) for c in np.flatnonzero(counts[client])}
             for client in _evenly_spaced(np.arange(len(counts)), _MAX_BARS)

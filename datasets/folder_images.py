@@ -150,7 +150,7 @@ def _for_each_image(
             block = rows[start : start + _BLOCK]
             for row, result in zip(block, pool.map(result_or_problem, block), strict=True):
                 if isinstance(result, str):
-                    problems.add(row.number, f"{row.file_name}: {result}")
+                    problems.add(row, result)
                 results.append(None if isinstance(result, str) else result)
             progress.update(len(block))
     return results

@@ -45,8 +45,8 @@ class Split:
     def __len__(self) -> int:
         return len(self.images)
 
-    def take(self, indices: npt.NDArray[np.int64]) -> "Split":
-        """The examples at `indices`, int64 [m], in that order."""
+    def take(self, indices: npt.NDArray[np.int64] | slice) -> "Split":
+        """The examples at `indices`, int64 [m], in that order; or those of a slice, not copied."""
         cases = None if self.case_ids is None else self.case_ids[indices]
         return Split(self.images[indices], self.labels[indices], self.example_ids[indices], cases)
 
