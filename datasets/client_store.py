@@ -121,10 +121,9 @@ class StoredClientData(tff.simulation.datasets.ClientData):
       client: Index of the client, which is its id as a number, int64 [].
       example_id: Id that is unique in the data set, int64 [].
       image: Pixels, uint8 [height, width, channels].
-      label: Class label, int32 []. It exists only with `with_labels`, because a self-supervised
-        client never sees one.
+      label: Class label, int32 []; only `with_labels`, since self-supervised clients see none.
 
-    Datasets are in ascending order of (client, example_id). They consist of graph operations for
+    Datasets are in ascending order of (client, example_id), and consist of graph operations for
     which TFF's worker has kernels.
 
     Attributes:

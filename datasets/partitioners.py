@@ -186,7 +186,7 @@ def skew(labels: Labels, rng: np.random.Generator, num_clients: int, beta: float
     some).
 
     beta = 0 is exclusive classes. beta = 1 is IID with even class counts: the paper's Figure 17 has
-    a distance of 0.002 there, whereas CIFAR-10, allocated to 5 clients at random, has 0.02.
+    a distance of 0.002 there, whereas a random allocation of CIFAR-10 to 5 clients has 0.02.
 
     Raises:
       DatasetError: beta outside [0, 1], num_clients below 1 or above n, no labels.

@@ -19,11 +19,8 @@ def extract(encode: Encode, images: np.ndarray, batch_size: int = 256) -> np.nda
     `tf.function` for this call. To evaluate many versions of the weights without tracing again,
     pass `functools.partial(f, weights)` with the same `tf.function` `f` each time.
 
-    Args:
-      encode: Encoder in inference mode, a function from images, uint8 [b, h, w, c], to features,
-        floating point [b, d]. An image's features must not depend on the rest of its batch.
-      images: Images, uint8 [n, h, w, c], n >= 1.
-      batch_size: Number of images per call.
+    Images are uint8 [n, h, w, c], n >= 1. The encoder, in inference mode, gives floating point
+    features [b, d]; those of an image must not depend on the rest of its batch.
 
     Raises:
       ValueError: The images or the features do not have these shapes.

@@ -38,14 +38,9 @@ def fit_scaler(reference: np.ndarray) -> FeatureScaler:
 
 
 class ProbeSets(NamedTuple):
-    """The labelled examples of a probe, with scaled features.
+    """The labelled examples of a probe: scaled features, float32 [n, d] and [m, d]; int64 labels.
 
-    Attributes:
-      train_features: Scaled training features, float32 [n, d].
-      train_labels: Class labels, int64 [n].
-      test_features: Scaled test features, float32 [m, d].
-      test_labels: Class labels, int64 [m].
-      flipped_features: Scaled features of the mirrored training images, float32 [n, d]; or None.
+    Flipped features are those of the mirrored training images, float32 [n, d].
     """
 
     train_features: np.ndarray

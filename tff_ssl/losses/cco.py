@@ -29,17 +29,11 @@ _PLAUSIBLE_SHARE = 0.1
 
 
 class EncodingStatistics(NamedTuple):
-    """Averages over the examples of a batch, float32 (the paper's <F>, <F^2>, <G>, <G^2>, <F G>).
+    """Averages over the examples of a batch: the paper's <F>, <F^2>, <G>, <G^2> and <F G>.
 
-    F and G are encodings minus a reference. In the result of `centred`, the same fields hold the
-    means of the encodings themselves, their variances, and the covariances of F with G.
-
-    Attributes:
-      f: Mean of F_i, [d].
-      f_squared: Mean of (F_i)^2, [d].
-      g: Mean of G_j, [d].
-      g_squared: Mean of (G_j)^2, [d].
-      f_g: Mean of F_i G_j, [d, d].
+    They are float32 [d], and [d, d] for <F_i G_j>. F and G are encodings minus a reference. In the
+    result of `centred`, the same fields hold the means of the encodings themselves, their
+    variances, and the covariances of F with G.
     """
 
     f: tf.Tensor

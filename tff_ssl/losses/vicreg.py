@@ -22,18 +22,11 @@ _TARGET_STD = 1.0  # The paper's gamma.
 
 
 class VICRegStatistics(NamedTuple):
-    """Averages over the examples of a batch, float32.
+    """Averages of F, G, F_i F_j, G_i G_j and (F - G)^2 over the examples of a batch.
 
-    F and G are encodings minus a reference. In the result of `centred`, the same fields hold the
-    means of the encodings themselves, and their covariances.
-
-    Attributes:
-      f: Mean of F_i, [d].
-      g: Mean of G_i, [d].
-      f_f: Mean of F_i F_j, [d, d].
-      g_g: Mean of G_i G_j, [d, d].
-      difference_squared: Mean of the squared difference of the two encodings, [d]; no reference
-        enters it.
+    They are float32 [d], and [d, d] for the products. F and G are encodings minus a reference. In
+    the result of `centred`, the same fields hold the means of the encodings themselves, their
+    covariances, and the mean squared difference.
     """
 
     f: tf.Tensor
@@ -53,7 +46,7 @@ class VICRegTerms(NamedTuple):
 
 
 class VICRegWeights(NamedTuple):
-    """Weights lambda, mu and nu of the paper's Eq. 6, with the paper's values."""
+    """Weights lambda, mu and nu of Eq. 6, with the paper's values."""
 
     invariance: float = 25.0
     variance: float = 25.0

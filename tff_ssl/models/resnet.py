@@ -19,13 +19,9 @@ from tff_ssl.models import layers
 
 @dataclasses.dataclass(frozen=True)
 class ResNetSpec:
-    """Architecture of a residual network.
+    """Numbers of blocks and of channels of each stage, kind of block, and groups of group norm.
 
-    Attributes:
-      blocks: Number of blocks of each stage.
-      widths: Number of channels of each stage, before a bottleneck's factor of 4.
-      bottleneck: Whether blocks are bottlenecks instead of basic blocks.
-      groups: Number of groups of group norm.
+    Channels are counted before a bottleneck's factor of 4.
     """
 
     blocks: tuple[int, ...]

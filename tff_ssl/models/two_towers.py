@@ -112,18 +112,12 @@ class TwoTowers(Bounded):
         self, weights: Any, x1: tf.Tensor, x2: tf.Tensor, training: bool
     ) -> tuple[Outputs, Outputs]:
         """Encodes one modality of `x1` with the first tower, the other of `x2` with the second."""
-        modalities, parts = MODALITIES[self.pair], self._split_weights(weights)
-        first, second = (
-            tower.apply(part, modality(x), training)
-            for tower, part, modality, x in zip(
-                self.towers, parts, modalities, (x1, x2), strict=True
-            )
-        )
-        non_trainable = first.non_trainable + second.non_trainable
-        return (
-            first._replace(non_trainable=non_trainable),
-            second._replace(non_trainable=non_trainable),
-        )
+        (first, second), (part1, part2) = self.towers, self._split_weights(weights)
+        modality1, modality2 = MODALITIES[self.pair]
+        outputs1 = first.apply(part1, modality1(x1), training)
+        outputs2 = second.apply(part2, modality2(x2), training)
+        new = {"non_trainable": outputs1.non_trainable + outputs2.non_trainable}
+        return outputs1._replace(**new), outputs2._replace(**new)
 
     @property
     def target_model(self) -> "TwoTowers":
