@@ -21,14 +21,14 @@ import tensorflow_federated as tff
 from datasets.errors import DatasetError
 from datasets.image_dataset import Split
 
+Partition = Sequence[npt.NDArray[np.int64]]  # indices of each client's examples
+
 _FORMAT = 1
 _META = ("format", "clients", "examples", "height", "width", "channels")
 _DECODE_BATCH = 256  # number of examples that one op decodes
 
 
-def write_store(
-    path: str | os.PathLike[str], split: Split, partition: Sequence[npt.NDArray[np.int64]]
-) -> None:
+def write_store(path: str | os.PathLike[str], split: Split, partition: Partition) -> None:
     """Writes the examples of every client into one SQLite file, which is never incomplete.
 
     Client k of the partition, which has indices into the split, gets the id `str(k)`.
@@ -55,7 +55,7 @@ def write_store(
         partial.unlink(missing_ok=True)
 
 
-def _check_partition(num_examples: int, partition: Sequence[npt.NDArray[np.int64]]) -> None:
+def _check_partition(num_examples: int, partition: Partition) -> None:
     if not partition:
         raise DatasetError("a store needs at least one client")
     empty = next((k for k, indices in enumerate(partition) if len(indices) == 0), None)
@@ -68,9 +68,7 @@ def _check_partition(num_examples: int, partition: Sequence[npt.NDArray[np.int64
         raise DatasetError("the partition gives an example to two clients")
 
 
-def _fill(
-    connection: sqlite3.Connection, split: Split, partition: Sequence[npt.NDArray[np.int64]]
-) -> None:
+def _fill(connection: sqlite3.Connection, split: Split, partition: Partition) -> None:
     """Writes the tables `meta` and `examples`, and the index of `examples`."""
     # A file that cannot be written is removed as a whole, so SQLite need not roll back.
     connection.execute("PRAGMA journal_mode = OFF")
@@ -90,9 +88,7 @@ def _fill(
     connection.commit()
 
 
-def _rows(
-    split: Split, partition: Sequence[npt.NDArray[np.int64]]
-) -> Iterator[tuple[int, int, int, bytes]]:
+def _rows(split: Split, partition: Partition) -> Iterator[tuple[int, int, int, bytes]]:
     """Rows in the order of (client, example_id), so that a client's are contiguous."""
     ids, labels = split.example_ids, split.labels
     for client, indices in enumerate(partition):

@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from datasets.errors import DatasetError
 
 Histograms = npt.NDArray[np.int64]
+Partition = Sequence[npt.NDArray[np.int64]]  # indices of each client's examples
 
 _MAX_BARS = 50  # clients that are drawn
 _MAX_LEGEND = 20  # classes in a legend; more get a colour bar
@@ -23,7 +24,7 @@ _IMAGES_PER_ROW = 10
 
 
 def histograms(
-    labels: npt.NDArray[np.integer], partition: Sequence[npt.NDArray[np.int64]], num_classes: int
+    labels: npt.NDArray[np.integer], partition: Partition, num_classes: int
 ) -> Histograms:
     """Counts each client's labels: int64 [clients, num_classes].
 
@@ -67,9 +68,7 @@ def earth_movers_distance(counts: Histograms) -> float:
     return float(distances.mean()) if len(distances) else float("nan")
 
 
-def summary(
-    counts: Histograms, partition: Sequence[npt.NDArray[np.int64]], num_examples: int
-) -> dict[str, Any]:
+def summary(counts: Histograms, partition: Partition, num_examples: int) -> dict[str, Any]:
     """Statistics of a partition of `num_examples` with these `histograms`, as values for JSON.
 
     They are the numbers `clients`, `examples` (those of clients), `examples_left_out` and
@@ -95,10 +94,7 @@ def spread(values: npt.NDArray[np.int64]) -> dict[str, float]:
 
 
 def picture(
-    counts: Histograms,
-    class_names: Sequence[str],
-    title: str,
-    partition: Sequence[npt.NDArray[np.int64]] | None = None,
+    counts: Histograms, class_names: Sequence[str], title: str, partition: Partition | None = None
 ) -> dict[str, Any]:
     """What `draw` shows of a partition with these `histograms`, as values for JSON.
 
@@ -153,10 +149,7 @@ def draw(picture: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
 
 def draw_images(
-    images: npt.NDArray[np.uint8],
-    partition: Sequence[npt.NDArray[np.int64]],
-    path: str | os.PathLike[str],
-    title: str,
+    images: npt.NDArray[np.uint8], partition: Partition, path: str | os.PathLike[str], title: str
 ) -> None:
     """Draws images of the first 10 clients: a row for each, with 10 evenly spaced images.
 

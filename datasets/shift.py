@@ -18,6 +18,7 @@ from datasets.errors import DatasetError
 
 Images = npt.NDArray[np.uint8]
 Pixels = npt.NDArray[np.float32]
+Partition = Sequence[npt.NDArray[np.int64]]  # indices of each client's examples
 
 DEFAULT_SHIFTS = 5
 _BATCH = 2048  # number of images that are in floating point at a time
@@ -141,10 +142,7 @@ def shift_as_client(
 
 
 def shift_clients(
-    name: str,
-    images: Images,
-    partition: Sequence[npt.NDArray[np.int64]],
-    shifts: int = DEFAULT_SHIFTS,
+    name: str, images: Images, partition: Partition, shifts: int = DEFAULT_SHIFTS
 ) -> Images:
     """A copy of the images, uint8 [n, h, w, c], with those of each client as `shift_as_client`."""
     shifted = images.copy()
