@@ -36,6 +36,10 @@ _DIMENSIONS = 4  # Number of weights, and of outputs, of a canary.
 _GROUPS = 8  # Cohorts are padded to multiples of it, as in `kinds.stateless.simulation`.
 _BISECTIONS = 40
 _LARGEST_EPSILON = 100.0
+_LOSS = statistics.STATISTICS_LOSSES["cco"]
+_HYPERPARAMETERS = DCCOHyperparameters(
+    server_optimizer="sgd", server_learning_rate=1.0, client_weighting="uniform"
+)
 
 
 class Audited(NamedTuple):
@@ -107,14 +111,9 @@ def audit_dcco(
     rng = np.random.default_rng(seed)
     included = rng.random(canaries) < 0.5
     model = OneLayer("tiny", (1, canaries, 1), (_DIMENSIONS,))
-    hyperparameters = DCCOHyperparameters(
-        server_optimizer="sgd", server_learning_rate=1.0, client_weighting="uniform"
-    )
-    process = _build(model, hyperparameters, mean, max(1.0, sampling_rate * canaries / 2), rounds)
-    state = process.set_model_weights(
-        process.initialize(),
-        tff.learning.models.ModelWeights(*tf.nest.map_structure(np.asarray, model.init(seed))),
-    )
+    process = _build(model, mean, max(1.0, sampling_rate * canaries / 2), rounds)
+    weights = tff.learning.models.ModelWeights(*tf.nest.map_structure(np.asarray, model.init(seed)))
+    state = process.set_model_weights(process.initialize(), weights)
     clients = [_examples([k], canaries) for k in range(canaries)]
     nobody = _examples([], canaries)
     scores = np.zeros(canaries)
@@ -125,17 +124,13 @@ def audit_dcco(
         state = process.next(state, [clients[k] for k in cohort] + [nobody] * padding).state
         # The server's step is the mean delta, in which each canary has a row of its own.
         released = before - _kernel(state)
-        pushes = _pushes(before, state.client_work.statistics, hyperparameters, mean.clip)
+        pushes = _pushes(before, state.client_work.statistics, mean.clip)
         scores += np.sum(released * pushes, 1)
     return Audited(included, scores)
 
 
 def _build(
-    model: DualEncoder,
-    hyperparameters: DCCOHyperparameters,
-    mean: differential_privacy.GaussianMean,
-    clients_per_round: float,
-    rounds: int,
+    model: DualEncoder, mean: differential_privacy.GaussianMean, clients: float, rounds: int
 ) -> tff.learning.templates.LearningProcess:
     """DCCO with two private means, on images as they are."""
 
@@ -145,14 +140,10 @@ def _build(
 
     element_type = tff.types.tensorflow_to_type(_examples([], model.image_shape[1]).element_spec)
     task = Task(model, views, element_type, rounds, "cco")
-    plausible = statistics.STATISTICS_LOSSES["cco"].plausible
+    of_update = mean.factory(clients)
+    of_statistics = differential_privacy.PostProcessed(mean.factory(clients), _LOSS.plausible)
     return two_stage.build_dcco(
-        task,
-        hyperparameters,
-        statistics_aggregator=differential_privacy.PostProcessed(
-            mean.factory(clients_per_round), plausible
-        ),
-        update_aggregator=mean.factory(clients_per_round),
+        task, _HYPERPARAMETERS, statistics_aggregator=of_statistics, update_aggregator=of_update
     ).process
 
 
@@ -170,20 +161,14 @@ def _kernel(state: tff.learning.templates.LearningAlgorithmState) -> np.ndarray:
     return np.asarray(state.global_model_weights.trainable[0])
 
 
-def _pushes(
-    kernel: np.ndarray,
-    aggregated: EncodingStatistics,
-    hyperparameters: DCCOHyperparameters,
-    clip: float,
-) -> np.ndarray:
+def _pushes(kernel: np.ndarray, aggregated: EncodingStatistics, clip: float) -> np.ndarray:
     """What each canary contributes to the sum of deltas if it takes part, [canaries, outputs]."""
-    loss = statistics.STATISTICS_LOSSES["cco"]
     aggregated = EncodingStatistics(*map(tf.convert_to_tensor, aggregated))
 
     def loss_of(outputs):
         z = outputs[tf.newaxis]
-        combined = statistics.combined_statistics(loss, z, z, aggregated)
-        return loss.terms(combined, hyperparameters).loss
+        combined = statistics.combined_statistics(_LOSS, z, z, aggregated)
+        return _LOSS.terms(combined, _HYPERPARAMETERS).loss
 
     rows = tf.constant(kernel)
     with tf.GradientTape() as tape:
