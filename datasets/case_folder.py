@@ -24,7 +24,7 @@ _SPLITS = ("train", "test", "validation")
 
 
 class Layout(enum.Enum):
-    """What a folder has beside its images: a `metadata.csv`, folders of classes, or no labels."""
+    """How a folder sorts its images: by a `metadata.csv`, by folders of classes, or not at all."""
 
     TABLE = "table"
     CLASSES = "classes"
@@ -99,7 +99,7 @@ def _describe(root: pathlib.Path, rows: Sequence[Row], left_out: int) -> list[st
         what += f", because {root} does not have two folders of classes with images"
     notes = [f"no {METADATA}: {len(rows):,} images {what}"]
     if left_out:
-        notes.append(f"{left_out:,} files are left out, which are no images or in no class folder")
+        notes.append(f"{left_out:,} files are left out: not images, or in no class folder")
     return notes
 
 

@@ -60,7 +60,7 @@ class CocoImages:
 
         Raises:
           DatasetError: If the folder, its annotations or its images are missing, or the annotations
-            are no COCO annotations of instances.
+            are not COCO's of instances.
         """
         self._folder = pathlib.Path(folder)
         if not self._folder.is_dir():

@@ -117,7 +117,7 @@ def _fill_empty_clients(counts: Counts) -> Counts:
 
 
 def _fill_small_clients(counts: Counts, smallest: int) -> Counts:
-    """Fills clients up to `smallest` from the largest class of the largest client at hand."""
+    """Fills clients up to `smallest` from the largest class of the client that is then largest."""
     by_client, sizes = counts.T.copy(), counts.sum(axis=0)
     for client in np.flatnonzero(sizes < smallest).tolist():
         while sizes[client] < smallest:

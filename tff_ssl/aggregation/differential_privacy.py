@@ -209,11 +209,9 @@ class Accountant:
     @functools.cached_property
     def _round_divergences(self) -> tuple[Any, Any]:
         """The accountant's Renyi orders, and the divergence of one round at each order."""
+        releases = [dp_accounting.GaussianDpEvent(z) for z in self.noise_multipliers]
         event = dp_accounting.PoissonSampledDpEvent(
-            self.sampling_rate,
-            dp_accounting.ComposedDpEvent(
-                [dp_accounting.GaussianDpEvent(z) for z in self.noise_multipliers]
-            ),
+            self.sampling_rate, dp_accounting.ComposedDpEvent(releases)
         )
         accountant = rdp.RdpAccountant()
         accountant.compose(event)

@@ -1,7 +1,7 @@
 """What DeNAV's routes cost on many networks, without training (DeNAV, Table 4).
 
 Volumes, simulated times and links are known before training, and so are the routes. Their times,
-volumes and coverage can therefore be compared on many networks, where a table of trainings has one.
+volumes and coverage can thus be compared on many networks; a table of trainings has only one.
 """
 
 import dataclasses
