@@ -144,7 +144,7 @@ def secure_metric_sum(value: tff.Value) -> tff.Value:
 
 
 class _SeededRotation(UnweightedFactory):
-    """A rotation with a given seed; TFF's own takes the time of day."""
+    """A rotation with a given seed; TFF's own is seeded with the time of day."""
 
     def __init__(self, rotation: UnweightedFactory, seed: int):
         self._rotation = rotation
