@@ -20,11 +20,11 @@ def client_sizes(
     rng: np.random.Generator | None = None,
     smallest: int = 1,
 ) -> Indices:
-    """Computes sizes, int64 [clients], for partitions that are free to choose them.
+    """Sizes of clients, int64 [clients], for partitions that are free to choose them.
 
-    With `num_clients` alone, the clients share all examples, and sizes differ by at most one. With
-    `samples_per_client`, the last of all possible clients gets the remainder. With a generator,
-    which needs `num_clients` alone, sizes are random and at least `smallest` (`random_sizes`).
+    With `num_clients` alone, sizes differ by at most one, or are random and at least `smallest` if
+    there is a generator (`random_sizes`). With `samples_per_client`, the last of all possible
+    clients gets the remainder.
 
     Raises:
       DatasetError: Neither number is given, one is below 1, there are not enough examples, or
@@ -36,14 +36,11 @@ def client_sizes(
         return random_sizes(total, num_clients, rng, smallest)
     check_at_least_one("num_clients", num_clients)
     check_at_least_one("samples_per_client", samples_per_client)
-    if num_clients is None and samples_per_client is None:
-        raise DatasetError("num_clients or samples_per_client must be given")
     if samples_per_client is None:
-        assert num_clients is not None
+        if num_clients is None:
+            raise DatasetError("num_clients or samples_per_client must be given")
         _check_at_most_total(num_clients, total)
-        return np.array(
-            [total // num_clients + (k < total % num_clients) for k in range(num_clients)], np.int64
-        )
+        return total // num_clients + (np.arange(num_clients) < total % num_clients)
     if samples_per_client > total:
         raise DatasetError(
             f"samples_per_client must be at most {total}, the number of examples, "
@@ -59,7 +56,7 @@ def random_sizes(
 ) -> Indices:
     """Draws sizes that sum to `total`, int64 [num_clients].
 
-    Each client has the smallest size, and the rest is divided in proportion to uniform draws.
+    What exceeds the smallest size of each client is divided in proportion to uniform draws.
 
     Raises:
       DatasetError: `num_clients` below 1 or above `total`, or too few examples for `smallest`.
@@ -111,7 +108,7 @@ def _check_at_most_total(num_clients: int, total: int) -> None:
 def group_by_class(
     labels: Labels, rng: np.random.Generator, name: str
 ) -> tuple[Labels, list[Indices]]:
-    """Groups examples by their labels, int [n]; `name` is that of the partition, for errors.
+    """Groups examples by their labels, int [n]; errors name the partition.
 
     Returns:
       The classes that occur, sorted, int [classes]; and for each, the indices of its examples in
@@ -152,7 +149,7 @@ def allocate_whole_classes(
     """Allocates whole classes to clients, or one class to each if clients outnumber classes.
 
     With N classes that are not empty and K <= N clients, each client gets floor(N/K) or ceil(N/K)
-    classes. With K > N, the clients of a class share it evenly, and are empty where there are fewer
+    classes. With K > N, the clients of a class share it evenly; some are empty if it has fewer
     examples than clients.
     """
     members = [indices for indices in members if len(indices)]

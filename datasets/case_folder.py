@@ -1,9 +1,9 @@
 """Loader for a folder of images, with a table of cases or with a folder for each class.
 
-With a `metadata.csv` (see `case_table`), each image belongs to a case, and the partition
-`per_case` makes each case a client. Without it, images lie in folders of their classes (see
-`class_folders`). The whole folder is checked before anything is returned, and errors name the file
-and the row. What the loader decides itself, such as a test split, is in `ImageDataset.notes`.
+With a `metadata.csv` (see `case_table`), each image belongs to a case, and the partition `per_case`
+makes each case a client. Without it, images lie in folders of their classes (see `class_folders`).
+The whole folder is checked first, and errors name the file and the row. Decisions of the loader,
+such as a test split, are in `ImageDataset.notes`.
 """
 
 import enum
@@ -24,13 +24,7 @@ _SPLITS = ("train", "test", "validation")
 
 
 class Layout(enum.Enum):
-    """How a folder says which image belongs to whom.
-
-    Attributes:
-      TABLE: By a `metadata.csv`.
-      CLASSES: By a folder for each class.
-      IMAGES: Not at all; the images have no labels.
-    """
+    """How a folder sorts its images: by a `metadata.csv`, by folders of classes, or not at all."""
 
     TABLE = "table"
     CLASSES = "classes"
@@ -53,18 +47,11 @@ def has_cases(data_dir: str | os.PathLike[str] | None) -> bool:
 def load(data_dir: str | os.PathLike[str] | None, image_size: int | None = None) -> ImageDataset:
     """Reads and checks the whole folder.
 
-    The images are decoded into one array, of which the splits are parts without copies.
-
-    Args:
-      data_dir: The folder. File names of a table are relative to it.
-      image_size: Side in pixels of the square to which images are resized (bilinear,
-        antialiased). None chooses it, see `folder_images.choose_size`.
-
-    Returns:
-      The data set, with RGB images. `example_ids` number the rows from 0; `case_ids` are those of
-      the table, and None without one; `class_names` are the sorted labels of the train split. If
-      no test image has a label, test cases are drawn (`case_split`). A validation split without
-      rows is None. Images of more than 8 bits are scaled to 8, all by one factor.
+    Images become RGB squares of `image_size` pixels (bilinear, antialiased), or of the size that
+    `folder_images.choose_size` chooses; those of more than 8 bits are scaled to 8, all by one
+    factor. `example_ids` number the rows from 0, `case_ids` are those of the table, or None, and
+    `class_names` are the sorted labels of the train split. If no test image has a label, test cases
+    are drawn (`case_split`). A validation split without rows is None.
 
     Raises:
       DatasetError: Missing folder, or one without images; unreadable table; and, with the row: a
@@ -112,7 +99,7 @@ def _describe(root: pathlib.Path, rows: Sequence[Row], left_out: int) -> list[st
         what += f", because {root} does not have two folders of classes with images"
     notes = [f"no {METADATA}: {len(rows):,} images {what}"]
     if left_out:
-        notes.append(f"{left_out:,} files are left out, which are no images or in no class folder")
+        notes.append(f"{left_out:,} files are left out: not images, or in no class folder")
     return notes
 
 
@@ -134,22 +121,15 @@ def _assemble(
     has_cases: bool,
     notes: tuple[str, ...],
 ) -> ImageDataset:
-    """Builds the data set from rows that are sorted by split."""
+    """The data set, from rows that are sorted by split."""
     class_names = tuple(sorted({row.label for row in rows if row.split == "train"} - {""}))
     label_indices = {"": NO_LABEL} | {name: i for i, name in enumerate(class_names)}
     labels = np.array([label_indices[row.label] for row in rows], np.int32)
     cases = np.array([row.case_id for row in rows], dtype=object) if has_cases else None
     places = np.array([_SPLITS.index(row.split) for row in rows])
     bounds = np.searchsorted(places, range(len(_SPLITS) + 1))
-    train, test, validation = (
-        Split(
-            images[start:end],
-            labels[start:end],
-            example_ids[start:end],
-            None if cases is None else cases[start:end],
-        )
-        for start, end in itertools.pairwise(bounds)
-    )
+    whole = Split(images, labels, example_ids, cases)
+    train, test, validation = (whole.take(slice(*ends)) for ends in itertools.pairwise(bounds))
     return ImageDataset(
         "case_folder", train, test, class_names, validation if len(validation) else None, notes
     )

@@ -15,14 +15,10 @@ SEED = 0  # Fixed, so that the test cases do not depend on --seed.
 def complete(rows: Sequence[Row], source: str) -> tuple[list[Row], list[str]]:
     """Draws the test cases from the training cases if no test image has a label.
 
-    Args:
-      rows: Rows of the images. A row without a case is a case of its own. Rows without a split are
-        training rows.
-      source: What sets a split of one's own, for the note.
-
-    Returns:
-      The rows in their order, each with a split; without the unlabelled test images that were
-      replaced, and without labels if there is one label only. And notes for the user.
+    Rows without a case are a case each, and those without a split training rows. The result is the
+    rows in their order, each with a split, but without unlabelled test images that were replaced,
+    and without labels if there is only one; and notes for the user, which name the `source` of the
+    user's own split.
     """
     rows = [dataclasses.replace(r, split="train") if r.split == NO_SPLIT else r for r in rows]
     known = {row.label for row in rows} - {""}
@@ -41,21 +37,13 @@ def complete(rows: Sequence[Row], source: str) -> tuple[list[Row], list[str]]:
     test = _draw([row for row in rows if row.split == "train"])
     if not test:
         return rows, ["each label has a single case: no test can be drawn, and there is no probe"]
-    rows = [
-        dataclasses.replace(row, split="test") if row.split == "train" and _case(row) in test
-        else row
-        for row in rows
-    ]  # fmt: skip
+    rows = [dataclasses.replace(r, split="test") if _case(r) in test else r for r in rows]
     why = f"the {unlabelled} test images have no labels" if unlabelled else "there is no test split"
-    sizes = {
-        split: f"{_count(rows, split)} for {'training' if split == 'train' else 'the test'}"
-        for split in ("train", "test")
-    }
-    note = (
+    return rows, [
         f"{why}: {100 * TEST_FRACTION:.0f} % of the labelled ones are drawn for the test, with "
-        f"seed {SEED}: {sizes['train']}, {sizes['test']} ({source} sets your own split)"
-    )
-    return rows, [note]
+        f"seed {SEED}: {_count(rows, 'train')} for training, {_count(rows, 'test')} for the test "
+        f"({source} sets your own split)"
+    ]
 
 
 def _case(row: Row) -> str:
@@ -63,20 +51,22 @@ def _case(row: Row) -> str:
 
 
 def _draw(rows: Sequence[Row]) -> set[str]:
-    """Draws test cases: of each label with two cases or more at least one, and never all."""
-    labels_of_case: dict[str, collections.Counter[str]] = {}
+    """Draws test cases: of each label with several cases at least one, and never all."""
+    labels_of_case: dict[str, collections.Counter[str]] = collections.defaultdict(
+        collections.Counter
+    )
     for row in rows:
         if row.label:
-            labels_of_case.setdefault(_case(row), collections.Counter())[row.label] += 1
-    cases_of_label: dict[str, list[str]] = {}
+            labels_of_case[_case(row)][row.label] += 1
+    cases_of_label: dict[str, list[str]] = collections.defaultdict(list)
     for case, labels in labels_of_case.items():
-        cases_of_label.setdefault(min(labels, key=lambda x: (-labels[x], x)), []).append(case)
+        cases_of_label[min(labels, key=lambda x: (-labels[x], x))].append(case)
     rng = np.random.default_rng(SEED)
     test: set[str] = set()
     for _, cases in sorted(cases_of_label.items()):
         number = max(1, round(TEST_FRACTION * len(cases))) if len(cases) > 1 else 0
         test.update(cases[i] for i in rng.permutation(len(cases))[:number])
-    # A case may have several labels. One that only test cases have goes back to train.
+    # A case may have several labels. Cases of a label that only test cases have go back to train.
     left = {label for case, ls in labels_of_case.items() if case not in test for label in ls}
     return {case for case in test if set(labels_of_case[case]) <= left}
 

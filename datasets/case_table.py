@@ -3,7 +3,7 @@
     file_name,case_id,label,split
     images/0001.jpg,case_17,nevus,train
 
-`label` may be empty (an example for pretraining only). Its column and that of `split` may be
+`label` may be empty (an example for pretraining only), and its column and that of `split` may be
 missing. Splits are `train`, `test` and `validation` (or `val`).
 """
 
@@ -11,7 +11,7 @@ import csv
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
 from datasets.errors import DatasetError
@@ -31,7 +31,7 @@ class Row:
       number: Line in the table, whose header is line 1; or number of the image, counted from 1.
       file_name: Path of the image inside the folder.
       case_id: Name of its case; empty in a folder without a table.
-      label: Name of its class; empty if it is not known.
+      label: Name of its class; empty if unknown.
       split: `train`, `test`, `validation`, or `NO_SPLIT`.
     """
 
@@ -43,15 +43,17 @@ class Row:
 
 
 class Problems:
-    """The first problem of each bad row, collected so that one error can report them together."""
+    """The first problem of each bad row of a table, or of each bad image of a folder."""
 
     def __init__(self, source: pathlib.Path) -> None:
-        """Makes an empty collection for the rows of a table, or for the images of a folder."""
         self._source = source
         self._by_row: dict[int, str] = {}
 
-    def add(self, row: int, message: str) -> None:
-        self._by_row.setdefault(row, message)
+    def add(self, row: Row, message: str) -> None:
+        self.add_line(row.number, f"{row.file_name}: {message}")
+
+    def add_line(self, number: int, message: str) -> None:
+        self._by_row.setdefault(number, message)
 
     def raise_if_any(self) -> None:
         """Raises DatasetError with the first bad row and the number of others, if there are any."""
@@ -67,8 +69,6 @@ class Problems:
 
 def read(csv_path: pathlib.Path, problems: Problems) -> list[Row]:
     """Reads and checks the table; bad rows are added to `problems`.
-
-    If the table has no splits, each row has the split `NO_SPLIT`.
 
     Raises:
       DatasetError: If the table cannot be read, lacks a column, or has no rows.
@@ -96,22 +96,15 @@ def _parse(csv_path: pathlib.Path, file: TextIO, problems: Problems) -> list[Row
             if not fields:  # a blank line
                 continue
             if len(fields) != len(header):
-                problems.add(
+                problems.add_line(
                     reader.line_num,
                     f"{len(fields)} fields, but the header has {len(header)}: put a field that "
                     "contains a comma in quotes",
                 )
                 continue
             values = {key: field.strip() for key, field in zip(header, fields, strict=True)}
-            rows.append(
-                Row(
-                    number=reader.line_num,
-                    file_name=values["file_name"],
-                    case_id=values["case_id"],
-                    label=values.get("label", ""),
-                    split=values.get("split", NO_SPLIT),
-                )
-            )
+            label, split = values.get("label", ""), values.get("split", NO_SPLIT)
+            rows.append(Row(reader.line_num, values["file_name"], values["case_id"], label, split))
     except csv.Error as error:
         raise DatasetError(f"{csv_path} row {reader.line_num}: not CSV: {error}") from error
     if not rows:
@@ -137,59 +130,47 @@ def _check_header(csv_path: pathlib.Path, header: Sequence[str]) -> None:
 
 
 def _check(rows: Sequence[Row], problems: Problems) -> list[Row]:
-    """Checks rows without opening images, and returns them with the full names of the splits."""
+    """Checks rows, and returns them with the full names of the splits."""
     has_splits = any(row.split != NO_SPLIT for row in rows)
     first_row_of_file: dict[str, int] = {}
     first_row_of_case: dict[str, Row] = {}
     checked = []
     for row in rows:
         if not row.case_id:
-            problems.add(
-                row.number,
-                f"{row.file_name}: case_id is empty: write whose image it is, or the file's name",
-            )
+            problems.add(row, "case_id is empty: write whose image it is, or the file's name")
         if has_splits and row.split not in SPLITS:
             problems.add(
-                row.number,
-                f"{row.file_name}: unknown split {row.split!r}; use train, validation or test, or "
-                "remove the column split to have a split drawn",
+                row,
+                f"unknown split {row.split!r}; use train, validation or test, or remove the column "
+                "split to have a split drawn",
             )
             continue
         row = dataclasses.replace(row, split=SPLITS.get(row.split, NO_SPLIT))
         checked.append(row)
-        file = os.path.normpath(row.file_name)
-        if first_row_of_file.setdefault(file, row.number) != row.number:
+        first = first_row_of_file.setdefault(os.path.normpath(row.file_name), row.number)
+        if first != row.number:
+            problems.add(row, f"also in row {first}: remove one of them")
+        other = first_row_of_case.setdefault(row.case_id, row)
+        if other.split != row.split:
             problems.add(
-                row.number,
-                f"{row.file_name}: also in row {first_row_of_file[file]}: remove one of them",
+                row,
+                f"case {row.case_id} is in split {row.split}, but in {other.split} in row "
+                f"{other.number}: give a case one split",
             )
-        first_row = first_row_of_case.setdefault(row.case_id, row)
-        if first_row.split != row.split:
+    train_labels = {row.label for row in checked if row.split in ("train", NO_SPLIT)} | {""}
+    for row in checked:
+        if row.label not in train_labels:
             problems.add(
-                row.number,
-                f"{row.file_name}: case {row.case_id} is in split {row.split}, but in "
-                f"{first_row.split} in row {first_row.number}: give a case one split",
+                row,
+                f"unknown label {row.label!r}: no train row has it; {_known(train_labels)}: "
+                "correct it, leave it empty, or move a case of it to train",
             )
-    _check_labels(checked, problems)
     return checked
 
 
-def _check_labels(rows: Sequence[Row], problems: Problems) -> None:
-    """Rows of other splits may only have the labels of the train split."""
-    train_labels = {row.label for row in rows if row.split in ("train", NO_SPLIT)} | {""}
-    for row in rows:
-        if row.label not in train_labels:
-            problems.add(
-                row.number,
-                f"{row.file_name}: unknown label {row.label!r}: no train row has it; "
-                f"{_known(train_labels)}: correct it, leave it empty, or move a case of it to "
-                "train",
-            )
-
-
-def _known(labels: Iterable[str]) -> str:
+def _known(labels: set[str]) -> str:
     """The labels of the train split in words, shortened if there are many."""
-    names = sorted(set(labels) - {""})
+    names = sorted(labels - {""})
     if not names:
         return "train has no labels"
     more = f" and {len(names) - _SHOWN_LABELS} more" if len(names) > _SHOWN_LABELS else ""

@@ -16,7 +16,7 @@ _NAMES = {
 
 
 def names() -> dict[str, str]:
-    """Returns the catalog's names, each with a line of description, without slow imports.
+    """The catalog's names, each with a line of description.
 
     Besides these, `load` takes the name of any prepared TFDS image-classification set.
     """
@@ -26,15 +26,12 @@ def names() -> dict[str, str]:
 def load(
     name: str, data_dir: str | os.PathLike[str] | None = None, image_size: int | None = None
 ) -> ImageDataset:
-    """Loads a data set into memory, in an order that never changes.
+    """Loads a data set into memory, always in the same order.
 
-    Nothing is downloaded and no folder is made, so a TFDS set must have been prepared.
-
-    Args:
-      name: One of `names()`, or a TFDS name such as `mnist`, `name/config` or `name:1.2.3`.
-      data_dir: TFDS folder (default: TFDS's own), or the folder of images. `digits` ignores it.
-      image_size: Side in pixels of the square to which images are resized (bilinear); None keeps
-        their size, and for `case_folder` chooses it (`folder_images.choose_size`).
+    The name is one of `names()`, or a TFDS name such as `mnist`, `name/config` or `name:1.2.3` of a
+    set that has been prepared in `data_dir` (default: TFDS's own folder): nothing is downloaded.
+    Images are resized (bilinear) to squares of `image_size` pixels; None keeps their size, and for
+    `case_folder` chooses it (`folder_images.choose_size`).
 
     Raises:
       DatasetError: Unknown name, data missing in `data_dir` or broken, images of several sizes
@@ -53,15 +50,12 @@ def load(
 
 
 def _load_digits(image_size: int | None) -> ImageDataset:
-    """Loads scikit-learn's digits, with values 0..16 scaled to 0..255 and a held-out test split."""
+    """Loads scikit-learn's digits, with 0..16 scaled to 0..255 and a held-out test split."""
     import sklearn.datasets
 
     digits = sklearn.datasets.load_digits()
     images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
-    examples = Split(
-        images=images,
-        labels=digits.target.astype(np.int32),
-        example_ids=np.arange(len(images), dtype=np.int64),
-    )
+    example_ids = np.arange(len(images), dtype=np.int64)
+    examples = Split(images, digits.target.astype(np.int32), example_ids)
     train, test = hold_out(resize_split(examples, image_size))
     return ImageDataset("digits", train, test, tuple(str(d) for d in digits.target_names))

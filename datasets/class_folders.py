@@ -4,8 +4,8 @@
     dog/0001.jpg
 
 An image may lie deeper in the folder of its class. If the folders at the top are named after
-splits (`train/cat/0001.jpg`, in letters of any case), the classes are one level below. Images of a
-folder without subfolders have no labels, and neither have those that all lie in one subfolder.
+splits (`train/cat/0001.jpg`, in letters of any case), the classes are one level below. Images that
+all lie in one folder have no labels.
 """
 
 import os
@@ -18,15 +18,10 @@ from datasets.errors import DatasetError
 
 
 def has_classes(root: pathlib.Path) -> bool:
-    """Whether two or more subfolders have images; False if the folder does not exist."""
-    return len(_class_folders(root)) > 1
-
-
-def _class_folders(root: pathlib.Path) -> set[str]:
-    """The names of the folders of classes that have images, in any split."""
+    """Whether two or more classes, in any split, have images."""
     tops = _subfolders(root)
     folders = [sub for top in tops for sub in _subfolders(top)] if _are_splits(tops) else tops
-    return {folder.name for folder in folders if any(map(_is_image, _files(folder)))}
+    return len({folder.name for folder in folders if any(map(_is_image, _files(folder)))}) > 1
 
 
 def _are_splits(folders: Sequence[pathlib.Path]) -> bool:
@@ -44,10 +39,10 @@ def _is_image(name: str) -> bool:
 
 
 def read(root: pathlib.Path) -> tuple[list[Row], int]:
-    """Lists the images of a folder in the order of their names; and counts files that are left out.
+    """Lists the images of a folder in the order of their names, and counts the files left out.
 
-    Hidden files and folders are left out, and files whose names do not end as those of images. If
-    there are folders of classes, so are images outside of them.
+    Left out are hidden files and folders, files without an image's suffix and, if there are folders
+    of classes, images outside of them.
 
     Raises:
       DatasetError: If there are no images, or a split has a class that train does not have.
@@ -71,12 +66,6 @@ def read(root: pathlib.Path) -> tuple[list[Row], int]:
             "metadata.csv with the columns file_name and case_id; names end with "
             f"{', '.join(image_file.SUFFIXES)}"
         )
-    if splits:
-        _check_classes(root, rows)
-    return rows, left_out
-
-
-def _check_classes(root: pathlib.Path, rows: list[Row]) -> None:
     known = {row.label for row in rows if row.split == "train"}
     for row in rows:
         if known and row.label not in known:
@@ -84,6 +73,7 @@ def _check_classes(root: pathlib.Path, rows: list[Row]) -> None:
                 f"{root / row.file_name}: the class {row.label!r} has no images in "
                 f"{root / 'train'}: move some of them there, or remove the folder"
             )
+    return rows, left_out
 
 
 def _files(root: pathlib.Path) -> Iterator[str]:
@@ -96,5 +86,5 @@ def _files(root: pathlib.Path) -> Iterator[str]:
 
 
 def _visible(path: pathlib.Path) -> bool:
-    """Whether a name is neither hidden nor that of a folder of a packing program (`__MACOSX`)."""
+    """Whether a name is neither hidden nor an archiver's (`__MACOSX`)."""
     return not path.name.startswith((".", "__"))

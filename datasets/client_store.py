@@ -1,8 +1,8 @@
 """A SQLite store of the clients' images, and a `tff.simulation.datasets.ClientData` that reads it.
 
-The datasets are built inside the TensorFlow Federated (TFF) computation, by TFF's worker, from one
-SQLite file. A round therefore sends client ids (8 bytes each) instead of pixels. The file must
-exist under the same path on every machine that runs a worker.
+TensorFlow Federated's (TFF's) worker builds the datasets inside the computation, from one SQLite
+file, so that a round sends client ids (8 bytes each) instead of pixels. The file must exist under
+the same path on every machine that runs a worker.
 """
 
 import collections
@@ -21,19 +21,17 @@ import tensorflow_federated as tff
 from datasets.errors import DatasetError
 from datasets.image_dataset import Split
 
+Partition = Sequence[npt.NDArray[np.int64]]  # indices of each client's examples
+
 _FORMAT = 1
 _META = ("format", "clients", "examples", "height", "width", "channels")
 _DECODE_BATCH = 256  # number of examples that one op decodes
 
 
-def write_store(
-    path: str | os.PathLike[str], split: Split, partition: Sequence[npt.NDArray[np.int64]]
-) -> None:
-    """Writes the examples of every client into one SQLite file.
+def write_store(path: str | os.PathLike[str], split: Split, partition: Partition) -> None:
+    """Writes the examples of every client into one SQLite file, which is never incomplete.
 
-    Client k of the partition, which has indices into the split, gets the id `str(k)`. The file is
-    written under a temporary name beside `path`, which it then replaces, so that `path` is never
-    incomplete.
+    Client k of the partition, which has indices into the split, gets the id `str(k)`.
 
     Raises:
       DatasetError: No clients, a client without examples, an index outside `split` or used twice,
@@ -41,7 +39,7 @@ def write_store(
     """
     path = pathlib.Path(path)
     _check_partition(len(split), partition)
-    # The name is always the same, so that the next program removes what a killed one has left.
+    # The name is always the same, so that the next program removes what a killed one left.
     partial = path.with_name(f"{path.name}.partial")
     try:
         partial.unlink(missing_ok=True)
@@ -57,7 +55,7 @@ def write_store(
         partial.unlink(missing_ok=True)
 
 
-def _check_partition(num_examples: int, partition: Sequence[npt.NDArray[np.int64]]) -> None:
+def _check_partition(num_examples: int, partition: Partition) -> None:
     if not partition:
         raise DatasetError("a store needs at least one client")
     empty = next((k for k, indices in enumerate(partition) if len(indices) == 0), None)
@@ -70,11 +68,9 @@ def _check_partition(num_examples: int, partition: Sequence[npt.NDArray[np.int64
         raise DatasetError("the partition gives an example to two clients")
 
 
-def _fill(
-    connection: sqlite3.Connection, split: Split, partition: Sequence[npt.NDArray[np.int64]]
-) -> None:
+def _fill(connection: sqlite3.Connection, split: Split, partition: Partition) -> None:
     """Writes the tables `meta` and `examples`, and the index of `examples`."""
-    # A file that cannot be written is removed as a whole, so SQLite need not be able to roll back.
+    # A file that cannot be written is removed as a whole, so SQLite need not roll back.
     connection.execute("PRAGMA journal_mode = OFF")
     connection.execute("PRAGMA synchronous = OFF")
     # With several CIFAR images on a page, the file is a fifth smaller than at the default of 4 KB.
@@ -92,10 +88,8 @@ def _fill(
     connection.commit()
 
 
-def _rows(
-    split: Split, partition: Sequence[npt.NDArray[np.int64]]
-) -> Iterator[tuple[int, int, int, bytes]]:
-    """Yields rows in the order of (client, example_id), so that a client's are contiguous."""
+def _rows(split: Split, partition: Partition) -> Iterator[tuple[int, int, int, bytes]]:
+    """Rows in the order of (client, example_id), so that a client's are contiguous."""
     ids, labels = split.example_ids, split.labels
     for client, indices in enumerate(partition):
         for i in indices[np.argsort(ids[indices], kind="stable")]:
@@ -105,7 +99,7 @@ def _rows(
 def element_spec(
     image_shape: Sequence[int], with_labels: bool = False
 ) -> "collections.OrderedDict[str, tf.TensorSpec]":
-    """The specs of an element of `StoredClientData`: client, example_id, image and maybe label."""
+    """The specs of an element of `StoredClientData`."""
     spec = collections.OrderedDict(
         client=tf.TensorSpec([], tf.int64),
         example_id=tf.TensorSpec([], tf.int64),
@@ -123,10 +117,9 @@ class StoredClientData(tff.simulation.datasets.ClientData):
       client: Index of the client, which is its id as a number, int64 [].
       example_id: Id that is unique in the data set, int64 [].
       image: Pixels, uint8 [height, width, channels].
-      label: Class label, int32 []. It exists only with `with_labels`, because a self-supervised
-        client never sees one.
+      label: Class label, int32 []; only `with_labels`, since self-supervised clients see none.
 
-    Datasets are in ascending order of (client, example_id). They consist of graph operations for
+    Datasets are in ascending order of (client, example_id), and consist of graph operations for
     which TFF's worker has kernels.
 
     Attributes:
@@ -134,7 +127,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
     """
 
     def __init__(self, path: str | os.PathLike[str], with_labels: bool = False) -> None:
-        """Opens a file that `write_store` wrote; elements have a label with `with_labels` only.
+        """Opens the file.
 
         Raises:
           DatasetError: The file is missing, is not a store, or has another format.
@@ -158,7 +151,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         return meta
 
     def _query(self, sql: str) -> list[Any]:
-        connection = sqlite3.connect(f"file:{_uri_path(self.path)}?mode=ro", uri=True)
+        connection = sqlite3.connect(f"{pathlib.Path(self.path).as_uri()}?mode=ro", uri=True)
         try:
             return connection.execute(sql).fetchall()
         finally:
@@ -168,14 +161,12 @@ class StoredClientData(tff.simulation.datasets.ClientData):
     def client_ids(self) -> list[str]:
         """Ids of the clients, `str(k)` for client k, in order.
 
-        The list is made when it is asked for, so that a store opens at once however many clients
-        it has.
+        The list is made on request, so that a store of many clients opens at once.
         """
         return [str(k) for k in range(self._num_clients)]
 
     @property
     def element_type_structure(self) -> "collections.OrderedDict[str, tf.TensorSpec]":
-        """The specs of an element, see `element_spec`."""
         return element_spec(self._image_shape, self._with_labels)
 
     @property
@@ -184,15 +175,11 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         return self._client_dataset
 
     def create_tf_dataset_for_client(self, client_id: str) -> tf.data.Dataset:
-        """Builds the dataset of one client, outside of a graph.
-
-        Raises:
-          DatasetError: The client does not exist.
-        """
+        """The dataset of one client, outside of a graph; a DatasetError if it does not exist."""
         return self._client_dataset(str(self.group_indices([client_id])[0]))
 
     def group_indices(self, client_ids: Sequence[str | int]) -> npt.NDArray[np.int64]:
-        """Checks a group of clients on the host: their indices for `group_dataset`, int64 [k].
+        """Indices of a group of clients for `group_dataset`, int64 [k].
 
         Raises:
           DatasetError: An empty group, an unknown client, or a client named twice (the group's
@@ -214,26 +201,20 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         return indices
 
     def group_dataset(self, client_indices: tf.Tensor) -> tf.data.Dataset:
-        """Builds the dataset of all examples of a group of clients, which is read in one query.
+        """The dataset of all examples of a group of clients, read in one query.
 
-        Elements are in the order of (client, example_id). Outside of a graph, the indices of the
-        clients, int64 [k] in any order, are checked as in `group_indices`.
+        Elements are in the order of (client, example_id); indices, int64 [k], are in any order.
 
         Raises:
-          DatasetError: The group is empty, in so far as this is known when the dataset is built;
-            outside of a graph, also the errors of `group_indices`.
+          DatasetError: Outside of a graph, the errors of `group_indices`; in a graph, a group whose
+            shape says that it is empty.
         """
         client_indices = self._checked_group(client_indices)
         columns = "client, example_id, image" + (", label" if self._with_labels else "")
         # The indices are numbers, so a client id cannot become part of the SQL statement.
         listed = tf.strings.reduce_join(tf.strings.as_string(client_indices), separator=",")
-        query = tf.strings.join(
-            [
-                f"SELECT {columns} FROM examples WHERE client IN (",
-                listed,
-                ") ORDER BY client, example_id",
-            ]
-        )
+        select = f"SELECT {columns} FROM examples WHERE client IN ("
+        query = tf.strings.join([select, listed, ") ORDER BY client, example_id"])
         types = (tf.int64, tf.int64, tf.string) + ((tf.int32,) if self._with_labels else ())
         rows = tf.data.experimental.SqlDataset("sqlite", self.path, query, types)
         # Decoding a batch at a time is faster than decoding single examples.
@@ -254,7 +235,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         return self.group_dataset(tf.strings.to_number(client_id, tf.int64)[tf.newaxis])
 
     def _checked_group(self, client_indices: tf.Tensor) -> tf.Tensor:
-        """Returns client indices as an int64 [k] tensor, checked if their values are known."""
+        """Client indices as an int64 [k] tensor, checked if their values are known."""
         if not tf.is_symbolic_tensor(client_indices):
             return tf.constant(self.group_indices(np.asarray(client_indices).tolist()))
         if client_indices.shape == [0]:
@@ -270,8 +251,3 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         if self._with_labels:
             elements["label"] = label[0]
         return elements
-
-
-def _uri_path(path: str) -> str:
-    """Escapes the characters that would end a path, or start an escape, in a SQLite URI."""
-    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")

@@ -3,8 +3,8 @@
     FOLDER/annotations/instances_train2017.json   FOLDER/train2017/*.jpg
     FOLDER/annotations/instances_val2017.json     FOLDER/val2017/*.jpg
 
-Annotations are read by pycocotools, which comes with the extra `detection`; images are read when
-they are asked for.
+Annotations are read by pycocotools, which comes with the extra `detection`; images are read on
+request.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ class CocoImages:
 
         Raises:
           DatasetError: If the folder, its annotations or its images are missing, or the annotations
-            are no COCO annotations of instances.
+            are not COCO's of instances.
         """
         self._folder = pathlib.Path(folder)
         if not self._folder.is_dir():
@@ -84,7 +84,7 @@ class CocoImages:
         return len(self.image_ids)
 
     def keep_annotated(self) -> None:
-        """Drops images without an instance, or with crowds only: there is nothing to train on."""
+        """Drops images without an instance that is not a crowd: there is nothing to train on."""
         self.image_ids = [
             image_id
             for image_id in self.image_ids
@@ -93,10 +93,6 @@ class CocoImages:
         if not self.image_ids:
             raise DatasetError(f"{self._path}: no image has an instance")
 
-    def keep_first(self, count: int) -> None:
-        """Drops the images after the first `count`."""
-        self.image_ids = self.image_ids[:count]
-
     def image(self, index: int) -> npt.NDArray[np.uint8]:
         """The pixels of an image, uint8 [height, width, 3].
 
@@ -104,7 +100,7 @@ class CocoImages:
           DatasetError: If the file is missing or broken, or has another size than is annotated.
         """
         entry = self.truth.imgs[self.image_ids[index]]
-        # The name comes from a file of strangers: only names inside the folder are read.
+        # The name is untrusted: only names inside the folder are read.
         path = self._images / pathlib.PurePosixPath(str(entry["file_name"])).name
         try:
             with image_file.open_image(path) as opened:
@@ -171,8 +167,7 @@ def load(
     if (train.category_ids, train.class_names) != (validation.category_ids, validation.class_names):
         raise DatasetError(f"--data_dir={folder}: the two files of annotations differ in classes")
     train.keep_annotated()
-    if train_images:
-        train.keep_first(train_images)
+    train.image_ids = train.image_ids[: train_images or None]
     return train, validation
 
 

@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from datasets.errors import DatasetError
 
 Histograms = npt.NDArray[np.int64]
+Partition = Sequence[npt.NDArray[np.int64]]  # indices of each client's examples
 
 _MAX_BARS = 50  # clients that are drawn
 _MAX_LEGEND = 20  # classes in a legend; more get a colour bar
@@ -23,9 +24,7 @@ _IMAGES_PER_ROW = 10
 
 
 def histograms(
-    labels: npt.NDArray[np.integer],
-    partition: Sequence[npt.NDArray[np.int64]],
-    num_classes: int,
+    labels: npt.NDArray[np.integer], partition: Partition, num_classes: int
 ) -> Histograms:
     """Counts each client's labels: int64 [clients, num_classes].
 
@@ -49,15 +48,12 @@ def histograms(
 def earth_movers_distances(counts: Histograms) -> npt.NDArray[np.float64]:
     """Distance of each client's class distribution from that of all clients together.
 
-    d_k = sum_c |p_k(c) - p(c)|, where p is the distribution of the union of the clients' examples.
-    This is the earth mover's distance between label distributions of Zhao et al. 2018 (arXiv
-    1806.00582, section 3), from 0 (the same) to 2 (no class in common). The Dec-SSL paper
-    (appendix C.2, Figure 17) gives no formula, but its values agree with this one: 5 clients with
-    two of ten classes each have 1.6 (printed: 1.62), and skewness beta has (1 - beta) * 1.6
-    (printed for 0.7, 0.5 and 0.3: 0.48, 0.79, 1.12).
-
-    Returns:
-      Distances, float64 [clients with labelled examples].
+    d_k = sum_c |p_k(c) - p(c)|, float64 [clients with labelled examples], where p is the
+    distribution of the union of the clients' examples. This is the earth mover's distance between
+    label distributions of Zhao et al. 2018 (arXiv 1806.00582, section 3), from 0 (the same) to 2
+    (no class in common). The Dec-SSL paper (appendix C.2, Figure 17) gives no formula, but its
+    values agree with this one: 5 clients with two of ten classes each have 1.6 (printed: 1.62), and
+    skewness beta has (1 - beta) * 1.6 (printed for 0.7, 0.5 and 0.3: 0.48, 0.79, 1.12).
     """
     counts = counts[counts.sum(axis=1) > 0]
     if len(counts) == 0:
@@ -72,20 +68,12 @@ def earth_movers_distance(counts: Histograms) -> float:
     return float(distances.mean()) if len(distances) else float("nan")
 
 
-def summary(
-    counts: Histograms, partition: Sequence[npt.NDArray[np.int64]], num_examples: int
-) -> dict[str, Any]:
-    """Statistics of a partition, as values that JSON can hold.
+def summary(counts: Histograms, partition: Partition, num_examples: int) -> dict[str, Any]:
+    """Statistics of a partition of `num_examples` with these `histograms`, as values for JSON.
 
-    Args:
-      counts: `histograms` of `partition`, int64 [clients, classes].
-      partition: Indices of each client's examples.
-      num_examples: Size of the split that was partitioned.
-
-    Returns:
-      `clients`, `examples` (those of clients), `examples_left_out` and `unlabelled`, which are
-      numbers; `client_sizes` and `classes_per_client`, each with min, median and max; and `emd`,
-      the earth mover's distance, which is None without labels.
+    They are the numbers `clients`, `examples` (those of clients), `examples_left_out` and
+    `unlabelled`; `client_sizes` and `classes_per_client`, each with min, median and max; and `emd`,
+    the earth mover's distance, which is None without labels.
     """
     sizes = np.array([len(indices) for indices in partition], np.int64)
     distance = earth_movers_distance(counts)
@@ -102,46 +90,28 @@ def summary(
 
 def spread(values: npt.NDArray[np.int64]) -> dict[str, float]:
     """Smallest value, median and largest value of an array that is not empty."""
-    return {
-        "min": int(values.min()),
-        "median": float(np.median(values)),
-        "max": int(values.max()),
-    }
+    return {"min": int(values.min()), "median": float(np.median(values)), "max": int(values.max())}
 
 
 def picture(
-    counts: Histograms,
-    class_names: Sequence[str],
-    title: str,
-    partition: Sequence[npt.NDArray[np.int64]] | None = None,
+    counts: Histograms, class_names: Sequence[str], title: str, partition: Partition | None = None
 ) -> dict[str, Any]:
-    """What `draw` shows of a partition, as values that JSON can hold.
+    """What `draw` shows of a partition with these `histograms`, as values for JSON.
 
-    Args:
-      counts: Examples of each class at each client, int64 [clients, classes].
-      class_names: Name of each class.
-      title: First line of the title.
-      partition: Indices of each client's examples; those that `counts` does not count are
-        unlabelled.
-
-    Returns:
-      `title`; `clients`, their number; `class_names`; `unlabelled`, whether the last class stands
-      for examples without a label; and `bars`, the examples by class of at most 50 clients, evenly
-      chosen.
+    They are the first line of the `title`; `clients`, their number; `class_names`; `unlabelled`,
+    whether the last class stands for examples that `counts` lacks; and `bars`, the examples by
+    class of up to 50 evenly spaced clients.
     """
-    names = list(class_names)
-    has_unlabelled = False
+    names, unlabelled = list(class_names), np.zeros(len(counts), np.int64)
     if partition is not None:
-        sizes = np.array([len(indices) for indices in partition], np.int64)
-        unlabelled = sizes - counts.sum(axis=1)
-        has_unlabelled = bool(unlabelled.any())
-        if has_unlabelled:
-            counts, names = np.column_stack([counts, unlabelled]), [*names, "no label"]
+        unlabelled = np.array([len(indices) for indices in partition]) - counts.sum(axis=1)
+    if unlabelled.any():
+        counts, names = np.column_stack([counts, unlabelled]), [*names, "no label"]
     return {
         "title": title,
         "clients": len(counts),
         "class_names": names,
-        "unlabelled": has_unlabelled,
+        "unlabelled": bool(unlabelled.any()),
         "bars": {
             str(client): {str(c): int(counts[client, c]) for c in np.flatnonzero(counts[client])}
             for client in _evenly_spaced(np.arange(len(counts)), _MAX_BARS)
@@ -150,12 +120,10 @@ def picture(
 
 
 def draw(picture: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Draws a bar per client with a colour per class, as in the Dec-SSL paper's Figure 17.
+    """Draws the result of `picture`: a bar per client, as in the Dec-SSL paper's Figure 17.
 
-    Args:
-      picture: Result of `picture`. Up to 20 classes are shown in a legend, more beside a colour
-        bar.
-      path: Path of the file, whose extension chooses the format.
+    Up to 20 classes are in a legend, more beside a colour bar. The extension of the path chooses
+    the format.
     """
     names, bars = picture["class_names"], picture["bars"]
     colours = class_colours(len(names) - picture["unlabelled"])
@@ -167,31 +135,23 @@ def draw(picture: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
         widths = np.array(list(counts.values()), np.int64)
         # A client's bars are one collection, because thousands of single bars take seconds.
         axes.broken_barh(
-            list(zip(np.cumsum(widths) - widths, widths, strict=True)),
-            (row - 0.41, 0.82),
-            facecolors=colours[[int(c) for c in counts]],
-            edgecolor="white",
-            linewidth=0.4,
-        )
+            list(zip(np.cumsum(widths) - widths, widths, strict=True)), (row - 0.41, 0.82),
+            facecolors=colours[[int(c) for c in counts]], edgecolor="white", linewidth=0.4,
+        )  # fmt: skip
     axes.set_xlim(0, 1.01 * max([1, *(sum(counts.values()) for counts in bars.values())]))
     clients = picture["clients"]
     chosen = "" if len(bars) == clients else f", {len(bars)} of them drawn, evenly chosen"
-    axes.set_title(
-        f"{picture['title']}\n{clients:,} clients{chosen}",
-        loc="left", fontsize=10, linespacing=1.4,
-    )  # fmt: skip
+    title = f"{picture['title']}\n{clients:,} clients{chosen}"
+    axes.set_title(title, loc="left", fontsize=10, linespacing=1.4)
     _style_axes(axes, list(bars))
     explain_colours(figure, axes, colours, names)
     _save(figure, path)
 
 
 def draw_images(
-    images: npt.NDArray[np.uint8],
-    partition: Sequence[npt.NDArray[np.int64]],
-    path: str | os.PathLike[str],
-    title: str,
+    images: npt.NDArray[np.uint8], partition: Partition, path: str | os.PathLike[str], title: str
 ) -> None:
-    """Draws images of the first 10 clients: a row for each, with 10 evenly chosen images.
+    """Draws images of the first 10 clients: a row for each, with 10 evenly spaced images.
 
     The images are as the clients see them, uint8 [n, h, w, c] with 1, 3 or 4 channels.
     """
@@ -203,9 +163,8 @@ def draw_images(
     for axes in grid.flat:
         axes.set_axis_off()
     for client, (row, indices) in enumerate(zip(grid, shown, strict=True)):
-        row[0].text(
-            -0.15, 0.5, f"client {client}", ha="right", va="center", transform=row[0].transAxes
-        )
+        at_left = {"ha": "right", "va": "center", "transform": row[0].transAxes}
+        row[0].text(-0.15, 0.5, f"client {client}", **at_left)
         for axes, i in zip(row, indices, strict=False):
             # Matplotlib ignores the colour map and its limits if there are several channels.
             axes.imshow(np.squeeze(images[i]), cmap="gray", vmin=0, vmax=255)
@@ -213,7 +172,7 @@ def draw_images(
 
 
 def _save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Writes a figure; an interrupted write leaves no partial file at `path`."""
+    """Writes a figure; `path` is never incomplete."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}")  # With the extension, which is the format.
     figure.savefig(temporary, dpi=120)
@@ -221,16 +180,14 @@ def _save(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 
 def _evenly_spaced(indices: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Selects `count` of the indices at even distances, or all if there are fewer."""
+    """`count` of the indices, evenly spaced, or all if there are fewer."""
     return indices[np.linspace(0, len(indices) - 1, min(len(indices), count)).astype(int)]
 
 
 def class_colours(count: int) -> npt.NDArray[np.float64]:
     """RGBA colours of classes, float64 [count, 4]."""
-    if count <= 10:
-        return matplotlib.colormaps["tab10"](np.arange(count))
     if count <= _MAX_LEGEND:
-        return matplotlib.colormaps["tab20"](np.arange(count))
+        return matplotlib.colormaps["tab10" if count <= 10 else "tab20"](np.arange(count))
     colours = matplotlib.colormaps["turbo"](np.linspace(0, 1, count))
     # Every second class is darker, so that neighbours in a bar can be distinguished.
     colours[1::2, :3] *= 0.7
@@ -256,9 +213,9 @@ def explain_colours(
     colours: npt.NDArray[np.float64],
     class_names: Sequence[str],
 ) -> None:
-    """Adds a legend or, for more than 20 classes, a colour bar, for which the axes shrink.
+    """Adds a legend or, for more than 20 classes, a colour bar to a figure of constrained layout.
 
-    The figure has a constrained layout; colours are RGBA [classes, 4].
+    Colours are RGBA [classes, 4].
     """
     count = len(class_names)
     if count <= _MAX_LEGEND:

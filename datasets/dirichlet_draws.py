@@ -14,8 +14,7 @@ _CLIENTS_AT_ONCE = 512  # number of clients whose class mixtures are drawn toget
 # Sizes of clients, in even shares, outside which the released code of Dec-SSL draws again.
 _SIZE_RANGE = (0.5, 1.5)
 _MAX_DRAWS = 1000  # as in that code; after so many, the last draw is taken
-# Portions in all draws together, which take about a second: with many clients, draws are fewer.
-_MAX_PORTIONS = 3_000_000
+_MAX_PORTIONS = 3_000_000  # in all draws together, about a second: many clients have fewer draws
 _SMALLEST_ALPHA = np.nextafter(0.0, 1.0)  # stands for 0: one weight is 1, the others are 0
 
 
@@ -24,15 +23,10 @@ def draw_classes(
 ) -> Iterator[Counts]:
     """Draws the classes of each client's examples from a mixture q ~ Dir(alpha * p) of its own.
 
-    Draws from a class that exceed its remaining examples are repeated over the classes that have
-    examples left. That is the same process as drawing one by one and renormalizing q when a class
-    runs out.
-
-    Args:
-      rng: Source of all randomness.
-      counts: Number of examples of each class, int64 [classes]; p is `counts / counts.sum()`.
-      alpha: Concentration, above 0 and finite.
-      sizes: Client sizes, int64 [clients], with a sum of at most `counts.sum()`.
+    p is the share of each class in `counts`, int64 [classes], alpha is above 0 and finite, and the
+    sizes of clients, int64 [clients], sum to at most `counts.sum()`. Draws from a class that exceed
+    its remaining examples are repeated over the classes that have examples left, which is the same
+    process as drawing one by one and renormalizing q when a class runs out.
 
     Yields:
       The classes of one client as positions in `counts`, int64 [size].
@@ -61,20 +55,13 @@ def allocate_classes(
     balance: bool,
     smallest: int = 1,
 ) -> Counts:
-    """Allocates each class j to the clients by its own portions p_j ~ Dir_K(alpha).
+    """Allocates each class j to the K clients by its own portions p_j ~ Dir_K(alpha).
 
-    With `balance`, a client that has its even share gets nothing of the classes that follow, and
-    the whole is drawn again until all clients have half to one and a half even shares (at most 1000
-    times; less often where clients x classes is above 3000). Clients below the smallest size, at
-    most `class_sizes.sum() / K`, are filled up with examples of the largest ones.
-
-    Args:
-      rng: Source of all randomness.
-      class_sizes: Number of examples of each class, int64 [classes].
-      alpha: Concentration, 0 (a class goes to one client) to infinity (all portions are the same).
-      num_clients: K, at most `class_sizes.sum()`.
-      balance: Whether sizes are balanced.
-      smallest: Number of examples that each client has at least.
+    alpha is from 0 (a class goes to one client) to infinity (all portions are the same). With
+    `balance`, a client that has its even share gets nothing of the following classes, and
+    everything is drawn again until all clients have half to one and a half even shares (at most
+    1000 times, fewer if clients x classes is above 3000). Clients below the smallest size, at most
+    `class_sizes.sum() / K`, are filled up with examples of the largest ones.
 
     Returns:
       Examples of each class at each client, int64 [classes, K]; rows sum to `class_sizes`.
@@ -85,20 +72,14 @@ def allocate_classes(
     for _ in range(draws if balance else 1):
         counts = _allocate_once(rng, class_sizes, alpha, num_clients, full_size)
         sizes = counts.sum(axis=0)
-        if (
-            sizes.min() >= _SIZE_RANGE[0] * even_share
-            and sizes.max() <= _SIZE_RANGE[1] * even_share
-        ):
+        low, high = (factor * even_share for factor in _SIZE_RANGE)
+        if low <= sizes.min() and sizes.max() <= high:
             break
     return _fill_small_clients(_fill_empty_clients(counts), smallest)
 
 
 def _allocate_once(
-    rng: np.random.Generator,
-    class_sizes: Counts,
-    alpha: float,
-    num_clients: int,
-    full_size: float,
+    rng: np.random.Generator, class_sizes: Counts, alpha: float, num_clients: int, full_size: float
 ) -> Counts:
     """One draw of `allocate_classes`; clients with `full_size` examples get no more."""
     counts = np.zeros((len(class_sizes), num_clients), np.int64)
@@ -136,7 +117,7 @@ def _fill_empty_clients(counts: Counts) -> Counts:
 
 
 def _fill_small_clients(counts: Counts, smallest: int) -> Counts:
-    """Fills clients up to `smallest` from the largest class of the largest client at hand."""
+    """Fills clients up to `smallest` from the largest class of the client that is then largest."""
     by_client, sizes = counts.T.copy(), counts.sum(axis=0)
     for client in np.flatnonzero(sizes < smallest).tolist():
         while sizes[client] < smallest:
@@ -155,12 +136,10 @@ def _draw_mixtures(
     """Draws `count` times from Dir(alpha * prior), in a form that is exact for any alpha > 0.
 
     A Gamma(a) variable is a Gamma(a + 1) variable times U^(1/a), and the logarithm of the second
-    factor is -E / a with E exponential. So the logarithm of an unnormalized draw is
-    `log_gammas - waits / alpha`, where `waits` is E / prior. At very small alpha, where
-    `Generator.dirichlet` gives zeros or NaN, the class with the shortest waiting time wins.
-
-    Returns:
-      `log_gammas` and `waits`, float64 [count, classes].
+    factor is -E / a with E exponential. So the logarithm of an unnormalized draw is the first
+    result minus the second (E / prior) divided by alpha, both float64 [count, classes]. At very
+    small alpha, where `Generator.dirichlet` gives zeros or NaN, the class with the shortest waiting
+    time wins.
     """
     shape = (count, len(prior))
     log_gammas = np.log(rng.standard_gamma(np.broadcast_to(alpha * prior + 1, shape)))

@@ -4,6 +4,5 @@
 class DatasetError(ValueError):
     """Wrong flags, missing or broken data, or an impossible partition.
 
-    The message is one line that names the flag, or the file and row, and says what would be
-    right. Launch scripts print it as `error: <message>` and exit with code 1.
+    The message is one line that names the flag, or the file and row, and says what would be right.
     """

@@ -1,8 +1,8 @@
 """Clusters of features, which a partition then allocates to clients as if they were classes.
 
-Dec-SSL (appendix C.2, "Feature distribution shift") reduces the features of a trained encoder to 30
-dimensions by PCA and forms 5 clusters. The paper's encoder is a ResNet-50 trained on the labels of
-the same images; here, the caller passes the features of any encoder.
+Dec-SSL (appendix C.2, "Feature distribution shift") reduces the features of a ResNet-50, trained on
+the labels of the same images, to 30 dimensions by PCA and forms 5 clusters. Here, features are
+those of any encoder.
 """
 
 import numpy as np
@@ -11,25 +11,18 @@ import numpy.typing as npt
 from datasets.errors import DatasetError
 
 DEFAULT_CLUSTERS = 5
-DIMENSIONS = 30
+_DIMENSIONS = 30
 _STARTS = 5  # number of k-means runs, of which the best is taken
 
 
 def cluster(
-    features: npt.NDArray[np.floating],
-    rng: np.random.Generator,
-    clusters: int = DEFAULT_CLUSTERS,
-    dimensions: int = DIMENSIONS,
+    features: npt.NDArray[np.floating], rng: np.random.Generator, clusters: int
 ) -> npt.NDArray[np.int32]:
-    """Clusters features, float [n, d], by PCA, then k-means.
+    """Clusters features, float [n, d], by PCA, then k-means: int32 [n], from the largest, 0, on.
 
     The components keep their variances, as in the paper's text. The authors' released code also
     scales them to unit variance, so that the thirtieth counts as much as the first. If n or d is
-    smaller than `dimensions`, there are fewer components.
-
-    Returns:
-      Cluster of each example, int32 [n], numbered from 0 for the largest to clusters - 1 for the
-      smallest.
+    below 30, there are fewer components.
 
     Raises:
       DatasetError: Features of another shape or not finite; too many clusters for n or for the
@@ -44,7 +37,16 @@ def cluster(
     if not np.isfinite(features).all():
         raise DatasetError("cluster_encoder gives features that are not finite")
     _check_different(features, clusters)
-    ids = _k_means(_principal_components(features, rng, dimensions), rng, clusters)
+    from sklearn.cluster import KMeans
+    from sklearn.decomposition import PCA
+
+    components = min(_DIMENSIONS, *features.shape)
+    pca = PCA(components, svd_solver="randomized", random_state=int(rng.integers(2**31)))
+    # If all features are the same, the explained share of variance is 0 / 0.
+    with np.errstate(invalid="ignore"):
+        points = pca.fit_transform(features)
+    k_means = KMeans(clusters, n_init=_STARTS, random_state=int(rng.integers(2**31)))
+    ids = k_means.fit_predict(points)
     sizes = np.bincount(ids, minlength=clusters)
     rank = np.empty(clusters, np.int32)
     rank[np.argsort(-sizes, kind="stable")] = np.arange(clusters)
@@ -62,24 +64,3 @@ def _check_different(features: npt.NDArray[np.floating], clusters: int) -> None:
         f"clusters must be at most {len(different)}, the number of different features, "
         f"not {clusters}"
     )
-
-
-def _principal_components(
-    features: npt.NDArray[np.floating], rng: np.random.Generator, dimensions: int
-) -> npt.NDArray[np.floating]:
-    from sklearn.decomposition import PCA
-
-    dimensions = min(dimensions, *features.shape)
-    pca = PCA(dimensions, svd_solver="randomized", random_state=int(rng.integers(2**31)))
-    # If all features are the same, the explained share of variance is 0 / 0.
-    with np.errstate(invalid="ignore"):
-        return pca.fit_transform(features)
-
-
-def _k_means(
-    points: npt.NDArray[np.floating], rng: np.random.Generator, clusters: int
-) -> npt.NDArray[np.int32]:
-    from sklearn.cluster import KMeans
-
-    k_means = KMeans(clusters, n_init=_STARTS, random_state=int(rng.integers(2**31)))
-    return k_means.fit_predict(points)

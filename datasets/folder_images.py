@@ -1,4 +1,4 @@
-"""Reads the images of a folder: their sizes first, and then their pixels, in a few threads."""
+"""Reads the images of a folder in a few threads: their sizes first, then their pixels."""
 
 import concurrent.futures
 import os
@@ -15,8 +15,8 @@ from datasets import image_file
 from datasets.case_table import Problems, Row
 from datasets.errors import DatasetError
 
-# Images of other sizes than this range are resized to it, unless --image_size is given: at less,
-# the stages of a ResNet would see 2x2 pixels; more takes long on a CPU.
+# Sizes of images without --image_size: at less, the stages of a ResNet would see 2x2 pixels; more
+# takes long on a CPU.
 SMALLEST, LARGEST = 16, 32
 _THREADS = 4  # Useful, because reading and decoding images release the GIL.
 _BLOCK = 2048  # Number of images that wait for a thread; all at once would take memory.
@@ -25,12 +25,7 @@ _Result = TypeVar("_Result")
 
 
 class Header(NamedTuple):
-    """What is known of an image before its pixels are used.
-
-    Attributes:
-      size: Width and height in pixels.
-      largest: Largest value of an image of more than 8 bits a pixel; None for 8-bit images.
-    """
+    """Width and height of an image in pixels, and its largest value if it has more than 8 bits."""
 
     size: tuple[int, int]
     largest: int | None
@@ -64,10 +59,9 @@ def read_headers(
 def choose_size(headers: Sequence[Header], image_size: int | None) -> tuple[tuple[int, int], str]:
     """Chooses width and height of the images of the data set, and a note for the user.
 
-    `image_size` is the side of the square to which images are resized; None chooses it. Images of
-    one size with sides from 16 to 32 pixels then keep it. Others become squares, whose side is the
-    median of the images' shorter sides, at least 16 and at most 32. The note is empty if the size
-    was not chosen.
+    `image_size` is the side of the square to which images are resized. If it is None, images of one
+    size with sides from 16 to 32 pixels keep it, and others become squares, whose side is the
+    median of the images' shorter sides, at least 16 and at most 32; the note says so.
     """
     if image_size is not None:
         return (image_size, image_size), ""
@@ -101,27 +95,22 @@ def decode(
 ) -> npt.NDArray[np.uint8]:
     """Decodes every row's image as RGB, uint8 [n, height, width, 3], in the order of the rows.
 
-    Args:
-      root: The folder.
-      rows: The rows.
-      size: Width and height of the result in pixels (bilinear, antialiased).
-      bits: Result of `bits_of`: images of more than 8 bits are scaled from so many bits to 8.
-      problems: Collection to which broken images are added.
+    Images are resized to `size`, width and height in pixels (bilinear, antialiased), and those of
+    more than 8 bits scaled from `bits_of` to 8. Broken images are added to `problems`.
     """
     images = np.empty((len(rows), size[1], size[0], 3), np.uint8)
     index = {row.number: i for i, row in enumerate(rows)}
 
-    def decode_one(row: Row) -> bool:
+    def decode_one(row: Row) -> None:
         with image_file.open_image(root / os.path.normpath(row.file_name)) as image:
             if image.mode.startswith("I"):
                 assert bits is not None
                 images[index[row.number]] = _scaled(image, size, bits)
-                return True
+                return
             rgb = image.convert("RGB")
         if rgb.size != size:
             rgb = rgb.resize(size, Image.Resampling.BILINEAR)
         images[index[row.number]] = np.asarray(rgb)
-        return True
 
     _for_each_image(decode_one, rows, problems, "reading images")
     return images
@@ -161,7 +150,7 @@ def _for_each_image(
             block = rows[start : start + _BLOCK]
             for row, result in zip(block, pool.map(result_or_problem, block), strict=True):
                 if isinstance(result, str):
-                    problems.add(row.number, f"{row.file_name}: {result}")
+                    problems.add(row, result)
                 results.append(None if isinstance(result, str) else result)
             progress.update(len(block))
     return results

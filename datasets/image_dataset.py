@@ -15,14 +15,13 @@ _TEST_SEED = 0  # fixed, so that the test examples do not depend on --seed
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """One split of a data set, with n examples along the first axis of every array.
+    """One split of a data set, n examples.
 
     Attributes:
       images: Pixels, uint8 [n, height, width, channels].
       labels: Indices into `ImageDataset.class_names`, or -1 for no label, int32 [n].
       example_ids: Ids that are unique over all splits of the data set, int64 [n].
-      case_ids: Cases of the examples, object [n] of str, for data whose clients are given; or
-        None.
+      case_ids: Cases of the examples, object [n] of str; None for data without cases.
     """
 
     images: npt.NDArray[np.uint8]
@@ -46,8 +45,8 @@ class Split:
     def __len__(self) -> int:
         return len(self.images)
 
-    def take(self, indices: npt.NDArray[np.int64]) -> "Split":
-        """Returns the examples at `indices` (int64 [m]), in that order."""
+    def take(self, indices: npt.NDArray[np.int64] | slice) -> "Split":
+        """The examples at `indices`, int64 [m], in that order; or those of a slice, not copied."""
         cases = None if self.case_ids is None else self.case_ids[indices]
         return Split(self.images[indices], self.labels[indices], self.example_ids[indices], cases)
 
@@ -62,7 +61,7 @@ class ImageDataset:
       test: Examples for the final evaluation only; empty if the source has none.
       class_names: Name of each label.
       validation: Examples for choosing hyperparameters; None if the source has none.
-      notes: What the loader decided itself, such as a test split; sentences for the user.
+      notes: Decisions of the loader, such as a test split; sentences for the user.
     """
 
     name: str
@@ -78,8 +77,8 @@ def hold_out(
 ) -> tuple[Split, Split]:
     """Splits off a stratified random part; the defaults are for sources without a test split.
 
-    Of each class `fraction` is held out, rounded to whole examples; unlabelled examples count as
-    one class. Both the remaining and the held-out examples keep their order.
+    `fraction` of each class is held out, rounded to whole examples; unlabelled examples count as
+    one class. The remaining and the held-out examples keep their order.
     """
     rng = np.random.default_rng(seed)
     held = np.zeros(len(split), dtype=bool)
@@ -96,10 +95,7 @@ def check_image_size(image_size: int | None) -> None:
 
 
 def resize(image: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
-    """Resizes one image, uint8 [h, w, c], to a square: bilinear, antialiased if it shrinks.
-
-    It has 1, 3 or 4 channels.
-    """
+    """Resizes an image, uint8 [h, w, 1, 3 or 4], to a square: bilinear, antialiased."""
     if image.shape[:2] == (size, size):
         return image
     pixels = image[..., 0] if image.shape[-1] == 1 else image
@@ -108,7 +104,7 @@ def resize(image: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
 
 
 def resize_split(split: Split, size: int | None) -> Split:
-    """Returns `split` with its images resized to `size` x `size` pixels, or as it is for None."""
+    """`split` with its images resized to `size` x `size` pixels, or as it is for None."""
     if size is None or split.images.shape[1:3] == (size, size):
         return split
     images = np.empty((len(split), size, size, split.images.shape[-1]), np.uint8)

@@ -1,4 +1,4 @@
-"""Opens image files of strangers: named formats only, and a bounded number of pixels."""
+"""Opens untrusted image files: named formats only, and a bounded number of pixels."""
 
 import os
 
@@ -17,7 +17,7 @@ def open_image(path: str | os.PathLike[str]) -> Image.Image:
     """Opens an image, and reads its header without decoding pixels.
 
     Raises:
-      DatasetError: If the file is of no format of `FORMATS`, or has more than `MAX_PIXELS` pixels.
+      DatasetError: If the file has none of `FORMATS`, or more than `MAX_PIXELS` pixels.
       OSError: If it cannot be read; and Pillow's other errors, if its header is broken.
     """
     try:

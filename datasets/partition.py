@@ -1,7 +1,4 @@
-"""Partitions of the examples among the clients, by name.
-
-`keep_fraction` removes examples of clients. `partitioners` has the functions behind the names.
-"""
+"""Partitions of the examples among the clients, by name; their functions are in `partitioners`."""
 
 import dataclasses
 import zlib
@@ -22,8 +19,7 @@ def keep_fraction(clients: Partition, fraction: float, seed: int) -> Partition:
     """Keeps a random share of each client's examples (Dec-SSL, appendix B.7).
 
     A client keeps the share of its size, rounded, and at least one example; clients and examples
-    keep their order. With the same seed, the examples that a smaller fraction keeps are among those
-    that a larger one keeps.
+    keep their order. With the same seed, a larger fraction keeps all that a smaller one keeps.
 
     Raises:
       DatasetError: The fraction is not above 0 and at most 1, or the seed is negative.
@@ -41,9 +37,9 @@ def keep_fraction(clients: Partition, fraction: float, seed: int) -> Partition:
 
 
 def size_before_fraction(size: int, fraction: float) -> int:
-    """The smallest client of which `keep_fraction` leaves at least `size` examples, 1 or more.
+    """Size of the smallest client of which `keep_fraction` leaves at least `size` examples.
 
-    Impossible fractions, which `keep_fraction` rejects, count as 1.
+    Fractions that `keep_fraction` rejects count as 1.
     """
     if not 0 < fraction < 1 or size <= 1:
         return size
@@ -59,10 +55,9 @@ class PartitionSpec:
 
     Attributes:
       function: A function of labels, a generator and the settings named in `flags`.
-      description: One line on the partition, for listings.
+      description: One line for listings.
       flags: Names of the flags that the partition reads.
-      sets_smallest: Whether `function` takes `min_client_size`; the sizes of other partitions
-        follow from their flags alone.
+      sets_smallest: Whether `function` takes `min_client_size`.
     """
 
     function: Callable[..., Partition]
@@ -73,31 +68,25 @@ class PartitionSpec:
 
 PARTITIONS = {
     "iid": PartitionSpec(
-        partitioners.iid,
-        "examples dealt out at random",
-        ("num_clients", "samples_per_client", "random_sizes"),
-        sets_smallest=True,
+        partitioners.iid, "examples dealt out at random",
+        ("num_clients", "samples_per_client", "random_sizes"), sets_smallest=True,
     ),
     "dirichlet": PartitionSpec(
         partitioners.dirichlet,
         "class mixtures from Dir(alpha * p), Hsu et al. 2019; alpha 0: one class per client",
-        ("alpha", "samples_per_client", "num_clients", "random_sizes"),
-        sets_smallest=True,
+        ("alpha", "samples_per_client", "num_clients", "random_sizes"), sets_smallest=True,
     ),
     "dirichlet_per_class": PartitionSpec(
         partitioners.dirichlet_per_class,
         "each class dealt out by portions from Dir(alpha), Yurochkin et al. 2019, as in Dec-SSL",
-        ("num_clients", "alpha", "balance_sizes"),
-        sets_smallest=True,
+        ("num_clients", "alpha", "balance_sizes"), sets_smallest=True,
     ),
     "skew": PartitionSpec(
-        partitioners.skew,
-        "a fraction beta IID, the rest by exclusive classes, as in Dec-SSL",
+        partitioners.skew, "a fraction beta IID, the rest by exclusive classes, as in Dec-SSL",
         ("num_clients", "beta"),
     ),
     "by_class": PartitionSpec(
-        partitioners.by_class,
-        "classes_per_client classes on each client, as in FedU",
+        partitioners.by_class, "classes_per_client classes on each client, as in FedU",
         ("num_clients", "classes_per_client"),
     ),
     "per_case": PartitionSpec(partitioners.per_case, "one client per case of a case folder", ()),
@@ -106,7 +95,7 @@ PARTITIONS = {
         "clusters of features dealt out as classes are (--cluster_partition), as in Dec-SSL",
         ("cluster_encoder", "clusters", "cluster_partition"),
     ),
-}
+}  # fmt: skip
 # Partitions that `feature_clusters` can use to allocate its clusters.
 CLUSTER_PARTITIONS = ("dirichlet_per_class", "dirichlet", "skew")
 
@@ -133,7 +122,7 @@ def make(
     cluster_ids: npt.NDArray[np.integer] | None = None,
     cluster_partition: str = "dirichlet_per_class",
 ) -> Partition:
-    """Partitions `split` with the partition of a given name; a pure function of its arguments.
+    """Indices into `split` of each client's examples; a pure function of the arguments.
 
     Settings that the partition does not use are ignored. `iid` and `dirichlet` make clients of
     `DEFAULT_SAMPLES_PER_CLIENT` examples if neither the size nor the number is given.
@@ -141,7 +130,7 @@ def make(
     Args:
       name: A key of `PARTITIONS`.
       split: The examples.
-      seed: Seed of the generator, together with the name; not negative.
+      seed: Seed, not negative.
       alpha: Concentration for `dirichlet` and `dirichlet_per_class`.
       beta: Fraction that `skew` splits evenly.
       num_clients: Number of clients; `per_case` ignores it.
@@ -149,15 +138,10 @@ def make(
       classes_per_client: Number of classes of each client for `by_class`.
       balance_sizes: Whether `dirichlet_per_class` balances sizes.
       random_sizes: Whether `iid` and `dirichlet` draw random sizes.
-      min_client_size: Number of examples that each client has at least. `dirichlet_per_class` fills
-        smaller clients up, and random sizes start from it; the sizes of other partitions do not
-        depend on it, and smaller ones are an error.
+      min_client_size: Smallest number of examples of a client. `dirichlet_per_class` fills smaller
+        clients up, and random sizes start from it; other partitions reject smaller clients.
       cluster_ids: Clusters for `feature_clusters`, int [n], from `feature_clusters.cluster`.
-      cluster_partition: The one of `CLUSTER_PARTITIONS` to which `feature_clusters` gives the
-        clusters as labels.
-
-    Returns:
-      Indices into `split` of each client's examples.
+      cluster_partition: The one of `CLUSTER_PARTITIONS` that allocates them as if they were labels.
 
     Raises:
       DatasetError: Unknown name, missing or impossible settings, no labels or cases, clients that
@@ -167,18 +151,16 @@ def make(
         raise DatasetError(f"unknown partition {name!r}: give one of {', '.join(PARTITIONS)}")
     rng = _generator(seed, name)
     if name == "per_case":
-        cases = partitioners.per_case(_checked_cases(split.case_ids))
+        if split.case_ids is None:
+            raise DatasetError("partition per_case needs cases: use --dataset=case_folder")
+        cases = partitioners.per_case(split.case_ids)
         _check_smallest(cases, min_client_size, name)
         return cases
     settings: dict[str, float | int | None] = {
-        "alpha": alpha,
-        "beta": beta,
-        "num_clients": num_clients,
-        "samples_per_client": samples_per_client,
-        "classes_per_client": classes_per_client,
-        "balance_sizes": balance_sizes,
-        "random_sizes": random_sizes,
-    }
+        "alpha": alpha, "beta": beta, "num_clients": num_clients,
+        "samples_per_client": samples_per_client, "classes_per_client": classes_per_client,
+        "balance_sizes": balance_sizes, "random_sizes": random_sizes,
+    }  # fmt: skip
     labels: Labels = split.labels
     if name == "feature_clusters":
         name, labels = cluster_partition, _checked_clusters(cluster_ids, len(split))
@@ -191,7 +173,7 @@ def make(
 
 
 def _check_smallest(clients: Partition, smallest: int, name: str) -> None:
-    """Raises DatasetError if a client has fewer examples than the smallest may have."""
+    """Raises a DatasetError if a client has fewer than `smallest` examples."""
     small = sum(len(indices) < smallest for indices in clients)
     if small:
         raise DatasetError(
@@ -219,12 +201,6 @@ def _arguments(name: str, settings: dict[str, float | int | None]) -> dict[str, 
         if value is None:
             raise DatasetError(f"partition {name} needs --{flag}")
     return arguments
-
-
-def _checked_cases(case_ids: npt.NDArray[np.object_] | None) -> npt.NDArray[np.object_]:
-    if case_ids is None:
-        raise DatasetError("partition per_case needs cases: use --dataset=case_folder")
-    return case_ids
 
 
 def _checked_clusters(cluster_ids: Labels | None, num_examples: int) -> Labels:

@@ -2,9 +2,7 @@
 
 Every function returns the indices of each client's examples, a list of int64 arrays. No array is
 empty, and no index is in two of them. Every example is allocated, unless `num_clients` together
-with `samples_per_client` may ask for fewer.
-
-Labels may be any integers >= 0, so clusters of features are partitioned as classes are.
+with `samples_per_client` asks for fewer. Labels are any integers >= 0, also clusters of features.
 """
 
 import math
@@ -27,16 +25,15 @@ def iid(
 ) -> Partition:
     """Allocates the examples to clients at random; only the number of labels is used.
 
-    Sizes differ by at most one, or are random (`allocation.random_sizes`), for `num_clients` alone.
+    For `num_clients` alone, sizes differ by at most one, or are random (`allocation.random_sizes`).
     With `samples_per_client` alone, the remainder makes one smaller client; with both, the rest of
     the examples is left out.
 
     Raises:
       DatasetError: Neither number is given, one is below 1, or there are not enough examples.
     """
-    size_rng = rng if random_sizes else None
     sizes = allocation.client_sizes(
-        len(labels), num_clients, samples_per_client, size_rng, min_client_size
+        len(labels), num_clients, samples_per_client, rng if random_sizes else None, min_client_size
     )
     return allocation.split_into_clients(rng.permutation(len(labels)), sizes)
 
@@ -54,18 +51,16 @@ def dirichlet(
 
     Each client draws q ~ Dir(alpha * p), where p is the class distribution of `labels`. It then
     draws its examples one by one: a class from q, and an example of that class. No example is drawn
-    twice; when a class runs out, q is renormalized over the others.
+    twice; when a class runs out, q is renormalized over the others. Sizes are those of `iid`.
 
-    alpha = infinity is `iid`. At alpha = 0, each client has examples of exactly one class. Full
-    clients come first, in random order, so the probability of a class is its share of the full
-    clients that remain. Then comes, for each class whose size `samples_per_client` does not divide,
-    one smaller client with the remainder. For alpha > 0, only the last client may be smaller.
+    alpha = infinity is `iid`. At alpha = 0, each client has examples of exactly one class, and
+    sizes cannot be random. With `num_clients` alone, the clients of a class share it evenly.
+    Otherwise, full clients come first, in random order, so the probability of a class is its share
+    of the full clients that remain; then comes, for each class whose size `samples_per_client` does
+    not divide, one smaller client with the remainder.
 
     The alpha of papers that draw Dir(alpha), with the same alpha for each of C classes, is alpha
     times C here. Dec-SSL's partition is `dirichlet_per_class`.
-
-    Sizes are those of `iid`; at alpha = 0, they cannot be random, and with `num_clients` alone, the
-    clients of a class share it evenly.
 
     Raises:
       DatasetError: alpha < 0 or NaN, sizes below 1, more clients than can be filled, no labels.
@@ -78,9 +73,8 @@ def dirichlet(
         if random_sizes:
             raise DatasetError("random_sizes needs alpha above 0")
         return _one_class_each(members, rng, num_clients, samples_per_client)
-    size_rng = rng if random_sizes else None
     sizes = allocation.client_sizes(
-        len(labels), num_clients, samples_per_client, size_rng, min_client_size
+        len(labels), num_clients, samples_per_client, rng if random_sizes else None, min_client_size
     )
     counts = np.array([len(indices) for indices in members])
     classes = np.concatenate(list(dirichlet_draws.draw_classes(rng, counts, alpha, sizes)))
@@ -102,23 +96,21 @@ def dirichlet_per_class(
     """Allocates each class by its own portions from Dir_K(alpha) (Yurochkin et al. 2019).
 
     This is Dec-SSL's partition (appendix C.2): for each class j, p_j ~ Dir_K(alpha) over the K
-    clients, and client k gets the portion p_jk of the class. Clients differ in size. The paper does
-    not say by how much; the authors' released code keeps clients near their even share of n/K
-    examples, as Yurochkin et al.'s does, and so does `balance_sizes`: a client that has its even
-    share gets nothing of the classes that follow, the portions of the others are renormalized, and
-    the whole is drawn again until every client has half to one and a half even shares (at most 1000
-    times).
+    clients, and client k gets the portion p_jk of the class. alpha is from 0 (each class on one
+    client) to infinity (every client the same).
 
-    With balanced sizes, 5 clients of CIFAR-10 have the distances of the paper's Figure 17 to within
-    about one standard deviation between seeds (`tests/datasets/test_describe.py`).
+    The paper does not say by how much clients differ in size. The authors' released code keeps them
+    near their even share of n/K examples, as Yurochkin et al.'s does, and so does `balance_sizes`:
+    a client that has its even share gets nothing of the classes that follow, the portions of the
+    others are renormalized, and everything is drawn again until every client has half to one and a
+    half even shares (at most 1000 times). Then 5 clients of CIFAR-10 have the distances of the
+    paper's Figure 17 to within about one standard deviation between seeds
+    (`tests/datasets/test_describe.py`).
 
     A client that gets nothing at all (many clients, small alpha) takes half of the largest client's
-    largest class, so that no client is empty. A client that has fewer than `min_client_size`
-    examples after that is filled up to this size with examples of the largest client's largest
-    class. The authors draw again until the sizes are right, which may never end at small alpha with
-    more clients than classes.
-
-    alpha is from 0 (each class on one client) to infinity (every client the same).
+    largest class. Clients below `min_client_size` are then filled up with examples of the largest
+    client's largest class. The authors draw again until the sizes are right, which may never end at
+    small alpha with more clients than classes.
 
     Raises:
       DatasetError: alpha < 0 or NaN, num_clients below 1 or above n, too few examples for
@@ -143,8 +135,8 @@ def by_class(
     """Allocates a fixed number of classes to each client (FedU, section 5.1).
 
     Each client takes the classes that the fewest clients hold so far, with ties broken at random;
-    the clients of a class share its examples evenly. With `num_clients * classes_per_client` equal
-    to the number of classes, as in FedU, no class is on two clients.
+    the clients of a class share its examples evenly. If `num_clients * classes_per_client` is the
+    number of classes, as in FedU, no class is on two clients.
 
     Raises:
       DatasetError: More classes per client than there are, classes that no client would hold, a
@@ -190,11 +182,11 @@ def skew(labels: Labels, rng: np.random.Generator, num_clients: int, beta: float
     A fraction beta of each class is split evenly among all clients. The rest is allocated by class:
     with N classes and K <= N clients, each client exclusively holds floor(N/K) or ceil(N/K) of
     them; with K > N, each client has one class, the number of a class's clients is in proportion to
-    its size, and they share it evenly. Every example goes to exactly one client (the authors'
-    released code drops some).
+    its size, and they share it evenly. Every example has a client (the authors' released code drops
+    some).
 
     beta = 0 is exclusive classes. beta = 1 is IID with even class counts: the paper's Figure 17 has
-    a distance of 0.002 there, whereas CIFAR-10, allocated to 5 clients at random, has 0.02.
+    a distance of 0.002 there, whereas a random allocation of CIFAR-10 to 5 clients has 0.02.
 
     Raises:
       DatasetError: beta outside [0, 1], num_clients below 1 or above n, no labels.

@@ -3,7 +3,7 @@
 Dec-SSL (appendix B.4, Figures 10 and 11) rotates the images of client k of K by 2 pi k / K, or
 gives each client a style of its own. The paper makes the styles with a style-transfer network
 (Geirhos et al. 2019); here, five fixed transforms of colour, contrast and texture replace it. They
-too change local texture and keep global shape, but less than style transfer would.
+also change local texture and keep global shape, but less than style transfer would.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +18,7 @@ from datasets.errors import DatasetError
 
 Images = npt.NDArray[np.uint8]
 Pixels = npt.NDArray[np.float32]
+Partition = Sequence[npt.NDArray[np.int64]]  # indices of each client's examples
 
 DEFAULT_SHIFTS = 5
 _BATCH = 2048  # number of images that are in floating point at a time
@@ -28,7 +29,7 @@ def rotation(images: Images, client: int, num_clients: int) -> Images:
     """Rotates images, uint8 [n, h, w, c], by 2 pi client / num_clients counter-clockwise.
 
     Quarter turns of square images and all half turns are exact. Other angles are interpolated
-    bilinearly, and pixels from outside the image are black.
+    bilinearly; pixels from outside the image are black.
     """
     quarters = 4 * Fraction(client, num_clients) % 4
     square = images.shape[1] == images.shape[2]
@@ -52,7 +53,7 @@ def _rotate(image: Images, degrees: float) -> Images:
 def style(images: Images, client: int, num_clients: int) -> Images:
     """Gives the images the style of a client: ink, poster, sharp, warm, grain, in this order.
 
-    Images are uint8 [n, h, w, c] with 1 or 3 colours; a fourth channel (alpha) is not changed.
+    Images are uint8 [n, h, w, c] with 1 or 3 colours; a fourth channel (alpha) is kept.
 
     Raises:
       DatasetError: More clients than styles.
@@ -141,16 +142,9 @@ def shift_as_client(
 
 
 def shift_clients(
-    name: str,
-    images: Images,
-    partition: Sequence[npt.NDArray[np.int64]],
-    shifts: int = DEFAULT_SHIFTS,
+    name: str, images: Images, partition: Partition, shifts: int = DEFAULT_SHIFTS
 ) -> Images:
-    """Shifts the images of all clients: client k of K has shift k mod S, with S = min(K, shifts).
-
-    Images of no client in the copy, uint8 [n, h, w, c], are not shifted. Errors are those of
-    `shift_as_client`.
-    """
+    """A copy of the images, uint8 [n, h, w, c], with those of each client as `shift_as_client`."""
     shifted = images.copy()
     different = max(1, min(len(partition), shifts))
     for k in range(different):

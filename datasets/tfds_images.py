@@ -33,16 +33,11 @@ def load(
 ) -> ImageDataset:
     """Loads `name` or `name/config`, with `:version` unless it is the newest, from its folder.
 
-    The test split is TFDS's `test`, else its `validation`, else a stratified fifth of `train`,
-    which is always the same. Example ids number the examples of train, test and validation, in
-    this order and in the order of the files.
-
-    Args:
-      name: Name of the set.
-      data_dir: Folder that holds `name/version/`; None means TFDS's default folder.
-      image_size: Side in pixels of the square to which images are resized; required if their
-        sizes differ.
-      catalog_names: Names of the catalog, for the error on an unknown name.
+    The folder `data_dir`, by default TFDS's, holds `name/version/`. Images are resized to squares
+    of `image_size` pixels, which is required if their sizes differ. The test split is TFDS's
+    `test`, otherwise its `validation`, otherwise a fixed stratified fifth of `train`. Example ids
+    number the examples of train, test and validation, in this order and in the order of the files.
+    The error on an unknown name lists `catalog_names`.
 
     Raises:
       DatasetError: Unknown name; not prepared in `data_dir`; no `image` and `label` features;
@@ -56,9 +51,8 @@ def load(
         try:
             builder = tfds.builder_from_directory(folder)
         except Exception as error:  # TFDS raises whatever its JSON and proto parsers raise
-            raise DatasetError(
-                f"data_dir: {folder} cannot be read: {_first_line(error)}"
-            ) from error
+            reason = _first_line(error)
+            raise DatasetError(f"data_dir: {folder} cannot be read: {reason}") from error
         _check_features(name, builder.info.features, image_size)
         if "train" not in builder.info.splits:
             raise DatasetError(
@@ -82,7 +76,7 @@ def _quiet_absl() -> Iterator[None]:
 def _prepared_folder(
     name: str, data_dir: str | os.PathLike[str] | None, catalog_names: tuple[str, ...]
 ) -> pathlib.Path:
-    """Finds the folder `root/name[/config]/version`; raises DatasetError if there is none."""
+    """The folder `root/name[/config]/version`; a DatasetError if there is none."""
     match = _NAME.fullmatch(name)
     if match is None:
         raise DatasetError(
@@ -120,7 +114,7 @@ def _subfolders(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _prepared_versions(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Lists the folders `folder/1.2.3` with a `dataset_info.json`, oldest version first."""
+    """The folders `folder/1.2.3` with a `dataset_info.json`, oldest version first."""
     versions = [
         path
         for path in _subfolders(folder)
@@ -136,7 +130,7 @@ def _not_prepared(
     root_is_given: bool,
     catalog_names: tuple[str, ...],
 ) -> DatasetError:
-    """The error for a set that is not on disk: an unknown name, or a set not prepared."""
+    """The error for a set that is not on disk: its name is unknown, or it is not prepared."""
     if base_name not in catalog_names:
         import tensorflow_datasets as tfds
 
@@ -151,11 +145,9 @@ def _not_prepared(
     # With this interpreter's path, the command can be pasted into any shell.
     prepare = f"{shlex.quote(sys.executable)} -m tensorflow_datasets.scripts.cli.main build {name}"
     if root_is_given:
-        problem = (
-            f"is not prepared in {root}"
-            if root.is_dir()
-            else f"cannot be found: {root} does not exist"
-        )
+        problem = f"cannot be found: {root} does not exist"
+        if root.is_dir():
+            problem = f"is not prepared in {root}"
         return DatasetError(
             f"data_dir: dataset {name} {problem}; give the folder that holds "
             f"{base_name}/<version>/dataset_info.json, or prepare it with `{prepare} "
@@ -200,11 +192,11 @@ def _read(name: str, builder: Any, image_size: int | None) -> ImageDataset:
 def _read_split(
     name: str, builder: Any, split: str, image_size: int | None, first_id: int
 ) -> Split:
-    """Reads one split in the order of its files."""
+    """One split, in the order of its files."""
     import tensorflow_datasets as tfds
 
     decoders = tfds.decode.PartialDecoding({"image": True, "label": True})
-    # Files are read one after the other, so that the order is always the same.
+    # Files are read one after another, so that the order is always the same.
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     height, width, channels = builder.info.features["image"].shape
     try:
@@ -228,11 +220,9 @@ def _read_split(
             f"{_first_line(error)}"
         ) from error
     all_labels = np.concatenate(labels).astype(np.int32)
-    return Split(
-        images=np.concatenate(images),
-        labels=np.where(all_labels < 0, np.int32(NO_LABEL), all_labels),
-        example_ids=np.arange(first_id, first_id + len(all_labels), dtype=np.int64),
-    )
+    ids = np.arange(first_id, first_id + len(all_labels), dtype=np.int64)
+    known_labels = np.where(all_labels < 0, np.int32(NO_LABEL), all_labels)
+    return Split(np.concatenate(images), known_labels, ids)
 
 
 def _first_line(error: Exception) -> str:

@@ -196,7 +196,7 @@ def test_folders_of_classes(tmp_path):
         assert np.array_equal(image, pixels(listed.index(listed[example_id])))
     assert data.notes[:2] == (
         "no metadata.csv: 11 images in 2 folders, one a class",
-        "2 files are left out, which are no images or in no class folder",
+        "2 files are left out: not images, or in no class folder",
     )
     assert case_folder.layout(tmp_path) is case_folder.Layout.CLASSES
 

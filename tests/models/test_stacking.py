@@ -77,6 +77,6 @@ def test_impossible_stacks_are_refused(model, depth, message):
 
 
 def test_only_vision_transformers_take_a_depth():
-    with pytest.raises(ValueError, match="depth is of a vision transformer"):
+    with pytest.raises(ValueError, match="only vision transformers have a depth"):
         DualEncoder("tiny", SHAPE, depth=2)
     assert vit.VITS["vit_one_block"].encoder.depth == 1

@@ -1,17 +1,16 @@
 """Robust, compressed and secure aggregators, by name.
 
-Each entry is a pair of `tff.aggregators` factories, one for DCCO's encoding statistics and one for
-model deltas. All of them process the contributions of single clients, so clients are not folded
-into groups.
+Each entry has a `tff.aggregators` factory for DCCO's encoding statistics and one for model deltas.
+They process the contributions of single clients, so clients are not folded into groups.
 
 A contribution of zeros with weight zero is that of no client. Such contributions pad cohorts, and
 stand for clients whose values are not finite. They add nothing to sums, and the bounds that adapt
-to the clients' norms leave them out (`_norm_quantile`).
+to the clients' norms ignore them (`_norm_quantile`).
 """
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -23,8 +22,10 @@ from tff_ssl.errors import ConfigurationError
 # Smaller tensors (biases, norms) are not quantized: they cost few bytes, and errors in them matter.
 _MIN_QUANTIZED_SIZE = 256
 # Largest metric of a client in a secure sum: counts have 20 bits, losses lie in +-(2^20 - 1).
-_METRIC_BITS = 20
-_LARGEST_METRIC = 2**_METRIC_BITS - 1
+_LARGEST_METRIC = 2**20 - 1
+
+WeightedFactory: TypeAlias = tff.aggregators.WeightedAggregationFactory
+UnweightedFactory: TypeAlias = tff.aggregators.UnweightedAggregationFactory
 
 
 class Means(NamedTuple):
@@ -36,24 +37,22 @@ class Means(NamedTuple):
       is_secure: Whether the server sees only the sums, not the contributions of single clients.
     """
 
-    statistics: Callable[[int, int], tff.aggregators.WeightedAggregationFactory] | None = None
-    update: Callable[[int, int], tff.aggregators.WeightedAggregationFactory] | None = None
+    statistics: Callable[[int, int], WeightedFactory] | None = None
+    update: Callable[[int, int], WeightedFactory] | None = None
     is_secure: bool = False
 
 
-def _robust_statistics(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFactory:
-    # Clipping is off: a client's means and second moments no longer fit together once scaled down.
+def _robust_statistics(seed: int, bits: int) -> WeightedFactory:
+    # No clipping: a client's means and second moments no longer fit together once scaled down.
     return _zeroing(tff.aggregators.MeanFactory())
 
 
-def _robust_update(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFactory:
+def _robust_update(seed: int, bits: int) -> WeightedFactory:
     clip = _norm_quantile(1.0, 0.8, 0.2)
     return _zeroing(tff.aggregators.clipping_factory(clip, tff.aggregators.MeanFactory()))
 
 
-def _zeroing(
-    inner: tff.aggregators.WeightedAggregationFactory,
-) -> tff.aggregators.WeightedAggregationFactory:
+def _zeroing(inner: WeightedFactory) -> WeightedFactory:
     """Zeroes contributions with entries far above those of most clients.
 
     The settings are those of `tff.learning.robust_aggregator`, here and in `_robust_update`.
@@ -62,7 +61,7 @@ def _zeroing(
     return tff.aggregators.zeroing_factory(bound, inner)
 
 
-def _secure(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFactory:
+def _secure(seed: int, bits: int) -> WeightedFactory:
     """The settings are those of `tff.learning.secure_aggregator`."""
     # The records of a quantile are counts of -1/2 to 1.
     bound = _norm_quantile(50.0, 0.95, 1.0, tff.aggregators.SecureSumFactory(1.0))
@@ -73,10 +72,7 @@ def _secure(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFactory:
 
 
 def _norm_quantile(
-    initial: float,
-    quantile: float,
-    learning_rate: float,
-    counts: tff.aggregators.UnweightedAggregationFactory | None = None,
+    initial: float, quantile: float, learning_rate: float, counts: UnweightedFactory | None = None
 ) -> tff.aggregators.PrivateQuantileEstimationProcess:
     """A quantile of the norms of contributions, which adapts without noise (Andrew et al. 2021)."""
     query = _QuantileOfClients(initial, quantile, learning_rate, geometric_update=True)
@@ -106,19 +102,18 @@ def _affine(factor: float, summand: float) -> tff.Computation:
     )
 
 
-def _quantized_sum(bits: int) -> tff.aggregators.UnweightedAggregationFactory:
-    # Values are rounded to the nearest step: TFF's random rounding has no seed, so runs with it
-    # could not be repeated.
+def _quantized_sum(bits: int) -> UnweightedFactory:
+    # Rounds to the nearest step: TFF's random rounding has no seed, so runs could not be repeated.
     return tff.aggregators.EncodedSumFactory.quantize_above_threshold(
         bits, _MIN_QUANTIZED_SIZE - 1, stochastic=False
     )
 
 
-def _quantized(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFactory:
+def _quantized(seed: int, bits: int) -> WeightedFactory:
     return tff.aggregators.MeanFactory(_quantized_sum(bits))
 
 
-def _rotated(seed: int, bits: int) -> tff.aggregators.WeightedAggregationFactory:
+def _rotated(seed: int, bits: int) -> WeightedFactory:
     # The Fourier rotation pads least: the Hadamard rotation sends up to twice as many numbers.
     rotation = tff.aggregators.DiscreteFourierTransformFactory(_quantized_sum(bits))
     return tff.aggregators.MeanFactory(_SeededRotation(rotation, seed))
@@ -148,21 +143,20 @@ def secure_metric_sum(value: tff.Value) -> tff.Value:
     return process.next(process.initialize(), value).result
 
 
-class _SeededRotation(tff.aggregators.UnweightedAggregationFactory):
-    """A rotation with a given seed; TFF's own seeds itself with the time of day."""
+class _SeededRotation(UnweightedFactory):
+    """A rotation with a given seed; TFF's own is seeded with the time of day."""
 
-    def __init__(self, rotation: tff.aggregators.UnweightedAggregationFactory, seed: int):
+    def __init__(self, rotation: UnweightedFactory, seed: int):
         self._rotation = rotation
         self._seed = seed
 
     def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
         process = self._rotation.create(value_type)
         seed_type = process.initialize.type_signature.result.member[1]
-        seed = self._seed
 
         @tff.tensorflow.computation
         def fixed_seed():
-            return tf.fill(seed_type.shape, tf.constant(seed, seed_type.dtype.type))
+            return tf.fill(seed_type.shape, tf.constant(self._seed, seed_type.dtype.type))
 
         @tff.federated_computation
         def initialize():
@@ -172,16 +166,16 @@ class _SeededRotation(tff.aggregators.UnweightedAggregationFactory):
         return tff.templates.AggregationProcess(initialize, process.next)
 
 
-class SymmetricHalf(tff.aggregators.WeightedAggregationFactory):
+class SymmetricHalf(WeightedFactory):
     """Sends only the triangle of the symmetric part of each square matrix of encoding statistics.
 
-    The aggregated mean has (C + C^T) / 2 in the place of <F G^T> = C. Both views of an image come
-    from one distribution, so C and C^T have the same distribution: their mean is an estimate from
-    twice as many pairs, each pair in both orders. The gradient of the loss is that of the loss with
-    pairs in both orders, since dC is multiplied with the symmetric part in both cases.
+    The aggregated mean has (C + C^T) / 2 in place of <F G^T> = C. Both views of an image come from
+    one distribution, so C and C^T have the same distribution: their mean is an estimate from twice
+    as many pairs, each pair in both orders. The gradient of the loss is that of the loss with pairs
+    in both orders, since dC is multiplied with the symmetric part in both cases.
     """
 
-    def __init__(self, inner: tff.aggregators.WeightedAggregationFactory):
+    def __init__(self, inner: WeightedFactory):
         """Wraps the aggregation of the triangles and of the tensors that are not square."""
         self._inner = inner
 
@@ -233,7 +227,7 @@ def _triangle(matrix: tf.Tensor) -> tf.Tensor:
 
 
 def _from_triangle(values: tf.Tensor, d: int) -> tf.Tensor:
-    """The symmetric matrix [d, d] with the upper triangle `values`; the inverse of `_triangle`."""
+    """The symmetric matrix [d, d] with the upper triangle `values`."""
     position = np.zeros([d, d], np.int32)
     position[np.triu_indices(d)] = np.arange(d * (d + 1) // 2)
     position = np.maximum(position, position.T)

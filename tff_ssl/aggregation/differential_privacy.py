@@ -15,12 +15,12 @@ because the cohorts are drawn from it. `NOT_COVERED` lists what else a run write
 depends on the clients' data; none of it may be published with the model.
 
 A contribution of weight zero is that of no client. Such contributions pad cohorts, and stand for
-clients whose values are not finite. They add neither to the sum nor to the count of the
-contributions below an adaptive clip. Otherwise a client more or less would change the padding, and
-with it the count by more than the noise on it is calibrated for.
+clients whose values are not finite. They add neither to the sum nor to the count of contributions
+below an adaptive clip: otherwise one client would change the padding, and thus the count, by more
+than the noise on it is calibrated for.
 
-The noise comes from TensorFlow Privacy, which does not seed it. A run with noise therefore cannot
-be repeated bit for bit. This is intended: anyone who knew the seed could subtract the noise.
+The noise comes from TensorFlow Privacy, which does not seed it, so a run with noise cannot be
+repeated bit for bit. This is intended: anyone who knew the seed could subtract the noise.
 """
 
 import dataclasses
@@ -51,8 +51,7 @@ _LARGEST_ENTRY = 1e12
 # (Andrew et al. 2021, section 3).
 _COUNT_NOISE = 0.05
 
-# What a run writes or shows and the guarantee does not cover, although it depends on the clients'
-# data.
+# What a run writes or shows that depends on the clients' data and is not covered by the guarantee.
 NOT_COVERED = (
     "numbers of clients, samples, dropped clients and bytes, clients' losses, and times "
     "in metrics.csv, curves.png and TensorBoard",
@@ -73,8 +72,7 @@ class GaussianMean(Bounded):
     """A private mean: the clipping and the noise of one of a round's aggregations.
 
     Attributes:
-      noise_multiplier: z, the standard deviation of the noise on the sum, divided by the clip; 0
-        for no noise.
+      noise_multiplier: z, the standard deviation of the noise on the sum, in clips; 0 for none.
       clip: C, the largest L2 norm of a client's contribution; the initial value if `adaptive`.
       adaptive: Whether C follows the median of the norms (Andrew et al. 2021, "Differentially
         Private Learning with Adaptive Clipping"); z then covers the query for the median too.
@@ -87,22 +85,19 @@ class GaussianMean(Bounded):
     def factory(self, clients_per_round: float) -> tff.aggregators.WeightedAggregationFactory:
         """The aggregation: it divides by the expected number of clients.
 
-        A weight says whether there is a client, and is otherwise ignored.
-
-        Args:
-          clients_per_round: Expected number of clients, the denominator. A round with fewer clients
-            has a smaller mean: dividing by their actual number would release that number too.
+        Dividing by their actual number would release that number too. A weight says whether there
+        is a client, and is otherwise ignored.
 
         Raises:
           ConfigurationError: If the clients are too few for adaptive clipping with this noise.
         """
-        query = self._adaptive_sum(clients_per_round) if self.adaptive else self._fixed_sum()
+        clip = float(self.clip)
+        if self.adaptive:
+            query = self._adaptive_sum(clients_per_round)
+        else:
+            query = tfp.GaussianSumQuery(l2_norm_clip=clip, stddev=clip * self.noise_multiplier)
         mean = tfp.NormalizedQuery(query, denominator=float(clients_per_round))
         return _PrivateMeanFactory(mean)
-
-    def _fixed_sum(self) -> tfp.SumAggregationDPQuery:
-        clip = float(self.clip)
-        return tfp.GaussianSumQuery(l2_norm_clip=clip, stddev=clip * self.noise_multiplier)
 
     def _adaptive_sum(self, clients_per_round: float) -> tfp.SumAggregationDPQuery:
         """The settings are those of `DifferentiallyPrivateFactory.gaussian_adaptive`."""
@@ -151,7 +146,7 @@ class _PrivateMeanFactory(tff.aggregators.WeightedAggregationFactory):
 
 
 class _QueryOfClients(tfp.SumAggregationDPQuery):
-    """A query over pairs of a contribution and its weight, in which weight zero is no client."""
+    """A query over pairs of a contribution and its weight; a weight of zero is no client."""
 
     def __init__(self, inner: tfp.SumAggregationDPQuery):
         self._inner = inner
@@ -214,11 +209,9 @@ class Accountant:
     @functools.cached_property
     def _round_divergences(self) -> tuple[Any, Any]:
         """The accountant's Renyi orders, and the divergence of one round at each order."""
+        releases = [dp_accounting.GaussianDpEvent(z) for z in self.noise_multipliers]
         event = dp_accounting.PoissonSampledDpEvent(
-            self.sampling_rate,
-            dp_accounting.ComposedDpEvent(
-                [dp_accounting.GaussianDpEvent(z) for z in self.noise_multipliers]
-            ),
+            self.sampling_rate, dp_accounting.ComposedDpEvent(releases)
         )
         accountant = rdp.RdpAccountant()
         accountant.compose(event)
@@ -228,14 +221,10 @@ class Accountant:
 def noise_for(
     epsilon: float, rounds: int, sampling_rate: float, aggregations: int, delta: float
 ) -> float:
-    """The noise multiplier z with which a run costs `epsilon`, or slightly less (0.2 % up).
+    """The noise multiplier z with which a run costs `epsilon` or slightly less: up to 0.2 % more z.
 
-    Args:
-      epsilon: The epsilon to spend; infinite for no noise.
-      rounds: Number of rounds of the run.
-      sampling_rate: q, the probability that a client takes part in a round.
-      aggregations: Number of aggregations per round, all with the same noise multiplier.
-      delta: The delta of (epsilon, delta)-differential privacy.
+    An infinite epsilon needs no noise. The sampling rate is q, the probability that a client takes
+    part in a round; all aggregations of a round have the same noise multiplier.
 
     Raises:
       ConfigurationError: If no noise is enough.
@@ -270,7 +259,7 @@ class PostProcessed(tff.aggregators.WeightedAggregationFactory):
 
     Attributes:
       inner: The aggregation.
-      function: A TensorFlow function: result of `inner` -> value of the same type.
+      function: A TensorFlow function from a result of `inner` to a value of the same type.
     """
 
     inner: tff.aggregators.WeightedAggregationFactory
@@ -294,7 +283,7 @@ class PostProcessed(tff.aggregators.WeightedAggregationFactory):
 def describe(
     means: Mapping[str, GaussianMean], accountant: Accountant, rounds: int, clients: int
 ) -> list[str]:
-    """Describes the guarantee of a run with these private means, for its announcement."""
+    """The guarantee of a run with these private means, in lines for the user."""
     epsilon = accountant.epsilon(rounds)
     guarantee = (
         "none promised (clipping without noise)"

@@ -2,8 +2,8 @@
 
 With one local step they are equal (Appendix A). With more, the clients continue with second moments
 of the broadcast model, and with its means ("stale statistics") or with means that follow the
-client's model. Where a step uses only some of a client's examples, its
-gradient is that of these examples only ("partial gradients"; section 6 of the paper).
+client's model. A step on only some of a client's examples has only their gradient ("partial
+gradients"; section 6 of the paper).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,7 @@ from tff_ssl.templates.task import Task
 
 
 class Drift(NamedTuple):
-    """Difference of a round's mean model delta from that of centralized gradient descent.
-
-    Attributes:
-      relative_distance: Relative distance |round - centralized| / |centralized| of the deltas.
-      cosine: Cosine of the angle between the deltas.
-    """
+    """|round - centralized| / |centralized| of the model deltas, and the cosine of their angle."""
 
     relative_distance: float
     cosine: float
@@ -39,9 +34,9 @@ def measure(
 ) -> Drift:
     """Compares one round from `weights` with `local_steps` centralized steps from them.
 
-    A centralized step uses all examples of the cohort and the clients' learning rate. Its views of
-    an example are those of the pass over the data in which the example's client is at that step.
-    The clients' examples are arrays [n, ...] by their names in `task.element_type`.
+    A centralized step uses all examples of the cohort and the clients' learning rate; the views of
+    an example are those of the pass that its client has reached by that step. The clients' examples
+    are arrays [n, ...] by their names in `task.element_type`.
     """
     federated = _round_delta(task, weights, clients, hyperparameters)
     centralized = _centralized_delta(task, weights, clients, hyperparameters)
@@ -56,7 +51,7 @@ def measure(
 
 
 def _round_delta(task, weights, clients, hyperparameters) -> list[tf.Tensor]:
-    """Runs one DCCO round; returns the weights before it minus those after it."""
+    """The weights before a DCCO round minus those after it."""
     server_optimizer = tff.learning.optimizers.build_sgdm(1.0)
     process = two_stage.build_dcco(task, hyperparameters, server_optimizer).process
     model = tff.learning.models.ModelWeights(tuple(np.asarray(w) for w in weights), ())
@@ -67,7 +62,7 @@ def _round_delta(task, weights, clients, hyperparameters) -> list[tf.Tensor]:
 
 
 def _centralized_delta(task, weights, clients, hyperparameters) -> list[tf.Tensor]:
-    """Takes the centralized steps; returns the weights before them minus those after them."""
+    """The weights before the centralized steps minus those after them."""
     loss = STATISTICS_LOSSES[task.objective]
     union: dict[str, Any] = {
         name: np.concatenate([client[name] for client in clients]) for name in clients[0]
@@ -87,7 +82,7 @@ def _centralized_delta(task, weights, clients, hyperparameters) -> list[tf.Tenso
         ]
         return tuple(tf.concat(views, 0) for views in zip(*parts, strict=True))
 
-    # This is no tf.function: tracing it for each comparison would take longer than its few calls.
+    # Not a tf.function: tracing it for each comparison would take longer than its few calls.
     def gradient(current, step):
         views = views_at(step)
         with tf.GradientTape() as tape:
@@ -99,8 +94,8 @@ def _centralized_delta(task, weights, clients, hyperparameters) -> list[tf.Tenso
         return tape.gradient(value, current)
 
     current = tuple(tf.convert_to_tensor(w) for w in weights)
+    rate = hyperparameters.client_learning_rate
     for step in range(hyperparameters.local_steps):
-        gradients = gradient(current, step)
-        rate = hyperparameters.client_learning_rate
-        current = tuple(w - rate * g for w, g in zip(current, gradients, strict=True))
+        pairs = zip(current, gradient(current, step), strict=True)
+        current = tuple(w - rate * g for w, g in pairs)
     return [w - a for w, a in zip(weights, current, strict=True)]

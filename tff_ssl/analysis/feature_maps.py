@@ -1,7 +1,7 @@
 """Maps of features to the plane, for pictures: PCA, then t-SNE (Dec-SSL paper, appendix B.3).
 
-The paper uses UMAP instead of t-SNE (van der Maaten & Hinton 2008). Both keep neighbourhoods and
-neither keeps distances: how far apart features are can only be computed from the features.
+The paper uses UMAP instead of t-SNE (van der Maaten & Hinton 2008). Both keep neighbourhoods, and
+neither keeps distances.
 """
 
 from typing import NamedTuple
@@ -23,7 +23,8 @@ class FeatureMap(NamedTuple):
     Attributes:
       points: Coordinates of the examples, float32 [n, 2].
       components: Number of components that PCA kept.
-      explained_variance: Share of the features' variance in these components, in [0, 1].
+      explained_variance: Share of the features' variance in these components, in [0, 1]; 0 if they
+        do not vary.
     """
 
     points: np.ndarray
@@ -32,14 +33,10 @@ class FeatureMap(NamedTuple):
 
 
 def feature_map(features: np.ndarray, seed: int, steps: int = 1000) -> FeatureMap:
-    """Maps features of one space to the plane: PCA to 20 dimensions, then t-SNE to 2.
+    """Maps features, float32 [n, d], n >= 3, to the plane: PCA to 20 dimensions, then t-SNE to 2.
 
-    Args:
-      features: Features, float32 [n, d], n >= 3. Features of several networks are concatenated
-        before, so that all lie in the same plane.
-      seed: Seed of t-SNE.
-      steps: Number of steps of t-SNE, at least 250; half of scikit-learn's 1000 is enough for a few
-        hundred points.
+    Features of several networks lie in the same plane if they are concatenated before. The steps
+    are those of t-SNE, at least 250; 500 are enough for a few hundred points.
 
     Raises:
       ValueError: The features are not finite, or fewer than three.
@@ -55,25 +52,16 @@ def feature_map(features: np.ndarray, seed: int, steps: int = 1000) -> FeatureMa
     # scikit-learn divides by the total variance, which may be zero.
     with threadpool_limits(1), np.errstate(invalid="ignore"):
         reduced = pca.fit_transform(features)
-        tsne = TSNE(
-            2,
-            perplexity=perplexity,
-            init=_initial_points(reduced),
-            random_state=seed,
-            max_iter=steps,
-        )
+        start = _initial_points(reduced)
+        tsne = TSNE(2, perplexity=perplexity, init=start, random_state=seed, max_iter=steps)
         points = tsne.fit_transform(reduced)
-    return FeatureMap(points, pca.n_components_, _explained_variance(reduced, features))
-
-
-def _explained_variance(reduced: np.ndarray, features: np.ndarray) -> float:
-    """Returns the share of the features' variance that PCA kept; 0 if they do not vary."""
     total = features.var(0).sum()
-    return float(reduced.var(0).sum() / total) if total else 0.0
+    explained = float(reduced.var(0).sum() / total) if total else 0.0
+    return FeatureMap(points, pca.n_components_, explained)
 
 
 def _initial_points(reduced: np.ndarray) -> np.ndarray:
-    """Returns the first two components [n, 2], scaled down as t-SNE's first steps need them."""
+    """The first two components [n, 2], scaled down as t-SNE's first steps need them."""
     points = np.zeros((len(reduced), 2), np.float32)
     points[:, : reduced.shape[1]] = reduced[:, :2]
     return points * np.float32(1e-4) / max(float(np.std(points[:, 0])), 1e-12)

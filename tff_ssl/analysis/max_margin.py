@@ -15,10 +15,9 @@ _MAX_ITERATIONS = 10_000  # About 50 are needed in practice.
 
 
 def coefficients(multipliers: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Returns the coefficients b [n, c] of the samples in the solution w = b^T samples.
+    """The coefficients b [n, c] of the samples in the solution w = b^T samples.
 
-    Each multiplier adds its sample to the row of the sample's class y, and subtracts it from the
-    row of the other class y'.
+    A multiplier adds its sample to the row of its class y, and subtracts it from that of y'.
     """
     b = -multipliers
     b[np.arange(len(labels)), labels] += multipliers.sum(axis=1)
@@ -26,7 +25,7 @@ def coefficients(multipliers: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def margins(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Returns the score of each sample's class minus each other score [n, c]; inf for the class."""
+    """The score of each sample's class minus each other score, [n, c]; inf for the class itself."""
     rows = np.arange(len(labels))
     differences = scores[rows, labels][:, None] - scores
     differences[rows, labels] = np.inf
@@ -42,13 +41,12 @@ def solve_dual(gram: np.ndarray, labels: np.ndarray, num_classes: int) -> np.nda
     1/2 ||sum a g||^2 + 1/2 (1 - sum a)^2. Unlike the dual itself, this always has a minimum; 1 -
     sum a is zero there if and only if the constraints contradict each other.
 
-    Each iteration adds, for the samples with the most violated constraints, the most violated one,
-    and solves for the multipliers that are not zero. If an iteration does not lower the value, or
-    its constraints are linearly dependent, the next one adds a single constraint. That always
-    lowers the value, as a violated constraint is independent of those that hold with equality.
+    Each iteration adds the most violated constraint of each of the worst samples, and solves for
+    the multipliers that are not zero. If an iteration does not lower the value, or its constraints
+    are linearly dependent, the next one adds a single constraint. That always lowers the value, as
+    a violated constraint is independent of those that hold with equality.
 
-    `gram` has the inner products of the samples, float64 [n, n], and labels are integers [n] in
-    0..c-1.
+    `gram` has the samples' inner products, float64 [n, n]; labels are integers [n] in 0..c-1.
 
     Raises:
       ValueError: No linear classifier separates the samples.
@@ -62,11 +60,9 @@ def solve_dual(gram: np.ndarray, labels: np.ndarray, num_classes: int) -> np.nda
             return _rescale(a)
         added = _most_violated(gradient, 1 if single else max(20, np.count_nonzero(a) // 3))
         active = np.union1d(np.flatnonzero(a), added)
-        active_values, new_value = _solve_active(
-            gram, labels, active, a.ravel()[active], num_classes
-        )
+        values, new_value = _solve_active(gram, labels, active, a.ravel()[active], num_classes)
         a = np.zeros_like(a)
-        a.ravel()[active] = active_values
+        a.ravel()[active] = values
         if new_value >= value and single:
             return _rescale(a)  # The violations that remain are rounding errors.
         value, single = min(value, new_value), new_value >= value
@@ -82,7 +78,7 @@ def _most_violated(gradient: np.ndarray, limit: int) -> np.ndarray:
 
 
 def _rescale(a: np.ndarray) -> np.ndarray:
-    """Returns the multipliers of the dual from those of the nonnegative least squares problem."""
+    """The multipliers of the dual, from those of the nonnegative least squares problem."""
     remainder = 1 - a.sum()  # 1 / (1 + ||w||^2) of the solution w.
     if remainder < 1e-9:
         raise ValueError("No linear classifier separates the samples.")
@@ -95,8 +91,8 @@ def _solve_active(
     """Solves the nonnegative least squares problem of `solve_dual` on the active constraints.
 
     Constraints are removed until the solution on the others is nonnegative; the value falls in each
-    step. The result is the new multipliers [f], and the value of 1/2 ||sum a g||^2 + 1/2 (1 - sum
-    a)^2 - 1/2 there; for linearly dependent constraints, the old ones and infinity.
+    step. Returns the new multipliers [f], and the value of 1/2 ||sum a g||^2 + 1/2 (1 - sum a)^2 -
+    1/2 there; for linearly dependent constraints, the old ones and infinity.
     """
     hessian = _constraint_products(gram, labels, active, num_classes) + 1
 
@@ -126,7 +122,7 @@ def _solve_active(
 
 
 def _solve_ones(matrix: np.ndarray) -> np.ndarray | None:
-    """Solves matrix @ x = 1 for a positive matrix [f, f]; returns None if it is singular."""
+    """Solves matrix @ x = 1 for a positive matrix [f, f]; None if it is singular."""
     try:
         factor = linalg.cholesky(matrix, lower=True)
     except linalg.LinAlgError:
@@ -140,7 +136,7 @@ def _solve_ones(matrix: np.ndarray) -> np.ndarray | None:
 def _constraint_products(
     gram: np.ndarray, labels: np.ndarray, active: np.ndarray, num_classes: int
 ) -> np.ndarray:
-    """Returns <g, g'> = <x, x'> <e_y - e_y', e_z - e_z'> of the active constraints, [f, f]."""
+    """<g, g'> = <x, x'> <e_y - e_y', e_z - e_z'> of the active constraints, [f, f]."""
     samples, others = np.divmod(active, num_classes)
     classes = labels[samples]
     pairs = (

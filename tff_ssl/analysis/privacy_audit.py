@@ -2,15 +2,15 @@
 
 "Privacy Auditing with One (1) Training Run": each of m canaries is included or not by a fair coin.
 After the run, an auditor who has seen all that the run released guesses the coins of r canaries.
-If the run is (epsilon, delta)-differentially private, the number of right guesses is hardly larger
-than that of r coins which show heads with probability e^epsilon / (1 + e^epsilon) (Theorem 5.2). So
-many right guesses refute a small epsilon. The bound says nothing about attacks that guess better.
+If the run is (epsilon, delta)-differentially private, right guesses are hardly more frequent than
+heads of r coins that show heads with probability e^epsilon / (1 + e^epsilon) (Theorem 5.2). Many
+right guesses thus refute a small epsilon. The bound says nothing about attacks that guess better.
 
-Here a canary is a client, the unit of privacy. `audit_dcco` trains DCCO on canaries alone: images
-that are black but for one pixel, each another one, and a network of one layer. A canary then
+Here a canary is a client, the unit of privacy. `audit_dcco` trains DCCO on canaries alone, with a
+network of one layer: each canary has one image, black except for a pixel of its own, and therefore
 changes weights that no other canary changes. The auditor knows the weights before and after each
-round and the statistics that clients receive, and adds up how far the weights of a canary have
-moved in the direction in which the canary, if it took part, has pushed them.
+round and the statistics that clients receive, and adds up how far a canary's weights have moved in
+the direction in which the canary, if it took part, has pushed them.
 """
 
 import collections
@@ -36,24 +36,23 @@ _DIMENSIONS = 4  # Number of weights, and of outputs, of a canary.
 _GROUPS = 8  # Cohorts are padded to multiples of it, as in `kinds.stateless.simulation`.
 _BISECTIONS = 40
 _LARGEST_EPSILON = 100.0
+_LOSS = statistics.STATISTICS_LOSSES["cco"]
+_HYPERPARAMETERS = DCCOHyperparameters(
+    server_optimizer="sgd", server_learning_rate=1.0, client_weighting="uniform"
+)
 
 
 class Audited(NamedTuple):
-    """The outcome of a run with canaries.
-
-    Attributes:
-      included: Whether each canary was in the population, bool [m].
-      scores: The auditor's scores, larger for canaries that seem included, float64 [m].
-    """
+    """Whether each canary was included, bool [m], and the auditor's scores of it, float64 [m]."""
 
     included: npt.NDArray[np.bool_]
     scores: npt.NDArray[np.float64]
 
 
 def right_guesses(audited: Audited, guesses: int) -> int:
-    """Number of right guesses, of which the highest half is guessed to be included.
+    """Number of right guesses: the highest r / 2 scores as included, the lowest r / 2 as left out.
 
-    The lowest r / 2 scores are guessed to be left out; about the other canaries nothing is guessed.
+    Nothing is guessed about the other canaries.
     """
     order = np.argsort(audited.scores, kind="stable")
     half = guesses // 2
@@ -73,9 +72,9 @@ def largest_chance(canaries: int, guesses: int, right: int, epsilon: float, delt
 def epsilon_lower_bound(
     canaries: int, guesses: int, right: int, delta: float, confidence: float = 0.95
 ) -> float:
-    """The smallest epsilon that so many right guesses do not refute.
+    """The smallest epsilon that so many right guesses do not refute (see `largest_chance`).
 
-    Arguments are those of `largest_chance`, and the probability with which the bound holds.
+    The bound holds with a probability of `confidence`.
     """
     doubt, low, high = 1 - confidence, 0.0, _LARGEST_EPSILON
     if largest_chance(canaries, guesses, right, low, delta) >= doubt:
@@ -88,7 +87,7 @@ def epsilon_lower_bound(
 
 
 class OneLayer(DualEncoder):
-    """A network whose outputs for an image of one white pixel are the weights of that pixel."""
+    """A network whose outputs for an image with one white pixel are the weights of that pixel."""
 
     def _forward(self, parameters, images):
         x = tf.reshape(images, [-1, math.prod(self.image_shape)])
@@ -103,26 +102,18 @@ def audit_dcco(
     mean: differential_privacy.GaussianMean,
     seed: int,
 ) -> Audited:
-    """Trains private DCCO on canaries, in the TFF context that is set, and scores them.
+    """Trains private DCCO on m canaries, in the current TFF context, and scores them.
 
-    Args:
-      canaries: m, number of canaries, each a client with one image.
-      rounds: Number of rounds.
-      sampling_rate: q, the probability that an included canary takes part in a round.
-      mean: Clipping and noise of the means of statistics and of model deltas.
-      seed: Seed of coins, cohorts and initial weights; the noise has none.
+    The sampling rate is the probability that an included canary takes part in a round. `mean` has
+    the clipping and the noise of the means of statistics and of model deltas. The seed is that of
+    coins, cohorts and initial weights; the noise has none.
     """
     rng = np.random.default_rng(seed)
     included = rng.random(canaries) < 0.5
     model = OneLayer("tiny", (1, canaries, 1), (_DIMENSIONS,))
-    hyperparameters = DCCOHyperparameters(
-        server_optimizer="sgd", server_learning_rate=1.0, client_weighting="uniform"
-    )
-    process = _build(model, hyperparameters, mean, max(1.0, sampling_rate * canaries / 2), rounds)
-    state = process.set_model_weights(
-        process.initialize(),
-        tff.learning.models.ModelWeights(*tf.nest.map_structure(np.asarray, model.init(seed))),
-    )
+    process = _build(model, mean, max(1.0, sampling_rate * canaries / 2), rounds)
+    weights = tff.learning.models.ModelWeights(*tf.nest.map_structure(np.asarray, model.init(seed)))
+    state = process.set_model_weights(process.initialize(), weights)
     clients = [_examples([k], canaries) for k in range(canaries)]
     nobody = _examples([], canaries)
     scores = np.zeros(canaries)
@@ -133,17 +124,13 @@ def audit_dcco(
         state = process.next(state, [clients[k] for k in cohort] + [nobody] * padding).state
         # The server's step is the mean delta, in which each canary has a row of its own.
         released = before - _kernel(state)
-        pushes = _pushes(before, state.client_work.statistics, hyperparameters, mean.clip)
+        pushes = _pushes(before, state.client_work.statistics, mean.clip)
         scores += np.sum(released * pushes, 1)
     return Audited(included, scores)
 
 
 def _build(
-    model: DualEncoder,
-    hyperparameters: DCCOHyperparameters,
-    mean: differential_privacy.GaussianMean,
-    clients_per_round: float,
-    rounds: int,
+    model: DualEncoder, mean: differential_privacy.GaussianMean, clients: float, rounds: int
 ) -> tff.learning.templates.LearningProcess:
     """DCCO with two private means, on images as they are."""
 
@@ -153,19 +140,15 @@ def _build(
 
     element_type = tff.types.tensorflow_to_type(_examples([], model.image_shape[1]).element_spec)
     task = Task(model, views, element_type, rounds, "cco")
-    plausible = statistics.STATISTICS_LOSSES["cco"].plausible
+    of_update = mean.factory(clients)
+    of_statistics = differential_privacy.PostProcessed(mean.factory(clients), _LOSS.plausible)
     return two_stage.build_dcco(
-        task,
-        hyperparameters,
-        statistics_aggregator=differential_privacy.PostProcessed(
-            mean.factory(clients_per_round), plausible
-        ),
-        update_aggregator=mean.factory(clients_per_round),
+        task, _HYPERPARAMETERS, statistics_aggregator=of_statistics, update_aggregator=of_update
     ).process
 
 
 def _examples(numbers: list[int], canaries: int) -> tf.data.Dataset:
-    """The images of some canaries: black, but for the pixel with the canary's number."""
+    """The images of some canaries: black except for the pixel with the canary's number."""
     ids = np.array(numbers, np.int64)
     images = (255 * np.eye(canaries, dtype=np.uint8)[ids])[:, np.newaxis, :, np.newaxis]
     return tf.data.Dataset.from_tensor_slices(
@@ -178,20 +161,14 @@ def _kernel(state: tff.learning.templates.LearningAlgorithmState) -> np.ndarray:
     return np.asarray(state.global_model_weights.trainable[0])
 
 
-def _pushes(
-    kernel: np.ndarray,
-    aggregated: EncodingStatistics,
-    hyperparameters: DCCOHyperparameters,
-    clip: float,
-) -> np.ndarray:
+def _pushes(kernel: np.ndarray, aggregated: EncodingStatistics, clip: float) -> np.ndarray:
     """What each canary contributes to the sum of deltas if it takes part, [canaries, outputs]."""
-    loss = statistics.STATISTICS_LOSSES["cco"]
     aggregated = EncodingStatistics(*map(tf.convert_to_tensor, aggregated))
 
     def loss_of(outputs):
         z = outputs[tf.newaxis]
-        combined = statistics.combined_statistics(loss, z, z, aggregated)
-        return loss.terms(combined, hyperparameters).loss
+        combined = statistics.combined_statistics(_LOSS, z, z, aggregated)
+        return _LOSS.terms(combined, _HYPERPARAMETERS).loss
 
     rows = tf.constant(kernel)
     with tf.GradientTape() as tape:

@@ -1,10 +1,10 @@
 """What DeNAV's routes cost on many networks, without training (DeNAV, Table 4).
 
-Volumes, simulated times and links are known before training, and so are the routes. Hence the time,
-the volume and the coverage of a route can be compared on many networks, where a table of trainings
-has one.
+Volumes, simulated times and links are known before training, and so are the routes. Their times,
+volumes and coverage can thus be compared on many networks; a table of trainings has only one.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -42,22 +42,16 @@ def costs_of(
 ) -> RouteCosts:
     """The costs of the route of one model through a network that does not change.
 
-    The seed is that of the first client and of the navigator's random choices.
+    The seed determines the first client and the navigator's random choices.
     """
     times = [
         simulated_time.training_time(volume, rank, hyperparameters.computing_ranks)
         for volume, rank in zip(volumes, ranks, strict=True)
     ]
     start = int(np.random.default_rng(seed).integers(len(volumes)))
+    sizes = dict(enumerate(volumes))
     steps = list(
-        route.travel(
-            lambda step: graph,
-            dict(enumerate(volumes)),
-            times.__getitem__,
-            start,
-            hyperparameters,
-            seed,
-        )
+        route.travel(lambda step: graph, sizes, times.__getitem__, start, hyperparameters, seed)
     )
     visited = [step.client for step in steps]
     return RouteCosts(
@@ -72,22 +66,13 @@ def of_all_formulas(
     graph: nx.Graph, volumes: Sequence[int], seed: int, steps: int, selection_limit: int
 ) -> dict[str, RouteCosts]:
     """The costs of each row of Table 4 on one network, with the same ranks and first client."""
-    highest = NavigatorHyperparameters().computing_ranks
-    ranks = simulated_time.draw_ranks(len(volumes), highest, seed)
-    return {
-        formula: costs_of(
-            graph,
-            volumes,
-            ranks,
-            NavigatorHyperparameters(
-                steps=steps,
-                selection_limit=selection_limit,
-                **options,  # type: ignore[arg-type]
-            ),
-            seed,
-        )
-        for formula, options in FORMULAS.items()
-    }
+    ours = NavigatorHyperparameters(steps=steps, selection_limit=selection_limit)
+    ranks = simulated_time.draw_ranks(len(volumes), ours.computing_ranks, seed)
+    costs = {}
+    for formula, options in FORMULAS.items():
+        values = dataclasses.replace(ours, **options)  # type: ignore[arg-type]
+        costs[formula] = costs_of(graph, volumes, ranks, values, seed)
+    return costs
 
 
 class Interval(NamedTuple):

@@ -25,7 +25,7 @@ class AdamProbeConfig:
     Attributes:
       epochs: Number of passes over the labelled examples.
       batch_size: Number of examples per step; all of them, if there are fewer.
-      learning_rate: Learning rate, which is constant.
+      learning_rate: Constant learning rate.
     """
 
     epochs: int = 100
@@ -41,9 +41,8 @@ def adam_probe(
 ) -> labelling.Scores:
     """Scores the paper's linear classifier after its last step; no step is selected on test data.
 
-    The seed is that of the order of the examples, and the settings are the paper's by default. The
-    paper does not mention scaling. The weights start at zero, where the paper says nothing: the
-    problem is convex.
+    The seed is that of the order of the examples. The paper mentions neither scaling nor initial
+    weights; here they are zero, since the problem is convex.
     """
     config = config or AdamProbeConfig()
     count, size = sets.train_features.shape

@@ -11,18 +11,16 @@ from tff_ssl.evaluation.labels import UNLABELLED
 
 
 class Cases(NamedTuple):
-    """A grouping of n images into k cases.
+    """The case of each of n images, int64 [n] in [0, k), and the label of each of k cases.
 
-    Attributes:
-      case_of_image: Index of each image's case in [0, k), int64 [n].
-      labels: Class label of each case, int32 [k]; -1 where it is not known.
+    Labels are int32 [k], -1 if unknown.
     """
 
     case_of_image: np.ndarray
     labels: np.ndarray
 
     def image_indices(self, cases: np.ndarray) -> list[np.ndarray]:
-        """Returns the indices of the images of each given case, int64 [images of the case]."""
+        """Indices of the images of each given case, int64 [images of the case]."""
         order = np.argsort(self.case_of_image, kind="stable")
         starts = np.searchsorted(self.case_of_image[order], np.arange(len(self.labels) + 1))
         return [order[starts[c] : starts[c + 1]] for c in cases]
@@ -35,7 +33,7 @@ class Cases(NamedTuple):
 
 
 def each_image(labels: np.ndarray) -> Cases:
-    """Returns the grouping in which every image is a case; labels are integers [n]."""
+    """The grouping in which every image is a case; labels are integers [n]."""
     return Cases(np.arange(len(labels)), np.asarray(labels, np.int32))
 
 
@@ -47,20 +45,19 @@ def group(case_ids: np.ndarray, labels: np.ndarray) -> Cases:
     Raises:
       ValueError: Two images of a case have different labels; the message names the case.
     """
-    names, case_of_image = np.unique(np.asarray(case_ids, str), return_inverse=True)
-    labels = np.asarray(labels, np.int32)
     wrong = several_labels(case_ids, labels)
     if wrong is not None:
         raise ValueError(f"the images of case {wrong} have different labels")
+    names, case_of_image = np.unique(np.asarray(case_ids, str), return_inverse=True)
     case_labels = np.full(len(names), UNLABELLED, np.int32)
-    np.maximum.at(case_labels, case_of_image, labels)
+    np.maximum.at(case_labels, case_of_image, np.asarray(labels, np.int32))
     return Cases(case_of_image.astype(np.int64), case_labels)
 
 
 def several_labels(case_ids: np.ndarray, labels: np.ndarray) -> str | None:
-    """The first case, in the order of names, whose images have several labels; None if none has.
+    """The first case by name whose images have several labels; None if none has.
 
-    A label of -1, not known, is no label.
+    -1 (unknown) is no label.
     """
     labels = np.asarray(labels, np.int32)
     known = labels != UNLABELLED
@@ -75,8 +72,8 @@ def several_labels(case_ids: np.ndarray, labels: np.ndarray) -> str | None:
 def counted_images(case_ids: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Indices of the images that count in an evaluation of cases, int64 [m], ascending.
 
-    They are all images but the unlabelled ones of cases that have labelled images: nothing says
-    that they show what the label says.
+    Left out are the unlabelled images of cases with labelled ones: they may not show what the label
+    says.
     """
     case_ids, labels = np.asarray(case_ids, str), np.asarray(labels)
     labelled = np.isin(case_ids, np.unique(case_ids[labels != UNLABELLED]))

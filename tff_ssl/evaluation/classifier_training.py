@@ -13,12 +13,7 @@ from tff_ssl.evaluation.scaling import ProbeSets
 
 
 class Classifier(NamedTuple):
-    """A linear classifier.
-
-    Attributes:
-      kernel: Weights, float32 [d, classes].
-      bias: Biases, float32 [classes].
-    """
+    """A linear classifier: its weights, float32 [d, classes], and biases, float32 [classes]."""
 
     kernel: tf.Tensor
     bias: tf.Tensor
@@ -46,16 +41,11 @@ def build_trainer(config: TrainingConfig, size: int, num_classes: int) -> Callab
     """
     optimizer = config.build_optimizer()
     weights_spec = Classifier(tf.TensorSpec([size, num_classes]), tf.TensorSpec([num_classes]))
+    features_spec, targets_spec = tf.TensorSpec([None, None, size]), tf.TensorSpec([None], tf.int64)
     batch_spec = tf.TensorSpec([None, None], tf.int32)
 
     @tf.function(
-        input_signature=[
-            weights_spec,
-            tf.TensorSpec([None, None, size]),
-            tf.TensorSpec([None], tf.int64),
-            batch_spec,
-            batch_spec,
-        ]
+        input_signature=[weights_spec, features_spec, targets_spec, batch_spec, batch_spec]
     )
     def train(classifier, features, targets, examples, variants):
         state = optimizer.initialize(weights_spec)
@@ -84,13 +74,9 @@ def trained_scores(
 ) -> labelling.Scores:
     """Scores a classifier after its last step; no step is selected on test data.
 
-    Args:
-      sets: The examples.
-      config: Settings of the training.
-      kernel: Initial weights, [d, classes]; biases start at zero.
-      variants: Features of the training images in several variants, float32 [variants, n, d].
-      examples: Examples of each step, integers [steps, batch].
-      example_variants: Variant of each of them, integers [steps, batch].
+    The initial weights are `kernel`, [d, classes], and biases of zero. The training features come
+    in several variants, float32 [variants, n, d]; each step has the numbers of its examples and of
+    their variants, integers [steps, batch].
     """
     classes, targets = np.unique(sets.train_labels, return_inverse=True)
     initial = Classifier(tf.constant(kernel, tf.float32), tf.zeros(len(classes)))

@@ -5,29 +5,26 @@ of the covariance matrix of the encodings: with its eigenvalues l_1, ..., l_d,
 
   p_i = l_i / sum_j l_j,    effective rank = exp(-sum_i p_i log p_i).
 
-It is d if all directions have the same variance, k if k directions have the same variance and the
-others none, and close to 1 if one direction has nearly all of it. The mean deviation of the
-encodings (`encoding_std`) cannot show this: it may rise while all images move along one line.
+It is k if k directions have the same variance and the others none, and close to 1 if one direction
+has nearly all of it. The mean deviation of the encodings (`encoding_std`) cannot show this: it may
+rise while all images move along one line.
 """
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-# Encodings are computed in float32: a smaller spread around the mean is error of rounding.
+# Encodings are computed in float32: a smaller spread around the mean is rounding error.
 _EPSILON = float(np.finfo(np.float32).eps)
 
 
 def effective_rank(encodings: np.ndarray) -> float:
-    """Computes the effective rank of the encodings' covariance matrix.
+    """The effective rank of the covariance of encodings [n, d], from 1 to min(n - 1, d).
 
-    Scale and mean of the encodings [n, d] of different images do not matter, nor do rotations.
-
-    Returns:
-      The effective rank, between 1 and min(n - 1, d); 0.0 if all encodings are equal up to the
-      rounding of float32.
+    It is 0.0 if all encodings are equal up to the rounding of float32. Scale, mean and rotations do
+    not matter.
 
     Raises:
-      ValueError: The encodings are no matrix with a row, or not finite.
+      ValueError: The encodings are not finite, or not a matrix with at least one row.
     """
     h = np.asarray(encodings, np.float64)
     if h.ndim != 2 or len(h) == 0:

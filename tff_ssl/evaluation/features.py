@@ -1,4 +1,4 @@
-"""Features that are evaluated: the encodings of a frozen encoder, and raw pixels."""
+"""Features for evaluation: the encodings of a frozen encoder, and raw pixels."""
 
 import functools
 from collections.abc import Callable
@@ -12,22 +12,15 @@ _TF_FUNCTIONS = (tf.types.experimental.GenericFunction, tf.types.experimental.Co
 
 
 def extract(encode: Encode, images: np.ndarray, batch_size: int = 256) -> np.ndarray:
-    """Returns the features of all images, in the order of the images.
+    """The features of all images, float32 [n, d], in the order of the images.
 
     All batches have one static shape, so that `encode` is traced once: the last batch is filled
     with copies of its last image, whose features are dropped. A plain function is wrapped in a
-    `tf.function` for this call. A caller that evaluates many versions of the weights, such as the
-    monitor during training, should pass `functools.partial(f, weights)` with the same
-    `tf.function` `f` each time; it is called directly and not traced again.
+    `tf.function` for this call. To evaluate many versions of the weights without tracing again,
+    pass `functools.partial(f, weights)` with the same `tf.function` `f` each time.
 
-    Args:
-      encode: Encoder in inference mode, a function from images, uint8 [b, h, w, c], to features,
-        floating point [b, d]. An image's features must not depend on the rest of its batch.
-      images: Images, uint8 [n, h, w, c], n >= 1.
-      batch_size: Number of images per call, >= 1.
-
-    Returns:
-      Features, float32 [n, d].
+    Images are uint8 [n, h, w, c], n >= 1. The encoder, in inference mode, gives floating point
+    features [b, d]; those of an image must not depend on the rest of its batch.
 
     Raises:
       ValueError: The images or the features do not have these shapes.
@@ -52,13 +45,13 @@ def extract(encode: Encode, images: np.ndarray, batch_size: int = 256) -> np.nda
 
 
 def raw_pixels(images: np.ndarray) -> np.ndarray:
-    """Returns the pixels as features: uint8 [n, h, w, c] to float32 [n, h * w * c] in [0, 1]."""
+    """The pixels as features: uint8 [n, h, w, c] to float32 [n, h * w * c] in [0, 1]."""
     _check_images(images)
     return images.reshape(len(images), -1).astype(np.float32) / np.float32(255.0)
 
 
 def _compiled(encode: Any) -> Encode:
-    """Returns `encode` if it is a `tf.function` or a partial of one, else a `tf.function` of it."""
+    """`encode` if it is a `tf.function` or a partial of one, otherwise a `tf.function` of it."""
     function = encode.func if isinstance(encode, functools.partial) else encode
     return encode if isinstance(function, _TF_FUNCTIONS) else tf.function(encode)
 

@@ -43,7 +43,7 @@ FINETUNING = {
 
 
 def config_for(num_labels: int) -> FinetuneConfig:
-    """Returns the paper's settings for 5000 labels from 1600 labels on, else those for 500."""
+    """The paper's settings for 5000 labels from 1600 labels on, otherwise those for 500."""
     return FINETUNING["5000_labels" if num_labels >= 1600 else "500_labels"]
 
 
@@ -60,8 +60,8 @@ class Finetuner:
     ):
         """Builds the training step for an encoder without heads.
 
-        Images are augmented by the policy, and have sides of `view_size` pixels for the encoder;
-        None for the original size.
+        Images are augmented by the policy, with sides of `view_size` pixels; None for the original
+        size.
         """
         self._model = dataclasses.replace(encoder, classes=classes)
         self._config = config
@@ -76,8 +76,7 @@ class Finetuner:
             with tf.GradientTape() as tape:
                 tape.watch(weights.trainable)
                 outputs = self._model.apply(weights, x, training=True)
-                # The classifier is linear: the mean of the images' logits equals the logits of
-                # their mean encoding.
+                # The classifier is linear: the mean logits are those of the images' mean encoding.
                 logits = tf.math.unsorted_segment_mean(
                     outputs.logits, case_of_image, tf.shape(labels)[0]
                 )
@@ -101,13 +100,8 @@ class Finetuner:
     ) -> Weights:  # fmt: skip
         """Fine-tunes on some labelled cases: weights of the encoder and the classifier.
 
-        Args:
-          encoder_weights: `Weights` of the encoder, which are not changed.
-          images: Images, uint8 [n, h, w, c].
-          example_ids: Ids of the images, int64 [n].
-          cases: Cases of the images.
-          chosen: Indices of the labelled cases to train on, integers [labels].
-          seed: Seed of the order of the cases and of the views.
+        Images are uint8 [n, h, w, c], their ids int64 [n], and the indices of the chosen labelled
+        cases integers [labels]. The seed is that of the order of the cases and of the views.
         """
         weights = self._add_classifier(encoder_weights)
         specs = tuple(tf.TensorSpec(spec.shape) for spec in self._model.trainable_specs)
@@ -117,15 +111,9 @@ class Finetuner:
         batches = permuted_batches(chosen, self._config.steps, self._config.batch_size, rng)
         for step, batch in enumerate(batches):
             indices, batch_cases = cases.take(batch)
-            weights, state = self._step(
-                weights,
-                state,
-                tf.constant(images[indices]),
-                tf.constant(example_ids[indices]),
-                tf.constant(batch_cases.case_of_image),
-                tf.constant(batch_cases.labels),
-                tf.constant(first_round + step, tf.int64),
-            )
+            arrays = (images[indices], example_ids[indices], *batch_cases)
+            round_number = tf.constant(first_round + step, tf.int64)
+            weights, state = self._step(weights, state, *map(tf.constant, arrays), round_number)
         return weights
 
     def scores(self, weights: Weights, images: np.ndarray, cases: Cases) -> Scores:

@@ -12,7 +12,7 @@ def check_unchanged(before: Weights, after: Weights) -> None:
 
 
 def equal(one: Weights, other: Weights) -> bool:
-    """Returns whether all weights and moving averages are the same, bit by bit."""
+    """Whether all weights and moving averages are the same, bit by bit."""
     return all(
         len(a) == len(b) and all(map(np.array_equal, a, b)) for a, b in zip(one, other, strict=True)
     )

@@ -1,9 +1,9 @@
-"""The kNN monitor: k-nearest-neighbour classification of features, without any training.
+"""The kNN monitor: weighted k-nearest-neighbour classification of features, without any training.
 
-Weighted k-nearest-neighbour classification of Z. Wu et al., "Unsupervised Feature Learning via
-Non-Parametric Instance Discrimination", 2018 (arXiv:1805.01978), section 3.4: the k examples of
-the bank with the largest cosine similarity s vote for their class with the weight exp(s / tau).
-k = 20 as in DINO (Caron et al. 2021), tau = 0.07 as in both.
+Z. Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", 2018
+(arXiv:1805.01978), section 3.4: the k examples of the bank with the largest cosine similarity s
+vote for their class with the weight exp(s / tau). k = 20 as in DINO (Caron et al. 2021), tau = 0.07
+as in both.
 """
 
 import numpy as np
@@ -23,9 +23,8 @@ def knn_probe(
 ) -> labelling.Scores:
     """Scores the classes that a bank of labelled features predicts for queries.
 
-    Features are [n, d] and [m, d], and labels integers; examples labelled -1 (unknown) are ignored.
-    A bank of fewer than `k` examples votes as a whole, and with `math.inf` as temperature all
-    neighbours have the same vote.
+    Features are [n, d] and [m, d]; examples labelled -1 (unknown) are ignored. A bank of fewer than
+    `k` examples votes as a whole, and at an infinite temperature all neighbours have the same vote.
 
     Raises:
       ValueError: Shapes do not fit, features are not finite, or `k` or `temperature` is not
@@ -44,11 +43,10 @@ def knn_probe(
 def leave_one_out_knn(
     features: np.ndarray, labels: np.ndarray, k: int = 20, temperature: float = 0.07
 ) -> labelling.Scores:
-    """Scores the class that all other examples predict for each example.
+    """Scores the class that all other examples predict for each example; see `knn_probe`.
 
-    This is the monitor during training. It needs the training set only, so no test example is
-    ever used to watch a run or to select a model. Arguments, result and errors are those of
-    `knn_probe`; there must be at least two labelled examples.
+    This is the monitor during training: no test example is used to watch a run or select a model.
+    There must be at least two labelled examples.
     """
     bank, classes = labelling.labelled_examples("training", features, labels)
     if len(bank) < 2:
@@ -65,7 +63,7 @@ def _predict(
     temperature: float,
     leave_one_out: bool,
 ) -> np.ndarray:
-    """Returns the class with most votes for each query, int64 [m]; the smallest one of a tie."""
+    """The class with most votes for each query, int64 [m]; the smallest one of a tie."""
     if k < 1:
         raise ValueError(f"k must be at least 1, found {k}.")
     if not temperature > 0:
@@ -101,6 +99,6 @@ def _votes(
 
 
 def _unit_rows(features: np.ndarray) -> np.ndarray:
-    """Divides each row by its norm; a row of zeros is returned unchanged."""
+    """Divides each row by its norm; a row of zeros stays."""
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     return features / np.where(norms > 0, norms, 1)

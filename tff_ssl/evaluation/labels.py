@@ -14,7 +14,7 @@ class Scores(NamedTuple):
 
     Attributes:
       accuracy: Share of the examples whose class is predicted, in [0, 1].
-      balanced_accuracy: The same share within each class, averaged over the classes, in [0, 1].
+      balanced_accuracy: Mean of `class_accuracies`, in [0, 1].
       class_accuracies: The same share within each class, by class.
     """
 
@@ -39,21 +39,16 @@ def draw_labels(
     even: bool = False,
     class_names: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Draws the examples whose labels a few-label probe may see, without replacement.
-
-    Examples labelled -1 (unknown) are never drawn.
+    """Draws the examples whose labels a few-label probe may see: indices, int64 [drawn], ascending.
 
     Args:
-      labels: Class labels, integers [n].
+      labels: Class labels, integers [n]; examples labelled -1 (unknown) are never drawn.
       rng: Generator of the draw.
       per_class: Number of examples of each class. Exactly one of `per_class` and `total` is given.
       total: Number of examples of all classes together, split in proportion to the classes' sizes,
         with at least one of each class; `rng` decides between classes with equal remainders.
       even: Whether `total` is split as evenly as the classes' sizes allow instead.
       class_names: Name of each class in error messages; None for their numbers.
-
-    Returns:
-      Indices into `labels`, int64 [drawn], ascending.
 
     Raises:
       ValueError: Both numbers or none are given, or there are too few examples.
@@ -70,7 +65,11 @@ def draw_labels(
         counts = np.full(len(classes), per_class)
     else:
         assert total is not None
-        _check_total(total, sizes)
+        if not len(sizes) <= total <= sizes.sum():
+            raise ValueError(
+                f"The total number of labels must be from {len(sizes)} (one per class) to "
+                f"{sizes.sum()} (all labelled examples), found {total}."
+            )
         counts = (_even_counts if even else _proportional_counts)(total, sizes, rng)
     drawn = [
         rng.choice(np.flatnonzero(labels == c), size=count, replace=False)
@@ -92,14 +91,6 @@ def _check_class_sizes(per_class: int, names: Sequence[str], sizes: np.ndarray) 
         )
 
 
-def _check_total(total: int, sizes: np.ndarray) -> None:
-    if not len(sizes) <= total <= sizes.sum():
-        raise ValueError(
-            f"The total number of labels must be from {len(sizes)} (one per class) to "
-            f"{sizes.sum()} (all labelled examples), found {total}."
-        )
-
-
 def _proportional_counts(total: int, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """One example of each class, and the rest in proportion, rounded by largest remainders."""
     rest, other_examples = total - len(sizes), sizes - 1
@@ -112,7 +103,7 @@ def _proportional_counts(total: int, sizes: np.ndarray, rng: np.random.Generator
 
 
 def _even_counts(total: int, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Splits `total` over classes of the given sizes, with counts as equal as possible."""
+    """Splits `total` over classes of these sizes as evenly as possible."""
     counts = np.zeros_like(sizes)
     while (rest := total - counts.sum()) > 0:
         unexhausted = np.flatnonzero(counts < sizes)

@@ -30,13 +30,13 @@ class LarsProbeConfig:
         et al.
       initial_stddev: Standard deviation of the normal initial weights; biases start at zero. The
         paper gives none, and the result depends on it: the steps of LARS are proportional to the
-        norm of the weights. (From zero weights the first step would be a plain gradient step of
-        rate 2.0 or more, and its length would determine that of all later steps.) 0.01 was chosen
-        on training images, of which some were held out for the score: with 5000 labels of CIFAR-10
-        and 256 PCA features, 0.003, 0.01, 0.03, 0.1 and 0.3 gave 0.373, 0.373, 0.370, 0.360 and
-        0.344 (logistic regression 0.364); with 64 PCA features 0.362 to 0.364, and 0.360 with
-        0.3. With 500 labels of CIFAR-10 or the digits and 40 to 256 features, 0.01 is within 0.7
-        points of the best; 16 features need 0.1 (0.948; 0.01 gives 0.916).
+        norm of the weights. (From zero weights, a plain gradient step of rate 2.0 or more would
+        determine the length of all later steps.) 0.01 was chosen on training images, of which some
+        were held out for the score: with 5000 labels of CIFAR-10 and 256 PCA features, 0.003, 0.01,
+        0.03, 0.1 and 0.3 gave 0.373, 0.373, 0.370, 0.360 and 0.344 (logistic regression 0.364);
+        with 64 PCA features 0.362 to 0.364, and 0.360 with 0.3. With 500 labels of CIFAR-10 or the
+        digits and 40 to 256 features, 0.01 is within 0.7 points of the best; 16 features need 0.1
+        (0.948; 0.01 gives 0.916).
     """
 
     steps: int
@@ -61,7 +61,7 @@ LARS_PROBES = {
 
 
 def config_for(num_labels: int) -> LarsProbeConfig:
-    """Returns the paper's settings for 5000 labels from 1600 labels on, else those for 500."""
+    """The paper's settings for 5000 labels from 1600 labels on, otherwise those for 500."""
     return LARS_PROBES["5000_labels" if num_labels >= 1600 else "500_labels"]
 
 
@@ -72,8 +72,8 @@ def lars_probe(
 
     With flipped features, each example of each step is the image or its mirror image with equal
     probability, the paper's only augmentation here. The paper does not mention scaling. The seed is
-    that of the initial weights, the order of the examples and the flips; the settings are those of
-    `config_for` the number of labelled training examples by default.
+    that of the initial weights, the order of the examples and the flips; `config` is by default
+    `config_for` the number of labelled training examples.
     """
     variants = [sets.train_features]  # The original images, then the mirrored ones.
     if sets.flipped_features is not None:

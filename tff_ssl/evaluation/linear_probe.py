@@ -1,11 +1,10 @@
 """The linear protocol: a probe on few labels, repeated over draws of labels, with its baselines.
 
-An accuracy alone says little. Each result therefore also holds the accuracies of the same probe, on
-the same draws of labels, on other features of the same images: those of the untrained encoder, and
-raw pixels.
+The baselines are the accuracies of the same probe, on the same draws of labels, on other features
+of the same images: those of the untrained encoder, and raw pixels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,19 +12,20 @@ import numpy as np
 from tff_ssl.evaluation import adam_probe, lars_probe, logistic_probe, scaling
 from tff_ssl.evaluation import labels as labelling
 
-METHODS = ("logistic", "lars", "adam")
+_PROBES: dict[str, Callable[[scaling.ProbeSets, list[int]], labelling.Scores]] = {
+    "logistic": lambda sets, seed: logistic_probe.logistic_probe(sets),
+    "lars": lars_probe.lars_probe,
+    "adam": adam_probe.adam_probe,
+}
+METHODS = tuple(_PROBES)
 SCORES = ("accuracy", "balanced_accuracy")  # Names of the scores that have a deviation.
 ENCODER = "encoder"  # The feature set that a comparison is about; all others are baselines.
 
 
 class FeatureSet(NamedTuple):
-    """One kind of features of the same training and test images.
+    """Features of all training images, [n, d], and of the test images, [m, d].
 
-    Attributes:
-      train: Features of the training images, labelled or not, [n, d].
-      test: Features of the test images, [m, d].
-      flipped_train: Features of the training images mirrored left to right, [n, d], for the `lars`
-        probe; or None.
+    The `lars` probe also takes those of the mirrored training images, [n, d].
     """
 
     train: np.ndarray
@@ -49,22 +49,21 @@ def few_label_comparison(
     The scaling of each feature set is fitted on all its training features, without labels.
 
     Args:
-      feature_sets: Feature sets by name: `encoder` and any number of baselines, by convention
-        `random_encoder` and `raw_pixels`.
+      feature_sets: Feature sets by name: `encoder` and baselines, such as `raw_pixels`.
       train_labels: Class labels of the training images, integers [n]; -1 where unknown.
       test_labels: Class labels of the test images, integers [m]; those labelled -1 are ignored.
       dataset: Name of the data set, for the result.
       drawn: Training examples whose labels are used, integers [labels] for each draw
         (`labels.draw_labels`).
       seed: Seed of the `lars` and `adam` probes, which draw i uses as (seed, i, 1).
-      labels_per_class: Number of labels drawn of each class, for the result; None where the draws
-        are of a total number.
+      labels_per_class: Number of labels drawn of each class, for the result; None for draws of a
+        total number.
       method: `logistic` (quick), `lars` (the DCCO paper's probe) or `adam` (Hetero-SSFL's).
 
     Returns:
       An entry of `result.json`: `protocol`, `method`, `dataset`, `labels` (of all classes),
-      `labels_per_class`, `draws` (their number), the scores of the encoder as in `summarize`, and
-      `baselines`, which holds the scores of each other feature set by name.
+      `labels_per_class`, `draws` (their number), the encoder's scores as in `summarize`, and
+      `baselines`, those of each other feature set by name.
 
     Raises:
       ValueError: There is no `encoder` or no draw, or features do not fit or are not finite; the
@@ -114,30 +113,15 @@ def _probe(
         raise ValueError(
             f"There are {len(features.train)} training features for {len(train_labels)} labels."
         )
-    flipped = features.flipped_train
+    flipped = None if features.flipped_train is None else features.flipped_train[indices]
     sets = scaling.prepare(
-        features.train[indices],
-        train_labels[indices],
-        features.test,
-        test_labels,
-        scaler,
-        None if flipped is None else flipped[indices],
+        features.train[indices], train_labels[indices], features.test, test_labels, scaler, flipped
     )
-    if method == "logistic":
-        return logistic_probe.logistic_probe(sets)
-    if method == "adam":
-        return adam_probe.adam_probe(sets, seed)
-    return lars_probe.lars_probe(sets, seed)
+    return _PROBES[method](sets, seed)
 
 
 def summarize(scores: Sequence[labelling.Scores]) -> dict[str, Any]:
-    """Summarizes scores over draws.
-
-    Returns:
-      The mean of each score in [0, 1] by its name, its sample standard deviation by its name with
-      `_std` (0 for one draw), and `class_accuracies`, the mean accuracy in each class, by the class
-      as text.
-    """
+    """`mean_and_std` of each score over draws, and mean `class_accuracies`, by class as text."""
     summary: dict[str, Any] = {}
     for field in SCORES:
         summary |= mean_and_std(field, [getattr(s, field) for s in scores])
@@ -149,6 +133,6 @@ def summarize(scores: Sequence[labelling.Scores]) -> dict[str, Any]:
 
 
 def mean_and_std(name: str, values: Sequence[float]) -> dict[str, float]:
-    """Returns the mean by the name, and the sample standard deviation by the name with `_std`."""
+    """The mean by the name; and by the name with `_std` the sample deviation, 0 for one value."""
     std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return {name: float(np.mean(values)), f"{name}_std": std}

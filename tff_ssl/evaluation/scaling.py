@@ -8,12 +8,7 @@ from tff_ssl.evaluation import labels as labelling
 
 
 class FeatureScaler(NamedTuple):
-    """The map `(features - offset) / scale`.
-
-    Attributes:
-      offset: Mean of each feature, float32 [d].
-      scale: Divisor of each feature, float32 [d].
-    """
+    """The map `(features - offset) / scale`, with float32 [d] each."""
 
     offset: np.ndarray
     scale: np.ndarray
@@ -26,11 +21,10 @@ def fit_scaler(reference: np.ndarray) -> FeatureScaler:
     """Fits the scaling to features [n, d] of training images, without their labels.
 
     Each feature is centred, and all of them are divided by the same number, the root of their mean
-    variance. This removes the arbitrary origin and unit of a feature space and nothing else:
-    distances keep their proportions, and the mean squared norm of a scaled example is d. Dividing
-    each feature by its own standard deviation would enlarge those that hardly vary (the border
-    pixels of the digits), which weakens raw pixels and so flatters an encoder compared with them. A
-    feature that does not vary is centred and not divided.
+    variance. This removes only the arbitrary origin and unit of a feature space: distances keep
+    their proportions, and the mean squared norm of a scaled example is d. Dividing each feature by
+    its own standard deviation would enlarge those that hardly vary (the border pixels of the
+    digits), which weakens raw pixels and thus flatters an encoder in comparison.
 
     Raises:
       ValueError: The shape is wrong, or a feature is not finite.
@@ -44,14 +38,9 @@ def fit_scaler(reference: np.ndarray) -> FeatureScaler:
 
 
 class ProbeSets(NamedTuple):
-    """The labelled examples of a probe, with scaled features.
+    """The labelled examples of a probe: scaled features, float32 [n, d] and [m, d]; int64 labels.
 
-    Attributes:
-      train_features: Scaled training features, float32 [n, d].
-      train_labels: Class labels, int64 [n].
-      test_features: Scaled test features, float32 [m, d].
-      test_labels: Class labels, int64 [m].
-      flipped_features: Scaled features of the mirrored training images, float32 [n, d]; or None.
+    Flipped features are those of the mirrored training images, float32 [n, d].
     """
 
     train_features: np.ndarray
@@ -71,14 +60,9 @@ def prepare(
 ) -> ProbeSets:
     """Checks the sets of a probe, drops examples labelled -1 (unknown) and scales the features.
 
-    Args:
-      train_features: Training features, [n, d].
-      train_labels: Class labels, integers [n].
-      test_features: Test features of images without augmentation, [m, d].
-      test_labels: Class labels, integers [m].
-      scaler: Scaling of the features, by convention that of training images with or without labels;
-        None for that of the labelled training features, which may be only a few images.
-      flipped_features: Features of the training images mirrored left to right, [n, d].
+    Features are [n, d] and [m, d], those of test images without augmentation; flipped ones are of
+    the mirrored training images, [n, d]. The scaling is by convention that of all training images;
+    None is that of the labelled ones, which may be few.
 
     Raises:
       ValueError: Shapes do not fit, features are not finite, or the training set has one class.

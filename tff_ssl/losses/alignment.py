@@ -9,12 +9,12 @@ one B, and K-bar, which has n^2 numbers for n images, is not needed:
 
   CKA(K, K-bar) = |B^T A|^2 / (|A^T A| |B^T B|), Frobenius norms.
 
-B has every client's representations column by column. What is sent is another factor F of the same
+The columns of B are the clients' representations. What is sent is another factor F of the same
 kernel, F F^T = K-bar, with min(n, D) columns for the D = d_1 + ... + d_N columns of B (`mixed`). F
-is a function of K-bar alone, so that it tells what the kernel tells and not who has which features.
+is a function of K-bar alone, so it tells what the kernel tells, but not who has which features.
 
 There are two deviations from the printed equations. Eq. 2 adds mu * CKA, a similarity, to the loss,
-and so would drive clients apart; the text speaks of a distance, and the term here is 1 - CKA. Eq. 1
+which would drive clients apart; the text speaks of a distance, and the term here is 1 - CKA. Eq. 1
 omits that linear CKA centres its features (Kornblith et al. 2019); they are centred here unless
 `centred` is False.
 """
@@ -23,8 +23,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-# Representations that vary by less than a millionth of their size (here squared) count as constant,
-# since such differences are rounding.
+# Representations that vary by less than a millionth of their size (here squared) count as constant.
 _COLLAPSED = 1e-12
 _TINY = 1e-24  # Gradients take the cube of its inverse root, which is within float32's range.
 _SMALLEST = 1e-30  # Divisors below it are replaced by it.
@@ -32,10 +31,9 @@ _BLOCK = 1024  # Number of rows of a kernel held at a time; only the kernel's no
 
 
 def stack(representations: Sequence[tf.Tensor], weights: Sequence[float]) -> tf.Tensor:
-    """B [n, sum of d_j]: the weighted representations of all clients, such that B B^T is K-bar.
+    """B [n, sum of d_j], from representations A_j, float32 [n, d_j], of the same images.
 
-    Representations A_j are float32 [n, d_j], of the same n images in the same order; the weights
-    w_j are uniform in the paper.
+    The weights w_j are uniform in the paper.
 
     Raises:
       ValueError: If there is not one weight per client, one is negative, or none is above 0.
@@ -51,26 +49,25 @@ def stack(representations: Sequence[tf.Tensor], weights: Sequence[float]) -> tf.
 def of_unit_kernel(a: tf.Tensor, centred: bool = True) -> tf.Tensor:
     """A, float32 [n, d], scaled such that the kernel A A^T has Frobenius norm 1.
 
-    It is centred over the images before if `centred`; zero for representations that do not vary.
+    If `centred`, it is centred over the images first. Constant representations become zero.
     """
     a = _normalize(a, centred)
     return a * tf.pow(tf.maximum(squared_kernel_norm(a), _TINY), -0.25)
 
 
 def mixed(stacked: tf.Tensor) -> tf.Tensor:
-    """A factor F of K-bar = B B^T that has no more columns than B, and mixes the clients.
+    """A factor F of K-bar = B B^T, float32 [n, min(n, D)], that mixes the clients.
 
-    F, float32 [n, min(n, D)], is a function of K-bar: with n images and D columns of B,
+    F is a function of K-bar: with n images and D columns of B,
 
     - for D < n the thin U S of B = U S V^T, from the eigenvectors V of B^T B as F = B V. The
-      largest entry of each column is positive. As V is orthogonal, F F^T has an error of rounding
-      only.
+      largest entry of each column is positive. As V is orthogonal, F F^T is exact up to rounding.
     - for D >= n the Cholesky factor of K-bar, lower triangular with a positive diagonal. (U S would
       take the eigenvectors of a matrix of n x n: 2.3 s for n = 2000, growing as n^3.)
-      Rows of B are scaled to length 1 before, and (n + 16) 2^-24 is added to the diagonal of the
-      kernel of these rows, without which rounding would make kernels of low rank indefinite.
-      Relative to the Frobenius norm of K-bar, the error of F F^T is at most that number, 3e-4 for
-      n = 5000, beside rounding; it is less where the diagonal is a small part of the kernel.
+      Rows of B are scaled to length 1 before, and (n + 16) 2^-24 is added to the diagonal of their
+      kernel; otherwise rounding would make kernels of low rank indefinite. Relative to the
+      Frobenius norm of K-bar, this changes F F^T by at most that number, 3e-4 for n = 5000, and by
+      less where the diagonal is a small part of the kernel.
     """
     rows, columns = stacked.shape
     if columns < rows:
@@ -88,7 +85,7 @@ def mixed(stacked: tf.Tensor) -> tf.Tensor:
 
 
 def _lower_kernel(x: tf.Tensor) -> tf.Tensor:
-    """X X^T, of which only the blocks up to the diagonal are computed: float32 [n, n]."""
+    """X X^T, float32 [n, n], of which only the blocks up to the diagonal are computed."""
     rows = x.shape[0]
     blocks = []
     for start in range(0, rows, _BLOCK):
@@ -102,9 +99,8 @@ def cka_with_mean_kernel(a: tf.Tensor, stacked: tf.Tensor, centred: bool = True)
     """Linear CKA between A A^T and K-bar (Eq. 1), float32 scalar in [0, 1].
 
     A is float32 [n, d], and `stacked` is B or another factor of K-bar, [n, D], into which no
-    gradient flows. For a batch of the alignment images these are the rows of the batch, and they
-    are centred within the batch. Representations that do not vary over the images (centred) or are
-    zero (uncentred) have similarity 0 and gradient 0.
+    gradient flows. Both may be the rows of a batch of the images, and are centred within it.
+    Representations that are constant (centred) or zero (uncentred) have similarity and gradient 0.
     """
     a = _normalize(a, centred)
     b = tf.stop_gradient(_normalize(stacked, centred))
@@ -118,8 +114,7 @@ def proximal_term(
 ) -> tf.Tensor:
     """mu * (1 - CKA): the term that Eq. 2 adds to a client's loss, as a distance in [0, mu].
 
-    Arguments are those of `cka_with_mean_kernel`; mu is 0.5 in the paper for CIFAR, 1 for
-    Tiny-ImageNet.
+    See `cka_with_mean_kernel`. In the paper, mu is 0.5 for CIFAR and 1 for Tiny-ImageNet.
     """
     return mu * (1 - cka_with_mean_kernel(a, stacked, centred))
 
@@ -127,8 +122,7 @@ def proximal_term(
 def squared_kernel_norm(x: tf.Tensor) -> tf.Tensor:
     """|X X^T|^2 = |X^T X|^2 (Frobenius), X [n, d], from blocks of the smaller product.
 
-    At most 1024 rows of the product are held at a time; for a batch of fewer than 1024 images and
-    fewer than d, this is the whole kernel.
+    At most 1024 rows of the product are held at a time.
 
     Raises:
       ValueError: If the shape is not known.

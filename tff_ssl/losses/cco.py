@@ -1,7 +1,7 @@
 """Cross correlation optimization (DCCO paper, Eq. 1 and 2; Barlow Twins, Zbontar et al. 2021).
 
 The loss depends on a batch only through five averages, the encoding statistics. Averages over the
-union of several batches are weighted means of the batches' averages; DCCO builds on this property.
+union of batches are weighted means of the batches' averages; DCCO builds on this property.
 
 The paper takes second moments about the origin, and variances as <F^2> - <F>^2. Where a mean is
 large compared with the deviation, this difference of large numbers loses the digits of float32. The
@@ -21,25 +21,19 @@ from tff_ssl.losses import segments as segments_lib
 from tff_ssl.losses.means import Means
 from tff_ssl.losses.segments import Segments
 
-# Added to each variance before its square root: encodings that do not vary (a collapsed unit, a
-# single example) then give correlation 0 and finite gradients instead of NaN.
+# Added to each variance before its square root, so that encodings that do not vary (a collapsed
+# unit, a single example) give correlation 0 and finite gradients instead of NaN.
 VARIANCE_EPSILON = 1e-6
 # Smallest plausible variance of one dimension, as a fraction of the mean over the dimensions.
 _PLAUSIBLE_SHARE = 0.1
 
 
 class EncodingStatistics(NamedTuple):
-    """Averages over the examples of a batch, float32 (the paper's <F>, <F^2>, <G>, <G^2>, <F G>).
+    """Averages over the examples of a batch: the paper's <F>, <F^2>, <G>, <G^2> and <F G>.
 
-    F and G are encodings minus a reference. `centred` gives the same structure another content: the
-    means of the encodings themselves, their variances, and the covariances of F with G.
-
-    Attributes:
-      f: Mean of F_i, [d].
-      f_squared: Mean of (F_i)^2, [d].
-      g: Mean of G_j, [d].
-      g_squared: Mean of (G_j)^2, [d].
-      f_g: Mean of F_i G_j, [d, d].
+    They are float32 [d], and [d, d] for <F_i G_j>. F and G are encodings minus a reference. In the
+    result of `centred`, the same fields hold the means of the encodings themselves, their
+    variances, and the covariances of F with G.
     """
 
     f: tf.Tensor
@@ -50,10 +44,7 @@ class EncodingStatistics(NamedTuple):
 
 
 class CCOTerms(NamedTuple):
-    """The loss and its parts: loss = on_diagonal + lambda * off_diagonal.
-
-    Each is a float32 scalar, or has one value per client.
-    """
+    """loss = on_diagonal + lambda * off_diagonal: float32 scalars, or one value per client each."""
 
     loss: tf.Tensor
     on_diagonal: tf.Tensor
@@ -61,7 +52,7 @@ class CCOTerms(NamedTuple):
 
 
 def zero_statistics(d: int) -> EncodingStatistics:
-    """Statistics of d-dimensional encodings that are all zero, the start of a sum."""
+    """Statistics of encodings [n, d] of zeros, with which a sum starts."""
     vector = tf.zeros([d])
     return EncodingStatistics(vector, vector, vector, vector, tf.zeros([d, d]))
 
@@ -100,11 +91,11 @@ def correlation(centred_statistics: EncodingStatistics) -> tf.Tensor:
 
 
 def plausible(statistics: EncodingStatistics) -> EncodingStatistics:
-    """Replaces noisy statistics about a reference by the nearest ones that encodings could have.
+    """Replaces noisy statistics about a reference by similar ones that encodings could have.
 
     Noise can make a variance negative or nearly zero, and a correlation then exceeds 1 by orders of
     magnitude. Variances below `_PLAUSIBLE_SHARE` of their mean size over the dimensions are raised
-    to it, and covariances are clipped to the bound of Cauchy and Schwarz.
+    to it, and covariances are clipped to the Cauchy-Schwarz bound.
     """
     f, f_squared, g, g_squared, f_g = statistics
 

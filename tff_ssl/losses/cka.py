@@ -1,8 +1,7 @@
 """Linear centred kernel alignment (Kornblith et al. 2019, arXiv:1905.00414, section 3).
 
 CKA compares two networks' features of the same inputs through the similarities between the inputs.
-The features may therefore differ in size, and CKA does not depend on rotations, reflections and
-scale.
+The features may differ in size, and CKA does not depend on rotations, reflections and scale.
 """
 
 import tensorflow as tf
@@ -15,13 +14,12 @@ def linear_cka(x: tf.Tensor, y: tf.Tensor, uncentred: bool = False) -> tf.Tensor
     """|| X^T Y ||^2 / (|| X^T X || || Y^T Y ||) (Frobenius), of features of the same n inputs.
 
     It equals HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)) of the kernels K = X X^T and L = Y Y^T, but
-    never holds anything of size n x n. Features are float32 [n, d] and [n, e], n >= 1. Unless
-    `uncentred`, their mean over the n >= 2 inputs is subtracted first, so that CKA does not depend
-    on an offset either.
+    holds nothing of size n x n. Features are float32 [n, d] and [n, e], n >= 1. Unless `uncentred`,
+    their mean over the n >= 2 inputs is subtracted first, so that offsets do not matter either.
 
     Returns:
-      Similarity, float32 scalar in [0, 1], 1 for equal features. It is 0, with finite gradients,
-      where the features of one network do not vary.
+      Similarity, float32 scalar in [0, 1], 1 for equal features. It is 0, with finite gradients, if
+      the features of one network do not vary.
     """
     x, y = (_normalize(m if uncentred else m - tf.reduce_mean(m, 0)) for m in (x, y))
     scale = _squared_norm(x, x) * _squared_norm(y, y)

@@ -15,7 +15,7 @@ _CHECK_EVERY = 10
 
 
 def unit_rows(rows: tf.Tensor) -> tf.Tensor:
-    """The rows divided by their norms, [n, d]; a row of zeros stays."""
+    """The rows [n, d] divided by their norms; a row of zeros stays."""
     return tf.math.l2_normalize(rows, 1)
 
 
@@ -27,9 +27,9 @@ def sinkhorn(similarities: tf.Tensor, iterations: int = 100) -> tf.Tensor:
 
       b = (1/K) / (P^T a),   a = (1/N) / (P b),   result = N diag(a) P diag(b).
 
-    Iterations end, at the latest after `iterations`, at the first, eleventh, ... one in which the
-    sum over the rows of |a / a_new - 1| is below 0.01. The cosines S are float32 [N, K], as is the
-    result, which has no gradient. Its rows sum to 1, and its columns to about N / K.
+    Iterations end early at the first, eleventh, ... one if the sum over the rows of |a / a_new - 1|
+    is below 0.01. The cosines S are float32 [N, K], as is the result, which has no gradient. Its
+    rows sum to 1, and its columns to about N / K.
     """
     p = tf.nn.softmax(_SHARPNESS * tf.stop_gradient(similarities), 1)
     rows, clusters = (tf.cast(tf.shape(p)[axis], tf.float32) for axis in (0, 1))
@@ -41,12 +41,11 @@ def sinkhorn(similarities: tf.Tensor, iterations: int = 100) -> tf.Tensor:
         return i + 1, new, b, tf.where(i % _CHECK_EVERY == 0, checked, change)
 
     start = (0, tf.fill([tf.shape(p)[0]], 1 / rows), tf.zeros([tf.shape(p)[1]]), 2 * _TOLERANCE)
-    _, a, b, _ = tf.while_loop(
-        lambda i, a, b, change: (i < iterations) & (change >= _TOLERANCE),
-        iterate,
-        start,
-        parallel_iterations=1,
-    )
+
+    def unfinished(i, a, b, change):
+        return (i < iterations) & (change >= _TOLERANCE)
+
+    _, a, b, _ = tf.while_loop(unfinished, iterate, start, parallel_iterations=1)
     return tf.stop_gradient(rows * a[:, tf.newaxis] * p * b)
 
 
@@ -56,14 +55,9 @@ def local_centroids(
     """Centroids of equal-sized clusters of unit rows [n, d], by hard assignments: float32 [L, d].
 
     In each step, a row belongs to the cluster of its largest assignment by `sinkhorn`, and a
-    centroid becomes the unit vector along the mean of its rows.
-
-    Args:
-      rows: Unit rows.
-      first: Indices of the rows with which the L centroids start, int32 [L].
-      spare: Indices of the rows that replace the centroids of empty clusters in each step, int32
-        [steps, L].
-      iterations: Number of Sinkhorn's iterations in a step.
+    centroid becomes the unit vector along the mean of its rows. Indices of rows are those of the
+    `first` centroids, int32 [L], and the `spare` ones that replace the centroids of empty clusters
+    in each step, int32 [steps, L].
     """
     clusters = first.shape[0]
     centroids = tf.gather(rows, first)
@@ -101,13 +95,8 @@ def global_centroids(
         velocity = momentum * velocity + tape.gradient(loss, c) + weight_decay * c
         return i + 1, unit_rows(c - learning_rate * velocity), velocity
 
-    _, centroids, _ = tf.while_loop(
-        lambda i, *_: i < steps,
-        step,
-        (0, centroids, tf.zeros_like(centroids)),
-        parallel_iterations=1,
-    )
-    return centroids
+    start = (0, centroids, tf.zeros_like(centroids))
+    return tf.while_loop(lambda i, *_: i < steps, step, start, parallel_iterations=1)[1]
 
 
 def assignment_losses(
@@ -115,9 +104,8 @@ def assignment_losses(
 ) -> tf.Tensor:
     """Orchestra's loss of each example [n]: the cross-entropy of two predictions of its cluster.
 
-    The target network's projections of the first views, into which no gradient flows, and the
-    online network's of the second ones are float32 [n, d]; the global centroids C [G, d] are unit
-    rows.
+    The target network projects the first views, the online network the second ones, float32 [n, d];
+    no gradient flows into the targets. The global centroids [G, d] are unit rows.
     """
 
     def logits(z):

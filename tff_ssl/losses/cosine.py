@@ -29,7 +29,7 @@ def byol_one_direction(p1: tf.Tensor, target_z2: tf.Tensor) -> tf.Tensor:
 def simsiam(p1: tf.Tensor, p2: tf.Tensor, z1: tf.Tensor, z2: tf.Tensor) -> tf.Tensor:
     """SimSiam's loss of each example (Eq. 4): -cos(p1, z2) / 2 - cos(p2, z1) / 2, in [-1, 1].
 
-    No gradient flows into the projections z from here.
+    No gradient flows into the projections z.
     """
     z1, z2 = tf.stop_gradient(z1), tf.stop_gradient(z2)
     return -(cosine(p1, z2) + cosine(p2, z1)) / 2

@@ -8,9 +8,7 @@ import tensorflow as tf
 class Means(NamedTuple):
     """A point for each of two encodings, such as the means of a batch or of an earlier cohort.
 
-    Attributes:
-      f: Point for F, float32 [d], or [n, d] with one for each example.
-      g: Point for G, of the same shape.
+    Each is float32 [d], or [n, d] with one for each example.
     """
 
     f: tf.Tensor

@@ -13,19 +13,18 @@ def nt_xent(
     temperature: float,
     negatives: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """The loss of each example, with the other examples of its client as negatives.
+    """The loss of each example, float32 [n], with the other examples of its client as negatives.
+
+    It is the mean of the losses of an example's two anchors (one per view); the mean over a
+    client's examples is the paper's loss of that client's 2 N_k views.
 
     Args:
       z1: Projections of the first views, float32 [n, d], of any norm but zero.
       z2: Projections of the second views, float32 [n, d].
       segments: Clients of the examples. One with a single example has no negatives, and loss 0.
       temperature: Temperature tau > 0; 0.1 in the DCCO paper, 0.5 in Dec-SSL's.
-      negatives: Further negatives of all anchors, unit rows, float32 [m, d], into which no gradient
-        flows; a row of zeros is none.
-
-    Returns:
-      Means of the losses of each example's two anchors (one per view), float32 [n]. Their mean over
-      a client's examples is the paper's loss of that client's 2 N_k views.
+      negatives: Further negatives of all anchors, unit rows, float32 [m, d], without gradient; a
+        row of zeros is none.
     """
     z = tf.math.l2_normalize(tf.concat([z1, z2], 0), 1)
     similarity = tf.matmul(z, z, transpose_b=True) / temperature

@@ -11,12 +11,9 @@ def masked_error(
 ) -> tf.Tensor:
     """Mean squared error of each example over its hidden patches, float32 [n].
 
-    Args:
-      predicted: Predictions of all patches, float32 [n, patches, values].
-      patches: Pixels of all patches, float32 [n, patches, values].
-      visible: Indices of the visible patches, int32 [n, v] with v < patches; these do not count.
-      normalize: Whether the target is each patch with mean 0 and deviation 1. The deviation divides
-        by the number of values, where the authors' code divides by one less.
+    Patches are float32 [n, patches, values], and the indices of visible ones int32 [n, v] with v <
+    patches. With `normalize`, the target is each patch with mean 0 and deviation 1. The deviation
+    divides by the number of values, where the authors' code divides by one less.
     """
     target = normalize_patches(patches) if normalize else patches
     error = tf.reduce_mean(tf.math.squared_difference(predicted, target), 2)

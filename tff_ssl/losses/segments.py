@@ -6,12 +6,7 @@ import tensorflow as tf
 
 
 class Segments(NamedTuple):
-    """Division of the n examples of a batch into k segments.
-
-    Attributes:
-      ids: Segment of each example, in [0, k), int32 [n].
-      sizes: Number of examples of each segment, at least 1, float32 [k].
-    """
+    """The segment of each of n examples, int32 [n], and the sizes of k segments, float32 [k]."""
 
     ids: tf.Tensor
     sizes: tf.Tensor

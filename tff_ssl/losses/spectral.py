@@ -8,8 +8,8 @@ and the authors' code). |R|^2 is the mean of (z . z')^2 over all pairs of projec
 view with itself included, as in FedSC; HaoChen et al. take pairs of different images.
 
 The loss depends on a batch only through these averages, and averages over the union of batches are
-weighted means of the batches' averages. It is the loss of raw second moments: no mean is taken off,
-and a reference, as in `losses.cco`, enters only the means, of which the spread is computed.
+weighted means of the batches' averages. Second moments are about the origin: a reference, as in
+`losses.cco`, enters only the means, from which the spread is computed.
 """
 
 from typing import NamedTuple
@@ -38,10 +38,7 @@ class SpectralStatistics(NamedTuple):
 
 
 class SpectralTerms(NamedTuple):
-    """The loss and its terms: loss = -2 alignment + squared_moments.
-
-    Each is a float32 scalar, or has one value per client.
-    """
+    """loss = -2 alignment + squared_moments: float32 scalars, or one value per client each."""
 
     loss: tf.Tensor
     alignment: tf.Tensor
@@ -55,16 +52,13 @@ def in_ball(z: tf.Tensor, squared_radius: float) -> tf.Tensor:
 
 
 def zero_statistics(d: int) -> SpectralStatistics:
-    """Statistics of d-dimensional encodings that are all zero, the start of a sum."""
+    """Statistics of encodings [n, d] of zeros, with which a sum starts."""
     vector = tf.zeros([d])
     return SpectralStatistics(vector, vector, tf.constant(0.0), tf.zeros([d, d]))
 
 
 def encoding_statistics(f: tf.Tensor, g: tf.Tensor, reference: Means) -> SpectralStatistics:
-    """Statistics of paired encodings in the ball, each float32 [n, d] with n >= 1.
-
-    Only the means `f` and `g` are about the reference.
-    """
+    """Statistics of paired encodings in the ball, each float32 [n, d] with n >= 1."""
     count = tf.cast(tf.shape(f)[0], f.dtype)
     second = tf.matmul(f, f, transpose_a=True) + tf.matmul(g, g, transpose_a=True)
     return SpectralStatistics(
@@ -81,7 +75,7 @@ def centred(statistics: SpectralStatistics, reference: Means) -> SpectralStatist
 
 
 def spectral_from_statistics(statistics: SpectralStatistics) -> SpectralTerms:
-    """The loss from statistics, whose means do not enter it."""
+    """The loss from statistics; their means do not enter it."""
     return _add_terms(statistics.f_dot_g, tf.reduce_sum(tf.square(statistics.moments)))
 
 

@@ -1,12 +1,11 @@
 """VICReg (Bardes, Ponce & LeCun 2022): variance, invariance and covariance.
 
 The invariance term is the mean over dimensions of squared differences, as in the paper's
-pseudo-code. Variances and covariances divide by n where the paper and the released code divide by
-n - 1. The loss then depends on a batch only through averages, and the averages of a union are
-weighted means of its parts' averages; DCCO needs this property of a loss. Second moments are taken
-about a reference, as in `losses.cco`. The variance term is the sum over the two views, as in Eq. 6;
-the released code halves it, so that its weight of 25 (`std_coeff`) is a `variance_weight` of 12.5
-here.
+pseudo-code. Variances and covariances divide by n, where the paper and the released code divide by
+n - 1: the loss then depends on a batch only through averages, and the averages of a union are
+weighted means of its parts' averages, as DCCO requires. Second moments are taken about a reference,
+as in `losses.cco`. The variance term is the sum over the two views, as in Eq. 6; the released code
+halves it, so that its weight of 25 (`std_coeff`) is a `variance_weight` of 12.5 here.
 """
 
 from typing import NamedTuple
@@ -23,18 +22,11 @@ _TARGET_STD = 1.0  # The paper's gamma.
 
 
 class VICRegStatistics(NamedTuple):
-    """Averages over the examples of a batch, float32.
+    """Averages of F, G, F_i F_j, G_i G_j and (F - G)^2 over the examples of a batch.
 
-    F and G are encodings minus a reference. `centred` gives the same structure another content: the
-    means of the encodings themselves, and their covariances.
-
-    Attributes:
-      f: Mean of F_i, [d].
-      g: Mean of G_i, [d].
-      f_f: Mean of F_i F_j, [d, d].
-      g_g: Mean of G_i G_j, [d, d].
-      difference_squared: Mean of the squared difference of the two encodings, [d]; no reference
-        enters it.
+    They are float32 [d], and [d, d] for the products. F and G are encodings minus a reference. In
+    the result of `centred`, the same fields hold the means of the encodings themselves, their
+    covariances, and the mean squared difference.
     """
 
     f: tf.Tensor
@@ -54,7 +46,7 @@ class VICRegTerms(NamedTuple):
 
 
 class VICRegWeights(NamedTuple):
-    """Weights lambda, mu and nu of the paper's Eq. 6, with the paper's values."""
+    """Weights lambda, mu and nu of Eq. 6, with the paper's values."""
 
     invariance: float = 25.0
     variance: float = 25.0
@@ -65,7 +57,7 @@ DEFAULT_WEIGHTS = VICRegWeights()
 
 
 def zero_statistics(d: int) -> VICRegStatistics:
-    """Statistics of d-dimensional encodings that are all zero, the start of a sum."""
+    """Statistics of encodings [n, d] of zeros, with which a sum starts."""
     vector, matrix = tf.zeros([d]), tf.zeros([d, d])
     return VICRegStatistics(vector, vector, matrix, matrix, vector)
 

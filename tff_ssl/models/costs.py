@@ -1,4 +1,4 @@
-"""Costs of a model: its parameters and its multiply-adds."""
+"""Numbers of parameters and of multiply-adds of a model."""
 
 from typing import Any
 
@@ -13,15 +13,13 @@ def model_costs(model: Model, mask_ratio: float = 0.75) -> dict[str, Any]:
 
     A model with a decoder does not see `mask_ratio` of the patches of an image.
     """
-    if not isinstance(model, DualEncoder):
-        return {"parameters": model.parameter_count, "gflops": None}
-    visible = None
-    if model.decoder:
-        height, width, _ = model.image_shape
-        patches = height * width // vit.patch_size(height) ** 2
-        visible = patch_masks.number_visible(patches, mask_ratio)
-    operations = model.multiply_adds(visible)
-    return {
-        "parameters": model.parameter_count,
-        "gflops": None if operations is None else operations / 1e9,
-    }
+    operations = None
+    if isinstance(model, DualEncoder):
+        visible = None
+        if model.decoder:
+            height, width, _ = model.image_shape
+            patches = height * width // vit.patch_size(height) ** 2
+            visible = patch_masks.number_visible(patches, mask_ratio)
+        operations = model.multiply_adds(visible)
+    gflops = None if operations is None else operations / 1e9
+    return {"parameters": model.parameter_count, "gflops": gflops}

@@ -5,6 +5,7 @@ import functools
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tff_ssl.bounds import Bounded, bounded, one_of
@@ -16,7 +17,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 class Weights(NamedTuple):
-    """A model's weights: float32 tensors, in the order of `DualEncoder.specs`."""
+    """A model's weights, float32 tensors in the order of `DualEncoder.specs`."""
 
     trainable: tuple[tf.Tensor, ...]
     non_trainable: tuple[tf.Tensor, ...]
@@ -27,9 +28,9 @@ class Outputs(NamedTuple):
 
     Attributes:
       h: Encodings, float32 [batch, features].
-      z: Projections, float32 [batch, projector[-1]]; h where there is no projector.
-      p: Predictions, float32 [batch, predictor[-1]]; z where there is no predictor.
-      logits: Outputs of a linear classifier on h, float32 [batch, classes]; h where there is none.
+      z: Projections, float32 [batch, projector[-1]]; h without a projector.
+      p: Predictions, float32 [batch, predictor[-1]]; z without a predictor.
+      logits: Outputs of a linear classifier on h, float32 [batch, classes]; h without a classifier.
       non_trainable: New values of the non-trainable weights (batch norm's moving averages).
     """
 
@@ -41,11 +42,10 @@ class Outputs(NamedTuple):
 
 
 class Reconstruction(NamedTuple):
-    """A masked autoencoder's outputs for a batch, computed from the visible patches.
+    """A masked autoencoder's outputs for a batch.
 
-    Attributes:
-      h: Encodings of the visible patches, float32 [batch, features].
-      patches: Predictions of all patches, float32 [batch, patches, values of a patch].
+    Encodings h of the visible patches are float32 [batch, features], predictions of all patches
+    float32 [batch, patches, values of a patch].
     """
 
     h: tf.Tensor
@@ -58,22 +58,21 @@ class DualEncoder(Bounded):
 
     Attributes:
       encoder: Name of the encoder, one of `ENCODERS`.
-      image_shape: Height, width and channels of the (float32) images that `apply` takes.
+      image_shape: Height, width and channels of the images.
       projector: Widths of the projector's layers; empty for none.
       predictor: Widths of the predictor's layers; empty for none.
-      norm: Kind of norm of a ResNet, the projector and the predictor: `group` (group norm and
-        weight standardization) or `batch`; a vision transformer has layer norm.
+      norm: Norm of a ResNet, the projector and the predictor: `group` (group norm and weight
+        standardization) or `batch`; a vision transformer has layer norm.
       classes: Number of outputs of a linear classifier on h; 0 for none.
-      decoder: Whether the model has a masked autoencoder's decoder; it then has no other head.
+      decoder: Whether the model has a masked autoencoder's decoder, and no other head.
       depth: Number of blocks of a vision transformer's encoder; 0 for the number in `vit.VITS`.
-      projector_output_batch_norm: Whether the projector's output z has a batch norm, without scale
-        and offset, whatever the other norms are (`heads.mlp`).
-      precision: Type in which the convolutions and matrix products of encoder and decoder are
-        computed: `float32` or `bfloat16`. The heads, and all that lies between two products, are
-        float32, as is the encoder of `without_heads`, which evaluation and SavedModels use.
+      projector_output_batch_norm: Whether z has a batch norm without scale and offset, whatever
+        the other norms are (`heads.mlp`).
+      precision: Type of the convolutions and matrix products in encoder and decoder: `float32` or
+        `bfloat16`. Everything else is float32, as is the encoder of `without_heads`.
 
     Raises:
-      ValueError: If a field has a value that the model cannot be built with.
+      ValueError: If no model can be built from the values.
     """
 
     encoder: str
@@ -107,21 +106,21 @@ class DualEncoder(Bounded):
     def _check_transformer(self) -> None:
         if self.encoder in vit.VITS:
             vit.check_image_shape(self.image_shape)
-        if self.decoder and self.encoder not in vit.VITS:
+        elif self.decoder:
             raise ValueError(
                 f"a decoder needs a vision transformer, one of {', '.join(vit.VITS)}, as encoder; "
                 f"got {self.encoder}"
             )
-        if self.depth and self.encoder not in vit.VITS:
+        elif self.depth:
             raise ValueError(
-                f"a depth is of a vision transformer; got {self.depth} for {self.encoder}"
+                f"only vision transformers have a depth; got {self.depth} for {self.encoder}"
             )
         if self.decoder and (self.projector or self.predictor or self.classes):
             raise ValueError("a model with a decoder has no projector, predictor or classifier")
 
     @property
     def has_batch_norm(self) -> bool:
-        """Whether the network is built with batch norm, in its layers or on z."""
+        """Whether there is batch norm, in the layers or on z."""
         return self.norm == "batch" or self.projector_output_batch_norm
 
     @functools.cached_property
@@ -165,12 +164,10 @@ class DualEncoder(Bounded):
         )
 
     def apply(self, weights: Any, images: tf.Tensor, training: bool) -> Outputs:
-        """Applies the network.
+        """Applies the network to images, float32 [batch, *image_shape].
 
-        Args:
-          weights: `Weights`, or any object with these two fields.
-          images: float32 [batch, *image_shape].
-          training: Whether batch norm uses the batch's statistics and updates its moving averages.
+        The weights are `Weights`, or any object with these two fields. In training, batch norm uses
+        the batch's statistics and updates its moving averages.
         """
         values = self._values_by_name(weights)
         parameters = layers.Parameters(values, training=training, **self._options)
@@ -186,31 +183,23 @@ class DualEncoder(Bounded):
     ) -> tuple[Outputs, Outputs]:
         """Applies the network to two views of each image, as one batch; see `apply`."""
         outputs = self.apply(weights, tf.concat([x1, x2], 0), training)
-        pairs = [
-            tf.split(output, 2) for output in (outputs.h, outputs.z, outputs.p, outputs.logits)
-        ]
+        pairs = (tf.split(output, 2) for output in outputs[:-1])
         (h1, h2), (z1, z2), (p1, p2), (logits1, logits2) = pairs
         first = Outputs(h1, z1, p1, logits1, outputs.non_trainable)
         return first, Outputs(h2, z2, p2, logits2, outputs.non_trainable)
 
     def feature_maps(self, weights: Any, images: tf.Tensor) -> list[tf.Tensor]:
-        """The outputs of a ResNet's stages in inference mode; batch norm has its moving averages.
+        """The outputs of a ResNet's stages in inference mode (`resnet.feature_maps`).
 
-        Args:
-          weights: `Weights`, or any object with these two fields.
-          images: float32 [batch, height, width, channels], of any size: the stem is the one for
-            images of `image_shape`.
-
-        Returns:
-          Features of each stage, float32 [batch, height / stride, width / stride, channels]; the
-          stride of the first stage is `first_stride`, and doubles with each further stage.
+        Images are float32 [batch, height, width, channels] of any size; the stem is that for
+        `image_shape`.
 
         Raises:
-          ValueError: If the encoder is no ResNet.
+          ValueError: If the encoder is not a ResNet.
         """
         spec = self._spec
         if not isinstance(spec, resnet.ResNetSpec):
-            raise ValueError(f"{self.encoder} is no ResNet, and has no stages")
+            raise ValueError(f"{self.encoder} is not a ResNet and has no stages")
         parameters = layers.Parameters(self._values_by_name(weights), **self._options)
         return resnet.feature_maps(parameters, images, spec, self._has_small_stem)
 
@@ -237,20 +226,16 @@ class DualEncoder(Bounded):
         return dataclasses.replace(self, predictor=(), classes=0, decoder=False)
 
     def without_heads(self, weights: Any) -> tuple["DualEncoder", Weights]:
-        """The encoder alone, in float32, whose z, p and logits are h, and its weights.
+        """The encoder alone, whose z, p and logits are h, and its weights.
 
-        Encodings are float32 whatever the precision of the training, so that they can be computed
-        fast, and alike, on machines without bfloat16 instructions.
+        It is float32 whatever the precision of the training, so that encodings are computed fast,
+        and to the same values, on machines without bfloat16 instructions.
         """
-        return self._encoder_alone, self._encoder_alone.part_of(weights)
-
-    @functools.cached_property
-    def _encoder_alone(self) -> "DualEncoder":
-        """The model of `without_heads`, whose weights are listed once."""
-        return dataclasses.replace(
+        encoder = dataclasses.replace(
             self, projector=(), predictor=(), classes=0, decoder=False,
             projector_output_batch_norm=False, precision="float32",
         )  # fmt: skip
+        return encoder, encoder.part_of(weights)
 
     def part_of(self, weights: Any) -> Weights:
         """This model's weights, taken from those of a model with more heads."""
@@ -279,7 +264,11 @@ class DualEncoder(Bounded):
 
     def _forward(self, parameters, images):
         """h, z, p and logits of a batch of images."""
-        h = _encode(parameters, images, self._spec)
+        spec = self._spec
+        if isinstance(spec, vit.ViTSpec):
+            h = vit.pool(vit.encode(parameters, images, spec))
+        else:
+            h = resnet.resnet(parameters, images, spec, images.shape[1] < resnet.SMALL_IMAGE)
         z = h
         if self.projector:
             z = heads.mlp(
@@ -298,22 +287,11 @@ class DualEncoder(Bounded):
             vit.pool(tokens), vit.decode(parameters, tokens, images, spec, visible)
         )
 
-    def _autoencoder_of_one_patch(self, parameters, images):
-        """The autoencoder with the arguments that `layers.collect` gives a network."""
-        return self._autoencoder(parameters, images, tf.zeros([1, 1], tf.int32))
-
 
 @functools.lru_cache(maxsize=64)
 def _specs(model: DualEncoder) -> tuple[layers.ParameterSpec, ...]:
     """The weights of a network, traced once for all models that are equal."""
-    network = model._autoencoder_of_one_patch if model.decoder else model._forward
+    network = model._forward
+    if model.decoder:
+        network = functools.partial(model._autoencoder, visible=np.zeros([1, 1], np.int32))
     return layers.collect(network, model.image_shape, **model._options)
-
-
-def _encode(
-    parameters: layers.Parameters, images: tf.Tensor, spec: resnet.ResNetSpec | vit.ViTSpec
-) -> tf.Tensor:
-    """The encoding h of whole images, float32 [batch, spec.features]."""
-    if isinstance(spec, vit.ViTSpec):
-        return vit.pool(vit.encode(parameters, images, spec))
-    return resnet.resnet(parameters, images, spec, images.shape[1] < resnet.SMALL_IMAGE)

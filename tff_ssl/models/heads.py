@@ -17,14 +17,13 @@ def mlp(
     """Fully connected layers, float32 [b, n] -> [b, widths[-1]], with weights named `name`/...
 
     Each layer but the last has a norm and a ReLU (DCCO, section 4.2: weight standardization and
-    group norm "at every layer except the last projection layer"). No layer has a bias: after the
-    last one, losses on statistics do not depend on a bias, so that its gradient would be rounding
-    noise, which Adam scales up to full steps.
+    group norm "at every layer except the last projection layer"). No layer has a bias: losses on
+    statistics do not depend on a bias of the last one, whose gradient would be rounding noise,
+    which Adam scales up to full steps.
 
-    With `output_batch_norm`, the output has a batch norm with neither scale nor offset, as in the
-    code of SimSiam (Chen & He 2021, section 4.4: batch norm on the projector's output): a layer
-    that follows cancels them where it has a norm itself, so that the gradient of an offset would
-    again be rounding noise.
+    With `output_batch_norm`, the output has a batch norm without scale and offset, as in the code
+    of SimSiam (Chen & He 2021, section 4.4): a following layer with a norm of its own cancels them,
+    and the gradient of an offset would again be rounding noise.
     """
     for index, width in enumerate(widths[:-1]):
         layer = f"{name}/layer{index}"

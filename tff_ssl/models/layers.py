@@ -1,12 +1,13 @@
 """Layers that ask a `Parameters` object for their weights, so that a network is a pure function.
 
-A network is a plain function `network(parameters, x) -> y`. The same function serves three
-purposes: to list the weights that it needs (`collect`), to draw their initial values (`initialize`)
-and to compute with given values. TFF computations can thus carry weights as tensors; creating Keras
-variables inside a client's computation doubles the cost of a client call.
+The same function `network(parameters, x) -> y` lists the weights that it needs (`collect`), and
+computes with given values. TFF computations can thus carry weights as tensors; creating Keras
+variables inside a client's computation would double the cost of a client call.
 """
 
+import dataclasses
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -36,41 +37,31 @@ class ParameterSpec(NamedTuple):
     batch_norm: bool = False
 
 
+@dataclasses.dataclass(eq=False)
 class Parameters:
     """A network's access to its weights.
 
     Attributes:
+      values: Values of the weights by name; None to list them.
       training: Whether batch norm uses the batch's statistics (True) or its moving averages.
       norm: Kind of the norm layers, `group` or `batch`.
       groups: Number of groups of group norm.
-      precision: Type in which the encoder's convolutions and matrix products are computed,
-        `float32` or `bfloat16`; their results, the weights and all else are float32.
+      precision: Type of the factors in the encoder's convolutions and matrix products, `float32` or
+        `bfloat16`; everything else is float32.
       updates: New values of the non-trainable weights after a call, by name.
       specs: Specifications of the weights that a call asked for, by name.
     """
 
-    def __init__(
-        self,
-        values: dict[str, tf.Tensor] | None = None,
-        *,
-        training: bool = False,
-        norm: str = "group",
-        groups: int = 32,
-        precision: str = "float32",
-    ):
-        self._values = values
-        self.training = training
-        self.norm = norm
-        self.groups = groups
-        self.precision = precision
-        self.updates: dict[str, tf.Tensor] = {}
-        self.specs: dict[str, ParameterSpec] = {}
+    values: dict[str, tf.Tensor] | None = None
+    training: bool = False
+    norm: str = "group"
+    groups: int = 32
+    precision: str = "float32"
+    updates: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
+    specs: dict[str, ParameterSpec] = dataclasses.field(default_factory=dict)
 
     def multiply(
-        self,
-        operation: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-        left: tf.Tensor,
-        right: tf.Tensor,
+        self, operation: Callable[..., tf.Tensor], left: tf.Tensor, right: tf.Tensor
     ) -> tf.Tensor:
         """`operation`, a convolution or matrix product of two float32 tensors, in `precision`.
 
@@ -94,9 +85,7 @@ class Parameters:
         if name in self.specs:
             raise ValueError(f"two layers are called {name!r}")
         self.specs[name] = ParameterSpec(name, tuple(shape), initializer, trainable, batch_norm)
-        if self._values is None:  # `collect` needs only a value of the right shape.
-            return tf.zeros(shape)
-        return self._values[name]
+        return tf.zeros(shape) if self.values is None else self.values[name]
 
 
 def collect(
@@ -110,16 +99,14 @@ def collect(
 
 
 def initialize(spec: ParameterSpec, seed: tf.Tensor) -> tf.Tensor:
-    """Draws the initial value of a weight, a pure function of `seed` (int [2])."""
+    """Draws the initial value of a weight, a pure function of `seed`, int [2]."""
     if spec.initializer == "zeros":
         return tf.zeros(spec.shape)
     if spec.initializer == "ones":
         return tf.ones(spec.shape)
     if spec.initializer == "normal_0.02":
         return tf.random.stateless_normal(spec.shape, seed, stddev=0.02)
-    fan_in = 1
-    for size in spec.shape[:-1]:
-        fan_in *= size
+    fan_in = math.prod(spec.shape[:-1])
     if spec.initializer == "xavier_uniform":  # Glorot & Bengio 2010, Eq. 16
         limit = (6.0 / (fan_in + spec.shape[-1])) ** 0.5
         return tf.random.stateless_uniform(spec.shape, seed, -limit, limit)
@@ -139,7 +126,7 @@ def conv(
 ) -> tf.Tensor:
     """Convolution without bias, [b, h, w, c] -> [b, h/stride, w/stride, filters].
 
-    Weights are standardized where the norm is group norm (Qiao et al. 2019).
+    Weights are standardized if the norm is group norm (Qiao et al. 2019).
     """
     shape = (size, size, x.shape[-1], filters)
     kernel = parameters.get(f"{name}/kernel", shape, "he_normal")
@@ -159,17 +146,16 @@ def dense(
 
 def norm(parameters: Parameters, name: str, x: tf.Tensor) -> tf.Tensor:
     """The network's norm layer, with a scale and an offset per channel; same shape as `x`."""
-    channels = x.shape[-1]
-    is_batch_norm = parameters.norm == "batch"
-    scale = parameters.get(f"{name}/scale", (channels,), "ones", batch_norm=is_batch_norm)
-    offset = parameters.get(f"{name}/offset", (channels,), "zeros", batch_norm=is_batch_norm)
-    if parameters.norm == "batch":
+    shape, is_batch_norm = (x.shape[-1],), parameters.norm == "batch"
+    scale = parameters.get(f"{name}/scale", shape, "ones", batch_norm=is_batch_norm)
+    offset = parameters.get(f"{name}/offset", shape, "zeros", batch_norm=is_batch_norm)
+    if is_batch_norm:
         return batch_norm(parameters, name, x, scale, offset)
     return group_norm(x, scale, offset, parameters.groups)
 
 
 def group_norm(x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, groups: int) -> tf.Tensor:
-    """Group norm (Wu & He 2018) of [b, ..., channels], each example by itself.
+    """Group norm (Wu & He 2018) of each example, [b, ..., channels].
 
     Mean and variance are folded into one multiplication and one addition per element, because
     passes over the activations, not arithmetic, dominate the cost on a CPU.
@@ -201,24 +187,21 @@ def batch_norm(
     scale: tf.Tensor | None = None,
     offset: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Batch norm (Ioffe & Szegedy 2015) with moving averages as non-trainable weights.
+    """Batch norm (Ioffe & Szegedy 2015) of [b, ..., channels].
 
-    Inputs are float32 [b, ..., channels], and `name` is the prefix of the moving averages. Scale
-    and offset, [channels], are left out if None.
+    Its moving averages are non-trainable weights whose names begin with `name`. Scale and offset,
+    [channels], are left out if None.
     """
-    shape = (x.shape[-1],)
+    shape, momentum = (x.shape[-1],), _BATCH_NORM_MOMENTUM
     moving_mean = parameters.get(f"{name}/moving_mean", shape, "zeros", False, True)
     moving_variance = parameters.get(f"{name}/moving_variance", shape, "ones", False, True)
     mean, variance = moving_mean, moving_variance
     if parameters.training:
         mean, variance = tf.nn.moments(x, list(range(x.shape.rank - 1)))
-        for key, average, value in (
-            ("moving_mean", moving_mean, mean),
-            ("moving_variance", moving_variance, variance),
-        ):
-            parameters.updates[f"{name}/{key}"] = (
-                _BATCH_NORM_MOMENTUM * average + (1 - _BATCH_NORM_MOMENTUM) * value
-            )
+        parameters.updates |= {
+            f"{name}/moving_mean": momentum * moving_mean + (1 - momentum) * mean,
+            f"{name}/moving_variance": momentum * moving_variance + (1 - momentum) * variance,
+        }
     return tf.nn.batch_normalization(x, mean, variance, offset, scale, _NORM_EPSILON)
 
 

@@ -19,13 +19,9 @@ from tff_ssl.models import layers
 
 @dataclasses.dataclass(frozen=True)
 class ResNetSpec:
-    """Architecture of a residual network.
+    """Numbers of blocks and of channels of each stage, kind of block, and groups of group norm.
 
-    Attributes:
-      blocks: Number of blocks of each stage.
-      widths: Number of channels of each stage, before a bottleneck's factor of 4.
-      bottleneck: Whether blocks are bottlenecks instead of basic blocks.
-      groups: Number of groups of group norm.
+    Channels are counted before a bottleneck's factor of 4.
     """
 
     blocks: tuple[int, ...]
@@ -64,14 +60,11 @@ def resnet(
 def feature_maps(
     parameters: layers.Parameters, x: tf.Tensor, spec: ResNetSpec, small_stem: bool
 ) -> list[tf.Tensor]:
-    """The output of each stage for images, float32 [batch, height, width, channels].
+    """The output of each stage, float32 [batch, height / stride, width / stride, channels].
 
-    The stem is CIFAR's (one 3x3 convolution) if it is small, else ImageNet's (7x7 of stride 2,
-    pooling).
-
-    Returns:
-      Features, float32 [batch, height / stride, width / stride, channels of the stage]. The stride
-      of the first stage is 4, or 1 with a small stem, and doubles with each further stage.
+    A small stem is CIFAR's (one 3x3 convolution); the other is ImageNet's (7x7 of stride 2,
+    pooling). The stride of the first stage is 4, or 1 with a small stem, and doubles with each
+    further stage.
     """
     if small_stem:
         x = _conv_norm(parameters, "stem", x, spec.widths[0], 3)

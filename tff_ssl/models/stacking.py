@@ -17,15 +17,15 @@ _BLOCK = re.compile(r"^block(\d+)/")
 def stacked(encoder: DualEncoder, weights: Any, depth: int) -> tuple[DualEncoder, Weights]:
     """A vision transformer of another depth, and its initial weights, from one without heads.
 
-    Block i starts from the pretrained block i modulo B; a depth below B keeps the first blocks.
+    Block i starts from block i modulo B of the B pretrained ones.
 
     Raises:
-      ValueError: If the encoder is no vision transformer or has heads, or the depth is below 1.
+      ValueError: If the encoder is not a vision transformer or has heads, or the depth is below 1.
     """
     if encoder.encoder not in vit.VITS:
+        known = ", ".join(vit.VITS)
         raise ValueError(
-            f"only vision transformers ({', '.join(vit.VITS)}) can be stacked, not "
-            f"{encoder.encoder}"
+            f"only vision transformers ({known}) can be stacked, not {encoder.encoder}"
         )
     if encoder.projector or encoder.predictor or encoder.classes or encoder.decoder:
         raise ValueError("only an encoder without heads can be stacked")
@@ -33,9 +33,8 @@ def stacked(encoder: DualEncoder, weights: Any, depth: int) -> tuple[DualEncoder
         raise ValueError(f"depth must be at least 1, not {depth}")
     deep = dataclasses.replace(encoder, depth=depth)
     blocks = encoder.depth or vit.VITS[encoder.encoder].encoder.depth
-    pretrained = {
-        spec.name: w for spec, w in zip(encoder.trainable_specs, weights.trainable, strict=True)
-    }
+    names = (spec.name for spec in encoder.trainable_specs)
+    pretrained = dict(zip(names, weights.trainable, strict=True))
 
     def source_name(name: str) -> str:
         return _BLOCK.sub(lambda match: f"block{int(match[1]) % blocks}/", name)

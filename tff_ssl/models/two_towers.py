@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -26,10 +26,9 @@ MODALITIES: dict[str, tuple[Modality, Modality]] = {
 class TwoTowers(Bounded):
     """Two dual encoders with weights of their own, one for each of a pair of inputs.
 
-    The inputs of a pair are made from one image: its two views as they are (Figure 1 b), or two
-    modalities, one from each view (Figure 1 c): the left and right halves, or the red and blue
-    planes. The class has the interface of `DualEncoder`; its h is the concatenation of the two
-    encodings of an image.
+    A pair is made from one image: its two views (Figure 1 b), or two modalities, one from each view
+    (Figure 1 c): the left and right halves, or the red and blue planes. The class has the interface
+    of `DualEncoder`; its h is the concatenation of the two encodings of an image.
 
     Attributes:
       tower: Network of each tower, for whole images; towers differ in the shape of their input.
@@ -42,6 +41,9 @@ class TwoTowers(Bounded):
 
     tower: DualEncoder
     pair: str = one_of("views", MODALITIES)
+    predictor: ClassVar[tuple[int, ...]] = ()
+    classes: ClassVar[int] = 0
+    decoder: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,7 +57,6 @@ class TwoTowers(Bounded):
 
     @functools.cached_property
     def towers(self) -> tuple[DualEncoder, DualEncoder]:
-        """The two networks."""
         image = tf.TensorSpec([1, *self.tower.image_shape])
 
         def build_tower(modality: Modality) -> DualEncoder:
@@ -72,18 +73,6 @@ class TwoTowers(Bounded):
     @property
     def projector(self) -> tuple[int, ...]:
         return self.tower.projector
-
-    @property
-    def predictor(self) -> tuple[int, ...]:
-        return ()
-
-    @property
-    def classes(self) -> int:
-        return 0
-
-    @property
-    def decoder(self) -> bool:
-        return False
 
     @property
     def has_batch_norm(self) -> bool:
@@ -123,22 +112,16 @@ class TwoTowers(Bounded):
         self, weights: Any, x1: tf.Tensor, x2: tf.Tensor, training: bool
     ) -> tuple[Outputs, Outputs]:
         """Encodes one modality of `x1` with the first tower, the other of `x2` with the second."""
-        modalities, parts = MODALITIES[self.pair], self._split_weights(weights)
-        first, second = (
-            tower.apply(part, modality(x), training)
-            for tower, part, modality, x in zip(
-                self.towers, parts, modalities, (x1, x2), strict=True
-            )
-        )
-        non_trainable = first.non_trainable + second.non_trainable
-        return (
-            first._replace(non_trainable=non_trainable),
-            second._replace(non_trainable=non_trainable),
-        )
+        (first, second), (part1, part2) = self.towers, self._split_weights(weights)
+        modality1, modality2 = MODALITIES[self.pair]
+        outputs1 = first.apply(part1, modality1(x1), training)
+        outputs2 = second.apply(part2, modality2(x2), training)
+        new = {"non_trainable": outputs1.non_trainable + outputs2.non_trainable}
+        return outputs1._replace(**new), outputs2._replace(**new)
 
     @property
     def target_model(self) -> "TwoTowers":
-        """The model of a target network: this one, which has projectors only."""
+        """This model, which has no predictor."""
         return self
 
     def without_heads(self, weights: Any) -> tuple["TwoTowers", Weights]:
@@ -153,7 +136,6 @@ class TwoTowers(Bounded):
         return _join_weights(*self._split_weights(weights))
 
     def _split_weights(self, weights: Any) -> tuple[Weights, Weights]:
-        """The weights of the first and of the second tower."""
         first, second = self.towers
         n, m = len(first.trainable_specs), len(first.non_trainable_specs)
         rest = Weights(tuple(weights.trainable[n:]), tuple(weights.non_trainable[m:]))

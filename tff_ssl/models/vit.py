@@ -10,13 +10,13 @@
 | vit_one_block_micro | 64, 1, 4 | 32, 1, 4 | 64 | the same for digits |
 
 Sources: He et al. 2021, "Masked Autoencoders Are Scalable Vision Learners" (arXiv:2111.06377), and
-its code: fixed positions of sines and cosines, a class token that is never masked, blocks with the
-norm before attention and MLP, Xavier initialization. The encoding h is the mean of the patches'
-tokens after the last norm; the class token only takes part in the attention (the paper finds
-pooling and class token equally good).
+its code: fixed sine and cosine positions, a class token that is never masked, blocks with the norm
+before attention and MLP, Xavier initialization. The encoding h is the mean of the patches' tokens
+after the last norm; the class token only takes part in the attention (the paper finds pooling and
+class token equally good).
 
-DeNAV gives no widths. With the widths of He et al. (ViT-B, a decoder of width 512) and one block
-each, the numbers of parameters and operations are those of DeNAV's Table 1: see `multiply_adds`.
+DeNAV gives no widths. With those of He et al. (ViT-B, a decoder of width 512) and one block each,
+the numbers of parameters and operations are those of DeNAV's Table 1: see `multiply_adds`.
 """
 
 import dataclasses
@@ -35,13 +35,7 @@ _LARGE_IMAGE = 96
 
 
 class Transformer(NamedTuple):
-    """Architecture of a stack of transformer blocks.
-
-    Attributes:
-      width: Number of features of a token.
-      depth: Number of blocks.
-      heads: Number of attention heads.
-    """
+    """A stack of `depth` transformer blocks, whose tokens have `width` features."""
 
     width: int
     depth: int
@@ -50,12 +44,9 @@ class Transformer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ViTSpec:
-    """Architecture of a vision transformer and its masked autoencoder.
+    """Transformers that encode the patches, and that predict all patches from the visible ones.
 
-    Attributes:
-      encoder: Transformer that encodes the patches.
-      decoder: Transformer that predicts all patches from the visible ones.
-      groups: Number of groups of the group norm in projector and predictor.
+    `groups` is the number of groups of the group norm in projector and predictor.
     """
 
     encoder: Transformer
@@ -104,10 +95,9 @@ def patches(x: tf.Tensor) -> tf.Tensor:
 def encode(
     parameters: layers.Parameters, x: tf.Tensor, spec: ViTSpec, visible: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Encodes images, float32 [b, h, w, c], or only their visible patches, int32 [b, v].
+    """The class token and the patches' tokens after the last norm, float32 [b, 1 + v, width].
 
-    Returns:
-      The class token and the patches' tokens after the last norm, float32 [b, 1 + v, width].
+    Images are float32 [b, h, w, c]; only their patches `visible`, int32 [b, v], are encoded.
     """
     width = spec.encoder.width
     tokens = layers.linear(parameters, "patches", patches(x), width)
@@ -133,12 +123,10 @@ def decode(
     spec: ViTSpec,
     visible: tf.Tensor,
 ) -> tf.Tensor:
-    """Predicts all patches from the tokens of the visible ones, int32 [b, v].
+    """Predicts all patches from the tokens of the visible ones, whose indices are int32 [b, v].
 
-    Of the images x, float32 [b, h, w, c], only the shape is used.
-
-    Returns:
-      Pixels in the order of `patches`, float32 [b, patches, size * size * channels].
+    Only the shape of the images x, float32 [b, h, w, c], is used. The result has the pixels in the
+    order of `patches`, float32 [b, patches, size * size * channels].
     """
     width = spec.decoder.width
     grid = _patch_grid(x)
@@ -159,9 +147,11 @@ def decode(
 def positions(grid: tuple[int, int], width: int) -> npt.NDArray[np.float32]:
     """Position embedding of a grid (rows, columns) of patches, float32 [rows * columns, width].
 
-    The first half of the channels encodes the column and the second half the row. Of each half, one
-    half are sines and one half cosines of the index times 10000^(-i / (width / 4)), as in He et
-    al.'s code. The width must be a multiple of 4, or it is a ValueError.
+    The first half of the channels encodes the column, the second half the row, each by sines and
+    then cosines of the index times 10000^(-i / (width / 4)), as in He et al.'s code.
+
+    Raises:
+      ValueError: If the width is not a multiple of 4.
     """
     if width % 4:
         raise ValueError(f"positions need a width that is a multiple of 4; got {width}")
@@ -177,15 +167,10 @@ def multiply_adds(
 ) -> int:
     """Multiplications, each with its addition, in the matrix products of one image's forward pass.
 
-    Tools report this number as the FLOPs of such networks. It is 1.23e9 for `vit_one_block` with 49
-    of the 196 patches of a 224x224 image visible, and 7.39e9 for five of its blocks on whole
-    images, both as in DeNAV's Table 1.
-
-    Args:
-      spec: Architecture.
-      image_shape: Height, width and channels of the image.
-      visible: Number of visible patches of a masked autoencoder; None for the encoder on the whole
-        image.
+    `visible` is the number of visible patches of a masked autoencoder; None counts the encoder on
+    the whole image. Tools report this number as FLOPs. It is 1.23e9 for `vit_one_block` with 49 of
+    the 196 patches of a 224x224 image visible, and 7.39e9 for five of its blocks on whole images,
+    both as in DeNAV's Table 1.
     """
     height, width, channels = image_shape
     size = patch_size(height)
@@ -203,7 +188,7 @@ def multiply_adds(
 
 def _transformer_multiply_adds(transformer: Transformer, tokens: int) -> int:
     width, depth, _ = transformer
-    # Query, key, value and output have a matrix of width x width each; the MLP has two layers.
+    # Query, key, value and output each have a matrix of width x width; the MLP has two layers.
     linear = (4 + 2 * _MLP_RATIO) * width**2 * tokens
     return depth * (linear + 2 * tokens**2 * width)
 

@@ -1,8 +1,8 @@
-"""The objectives by name, which a client or a centralized step minimizes on a batch.
+"""The objectives that a client or a centralized step minimizes on a batch, by name.
 
 An objective gives a loss for each example; their mean over a client's examples is the client's
 loss. A batch may therefore hold several clients (a folded group): the loss of an example depends on
-the examples of its own client only, and sums over examples are sums over clients.
+the examples of its own client only.
 """
 
 import dataclasses
@@ -28,15 +28,15 @@ class Batch(NamedTuple):
       x2: Second views, float32 [n, h, w, c].
       segments: Clients of the examples.
       labels: Class labels, int32 [n]; None unless the objective is supervised.
-      example_ids: Ids of the examples, int64 [n]. Together with the pass number and the seed, they
-        determine the masks of `mae`.
+      example_ids: Ids of the examples, int64 [n]; they, the pass number and the seed determine the
+        masks of `mae`.
       pass_number: Number of the pass over the examples, int64 scalar.
       seed: Seed of the masks.
       images: Images of the examples without augmentation, uint8 [n, h, w, c].
-      x3: First views of examples that are drawn from the same client once more, or third views of
-        the examples, float32 [n, h, w, c]; None unless the objective needs them.
-      positions: Positions of the examples among those of their client, int32 [n]; None outside the
-        local steps of a client.
+      x3: First views of further examples drawn from the same client, or third views of the
+        examples, float32 [n, h, w, c]; None unless the objective needs them.
+      positions: Positions of the examples among those of their client, int32 [n]; None outside
+        local steps.
     """
 
     x1: tf.Tensor
@@ -55,15 +55,14 @@ class Evaluated(NamedTuple):
     """The value of an objective on a batch.
 
     Attributes:
-      losses: Losses of the examples, float32 [n]; their mean over a client's examples is the
-        client's loss.
+      losses: Losses of the examples, float32 [n].
       z: Outputs for the first views that enter the loss, float32 [n, d]; their spread shows
         collapse.
-      predictions: Predictions p of the first and of the second views, float32 [n, d]; z or h where
-        there is no predictor or projector.
+      predictions: Predictions p of the first and of the second views, float32 [n, d]; z or h
+        without a predictor or projector.
       non_trainable: New values of the model's non-trainable weights.
-      h: Encodings of the first and of the second views, float32 [n, features]; the same twice for
-        objectives that see first views only.
+      h: Encodings of the first and of the second views, float32 [n, features]; equal for objectives
+        that see first views only.
       noted: Further values of the batch, for the memory of local training.
     """
 
@@ -76,7 +75,7 @@ class Evaluated(NamedTuple):
 
     @classmethod
     def of_pair(cls, losses: tf.Tensor, first: Outputs, second: Outputs) -> "Evaluated":
-        """The value of an objective from the model's outputs for both views."""
+        """From the model's outputs for both views."""
         h, predictions = (first.h, second.h), (first.p, second.p)
         return cls(losses, first.z, predictions, second.non_trainable, h)
 
@@ -90,14 +89,14 @@ class Objective:
       evaluate: (model, weights, target weights, batch, hyperparameters) -> `Evaluated`.
       min_samples: Smallest number of examples of a client or batch for which the loss is defined.
       stable_samples: Smallest number of examples of a client with which training is known to work;
-        smaller clients are refused unless the user allows them.
+        smaller clients are rejected unless the user allows them.
       predictor: Whether the model needs a predictor.
       target: Whether there is a target network.
       supervised: Whether labels are needed, and a classifier instead of heads.
       decoder: Whether the model needs a decoder instead of heads.
-      others: Whether a batch of local training needs other examples of the client, `Batch.x3`.
-      third_view: Whether a batch of local training needs third views of its examples, `Batch.x3`.
-      algorithm: Name of the only algorithm that trains with the objective; empty where all can.
+      others: Whether `Batch.x3` must hold other examples of the client in local training.
+      third_view: Whether `Batch.x3` must hold third views of the examples in local training.
+      algorithm: Name of the only algorithm that trains with the objective; empty if all can.
       hyperparameters: Names of the hyperparameters that not all objectives use.
     """
 
@@ -181,12 +180,9 @@ def _mae(model, weights, target, batch, hyperparameters):
     """Uses the first views alone; a vision transformer has no batch norm whose averages move."""
     patches = vit.patches(batch.x1)
     visible = patch_masks.visible_patches(
-        batch.example_ids,
-        patches.shape[1],
-        hyperparameters.mask_ratio,
-        seed=batch.seed,
+        batch.example_ids, patches.shape[1], hyperparameters.mask_ratio, seed=batch.seed,
         round_number=batch.pass_number,
-    )
+    )  # fmt: skip
     outputs = model.reconstruct(weights, batch.x1, visible)
     losses = reconstruction.masked_error(
         outputs.patches, patches, visible, hyperparameters.normalize_patches
@@ -201,9 +197,7 @@ def _of_an_algorithm(model, weights, target, batch, hyperparameters):
 
 OBJECTIVES = {
     "cco": Objective(
-        "cross correlation optimization (Barlow Twins)",
-        _on_projections(_cco),
-        min_samples=2,
+        "cross correlation optimization (Barlow Twins)", _on_projections(_cco), min_samples=2,
         stable_samples=8,  # The paper's Table 1: with 4 samples a client, training failed.
         hyperparameters=("lambda_",),
     ),

@@ -11,20 +11,18 @@ from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
 
 
 class StatisticsLoss(NamedTuple):
-    """A loss of encoding statistics, in two parts.
+    """A loss of encoding statistics.
 
     Attributes:
       zero: Dimension d -> statistics of zero, a NamedTuple of float32 tensors.
       of_batch: (f, g, reference), encodings of two views, float32 [n, d] each, and `Means` -> their
-        statistics about the reference, which are averages over n.
+        statistics about the reference, averages over n.
       centred: (statistics about a reference, the reference) -> centred statistics: the same
         structure with the means of the encodings in `f` and `g`, and second moments about them.
-      terms: (centred statistics, hyperparameters) -> a NamedTuple of float32 scalars, `loss` among
-        them; it does not depend on `f` and `g`.
-      encoding_std: Centred statistics -> mean over the dimensions of the standard deviation of F,
-        float32.
-      plausible: Statistics about a reference to which noise was added -> similar statistics that
-        encodings can have.
+      terms: (centred statistics, hyperparameters) -> a NamedTuple of float32 scalars with `loss`;
+        it does not depend on `f` and `g`.
+      encoding_std: Centred statistics -> mean over the dimensions of F's standard deviation.
+      plausible: Noisy statistics about a reference -> similar ones that encodings can have.
       prepared: (projections z, float32 [n, d]; hyperparameters) -> the encodings whose statistics
         the loss takes, of the same shape.
     """
@@ -40,33 +38,24 @@ class StatisticsLoss(NamedTuple):
 
 STATISTICS_LOSSES = {
     "cco": StatisticsLoss(
-        cco.zero_statistics,
-        cco.encoding_statistics,
-        cco.centred,
+        cco.zero_statistics, cco.encoding_statistics, cco.centred,
         lambda statistics, h: cco.cco_from_statistics(statistics, h.lambda_),
-        cco.encoding_std,
-        cco.plausible,
+        cco.encoding_std, cco.plausible,
     ),
     "vicreg": StatisticsLoss(
-        vicreg.zero_statistics,
-        vicreg.encoding_statistics,
-        vicreg.centred,
+        vicreg.zero_statistics, vicreg.encoding_statistics, vicreg.centred,
         lambda statistics, h: vicreg.vicreg_from_statistics(statistics, h.vicreg_weights),
-        vicreg.encoding_std,
         # Noise needs no correction: nothing is divided by a variance, and its root is guarded.
-        lambda statistics: statistics,
+        vicreg.encoding_std, lambda statistics: statistics,
     ),
     "spectral": StatisticsLoss(
-        spectral.zero_statistics,
-        spectral.encoding_statistics,
-        spectral.centred,
+        spectral.zero_statistics, spectral.encoding_statistics, spectral.centred,
         lambda statistics, h: spectral.spectral_from_statistics(statistics),
-        spectral.encoding_std,
         # Noise needs no correction: the loss is linear in what others contribute.
-        lambda statistics: statistics,
+        spectral.encoding_std, lambda statistics: statistics,
         lambda z, h: spectral.in_ball(z, h.squared_radius),
     ),
-}
+}  # fmt: skip
 
 
 def statistics_of_batch(loss: StatisticsLoss, f: tf.Tensor, g: tf.Tensor) -> Any:
@@ -76,7 +65,7 @@ def statistics_of_batch(loss: StatisticsLoss, f: tf.Tensor, g: tf.Tensor) -> Any
 
 
 def plausible_of_each(loss: StatisticsLoss, statistics: Any) -> Any:
-    """`StatisticsLoss.plausible` of statistics, or of each of the statistics in a NamedTuple."""
+    """`StatisticsLoss.plausible` of statistics, or of each in a (nested) NamedTuple of them."""
     if isinstance(statistics, type(loss.zero(2))):
         return loss.plausible(statistics)
     return type(statistics)(*(plausible_of_each(loss, each) for each in statistics))
@@ -92,9 +81,9 @@ def combined_statistics(
       2 <F dF>_k - 2 <F>_A <dF>_k = 2 <(F - <F>_A) dF>_k,
 
     that of the client's second moment about the aggregated mean; likewise for covariances. So the
-    client's statistics, of encodings f and g, float32 [n, d], are taken about the aggregated means,
-    and centred ones result, for `StatisticsLoss.terms`. The centre stands in place of the means of
-    `aggregated` if the model has moved since.
+    client's statistics, of encodings f and g, float32 [n, d], are taken about the aggregated means
+    (or about `centre`, if the model has moved since). The result is centred, as
+    `StatisticsLoss.terms` takes it.
     """
     centre = centre or Means(aggregated.f, aggregated.g)
     local = loss.of_batch(f, g, Means(*map(tf.stop_gradient, centre)))

@@ -1,15 +1,14 @@
 """Random views of images: stateless, seeded, vectorized augmentation in plain TensorFlow.
 
 A view is a pure function of (seed, round, example id, view number): it has the same bits whatever
-the batch, its size and its order, in eager mode and in a graph (see `determinism`). That makes
-federated computations exactly comparable with centralized ones. Between TensorFlow's wheel and
-TFF's worker process the parameters agree too; pixels differ by rounding (by at most 1e-5 in
-measurements), since the worker interpolates with fused multiply-add instructions.
+the batch, its size and its order, in eager mode and in a graph (see `determinism`). Federated
+computations can thus be compared exactly with centralized ones. Between TensorFlow's wheel and
+TFF's worker process, pixels differ by rounding (by at most 1e-5 in measurements), since the worker
+interpolates with fused multiply-add instructions; the parameters agree.
 
 The steps, in the order of Grill et al. (arXiv:2006.07733): geometry (crop, flip, rotation, ... as
 one affine map, interpolated once), color jitter, grayscale, blur, solarization. The papers are in
-`policies`; choices where they are silent, or that differ from them, in `geometry`, `color` and
-`blur`.
+`policies`; choices beyond or against them are in `geometry`, `color` and `blur`.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,22 +50,18 @@ def view(
     view_number: int,
     output_size: int | None = None,
 ) -> tf.Tensor:
-    """One random view of each image: a pure function of (seed, round, example id, view number).
+    """One random view of each image, float32 [batch, height, width, channels] in [-1, 1].
 
     Args:
       policy: A `ViewPolicy`, or the name of one of `policies.POLICIES`.
       images: uint8 [batch, height, width, channels]; only the batch size may be unknown in a graph.
-        With other than 3 channels there is no jitter of saturation and hue, and no grayscale.
+        Without 3 channels there is no jitter of saturation and hue, and no grayscale.
       example_ids: Ids of the examples, int64 [batch].
       seed: Seed in [0, 2**31).
       round_number: Round, int or int64 scalar.
-      view_number: Number of the view within the round. Even and odd ones differ where the policy
-        does.
-      output_size: Height and width of the views; None: those of the images. Crops have this size;
-        a policy that does not crop resizes the images before all else.
-
-    Returns:
-      float32 [batch, height, width, channels] in [-1, 1].
+      view_number: Number of the view within the round; policies may treat even and odd differently.
+      output_size: Height and width of the views; None for those of the images. A policy that does
+        not crop resizes the images first.
 
     Raises:
       ValueError: If the policy is unknown, the seed out of range, or a dtype or shape wrong.
@@ -77,9 +72,8 @@ def view(
 def to_float(images: tf.Tensor, *, output_size: int | None = None) -> tf.Tensor:
     """The images without augmentation, scaled as the views are: for evaluation.
 
-    Of images, uint8 [batch, height, width, channels], only the batch size may be unknown in a
-    graph. They are resized (bilinear) to the output size, if there is one. For every data set, 0
-    becomes -1 and 255 becomes 1.
+    Images are uint8 [batch, height, width, channels], resized (bilinear) to the output size if
+    there is one. For every data set, 0 becomes -1 and 255 becomes 1.
 
     Raises:
       ValueError: If the dtype or the shape is wrong.

@@ -1,7 +1,6 @@
 """Gaussian blur of a view.
 
-Choice that differs from the paper (see `policies`): blur reflects the image at its border, where
-BYOL's code pads with zeros (a dark frame).
+Deviation: the image is reflected at its border, where BYOL's code pads with zeros (a dark frame).
 """
 
 import numpy as np

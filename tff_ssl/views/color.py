@@ -1,9 +1,9 @@
 """Colors of a view: jitter, grayscale and solarization of pixels in [0, 1].
 
-Choice where the papers (see `policies`) are silent, or that differs from them: brightness is added
-in BYOL, as its code does, and multiplied in SimCLR, as its later code does (adding +-0.8 would
-leave many images all black or white); contrast is taken around the mean of each channel, as both
-do, where torchvision takes the mean of the gray image.
+Choices beyond the papers (see `policies`), or against them: brightness is added in BYOL, as in its
+code, and multiplied in SimCLR, as in its later code (adding +-0.8 would leave many images all black
+or white); contrast is taken around the mean of each channel, as in both codes, where torchvision
+takes the mean of the gray image.
 """
 
 import itertools
@@ -19,8 +19,8 @@ from tff_ssl.views.rows import join_rows, partition_rows
 def jitter(policy: ViewPolicy, draws: Draws, x: tf.Tensor) -> tf.Tensor:
     """Changes brightness, contrast, saturation and hue of images, in a random order.
 
-    In each of four steps, an image goes through one of the four adjustments, or through none.
-    Images without 3 channels have no saturation and hue.
+    In each of four steps, an image goes through one of the adjustments or none. Images without 3
+    channels have no saturation and hue.
     """
     if policy.jitter == 0.0:
         return x

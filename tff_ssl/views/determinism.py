@@ -1,7 +1,7 @@
 """Operations that keep the bits of a view independent of the batch and of graph optimization.
 
-The order of float sums could make bits depend on the batch; the mean of an image is therefore made
-from a sum of integers. `round_parameter` and `optimization_barrier` remove the other causes. All
+The order of float sums could make bits depend on the batch, so the mean of an image is made from a
+sum of integers. `round_parameter` and `optimization_barrier` remove the other causes. Everything
 else is elementwise arithmetic, rounded as IEEE 754 prescribes.
 """
 
@@ -11,9 +11,9 @@ import tensorflow as tf
 def round_parameter(x: tf.Tensor) -> tf.Tensor:
     """float64 to the nearest multiple of 2**-20 in float32, which hides differences of last bits.
 
-    The differences have two causes. Eigen has one approximation of exp, log, sin and cos for whole
-    SIMD registers and another for the rest of a tensor, so that results depend on the batch size.
-    TensorFlow's graph optimizer moves constants through sums and products.
+    Eigen approximates exp, log, sin and cos differently in whole SIMD registers and in the rest of
+    a tensor, so that results depend on the batch size; and TensorFlow's graph optimizer moves
+    constants through sums and products.
     """
     return tf.cast(tf.round(x * 2**20) * 2**-20, tf.float32)
 

@@ -17,10 +17,10 @@ def draw_uniforms(
 ) -> Draws:
     """Uniforms in [0, 1) by the names of `DRAW_NAMES`: float64 [rows] each, multiples of 2**-24.
 
-    Key (seed, example id) and counter (round, view number and block) are 64-bit words: different
-    arguments never share a key and a counter. `tf.random.stateless_uniform` takes one seed for a
-    whole tensor, and mapping it over the examples is several times slower. The seed is in [0,
-    2**31), and ids and view numbers are int64 [rows].
+    The seed is in [0, 2**31), and ids and view numbers are int64 [rows]. Key (seed, example id) and
+    counter (round, view number and block) are 64-bit words: different arguments never share both.
+    `tf.random.stateless_uniform` takes one seed for a whole tensor, and mapping it over the
+    examples is several times slower.
     """
     ids, round_number, view_numbers = map(to_uint64, (example_ids, round_number, view_numbers))
     blocks = tf.range(len(DRAW_NAMES) // 4, dtype=tf.int64)  # A block is 128 bits: four uniforms.
@@ -33,10 +33,10 @@ def draw_uniforms(
 
 
 def scale_between(uniform: tf.Tensor, low: float | tf.Tensor, high: float | tf.Tensor) -> tf.Tensor:
-    """A uniform in [0, 1) as a uniform in [low, high), of the same shape."""
+    """Maps a uniform in [0, 1) to [low, high)."""
     return low + (high - low) * uniform
 
 
 def probability_by_view(probabilities: tuple[float, float], odd: tf.Tensor) -> tf.Tensor:
-    """The probability for each row's view, float64 [rows], of those for even and odd views."""
+    """The probability for each row's view, float64 [rows], from those of even and odd views."""
     return tf.gather(tf.constant(probabilities, tf.float64), odd)

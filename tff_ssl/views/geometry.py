@@ -1,6 +1,6 @@
 """Geometry of a view: rotation, shear, scale, shift, crop and flip as one affine map.
 
-Choices where the papers (see `policies`) are silent, or that differ from them:
+Choices beyond the papers (see `policies`), or against them:
   - interpolation is bilinear (BYOL: bicubic) and not antialiased, and the edges of boxes lie at
     fractions of pixels;
   - the area of a crop is uniform, as the papers say, and its aspect ratio log-uniform among those
@@ -34,14 +34,11 @@ def transform(policy: ViewPolicy, draws: Draws, x: tf.Tensor, size: int | None) 
     coefficients = (dx, zero, x0, zero, dy, y0, zero, zero)
     if moves:
         coefficients = _compose_with_inverse_move(policy, draws, (height, width), (x0, y0, dx, dy))
+    transforms = round_parameter(tf.stack(coefficients, axis=1))
     return tf.raw_ops.ImageProjectiveTransformV3(
-        images=x,
-        transforms=round_parameter(tf.stack(coefficients, axis=1)),
-        output_shape=[out_height, out_width],
-        fill_value=0.0,
-        interpolation="BILINEAR",
-        fill_mode=policy.fill,
-    )
+        images=x, transforms=transforms, output_shape=[out_height, out_width], fill_value=0.0,
+        interpolation="BILINEAR", fill_mode=policy.fill,
+    )  # fmt: skip
 
 
 def _crop_map(

@@ -18,13 +18,10 @@ def visible_patches(
     seed: int,
     round_number: int | tf.Tensor,
 ) -> tf.Tensor:
-    """Draws the patches that the encoder sees, a pure function of (seed, round, example id).
+    """Indices of the patches that the encoder sees, int32 [batch, visible], ascending.
 
-    All choices of `number_visible` patches are equally likely, as in He et al. 2021, section 3. Ids
-    are int64 [batch], and the seed is in [0, 2**31).
-
-    Returns:
-      Indices of the visible patches, int32 [batch, visible], ascending.
+    They are a pure function of (seed, round, example id). All choices of `number_visible` patches
+    are equally likely, as in section 3. Ids are int64 [batch], and the seed is in [0, 2**31).
     """
     visible = number_visible(patches, mask_ratio)
     pairs = tf.range((patches + 1) // 2)

@@ -14,7 +14,7 @@ import dataclasses
 class ViewPolicy:
     """Probabilities and ranges of the random steps; the defaults change nothing.
 
-    Amounts are uniform in their ranges; the aspect ratio of a crop is log-uniform. "By view" means:
+    Amounts are uniform in their ranges; the aspect ratio of a crop is log-uniform. "By view" means
     one probability for even and one for odd view numbers.
     """
 
@@ -39,27 +39,13 @@ class ViewPolicy:
 
 
 _SIMCLR = ViewPolicy(
-    crop_area=(0.08, 1.0),
-    flip=0.5,
-    jitter=0.8,
-    brightness=0.8,
-    brightness_is_factor=True,
-    contrast=0.8,
-    saturation=0.8,
-    hue=0.2,
-    grayscale=0.2,
-    blur=(0.5, 0.5),
-)
+    crop_area=(0.08, 1.0), flip=0.5, jitter=0.8, brightness=0.8, brightness_is_factor=True,
+    contrast=0.8, saturation=0.8, hue=0.2, grayscale=0.2, blur=(0.5, 0.5),
+)  # fmt: skip
 _BYOL = dataclasses.replace(
-    _SIMCLR,
-    brightness=0.4,
-    brightness_is_factor=False,
-    contrast=0.4,
-    saturation=0.2,
-    hue=0.1,
-    blur=(1.0, 0.1),
-    solarize=(0.0, 0.2),
-)
+    _SIMCLR, brightness=0.4, brightness_is_factor=False, contrast=0.4, saturation=0.2, hue=0.1,
+    blur=(1.0, 0.1), solarize=(0.0, 0.2),
+)  # fmt: skip
 
 POLICIES: dict[str, ViewPolicy] = {
     "byol": _BYOL,
@@ -80,11 +66,7 @@ POLICIES: dict[str, ViewPolicy] = {
 
 
 def resolve(policy: str | ViewPolicy) -> ViewPolicy:
-    """The policy itself, or the one of that name.
-
-    Raises:
-      ValueError: If `POLICIES` has no policy of that name.
-    """
+    """The policy itself, or the one of that name; a ValueError if there is none."""
     if isinstance(policy, ViewPolicy):
         return policy
     if policy not in POLICIES:

@@ -10,14 +10,11 @@ TURNS = 4
 def turned(
     images: tf.Tensor, example_ids: tf.Tensor, *, seed: int, round_number: int | tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Turns each image by a random number of quarters, a pure function of (seed, round, id).
+    """Turns each image counter-clockwise by a random number of quarters.
 
     Images are float32 [batch, side, side, channels], ids int64 [batch], and the seed is in [0,
-    2**31).
-
-    Returns:
-      The turned images, counter-clockwise, of the same shape; and the numbers of quarters from 0 to
-      3, int32 [batch], each as likely as the others.
+    2**31). The result is the turned images, and the numbers of quarters, uniform from 0 to 3, int32
+    [batch], a pure function of (seed, round, id).
 
     Raises:
       ValueError: If images are not square.

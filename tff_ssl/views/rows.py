@@ -8,8 +8,7 @@ def partition_rows(
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Divides the rows of x into groups, given by integers in [0, count), or bool for two, [rows].
 
-    Returns:
-      Row numbers, int32 [rows of the group], and rows of x, one tensor for each group.
+    The results are row numbers, int32 [rows of the group], and rows of x, for each group.
     """
     group = tf.cast(group, tf.int32)
     rows = tf.range(tf.shape(x)[0])

@@ -8,8 +8,8 @@ def threefry(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Threefry2x64-20 (Salmon et al., SC 2011, "Parallel random numbers: as easy as 1, 2, 3").
 
-    For each key, the function is a bijection of the counter. Both are pairs of uint64 tensors,
-    which broadcast, as is the result, of random bits.
+    For each key, the function is a bijection of the counter. All are pairs of uint64 tensors; those
+    of key and counter broadcast.
     """
     rotations = (16, 42, 12, 31, 16, 32, 24, 21)
     keys = (*key, key[0] ^ key[1] ^ tf.constant(0x1BD11BDAA9FC1A22, tf.uint64))

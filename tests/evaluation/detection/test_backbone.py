@@ -115,5 +115,5 @@ def test_every_trainable_weight_is_trained_and_moving_averages_are_fixed(norm):
 
 def test_a_transformer_has_no_stages():
     encoder = DualEncoder("vit_one_block_micro", (16, 16, 3))
-    with pytest.raises(ValueError, match="vit_one_block_micro is no ResNet"):
+    with pytest.raises(ValueError, match="vit_one_block_micro is not a ResNet"):
         encoder.feature_maps(encoder.init(0), tf.zeros([1, 16, 16, 3]))

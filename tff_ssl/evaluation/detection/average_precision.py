@@ -22,13 +22,10 @@ def detections_of_image(
     size: tuple[int, int],
     category_ids: Sequence[int],
 ) -> list[dict[str, Any]]:
-    """The detections in one image in COCO's format of results.
+    """The result of `MaskRCNN.detect` for an image in COCO's format of results.
 
-    Args:
-      outputs: The result of `MaskRCNN.detect` for the image, arrays without the batch dimension.
-      image_id: Id of the image in the annotations.
-      size: Height and width of the image in pixels.
-      category_ids: Id of each class in the annotations; that of label i + 1 has index i.
+    The size is the image's height and width in pixels. `category_ids` has the id of each class in
+    the annotations; that of label i + 1 has index i.
     """
     count = int(outputs["count"])
     if not count:
@@ -54,7 +51,7 @@ def detections_of_image(
 def average_precision(
     truth: Any, detections: Sequence[Mapping[str, Any]], image_ids: Sequence[int]
 ) -> dict[str, float]:
-    """COCO's average precision on some images, of which those without a detection count, too.
+    """COCO's average precision on images, also those without a detection.
 
     Returns:
       `box_ap` and `mask_ap`, the mean over the IoU thresholds 0.50 to 0.95 and the classes that

@@ -1,8 +1,8 @@
 """This package's ResNets as the backbone of the TensorFlow Model Garden's Mask R-CNN.
 
-The Model Garden's own ResNet differs from this package's in its padding, its norms and its stem, so
-that copied weights would not give the same features. The backbone here is the network itself: the
-same function of the same weights, with a Keras interface around it.
+The Model Garden's own ResNet differs in its padding, norms and stem, so that copied weights would
+not give the same features. The backbone here is the network itself: the same function of the same
+weights, with a Keras interface around it.
 """
 
 import numpy as np
@@ -23,12 +23,12 @@ class ResNetBackbone(tf.keras.Model):
     are the levels 0 to 3, of which Mask R-CNN uses those from 2 on. The pyramid network makes the
     coarser levels from the last endpoint.
 
-    Batch norm has the moving averages of pretraining, which do not change: batches of detection are
-    too small for it. Its scales and offsets are trained.
+    Batch norm keeps the moving averages of pretraining, because detection's batches are too small
+    for it. Its scales and offsets are trained.
     """
 
     def __init__(self, encoder: DualEncoder, image_size: int, first_level: int = 2):
-        """Makes the variables, with the initial weights of seed 0 of an encoder without heads.
+        """Makes the variables of an encoder without heads, with its initial weights of seed 0.
 
         The side of the images is a multiple of 64; endpoints begin with `first_level`.
         """
@@ -64,7 +64,7 @@ class ResNetBackbone(tf.keras.Model):
 
     @property
     def output_specs(self) -> dict[str, tf.TensorShape]:
-        """Shape of each endpoint, which the Model Garden's pyramid network asks for."""
+        """Shape of each endpoint, for the Model Garden's pyramid network."""
         return self._output_specs
 
 

@@ -1,4 +1,4 @@
-"""Fine-tuning of Mask R-CNN, a step of which is a pure function of its state and number."""
+"""Fine-tuning of Mask R-CNN, in steps that are pure functions of their state and number."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -19,12 +19,7 @@ _WARMUP_START = 1 / 3  # Fraction of the learning rate (Goyal et al. 2017; Detec
 
 
 class FineTuningState(NamedTuple):
-    """The state of the training.
-
-    Attributes:
-      weights: Weights of the whole network.
-      velocity: Momentum of each trainable weight.
-    """
+    """Weights of the whole network, and the momentum of each trainable one."""
 
     weights: Weights
     velocity: tuple[tf.Tensor, ...]
@@ -57,16 +52,12 @@ class FineTuning:
         values: DetectionHyperparameters,
         seed: int,
     ):
-        """Joins the parts.
+        """Joins the parts; `starting_from` replaces the encoder.
 
-        Args:
-          network: The network.
-          start: Weights of the encoder with which the backbone starts.
-          example: Index -> annotated image, with the fields of `coco_folder.AnnotatedImage`.
-          batches: Step -> indices of its images, int64.
-          steps: Number of steps of the whole training, for the schedule.
-          values: Hyperparameters.
-          seed: Seed of flips and samples.
+        The backbone starts from the encoder's weights, `start`. `example` maps an index to an
+        annotated image, with the fields of `coco_folder.AnnotatedImage`, and `batches` a step to
+        the indices of its images, int64. The schedule has `steps` in all. The seed is that of flips
+        and samples.
         """
         self._network, self._start = network, start
         self._example, self._batches = example, batches
@@ -85,7 +76,7 @@ class FineTuning:
         self._step = tf.function(step, autograph=False)
 
     def starting_from(self, start: Weights) -> "FineTuning":
-        """The same training from another encoder; both share one graph."""
+        """The same training from another encoder, with the same graph."""
         other = copy.copy(self)
         other._start = start
         return other
@@ -103,21 +94,19 @@ class FineTuning:
         if self._values.flip:
             draws = np.random.default_rng((self._seed, round_number, _FLIP_STREAM))
             flips = draws.random(len(examples)) < 0.5
-            examples = [
-                flipped(example) if flip else example
-                for example, flip in zip(examples, flips, strict=True)
-            ]
+            pairs = zip(examples, flips, strict=True)
+            examples = [flipped(example) if flip else example for example, flip in pairs]
         images, labels = self._network.training_batch(examples)
         rate = learning_rate(round_number, self._steps, self._values)
+        step_seed = tf.constant([self._seed, round_number], tf.int32)
         state, loss, parts = self._step(
-            state, images, labels, tf.constant(rate, tf.float32),
-            tf.constant([self._seed, round_number], tf.int32),
-        )  # fmt: skip
+            state, images, labels, tf.constant(rate, tf.float32), step_seed
+        )
         metrics = {"loss": loss, **parts}
         return state, {name: float(value) for name, value in metrics.items()} | {"rate": rate}
 
     def encoder_weights(self, state: FineTuningState, client_id: str | None = None) -> Weights:
-        """Weights of the whole network, which the training loop checks for being finite."""
+        """Weights of the whole network; the training loop checks that they are finite."""
         return state.weights
 
     def local_weights(self, state: FineTuningState, client: int) -> None:
@@ -131,7 +120,7 @@ class FineTuning:
 
 
 def flipped(example: Any) -> Any:
-    """An annotated image that is flipped left to right."""
+    """The annotated image flipped left to right."""
     top, left, bottom, right = example.boxes.T
     return example._replace(
         image=np.ascontiguousarray(example.image[:, ::-1]),
@@ -146,7 +135,7 @@ def _momentum_step(
     rate: tf.Tensor,
     values: DetectionHyperparameters,
 ) -> tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]:
-    """A step of SGD with momentum and weight decay: the velocities and the weights after it."""
+    """A step of SGD with momentum and weight decay: the new velocities and weights."""
     velocities, weights = [], []
     for weight, velocity, gradient in zip(
         state.weights.trainable, state.velocity, gradients, strict=True

@@ -16,7 +16,7 @@ class DetectionHyperparameters(Bounded):
 
     Attributes:
       image_size: Height and width in pixels of the square into which each image is scaled, a
-        multiple of 64; the rest of the square is filled up.
+        multiple of 64; the rest of the square is padding.
       batch_size: Number of images of a step.
       learning_rate: Learning rate of SGD after the warm-up; a tenth of it from two thirds of the
         steps on, and a hundredth from eight ninths on.
@@ -30,7 +30,7 @@ class DetectionHyperparameters(Bounded):
       sampled_anchors: Number of anchors of an image that train the proposal network.
       proposals: Number of proposals of an image in training; half as many in evaluation.
       sampled_boxes: Number of proposals of an image that train the box head.
-      sampled_masks: Number of proposals with an object of an image that train the mask head.
+      sampled_masks: Number of proposals of an image, with an object, that train the mask head.
       norm_momentum: Momentum of the moving averages of the batch norms behind the backbone.
     """
 
@@ -56,13 +56,12 @@ class DetectionHyperparameters(Bounded):
             raise ValueError(
                 f"image_size must be a multiple of {_COARSEST_STRIDE}; got {self.image_size}"
             )
-        if self.proposals < self.sampled_boxes:
+        boxes = self.sampled_boxes
+        if self.proposals < boxes:
             raise ValueError(
-                f"proposals must be at least sampled_boxes, {self.sampled_boxes}; "
-                f"got {self.proposals}"
+                f"proposals must be at least sampled_boxes, {boxes}; got {self.proposals}"
             )
-        if self.sampled_masks > self.sampled_boxes:
+        if self.sampled_masks > boxes:
             raise ValueError(
-                f"sampled_masks must be at most sampled_boxes, {self.sampled_boxes}; "
-                f"got {self.sampled_masks}"
+                f"sampled_masks must be at most sampled_boxes, {boxes}; got {self.sampled_masks}"
             )

@@ -37,13 +37,13 @@ class MaskRCNN:
     """Mask R-CNN as a function of its weights.
 
     Attributes:
-      parameter_count: Number of trainable numbers.
+      parameter_count: Number of trainable parameters.
     """
 
     def __init__(
         self, encoder: DualEncoder, classes: int, values: DetectionHyperparameters, seed: int
     ):
-        """Builds the network on a ResNet without heads, for so many classes without the background.
+        """Builds the network on a ResNet without heads; `classes` does not count the background.
 
         The global seeds of Python, NumPy and TensorFlow are set to `seed`, because Keras's
         initializers of the weights outside of the backbone draw from them.
@@ -61,7 +61,7 @@ class MaskRCNN:
         self._network(
             tf.keras.Input(model.input_size), image_shape=tf.keras.Input([2]), training=False
         )
-        parser = _parser(model, values)
+        parser = _parser(model)
         self._parse_training, self._parse_image = (
             tf.function(parser.parse_fn(is_training), [_decoded_signature()], autograph=False)
             for is_training in (True, False)
@@ -83,36 +83,30 @@ class MaskRCNN:
 
     def initial_weights(self, backbone: Weights) -> Weights:
         """The initial weights with those of an encoder in the backbone."""
-        starts = dict(
-            zip(_refs(self._backbone.trainable_variables), backbone.trainable, strict=True)
+        variables = (*self._backbone.trainable_variables, *self._backbone.non_trainable_variables)
+        values = (*backbone.trainable, *backbone.non_trainable)
+        starts = {v.ref(): value for v, value in zip(variables, values, strict=True)}
+
+        def start_values(variables, initial):
+            pairs = zip(variables, initial, strict=True)
+            return tuple(tf.convert_to_tensor(starts.get(v.ref(), value)) for v, value in pairs)
+
+        return Weights(
+            start_values(self.trainable_variables, self._initial.trainable),
+            start_values(self.non_trainable_variables, self._initial.non_trainable),
         )
-        starts |= zip(
-            _refs(self._backbone.non_trainable_variables), backbone.non_trainable, strict=True
-        )
-        trainable, non_trainable = (
-            tuple(
-                tf.convert_to_tensor(starts.get(ref, initial))
-                for ref, initial in zip(_refs(variables), values, strict=True)
-            )
-            for variables, values in zip(
-                (self.trainable_variables, self.non_trainable_variables), self._initial, strict=True
-            )
-        )
-        return Weights(trainable, non_trainable)
 
     def assign(self, weights: Weights) -> None:
         """Sets the variables."""
-        for variables, values in (
-            (self.trainable_variables, weights.trainable),
-            (self.non_trainable_variables, weights.non_trainable),
-        ):
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
+        variables = (*self.trainable_variables, *self.non_trainable_variables)
+        values = (*weights.trainable, *weights.non_trainable)
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
 
     def losses(
         self, images: tf.Tensor, labels: Labels, seed: tf.Tensor
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """The loss of a `training_batch` with the present weights, and its five parts by name.
+        """The loss of a `training_batch` with the current weights, and its five parts by name.
 
         The seed, int32 [2], is that of the samples of anchors and proposals.
         """
@@ -121,27 +115,23 @@ class MaskRCNN:
             labels["rpn_score_targets"], self._values.sampled_anchors, _RPN_FRACTION, anchors_seed
         )
         self._sampler.seed.assign(proposals_seed)
+        names = ("anchor_boxes", "gt_boxes", "gt_classes", "gt_masks")
         outputs = self._network(
-            images,
-            image_shape=labels["image_info"][:, 1, :],
-            anchor_boxes=labels["anchor_boxes"],
-            gt_boxes=labels["gt_boxes"],
-            gt_classes=labels["gt_classes"],
-            gt_masks=labels["gt_masks"],
-            training=True,
-        )
+            images, image_shape=labels["image_info"][:, 1, :], training=True,
+            **{name: labels[name] for name in names},
+        )  # fmt: skip
         losses = self._task.build_losses(outputs, labels | {"rpn_score_targets": targets})
         return losses["total_loss"], {name: losses[name] for name in _LOSSES}
 
     def training_batch(self, examples: Sequence[Any]) -> tuple[tf.Tensor, Labels]:
-        """Images and labels as `losses` takes them, of `datasets.coco_folder.AnnotatedImage`s."""
+        """Images and labels for `losses`, from `datasets.coco_folder.AnnotatedImage`s."""
         parsed = [self._parse_training(_decoded(example)) for example in examples]
         return tf.nest.map_structure(lambda *tensors: tf.stack(tensors), *parsed)
 
     def detect(self, images: Sequence[npt.NDArray[np.uint8]]) -> list[dict[str, np.ndarray]]:
-        """The detections in images, uint8 [height, width, 3], with the present weights.
+        """The detections in images, uint8 [height, width, 3], with the current weights.
 
-        There should be as many images in every call, or the graph is traced again.
+        Another number of images than in the last call has the graph traced again.
 
         Returns:
           For each image `boxes`, float32 [100, 4]: top, left, bottom and right in pixels of the
@@ -174,20 +164,12 @@ class MaskRCNN:
         }
 
 
-def _refs(variables: Sequence[tf.Variable]) -> list[Any]:
-    """The variables as keys of a dict."""
-    return [variable.ref() for variable in variables]
-
-
 def _model_config(classes: int, values: DetectionHyperparameters) -> configs.MaskRCNN:
-    """The Model Garden's configuration of the network."""
+    half = values.proposals // 2
     proposals = configs.ROIGenerator(
-        pre_nms_top_k=values.proposals,
-        num_proposals=values.proposals,
-        test_pre_nms_top_k=values.proposals // 2,
-        test_num_proposals=values.proposals // 2,
-        use_batched_nms=True,
-    )
+        pre_nms_top_k=values.proposals, num_proposals=values.proposals,
+        test_pre_nms_top_k=half, test_num_proposals=half, use_batched_nms=True,
+    )  # fmt: skip
     return configs.MaskRCNN(
         num_classes=classes + 1,
         input_size=[values.image_size, values.image_size, 3],
@@ -214,19 +196,14 @@ def _model_config(classes: int, values: DetectionHyperparameters) -> configs.Mas
     )
 
 
-def _parser(model: configs.MaskRCNN, values: DetectionHyperparameters) -> maskrcnn_input.Parser:
+def _parser(model: configs.MaskRCNN) -> maskrcnn_input.Parser:
     """The Model Garden's parser, which labels all anchors and draws nothing at random."""
     return maskrcnn_input.Parser(
-        output_size=model.input_size[:2],
-        min_level=model.min_level,
-        max_level=model.max_level,
-        num_scales=model.anchor.num_scales,
-        aspect_ratios=model.anchor.aspect_ratios,
-        anchor_size=model.anchor.anchor_size,
-        rpn_batch_size_per_im=_ALL_ANCHORS,
-        rpn_fg_fraction=_RPN_FRACTION,
-        include_mask=True,
-    )
+        output_size=model.input_size[:2], min_level=model.min_level, max_level=model.max_level,
+        num_scales=model.anchor.num_scales, aspect_ratios=model.anchor.aspect_ratios,
+        anchor_size=model.anchor.anchor_size, rpn_batch_size_per_im=_ALL_ANCHORS,
+        rpn_fg_fraction=_RPN_FRACTION, include_mask=True,
+    )  # fmt: skip
 
 
 def _decoded_signature() -> dict[str, tf.TensorSpec]:
@@ -245,7 +222,7 @@ def _decoded_signature() -> dict[str, tf.TensorSpec]:
 
 
 def _decoded(example: Any) -> dict[str, tf.Tensor]:
-    """An annotated image in the form of `_decoded_signature`."""
+    """An annotated image as `_decoded_signature` has it."""
     height, width, _ = example.image.shape
     return {
         "image": tf.constant(example.image),
@@ -261,7 +238,7 @@ def _decoded(example: Any) -> dict[str, tf.Tensor]:
 
 
 def _without_instances(image: npt.NDArray[np.uint8]) -> Any:
-    """An annotated image without instances, since the parser wants them also where it uses none."""
+    """An annotated image without instances; the parser wants them even if it uses none."""
     return types.SimpleNamespace(
         image=image,
         image_id=0,

@@ -1,18 +1,14 @@
 """Random samples of anchors and proposals that are pure functions of a seed.
 
 The Model Garden draws them with stateful random operations, whose state a checkpoint does not hold,
-so that a resumed run would draw others. The numbers of positives and negatives are the same here.
+so a resumed run would draw others. The numbers of positives and negatives are the same here.
 """
 
 import tensorflow as tf
 
 
 def balanced_sample(
-    positive: tf.Tensor,
-    negative: tf.Tensor,
-    count: int,
-    positive_fraction: float,
-    seed: tf.Tensor,
+    positive: tf.Tensor, negative: tf.Tensor, count: int, positive_fraction: float, seed: tf.Tensor
 ) -> tf.Tensor:
     """Draws up to `count` candidates of each image without replacement: bool [b, n].
 
@@ -37,7 +33,7 @@ def sample_anchors(
     """Draws the anchors on which the region proposal network is trained (Ren et al. 2015).
 
     Targets by level, int32 [b, height, width, anchors], are 1 for an object, 0 for background, and
-    -1 for an anchor that is not trained on, as those that are not drawn become.
+    -1 for no training, as of all anchors that are not drawn.
     """
     levels = list(targets)
     batch = tf.shape(targets[levels[0]])[0]
@@ -52,7 +48,7 @@ def sample_anchors(
 
 
 class ProposalSampler:
-    """Draws the proposals on which the box head is trained, in the place of `BoxSampler`.
+    """Draws the proposals on which the box head is trained, in place of `BoxSampler`.
 
     Attributes:
       seed: Seed of the next sample, a variable int32 [2].
@@ -68,16 +64,11 @@ class ProposalSampler:
     ) -> tf.Tensor:
         """Draws `count` proposals of each image: their indices, int32 [b, count].
 
-        The matches, bool [b, n] with n >= count, tell whether a proposal has an object, is
+        The matches, bool [b, n] with n >= count, say whether a proposal has an object, is
         background, or must not be drawn. If there are too few candidates, the first of the others
         fill up, as in the Model Garden.
         """
-        drawn = balanced_sample(
-            positive_matches & ~ignored_matches,
-            negative_matches & ~ignored_matches,
-            self._count,
-            self._positive_fraction,
-            self.seed,
-        )
+        positive, negative = (m & ~ignored_matches for m in (positive_matches, negative_matches))
+        drawn = balanced_sample(positive, negative, self._count, self._positive_fraction, self.seed)
         # Of equal values, `top_k` takes those of lower indices first.
         return tf.math.top_k(tf.cast(drawn, tf.int32), self._count).indices
