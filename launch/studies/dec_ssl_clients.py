@@ -216,8 +216,8 @@ CLAIMS = (
           f"{SWEEPS} Alpha {_ALPHA}; 3 seeds.", "dec_ssl_figure6-cpu", "others",
           ("BYOL", "SimSiam", SLREP), ("E = 1", "E = 5"), apart("BYOL", UNTRAINED, "E = 1"),
           "No method loses more than its deviation from more local epochs here.",
-          also=Trial(f"{SWEEPS} CIFAR-100 in place of CIFAR-10, beta 0.1; Dec-SSL itself; 3 seeds.",
-                     "dec_ssl_transfer-cpu", "epochs", METHODS, ("E = 2", "E = 5"),
-                     apart(SSL, SL, "E = 5"),
-                     "Dec-SSL is above both others, but from E = 2 to E = 5 Dec-SLRep gains.")),
+          Trial(f"{SWEEPS} CIFAR-100 in place of CIFAR-10, beta 0.1; Dec-SSL itself; 3 seeds.",
+                "dec_ssl_transfer-cpu", "epochs", METHODS, ("E = 2", "E = 5"),
+                apart(SSL, SL, "E = 5"),
+                "Dec-SSL is above both others, but from E = 2 to E = 5 Dec-SLRep gains.")),
 )  # fmt: skip

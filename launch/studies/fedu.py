@@ -256,9 +256,9 @@ CLAIMS = (
           "FedSimCLR is 2.6 to 3.6 points above FedU. FedSimSiam and FedBYOL have higher means, "
           "within the deviation. FedCA is near its untrained encoder on IID clients and below it "
           "on the others, so that a comparison with it says little.",
-          also=Trial(_OLD, "fedu_table1, not kept",
-                     f"{_NON_IID_RIVALS.format('probed')} probed.above.fedsimsiam.noniid",
-                     ("FedU", SINGLE), ("non-IID",), None, _SINGLE_ALONE)),
+          Trial(_OLD, "fedu_table1, not kept",
+                f"{_NON_IID_RIVALS.format('probed')} probed.above.fedsimsiam.noniid",
+                ("FedU", SINGLE), ("non-IID",), None, _SINGLE_ALONE)),
     claim("U2", "Table 1",
           "On non-IID CIFAR-10 FedU is above supervised FedAvg: 83.25 against 67.74.",
           f"{TINY} of CIFAR-10; supervised clients have 5000 images in all, in as many steps; 3 "
@@ -272,8 +272,8 @@ CLAIMS = (
           "FedSimCLR is above FedU on both kinds of clients, and on IID ones so is supervised "
           "FedAvg. With 10 % of the labels FedU is 1.1 to 1.5 points above the untrained encoder, "
           "which is within the deviation.",
-          also=Trial(_OLD, "fedu_table1, not kept", _NON_IID_RIVALS.format("tuned.*"),
-                     ("FedU", SINGLE), ("non-IID",), None, _SINGLE_ALONE)),
+          Trial(_OLD, "fedu_table1, not kept", _NON_IID_RIVALS.format("tuned.*"),
+                ("FedU", SINGLE), ("non-IID",), None, _SINGLE_ALONE)),
     claim("U10", "Table 1",
           "A deeper encoder is better: ResNet-50 86.48, ResNet-18 85.21 (IID CIFAR-10).",
           f"{TINY} of CIFAR-10, 75 rounds; the larger encoder is the small ResNet, which has twice "

@@ -1,7 +1,7 @@
 """The words in which experiments are written: studies, cells and tables.
 
-Flags are texts, separated by blanks. The module of an experiment has its methods, clients and
-published figures as tables, and a function with `@study` that lays them out.
+Flags are texts, separated by blanks. An experiment's module has its methods, clients and published
+figures as tables, and a function with `@study` that lays them out.
 """
 
 import dataclasses
@@ -14,8 +14,9 @@ from tff_ssl.reporting.measured import Selector
 
 UNTRAINED, PIXELS = "(untrained encoder)", "(raw pixels)"
 _T = TypeVar("_T")
-Rows = Mapping[str, Sequence[str | None]]  # Row -> names of its cells.
-Figures = Mapping[str, Sequence[float | str | None]]  # Row -> published figures.
+Names = str | Sequence[str | None]  # Name of a row's only cell, or of its cells by column.
+Rows = Mapping[str, Names]
+Figures = float | Sequence[float | str | None]  # A row's only published figure, or all by column.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,7 @@ class At:
         return f"--flagfile=launch/presets/{folder}/{self.scale}/{file}.flags"
 
     def length(self, rounds: int | None = None) -> str:
-        """The flag of the user's number of rounds, or else of `rounds`; "" without either."""
+        """The flag of the user's number of rounds, otherwise of `rounds`; "" without either."""
         chosen = self.rounds or rounds
         return f"--rounds={chosen}" if chosen else ""
 
@@ -49,18 +50,14 @@ class At:
         return f"{self.preset(preset)} {data} {self.length(rounds)}"
 
     def build(
-        self,
-        cells: Iterable[Any],
-        tables: Table | Mapping[str, Table],
-        statements: Iterable[Any],
-        partitions: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
-        notes: Iterable[str] = (),
+        self, cells: Iterable[Any], tables: Table | Mapping[str, Table], statements: Iterable[Any],
+        partitions: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), notes: Iterable[str] = (),
         **others: Any,
-    ) -> Experiment:
-        """The experiment, from cells and statements and lists of them.
+    ) -> Experiment:  # fmt: skip
+        """The experiment, from cells and statements, or lists of them.
 
-        Keys of tables are the start of the ids of their statements. Notes follow those of the
-        study. `others` are further fields of `Experiment`.
+        A table's key is the start of the ids of its statements. Notes follow those of the study.
+        `others` are further fields of `Experiment`.
         """
         by_key = {"": tables} if isinstance(tables, Table) else tables
         keys = {shown.title: f"{key}." if key else "" for key, shown in by_key.items()}
@@ -114,12 +111,9 @@ def study(title: str, cpu: str = "", paper: str = "") -> Callable[[Callable], St
 
 
 def cell(
-    name: str,
-    *flags: str,
-    evaluations: Iterable[str] = (),
-    script: str = "pretrain",
+    name: str, *flags: str, evaluations: Iterable[str] = (), script: str = "pretrain",
     needs: str | None = None,
-) -> Cell:
+) -> Cell:  # fmt: skip
     """A training with its evaluations, by texts of flags; empty evaluations are left out.
 
     Presets come first, so that the other flags override theirs.
@@ -130,12 +124,9 @@ def cell(
 
 
 def grid(
-    rows: Mapping[str, tuple[str, ...]],
-    columns: Mapping[str, tuple[str, ...]],
-    *flags: str,
-    script: str = "pretrain",
-    needs: str | None = None,
-) -> tuple[list[Cell], dict[str, tuple[str | None, ...]]]:
+    rows: Mapping[str, tuple[str, ...]], columns: Mapping[str, tuple[str, ...]], *flags: str,
+    script: str = "pretrain", needs: str | None = None,
+) -> tuple[list[Cell], dict[str, tuple[str | None, ...]]]:  # fmt: skip
     """A cell for each row and column, named `ROW_COLUMN`; or for each row, if there is no column.
 
     Args:
@@ -163,31 +154,26 @@ def grid(
 
 
 def table(
-    title: str,
-    selector: Selector,
-    columns: Iterable[str],
-    rows: Rows,
-    published: Figures | None = None,
-    *,
-    untrained: Mapping[str, str] | None = None,
-    pixels: str = "",
-    selectors: Mapping[str, Selector] | None = None,
-    percent: bool = True,
+    title: str, selector: Selector, columns: Iterable[str], rows: Mapping[str, Names],
+    published: Mapping[str, Figures] | None = None, *, untrained: Mapping[str, str] | None = None,
+    selectors: Mapping[str, Selector] | None = None, percent: bool = True,
     starts: Mapping[str, str] | None = None,
-) -> Table:
+) -> Table:  # fmt: skip
     """A table of an experiment, whose last rows are untrained encoders.
 
     Args:
       title, selector, columns, rows, published, selectors, percent, starts: See `Table`.
-      untrained: Row of an untrained encoder -> row whose runs started with it.
-      pixels: Row whose runs have a probe of raw pixels, which has a row, too.
+      untrained: Row of an untrained encoder -> row or cell whose runs started with it; and
+        `PIXELS` -> row whose runs have a probe of raw pixels.
     """
-    more, own = {}, dict(selectors or {})
-    for name, row in {**(untrained or {}), **({PIXELS: pixels} if pixels else {})}.items():
+    of_rows = {row: (names,) if isinstance(names, str) else names for row, names in rows.items()}
+    own = dict(selectors or {})
+    for name, row in (untrained or {}).items():
         baseline = "raw_pixels" if name == PIXELS else "random_encoder"
-        more[name] = rows[row]
         own[name] = own.get(row, selector)._replace(baseline=baseline)
-    return Table(
-        title, selector, tuple(columns), {**rows, **more}, published or {}, own, percent,
-        starts or {},
-    )  # fmt: skip
+        of_rows[name] = of_rows.get(row, (row,))
+    figures = {
+        row: (figure,) if isinstance(figure, int | float) else figure
+        for row, figure in (published or {}).items()
+    }
+    return Table(title, selector, tuple(columns), of_rows, figures, own, percent, starts or {})
