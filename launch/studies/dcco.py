@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from launch.studies.engine.statements import above, falls, not_below, say, slug, within
-from launch.studies.engine.study import PIXELS, UNTRAINED, At, Names, cell, study, table
+from launch.studies.engine.study import PIXELS, UNTRAINED, At, Figures, Rows, cell, study, table
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
 
@@ -19,7 +19,7 @@ ONE = "non-IID, 1"
 _SUPERVISED = {5000: (1900, 256), 500: (200, 250), 50: (100, 50), 10: (100, 10)}
 # The paper's Table 1, in percent; a single figure is that of all columns.
 _COLUMNS = (ONE, "non-IID, 4", "non-IID, 8", "non-IID, 16", "IID, 4", "IID, 8", "IID, 16")
-_LINEAR: dict[int, dict[str, Any]] = {
+_LINEAR: dict[int, Figures] = {
     5000: {
         CCO: (None, "failed", 28.7, 30.7, "failed", 41.2, 44.1),
         CONTRASTIVE: (None, 31.1, 32.4, 31.8, 41.1, 44.1, 46.4),
@@ -35,7 +35,7 @@ _LINEAR: dict[int, dict[str, Any]] = {
         SCRATCH: 13.1,
     },
 }
-_FINETUNED: dict[str, Any] = {
+_FINETUNED: Figures = {
     CCO: (None, "failed", 36.3, 38.9, "failed", 43.0, 46.0),
     CONTRASTIVE: (None, 40.8, 41.8, 41.3, 44.9, 46.8, 47.4),
     DCCO: (51.5, 50.5, 49.3, 47.7, 51.5, 52.1, 52.0),
@@ -111,9 +111,8 @@ def central_cells(at: At, own: Setting) -> list[Cell]:
 
 
 def _table(
-    own: Setting, rows: Mapping[str, Names], title: str, selector: Selector,
-    published: Mapping[str, Any], scratch: int = 0,
-) -> Table:  # fmt: skip
+    own: Setting, rows: Rows, title: str, selector: Selector, published: Figures, scratch: int = 0
+) -> Table:
     """A table with the row of training from scratch on a number of labels, or without any."""
     shown = {
         row: [found[_COLUMNS.index(c)] for c in own.clients] if isinstance(found, tuple) else found
@@ -127,7 +126,7 @@ def _table(
     )  # fmt: skip
 
 
-def probed(own: Setting, rows: Mapping[str, Names]) -> dict[str, Table]:
+def probed(own: Setting, rows: Rows) -> dict[str, Table]:
     """The tables of linear probes on each number of labels."""
     tables = [
         _table(own, rows, f"Linear probe, {n} labels", Selector("linear", n), _LINEAR.get(n, {}), n)

@@ -7,13 +7,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from launch.studies.engine.statements import not_below, say, slug
-from launch.studies.engine.study import UNTRAINED, At, Names, grid, study, table
+from launch.studies.engine.study import UNTRAINED, At, Rows, grid, study, table
 from tff_ssl.aggregation.differential_privacy import Accountant, default_delta
 from tff_ssl.reporting.experiment import Experiment, Lookup, Table
 from tff_ssl.reporting.measured import ROUND, TRAINING, Selector
 
 _COLUMN = "test accuracy"
-_Rows = Mapping[str, Names]
 
 
 def _common(at: At, cpu_preset: str, papers_clients: str) -> str:
@@ -23,7 +22,7 @@ def _common(at: At, cpu_preset: str, papers_clients: str) -> str:
     return f"{preset} {f'--dataset={at.data}' if at.data else ''} {at.length()}"
 
 
-def _probes(labels: Sequence[int], rows: _Rows, untrained: Mapping[str, str]) -> dict[str, Table]:
+def _probes(labels: Sequence[int], rows: Rows, untrained: Mapping[str, str]) -> dict[str, Table]:
     """The tables of linear probes on each number of labels."""
 
     def of(n: int) -> Table:
@@ -33,7 +32,7 @@ def _probes(labels: Sequence[int], rows: _Rows, untrained: Mapping[str, str]) ->
     return {f"of_{n}": of(n) for n in labels}
 
 
-def _sent(title: str, labels: int, direction: str, rows: _Rows) -> Table:
+def _sent(title: str, labels: int, direction: str, rows: Rows) -> Table:
     """The bytes that a client receives or sends."""
     metric = f"bytes_{direction}_per_client_and_round"
     return table(title, Selector("linear", labels, metric), ["bytes"], rows, percent=False)

@@ -4,18 +4,18 @@ The paper's DERM is private; HAM10000 stands in for it (or any case folder, by -
 labelled cases, the start of a fine-tuning matters.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from launch.studies.dcco import CCO, CENTRALIZED, CONTRASTIVE, DCCO, METHODS, SCRATCH
 from launch.studies.engine.claims import PaperClaim, Trial, apart
 from launch.studies.engine.statements import above, falls, not_below, say
-from launch.studies.engine.study import PIXELS, UNTRAINED, At, Names, cell, study, table
+from launch.studies.engine.study import PIXELS, UNTRAINED, At, Figures, Rows, cell, study, table
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
 
 # Accuracies in percent, by number of labelled cases; a single figure is that of all columns.
 _FAILED = ("failed",) * 3
-_TABLE2 = {
+_TABLE2: dict[int, Figures] = {
     1524: {CCO: _FAILED, CONTRASTIVE: (38.9, 41.8, 43.9), DCCO: (42.4, 46.3, 47.8),
            CENTRALIZED: 48.0, SCRATCH: 30.6},
     3057: {CCO: _FAILED, CONTRASTIVE: (45.3, 46.7, 47.8), DCCO: (46.7, 50.3, 51.1),
@@ -29,7 +29,6 @@ _DCCO_RATES = {64: 0.15, 128: 0.9, 256: 1.8}
 _RATES = {CCO: _DCCO_RATES, CONTRASTIVE: {64: 0.15, 128: 0.3, 256: 0.6}, DCCO: _DCCO_RATES}
 _COHORTS = tuple(f"{n} clients a round" for n in _RATES[DCCO])
 _METRICS = {"": "accuracy", "_balanced": "balanced_accuracy"}
-_Rows = Mapping[str, Names]
 
 
 def _tuning(at: At, flags: str) -> tuple[str, str]:
@@ -55,7 +54,7 @@ def _central(at: At, flags: str, *evaluations: str) -> Cell:
     return cell("centralized", flags, evaluations=evaluations, script="centralized")
 
 
-def _tuned(labels: int, metric: str, columns: Sequence[str], rows: _Rows) -> Table:
+def _tuned(labels: int, metric: str, columns: Sequence[str], rows: Rows) -> Table:
     """A table of fine-tuned encoders, with the paper's figures of their accuracy."""
     return table(
         f"Full fine-tuning, {labels} labelled cases, {metric.replace('_', ' ')}",
@@ -65,7 +64,7 @@ def _tuned(labels: int, metric: str, columns: Sequence[str], rows: _Rows) -> Tab
     )  # fmt: skip
 
 
-def _frozen(title: str, selector: Selector, columns: Sequence[str], rows: _Rows) -> Table:
+def _frozen(title: str, selector: Selector, columns: Sequence[str], rows: Rows) -> Table:
     title = f"{title}, {selector.metric.replace('_', ' ')}"
     untrained = {UNTRAINED: CENTRALIZED, PIXELS: CENTRALIZED}
     return table(title, selector, columns, rows, untrained=untrained)
@@ -124,12 +123,12 @@ def dcco_table2(at: At) -> Experiment:
         for row, rates in _RATES.items()
         for n in rates
     ]
-    rows: _Rows = {
+    rows: Rows = {
         **{row: tuple(f"{METHODS[row]}_{n}" for n in rates) for row, rates in _RATES.items()},
         CENTRALIZED: "centralized",
     }
     cells.append(_central(at, "", finetune, scratch, *probes))
-    partitions = {"one client a case": rows[DCCO][0]}
+    partitions = {"one client a case": f"{METHODS[DCCO]}_{min(_DCCO_RATES)}"}
     tables = {
         f"tuned{end}.{n}": _tuned(n, metric, _COHORTS, rows)
         for n in _TABLE2

@@ -99,11 +99,12 @@ def denav_influence(at: At) -> Experiment:
             name = sweep.base if value == usual else f"{sweep.start}_{value}"
             name = _PARALLEL if (symbol, value) == ("C", denav.MODELS) else name
             if name not in cells:
-                # Table 8 has multiples of the user's number of rounds.
-                own = value if at.rounds is None or sweep.flags else at.rounds * value // steps
-                of_run = at if sweep.flags else dataclasses.replace(at, rounds=int(own))
+                of_run = at
+                if not sweep.flags:  # Table 8 has multiples of the user's number of rounds.
+                    rounds = int((at.rounds or steps) * value // steps)
+                    of_run = dataclasses.replace(at, rounds=rounds)
                 cells[name] = denav.denav(of_run, name, steps, sweep.flags.format(value))
-            rows[f"{symbol} = {value}"] = (name,)
+            rows[f"{symbol} = {value}"] = name
             published[f"{symbol} = {value}"] = sweep.published[papers]
         title = f"Table {sweep.table}"
         for key, shown in denav.accuracy_tables(at, title, rows, published, _DEFAULT).items():

@@ -57,9 +57,9 @@ _TABLE3 = {
     "FedU": (95.00, 94.83, 75.57, 75.60),
     CENTRAL: (95.37, None, 77.02, None),
 }
-# At the CPU's scale, clients have less than 2 % of the images, and the probe has a tenth of the
-# labels. Supervised clients have the probe's images there, in as many steps as the others.
-_SUPERVISED_ROUNDS = {"1%": 333, "10%": 32}
+# Share of the labels -> rounds of supervised clients at the CPU's scale. They have the images of
+# the probe, a tenth of all, in as many steps as the others, which have less than 2 %.
+_SUPERVISED_ROUNDS = {"1": 333, "10": 32}
 
 
 def training(at: At, rounds: int | None = None) -> str:
@@ -70,9 +70,9 @@ def training(at: At, rounds: int | None = None) -> str:
 def threshold(at: At) -> str:
     """Flags of DAPU: the paper's mu for the data set (section 4.1), or the CPU scale's own.
 
-    The paper's mu belongs to the divergence that the authors' code takes. At the CPU's scale the
-    divergence (Eq. 3) falls from 2.8 in the first round to 2.4 from the fifth round on, and passes
-    2.6 on the way; with a cosine schedule it passes 2.6 in the middle of the run.
+    The paper's mu belongs to the divergence of the authors' code. At the CPU's scale the divergence
+    (Eq. 3) falls from 2.8 in the first round to 2.4 from the fifth round on; with a cosine schedule
+    it passes 2.6 in the middle of the run.
     """
     mu = {"cifar100": 0.6, "mini_imagenet": 0.6}.get(at.data, 0.4)
     return at("--hparam=mu=2.6", f"--hparam=mu={mu} --hparam=divergence=mean_layer_l2")
@@ -86,9 +86,9 @@ def _method(row: str, at: At, *evaluations: str) -> tuple[str, ...]:
 
 
 def _central(at: At, flags: str, *evaluations: str) -> Cell:
-    """Centralized BYOL on the images of all clients, or on as many.
+    """Centralized BYOL on the images of all clients.
 
-    At the CPU's scale it is one client that has as many images as all clients together, so that 25
+    At the CPU's scale it is one client with as many images as all clients together, so that 25
     steps a round replace 54 % of its target network.
     """
     preset, script = at.training("fedu/centralized"), "centralized"
@@ -125,10 +125,10 @@ def fedu_table1(at: At) -> Experiment:
     methods = {row: _method(row, at, few if row in _TABLE2 else "") for row in _METHODS}
     cells, rows = grid(methods, SPLITS, training(at))
     # With few labels, supervised clients have only the images of these labels.
-    labels = at({}, {"all": ("", "")}) | {
+    labels = at({}, {"": ("", "")}) | {
         share: (
-            f"{share[:-1]}_percent",
-            f"--data_fraction={int(share[:-1]) / 100} {at(at.length(rounds), '')}",
+            f"{share}_percent",
+            f"--data_fraction={int(share) / 100} {at(at.length(rounds), '')}",
         )
         for share, rounds in _SUPERVISED_ROUNDS.items()
     }
@@ -136,23 +136,22 @@ def fedu_table1(at: At) -> Experiment:
     supervised, _ = grid(of_split, labels, training(at), _AVERAGED, "--objective=supervised")
     rows[SUPERVISED] = tuple(f"{name}{at('_10_percent', '')}" for name in of_split)
     rows[CENTRAL] = ("central", None)
-    tables = {
-        "probed": table(
-            "Table 1: linear probe", Selector("linear"), SPLITS, rows, _of_data(at.data, _TABLE1),
-            untrained={UNTRAINED: "FedU"},
-            selectors={SUPERVISED: Selector("supervised"), SINGLE: Selector("linear_personalized")},
-        )
-    }  # fmt: skip
+    selectors = {SUPERVISED: Selector("supervised"), SINGLE: Selector("linear_personalized")}
+    probed = table(
+        "Table 1: linear probe", Selector("linear"), SPLITS, rows, _of_data(at.data, _TABLE1),
+        untrained={UNTRAINED: "FedU"}, selectors=selectors,
+    )  # fmt: skip
+    tables = {"probed": probed}
     for i, share in enumerate(_SUPERVISED_ROUNDS):
         of_share = {row: rows[row] for row in _TABLE2}
-        of_share[SUPERVISED] = tuple(f"{name}_{share[:-1]}_percent" for name in of_split)
+        of_share[SUPERVISED] = tuple(f"{name}_{share}_percent" for name in of_split)
         published = _of_data(at.data, {row: figures[i] for row, figures in _TABLE2.items()})
-        tables[f"tuned.{share}"] = table(
-            f"Table 2: fine-tuning with {share} of the labels",
-            Selector("semi_supervised", 500 * int(share[:-1])), SPLITS, of_share, published,
-            untrained={UNTRAINED: "FedU"}, selectors={SUPERVISED: Selector("supervised")},
+        tables[f"tuned.{share}%"] = table(
+            f"Table 2: fine-tuning with {share}% of the labels",
+            Selector("semi_supervised", 500 * int(share)), SPLITS, of_share, published,
+            untrained={UNTRAINED: "FedU"}, selectors={SUPERVISED: selectors[SUPERVISED]},
         )  # fmt: skip
-    probed, *tuned = tables.values()
+    _, *tuned = tables.values()
     rivals = (SINGLE, "FedSimCLR", "FedCA")
     statements = [
         each_above(probed, "above", "FedU", (*rivals, "FedSimSiam"), ON_CLIENTS),
@@ -181,19 +180,18 @@ def fedu_encoders(at: At) -> Experiment:
     encoders = {f"FedU, {name}": (name, f"--encoder={name}") for name in names}
     cells, rows = grid(encoders, SPLITS, training(at, at(75, None)), "--algorithm=fedu", dapu)
     smaller, larger = rows
-    untrained = {f"{UNTRAINED}, {name}": row for name, row in zip(names, rows, strict=True)}
+    starts = {row: f"{UNTRAINED}, {name}" for row, (name, _) in encoders.items()}
+    published = _of_data(at.data, {smaller: _TABLE1["FedU"], larger: _FEDU_RESNET50})
     shown = table(
-        "Table 1: FedU by encoder", Selector("linear"), SPLITS, rows,
-        _of_data(at.data, {smaller: _TABLE1["FedU"], larger: _FEDU_RESNET50}), untrained=untrained,
-        starts={row: start for start, row in untrained.items()},
+        "Table 1: FedU by encoder", Selector("linear"), SPLITS, rows, published,
+        untrained={start: row for row, start in starts.items()}, starts=starts,
     )  # fmt: skip
     text = "The larger encoder is better on {column} clients"
     statements = each_above(shown, "larger", larger, smaller, text)
     return at.build(cells, shown, statements, zip(SPLITS, rows[smaller], strict=True))
 
 
-# Mini-ImageNet has to be prepared by the user, so that the CPU's scale goes from one CIFAR to the
-# other.
+# Mini-ImageNet has to be prepared by the user: the CPU's scale goes from one CIFAR to the other.
 @study("FedU, Table 3, from {data} at {scale} scale", cpu="cifar100", paper="mini_imagenet")
 def fedu_table3(at: At) -> Experiment:
     """FedU and its baselines, fine-tuned on another data set.
@@ -218,18 +216,17 @@ def fedu_table3(at: At) -> Experiment:
     *rivals, ours = (SINGLE, "FedSimCLR", "FedCA", "FedU")
     methods = {row: _method(row, at, *evaluations) for row in (*rivals, ours)}
     cells, rows = grid(methods, SPLITS, training(at), own)
-    central = {CENTRAL: ("central", None)}
+    rows[CENTRAL] = ("central", None)
     tables = {}
     for target in targets:
         tuned = Selector("finetune", labels, dataset=target)
         tables[f"tuned.{target}"] = table(
-            f"Table 3: fine-tuned on {target}", tuned, SPLITS,
-            {RANDOM: rows[ours], **rows, **central}, _of_data(target, _TABLE3),
-            selectors={RANDOM: tuned._replace(baseline="random_encoder")},
+            f"Table 3: fine-tuned on {target}", tuned, SPLITS, {RANDOM: rows[ours], **rows},
+            _of_data(target, _TABLE3), untrained={RANDOM: ours},
         )  # fmt: skip
         tables[f"probed.{target}"] = table(
-            f"Linear probe on {target}", tuned._replace(protocol="transfer"), SPLITS,
-            {**rows, **central}, untrained={UNTRAINED: ours},
+            f"Linear probe on {target}", tuned._replace(protocol="transfer"), SPLITS, rows,
+            untrained={UNTRAINED: ours},
         )  # fmt: skip
     statements = [
         each_above(shown, "above", ours, rivals, ON_CLIENTS)

@@ -14,9 +14,8 @@ from tff_ssl.reporting.measured import Selector
 
 UNTRAINED, PIXELS = "(untrained encoder)", "(raw pixels)"
 _T = TypeVar("_T")
-Names = str | Sequence[str | None]  # Name of a row's only cell, or of its cells by column.
-Rows = Mapping[str, Names]
-Figures = float | Sequence[float | str | None]  # A row's only published figure, or all by column.
+Rows = Mapping[str, str | Sequence[str | None] | None]  # Row -> its cells' names, or its cell's.
+Figures = Mapping[str, Any]  # Row -> published figures, or its only one (see `Table`).
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,8 +153,8 @@ def grid(
 
 
 def table(
-    title: str, selector: Selector, columns: Iterable[str], rows: Mapping[str, Names],
-    published: Mapping[str, Figures] | None = None, *, untrained: Mapping[str, str] | None = None,
+    title: str, selector: Selector, columns: Iterable[str], rows: Rows,
+    published: Figures | None = None, *, untrained: Mapping[str, str] | None = None,
     selectors: Mapping[str, Selector] | None = None, percent: bool = True,
     starts: Mapping[str, str] | None = None,
 ) -> Table:  # fmt: skip
@@ -166,14 +165,16 @@ def table(
       untrained: Row of an untrained encoder -> row or cell whose runs started with it; and
         `PIXELS` -> row whose runs have a probe of raw pixels.
     """
-    of_rows = {row: (names,) if isinstance(names, str) else names for row, names in rows.items()}
+    of_rows = {row: _listed(names) for row, names in rows.items()}
     own = dict(selectors or {})
     for name, row in (untrained or {}).items():
         baseline = "raw_pixels" if name == PIXELS else "random_encoder"
         own[name] = own.get(row, selector)._replace(baseline=baseline)
         of_rows[name] = of_rows.get(row, (row,))
-    figures = {
-        row: (figure,) if isinstance(figure, int | float) else figure
-        for row, figure in (published or {}).items()
-    }
+    figures = {row: _listed(of_row) for row, of_row in (published or {}).items()}
     return Table(title, selector, tuple(columns), of_rows, figures, own, percent, starts or {})
+
+
+def _listed(one_or_several: Any) -> Sequence[Any]:
+    is_one = one_or_several is None or isinstance(one_or_several, str | int | float)
+    return (one_or_several,) if is_one else one_or_several
