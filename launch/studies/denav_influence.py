@@ -1,8 +1,8 @@
 """Tables 8 to 13 of the DeNAV paper: the influence of S, K, C, omega, Z and lambda.
 
-All tables vary one setting of the same two cells, the default one and that of parallel training, so
-that an experiment with all six has the fewest runs. The caption of Table 12 says H; its rows and
-its text (appendix A.6.5) are about the limit Z. H is the highest computing rank.
+All tables vary one setting of the same two cells, the default one and that of parallel training: an
+experiment with all six has the fewest runs. The caption of Table 12 says H, the highest computing
+rank; its rows and its text (appendix A.6.5) are about the limit Z.
 """
 
 import dataclasses
