@@ -152,8 +152,8 @@ CLAIMS = (
     _claim("D1", "On non-IID clients DCCO is above both FedAvg variants, by 11 to 18 points in "
            "linear probes and 6 to 10 fine-tuned: clients of 4, 49.6 against 31.1.",
            _trials(_CIFARS, "paper.*.non_iid", _BASELINES, _NON_IID, _OVER_CONTRASTIVE,
-                   "On the CIFARs, centralized CCO is one to four points above contrastive FedAvg "
-                   "here, so that there is little to see; on the digits, below, there is."),
+                   "On the CIFARs, centralized CCO is only one to four points above contrastive "
+                   "FedAvg here, a small margin. The digits, below, have a larger one."),
            _trials(_CIFARS, "paper.*.by_4", _BASELINES[:2], _NON_IID, _OVER_CONTRASTIVE,
                    "The same by at least 4 points. There is a margin only where centralized CCO is "
                    "6 points above."),

@@ -177,8 +177,8 @@ CLAIMS = (
           "dec_ssl_figure12-cpu", "keeps near", _NETWORKS, _ALPHAS,
           apart(_SERVER, UNTRAINED, "alpha 5"), "Every network loses 1.1 to 1.5 points from "
           "non-IID labels, as the server does. By the means each keeps about two thirds of its "
-          "gain of four points with 10 clients. With 20, the tree and the random graph keep 36 and "
-          "46 percent of two points. The gains are too small to show whether more than half is "
+          "gain of four points with 10 clients; with 20, the tree and the random graph keep 36 and "
+          "46 percent of two points. Such gains are too small to show whether more than half is "
           "kept."),
     claim("S19", "Figure 13", "Dec-SSL is robust where each of 10 clients has one class.",
           f"{SWEEPS} 10 clients, IID or of one class; 3 seeds.", "dec_ssl_clients-cpu", "ten",
@@ -194,8 +194,8 @@ CLAIMS = (
         Trial(f"CIFAR-10, 5000 images of 5 clients, alpha {_ALPHA}, tiny ResNet at 16x16, {total} "
               "epochs in all; 3 seeds.", "dec_ssl_figure6-cpu", f"of_{total}", METHODS,
               ("E = 1", last), apart(SSL, SL, last), "No method loses more than its deviation from "
-              "more local epochs, so that there is no loss to compare, and Dec-SLRep gains. "
-              "Dec-SSL has the highest mean throughout.")
+              "more local epochs: there is no loss to compare, and Dec-SLRep gains. Dec-SSL has "
+              "the highest mean throughout.")
         for total, last in ((10, "E = 5"), (20, "E = 10")))),
     claim("S14", "Figure 7",
           "Dec-SSL with a masked autoencoder is robust to non-IID labels and to local epochs, too.",

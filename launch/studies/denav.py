@@ -290,7 +290,7 @@ CLAIMS = (
           f"{SMALL} 300 steps of 10 epochs; 5 seeds.", "denav_table3-cpu",
           "tuned.*.above.gossip_learning", (*_OF_3000, SCRATCH), _ACCURACY,
           apart(_OF_3000[0], SCRATCH, "accuracy"), "Fine-tuned, every method is within 1.8 points "
-          "of the network from scratch, so that there is no margin."),
+          "of the network from scratch: there is no margin."),
     claim("N4", "Table 3", "It needs less than a tenth of the communications: 1000 against 14850.",
           f"{SMALL} 300 steps of 10 epochs; 5 seeds.", "denav_table3-cpu", "sent",
           (_OF_3000[0], _OF_3000[2]), ("communications",),

@@ -252,7 +252,7 @@ CLAIMS = (
           ("FedU", SINGLE, "FedSimCLR", "FedCA", "FedSimSiam", "FedBYOL", UNTRAINED), _BOTH, _GAIN,
           "FedSimCLR is 2.6 to 3.6 points above FedU. FedSimSiam and FedBYOL have higher means, "
           "within the deviation. FedCA is near its untrained encoder on IID clients and below it "
-          "on the others, so that a comparison with it says little.",
+          "on the others: a comparison with it says little.",
           Trial(_OLD, "fedu_table1, not kept",
                 f"{_NON_IID_RIVALS.format('probed')} probed.above.fedsimsiam.noniid",
                 ("FedU", SINGLE), ("non-IID",), None, _SINGLE_ALONE)),
@@ -266,9 +266,9 @@ CLAIMS = (
           "centralized BYOL; non-IID CIFAR-10: 68.3 and 78.5, single clients 60.3 and 70.6.",
           f"{TINY} of CIFAR-10; 3 seeds.", "fedu_table1-cpu", "tuned.*.above",
           ("FedU", SINGLE, "FedSimCLR", "FedCA", SUPERVISED, UNTRAINED), _BOTH, _GAIN,
-          "FedSimCLR is above FedU on both kinds of clients, and on IID ones so is supervised "
-          "FedAvg. With 10 % of the labels FedU is 1.1 to 1.5 points above the untrained encoder, "
-          "which is within the deviation.",
+          "FedSimCLR is above FedU on both kinds of clients, and supervised FedAvg on IID ones. "
+          "With 10 % of the labels FedU is 1.1 to 1.5 points above the untrained encoder, within "
+          "the deviation.",
           Trial(_OLD, "fedu_table1, not kept", _NON_IID_RIVALS.format("tuned.*"),
                 ("FedU", SINGLE), ("non-IID",), None, _SINGLE_ALONE)),
     claim("U10", "Table 1",

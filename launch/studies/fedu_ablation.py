@@ -168,10 +168,12 @@ def fedu_figure6(at: At) -> Experiment:
 
 
 _SETTING = f"{TINY} of CIFAR-10; 3 seeds."
-_NO_RULE = "The rules for the predictor do not differ by more than the deviation: no margin."
+_NO_RULE = (
+    "The rules for the predictor do not differ by more than the deviation: there is no margin."
+)
 CLAIMS = (
-    claim("U5", "Table 4, Figure 4", "To aggregate and update the online encoder is best (84.07); "
-          "to update the target alone collapses (9.99).", _SETTING, "fedu_table4-cpu",
+    claim("U5", "Table 4, Figure 4", "Aggregating and updating the online encoder is best (84.07); "
+          "updating the target alone collapses (9.99).", _SETTING, "fedu_table4-cpu",
           "encoders.best encoders.collapse", (_ONLINE, _BOTH, _TARGET, "target, online", UNTRAINED),
           (_GLOBAL,), apart(_ONLINE, _TARGET, _GLOBAL), "Updating both encoders is as good as "
           "updating the online one. Updating the target alone costs accuracy and rank, but stays "

@@ -1,4 +1,4 @@
-"""Tables 1 to 6 of the Hetero-SSFL paper, and what its section 5.1 says of mu, RAD and epochs."""
+"""Tables 1 to 6 of the Hetero-SSFL paper, and section 5.1 on mu, the RAD and local epochs."""
 
 from collections.abc import Iterable
 
@@ -258,7 +258,7 @@ def hetero_local_epochs(at: At) -> Experiment:
         f"E = {e}": (f"{e}", f"--hparam=local_epochs={e} --rounds={max(1, epochs // e)}")
         for e in at((1, 4, 16), (1, 5, 20))
     }
-    averaged = ("FedBYOL", "FedU")  # Methods that average models, by FedAvg.
+    averaged = ("FedBYOL", "FedU")  # They average models by FedAvg.
     cells, rows = grid(_methods(at, SSFL, *averaged), columns)
     shown = _probed(f"Local epochs, linear probe on {at.data}", columns, rows, "FedU")
     first, *_, last = columns
@@ -290,13 +290,12 @@ _NO_INFLUENCE = (
     "mu = 0.5 has the highest mean, 0.5 points above clients alone, and a RAD of 100 images is 0.6 "
     "above one of 1000: both are within the deviation."
 )
-_FEDERATED = "probed.above.fed*"
 CLAIMS = (
     claim("H1", "Table 1", "On non-IID clients Hetero-SSFL is above FedBYOL, FedSimSiam, FedU and "
           "FedEMA; CIFAR-10: 90.29, the best of them 81.2.", _CLIENTS, "hetero_table1-cpu",
-          _FEDERATED, (SSFL, *_BASELINES), _COLUMN, _GAIN, "It is two points below FedSimSiam and "
-          "FedU, whose clients all have the larger network, and one below FedBYOL and FedEMA, "
-          "which is within the deviation. It gains 3.5 points over its own untrained networks, and "
+          "probed.above.fed*", (SSFL, *_BASELINES), _COLUMN, _GAIN, "It is two points below "
+          "FedSimSiam and FedU, whose clients all have the larger network, and one below FedBYOL "
+          "and FedEMA, within the deviation. It gains 3.5 points over its own untrained networks; "
           "clients alone gain 2.8."),
     claim("H2", "Table 1",
           "It is somewhat below centralized BYOL (94.3) and above supervised FedAvg (68.5).",
@@ -313,28 +312,27 @@ CLAIMS = (
           "67.7, 57.5, 43.3; FedEMA 61.8, 52.5, 42.0.", "CIFAR-10, 1280 images in a round on 5, 20 "
           "and 100 clients of two classes, 10 rounds of 4 epochs at 16x16; 3 seeds.",
           "hetero_table3-cpu", "probed.above", (SSFL, *_TWO), ("5 (5)", "20 (5)", "100 (10)"), None,
-          "With 20 and 100 clients no method is above its untrained encoder after ten rounds, of "
-          "which an evaluated client takes part in 2.3 and 1.7 on average. With five, FedU and "
+          "With 20 and 100 clients no method is above its untrained encoder after ten rounds; an "
+          "evaluated client takes part in 2.3 and 1.7 of them on average. With five, FedU and "
           "FedEMA are above Hetero-SSFL."),
     claim("H5", "Table 4", "Collaboration helps small and large clients: ResNet-18 71.9 to 85.4, "
           "ResNet-34 77.8 to 93.7.", "CIFAR-10, 5 clients of 510 images of two classes, 10 rounds "
           "of 4 epochs at 16x16; 3 seeds.", "hetero_table4-cpu", "own.helps.tiny* own.helps.small*",
           ("tiny (in place of ResNet-18)", "small (in place of ResNet-34)"), (LOCAL, SSFL), None,
-          "Collaboration gains 0.4 and 0.6 points, which is within the deviation. After 80 rounds "
-          "of one epoch, in a pilot of one seed, it gains 1.1 and 0.1."),
+          "Collaboration gains 0.4 and 0.6 points, within the deviation; after 80 rounds of one "
+          "epoch, in a pilot of one seed, 1.1 and 0.1."),
     claim("H6", "Tables 5 and 6", "Fine-tuned with 1 % and 10 % of the labels it is above FedU and "
           "FedEMA; CIFAR-10: 79.3 and 88.7, FedEMA 75.8 and 87.4.", _CLIENTS, "hetero_table1-cpu",
           "tuned", (SSFL, *_TWO, _UNTRAINED_LARGER), _COLUMN,
           apart("FedEMA", _UNTRAINED_LARGER, "accuracy"), "The methods differ by 1.5 points at "
-          "most, which is within the deviation. With 10 % of the labels none is above the "
-          "untrained encoder by more than the deviation."),
+          "most, within the deviation. With 10 % of the labels none is above the untrained encoder "
+          "by more than the deviation."),
     claim("H7", "section 5.1",
           "It is stable with more local epochs, and methods that average models are not.",
           f"{_DATA} 64 epochs in rounds of 1, 4 and 16; 3 seeds.", "hetero_local_epochs-cpu",
           "stable averaged", (SSFL, "FedBYOL", "FedU"), ("E = 1", "E = 4", "E = 16"),
           between("FedBYOL", "E = 1", "E = 16"), "Hetero-SSFL is stable. FedBYOL and FedU fall by "
-          "0.5 and 0.7 points, within the deviation, and stay above it, so that there is no "
-          "margin."),
+          "0.5 and 0.7 points, within the deviation, and stay above it: there is no margin."),
     claim("H8", "section 5.1", "A larger RAD is better.",
           f"{_DATA} 10 rounds of 4 epochs; 3 seeds.", "hetero_influence-cpu", "rad",
           (SSFL, _UNTRAINED_CLIENTS), ("100 images", "1000 images"),
