@@ -139,8 +139,7 @@ def statements_of(shown: Table) -> list[list[Claim]]:
     """The paper's statements about a table, as far as it has their columns and rows."""
     shared = [column for column in shown.columns if column != ONE]
     non_iid = [column for column in shared if column.startswith("non-IID")]
-    iid = [column for column in shared if column.startswith("IID")]
-    last = non_iid[-1]
+    iid, last = [column for column in shared if column.startswith("IID")], non_iid[-1]
     found = {
         "by_4": ("DCCO is at least 4 points above the best FedAvg variant on every non-IID split",
                  not_below(DCCO, FEDAVG, non_iid, 0.04)),
@@ -163,13 +162,11 @@ def statements_of(shown: Table) -> list[list[Claim]]:
         "falls": ("DCCO falls with the samples per client on non-IID clients (1 against "
                   f"{last.split(', ')[1]})", falls(DCCO, ONE, last)),
     }  # fmt: skip
-    if not iid:
-        del found["iid"], found["iid_steady"]
-    if SCRATCH not in shown.rows:
-        del found["scratch"]
-    if shown.selector.protocol != "linear":
-        del found["falls"]
-    return [say(shown, name, text, condition) for name, (text, condition) in found.items()]
+    left_out = {
+        "iid": not iid, "iid_steady": not iid, "scratch": SCRATCH not in shown.rows,
+        "falls": shown.selector.protocol != "linear",
+    }  # fmt: skip
+    return [say(shown, name, *one) for name, one in found.items() if not left_out.get(name)]
 
 
 @study("DCCO, Table 1, on {data} at {scale} scale", "cifar100")

@@ -163,7 +163,7 @@ def dcco_privacy(at: At) -> Experiment:
     not seeded, so that no figure can be repeated to the bit.
     """
     # The server's Adam does not depend on the size of a delta. The norm of statistics is near the
-    # number of projections (14 to 16 on training images of the digits, before training).
+    # number of projections: 14 to 16 on training images of the digits, before training.
     clips = f"--dp_clip=1 --dp_statistics_clip={at(15, 1000)}"
     by_privacy = {
         **{f"epsilon {e}": (f"epsilon_{e}", f"--dp_epsilon={e} {clips}") for e in (1, 2, 4, 8, 16)},
@@ -232,7 +232,7 @@ def dcco_communication(at: At) -> Experiment:
 
     Nothing of this is published; the claims are expectations.
     """
-    # Clients cannot be folded, so that only a small encoder and few rounds take little time.
+    # Clients cannot be folded: only a small encoder and few rounds take little time.
     short = at(f"--encoder=tiny --eval_every=0 {at.length(100)}", "")
     settings = {
         row: (name, f"{flags} {at('', _SLICES) if '--aggregator' in flags else ''}")

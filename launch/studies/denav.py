@@ -20,8 +20,8 @@ NOTE = (
     "connectivity 0.3, a block of width 64 at 16x16, 10 local epochs in place of 5, fine-tuned on "
     "5000 labels of CIFAR-10."
 )
-# Axes of the learning curves. A round of DeNAV is the training of one client, and one of gossip
-# learning that of all clients, so that rounds cannot be compared.
+# Axes of the learning curves. Rounds cannot be compared: in one of DeNAV a single client trains, in
+# one of gossip learning all clients.
 COSTS = {
     "simulated time (examples x epochs of a slow client)": "simulated_time",
     "samples (images of the clients that train x epochs)": "examples_trained",
@@ -219,8 +219,8 @@ def _above_others(shown: Table, row: str, name: str) -> list[list[Claim]]:
 @study("DeNAV, Table 4, at {scale} scale")
 def denav_table4(at: At) -> Experiment:
     """DeNAV's navigator without each term, and a random route."""
-    # One step for each client at the CPU's scale leaves the navigator the most choice, and so do
-    # its many local epochs, after which a small client has less.
+    # At the CPU's scale, one step for each client leaves the navigator the most choice, and so do
+    # many local epochs, after which a small client has less.
     steps, many = at((30, "--hparam=local_epochs=40"), (200, ""))
     cells = []
     for row, (name, _) in _TABLE4.items():

@@ -6,7 +6,6 @@ in the second round, which prepares nothing any more. Where a round takes minute
 """
 
 import csv
-import dataclasses
 import hashlib
 import json
 import os
@@ -205,10 +204,9 @@ def _train(cell: Cell, root: pathlib.Path, name: str, images: int | None) -> tup
         changes += ["--dataset=case_folder", f"--data_dir={data}", size]
     watches: list[MemoryWatch] = []
     try:
+        arguments = [cell.script, *given, *changes, f"--output_dir={root / name}"]
         failure = runner.run_script(
-            [cell.script, *given, *changes, f"--output_dir={root / name}"],
-            root.parent / "log.txt",
-            lambda pid: watches.append(MemoryWatch(pid)),
+            arguments, root.parent / "log.txt", lambda pid: watches.append(MemoryWatch(pid))
         )
     finally:
         for watch in watches:
@@ -282,8 +280,7 @@ def _local_epochs(own: Mapping[str, str]) -> int | None:
 
 
 def _default(algorithm: str, name: str) -> Any:
-    fields = dataclasses.fields(registry.ALGORITHMS[algorithm].hyperparameters)
-    return next((field.default for field in fields if field.name == name), None)
+    return getattr(registry.ALGORITHMS[algorithm].hyperparameters, name, None)
 
 
 def estimates_of(
