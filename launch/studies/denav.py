@@ -5,7 +5,7 @@ from typing import Any
 
 from launch.studies.engine.claims import PaperClaim, Proof, apart, claim
 from launch.studies.engine.statements import above, say, slug, times_below
-from launch.studies.engine.study import UNTRAINED, At, Rows, cell, study, table
+from launch.studies.engine.study import UNTRAINED, At, Figures, Rows, cell, study, table
 from tff_ssl.algorithms.denav import navigator
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
@@ -105,7 +105,7 @@ def accuracy_tables(
     return tables
 
 
-def counts(title: str, metric: str, rows: Rows, published: Mapping[str, Sequence]) -> Table:
+def counts(title: str, metric: str, rows: Rows, published: Figures) -> Table:
     """A table of counts, which pretraining writes beside its linear probe."""
     columns, selector = [metric.replace("_", " ")], Selector("linear", metric=metric)
     return table(title, selector, columns, rows, published, percent=False)
@@ -233,15 +233,14 @@ def denav_table4(at: At) -> Experiment:
     statements: list[Any] = [
         _above_others(shown, _OURS, "The formula") for shown in tables.values()
     ]
-    minutes = {row: figures[2:] for row, figures in published.items()}
-    title, time = "Simulated time of pretraining (published: minutes)", "simulated time"
+    minutes = {row: figures[2] for row, figures in published.items()}
+    title = "Simulated time of pretraining (published: minutes)"
     times = tables["time"] = counts(title, "simulated_time", rows, minutes)
+    saved, spent = above(_NO_TIME, _OURS, times.columns), above(_OURS, _NO_VOLUME, times.columns)
     statements += [
-        say(times, "saved", "Computing resources in the formula save time",
-            above(_NO_TIME, _OURS, time)),
-        say(times, "spent", "Data volume in the formula costs time",
-            above(_OURS, _NO_VOLUME, time)),
-    ]  # fmt: skip
+        say(times, "saved", "Computing resources in the formula save time", saved),
+        say(times, "spent", "Data volume in the formula costs time", spent),
+    ]
     notes = [
         NOTE,
         "Simulated time is examples times epochs, divided by the factor of the client's computing "

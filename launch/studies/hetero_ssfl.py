@@ -48,7 +48,6 @@ _STARTS = dict.fromkeys((*_BASELINES, SUPERVISED, CENTRAL), _UNTRAINED_LARGER)
 
 
 def _training(at: At, row: str) -> str:
-    """Flags of a row."""
     if row not in _BASELINES:
         return at.training("hetero_ssfl/hetero_ssfl")
     # FedU's threshold is its paper's with the divergence of its authors' code, and at the CPU's
@@ -59,7 +58,6 @@ def _training(at: At, row: str) -> str:
 
 
 def _methods(at: At, *rows: str) -> dict[str, tuple[str, str]]:
-    """Rows of `grid`."""
     return {row: (_BASELINES.get(row, ("hetero_ssfl",))[0], _training(at, row)) for row in rows}
 
 
@@ -262,13 +260,9 @@ def hetero_local_epochs(at: At) -> Experiment:
     cells, rows = grid(_methods(at, SSFL, *averaged), columns)
     shown = _probed(f"Local epochs, linear probe on {at.data}", columns, rows, "FedU")
     first, *_, last = columns
-
-    def is_stable(v: Lookup) -> bool:
-        return v(SSFL, first) - v(SSFL, last) < 0.02
-
     statements = [
         say(shown, "stable", f"{SSFL} is stable: it falls by less than 2 points from {first} to "
-            f"{last}", is_stable),
+            f"{last}", lambda v: v(SSFL, first) - v(SSFL, last) < 0.02),
         *(say(shown, "averaged", f"{row} falls by more than {SSFL} from {first} to {last}",
               loses_less(SSFL, row, first, last)) for row in averaged),
     ]  # fmt: skip

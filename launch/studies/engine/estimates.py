@@ -168,7 +168,7 @@ def groups_of(cells: Sequence[Cell], images: int | None = None) -> dict[str, lis
 def _measure(
     cell: Cell, cells: Sequence[Cell], folder: pathlib.Path, images: int | None = None
 ) -> dict[str, Any]:
-    """Trains a cell for a few rounds, and the cell that it needs before.
+    """Trains a cell for a few rounds, after the cell that it needs.
 
     Returns:
       `peak_rss_mb`, `round_seconds` and `round_images` of the last round; or `failed`, the reason.
@@ -259,7 +259,7 @@ def images_of_run(script: str, own: Mapping[str, str]) -> float | None:
     algorithm = own.get("algorithm", "dcco")  # The default of `pretrain`.
     if algorithm == "denav":
         clients = int(own.get("hparam.models", _default(algorithm, "models")))
-    total = stand_ins.DATA[own["dataset"]][0] if own["dataset"] in stand_ins.DATA else 0
+    total, *_ = stand_ins.DATA.get(own["dataset"], (0, 0, 0))
     if "samples_per_client" in own:
         images = float(own["samples_per_client"])
     elif own.get("partition") == "per_case":

@@ -147,11 +147,7 @@ def identity_of_algorithm(args: Any) -> dict[str, str]:
 
 
 def _check_folder(folder: pathlib.Path, experiment: Experiment, args: Any) -> None:
-    """Checks that the folder is new, or holds this reproduction.
-
-    Raises:
-      ConfigurationError: If it holds something else, or nothing where only a report is written.
-    """
+    """Raises `ConfigurationError` if a folder holds something else, or nothing to report on."""
     path = folder / records.IDENTITY
     if path.exists():
         before = records.read_json(path)
@@ -167,11 +163,7 @@ def _check_folder(folder: pathlib.Path, experiment: Experiment, args: Any) -> No
 
 
 def _check_flags(run: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
-    """Checks that a run in a folder had the cell's flags; presets may have changed since.
-
-    Raises:
-      ConfigurationError: If the run ended, or diverged, with other flags.
-    """
+    """Raises `ConfigurationError` if a run ended with other flags than its cell has now."""
     now = _compared_flags(effective_flags(cell.flags))
     for path in (run / records.SUMMARY, *([] if retry_failed else [run / records.FAILED])):
         given = records.read_json(path).get("flags", now) if path.exists() else now
@@ -183,7 +175,7 @@ def _check_flags(run: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
 
 
 def _changes(then: dict[str, str], now: dict[str, str]) -> str:
-    """The flags that differ, such as `rounds: 100, now 200`; empty if none does."""
+    """The flags that differ, such as `rounds: 100, now 200`; "" if none does."""
     differ = sorted(name for name in then.keys() | now.keys() if then.get(name) != now.get(name))
     return "; ".join(f"{name}: {then.get(name)}, now {now.get(name)}" for name in differ)
 
@@ -241,10 +233,7 @@ def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) ->
 
 
 def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
-    """Trains and evaluates a cell, as far as that is not done.
-
-    Returns:
-      `done` or `failed: ...`.
+    """Trains and evaluates a cell as far as that is not done; returns `done` or `failed: ...`.
 
     Raises:
       TrainingError: If a script ends with an error that is not a diverged training.
