@@ -79,9 +79,9 @@ _EXTENSIONS = {
     "clients of 16, four local steps of 8 images, held means":
         ("steps_4_of_8", f"{_OF_16} {_STEPS}=4 --hparam=batch_size=8 {_HELD}"),
 }  # fmt: skip
-# The row of the paper's scale only, because the digits have one colour plane.
+# A row of the paper's scale only: the digits have one colour plane.
 _PLANES = ("towers_colour_planes", f"{_DCCO} --towers=colour_planes")
-# Names of the cells that are run on CIFAR-10 at the CPU's scale: communications and local steps.
+# Cells that are run on CIFAR-10 at the CPU's scale: communications and local steps.
 _ON_CIFAR10 = (
     "dcco", "one_stage_paired_moments", "one_stage_paired_mean", "one_stage_delayed_gradient",
     "steps_1", "steps_4_following",

@@ -39,7 +39,7 @@ def by_alpha(alphas: Iterable[str], start: str, flags: str) -> dict[str, tuple[s
 
 
 def methods(at: At) -> dict[str, tuple[str, ...]]:
-    """Rows of `grid`. A supervised run ends with its classifier, so that its encoder is probed."""
+    """Rows of `grid`. A supervised run ends with its classifier: its encoder is probed, too."""
     draws = at(5, 1)  # All labels can be drawn in one way only.
     probe = f"--protocol=linear --labels={at(*LABELS)} --label_draws={draws}"
     return {
@@ -69,9 +69,9 @@ def accuracies(at: At, title: str, columns: Iterable[str], rows: Rows) -> Table:
 
 def robust(shown: Table) -> list[Claim]:
     """Statements that Dec-SSL suffers less than supervised methods from first to last column."""
-    others, text = (SLREP, SL), "At {column}, {row} is above {other}"
-    above = each_above(shown, "above", SSL, others, text, shown.columns[-1])
-    return loses(shown, SSL, others) + above
+    text, last = "At {column}, {row} is above {other}", shown.columns[-1]
+    above = each_above(shown, "above", SSL, (SLREP, SL), text, last)
+    return loses(shown, SSL, (SLREP, SL)) + above
 
 
 def loses(
@@ -116,15 +116,15 @@ def dec_ssl_features(at: At) -> Experiment:
     features of their own, supervised learning does. The clusters are those of the features of an
     encoder that was trained on the labels (`features`), in the paper a ResNet-50.
     """
-    preset, data = at.preset("dec_ssl/features"), f"--dataset={at.data}"
-    encoder = cell("features", preset, data, script="centralized")
+    flags = f"{at.preset('dec_ssl/features')} --dataset={at.data}"
+    encoder = cell("features", flags, script="centralized")
     clusters = (
         "--partition=feature_clusters --clusters=5 --cluster_partition=dirichlet_per_class "
         "--cluster_encoder={needed}"
     )
     columns = by_alpha(at(("5", "0.01"), PAPERS_ALPHAS), "", clusters)
-    flags = training(at, at(*MANY_EPOCHS))
-    cells, shown = sweep(at, "Non-IIDness of features", columns, flags, encoder.name)
+    own = training(at, at(*MANY_EPOCHS))
+    cells, shown = sweep(at, "Non-IIDness of features", columns, own, encoder.name)
     partitions = zip(columns, shown.rows[SSL], strict=True)
     return at.build([encoder, cells], shown, [keeps(shown), robust(shown)], partitions)
 

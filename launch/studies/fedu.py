@@ -20,13 +20,12 @@ _METHODS = {
     "FedCA": ("fedca", "--algorithm=fedca --hparam=alignment_weight=0"),
     # SimSiam's own projector has batch norm on its output (Chen and He 2021, section 4).
     "FedSimSiam": ("fedsimsiam", f"{_AVERAGED} --objective=simsiam --projector_output_batch_norm"),
-    "FedBYOL": (
-        "fedbyol", "--algorithm=fedu --hparam=update=both --hparam=predictor_update=global",
-    ),
+    "FedBYOL":
+        ("fedbyol", "--algorithm=fedu --hparam=update=both --hparam=predictor_update=global"),
     "FedU": ("fedu", "--algorithm=fedu"),
 }  # fmt: skip
 # In percent: CIFAR-10 IID and non-IID, CIFAR-100 IID and non-IID; with ResNet-18 if the paper has
-# it, else with ResNet-50.
+# it, otherwise with ResNet-50.
 _TABLE1 = {
     SINGLE: (81.24, 71.98, 51.33, 49.69),
     "FedSimCLR": (68.10, 64.06, 39.75, 38.70),
@@ -88,8 +87,8 @@ def _method(row: str, at: At, *evaluations: str) -> tuple[str, ...]:
 def _central(at: At, flags: str, *evaluations: str) -> Cell:
     """Centralized BYOL on the images of all clients.
 
-    At the CPU's scale it is one client with as many images as all clients together, so that 25
-    steps a round replace 54 % of its target network.
+    At the CPU's scale it is one client with the images of all, whose 25 steps a round replace 54 %
+    of its target network.
     """
     preset, script = at.training("fedu/centralized"), "centralized"
     if at.scale == "cpu":
@@ -119,7 +118,7 @@ def fedu_table1(at: At) -> Experiment:
 
     paper: FedCA has no alignment, because it needs an encoder of public images.
     """
-    # 100 epochs of a tenth of the labels (section 4.3, which gives neither optimizer nor rate).
+    # 100 epochs of a tenth of the labels (section 4.3, without optimizer and rate).
     steps = at("", "--finetune_batch_size=128 --finetune_steps=3900")
     few = f"--protocol=semi_supervised --label_draws=1 {steps}"
     methods = {row: _method(row, at, few if row in _TABLE2 else "") for row in _METHODS}
@@ -205,7 +204,7 @@ def fedu_table3(at: At) -> Experiment:
     targets = at(("cifar10",), ("cifar10", "cifar100"))
     targets = tuple(target for target in targets if target != at.data) or ("cifar100",)
     labels, draws = at((5000, 5), (50_000, 1))  # All labels can be drawn in one way only.
-    # Section 4.4: 100 epochs of fine-tuning. The paper gives neither optimizer nor rate.
+    # 100 epochs of fine-tuning (section 4.4, without optimizer and rate).
     tuning = f"--label_draws=1 {at('', '--finetune_batch_size=128 --finetune_steps=39000')}"
     evaluations = [
         f"--protocol={protocol} --dataset={target} --labels={labels} {flags}"
@@ -228,12 +227,12 @@ def fedu_table3(at: At) -> Experiment:
             f"Linear probe on {target}", tuned._replace(protocol="transfer"), SPLITS, rows,
             untrained={UNTRAINED: ours},
         )  # fmt: skip
+    central = ("central", "Centralized BYOL is above FedU on IID clients")
     statements = [
         each_above(shown, "above", ours, rivals, ON_CLIENTS)
-        + say(shown, "central", "Centralized BYOL is above FedU on IID clients",
-              above(CENTRAL, ours, "IID"))
+        + say(shown, *central, above(CENTRAL, ours, "IID"))
         for shown in tables.values()
-    ]  # fmt: skip
+    ]
     partitions = zip(SPLITS, rows[ours], strict=True)
     return at.build([cells, _central(at, own, *evaluations)], tables, statements, partitions)
 

@@ -23,7 +23,7 @@ class At:
     """The scale, data set and number of rounds at which an experiment is built."""
 
     scale: str  # `cpu` or `paper`.
-    data: str  # The user's data set, else the experiment's; "" for that of the presets.
+    data: str  # The user's data set or the experiment's; "" for that of the presets.
     rounds: int | None  # The user's number of rounds; None for the experiment's own.
     name: str = ""  # Of the experiment.
     title: str = ""  # Of its report.
