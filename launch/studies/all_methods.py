@@ -26,7 +26,7 @@ _CONTRASTIVE = "--objective=nt_xent --hparam=temperature=0.2"
 _BYOL = f"{_LOCAL} --projector_output_batch_norm --hparam=target_momentum=0.95"
 # Row -> algorithm, the rate that `all_methods_rates` has chosen (its accuracies are in
 # `measured/all_methods_rates-cpu.jsonl`), and flags. Where a paper's weights are for another length
-# of training or size of batches, they are those of the algorithm's preset for the digits.
+# of training or batch size, those of the algorithm's preset for the digits are taken.
 _METHODS = {
     "DCCO": ("dcco", "0.0045", "--hparam=lambda=4"),
     "DCCO, one communication": ("dcco_one_stage", "0.0045", "--hparam=lambda=4"),
@@ -47,9 +47,7 @@ _METHODS = {
     "FedSC": (
         "fedsc", "0.0045", f"{_LOCAL} --hparam=squared_radius=10 --hparam=statistics_passes=1",
     ),
-    "FedCA": (
-        "fedca", "0.0045", f"{_LOCAL} --hparam=temperature=0.2 --hparam=alignment_weight=0",
-    ),
+    "FedCA": ("fedca", "0.0045", f"{_LOCAL} --hparam=temperature=0.2 --hparam=alignment_weight=0"),
     "FedU": ("fedu", "0.0015", f"{_BYOL} --hparam=mu=1.15"),
     "FedEMA": ("fedema", "0.0045", f"{_BYOL} --hparam=tau=0.3"),
     "Orchestra": (
@@ -63,12 +61,10 @@ _METHODS = {
 }  # fmt: skip
 # Column -> name of the clients in cells' names, and their flags.
 _CLIENTS = {
-    "5 clients of two classes": (
-        "5", "--partition=skew --beta=0 --num_clients=5 --clients_per_round=5",
-    ),
-    "100 clients, Dirichlet 0.1": (
-        "100", "--partition=dirichlet --alpha=0.1 --num_clients=100 --clients_per_round=10",
-    ),
+    "5 clients of two classes":
+        ("5", "--partition=skew --beta=0 --num_clients=5 --clients_per_round=5"),
+    "100 clients, Dirichlet 0.1":
+        ("100", "--partition=dirichlet --alpha=0.1 --num_clients=100 --clients_per_round=10"),
 }  # fmt: skip
 _UNTRAINED_FEDBN = "(untrained encoder of FedBN)"
 _STARTS = {"FedBN": _UNTRAINED_FEDBN}  # The others start with the encoder of group norm.
@@ -109,11 +105,9 @@ def all_methods(at: At) -> Experiment:
     """Every algorithm with a server on the same clients, for the same images."""
     cells, rows = [], {}
     for row, (algorithm, rate, _) in _METHODS.items():
-        names = {column: f"{algorithm}_{end}" for column, (end, _) in _CLIENTS.items()}
-        rows[row] = tuple(names.values())
-        cells += [
-            _run(at, row, column, rate, name, "--protocol=knn") for column, name in names.items()
-        ]
+        rows[row] = tuple(f"{algorithm}_{end}" for end, _ in _CLIENTS.values())
+        for column, name in zip(_CLIENTS, rows[row], strict=True):
+            cells.append(_run(at, row, column, rate, name, "--protocol=knn"))
 
     def counted(title: str, selector: Selector) -> Table:
         return table(title, selector, _CLIENTS, rows, percent=False)
@@ -158,7 +152,7 @@ def all_methods_rates(at: At) -> Experiment:
         choices[row] = [f"{algorithm}_{rate}" for rate in rates]
         for name, rate in zip(choices[row], rates, strict=True):
             cells.append(_run(at, row, next(iter(_CLIENTS)), rate, name))
-    rows = {row: (row,) for row in choices}
+    rows = {row: row for row in choices}
     shown = table(_TITLE, _LINEAR, ["at the chosen rate"], rows, selectors=_CLIENTS_OWN)
     note = (
         "Run this with `--seeds=1`. What counts are the choices on training images, which "
@@ -184,13 +178,12 @@ def digits_defaults(at: At) -> Experiment:
         assert path is not None, name  # Every kind of algorithm has a preset.
         preset = f"--flagfile={presets.shown(path)}"
         cells.append(cell(name, preset, f"--algorithm={name}", data, at.length()))
-    rows, tables, statements = {"raw pixels": ("dcco",)}, {}, []
+    rows, tables, statements = {"raw pixels": "dcco"}, {}, []
     for name in names:
-        rows[name] = rows[f"{name}, untrained"] = (name,)
+        rows[name] = rows[f"{name}, untrained"] = name
     # With five labels a class, a default is above its untrained encoder by some points.
-    for words, labels, margin, end in (
-        ("one label", 10, 0.0, ""), ("five labels", 50, 0.05, " by more than 5 points"),
-    ):  # fmt: skip
+    five = ("five labels", 50, 0.05, " by more than 5 points")
+    for words, labels, margin, end in (("one label", 10, 0.0, ""), five):
         probe = Selector("linear", labels)
         untrained = probe._replace(baseline="random_encoder")
         shown = tables[words] = table(

@@ -1,10 +1,10 @@
 """Table 1 of the DCCO paper."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from launch.studies.engine.statements import above, falls, not_below, say, slug, within
-from launch.studies.engine.study import UNTRAINED, At, Figures, Rows, cell, study, table
+from launch.studies.engine.study import PIXELS, UNTRAINED, At, Figures, Rows, cell, study, table
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
 
@@ -15,32 +15,32 @@ METHODS = {CCO: "cco_fedavg", CONTRASTIVE: "contrastive_fedavg", DCCO: "dcco"}
 FEDAVG = (CONTRASTIVE, CCO)
 _ALPHA = {"non-IID": "0", "IID": "1000"}
 ONE = "non-IID, 1"
-# Supervised training from scratch: labels -> (steps, which are 100 epochs at either scale, batch).
+# Supervised training from scratch: labels -> steps, which are 100 epochs at either scale; batch.
 _SUPERVISED = {5000: (1900, 256), 500: (200, 250), 50: (100, 50), 10: (100, 10)}
-# The paper's Table 1, in percent. A single figure holds for all columns.
+# The paper's Table 1, in percent; a single figure is that of all columns.
 _COLUMNS = (ONE, "non-IID, 4", "non-IID, 8", "non-IID, 16", "IID, 4", "IID, 8", "IID, 16")
 _LINEAR: dict[int, Figures] = {
     5000: {
         CCO: (None, "failed", 28.7, 30.7, "failed", 41.2, 44.1),
         CONTRASTIVE: (None, 31.1, 32.4, 31.8, 41.1, 44.1, 46.4),
         DCCO: (51.7, 49.6, 48.1, 45.9, 51.4, 52.0, 51.9),
-        CENTRALIZED: (52.6,),
-        SCRATCH: (42.4,),
+        CENTRALIZED: 52.6,
+        SCRATCH: 42.4,
     },
     500: {
         CCO: (None, "failed", 13.5, 14.5, "failed", 26.2, 27.6),
         CONTRASTIVE: (None, 14.8, 15.6, 15.0, 24.7, 27.8, 29.3),
         DCCO: (33.3, 31.2, 29.5, 26.7, 33.3, 33.5, 33.5),
-        CENTRALIZED: (34.0,),
-        SCRATCH: (13.1,),
+        CENTRALIZED: 34.0,
+        SCRATCH: 13.1,
     },
 }
 _FINETUNED: Figures = {
     CCO: (None, "failed", 36.3, 38.9, "failed", 43.0, 46.0),
     CONTRASTIVE: (None, 40.8, 41.8, 41.3, 44.9, 46.8, 47.4),
     DCCO: (51.5, 50.5, 49.3, 47.7, 51.5, 52.1, 52.0),
-    CENTRALIZED: (52.5,),
-    SCRATCH: (42.4,),
+    CENTRALIZED: 52.5,
+    SCRATCH: 42.4,
 }
 
 
@@ -57,11 +57,8 @@ class Setting(NamedTuple):
 
     def partitions(self) -> dict[str, str]:
         """The partitions of the report."""
-        return {
-            f"{column} samples a client": self.name(DCCO, column, self.rates[0])
-            for column, (_, n) in self.clients.items()
-            if n in (4, 16)
-        }
+        shown = [column for column, (_, n) in self.clients.items() if n in (4, 16)]
+        return {f"{c} samples a client": self.name(DCCO, c, self.rates[0]) for c in shown}
 
     def name(self, row: str, column: str, rate: float | None) -> str:
         """Name of the cell of a row and column."""
@@ -69,10 +66,10 @@ class Setting(NamedTuple):
         return f"{METHODS[row]}{f'_rate_{rate}' if rate else ''}_{slug(split)}_{n}"
 
 
-def clients_of(at: At, sizes: Mapping[str, tuple[int, ...]] | None = None) -> dict:
-    """The clients of a setting; by default, those of the scale."""
-    cpu = {"non-IID": (1, 4, 16), "IID": (4, 16)}
-    sizes = sizes or at(cpu, {"non-IID": (1, 4, 8, 16), "IID": (4, 8, 16)})
+def clients_of(at: At) -> dict[str, tuple[str, int]]:
+    """The clients of a setting."""
+    numbers = at((4, 16), (4, 8, 16))
+    sizes = {"non-IID": (1, *numbers), "IID": numbers}
     return {f"{split}, {n}": (split, n) for split, numbers in sizes.items() for n in numbers}
 
 
@@ -82,41 +79,35 @@ def federated_cells(at: At, own: Setting) -> tuple[list[Cell], dict, dict[str, t
     Where there are several rates, a row names choices instead of cells.
     """
     cells, choices = [], {}
-    rows: dict[str, list[str | None]] = {}
+    rows: dict[str, Any] = {row: [] for row in METHODS} | {CENTRALIZED: "centralized"}
     for row, method in METHODS.items():
-        rows[row] = []
         for column, (split, n) in own.clients.items():
             flags = (
                 f"{at.preset(f'dcco_table1/{method}')} {own.flags[row]} --alpha={_ALPHA[split]} "
                 f"--samples_per_client={n} --clients_per_round={own.of_round // n} {at.length()} "
                 + (f"--num_clients={own.images // n}" if own.images else "")
             )
-            of_rates = {own.name(row, column, rate): rate for rate in own.rates}
-            if n == 1 and row in FEDAVG:
-                of_rates = {}
-            for name, rate in of_rates.items():
+            names = []
+            for rate in () if n == 1 and row in FEDAVG else own.rates:
+                names.append(own.name(row, column, rate))
                 at_rate = f"--hparam=server_learning_rate={rate}" if rate else ""
-                cells.append(cell(name, flags, at_rate, evaluations=own.evaluations))
-            if len(of_rates) > 1:
-                choices[f"{row}, {column}"] = tuple(of_rates)
-            rows[row].append(f"{row}, {column}" if len(of_rates) > 1 else (*of_rates, None)[0])
-    return cells, {**rows, CENTRALIZED: ("centralized",)}, choices
+                cells.append(cell(names[-1], flags, at_rate, evaluations=own.evaluations))
+            if len(names) > 1:
+                choices[f"{row}, {column}"] = tuple(names)
+            rows[row].append(f"{row}, {column}" if len(names) > 1 else (*names, None)[0])
+    return cells, rows, choices
 
 
 def central_cells(at: At, own: Setting) -> list[Cell]:
     """The cells of centralized CCO and of supervised training on each number of labels."""
     flags = f"{at.preset('dcco_table1/centralized')} {own.flags[CENTRALIZED]} {at.length()}"
+    cells = [cell("centralized", flags, evaluations=own.evaluations, script="centralized")]
     supervised = f"{at.preset('dcco_table1/supervised')} {own.flags[SCRATCH]}"
-    return [
-        cell("centralized", flags, evaluations=own.evaluations, script="centralized"),
-        *(
-            cell(
-                f"supervised_{labels}", supervised, at.length(steps),
-                f"--train_labels={labels} --batch_size={batch}", script="centralized",
-            )
-            for labels, (steps, batch) in _SUPERVISED.items() if labels in own.labels
-        ),
-    ]  # fmt: skip
+    for labels, (steps, batch) in _SUPERVISED.items():
+        flags = f"{supervised} {at.length(steps)} --train_labels={labels} --batch_size={batch}"
+        if labels in own.labels:
+            cells.append(cell(f"supervised_{labels}", flags, script="centralized"))
+    return cells
 
 
 def _table(
@@ -124,32 +115,31 @@ def _table(
 ) -> Table:
     """A table with the row of training from scratch on a number of labels, or without any."""
     shown = {
-        row: figures if len(figures) == 1 else [figures[_COLUMNS.index(c)] for c in own.clients]
-        for row, figures in published.items()
+        row: [found[_COLUMNS.index(c)] for c in own.clients] if isinstance(found, tuple) else found
+        for row, found in published.items()
     }
-    more = {SCRATCH: (f"supervised_{scratch}",)} if scratch else {}
     return table(
-        title, selector, own.clients, {**rows, **more}, shown, untrained={UNTRAINED: CENTRALIZED},
-        pixels=CENTRALIZED, selectors={SCRATCH: Selector("supervised")},
+        title, selector, own.clients,
+        {**rows, **({SCRATCH: f"supervised_{scratch}"} if scratch else {})}, shown,
+        untrained={UNTRAINED: CENTRALIZED, PIXELS: CENTRALIZED},
+        selectors={SCRATCH: Selector("supervised")},
     )  # fmt: skip
 
 
 def probed(own: Setting, rows: Rows) -> dict[str, Table]:
     """The tables of linear probes on each number of labels."""
-    return {
-        key: _table(
-            own, rows, f"Linear probe, {n} labels", Selector("linear", n), _LINEAR.get(n, {}), n
-        )
-        for key, n in zip(("paper.linear", "paper.few"), own.labels, strict=True)
-    }
+    tables = [
+        _table(own, rows, f"Linear probe, {n} labels", Selector("linear", n), _LINEAR.get(n, {}), n)
+        for n in own.labels
+    ]
+    return dict(zip(("paper.linear", "paper.few"), tables, strict=True))
 
 
 def statements_of(shown: Table) -> list[list[Claim]]:
     """The paper's statements about a table, as far as it has their columns and rows."""
     shared = [column for column in shown.columns if column != ONE]
     non_iid = [column for column in shared if column.startswith("non-IID")]
-    iid = [column for column in shared if column.startswith("IID")]
-    last = non_iid[-1]
+    iid, last = [column for column in shared if column.startswith("IID")], non_iid[-1]
     found = {
         "by_4": ("DCCO is at least 4 points above the best FedAvg variant on every non-IID split",
                  not_below(DCCO, FEDAVG, non_iid, 0.04)),
@@ -172,13 +162,11 @@ def statements_of(shown: Table) -> list[list[Claim]]:
         "falls": ("DCCO falls with the samples per client on non-IID clients (1 against "
                   f"{last.split(', ')[1]})", falls(DCCO, ONE, last)),
     }  # fmt: skip
-    if not iid:
-        del found["iid"], found["iid_steady"]
-    if SCRATCH not in shown.rows:
-        del found["scratch"]
-    if shown.selector.protocol != "linear":
-        del found["falls"]
-    return [say(shown, name, text, condition) for name, (text, condition) in found.items()]
+    left_out = {
+        "iid": not iid, "iid_steady": not iid, "scratch": SCRATCH not in shown.rows,
+        "falls": shown.selector.protocol != "linear",
+    }  # fmt: skip
+    return [say(shown, name, *one) for name, one in found.items() if not left_out.get(name)]
 
 
 @study("DCCO, Table 1, on {data} at {scale} scale", "cifar100")
@@ -211,7 +199,7 @@ def dcco_table1(at: At) -> Experiment:
     if at(at.data == "cifar10", False):
         # The methods differ after so many rounds of this encoder, which take a third of an hour;
         # all sizes and splits are in `dcco_table1_revisited`, whose runs are shorter.
-        clients = clients_of(at, {"non-IID": (1, 4)})
+        clients = dict(list(clients.items())[:2])
         flags += " --encoder=small --rounds=2000"
         notes = [
             "IID clients are left out here, and so are clients of 16 of a class, which were run on "
@@ -234,6 +222,6 @@ def dcco_table1(at: At) -> Experiment:
     if at.scale == "cpu":
         title, selector = "Nearest neighbours, all labels", Selector("knn")
         tables["knn"] = _table(own, rows, title, selector, {})
-    statements = [statements_of(shown) for shown in tables.values()]
+    statements = map(statements_of, tables.values())
     cells += central_cells(at, own)
     return at.build(cells, tables, statements, own.partitions(), notes, choices=choices)

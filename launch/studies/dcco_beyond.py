@@ -13,26 +13,23 @@ from tff_ssl.reporting.experiment import Experiment, Lookup, Table
 from tff_ssl.reporting.measured import ROUND, TRAINING, Selector
 
 _COLUMN = "test accuracy"
-_NOTHING_PUBLISHED = "Nothing of this is published; the claims are expectations."
 
 
 def _common(at: At, cpu_preset: str, papers_clients: str) -> str:
     """Flags of all cells: DCCO on the CPU scale's preset, or on CIFAR-100 as in its Table 1."""
-    data = f"--dataset={at.data}" if at.data else ""
     paper = f"{at.preset('dcco_table1/dcco')} {papers_clients}"
     preset = at(f"--flagfile=launch/presets/{cpu_preset}.flags", paper)
-    return f"{preset} {data} {at.length()}"
+    return f"{preset} {f'--dataset={at.data}' if at.data else ''} {at.length()}"
 
 
 def _probes(labels: Sequence[int], rows: Rows, untrained: Mapping[str, str]) -> dict[str, Table]:
     """The tables of linear probes on each number of labels."""
-    return {
-        f"of_{n}": table(
-            f"Linear probe, {n} labels", Selector("linear", n), [_COLUMN], rows,
-            untrained=untrained,
-        )
-        for n in labels
-    }  # fmt: skip
+
+    def of(n: int) -> Table:
+        title, selector = f"Linear probe, {n} labels", Selector("linear", n)
+        return table(title, selector, [_COLUMN], rows, untrained=untrained)
+
+    return {f"of_{n}": of(n) for n in labels}
 
 
 def _sent(title: str, labels: int, direction: str, rows: Rows) -> Table:
@@ -41,12 +38,12 @@ def _sent(title: str, labels: int, direction: str, rows: Rows) -> Table:
     return table(title, Selector("linear", labels, metric), ["bytes"], rows, percent=False)
 
 
-# Rates for statistics whose means are held. The gradient then does not vanish where all encodings
-# move alike, but moves them further: with held means, local steps diverge at 1e-4 (two steps do
-# not), and with one communication DCCO's server rate gives less than an untrained encoder. These
-# rates were chosen by kNN on training images, on another seed; the paper's scale keeps their ratio
-# to DCCO's. The variants whose means follow the model run at DCCO's server rate. Where the means
-# follow, 1e-3 is finite, and 1e-4 learns as much in a round as one step (chosen likewise).
+# With held means, the gradient does not vanish where all encodings move alike, but moves them
+# further: four local steps diverge at a rate of 1e-4, and with one communication DCCO's server rate
+# gives less than an untrained encoder. Their rates were chosen by kNN on training images, on
+# another seed; the paper's scale keeps the ratio to DCCO's. Variants whose means follow the model
+# run at DCCO's server rate; there, 1e-3 is finite, and 1e-4 (chosen likewise) learns as much in a
+# round as one step.
 _DCCO, _ONE_STAGE = "--algorithm=dcco", "--algorithm=dcco_one_stage --hparam=variant"
 _OF_16, _STEPS = f"{_DCCO} --alpha=1000 --samples_per_client=16", "--hparam=local_steps"
 _RATE = "--hparam=client_learning_rate"
@@ -75,18 +72,16 @@ _EXTENSIONS = {
     },
     "clients of 16, one local step": ("steps_1", _OF_16),
     "clients of 16, four local steps": ("steps_4_following", f"{_OF_16} {_STEPS}=4 {_RATE}=1e-4"),
-    "clients of 16, four local steps at a larger rate": (
-        "steps_4_following_1e-3", f"{_OF_16} {_STEPS}=4 {_RATE}=1e-3",
-    ),
+    "clients of 16, four local steps at a larger rate":
+        ("steps_4_following_1e-3", f"{_OF_16} {_STEPS}=4 {_RATE}=1e-3"),
     "clients of 16, two local steps, held means": ("steps_2", f"{_OF_16} {_STEPS}=2 {_HELD}"),
     "clients of 16, four local steps, held means": ("steps_4", f"{_OF_16} {_STEPS}=4 {_HELD}"),
-    "clients of 16, four local steps of 8 images, held means": (
-        "steps_4_of_8", f"{_OF_16} {_STEPS}=4 --hparam=batch_size=8 {_HELD}",
-    ),
+    "clients of 16, four local steps of 8 images, held means":
+        ("steps_4_of_8", f"{_OF_16} {_STEPS}=4 --hparam=batch_size=8 {_HELD}"),
 }  # fmt: skip
-# The row of the paper's scale only, because the digits have one colour plane.
+# A row of the paper's scale only: the digits have one colour plane.
 _PLANES = ("towers_colour_planes", f"{_DCCO} --towers=colour_planes")
-# Names of the cells that are run on CIFAR-10 at the CPU's scale: communications and local steps.
+# Cells that are run on CIFAR-10 at the CPU's scale: communications and local steps.
 _ON_CIFAR10 = (
     "dcco", "one_stage_paired_moments", "one_stage_paired_mean", "one_stage_delayed_gradient",
     "steps_1", "steps_4_following",
@@ -112,30 +107,26 @@ def dcco_extensions(at: At) -> Experiment:
     settings = {}
     of_paper = at({}, {"two encoders, red and blue": _PLANES})
     for row, (name, flags) in {**_EXTENSIONS, **of_paper}.items():
-        if on_cifar10 and name not in _ON_CIFAR10:
-            continue
-        clients = f"--clients_per_round={of_16 if _OF_16 in flags else of_4}"
-        settings[row] = (name, f"{flags} {clients} {rate if row.startswith(_STALE) else ''}")
+        if not on_cifar10 or name in _ON_CIFAR10:
+            clients = f"--clients_per_round={of_16 if _OF_16 in flags else of_4}"
+            settings[row] = (name, f"{flags} {clients} {rate if row.startswith(_STALE) else ''}")
     cells, rows = grid(settings, {}, common)
     labels = (5000,) if on_cifar10 else at((10, 50), (500, 5000))
     # The paper's scale evaluates no untrained encoder.
     tables = _probes(labels, rows, at({UNTRAINED: "DCCO"}, {}))
-    last = next(reversed(tables.values())).title
-    expected = {
-        "DCCO with VICReg": ("VICReg's statistics do as well as CCO's (within 2 points)", "DCCO"),
-        "two encoders, a view each": ("Two encoders do as well as one (within 2 points)", "DCCO"),
-        "one communication, paired moments": (
-            "One communication a round costs at most 2 points", "DCCO",
-        ),
-        "clients of 16, four local steps": (
-            "Several local steps whose means follow cost at most 2 points",
-            "clients of 16, one local step",
-        ),
-    }  # fmt: skip
+    *_, last = tables.values()
+    expected = (
+        ("DCCO with VICReg", "VICReg's statistics do as well as CCO's (within 2 points)", "DCCO"),
+        ("two encoders, a view each", "Two encoders do as well as one (within 2 points)", "DCCO"),
+        ("one communication, paired moments", "One communication a round costs at most 2 points",
+         "DCCO"),
+        ("clients of 16, four local steps", "Several local steps whose means follow cost at most 2 "
+         "points", "clients of 16, one local step"),
+    )  # fmt: skip
     statements = [
         say(shown, "costs", text, not_below(row, other, _COLUMN, -0.02))
         for shown in tables.values()
-        for row, (text, other) in expected.items()
+        for row, text, other in expected
         if row in rows
     ]
     for direction, verb in (("down", "receives"), ("up", "sends")):
@@ -144,21 +135,19 @@ def dcco_extensions(at: At) -> Experiment:
     title = "Megabytes that server and clients send in all rounds"
     selector = Selector(TRAINING, metric="megabytes")
     tables["megabytes"] = table(title, selector, ["megabytes"], rows, percent=False)
-    return at.build(
-        cells, tables, statements, {"clients of 4, one class": "dcco", "clients of 16": "steps_1"},
-        against=((title, last),),
-        costs={"rounds": ROUND, "bytes that server and clients send": "bytes"},
-    )  # fmt: skip
+    partitions = {"clients of 4, one class": "dcco", "clients of 16": "steps_1"}
+    against = ((title, last.title),)
+    costs = {"rounds": ROUND, "bytes that server and clients send": "bytes"}
+    return at.build(cells, tables, statements, partitions, against=against, costs=costs)
 
 
-# Where each client is aggregated by itself: at the paper's scale, the updates of 512 clients with a
+# For aggregators of single clients: at the paper's scale, the updates of 512 clients with a
 # ResNet-18 are 23 GB, of which there would be several copies in memory.
 _SLICES = "--slices=32"
 _PAPERS_CLIENTS = "--alpha=0 --samples_per_client=1 --clients_per_round=512"
 # Noise multipliers of the rows with less noise. With a few hundred clients, the noise of an
-# acceptable epsilon hides the signal. The effect of noise on a mean depends on the noise multiplier
-# divided by the number of clients in a round, so that these rows show the effect of such an epsilon
-# where clients are many times as many.
+# acceptable epsilon hides the signal. What noise does to a mean depends on the multiplier over the
+# clients of a round, so that these rows show such an epsilon with many times as many clients.
 _NOISES, _FACTORS = (0.3, 0.1, 0.03), (1, 10, 100)
 _CLIPPED, _WITHOUT = "epsilon inf", "no privacy"
 # By scale: clients, expected number of clients in a round, and rounds.
@@ -174,7 +163,7 @@ def dcco_privacy(at: At) -> Experiment:
     not seeded, so that no figure can be repeated to the bit.
     """
     # The server's Adam does not depend on the size of a delta. The norm of statistics is near the
-    # number of projections (14 to 16 on training images of the digits, before training).
+    # number of projections: 14 to 16 on training images of the digits, before training.
     clips = f"--dp_clip=1 --dp_statistics_clip={at(15, 1000)}"
     by_privacy = {
         **{f"epsilon {e}": (f"epsilon_{e}", f"--dp_epsilon={e} {clips}") for e in (1, 2, 4, 8, 16)},
@@ -199,22 +188,20 @@ def dcco_privacy(at: At) -> Experiment:
             not_below("noise 0.1", _CLIPPED, _COLUMN, -0.05)),
     ]  # fmt: skip
     notes = [] if at.data or at.rounds else [_more_clients(at)]
-    return at.build(cells, tables, statements, notes=[*notes, _NOTHING_PUBLISHED])
+    notes.append("Nothing of this is published; the claims are expectations.")
+    return at.build(cells, tables, statements, notes=notes)
 
 
 def _more_clients(at: At) -> str:
     """A note with the epsilon of each row of little noise at larger numbers of clients."""
     clients, per_round, rounds = at(*PARTICIPATION)
-    rows = []
-    for noise in _NOISES:
-        epsilons = []
-        for factor in _FACTORS:
-            epsilon = Accountant(
-                per_round / clients, (factor * noise,) * 2, default_delta(factor * clients)
-            ).epsilon(rounds)
-            digits = ",.0f" if epsilon >= 10 else ".2g"
-            epsilons.append(f"{epsilon:{digits}} with {factor * clients:,}")
-        rows.append(f"noise {noise}: epsilon {', '.join(epsilons)}")
+
+    def epsilon(noise: float, factor: int) -> str:
+        delta = default_delta(factor * clients)
+        spent = Accountant(per_round / clients, (factor * noise,) * 2, delta).epsilon(rounds)
+        return f"{spent:{',.0f' if spent >= 10 else '.2g'}} with {factor * clients:,}"
+
+    rows = [f"noise {z}: epsilon {', '.join(epsilon(z, f) for f in _FACTORS)}" for z in _NOISES]
     return (
         "What noise does depends on the noise multiplier over the clients of a round. So a row of "
         f"{clients:,} clients with little noise is one of more clients with a smaller epsilon, the "
@@ -245,7 +232,7 @@ def dcco_communication(at: At) -> Experiment:
 
     Nothing of this is published; the claims are expectations.
     """
-    # Clients cannot be folded, so that only a small encoder and few rounds take little time.
+    # Clients cannot be folded: only a small encoder and few rounds take little time.
     short = at(f"--encoder=tiny --eval_every=0 {at.length(100)}", "")
     settings = {
         row: (name, f"{flags} {at('', _SLICES) if '--aggregator' in flags else ''}")

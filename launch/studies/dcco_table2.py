@@ -9,27 +9,24 @@ from collections.abc import Sequence
 from launch.studies.dcco import CCO, CENTRALIZED, CONTRASTIVE, DCCO, METHODS, SCRATCH
 from launch.studies.engine.claims import PaperClaim, Trial, apart
 from launch.studies.engine.statements import above, falls, not_below, say
-from launch.studies.engine.study import UNTRAINED, At, Rows, cell, study, table
+from launch.studies.engine.study import PIXELS, UNTRAINED, At, Figures, Rows, cell, study, table
 from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
 
-# Accuracies in percent, by number of labelled cases. A single figure holds for all columns.
+# Accuracies in percent, by number of labelled cases; a single figure is that of all columns.
 _FAILED = ("failed",) * 3
-_TABLE2: dict[int, dict[str, tuple]] = {
+_TABLE2: dict[int, Figures] = {
     1524: {CCO: _FAILED, CONTRASTIVE: (38.9, 41.8, 43.9), DCCO: (42.4, 46.3, 47.8),
-           CENTRALIZED: (48.0,), SCRATCH: (30.6,)},
+           CENTRALIZED: 48.0, SCRATCH: 30.6},
     3057: {CCO: _FAILED, CONTRASTIVE: (45.3, 46.7, 47.8), DCCO: (46.7, 50.3, 51.1),
-           CENTRALIZED: (52.0,), SCRATCH: (35.9,)},
+           CENTRALIZED: 52.0, SCRATCH: 35.9},
     4592: {CCO: _FAILED, CONTRASTIVE: (47.7, 49.1, 51.5), DCCO: (48.3, 52.8, 52.5),
-           CENTRALIZED: (53.6,), SCRATCH: (39.2,)},
+           CENTRALIZED: 53.6, SCRATCH: 39.2},
 }  # fmt: skip
 # The paper's initial learning rates of LARS, by clients per round (Appendix B). It gives none for
 # CCO + FedAvg, which takes DCCO's.
-_RATES = {
-    CCO: {64: 0.15, 128: 0.9, 256: 1.8},
-    CONTRASTIVE: {64: 0.15, 128: 0.3, 256: 0.6},
-    DCCO: {64: 0.15, 128: 0.9, 256: 1.8},
-}
+_DCCO_RATES = {64: 0.15, 128: 0.9, 256: 1.8}
+_RATES = {CCO: _DCCO_RATES, CONTRASTIVE: {64: 0.15, 128: 0.3, 256: 0.6}, DCCO: _DCCO_RATES}
 _COHORTS = tuple(f"{n} clients a round" for n in _RATES[DCCO])
 _METRICS = {"": "accuracy", "_balanced": "balanced_accuracy"}
 
@@ -61,7 +58,7 @@ def _tuned(labels: int, metric: str, columns: Sequence[str], rows: Rows) -> Tabl
     """A table of fine-tuned encoders, with the paper's figures of their accuracy."""
     return table(
         f"Full fine-tuning, {labels} labelled cases, {metric.replace('_', ' ')}",
-        Selector("finetune", labels, metric), columns, {**rows, SCRATCH: ("centralized",)},
+        Selector("finetune", labels, metric), columns, {**rows, SCRATCH: "centralized"},
         _TABLE2.get(labels, {}) if metric == "accuracy" else {},
         selectors={SCRATCH: Selector("scratch", labels, metric)},
     )  # fmt: skip
@@ -69,8 +66,8 @@ def _tuned(labels: int, metric: str, columns: Sequence[str], rows: Rows) -> Tabl
 
 def _frozen(title: str, selector: Selector, columns: Sequence[str], rows: Rows) -> Table:
     title = f"{title}, {selector.metric.replace('_', ' ')}"
-    untrained = {UNTRAINED: CENTRALIZED}
-    return table(title, selector, columns, rows, untrained=untrained, pixels=CENTRALIZED)
+    untrained = {UNTRAINED: CENTRALIZED, PIXELS: CENTRALIZED}
+    return table(title, selector, columns, rows, untrained=untrained)
 
 
 def _statements(shown: Table) -> list[list[Claim]]:
@@ -87,13 +84,9 @@ def _statements(shown: Table) -> list[list[Claim]]:
         "scratch": ("DCCO is above supervised training from scratch",
                     above(DCCO, SCRATCH, columns)),
     }  # fmt: skip
-    if len(columns) == 1:
-        del found["cohort"]
-    if CCO not in shown.rows:
-        del found["cco"]
-    if SCRATCH not in shown.rows:
-        del found["scratch"]
-    return [say(shown, name, text, condition) for name, (text, condition) in found.items()]
+    left_out = {"cohort": len(columns) == 1, "cco": CCO not in shown.rows,
+                "scratch": SCRATCH not in shown.rows}  # fmt: skip
+    return [say(shown, name, *one) for name, one in found.items() if not left_out.get(name)]
 
 
 @study("DCCO, Table 2, on cases of images at {scale} scale")
@@ -114,22 +107,24 @@ def dcco_table2(at: At) -> Experiment:
     They were added after most of seed 0 had been seen, whose fine-tuned encoders hardly differed.
     """
     # The paper gives only the largest number of steps.
-    steps = at("--finetune_steps=200,600", "--finetune_steps=10000,30000,100000")
+    steps = at("200,600", "10000,30000,100000")
     labels = ",".join(map(str, _TABLE2))
-    finetune, scratch = _tuning(at, f"--labels={labels} --label_draws=1 {steps}")
-    linear = "--protocol=linear --labels=1524 --label_draws=5"
+    own = f"--labels={labels} --label_draws=1 --finetune_steps={steps}"
+    finetune, scratch = _tuning(at, own)
     # Frozen encoders differ more than the fine-tuned ones at the CPU's scale.
-    probes = at((linear, "--protocol=knn"), ())
+    probes = at(("--protocol=linear --labels=1524 --label_draws=5", "--protocol=knn"), ())
     evaluations = [finetune, *(f"{probe} --baselines=" for probe in probes)]
-    rows = {row: tuple(f"{METHODS[row]}_{n}" for n in numbers) for row, numbers in _RATES.items()}
     cells = [
-        _run(at, name, row, n, "", *evaluations)
-        for row, names in rows.items()
-        for name, n in zip(names, _RATES[row], strict=True)
+        _run(at, f"{METHODS[row]}_{n}", row, n, "", *evaluations)
+        for row, rates in _RATES.items()
+        for n in rates
     ]
+    rows: Rows = {
+        **{row: tuple(f"{METHODS[row]}_{n}" for n in rates) for row, rates in _RATES.items()},
+        CENTRALIZED: "centralized",
+    }
     cells.append(_central(at, "", finetune, scratch, *probes))
-    partitions = {"one client a case": rows[DCCO][0]}
-    rows[CENTRALIZED] = ("centralized",)
+    partitions = {"one client a case": f"{METHODS[DCCO]}_{min(_DCCO_RATES)}"}
     tables = {
         f"tuned{end}.{n}": _tuned(n, metric, _COHORTS, rows)
         for n in _TABLE2
@@ -160,25 +155,22 @@ def dcco_table2_few_labels(at: At) -> Experiment:
     own = at("--image_size=24 --rounds=150 --checkpoint_every=150 --eval_every=25", "")
     steps = at("--finetune_steps=100 --finetune_batch_size=64", "--finetune_steps=1000,10000")
     finetune, scratch = _tuning(at, f"{labels} {steps}")
-    rows = {row: (METHODS[row],) for row in (CONTRASTIVE, DCCO)}
-    cells = [_run(at, name, row, 128, f"{own} {labels}", finetune) for row, (name,) in rows.items()]
+    rows = {row: METHODS[row] for row in (CONTRASTIVE, DCCO)}
+    cells = [_run(at, name, row, 128, f"{own} {labels}", finetune) for row, name in rows.items()]
     cells.append(_central(at, f"{own} {labels}", finetune, scratch))
-    rows[CENTRALIZED] = ("centralized",)
+    rows[CENTRALIZED] = "centralized"
     columns, tables = _COHORTS[1:2], {}
     for n in (100, 300):
         for end, metric in _METRICS.items():
             tables[f"tuned{end}.{n}"] = _tuned(n, metric, columns, rows)
-            selector = Selector("linear", n, metric)
-            title = f"Linear probe, {n} labelled cases"
+            title, selector = f"Linear probe, {n} labelled cases", Selector("linear", n, metric)
             tables[f"frozen{end}.{n}"] = _frozen(title, selector, columns, rows)
     statements = map(_statements, tables.values())
     return at.build(cells, tables, statements, {"one client a case": METHODS[DCCO]})
 
 
 _HAM = "HAM10000, a client a case, tiny ResNet at 32x32, 400 rounds; 3 seeds."
-_FEW = (
-    "HAM10000, 100 labelled cases, tiny ResNet at 24x24, 128 clients a round, 150 rounds; 3 seeds."
-)
+_FEW = "HAM10000, 100 labelled cases, tiny ResNet at 24x24, 128 clients a round, 150 rounds"
 
 
 def _claim(
@@ -188,15 +180,15 @@ def _claim(
     ends = apart(CENTRALIZED, lower, _COHORTS[1])
     tuned = f"{_HAM} Fine-tuned on 1524, 3057 and 4592 cases."
     trials = [Trial(tuned, "dcco_table2-cpu", f"tuned.*.{statement}", rows, _COHORTS, ends)]
+    kind, words = "tuned", "Fine-tuned"
     if frozen:
+        kind, words = "frozen", "Frozen"
         setting = f"{_HAM} Frozen, which is not the paper's protocol; balanced accuracy."
         trials.append(trials[0]._replace(setting=setting, statements=f"frozen.{statement}"))
-    kind = "frozen" if frozen else "tuned"
     few = Trial(
-        f"{_FEW} {'Frozen' if frozen else 'Fine-tuned'}; balanced accuracy.",
-        "dcco_table2_few_labels-cpu", f"{kind}_balanced.100.{statement}", rows, _COHORTS[1:2], ends,
-        "Fine-tuned on 100 and on 300 labelled cases, pretrained networks are not above the one "
-        "from scratch either.",
+        f"{_FEW}; 3 seeds. {words}; balanced accuracy.", "dcco_table2_few_labels-cpu",
+        f"{kind}_balanced.100.{statement}", rows, _COHORTS[1:2], ends, "Fine-tuned on 100 and on "
+        "300 labelled cases, pretrained networks are not above the one from scratch either.",
     )  # fmt: skip
     return PaperClaim(name, "Table 2", text, (*trials, few))
 

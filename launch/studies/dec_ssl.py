@@ -1,7 +1,7 @@
 """Figures 2, 9, 11 and 18 of the Dec-SSL paper, and what all of its experiments share.
 
-At the CPU's scale, all experiments but Figures 2 and 5 have the setting of
-`presets/dec_ssl/cpu/sweeps.flags`, in which a run takes about a minute.
+At the CPU's scale, all but Figures 2 and 5 have the setting of `presets/dec_ssl/cpu/sweeps.flags`,
+in which a run takes about a minute.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,18 +14,14 @@ from tff_ssl.reporting.measured import Selector
 
 SSL, SLREP, SL = METHODS = ("Dec-SSL", "Dec-SLRep", "Dec-SL")
 BY_LABELS, SKEWED = "--partition=dirichlet_per_class", "--partition=skew --beta="
-# Degrees of non-IIDness in the paper: alpha of the Dirichlet partition.
-PAPERS_ALPHAS = ("5", "1", "0.5", "0.1", "0.01")
-# Scale -> labels of the probes; local epochs E where they do not vary, for which the paper has 5 or
-# 50; and epochs in all over all clients' images.
+PAPERS_ALPHAS = ("5", "1", "0.5", "0.1", "0.01")  # Of the Dirichlet partition.
+# By scale: labels of the probes; local epochs E where they do not vary, for which the paper has 5
+# or 50; and epochs in all over all clients' images.
 LABELS, EPOCHS, MANY_EPOCHS, TOTAL = (5000, 50_000), (2, 5), (2, 50), (10, 500)
-# The setting of the sweeps at the CPU's scale, for the claims.
-SWEEPS = "CIFAR-10, 5000 images, tiny ResNet at 16x16, 10 epochs in all."
+SWEEPS = "CIFAR-10, 5000 images, tiny ResNet at 16x16, 10 epochs in all."  # Setting of claims.
 
 
-def training(
-    at: At, epochs: int = 0, total: int = 0, share: float = 1.0, preset: str = ""
-) -> str:  # fmt: skip
+def training(at: At, epochs: int = 0, total: int = 0, share: float = 1.0, preset: str = "") -> str:
     """Flags of preset, data set, local epochs (or `EPOCHS`) and rounds.
 
     The rounds follow from the `total` epochs over all clients' images (or `TOTAL`), and from the
@@ -43,7 +39,7 @@ def by_alpha(alphas: Iterable[str], start: str, flags: str) -> dict[str, tuple[s
 
 
 def methods(at: At) -> dict[str, tuple[str, ...]]:
-    """Rows of `grid`. A supervised run ends with its classifier, so that its encoder is probed."""
+    """Rows of `grid`. A supervised run ends with its classifier: its encoder is probed, too."""
     draws = at(5, 1)  # All labels can be drawn in one way only.
     probe = f"--protocol=linear --labels={at(*LABELS)} --label_draws={draws}"
     return {
@@ -57,8 +53,8 @@ def sweep(
 ) -> tuple[list[Cell], Table]:
     """The cells and the table of a figure: a row for each learning method (see `grid`).
 
-    Dec-SL is the classifier of the supervised run, Dec-SLRep a probe of its encoder, so that both
-    take one training.
+    Dec-SL is the classifier of the supervised run and Dec-SLRep a probe of its encoder: both take
+    one training.
     """
     cells, names = grid(methods(at), columns, flags, needs=needs)
     return cells, accuracies(at, title, columns, {**names, SL: names[SLREP]})
@@ -66,18 +62,16 @@ def sweep(
 
 def accuracies(at: At, title: str, columns: Iterable[str], rows: Rows) -> Table:
     """A table of linear probes and Dec-SL's classifier; the first row is also shown untrained."""
-    return table(
-        title, Selector("linear", at(*LABELS)), columns, rows,
-        untrained={UNTRAINED: next(iter(rows))},
-        selectors={SL: Selector("supervised")} if SL in rows else {},
-    )  # fmt: skip
+    selectors = {SL: Selector("supervised")} if SL in rows else {}
+    untrained, selector = {UNTRAINED: next(iter(rows))}, Selector("linear", at(*LABELS))
+    return table(title, selector, columns, rows, untrained=untrained, selectors=selectors)
 
 
 def robust(shown: Table) -> list[Claim]:
     """Statements that Dec-SSL suffers less than supervised methods from first to last column."""
-    others, text = (SLREP, SL), "At {column}, {row} is above {other}"
-    above = each_above(shown, "above", SSL, others, text, shown.columns[-1])
-    return loses(shown, SSL, others) + above
+    text, last = "At {column}, {row} is above {other}", shown.columns[-1]
+    above = each_above(shown, "above", SSL, (SLREP, SL), text, last)
+    return loses(shown, SSL, (SLREP, SL)) + above
 
 
 def loses(
@@ -95,10 +89,9 @@ def loses(
 def keeps(shown: Table, row: str = SSL) -> list[Claim]:
     """The statement that `row` is stable from the first to the last column."""
     first, *_, last = shown.columns
-    return say(
-        shown, f"keeps.{slug(row)}", f"From {first} to {last}, {row} keeps more than half of its "
-        "gain over the untrained encoder", keeps_most(row, first, last),
-    )  # fmt: skip
+    text = f"{row} keeps more than half of its gain over the untrained encoder"
+    condition = keeps_most(row, first, last)
+    return say(shown, f"keeps.{slug(row)}", f"From {first} to {last}, {text}", condition)
 
 
 @study("Dec-SSL, Figure 2, on {data} at {scale} scale", "cifar10")
@@ -123,15 +116,15 @@ def dec_ssl_features(at: At) -> Experiment:
     features of their own, supervised learning does. The clusters are those of the features of an
     encoder that was trained on the labels (`features`), in the paper a ResNet-50.
     """
-    preset, data = at.preset("dec_ssl/features"), f"--dataset={at.data}"
-    encoder = cell("features", preset, data, script="centralized")
+    flags = f"{at.preset('dec_ssl/features')} --dataset={at.data}"
+    encoder = cell("features", flags, script="centralized")
     clusters = (
         "--partition=feature_clusters --clusters=5 --cluster_partition=dirichlet_per_class "
         "--cluster_encoder={needed}"
     )
     columns = by_alpha(at(("5", "0.01"), PAPERS_ALPHAS), "", clusters)
-    flags = training(at, at(*MANY_EPOCHS))
-    cells, shown = sweep(at, "Non-IIDness of features", columns, flags, encoder.name)
+    own = training(at, at(*MANY_EPOCHS))
+    cells, shown = sweep(at, "Non-IIDness of features", columns, own, encoder.name)
     partitions = zip(columns, shown.rows[SSL], strict=True)
     return at.build([encoder, cells], shown, [keeps(shown), robust(shown)], partitions)
 
@@ -169,22 +162,18 @@ def dec_ssl_figure9(at: At) -> Experiment:
     """
     flags = f"{training(at, at(5, 50))} {BY_LABELS} --alpha=0.1"
     cells, rows = grid(methods(at), {}, flags, "--hparam=keep_local=true --personalized_clients=3")
-    tables = {
-        key: table(
-            f"Local models from {words}", Selector("linear", at(*LABELS), f"local_distance_{key}"),
-            [_D_W], rows, {SSL: (of_ssl,), SLREP: (of_slrep,)}, percent=False,
-            selectors={SLREP: Selector("supervised", metric=f"local_distance_{key}")},
-        )
-        for key, words, of_ssl, of_slrep in (
-            ("to_global", "the global one", 17.16, 178.92),
-            ("between", "each other", 20.27, 202.69),
-        )
-    }  # fmt: skip
-    statements = [
-        say(shown, "closer", f"{shown.title}: Dec-SSL's are closer than Dec-SLRep's",
-            below(SSL, SLREP, _D_W))
-        for shown in tables.values()
-    ]  # fmt: skip
+    tables, statements = {}, []
+    for key, words, published in (
+        ("to_global", "the global one", {SSL: 17.16, SLREP: 178.92}),
+        ("between", "each other", {SSL: 20.27, SLREP: 202.69}),
+    ):
+        title, metric = f"Local models from {words}", f"local_distance_{key}"
+        tables[key] = table(
+            title, Selector("linear", at(*LABELS), metric), [_D_W], rows, published, percent=False,
+            selectors={SLREP: Selector("supervised", metric=metric)},
+        )  # fmt: skip
+        text = f"{title}: Dec-SSL's are closer than Dec-SLRep's"
+        statements.append(say(tables[key], "closer", text, below(SSL, SLREP, _D_W)))
     tables["accuracy"] = accuracies(at, "Accuracy", ["accuracy"], {**rows, SL: rows[SLREP]})
     return at.build(cells, tables, statements, {"alpha 0.1": "nt_xent"})
 
@@ -218,13 +207,13 @@ CLAIMS = (
     claim("S9", "Figure 6a and b",
           "Dec-SSL is more robust to non-IID labels than Dec-SLRep, which is above Dec-SL.", _CPU,
           "dec_ssl_figure2-cpu", "less.*.decslrep above.decslrep", (SSL, SLREP), _ENDS,
-          between(SLREP, *_ENDS),
-          also=Trial(f"{SWEEPS} Skewness beta 1, 0.3 and 0; 3 seeds.", "dec_ssl_robustness-cpu",
-                     "skewed.less.*.decslrep skewed.above.decslrep skewed.slrep", METHODS,
-                     ("beta 1", "beta 0"), between(SLREP, "beta 1", "beta 0"),
-                     "On skewed clients Dec-SSL loses less than Dec-SLRep and is above it by 8 "
-                     "points. Dec-SLRep is above Dec-SL, too, but at beta 0 both are below the "
-                     "untrained encoder, so that this counts as not shown.")),
+          between(SLREP, *_ENDS), "",
+          Trial(f"{SWEEPS} Skewness beta 1, 0.3 and 0; 3 seeds.", "dec_ssl_robustness-cpu",
+                "skewed.less.*.decslrep skewed.above.decslrep skewed.slrep", METHODS,
+                ("beta 1", "beta 0"), between(SLREP, "beta 1", "beta 0"),
+                "On skewed clients Dec-SSL loses less than Dec-SLRep and is above it by 8 "
+                "points. Dec-SLRep is above Dec-SL, too, but at beta 0 both are below the "
+                "untrained encoder, so that this counts as not shown.")),
     claim("S16", "Figure 9, section B.3", "Local models of Dec-SSL are closer to the global one "
           "than those of Dec-SLRep: distances 17.16 and 178.92.", "CIFAR-10, 5000 images on 5 "
           "clients, alpha 0.1, tiny ResNet at 16x16; mean over three clients; 3 seeds.",

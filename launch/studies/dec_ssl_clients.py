@@ -1,7 +1,5 @@
 """Figures 6 (c, d), 7, 8, 12, 13 and 15 of the Dec-SSL paper: clients, networks, local epochs."""
 
-from collections.abc import Mapping, Sequence
-
 from launch.studies import dec_ssl
 from launch.studies.dec_ssl import BY_LABELS, MANY_EPOCHS, METHODS, SKEWED, SL, SLREP, SSL, SWEEPS
 from launch.studies.engine.claims import PaperClaim, Trial, apart, claim
@@ -9,8 +7,8 @@ from launch.studies.engine.statements import less_below, say, slug
 from launch.studies.engine.study import UNTRAINED, At, grid, study
 from tff_ssl.reporting.experiment import Cell, Experiment
 
-# Images of the smallest client. With 20 clients and 10 classes, the partition may leave a client a
-# single image, and NT-Xent needs two. The paper does not give its smallest client.
+# Of 20 clients and 10 classes, the partition may leave a client a single image, and NT-Xent needs
+# two. The paper does not give its smallest client.
 _SMALLEST = "--min_client_size=10"
 _ALPHA, _TWO = "0.02", ("5", "0.01")  # Table 3; and those of the CPU's scale.
 
@@ -28,26 +26,22 @@ def dec_ssl_clients(at: At) -> Experiment:
         f"{n} of 20": (f"{n}of20", f"{dec_ssl.training(at, share=n / 20)} --clients_per_round={n}")
         for n in at((20, 5, 1), (20, 10, 4, 1))
     }
+    ten = "--num_clients=10 --clients_per_round=10"
     of_10 = {
-        column: (f"10_beta{beta}", f"{SKEWED}{beta} --num_clients=10 --clients_per_round=10")
-        for column, beta in {"IID": 1, "one class a client": 0}.items()
+        "IID": ("10_beta1", f"{SKEWED}1 {ten}"),
+        "one class a client": ("10_beta0", f"{SKEWED}0 {ten}"),
     }
-    many = at(*MANY_EPOCHS)
     alphas = at(_TWO, dec_ssl.PAPERS_ALPHAS)
     of_100 = dec_ssl.by_alpha(alphas, "100_", "--partition=dirichlet --num_clients=100")
     # 64 images a client in batches of 32, and as many epochs in all as elsewhere.
     small = at("--samples_per_client=64 --data_fraction=1 --hparam=batch_size=32", "")
     cells, tables = [], {}
     for key, title, columns, flags in (
-        (
-            "of_20", f"Figure 6 (d): participation of 20 clients, alpha = {_ALPHA}", of_20,
-            f"--num_clients=20 {BY_LABELS} --alpha={_ALPHA} {_SMALLEST}",
-        ),
-        ("ten", "Figure 13: 10 clients", of_10, dec_ssl.training(at, many)),
-        (
-            "hundred", "Figure 15: 20 of 100 clients in a round", of_100,
-            f"{dec_ssl.training(at, at(4, 50), share=0.2)} --clients_per_round=20 {small}",
-        ),
+        ("of_20", f"Figure 6 (d): participation of 20 clients, alpha = {_ALPHA}", of_20,
+         f"--num_clients=20 {BY_LABELS} --alpha={_ALPHA} {_SMALLEST}"),
+        ("ten", "Figure 13: 10 clients", of_10, dec_ssl.training(at, at(*MANY_EPOCHS))),
+        ("hundred", "Figure 15: 20 of 100 clients in a round", of_100,
+         f"{dec_ssl.training(at, at(4, 50), share=0.2)} --clients_per_round=20 {small}"),
     ):  # fmt: skip
         found, tables[key] = dec_ssl.sweep(at, title, columns, flags)
         cells += found
@@ -100,9 +94,8 @@ def dec_ssl_figure6(at: At) -> Experiment:
     """
     clients = f"{BY_LABELS} --alpha={_ALPHA} --hparam=learning_rate_schedule=constant"
     # Epochs in all -> numbers of local epochs. The paper has one budget.
-    budgets: Mapping[int, Sequence[int]] = at(
-        {10: (1, 2, 5), 20: (1, 10)}, {500: (1, 5, 10, 50, 100, 250)}
-    )
+    budgets: dict[int, tuple[int, ...]]
+    budgets = at({10: (1, 2, 5), 20: (1, 10)}, {500: (1, 5, 10, 50, 100, 250)})
     first = next(iter(budgets))
     cells, tables = [], {}
     for total, numbers in budgets.items():
@@ -144,20 +137,21 @@ def dec_ssl_figure7(at: At) -> Experiment:
     """
     few, alphas = at(2, 5), at(("5", _ALPHA), dec_ssl.PAPERS_ALPHAS)
     numbers = at((2, 20), (1, 5, 10, 50, 100))
-    of_alphas = {f"alpha {alpha}": (alpha, few) for alpha in alphas}
-    of_epochs = {f"E = {epochs}": (_ALPHA, epochs) for epochs in numbers}
+    methods = {_MAE: ("mae", "--objective=mae"), _MAE_SLREP: dec_ssl.methods(at)[SLREP]}
+
+    def column(alpha: str, epochs: int) -> tuple[str, str]:
+        flags = dec_ssl.training(at, epochs, at(40, 1000), preset="mae")
+        return f"alpha{alpha}_epochs{epochs}", f"{flags} --alpha={alpha}"
+
     cells: dict[str, Cell] = {}
     tables = {}
     for key, title, columns in (
-        ("alpha", f"Figure 7 (a): non-IIDness, E = {few}", of_alphas),
-        ("epochs", f"Figure 7 (b): local epochs, alpha = {_ALPHA}", of_epochs),
-    ):
-        found, rows = grid(
-            {_MAE: ("mae", "--objective=mae"), _MAE_SLREP: dec_ssl.methods(at)[SLREP]},
-            {column: (f"alpha{alpha}_epochs{epochs}",
-                      f"{dec_ssl.training(at, epochs, at(40, 1000), preset='mae')} --alpha={alpha}")
-             for column, (alpha, epochs) in columns.items()},
-        )  # fmt: skip
+        ("alpha", f"Figure 7 (a): non-IIDness, E = {few}",
+         {f"alpha {alpha}": column(alpha, few) for alpha in alphas}),
+        ("epochs", f"Figure 7 (b): local epochs, alpha = {_ALPHA}",
+         {f"E = {epochs}": column(_ALPHA, epochs) for epochs in numbers}),
+    ):  # fmt: skip
+        found, rows = grid(methods, columns)
         cells |= {one.name: one for one in found}
         tables[key] = dec_ssl.accuracies(at, title, columns, rows)
     statements = [
@@ -183,8 +177,8 @@ CLAIMS = (
           "dec_ssl_figure12-cpu", "keeps near", _NETWORKS, _ALPHAS,
           apart(_SERVER, UNTRAINED, "alpha 5"), "Every network loses 1.1 to 1.5 points from "
           "non-IID labels, as the server does. By the means each keeps about two thirds of its "
-          "gain of four points with 10 clients. With 20, the tree and the random graph keep 36 and "
-          "46 percent of two points. The gains are too small to show whether more than half is "
+          "gain of four points with 10 clients; with 20, the tree and the random graph keep 36 and "
+          "46 percent of two points. Such gains are too small to show whether more than half is "
           "kept."),
     claim("S19", "Figure 13", "Dec-SSL is robust where each of 10 clients has one class.",
           f"{SWEEPS} 10 clients, IID or of one class; 3 seeds.", "dec_ssl_clients-cpu", "ten",
@@ -196,16 +190,13 @@ CLAIMS = (
           "16x16, 12 rounds of 4 epochs; 3 seeds.", "dec_ssl_clients-cpu", "hundred", METHODS,
           _ALPHAS, apart(SSL, SL, "alpha 0.01"), _GAIN_WITHIN.format("2.1 of 3.6")),
     PaperClaim("S7", "Figures 4 left, 5 and 6c",
-               "As local epochs E rise, Dec-SSL loses less than Dec-SLRep and Dec-SL.",
-               tuple(
-                   Trial(f"CIFAR-10, 5000 images of 5 clients, alpha {_ALPHA}, tiny ResNet at "
-                         f"16x16, {total} epochs in all; 3 seeds.", "dec_ssl_figure6-cpu",
-                         f"of_{total}", METHODS, ("E = 1", last), apart(SSL, SL, last),
-                         "No method loses more than its deviation from more local epochs, so that "
-                         "there is no loss to compare, and Dec-SLRep gains. Dec-SSL has the "
-                         "highest mean throughout.")
-                   for total, last in ((10, "E = 5"), (20, "E = 10"))
-               )),
+               "As local epochs E rise, Dec-SSL loses less than Dec-SLRep and Dec-SL.", tuple(
+        Trial(f"CIFAR-10, 5000 images of 5 clients, alpha {_ALPHA}, tiny ResNet at 16x16, {total} "
+              "epochs in all; 3 seeds.", "dec_ssl_figure6-cpu", f"of_{total}", METHODS,
+              ("E = 1", last), apart(SSL, SL, last), "No method loses more than its deviation from "
+              "more local epochs: there is no loss to compare, and Dec-SLRep gains. Dec-SSL has "
+              "the highest mean throughout.")
+        for total, last in ((10, "E = 5"), (20, "E = 10")))),
     claim("S14", "Figure 7",
           "Dec-SSL with a masked autoencoder is robust to non-IID labels and to local epochs, too.",
           "CIFAR-10, 5 clients of 1000 images, `vit_micro` at 16x16, 40 epochs in all; 3 seeds.",
@@ -216,8 +207,8 @@ CLAIMS = (
           f"{SWEEPS} Alpha {_ALPHA}; 3 seeds.", "dec_ssl_figure6-cpu", "others",
           ("BYOL", "SimSiam", SLREP), ("E = 1", "E = 5"), apart("BYOL", UNTRAINED, "E = 1"),
           "No method loses more than its deviation from more local epochs here.",
-          also=Trial(f"{SWEEPS} CIFAR-100 in place of CIFAR-10, beta 0.1; Dec-SSL itself; 3 seeds.",
-                     "dec_ssl_transfer-cpu", "epochs", METHODS, ("E = 2", "E = 5"),
-                     apart(SSL, SL, "E = 5"),
-                     "Dec-SSL is above both others, but from E = 2 to E = 5 Dec-SLRep gains.")),
+          Trial(f"{SWEEPS} CIFAR-100 in place of CIFAR-10, beta 0.1; Dec-SSL itself; 3 seeds.",
+                "dec_ssl_transfer-cpu", "epochs", METHODS, ("E = 2", "E = 5"),
+                apart(SSL, SL, "E = 5"),
+                "Dec-SSL is above both others, but from E = 2 to E = 5 Dec-SLRep gains.")),
 )  # fmt: skip

@@ -15,17 +15,17 @@ _CENTRALIZED, _FEDPROX = "Centralized SSL", "Dec-SSL with FedProx"
 _PROXIMAL = "--hparam=mu=0.01"  # The paper does not give the weight of the proximal term.
 _IID, _NON_IID, _LESS = "IID", "non-IID", "non-IID, less communication"
 _ON_CLIENTS = "On {column} clients, {row} is above {other}"
-# Figures of transfer in percent: share of the labels -> row -> figures. Those of Table 4 are of IID
-# and non-IID clients, and of non-IID ones with less communication; of Table 2, of the first two.
+# Transfer in percent: share of the labels -> row -> figures of IID and of non-IID clients, and in
+# Table 4 of non-IID ones with less communication.
 _TABLE4 = {
-    "100%": {SSL: (65, 60, 33), SLREP: (65, 31, None), UNTRAINED: (25,)},
-    "10%": {SSL: (61, 54, 28), SLREP: (60, 30, None), UNTRAINED: (24,)},
-    "1%": {SSL: (48, 36, 17), SLREP: (47, 25, None), UNTRAINED: (13,)},
+    "100%": {SSL: (65, 60, 33), SLREP: (65, 31, None), UNTRAINED: 25},
+    "10%": {SSL: (61, 54, 28), SLREP: (60, 30, None), UNTRAINED: 24},
+    "1%": {SSL: (48, 36, 17), SLREP: (47, 25, None), UNTRAINED: 13},
 }
 _TABLE2 = {
-    "100%": {SSL: (71, 70), SLREP: (65, 43), UNTRAINED: (31,)},
-    "10%": {SSL: (67, 66), SLREP: (60, 35), UNTRAINED: (27,)},
-    "1%": {SSL: (57, 57), SLREP: (47, 32), UNTRAINED: (25,)},
+    "100%": {SSL: (71, 70), SLREP: (65, 43), UNTRAINED: 31},
+    "10%": {SSL: (67, 66), SLREP: (60, 35), UNTRAINED: 27},
+    "1%": {SSL: (57, 57), SLREP: (47, 32), UNTRAINED: 25},
 }
 
 
@@ -78,7 +78,7 @@ def dec_ssl_robustness(at: At) -> Experiment:
     ]  # fmt: skip
     ends = (skewed.columns[0], skewed.columns[-1])
     by_method = {row: (skewed.rows[row][0], skewed.rows[row][-1]) for row in METHODS}
-    central = {SSL: by_method[SSL], _CENTRALIZED: ("centralized",)}
+    central = {SSL: by_method[SSL], _CENTRALIZED: "centralized"}
     on_fewer = {SSL: (*(f"nt_xent_{share:g}" for share in shares), by_method[SSL][0])}
     proximal = {_FEDPROX: ("fedprox_beta1", "fedprox_beta0"), **by_method}
     rows = {SSL: (*by_method[SSL], "nt_xent_beta0_less"), SLREP: (*by_method[SLREP], None)}
@@ -95,9 +95,7 @@ def dec_ssl_robustness(at: At) -> Experiment:
 
 
 def _robustness_statements(tables: Mapping[str, Table]) -> list[list[Claim]]:
-    skewed, central, images, fedprox = (
-        tables[name] for name in ("skewed", "central", "images", "fedprox")
-    )
+    skewed, central, *transferred, images, fedprox = tables.values()
     tenth, *_, all_images = images.columns
     return [
         dec_ssl.robust(skewed),
@@ -115,7 +113,7 @@ def _robustness_statements(tables: Mapping[str, Table]) -> list[list[Claim]]:
           + each_above(shown, "above", SSL, SLREP, _ON_CLIENTS, _NON_IID)
           + say(shown, "costs", "Less communication costs Dec-SSL transfer",
                 falls(SSL, _NON_IID, _LESS))
-          for key, shown in tables.items() if key.startswith("transfer")),
+          for shown in transferred),
     ]  # fmt: skip
 
 
@@ -143,37 +141,35 @@ def dec_ssl_transfer(at: At) -> Experiment:
             evaluations=[*probe, transfer if epochs == usual and not extra else ""],
         )  # fmt: skip
 
-    cells = {row: [run(row, "0.1", epochs) for epochs in numbers] for row in (SSL, SLREP)}
+    cells = {row: [run(row, "0.1", e) for e in numbers] for row in (SSL, SLREP)}
     iid = {row: run(row, "1", usual) for row in (SSL, SLREP)}
     names = {row: [one.name for one in of_row] for row, of_row in cells.items()}
     ends = {row: (iid[row].name, names[row][numbers.index(usual)]) for row in names}
-    by_epochs = {**names, SL: names[SLREP]}
     tables = _transferred(2, _TABLE2, labels, (_IID, _NON_IID), ends)
-    epochs = tables["epochs"] = dec_ssl.accuracies(
-        at, "Figure 8 (e): local epochs on CIFAR-100", [f"E = {e}" for e in numbers], by_epochs
+    epochs = dec_ssl.accuracies(
+        at,
+        "Figure 8 (e): local epochs on CIFAR-100",
+        [f"E = {e}" for e in numbers],
+        {**names, SL: names[SLREP]},
     )
-    own = tables["own"] = table(
+    fedavg = names[SSL][numbers.index(compared)]
+    own = table(
         "Figure 16 (right): clients' models, mean over clients", Selector("linear_personalized"),
-        ["accuracy"],
-        {"FedAvg": (names[SSL][numbers.index(compared)],), "FedProx": ("fedprox",),
-         "FeatARC": ("featarc",)},
+        ["accuracy"], {"FedAvg": fedavg, "FedProx": "fedprox", "FeatARC": "featarc"},
     )  # fmt: skip
-    return at.build(
-        [
-            *([iid[row], *cells[row]] for row in cells),
-            run(SSL, "0.1", compared, _PROXIMAL, "fedprox"),
-            run(SSL, "0.1", compared, PRINTED, "featarc"),
-        ],
-        tables,
-        [
-            *(dec_ssl.loses(shown, SSL, [SLREP])
-              + each_above(shown, "above", SSL, SLREP, _ON_CLIENTS)
-              for key, shown in tables.items() if key.startswith("transfer")),
-            dec_ssl.robust(epochs),
-            each_above(own, "above", "FeatARC", ("FedProx", "FedAvg")),
-        ],
-        {"non-IID": ends[SSL][1]},
-    )  # fmt: skip
+    statements = [
+        *(dec_ssl.loses(shown, SSL, [SLREP]) + each_above(shown, "above", SSL, SLREP, _ON_CLIENTS)
+          for shown in tables.values()),
+        dec_ssl.robust(epochs),
+        each_above(own, "above", "FeatARC", ("FedProx", "FedAvg")),
+    ]  # fmt: skip
+    all_cells = [
+        *([iid[row], *cells[row]] for row in cells),
+        run(SSL, "0.1", compared, _PROXIMAL, "fedprox"),
+        run(SSL, "0.1", compared, PRINTED, "featarc"),
+    ]
+    tables |= {"epochs": epochs, "own": own}
+    return at.build(all_cells, tables, statements, {"non-IID": ends[SSL][1]})
 
 
 _SKEWED = ("beta 1", "beta 0")

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launch.studies.engine.claims import PaperClaim, Proof, apart, claim
-from launch.studies.engine.statements import above, say, slug
-from launch.studies.engine.study import UNTRAINED, At, Rows, cell, study, table
+from launch.studies.engine.statements import above, say, slug, times_below
+from launch.studies.engine.study import UNTRAINED, At, Figures, Rows, cell, study, table
 from tff_ssl.algorithms.denav import navigator
-from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Lookup, Table
+from tff_ssl.reporting.experiment import Cell, Claim, Experiment, Table
 from tff_ssl.reporting.measured import Selector
 
 # By scale: clients; steps, two for each client; and local epochs of a step (Table 6).
@@ -20,8 +20,8 @@ NOTE = (
     "connectivity 0.3, a block of width 64 at 16x16, 10 local epochs in place of 5, fine-tuned on "
     "5000 labels of CIFAR-10."
 )
-# Axes of the learning curves. A round of DeNAV is the training of one client, and one of gossip
-# learning that of all clients, so that rounds cannot be compared.
+# Axes of the learning curves. Rounds cannot be compared: in one of DeNAV a single client trains, in
+# one of gossip learning all clients.
 COSTS = {
     "simulated time (examples x epochs of a slow client)": "simulated_time",
     "samples (images of the clients that train x epochs)": "examples_trained",
@@ -59,8 +59,8 @@ def run(
 ) -> Cell:
     """A pretraining with a number of rounds (DeNAV: steps) by default, and its fine-tuning.
 
-    With `scratch` the same network is also trained from scratch. If `probed`, a linear probe
-    follows at the CPU's scale, where it shows more than fine-tuning. It is not the paper's.
+    `scratch` also trains the same network from scratch. `probed` adds a linear probe at the CPU's
+    scale, where it shows more than fine-tuning; it is not the paper's.
     """
     evaluations = finetunings(at, scratch)
     if at(probed, False):
@@ -70,10 +70,10 @@ def run(
 
 
 def denav(at: At, name: str, rounds: int, *flags: str, **options: bool) -> Cell:
-    """A `run` of DeNAV with a number of steps; `flags` may have another selection limit Z.
+    """A `run` of DeNAV with a number of steps S; `flags` may have another selection limit Z.
 
-    By default, Z is 1.5 S / M, the paper's ratio to the number of steps per client (Table 6: Z = 3
-    for S = 200 and M = 100).
+    By default, Z is 1.5 S / M, the paper's ratio to the steps per client (Table 6: Z = 3 for S =
+    200 and M = 100).
     """
     limit = navigator.papers_limit(at.rounds or rounds, at(*CLIENTS))
     own = f"--algorithm=denav --hparam=selection_limit={limit}"
@@ -89,31 +89,30 @@ def accuracy_tables(
     Published figures are in the order of the data sets; others may follow. The last rows show the
     baselines of the cell `scratch`. If `probed`, cells have linear probes at the CPU's scale.
     """
-
-    def of(kind: str, selector: Selector, last: str, figures: Mapping[str, Sequence]) -> Table:
-        return table(
-            f"{title}: {kind}", selector, _ACCURACY, {**rows, last: (scratch,)}, figures,
-            selectors={last: selector._replace(baseline="random_encoder")},
-        )  # fmt: skip
-
     tables = {}
     for i, (name, data) in enumerate(downstream(at).items()):
-        figures = {row: of_row[i : i + 1] for row, of_row in published.items()}
-        selector = Selector("finetune", dataset=data)
-        tables[f"tuned.{data}"] = of(f"fine-tuned on {name}", selector, SCRATCH, figures)
+        tables[f"tuned.{data}"] = table(
+            f"{title}: fine-tuned on {name}", Selector("finetune", dataset=data), _ACCURACY, rows,
+            {row: of_row[i : i + 1] for row, of_row in published.items()},
+            untrained={SCRATCH: scratch},
+        )  # fmt: skip
     if at(probed, False):
-        kind, selector = "linear probe on CIFAR10", Selector("transfer", dataset="cifar10")
-        tables["probed"] = of(f"{kind}, which is not the paper's", selector, UNTRAINED, {})
+        tables["probed"] = table(
+            f"{title}: linear probe on CIFAR10, which is not the paper's",
+            Selector("transfer", dataset="cifar10"), _ACCURACY, rows,
+            untrained={UNTRAINED: scratch},
+        )  # fmt: skip
     return tables
 
 
-def counts(title: str, metric: str, rows: Rows, published: Mapping[str, Sequence]) -> Table:
+def counts(title: str, metric: str, rows: Rows, published: Figures) -> Table:
     """A table of counts, which pretraining writes beside its linear probe."""
     columns, selector = [metric.replace("_", " ")], Selector("linear", metric=metric)
     return table(title, selector, columns, rows, published, percent=False)
 
 
 _RANDOM, _GOSSIP, _ALL_REDUCE = "Random route", "Gossip learning", "All-reduce"
+_METHODS = ("DeNAV", _RANDOM, _GOSSIP, _ALL_REDUCE)
 # (method, epochs) -> CIFAR-10 and CIFAR-100 in percent, communications.
 _TABLE3 = {
     ("DeNAV", 5000): (92.80, 75.62, 1000),
@@ -143,11 +142,10 @@ def denav_table3(at: At) -> Experiment:
     # Local epochs of all clients together; the fewest are ten rounds of gossip at both scales.
     first, *others = budgets = at((3000,), (5000, 15000, 25000))
     cells = [_at_equal_epochs(at, epochs, epochs == first) for epochs in budgets]
-    methods = ("DeNAV", _RANDOM, _GOSSIP, _ALL_REDUCE)
     rows = {
-        f"{method}, {epochs} epochs": (one.name,)
+        f"{method}, {epochs} epochs": one.name
         for epochs, of_epochs in zip(budgets, cells, strict=True)
-        for method, one in zip(methods, of_epochs, strict=True)
+        for method, one in zip(_METHODS, of_epochs, strict=True)
     }
     # The CPU scale's epochs are shown beside the paper's fewest.
     published = {
@@ -161,33 +159,30 @@ def denav_table3(at: At) -> Experiment:
     scratch = cells[0][0].name
     tuned = accuracy_tables(at, "Table 3", rows, published, scratch, probed=False)
     column = "communications"
-    tables = {
-        **tuned,
-        "sent": counts("Communications", column, rows, sent),
-        "printed": counts(
-            "Communications as the paper counts", "communications_as_published", linked, sent
-        ),
-        "bytes": counts("Bytes sent", "communication_bytes", rows, {}),
-        "visited": counts("Clients that trained the model", "visited_clients", travelling, {}),
-        "stayed": counts(
-            "Steps after which the model stayed", "moves_to_same_client", travelling, {}
-        ),
-    }
+    tables = tuned | {
+        key: counts(title, metric, shown, figures)
+        for key, title, metric, shown, figures in (
+            ("sent", "Communications", column, rows, sent),
+            ("printed", "Communications as the paper counts", "communications_as_published",
+             linked, sent),
+            ("bytes", "Bytes sent", "communication_bytes", rows, {}),
+            ("visited", "Clients that trained the model", "visited_clients", travelling, {}),
+            ("stayed", "Steps after which the model stayed", "moves_to_same_client", travelling,
+             {}),
+        )
+    }  # fmt: skip
     statements = []
     for epochs in budgets:
-        ours, random, gossip, _ = (f"{method}, {epochs} epochs" for method in methods)
-
-        def fewer(v: Lookup, ours: str = ours, gossip: str = gossip) -> bool:
-            return v(ours, column) * 10 < v(gossip, column)
-
+        end = f", {epochs} epochs"
         statements += [
             say(shown, f"above.{slug(method)}",
                 f"DeNAV is above {method.lower()} on {name} after {epochs} epochs",
-                above(ours, row, _ACCURACY))
-            for method, row in ((_GOSSIP, gossip), (_RANDOM, random))
+                above(f"DeNAV{end}", f"{method}{end}", _ACCURACY))
+            for method in (_GOSSIP, _RANDOM)
             for name, shown in zip(downstream(at), tuned.values(), strict=True)
         ]  # fmt: skip
-        text = f"DeNAV needs less than a tenth of gossip's communications, {epochs} epochs"
+        text = f"DeNAV needs less than a tenth of gossip's communications{end}"
+        fewer = times_below(10, f"DeNAV{end}", f"{_GOSSIP}{end}", column)
         statements.append(say(tables["sent"], "fewer", text, fewer))
     notes = [
         NOTE,
@@ -224,28 +219,28 @@ def _above_others(shown: Table, row: str, name: str) -> list[list[Claim]]:
 @study("DeNAV, Table 4, at {scale} scale")
 def denav_table4(at: At) -> Experiment:
     """DeNAV's navigator without each term, and a random route."""
-    # One step for each client at the CPU's scale leaves the navigator the most choice, and so do
-    # its many local epochs, after which a small client has less.
+    # At the CPU's scale, one step for each client leaves the navigator the most choice, and so do
+    # many local epochs, after which a small client has less.
     steps, many = at((30, "--hparam=local_epochs=40"), (200, ""))
-    cells, rows, published = [], {}, {}
-    for row, (name, figures) in _TABLE4.items():
+    cells = []
+    for row, (name, _) in _TABLE4.items():
         terms = navigator.FORMULAS[row].items()
         flags = [f"--hparam={term}={str(value).lower()}" for term, value in terms]
         cells.append(denav(at, name, steps, many, *flags, scratch=row == _OURS))
-        rows[row], published[row] = (name,), figures
+    rows = {row: name for row, (name, _) in _TABLE4.items()}
+    published = {row: figures for row, (_, figures) in _TABLE4.items()}
     tables = accuracy_tables(at, "Table 4", rows, published, "denav")
     statements: list[Any] = [
         _above_others(shown, _OURS, "The formula") for shown in tables.values()
     ]
-    minutes = {row: figures[2:] for row, figures in published.items()}
-    title, time = "Simulated time of pretraining (published: minutes)", "simulated time"
+    minutes = {row: figures[2] for row, figures in published.items()}
+    title = "Simulated time of pretraining (published: minutes)"
     times = tables["time"] = counts(title, "simulated_time", rows, minutes)
+    saved, spent = above(_NO_TIME, _OURS, times.columns), above(_OURS, _NO_VOLUME, times.columns)
     statements += [
-        say(times, "saved", "Computing resources in the formula save time",
-            above(_NO_TIME, _OURS, time)),
-        say(times, "spent", "Data volume in the formula costs time",
-            above(_OURS, _NO_VOLUME, time)),
-    ]  # fmt: skip
+        say(times, "saved", "Computing resources in the formula save time", saved),
+        say(times, "spent", "Data volume in the formula costs time", spent),
+    ]
     notes = [
         NOTE,
         "Simulated time is examples times epochs, divided by the factor of the client's computing "
@@ -256,7 +251,7 @@ def denav_table4(at: At) -> Experiment:
 
 _STALENESS = "Staleness-aware aggregation"
 # Row -> value of `aggregation`, and CIFAR-10 and CIFAR-100 in percent.
-_TABLE5 = {
+_TABLE5: dict[str, tuple[str, tuple[float, ...]]] = {
     "With average weights": ("average", (90.64, 73.79)),
     "With only data volume weights": ("volume", (91.08, 73.72)),
     _STALENESS: ("staleness", (91.46, 74.49)),
@@ -267,13 +262,13 @@ _TABLE5 = {
 @study("DeNAV, Table 5, at {scale} scale")
 def denav_table5(at: At) -> Experiment:
     """DeNAV's parallel training: how models are aggregated."""
-    cells, rows = [], {}
-    published: dict[str, tuple[float, ...]] = {}
-    for row, (name, figures) in _TABLE5.items():
-        flags = f"--hparam=models={MODELS} --hparam=aggregation={name}"
-        cells.append(denav(at, name, at(*STEPS), flags, scratch=row == _STALENESS))
-        rows[row] = (name,)
-        published |= {row: figures} if figures else {}
+    flags = f"--hparam=models={MODELS} --hparam=aggregation="
+    cells = [
+        denav(at, name, at(*STEPS), f"{flags}{name}", scratch=row == _STALENESS)
+        for row, (name, _) in _TABLE5.items()
+    ]
+    rows = {row: name for row, (name, _) in _TABLE5.items()}
+    published = {row: figures for row, (_, figures) in _TABLE5.items() if figures}
     tables = accuracy_tables(at, "Table 5", rows, published, "staleness")
     statements = [_above_others(shown, _STALENESS, _STALENESS) for shown in tables.values()]
     models = f"{MODELS} models in parallel. The paper has no figures without aggregation."
@@ -282,7 +277,7 @@ def denav_table5(at: At) -> Experiment:
 
 
 SMALL = "3000 images of CIFAR-100 on 30 clients, fine-tuned on 5000 labels of CIFAR-10."
-_OF_3000 = tuple(f"{method}, 3000 epochs" for method in ("DeNAV", _RANDOM, _GOSSIP, _ALL_REDUCE))
+_OF_3000 = tuple(f"{method}, 3000 epochs" for method in _METHODS)
 CLAIMS = (
     PaperClaim("N1", "Table 1", "Pretraining costs less than in the baselines: 11.62 M parameters "
                "and 1.23 GFLOPs, theirs 11.70 to 38.47 M and 3.65 to 7.40 GFLOPs.",
@@ -294,7 +289,7 @@ CLAIMS = (
           f"{SMALL} 300 steps of 10 epochs; 5 seeds.", "denav_table3-cpu",
           "tuned.*.above.gossip_learning", (*_OF_3000, SCRATCH), _ACCURACY,
           apart(_OF_3000[0], SCRATCH, "accuracy"), "Fine-tuned, every method is within 1.8 points "
-          "of the network from scratch, so that there is no room."),
+          "of the network from scratch: there is no margin."),
     claim("N4", "Table 3", "It needs less than a tenth of the communications: 1000 against 14850.",
           f"{SMALL} 300 steps of 10 epochs; 5 seeds.", "denav_table3-cpu", "sent",
           (_OF_3000[0], _OF_3000[2]), ("communications",),

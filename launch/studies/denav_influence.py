@@ -1,8 +1,8 @@
 """Tables 8 to 13 of the DeNAV paper: the influence of S, K, C, omega, Z and lambda.
 
-All tables vary one setting of the same two cells, the default one and that of parallel training, so
-that an experiment with all six has the fewest runs. The caption of Table 12 says H; its rows and
-its text (appendix A.6.5) are about the limit Z. H is the highest computing rank.
+All tables vary one setting of the same two cells, the default one and that of parallel training: an
+experiment with all six has the fewest runs. The caption of Table 12 says H, the highest computing
+rank; its rows and its text (appendix A.6.5) are about the limit Z.
 """
 
 import dataclasses
@@ -99,11 +99,12 @@ def denav_influence(at: At) -> Experiment:
             name = sweep.base if value == usual else f"{sweep.start}_{value}"
             name = _PARALLEL if (symbol, value) == ("C", denav.MODELS) else name
             if name not in cells:
-                # Table 8 has multiples of the user's number of rounds.
-                own = value if at.rounds is None or sweep.flags else at.rounds * value // steps
-                of_run = at if sweep.flags else dataclasses.replace(at, rounds=int(own))
+                of_run = at
+                if not sweep.flags:  # Table 8 has multiples of the user's number of rounds.
+                    rounds = int((at.rounds or steps) * value // steps)
+                    of_run = dataclasses.replace(at, rounds=rounds)
                 cells[name] = denav.denav(of_run, name, steps, sweep.flags.format(value))
-            rows[f"{symbol} = {value}"] = (name,)
+            rows[f"{symbol} = {value}"] = name
             published[f"{symbol} = {value}"] = sweep.published[papers]
         title = f"Table {sweep.table}"
         for key, shown in denav.accuracy_tables(at, title, rows, published, _DEFAULT).items():

@@ -11,26 +11,18 @@ from tff_ssl.reporting.measured import Selector
 
 _DENAV, _AVERAGED = "DeNAV", "--algorithm=fedbn --hparam=batch_norm=averaged"
 _SPLITS = {"IID": ("iid", "--partition=iid"), "non-IID": ("noniid", "")}  # Presets are non-IID.
-# At the CPU's scale a target network learns in as many steps as it has, and weights of one method
-# alone are those of its preset for the digits.
+# At the CPU's scale, a target network follows in fewer steps, and weights of one method alone are
+# those of its preset for the digits.
 _TARGET = "--hparam=target_momentum=0.98"
 # Row -> start of its cells' names, its flags, those at the CPU's scale and those at the paper's.
 _METHODS = {
     "Fed-SimSiam": ("simsiam", f"{_AVERAGED} --objective=simsiam", "", ""),
-    "Fed-SimCLR": (
-        "simclr", f"{_AVERAGED} --objective=nt_xent", "--hparam=temperature=0.2", "",
-    ),
-    "FedU": (
-        "fedu", "--algorithm=fedu", f"{_TARGET} --hparam=mu=1.15",
-        "--hparam=mu=0.4 --hparam=divergence=mean_layer_l2",
-    ),
-    "FedEMA": (
-        "fedema", "--algorithm=fedema", f"{_TARGET} --hparam=tau=0.3", "--hparam=tau=0.7",
-    ),
-    "Orchestra": (
-        "orchestra", "--algorithm=orchestra",
-        f"{_TARGET} --hparam=temperature=0.3 --hparam=global_clusters=64", "",
-    ),
+    "Fed-SimCLR": ("simclr", f"{_AVERAGED} --objective=nt_xent", "--hparam=temperature=0.2", ""),
+    "FedU": ("fedu", "--algorithm=fedu", f"{_TARGET} --hparam=mu=1.15",
+             "--hparam=mu=0.4 --hparam=divergence=mean_layer_l2"),
+    "FedEMA": ("fedema", "--algorithm=fedema", f"{_TARGET} --hparam=tau=0.3", "--hparam=tau=0.7"),
+    "Orchestra": ("orchestra", "--algorithm=orchestra",
+                  f"{_TARGET} --hparam=temperature=0.3 --hparam=global_clusters=64", ""),
     _DENAV: ("denav", "", "", ""),
 }  # fmt: skip
 _FEDERATED = [row for row in _METHODS if row != _DENAV]
@@ -43,8 +35,8 @@ _TABLE2 = {
     "Orchestra": (88.87, 90.66, 72.11, 72.27),
     _DENAV: (91.12, 91.00, 74.50, 73.89),
 }
-# The rate of each method. At the CPU's scale it was chosen by `denav_table2_rates`, and
-# `measured/denav_table2_rates-cpu` has the accuracies. At the paper's it is the presets' own.
+# The rate of each method at the CPU's scale, as chosen by `denav_table2_rates`; the accuracies are
+# in `measured/denav_table2_rates-cpu`. At the paper's scale it is the presets' own.
 _CHOSEN = {
     _DENAV: "0.0005", "Fed-SimSiam": "0.0015", "Fed-SimCLR": "0.0045", "FedU": "0.0015",
     "FedEMA": "0.0005", "Orchestra": "0.0005",
@@ -78,8 +70,8 @@ def _run(at: At, row: str, split: str, rate: str, name: str = "") -> Cell:
     name = name or f"{start}_{end}"
     if row == _DENAV:
         return denav.denav(at, name, at(*denav.STEPS), own, scratch=True, probed=False)
-    # The paper's baselines train five clients in each of 200 rounds, and so five times as many
-    # local epochs as DeNAV in 200 steps. At the CPU's scale all methods have equally many.
+    # The paper's baselines train five clients in each of 200 rounds: five times the local epochs of
+    # DeNAV's 200 steps. At the CPU's scale all methods have equally many.
     own = f"{denav.training(at, 'federated', at(12, 200))} {flags} {at(*of_scale)} {own}"
     depth = at(f"--depth={denav.DEPTH}", "")  # A ResNet has no blocks to stack.
     return cell(name, own, evaluations=denav.finetunings(at, False, depth))
@@ -116,7 +108,7 @@ def denav_table2_rates(at: At) -> Experiment:
         for row, names in choices.items()
         for name, rate in zip(names, _rates(at, row), strict=True)
     ]
-    title, rows = "Linear probe on the data of pretraining", {row: (row,) for row in choices}
+    title, rows = "Linear probe on the data of pretraining", {row: row for row in choices}
     shown = table(title, Selector("linear"), ["at the chosen rate"], rows)
     note = "Run this with `--seeds=1`. What counts are the choices on training images."
     return at.build(cells, shown, [], notes=[*_NOTES, note], choices=choices)

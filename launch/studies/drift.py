@@ -1,12 +1,11 @@
 """Measures how far DCCO with several local steps drifts from as many centralized steps.
 
 With one local step a round equals a centralized step. With more, the clients' later steps use the
-second moments of the broadcast model, with means that follow the client's model or that are held as
-well, and with --batch_sizes a step uses only a part of a client's examples. For each setting, and
-for means that follow and that are held, this prints the distance between the round's mean model
-delta and that of the centralized steps on all examples of the cohort, relative to the length of the
-latter, and the cosine between them. Both start from untrained weights, or from those after --rounds
-centralized steps of the same objective.
+second moments of the broadcast model; means follow the client's model or are held as well. With
+--batch_sizes a step uses a part of a client's examples. For each setting, this prints the distance
+between the round's mean model delta and that of the centralized steps on all examples of the
+cohort, relative to the length of the latter, and the cosine between them. Both start from untrained
+weights, or from those after --rounds centralized steps of the same objective.
 """
 
 import dataclasses
@@ -51,17 +50,13 @@ def main(args: DriftConfig) -> None:
 
     args = defaults.resolve(args, args.objective)
     settings = [
-        {
-            "learning_rate": rate,
-            "batch_size": size,
-            "local_steps": steps,
-            "means_follow": means_follow,
-        }
+        {"learning_rate": rate, "batch_size": size, "local_steps": steps,
+         "means_follow": means_follow}
         for rate in _numbers("learning_rates", args)
         for size in _numbers("batch_sizes", args)
         for steps in _numbers("local_steps", args)
         for means_follow in ((True,) if steps == 1 else (True, False))
-    ]
+    ]  # fmt: skip
     folder = output_folder.choose(args.output.output_dir, f"drift-{args.data.dataset}")
     print(
         f"drift of dcco with {args.objective} on {args.data.dataset} from centralized steps, after "
@@ -75,8 +70,7 @@ def main(args: DriftConfig) -> None:
             size = setting["batch_size"] or "all"
             means = "follow" if setting["means_follow"] else "held"
             print(
-                f"{setting['learning_rate']:8g}{size:>7}{setting['local_steps']:7}"
-                f"{means:>8}"
+                f"{setting['learning_rate']:8g}{size:>7}{setting['local_steps']:7}{means:>8}"
                 f"{drift.relative_distance:11.4f}{drift.cosine:9.4f}",
                 flush=True,
             )
@@ -97,6 +91,7 @@ def _numbers(name: str, args: DriftConfig) -> tuple[Any, ...]:
 
 def _measure(settings, args: DriftConfig):
     """Yields (setting, `Drift`) for each setting."""
+    import numpy as np
     import tensorflow_federated as tff
 
     from datasets import client_store
@@ -115,22 +110,14 @@ def _measure(settings, args: DriftConfig):
     model = model_options.build_model(dataset, args.model, args.objective)
     two_views = model_options.two_views(args.model, args.seed)
     element = client_store.element_spec(train.images.shape[1:])
-    task = Task(
-        model, two_views, tff.types.tensorflow_to_type(element), 1, args.objective, args.seed
-    )
-    values = [
-        hyperparameters.parse(
-            two_stage.DCCOHyperparameters,
-            [
-                *args.hparam,
-                f"local_steps={setting['local_steps']}",
-                f"means_follow={setting['means_follow']}",
-                f"batch_size={setting['batch_size']}",
-                f"client_learning_rate={setting['learning_rate']}",
-            ],
-        )
-        for setting in settings
-    ]
+    element_type = tff.types.tensorflow_to_type(element)
+    task = Task(model, two_views, element_type, 1, args.objective, args.seed)
+    values = []
+    for setting in settings:
+        own = {**setting, "client_learning_rate": setting["learning_rate"]}
+        del own["learning_rate"]
+        given = [*args.hparam, *(f"{name}={value}" for name, value in own.items())]
+        values.append(hyperparameters.parse(two_stage.DCCOHyperparameters, given))
     try:
         parts.check_task(task)
     except ValueError as error:
@@ -138,16 +125,7 @@ def _measure(settings, args: DriftConfig):
     chosen = cohort.uniform_cohorts(len(clients), args.clients_per_round, args.seed)(0)
     cohort_size = sum(len(clients[k]) for k in chosen)
     weights = _pretrained_weights(task, train, cohort_size, values[0], args)
-    examples = _cohort_examples(train, clients, chosen)
-    for setting, value in zip(settings, values, strict=True):
-        yield setting, measure(task, weights, examples, value)
-
-
-def _cohort_examples(train, clients, chosen) -> list[dict[str, Any]]:
-    """The examples of each chosen client, as an algorithm's clients read them."""
-    import numpy as np
-
-    return [
+    examples = [
         {
             "client": np.full(len(clients[k]), k, np.int64),
             "example_id": train.example_ids[clients[k]],
@@ -155,6 +133,8 @@ def _cohort_examples(train, clients, chosen) -> list[dict[str, Any]]:
         }
         for k in chosen
     ]
+    for setting, value in zip(settings, values, strict=True):
+        yield setting, measure(task, weights, examples, value)
 
 
 def _pretrained_weights(task, train, batch_size: int, values, args: DriftConfig):
@@ -166,16 +146,12 @@ def _pretrained_weights(task, train, batch_size: int, values, args: DriftConfig)
         field.name: getattr(values, field.name)
         for field in dataclasses.fields(registry.ObjectiveHyperparameters)
     }
+    batches = centralized.shuffled_batches(len(train), batch_size, args.seed)
     training = centralized.Centralized(
-        task.objective,
-        task.model,
-        task.two_views,
-        train.images,
-        train.example_ids,
-        centralized.shuffled_batches(len(train), batch_size, args.seed),
+        task.objective, task.model, task.two_views, train.images, train.example_ids, batches,
         max(args.rounds, 1),
         centralized.CentralizedHyperparameters(**objective_values, learning_rate=2e-3),
-    )
+    )  # fmt: skip
     state = training.initialize(args.seed)
     for step in range(args.rounds):
         state, _ = training.run_round(state, step)

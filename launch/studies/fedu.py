@@ -20,13 +20,12 @@ _METHODS = {
     "FedCA": ("fedca", "--algorithm=fedca --hparam=alignment_weight=0"),
     # SimSiam's own projector has batch norm on its output (Chen and He 2021, section 4).
     "FedSimSiam": ("fedsimsiam", f"{_AVERAGED} --objective=simsiam --projector_output_batch_norm"),
-    "FedBYOL": (
-        "fedbyol", "--algorithm=fedu --hparam=update=both --hparam=predictor_update=global",
-    ),
+    "FedBYOL":
+        ("fedbyol", "--algorithm=fedu --hparam=update=both --hparam=predictor_update=global"),
     "FedU": ("fedu", "--algorithm=fedu"),
 }  # fmt: skip
 # In percent: CIFAR-10 IID and non-IID, CIFAR-100 IID and non-IID; with ResNet-18 if the paper has
-# it, else with ResNet-50.
+# it, otherwise with ResNet-50.
 _TABLE1 = {
     SINGLE: (81.24, 71.98, 51.33, 49.69),
     "FedSimCLR": (68.10, 64.06, 39.75, 38.70),
@@ -57,9 +56,9 @@ _TABLE3 = {
     "FedU": (95.00, 94.83, 75.57, 75.60),
     CENTRAL: (95.37, None, 77.02, None),
 }
-# At the CPU's scale, clients have less than 2 % of the images, and the probe has a tenth of the
-# labels. Supervised clients have the probe's images there, in as many steps as the others.
-_SUPERVISED_ROUNDS = {"1%": 333, "10%": 32}
+# Share of the labels -> rounds of supervised clients at the CPU's scale. They have the images of
+# the probe, a tenth of all, in as many steps as the others, which have less than 2 %.
+_SUPERVISED_ROUNDS = {"1": 333, "10": 32}
 
 
 def training(at: At, rounds: int | None = None) -> str:
@@ -70,9 +69,9 @@ def training(at: At, rounds: int | None = None) -> str:
 def threshold(at: At) -> str:
     """Flags of DAPU: the paper's mu for the data set (section 4.1), or the CPU scale's own.
 
-    The paper's mu belongs to the divergence that the authors' code takes. At the CPU's scale the
-    divergence (Eq. 3) falls from 2.8 in the first round to 2.4 from the fifth round on, and passes
-    2.6 on the way; with a cosine schedule it passes 2.6 in the middle of the run.
+    The paper's mu belongs to the divergence of the authors' code. At the CPU's scale the divergence
+    (Eq. 3) falls from 2.8 in the first round to 2.4 from the fifth round on; with a cosine schedule
+    it passes 2.6 in the middle of the run.
     """
     mu = {"cifar100": 0.6, "mini_imagenet": 0.6}.get(at.data, 0.4)
     return at("--hparam=mu=2.6", f"--hparam=mu={mu} --hparam=divergence=mean_layer_l2")
@@ -86,10 +85,10 @@ def _method(row: str, at: At, *evaluations: str) -> tuple[str, ...]:
 
 
 def _central(at: At, flags: str, *evaluations: str) -> Cell:
-    """Centralized BYOL on the images of all clients, or on as many.
+    """Centralized BYOL on the images of all clients.
 
-    At the CPU's scale it is one client that has as many images as all clients together, so that 25
-    steps a round replace 54 % of its target network.
+    At the CPU's scale it is one client with the images of all, whose 25 steps a round replace 54 %
+    of its target network.
     """
     preset, script = at.training("fedu/centralized"), "centralized"
     if at.scale == "cpu":
@@ -119,16 +118,16 @@ def fedu_table1(at: At) -> Experiment:
 
     paper: FedCA has no alignment, because it needs an encoder of public images.
     """
-    # 100 epochs of a tenth of the labels (section 4.3, which gives neither optimizer nor rate).
+    # 100 epochs of a tenth of the labels (section 4.3, without optimizer and rate).
     steps = at("", "--finetune_batch_size=128 --finetune_steps=3900")
     few = f"--protocol=semi_supervised --label_draws=1 {steps}"
     methods = {row: _method(row, at, few if row in _TABLE2 else "") for row in _METHODS}
     cells, rows = grid(methods, SPLITS, training(at))
     # With few labels, supervised clients have only the images of these labels.
-    labels = at({}, {"all": ("", "")}) | {
+    labels = at({}, {"": ("", "")}) | {
         share: (
-            f"{share[:-1]}_percent",
-            f"--data_fraction={int(share[:-1]) / 100} {at(at.length(rounds), '')}",
+            f"{share}_percent",
+            f"--data_fraction={int(share) / 100} {at(at.length(rounds), '')}",
         )
         for share, rounds in _SUPERVISED_ROUNDS.items()
     }
@@ -136,23 +135,22 @@ def fedu_table1(at: At) -> Experiment:
     supervised, _ = grid(of_split, labels, training(at), _AVERAGED, "--objective=supervised")
     rows[SUPERVISED] = tuple(f"{name}{at('_10_percent', '')}" for name in of_split)
     rows[CENTRAL] = ("central", None)
-    tables = {
-        "probed": table(
-            "Table 1: linear probe", Selector("linear"), SPLITS, rows, _of_data(at.data, _TABLE1),
-            untrained={UNTRAINED: "FedU"},
-            selectors={SUPERVISED: Selector("supervised"), SINGLE: Selector("linear_personalized")},
-        )
-    }  # fmt: skip
+    selectors = {SUPERVISED: Selector("supervised"), SINGLE: Selector("linear_personalized")}
+    probed = table(
+        "Table 1: linear probe", Selector("linear"), SPLITS, rows, _of_data(at.data, _TABLE1),
+        untrained={UNTRAINED: "FedU"}, selectors=selectors,
+    )  # fmt: skip
+    tables = {"probed": probed}
     for i, share in enumerate(_SUPERVISED_ROUNDS):
         of_share = {row: rows[row] for row in _TABLE2}
-        of_share[SUPERVISED] = tuple(f"{name}_{share[:-1]}_percent" for name in of_split)
+        of_share[SUPERVISED] = tuple(f"{name}_{share}_percent" for name in of_split)
         published = _of_data(at.data, {row: figures[i] for row, figures in _TABLE2.items()})
-        tables[f"tuned.{share}"] = table(
-            f"Table 2: fine-tuning with {share} of the labels",
-            Selector("semi_supervised", 500 * int(share[:-1])), SPLITS, of_share, published,
-            untrained={UNTRAINED: "FedU"}, selectors={SUPERVISED: Selector("supervised")},
+        tables[f"tuned.{share}%"] = table(
+            f"Table 2: fine-tuning with {share}% of the labels",
+            Selector("semi_supervised", 500 * int(share)), SPLITS, of_share, published,
+            untrained={UNTRAINED: "FedU"}, selectors={SUPERVISED: selectors[SUPERVISED]},
         )  # fmt: skip
-    probed, *tuned = tables.values()
+    _, *tuned = tables.values()
     rivals = (SINGLE, "FedSimCLR", "FedCA")
     statements = [
         each_above(probed, "above", "FedU", (*rivals, "FedSimSiam"), ON_CLIENTS),
@@ -181,19 +179,18 @@ def fedu_encoders(at: At) -> Experiment:
     encoders = {f"FedU, {name}": (name, f"--encoder={name}") for name in names}
     cells, rows = grid(encoders, SPLITS, training(at, at(75, None)), "--algorithm=fedu", dapu)
     smaller, larger = rows
-    untrained = {f"{UNTRAINED}, {name}": row for name, row in zip(names, rows, strict=True)}
+    starts = {row: f"{UNTRAINED}, {name}" for row, (name, _) in encoders.items()}
+    published = _of_data(at.data, {smaller: _TABLE1["FedU"], larger: _FEDU_RESNET50})
     shown = table(
-        "Table 1: FedU by encoder", Selector("linear"), SPLITS, rows,
-        _of_data(at.data, {smaller: _TABLE1["FedU"], larger: _FEDU_RESNET50}), untrained=untrained,
-        starts={row: start for start, row in untrained.items()},
+        "Table 1: FedU by encoder", Selector("linear"), SPLITS, rows, published,
+        untrained={start: row for row, start in starts.items()}, starts=starts,
     )  # fmt: skip
     text = "The larger encoder is better on {column} clients"
     statements = each_above(shown, "larger", larger, smaller, text)
     return at.build(cells, shown, statements, zip(SPLITS, rows[smaller], strict=True))
 
 
-# Mini-ImageNet has to be prepared by the user, so that the CPU's scale goes from one CIFAR to the
-# other.
+# Mini-ImageNet has to be prepared by the user: the CPU's scale goes from one CIFAR to the other.
 @study("FedU, Table 3, from {data} at {scale} scale", cpu="cifar100", paper="mini_imagenet")
 def fedu_table3(at: At) -> Experiment:
     """FedU and its baselines, fine-tuned on another data set.
@@ -207,7 +204,7 @@ def fedu_table3(at: At) -> Experiment:
     targets = at(("cifar10",), ("cifar10", "cifar100"))
     targets = tuple(target for target in targets if target != at.data) or ("cifar100",)
     labels, draws = at((5000, 5), (50_000, 1))  # All labels can be drawn in one way only.
-    # Section 4.4: 100 epochs of fine-tuning. The paper gives neither optimizer nor rate.
+    # 100 epochs of fine-tuning (section 4.4, without optimizer and rate).
     tuning = f"--label_draws=1 {at('', '--finetune_batch_size=128 --finetune_steps=39000')}"
     evaluations = [
         f"--protocol={protocol} --dataset={target} --labels={labels} {flags}"
@@ -218,25 +215,24 @@ def fedu_table3(at: At) -> Experiment:
     *rivals, ours = (SINGLE, "FedSimCLR", "FedCA", "FedU")
     methods = {row: _method(row, at, *evaluations) for row in (*rivals, ours)}
     cells, rows = grid(methods, SPLITS, training(at), own)
-    central = {CENTRAL: ("central", None)}
+    rows[CENTRAL] = ("central", None)
     tables = {}
     for target in targets:
         tuned = Selector("finetune", labels, dataset=target)
         tables[f"tuned.{target}"] = table(
-            f"Table 3: fine-tuned on {target}", tuned, SPLITS,
-            {RANDOM: rows[ours], **rows, **central}, _of_data(target, _TABLE3),
-            selectors={RANDOM: tuned._replace(baseline="random_encoder")},
+            f"Table 3: fine-tuned on {target}", tuned, SPLITS, {RANDOM: rows[ours], **rows},
+            _of_data(target, _TABLE3), untrained={RANDOM: ours},
         )  # fmt: skip
         tables[f"probed.{target}"] = table(
-            f"Linear probe on {target}", tuned._replace(protocol="transfer"), SPLITS,
-            {**rows, **central}, untrained={UNTRAINED: ours},
+            f"Linear probe on {target}", tuned._replace(protocol="transfer"), SPLITS, rows,
+            untrained={UNTRAINED: ours},
         )  # fmt: skip
+    central = ("central", "Centralized BYOL is above FedU on IID clients")
     statements = [
         each_above(shown, "above", ours, rivals, ON_CLIENTS)
-        + say(shown, "central", "Centralized BYOL is above FedU on IID clients",
-              above(CENTRAL, ours, "IID"))
+        + say(shown, *central, above(CENTRAL, ours, "IID"))
         for shown in tables.values()
-    ]  # fmt: skip
+    ]
     partitions = zip(SPLITS, rows[ours], strict=True)
     return at.build([cells, _central(at, own, *evaluations)], tables, statements, partitions)
 
@@ -255,10 +251,10 @@ CLAIMS = (
           ("FedU", SINGLE, "FedSimCLR", "FedCA", "FedSimSiam", "FedBYOL", UNTRAINED), _BOTH, _GAIN,
           "FedSimCLR is 2.6 to 3.6 points above FedU. FedSimSiam and FedBYOL have higher means, "
           "within the deviation. FedCA is near its untrained encoder on IID clients and below it "
-          "on the others, so that a comparison with it says little.",
-          also=Trial(_OLD, "fedu_table1, not kept",
-                     f"{_NON_IID_RIVALS.format('probed')} probed.above.fedsimsiam.noniid",
-                     ("FedU", SINGLE), ("non-IID",), None, _SINGLE_ALONE)),
+          "on the others: a comparison with it says little.",
+          Trial(_OLD, "fedu_table1, not kept",
+                f"{_NON_IID_RIVALS.format('probed')} probed.above.fedsimsiam.noniid",
+                ("FedU", SINGLE), ("non-IID",), None, _SINGLE_ALONE)),
     claim("U2", "Table 1",
           "On non-IID CIFAR-10 FedU is above supervised FedAvg: 83.25 against 67.74.",
           f"{TINY} of CIFAR-10; supervised clients have 5000 images in all, in as many steps; 3 "
@@ -269,11 +265,11 @@ CLAIMS = (
           "centralized BYOL; non-IID CIFAR-10: 68.3 and 78.5, single clients 60.3 and 70.6.",
           f"{TINY} of CIFAR-10; 3 seeds.", "fedu_table1-cpu", "tuned.*.above",
           ("FedU", SINGLE, "FedSimCLR", "FedCA", SUPERVISED, UNTRAINED), _BOTH, _GAIN,
-          "FedSimCLR is above FedU on both kinds of clients, and on IID ones so is supervised "
-          "FedAvg. With 10 % of the labels FedU is 1.1 to 1.5 points above the untrained encoder, "
-          "which is within the deviation.",
-          also=Trial(_OLD, "fedu_table1, not kept", _NON_IID_RIVALS.format("tuned.*"),
-                     ("FedU", SINGLE), ("non-IID",), None, _SINGLE_ALONE)),
+          "FedSimCLR is above FedU on both kinds of clients, and supervised FedAvg on IID ones. "
+          "With 10 % of the labels FedU is 1.1 to 1.5 points above the untrained encoder, within "
+          "the deviation.",
+          Trial(_OLD, "fedu_table1, not kept", _NON_IID_RIVALS.format("tuned.*"),
+                ("FedU", SINGLE), ("non-IID",), None, _SINGLE_ALONE)),
     claim("U10", "Table 1",
           "A deeper encoder is better: ResNet-50 86.48, ResNet-18 85.21 (IID CIFAR-10).",
           f"{TINY} of CIFAR-10, 75 rounds; the larger encoder is the small ResNet, which has twice "

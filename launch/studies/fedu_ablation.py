@@ -18,7 +18,7 @@ _TABLE4 = {
     "target, both": (82.32, 29.03),
 }
 _GLOBAL, _LOCAL = _RULES = ("global predictor", "local predictor")
-# A threshold of 0 is the local predictor, and a very large one is the global one.
+# A threshold of 0 is the local predictor, and a very large one the global predictor.
 _SMALLEST, _LARGEST, _ACCURACY = "0 (local)", "infinite (global)", "accuracy"
 _LINEAR = Selector("linear")
 
@@ -50,13 +50,13 @@ def fedu_table4(at: At) -> Experiment:
     # cosine schedule of the authors' code (the paper's preset has it), and not at a constant rate.
     cosine = "--hparam=learning_rate_schedule=cosine --hparam=client_learning_rate=0.003"
     common = f"{_training(at, at(200, 800))} {at(cosine, '')}"
-    encoders = {}
-    for row in _TABLE4:
-        aggregate, update = row.split(", ")
-        flags = f"--hparam=aggregate={aggregate} --hparam=update={update}"
-        encoders[row] = (f"{aggregate}_{update}", flags)
-    rules = {rule: (rule.split()[0], f"--hparam=predictor_update={rule.split()[0]}")
-             for rule in _RULES}  # fmt: skip
+    encoders = {
+        row: (row.replace(", ", "_"),
+              f"--hparam=aggregate={row.replace(', ', ' --hparam=update=')}")
+        for row in _TABLE4
+    }  # fmt: skip
+    words = {rule: rule.split()[0] for rule in _RULES}
+    rules = {rule: (word, f"--hparam=predictor_update={word}") for rule, word in words.items()}
     cells, rows = grid(encoders, rules, common)
     # The paper gives mu = 0.2 as the best one, and not the others.
     own = threshold(at).split()[0].rpartition("=")[2]
@@ -66,40 +66,38 @@ def fedu_table4(at: At) -> Experiment:
         cell(name, common, "--hparam=predictor_update=dapu", threshold(at), f"--hparam=mu={mu}")
         for mu, name in names.items()
     ]
-    largest, smallest = ((name,) for name in rows[_ONLINE])
-    by_mu = {mu: (names[mu],) for mu in sorted(names, key=float)}
-    start = {UNTRAINED: ("dapu",)}
-    baseline = {UNTRAINED: _LINEAR._replace(baseline="random_encoder")}
+    largest, smallest = rows[_ONLINE]
+    by_mu = {mu: names[mu] for mu in sorted(names, key=float)}
+    start, rank = {UNTRAINED: "dapu"}, _LINEAR._replace(metric="effective_rank")
 
     def one_column(title: str, shown: Rows) -> Table:
-        return table(title, _LINEAR, [_ACCURACY], {**shown, **start}, selectors=baseline)
+        return table(title, _LINEAR, [_ACCURACY], shown, untrained=start)
 
-    rank, of_rules = _LINEAR._replace(metric="effective_rank"), {**rows, **start}
     tables = {
-        "encoders": table("Table 4: aggregated, updated encoder", _LINEAR, _RULES, of_rules,
-                          _TABLE4, selectors=baseline),
+        "encoders": table("Table 4: aggregated, updated encoder", _LINEAR, _RULES, rows, _TABLE4,
+                          untrained=start),
         "rules": one_column("Figure 5a: predictor's rule",
-                            {"dapu": ("dapu",), "global": largest, "local": smallest}),
+                            {"dapu": "dapu", "global": largest, "local": smallest}),
         "thresholds": one_column("Figure 5b: threshold mu of DAPU",
                                  {_SMALLEST: smallest, **by_mu, _LARGEST: largest}),
-        "rank": table("Effective rank of the encodings", rank, _RULES, of_rules, percent=False,
+        "rank": table("Effective rank of the encodings", rank, _RULES, {**rows, **start},
+                      percent=False,
                       selectors={UNTRAINED: rank._replace(metric="effective_rank_untrained")}),
     }  # fmt: skip
     return at.build(cells, tables, _statements(tables, list(by_mu)), {"non-IID": "dapu"})
 
 
 def _statements(tables: dict[str, Table], mus: list[str]) -> list[list[Claim]]:
-    others = [row for row in _TABLE4 if row != _ONLINE]
-
     def is_best(v: Lookup) -> bool:
+        others = [row for row in _TABLE4 if row != _ONLINE]
         return v(_ONLINE, _GLOBAL) >= max(v(row, rule) for row in others for rule in _RULES)
 
     def collapses(v: Lookup) -> bool:
         return max(v(_TARGET, rule) for rule in _RULES) <= v(UNTRAINED, _GLOBAL)
 
     def is_best_between(v: Lookup) -> bool:
-        ends = v(_SMALLEST, _ACCURACY), v(_LARGEST, _ACCURACY)
-        return max(v(mu, _ACCURACY) for mu in mus) > max(ends)
+        ends = max(v(_SMALLEST, _ACCURACY), v(_LARGEST, _ACCURACY))
+        return max(v(mu, _ACCURACY) for mu in mus) > ends
 
     encoders, either = tables["encoders"], "for either predictor"
     not_targets = [row for row in _TABLE4 if not row.endswith("target")]
@@ -143,22 +141,21 @@ def fedu_figure6(at: At) -> Experiment:
     def run(name: str, epochs: int, rounds: int) -> Cell:
         return cell(name, _training(at, rounds), threshold(at), f"--hparam=local_epochs={epochs}")
 
-    total = at(200, 500)  # Epochs of each run of Figure 6a. Figure 6b has rounds of one epoch.
+    total = at(200, 500)  # Epochs of a run of Figure 6a. Figure 6b has rounds of one epoch.
     numbers, epochs = at((25, 50, 100, 200), (100, 200, 400, 800)), at((1, 5, 20), (1, 5, 10, 20))
     by_rounds = {f"R = {n}": run(f"rounds_{n}", 1, n) for n in numbers}
     by_epochs = {f"E = {n}": run(f"epochs_{n}", n, total // n) for n in epochs}
     # One local epoch is the same run in both figures, if it has as many rounds.
     by_epochs["E = 1"] = by_rounds.get(f"R = {total}", by_epochs["E = 1"])
+
+    def shown(title: str, columns: dict[str, Cell]) -> Table:
+        rows = {"FedU": tuple(one.name for one in columns.values())}
+        return table(title, _LINEAR, columns, rows, untrained={UNTRAINED: "FedU"})
+
     tables = {
-        key: table(
-            title, _LINEAR, columns, {"FedU": tuple(one.name for one in columns.values())},
-            untrained={UNTRAINED: "FedU"},
-        )
-        for key, title, columns in (
-            ("epochs", f"Figure 6a: local epochs E, {total} epochs in all", by_epochs),
-            ("rounds", "Figure 6b: rounds R of one epoch", by_rounds),
-        )
-    }  # fmt: skip
+        "epochs": shown(f"Figure 6a: local epochs E, {total} epochs in all", by_epochs),
+        "rounds": shown("Figure 6b: rounds R of one epoch", by_rounds),
+    }
     (one, *_, most), (few, *_, many) = by_epochs, by_rounds
     statements = [
         say(tables["epochs"], "falls", f"Accuracy falls from {one} to {most}",
@@ -172,19 +169,18 @@ def fedu_figure6(at: At) -> Experiment:
 
 _SETTING = f"{TINY} of CIFAR-10; 3 seeds."
 _NO_RULE = (
-    "The rules for the predictor do not differ by more than the deviation, so that there is no "
-    "room."
+    "The rules for the predictor do not differ by more than the deviation: there is no margin."
 )
 CLAIMS = (
-    claim("U5", "Table 4, Figure 4", "To aggregate and update the online encoder is best (84.07); "
-          "to update the target alone collapses (9.99).", _SETTING, "fedu_table4-cpu",
+    claim("U5", "Table 4, Figure 4", "Aggregating and updating the online encoder is best (84.07); "
+          "updating the target alone collapses (9.99).", _SETTING, "fedu_table4-cpu",
           "encoders.best encoders.collapse", (_ONLINE, _BOTH, _TARGET, "target, online", UNTRAINED),
           (_GLOBAL,), apart(_ONLINE, _TARGET, _GLOBAL), "Updating both encoders is as good as "
           "updating the online one. Updating the target alone costs accuracy and rank, but stays "
           "above the untrained encoder.",
-          also=Trial("The same: the effective rank of the encodings.", "fedu_table4-cpu",
-                     "rank", (_ONLINE, _TARGET), _RULES, apart(_ONLINE, _TARGET, _GLOBAL),
-                     "The paper does not measure it.")),
+          Trial("The same: the effective rank of the encodings.", "fedu_table4-cpu",
+                "rank", (_ONLINE, _TARGET), _RULES, apart(_ONLINE, _TARGET, _GLOBAL),
+                "The paper does not measure it.")),
     claim("U6", "Figure 5a, Figure 4", "DAPU is about 5 points above both static rules.", _SETTING,
           "fedu_table4-cpu", "rules", ("dapu", "global", "local", UNTRAINED), (_ACCURACY,),
           apart("global", "local", _ACCURACY), _NO_RULE),

@@ -1,4 +1,4 @@
-"""Tables 1 to 6 of the Hetero-SSFL paper, and what its section 5.1 says of mu, RAD and epochs."""
+"""Tables 1 to 6 of the Hetero-SSFL paper, and section 5.1 on mu, the RAD and local epochs."""
 
 from collections.abc import Iterable
 
@@ -12,12 +12,10 @@ SSFL, LOCAL = "Hetero-SSFL", "Local SSL"
 CENTRAL, SUPERVISED = "Central-BYOL", "Supervised FedAvg"
 _ALONE = "--hparam=mu=0"
 _AVERAGED = "--algorithm=fedbn --hparam=batch_norm=averaged"
-# Row -> name of its cell, and its flags. All clients of the baselines have the larger encoder
-# (section 5.1).
+# Row -> name of its cell, and its flags. All their clients have the larger encoder (section 5.1).
 _BASELINES = {
-    "FedBYOL": (
-        "fedbyol", "--algorithm=fedu --hparam=update=both --hparam=predictor_update=global",
-    ),
+    "FedBYOL":
+        ("fedbyol", "--algorithm=fedu --hparam=update=both --hparam=predictor_update=global"),
     "FedSimSiam": ("fedsimsiam", f"{_AVERAGED} --objective=simsiam"),
     "FedU": ("fedu", "--algorithm=fedu"),
     "FedEMA": ("fedema", "--algorithm=fedema"),
@@ -50,18 +48,16 @@ _STARTS = dict.fromkeys((*_BASELINES, SUPERVISED, CENTRAL), _UNTRAINED_LARGER)
 
 
 def _training(at: At, row: str) -> str:
-    """Flags of a row."""
     if row not in _BASELINES:
         return at.training("hetero_ssfl/hetero_ssfl")
-    # FedU's threshold is that of its paper with the divergence of its authors' code, and at the
-    # CPU's scale one that the divergences of the run pass.
+    # FedU's threshold is its paper's with the divergence of its authors' code, and at the CPU's
+    # scale one that the divergences of the run pass.
     mu = at("--hparam=mu=10", "--hparam=mu=0.4 --hparam=divergence=mean_layer_l2")
     flags = f"{_BASELINES[row][1]} {mu if row == 'FedU' else ''}"
     return f"{at.training('hetero_ssfl/clients')} {flags}"
 
 
 def _methods(at: At, *rows: str) -> dict[str, tuple[str, str]]:
-    """Rows of `grid`."""
     return {row: (_BASELINES.get(row, ("hetero_ssfl",))[0], _training(at, row)) for row in rows}
 
 
@@ -103,24 +99,23 @@ def hetero_table1(at: At) -> Experiment:
     order = (*_BASELINES, LOCAL, SSFL, SUPERVISED, CENTRAL)
     shown = _probed(
         f"Table 1: linear probe on {at.data}", _COLUMN, {row: rows[row] for row in order},
-        "FedBYOL", {row: (figure,) for row, figure in _TABLE1.get(at.data, {}).items()},
+        "FedBYOL", _TABLE1.get(at.data),
     )  # fmt: skip
     tables = {"probed": shown}
-    number = {"cifar10": "Table 6", "cifar100": "Table 5"}.get(at.data, "Few labels")
-    for i, (share, labels) in enumerate({"1%": 500, "10%": 5000}.items()):
-        tables[f"tuned.{share}"] = table(
-            f"{number}: fine-tuning with {share} of the labels",
-            Selector("semi_supervised", labels), _COLUMN,
-            {row: rows[row] for row in (*_TWO, SSFL)},
-            {row: (figures[i],) for row, figures in _FEW_LABELS.get(at.data, {}).items()},
-            untrained={_UNTRAINED_LARGER: SSFL},
-        )  # fmt: skip
-    _, *of_few = tables.values()
     statements = [
         each_above(shown, "above", SSFL, (*_BASELINES, LOCAL, SUPERVISED)),
         each_above(shown, "central", CENTRAL, SSFL),
-        *(each_above(one, "above", SSFL, _TWO) for one in of_few),
     ]
+    number = {"cifar10": "Table 6", "cifar100": "Table 5"}.get(at.data, "Few labels")
+    of_few = {row: rows[row] for row in (*_TWO, SSFL)}
+    for i, (share, labels) in enumerate((("1%", 500), ("10%", 5000))):
+        title = f"{number}: fine-tuning with {share} of the labels"
+        published = {row: figures[i] for row, figures in _FEW_LABELS.get(at.data, {}).items()}
+        one = tables[f"tuned.{share}"] = table(
+            title, Selector("semi_supervised", labels), _COLUMN, of_few, published,
+            untrained={_UNTRAINED_LARGER: SSFL},
+        )  # fmt: skip
+        statements.append(each_above(one, "above", SSFL, _TWO))
     return at.build(cells, tables, statements, {"non-IID": "hetero_ssfl"})
 
 
@@ -132,8 +127,7 @@ def hetero_table2(at: At) -> Experiment:
     """
     cells, rows = grid(_methods(at, *_BASELINES, SSFL), {}, "--partition=iid")
     title = f"Table 2: IID clients, linear probe on {at.data}"
-    published = {row: (figure,) for row, figure in _TABLE2.get(at.data, {}).items()}
-    shown = _probed(title, _COLUMN, rows, "FedBYOL", published)
+    shown = _probed(title, _COLUMN, rows, "FedBYOL", _TABLE2.get(at.data))
     statements = each_above(shown, "above", SSFL, _BASELINES)
     return at.build(cells, shown, statements, {"IID": "hetero_ssfl"})
 
@@ -149,17 +143,18 @@ def hetero_table3(at: At) -> Experiment:
     """
     # Clients, those of a round, and the share of its images that each client keeps at the CPU's
     # scale, so that a round has 1280 images in all columns.
-    columns = {}
-    for clients, in_round, share in ((5, 5, 0.0256), (20, 5, 0.1024), (100, 10, 0.256)):
-        flags = f"--num_clients={clients} --clients_per_round={in_round}"
-        own = at(f"--data_fraction={share}", "")
-        columns[f"{clients} ({in_round})"] = (f"{clients}", f"{flags} {own}")
+    columns = {
+        f"{n} ({k})": (f"{n}", f"--num_clients={n} --clients_per_round={k} "
+                               + at(f"--data_fraction={share}", ""))
+        for n, k, share in ((5, 5, 0.0256), (20, 5, 0.1024), (100, 10, 0.256))
+    }  # fmt: skip
     cells, rows = grid(_methods(at, *_TWO, SSFL), columns)
     title = f"Table 3: clients (in a round), linear probe on {at.data}"
     shown = _probed(title, columns, rows, "FedU", _TABLE3)
-    title = "Rounds in which an evaluated client trained, mean"
-    selector, ours = _OWN._replace(metric="trained_rounds"), {SSFL: rows[SSFL]}
-    trained = table(title, selector, columns, ours, percent=False)
+    trained = table(
+        "Rounds in which an evaluated client trained, mean",
+        _OWN._replace(metric="trained_rounds"), columns, {SSFL: rows[SSFL]}, percent=False,
+    )  # fmt: skip
     text = "{row} is above {other} with {column} clients"
     statements = [each_above(shown, "above", SSFL, _TWO, text, column) for column in columns]
     statements += [
@@ -180,9 +175,8 @@ def hetero_table4(at: At) -> Experiment:
     The second table, which the paper has not, scores the same probes on the test images of classes
     that a client has no training images of.
     """
-    columns = (LOCAL, SSFL)
+    columns, names = (LOCAL, SSFL), ("local", "hetero_ssfl")
     cells = [cell("local", _training(at, SSFL), _ALONE), cell("hetero_ssfl", _training(at, SSFL))]
-    names = tuple(one.name for one in cells)
     encoders = at(
         {"tiny (in place of ResNet-18)": "tiny", "small (in place of ResNet-34)": "small"},
         {"resnet18 (ResNet-18)": "resnet18", "resnet34 (ResNet-34)": "resnet34"},
@@ -205,11 +199,11 @@ def hetero_table4(at: At) -> Experiment:
         low_gain, high_gain = (v(row, SSFL) - v(row, LOCAL) for row in (low, high))
         return high_gain >= low_gain
 
-    above = "The larger architecture is above the smaller one with {column}"
     statements = [
         *(say(shown, f"helps.{slug(row)}", f"Collaboration helps {row}", falls(row, SSFL, LOCAL))
           for row in (*encoders, clients)),
-        each_above(shown, "larger", high, low, above),
+        each_above(shown, "larger", high, low,
+                   "The larger architecture is above the smaller one with {column}"),
         say(shown, "gain", "The larger architecture gains at least as much as the smaller one",
             gains_at_least),
         say(unseen, "helps", "Collaboration helps on classes that a client has never seen",
@@ -235,16 +229,16 @@ def hetero_influence(at: At) -> Experiment:
     rads = {f"{fewer} images": f"rad_{fewer}", f"{full} images": mus[best]}
     cells = [cell(name, flags, f"--hparam=mu={name[3:]}") for name in mus.values()]
     cells.append(cell(f"rad_{fewer}", flags, f"--rad_size={fewer}"))
-    tables = {}
-    for key, names, title in (("mu", mus, "Weight mu"), ("rad", rads, "RAD")):
-        for kind, end, selector in (
-            ("own", f"linear probe on {at.data}", _OWN),
-            ("unseen", "classes that a client has never seen", _UNSEEN),
-        ):
-            tables[f"{key}.{kind}"] = table(
-                f"{title}, {end}", selector, names, {SSFL: tuple(names.values())},
-                untrained={_UNTRAINED_CLIENTS: SSFL},
-            )  # fmt: skip
+    kinds = (("own", f"linear probe on {at.data}", _OWN),
+             ("unseen", "classes that a client has never seen", _UNSEEN))  # fmt: skip
+    tables = {
+        f"{key}.{kind}": table(
+            f"{title}, {end}", selector, names, {SSFL: tuple(names.values())},
+            untrained={_UNTRAINED_CLIENTS: SSFL},
+        )
+        for key, names, title in (("mu", mus, "Weight mu"), ("rad", rads, "RAD"))
+        for kind, end, selector in kinds
+    }  # fmt: skip
     statements = [
         *(say(tables["mu.own"], "best", f"{best} is better than {other}", falls(SSFL, best, other))
           for other in mus if other != best),
@@ -262,17 +256,13 @@ def hetero_local_epochs(at: At) -> Experiment:
         f"E = {e}": (f"{e}", f"--hparam=local_epochs={e} --rounds={max(1, epochs // e)}")
         for e in at((1, 4, 16), (1, 5, 20))
     }
-    averaged = ("FedBYOL", "FedU")  # Methods that average models, by FedAvg.
+    averaged = ("FedBYOL", "FedU")  # They average models by FedAvg.
     cells, rows = grid(_methods(at, SSFL, *averaged), columns)
     shown = _probed(f"Local epochs, linear probe on {at.data}", columns, rows, "FedU")
     first, *_, last = columns
-
-    def is_stable(v: Lookup) -> bool:
-        return v(SSFL, first) - v(SSFL, last) < 0.02
-
     statements = [
         say(shown, "stable", f"{SSFL} is stable: it falls by less than 2 points from {first} to "
-            f"{last}", is_stable),
+            f"{last}", lambda v: v(SSFL, first) - v(SSFL, last) < 0.02),
         *(say(shown, "averaged", f"{row} falls by more than {SSFL} from {first} to {last}",
               loses_less(SSFL, row, first, last)) for row in averaged),
     ]  # fmt: skip
@@ -294,13 +284,12 @@ _NO_INFLUENCE = (
     "mu = 0.5 has the highest mean, 0.5 points above clients alone, and a RAD of 100 images is 0.6 "
     "above one of 1000: both are within the deviation."
 )
-_FEDERATED = "probed.above.fed*"
 CLAIMS = (
     claim("H1", "Table 1", "On non-IID clients Hetero-SSFL is above FedBYOL, FedSimSiam, FedU and "
           "FedEMA; CIFAR-10: 90.29, the best of them 81.2.", _CLIENTS, "hetero_table1-cpu",
-          _FEDERATED, (SSFL, *_BASELINES), _COLUMN, _GAIN, "It is two points below FedSimSiam and "
-          "FedU, whose clients all have the larger network, and one below FedBYOL and FedEMA, "
-          "which is within the deviation. It gains 3.5 points over its own untrained networks, and "
+          "probed.above.fed*", (SSFL, *_BASELINES), _COLUMN, _GAIN, "It is two points below "
+          "FedSimSiam and FedU, whose clients all have the larger network, and one below FedBYOL "
+          "and FedEMA, within the deviation. It gains 3.5 points over its own untrained networks; "
           "clients alone gain 2.8."),
     claim("H2", "Table 1",
           "It is somewhat below centralized BYOL (94.3) and above supervised FedAvg (68.5).",
@@ -317,27 +306,27 @@ CLAIMS = (
           "67.7, 57.5, 43.3; FedEMA 61.8, 52.5, 42.0.", "CIFAR-10, 1280 images in a round on 5, 20 "
           "and 100 clients of two classes, 10 rounds of 4 epochs at 16x16; 3 seeds.",
           "hetero_table3-cpu", "probed.above", (SSFL, *_TWO), ("5 (5)", "20 (5)", "100 (10)"), None,
-          "With 20 and 100 clients no method is above its untrained encoder after ten rounds, of "
-          "which an evaluated client takes part in 2.3 and 1.7 on average. With five, FedU and "
+          "With 20 and 100 clients no method is above its untrained encoder after ten rounds; an "
+          "evaluated client takes part in 2.3 and 1.7 of them on average. With five, FedU and "
           "FedEMA are above Hetero-SSFL."),
     claim("H5", "Table 4", "Collaboration helps small and large clients: ResNet-18 71.9 to 85.4, "
           "ResNet-34 77.8 to 93.7.", "CIFAR-10, 5 clients of 510 images of two classes, 10 rounds "
           "of 4 epochs at 16x16; 3 seeds.", "hetero_table4-cpu", "own.helps.tiny* own.helps.small*",
           ("tiny (in place of ResNet-18)", "small (in place of ResNet-34)"), (LOCAL, SSFL), None,
-          "Collaboration gains 0.4 and 0.6 points, which is within the deviation. After 80 rounds "
-          "of one epoch, in a pilot of one seed, it gains 1.1 and 0.1."),
+          "Collaboration gains 0.4 and 0.6 points, within the deviation; after 80 rounds of one "
+          "epoch, in a pilot of one seed, 1.1 and 0.1."),
     claim("H6", "Tables 5 and 6", "Fine-tuned with 1 % and 10 % of the labels it is above FedU and "
           "FedEMA; CIFAR-10: 79.3 and 88.7, FedEMA 75.8 and 87.4.", _CLIENTS, "hetero_table1-cpu",
           "tuned", (SSFL, *_TWO, _UNTRAINED_LARGER), _COLUMN,
           apart("FedEMA", _UNTRAINED_LARGER, "accuracy"), "The methods differ by 1.5 points at "
-          "most, which is within the deviation. With 10 % of the labels none is above the "
-          "untrained encoder by more than the deviation."),
+          "most, within the deviation. With 10 % of the labels none is above the untrained encoder "
+          "by more than the deviation."),
     claim("H7", "section 5.1",
           "It is stable with more local epochs, and methods that average models are not.",
           f"{_DATA} 64 epochs in rounds of 1, 4 and 16; 3 seeds.", "hetero_local_epochs-cpu",
           "stable averaged", (SSFL, "FedBYOL", "FedU"), ("E = 1", "E = 4", "E = 16"),
           between("FedBYOL", "E = 1", "E = 16"), "Hetero-SSFL is stable. FedBYOL and FedU fall by "
-          "0.5 and 0.7 points, within the deviation, and stay above it, so that there is no room."),
+          "0.5 and 0.7 points, within the deviation, and stay above it: there is no margin."),
     claim("H8", "section 5.1", "A larger RAD is better.",
           f"{_DATA} 10 rounds of 4 epochs; 3 seeds.", "hetero_influence-cpu", "rad",
           (SSFL, _UNTRAINED_CLIENTS), ("100 images", "1000 images"),

@@ -5,9 +5,9 @@
 Draws the heterogeneous data of "Does Learning from Decentralized Non-IID Unlabeled Data Benefit
 from Self Supervision?" (appendix E.1) and solves both problems exactly: Dec-SSL at each source and
 on all data (Theorem 3.2), and Dec-SLRep, which learns from labels, at each source (Proposition
-4.1). Prints how much of the data's directions e_j the features of source k contain: of the source's
-own direction (j = k), which separates its two frequent classes, and of the other sources' (j != k).
-Writes `linear_theory.json` and `linear_theory.png`.
+4.1). Prints how much the features of source k contain of its own direction e_k, which separates its
+two frequent classes, and of the other sources' directions e_j. Writes `linear_theory.json` and
+`linear_theory.png`.
 """
 
 import dataclasses
@@ -55,6 +55,7 @@ _QUANTITIES = {
     "slrep_representability_own": ("slrep_representability", True),
     "slrep_representability_others": ("slrep_representability", False),
 }
+_SHORTFALLS = ("ssl_local_others", "ssl_global", "ssl_local_own")  # Of Dec-SSL, from 1.
 _OWN, _OTHERS = ("one source, $j = k$", "#c07a1a"), (r"one source, $j \neq k$", "#1f5f99")
 _SSL_LINES = {
     "ssl_global": ("all data, every $j$", "#2a7f3f"),
@@ -89,13 +90,7 @@ def main(args: LinearTheoryConfig) -> None:
     # If w has a row for every dimension, nothing falls short of 1, and no exponent can be fitted.
     fitted = [row for row in rows if row["dimension"] > (args.features or 2 * args.sources)]
     exponents = _exponents(fitted) if len(fitted) > 1 else {}
-    if exponents:
-        _print_exponents(exponents)
-    report = {
-        "flags": settings.to_json(args),
-        "exponents": exponents,
-        "rows": rows,
-    }
+    report = {"flags": settings.to_json(args), "exponents": exponents, "rows": rows}
     folder.mkdir(parents=True, exist_ok=True)
     run_folder.write_json(folder / "linear_theory.json", report)
     _draw(rows, folder / "linear_theory.png")
@@ -137,13 +132,12 @@ def _check(args: LinearTheoryConfig, dimensions: list[int]) -> None:
 
 
 def _counts(dimension: int, args: LinearTheoryConfig):
-    """The `SampleCounts` of a source: those of the flags, or else the theory's."""
+    """The `SampleCounts` of a source: those of the flags, otherwise the theory's."""
     from tff_ssl.analysis import linear_theory
 
     default = linear_theory.default_counts(args.sources, dimension)
-    return linear_theory.SampleCounts(
-        args.frequent or default.frequent, args.infrequent or default.infrequent
-    )
+    frequent, infrequent = args.frequent or default.frequent, args.infrequent or default.infrequent
+    return linear_theory.SampleCounts(frequent, infrequent)
 
 
 def _measure(dimension: int, seeds: list[int], args: LinearTheoryConfig) -> dict[str, Any]:
@@ -165,20 +159,17 @@ def _measure(dimension: int, seeds: list[int], args: LinearTheoryConfig) -> dict
                 f"--frequent or --infrequent, {counts.frequent} and {counts.infrequent}, are too "
                 f"many samples in {dimension} dimensions: {error}"
             ) from error
+    draws = [
+        {"seed": seed, **{field: getattr(result, field).tolist() for field in result._fields[:4]}}
+        for seed, result in zip(seeds, results, strict=True)
+    ]
     return {
         "dimension": dimension,
-        "frequent": counts.frequent,
-        "infrequent": counts.infrequent,
+        **counts._asdict(),
         "samples_per_source": 2 * counts.frequent + (args.sources - 1) * counts.infrequent,
         "kkt_residual": max(result.kkt_residual for result in results),
         **_summary(results),
-        "draws": [
-            {
-                "seed": seed,
-                **{field: getattr(result, field).tolist() for field in result._fields[:4]},
-            }
-            for seed, result in zip(seeds, results, strict=True)
-        ],
+        "draws": draws,
     }
 
 
@@ -197,21 +188,15 @@ def _summary(results: list[Any]) -> dict[str, dict[str, float]]:
 
 def _print_row(row: dict[str, Any]) -> None:
     """Prints the values of all sources and draws that are furthest from the theory's limits."""
-    cells = (
-        row["ssl_local_others"]["min"],
-        row["ssl_global"]["min"],
-        row["ssl_local_own"]["min"],
-        row["slrep_own"]["min"],
-        row["slrep_others"]["max"],
-    )
-    numbers = "".join(f"{cell:12.4f}" for cell in cells)
+    lowest = [row[name]["min"] for name in (*_SHORTFALLS, "slrep_own")]
+    numbers = "".join(f"{cell:12.4f}" for cell in (*lowest, row["slrep_others"]["max"]))
     print(f"{row['dimension']:6}{numbers}{row['samples_per_source']:10}", flush=True)
 
 
 def _exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Exponents of d in the quantities that the theory bounds, fitted to their means.
+    """Prints and returns the exponents of d in the quantities that the theory bounds.
 
-    Each is the least-squares slope of the quantity's logarithm over log d.
+    Each is the least-squares slope of the logarithm of the quantity's mean over log d.
     """
     import numpy as np
 
@@ -220,17 +205,11 @@ def _exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
     def slope(values: list[float]) -> float:
         return float(np.polyfit(dimensions, np.log(values), 1)[0])
 
-    shortfalls = {
-        f"1 - {name}": slope([1 - row[name]["mean"] for row in rows])
-        for name in ("ssl_local_others", "ssl_global", "ssl_local_own")
+    exponents = {
+        f"1 - {name}": slope([1 - row[name]["mean"] for row in rows]) for name in _SHORTFALLS
     }
-    return shortfalls | {"slrep_others": slope([row["slrep_others"]["mean"] for row in rows])}
-
-
-def _print_exponents(exponents: dict[str, float]) -> None:
-    others, all_data, own = (
-        exponents[f"1 - {name}"] for name in ("ssl_local_others", "ssl_global", "ssl_local_own")
-    )
+    others, all_data, own = exponents.values()
+    exponents["slrep_others"] = slope([row["slrep_others"]["mean"] for row in rows])
     print(
         "\nexponents of d, fitted to the means"
         f"\n  Dec-SSL's shortfall from 1: local, j != k {others:.2f} (theory at most -0.80), "
@@ -238,6 +217,7 @@ def _print_exponents(exponents: dict[str, float]) -> None:
         f"\n  Dec-SLRep's correlations, j != k: {exponents['slrep_others']:.2f} (theory at most "
         "-0.10)"
     )
+    return exponents
 
 
 def _draw(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
@@ -247,47 +227,33 @@ def _draw(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
     from launch.outputs import plots
 
     figure = Figure(figsize=(13, 4), layout="constrained")
-    panels = figure.subplots(1, 3)
-    _draw_representability(panels[0], rows)
-    _draw_shortfall(panels[1], rows)
-    _draw_correlations(panels[2], rows)
+    representability, shortfall, correlations = figure.subplots(1, 3)
     dimensions = [row["dimension"] for row in rows]
-    for axes in panels:
+    powers = [d**-0.8 for d in dimensions]
+    for name, style in _SSL_LINES.items():
+        _line(representability, rows, name, style, lambda r: r)
+        _line(shortfall, rows, name, style, lambda r: max(1 - r, 1e-15))
+    representability.plot(dimensions, [1 - p for p in powers], **_REFERENCE, label="$1 - d^{-4/5}$")
+    shortfall.plot(dimensions, powers, **_REFERENCE, label="$d^{-4/5}$")
+    shortfall.set_yscale("log")  # A power of d is a straight line.
+    for name, style in _SLREP_LINES.items():
+        _line(correlations, rows, name, style, lambda correlation: correlation)
+    correlations.axhline(2**0.5, **_REFERENCE, label=r"limit for $j = k$: $\sqrt{2}$")
+    correlations.set_ylim(0, 1.4 * correlations.get_ylim()[1])  # Room for the legend.
+    for axes, title, place in (
+        (representability, "Dec-SSL: representability $r_j$ of direction $e_j$", "lower right"),
+        (shortfall, "Dec-SSL: its shortfall $1 - r_j$", "lower left"),
+        (correlations, r"Dec-SLRep: correlations $\sum_i \langle u_i, e_j \rangle^2$",
+         "upper left"),
+    ):  # fmt: skip
+        axes.set_title(title, fontsize=10)
+        axes.legend(fontsize=8, loc=place)
         axes.set_xscale("log", base=2)
         axes.set_xticks(dimensions, [str(d) for d in dimensions])
         axes.minorticks_off()
         axes.set_xlabel("dimension $d$")
         axes.grid(alpha=0.3)
     plots.save(figure, path)
-
-
-def _draw_representability(axes, rows: list[dict[str, Any]]) -> None:
-    for name, style in _SSL_LINES.items():
-        _line(axes, rows, name, style, lambda r: r)
-    dimensions = [row["dimension"] for row in rows]
-    axes.plot(dimensions, [1 - d**-0.8 for d in dimensions], **_REFERENCE, label="$1 - d^{-4/5}$")
-    axes.set_title("Dec-SSL: representability $r_j$ of direction $e_j$", fontsize=10)
-    axes.legend(fontsize=8, loc="lower right")
-
-
-def _draw_shortfall(axes, rows: list[dict[str, Any]]) -> None:
-    """Draws the shortfall on logarithmic axes, on which a power of d is a straight line."""
-    for name, style in _SSL_LINES.items():
-        _line(axes, rows, name, style, lambda r: max(1 - r, 1e-15))
-    dimensions = [row["dimension"] for row in rows]
-    axes.plot(dimensions, [d**-0.8 for d in dimensions], **_REFERENCE, label="$d^{-4/5}$")
-    axes.set_yscale("log")
-    axes.set_title("Dec-SSL: its shortfall $1 - r_j$", fontsize=10)
-    axes.legend(fontsize=8, loc="lower left")
-
-
-def _draw_correlations(axes, rows: list[dict[str, Any]]) -> None:
-    for name, style in _SLREP_LINES.items():
-        _line(axes, rows, name, style, lambda correlation: correlation)
-    axes.axhline(2**0.5, **_REFERENCE, label=r"limit for $j = k$: $\sqrt{2}$")
-    axes.set_title(r"Dec-SLRep: correlations $\sum_i \langle u_i, e_j \rangle^2$", fontsize=10)
-    axes.set_ylim(0, 1.4 * axes.get_ylim()[1])  # Room for the legend.
-    axes.legend(fontsize=8, loc="upper left")
 
 
 def _line(

@@ -2,12 +2,12 @@
 
     python -m launch.studies.routes --networks=1000
 
-Draws random networks with clients of random sizes and computing ranks, and plans the route of a
-model through each by every formula of the paper's Table 4. Prints by how much longer the simulated
-time of a route is than with the whole formula on the same network, the mean volume of a step beside
-that of a client, the share of the clients that were visited, and how often the model was sent, each
-with its 95 percent interval. Writes `routes.json` and `routes.png`. The defaults are the paper's
-numbers of clients, steps and links (Table 6), and take two to three minutes.
+Draws random networks with clients of random sizes and computing ranks, and plans a model's route
+through each by every formula of the paper's Table 4. Prints by how much a route's simulated time
+exceeds that of the whole formula on the same network, the mean volume of a step beside that of a
+client, the share of clients visited, and how often the model was sent, each with its 95 percent
+interval. Writes `routes.json` and `routes.png`. The defaults are the paper's numbers of clients,
+steps and links (Table 6), and take two to three minutes.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class RoutesConfig(Settings):
       connectivity: Probability of a link.
       steps: Number of steps of a route.
       selection_limit: Number of selections after which a client has the lowest score. Default: 1.5
-        times the number of steps per client, rounded up, which is the paper's 3 of 200 steps on 100
+        times the number of steps per client, rounded up: 3, as in the paper, for 200 steps on 100
         clients.
       seed: Seed of the first network; the others count up.
       output_dir: Folder for the results. Default: a new one in results/.
@@ -58,7 +58,7 @@ _COLUMNS = {
 
 def main(args: RoutesConfig) -> None:
     from launch.options import settings
-    from launch.outputs import output_folder, run_folder
+    from launch.outputs import output_folder, run_folder, tables
     from tff_ssl.algorithms.denav import navigator
     from tff_ssl.analysis import route_costs
     from tff_ssl.errors import ConfigurationError
@@ -89,7 +89,12 @@ def main(args: RoutesConfig) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     run_folder.write_json(folder / "routes.json", report)
     _draw(summary, folder / "routes.png")
-    print(_table(summary))
+    header = ["mean (95 percent interval)", *(title for title, _, _ in _COLUMNS.values())]
+    rows = [
+        [formula, *(_cell(costs[name], *_COLUMNS[name][1:]) for name in _COLUMNS)]
+        for formula, costs in summary.items()
+    ]
+    print(tables.aligned([header, *rows]))
     print(f"\nwrote {folder / 'routes.json'}\nwrote {folder / 'routes.png'}")
 
 
@@ -103,40 +108,16 @@ def _plan(args: RoutesConfig) -> list[dict[str, Any]]:
 
     networks, began, said = [], time.monotonic(), time.monotonic()
     for seed in range(args.seed, args.seed + args.networks):
-        sizes = allocation.random_sizes(
-            args.images, args.num_clients, np.random.default_rng([seed, 1])
-        )
-        networks.append(
-            route_costs.of_all_formulas(
-                topology.erdos_renyi(args.num_clients, args.connectivity, seed),
-                sizes.tolist(), seed, args.steps, args.selection_limit or 1,
-            )
-        )  # fmt: skip
+        rng = np.random.default_rng([seed, 1])
+        sizes = allocation.random_sizes(args.images, args.num_clients, rng).tolist()
+        links = topology.erdos_renyi(args.num_clients, args.connectivity, seed)
+        limit = args.selection_limit or 1
+        networks.append(route_costs.of_all_formulas(links, sizes, seed, args.steps, limit))
         if time.monotonic() - said > _SECONDS_BETWEEN_LINES:
             said = time.monotonic()
             left = (said - began) / len(networks) * (args.networks - len(networks))
             print(f"network {len(networks)}/{args.networks}  {left:.0f} s left", flush=True)
     return networks
-
-
-def _table(summary: dict[str, Any]) -> str:
-    """The table: a row for each formula, and a column for each cost with its interval."""
-    title = "mean (95 percent interval)"
-    width = max(map(len, [title, *summary])) + 2
-    cells = {
-        formula: [_cell(costs[name], *_COLUMNS[name][1:]) for name in _COLUMNS]
-        for formula, costs in summary.items()
-    }
-    titles = [column for column, _, _ in _COLUMNS.values()]
-    widths = [
-        max(len(column), *(len(row[i]) for row in cells.values())) + 2
-        for i, column in enumerate(titles)
-    ]
-    rows = {title: titles} | cells
-    return "\n".join(
-        f"{name:{width}}" + "".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True))
-        for name, row in rows.items()
-    )
 
 
 def _cell(found, unit: str, factor: float) -> str:
@@ -149,23 +130,21 @@ def _cell(found, unit: str, factor: float) -> str:
 
 
 def _draw(summary: dict[str, Any], path: pathlib.Path) -> None:
-    """Draws the means of all costs, a panel each, with their intervals."""
+    """Draws a panel for each cost, with its means and intervals."""
     from matplotlib.figure import Figure
 
     from launch.outputs import plots
 
     figure = Figure(figsize=(13, 3), layout="constrained")
     panels = figure.subplots(1, len(_COLUMNS), sharey=True)
-    formulas = list(summary)
     for axes, (name, (title, unit, factor)) in zip(panels, _COLUMNS.items(), strict=True):
-        for row, formula in enumerate(formulas):
-            mean, low, high = (factor * value for value in summary[formula][name])
-            axes.errorbar(
-                mean, row, xerr=[[mean - low], [high - mean]], fmt="o", color="#1f5f99", capsize=3
-            )
+        for row, costs in enumerate(summary.values()):
+            mean, low, high = (factor * value for value in costs[name])
+            ends = [[mean - low], [high - mean]]
+            axes.errorbar(mean, row, xerr=ends, fmt="o", color="#1f5f99", capsize=3)
         axes.set_xlabel(f"{title} ({unit})" if unit else title)
         axes.grid(alpha=0.3)
-    panels[0].set_yticks(range(len(formulas)), formulas)
+    panels[0].set_yticks(range(len(summary)), list(summary))
     panels[0].invert_yaxis()
     plots.save(figure, path)
 

@@ -34,16 +34,9 @@ class SoakConfig(ScriptConfig):
 
 
 _SMALL = (
-    "--encoder=tiny",
-    "--projector=16",
-    "--predictor=16",
-    "--clients_per_round=8",
-    "--eval_every=0",
-    "--baselines=",
-    "--label_draws=1",
-    "--labels_per_class=5",
-    "--checkpoint_every=50",
-)
+    "--encoder=tiny", "--projector=16", "--predictor=16", "--clients_per_round=8", "--eval_every=0",
+    "--baselines=", "--label_draws=1", "--labels_per_class=5", "--checkpoint_every=50",
+)  # fmt: skip
 _SAMPLING_SECONDS = 1.0
 _PRINTING_SECONDS = 10
 # Largest ratio of the last tenth to the first that counts as constant.
@@ -99,12 +92,9 @@ def _watch(process: subprocess.Popen, metrics: pathlib.Path, rounds: int) -> lis
         if 0 < done < rounds:  # The evaluation follows the last round.
             observations.append({"round": done, **processes.resource_use(process.pid)})
         if time.monotonic() - printed > _PRINTING_SECONDS and observations:
-            printed = time.monotonic()
-            print(
-                f"round {done}/{rounds}  {observations[-1]['rss_mb']:.0f} MB  "
-                f"{observations[-1]['open_files']:.0f} open files",
-                flush=True,
-            )
+            printed, last = time.monotonic(), observations[-1]
+            use = f"{last['rss_mb']:.0f} MB  {last['open_files']:.0f} open files"
+            print(f"round {done}/{rounds}  {use}", flush=True)
     return observations
 
 

@@ -1,7 +1,7 @@
 """Claims of the papers, and the trials that decide them.
 
-A claim is a comparison that the text of a paper draws from a table, a figure or a proof. It stands
-in the module of the experiment that tries it. Figures of papers are in percent.
+A claim is a comparison that a paper draws from a table, a figure or a proof. It stands in the
+module of the experiment that tries it. Figures of papers are in percent.
 """
 
 import fnmatch
@@ -32,9 +32,8 @@ class Trial(NamedTuple):
       run: Name of the run in `measured/`, or of runs whose results are not kept (`read_noted`).
       statements: Ids of the statements that make up the claim, separated by blanks: `a` stands for
         `a` and all `a.*`, and `*` for any text.
-      rows: Rows that are shown, of the table of the first statement.
-      columns: Columns that are shown.
-      ends: The two ends of the comparison, upper and lower; None where the run has not both.
+      rows, columns: Rows and columns that are shown, of the table of the first statement.
+      ends: The two ends of the comparison, upper and lower; None where the run does not have both.
       note: What the reader has to know of the setting.
     """
 
@@ -52,17 +51,13 @@ class Trial(NamedTuple):
         Raises:
           ValueError: If the experiment has none of an id.
         """
-        found: set[int] = set()
+        ids, found = [f"{statement.id}." for statement in experiment.claims], []
         for name in self.statements.split():
-            of_name = {
-                number
-                for number, statement in enumerate(experiment.claims)
-                if fnmatch.fnmatch(f"{statement.id}.", f"{name}.*")
-            }
+            of_name = [i for i, one in enumerate(ids) if fnmatch.fnmatch(one, f"{name}.*")]
             if not of_name:
                 raise ValueError(f"{self.run} has no statement {name}")
-            found |= of_name
-        return sorted(found)
+            found += of_name
+        return sorted(set(found))
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -100,21 +95,12 @@ class PaperClaim(NamedTuple):
 
 
 def claim(
-    name: str,
-    place: str,
-    text: str,
-    setting: str,
-    run: str,
-    statements: str,
-    rows: Iterable[str],
-    columns: Iterable[str],
-    ends: tuple[Figure, Figure] | None = None,
-    note: str = "",
-    also: Trial | tuple[Trial, ...] = (),
-) -> PaperClaim:
-    """A claim and its trial, and also others (see `PaperClaim` and `Trial`)."""
+    name: str, place: str, text: str, setting: str, run: str, statements: str, rows: Iterable[str],
+    columns: Iterable[str], ends: tuple[Figure, Figure] | None = None, note: str = "",
+    *others: Trial,
+) -> PaperClaim:  # fmt: skip
+    """A claim, its trial and other trials (see `PaperClaim` and `Trial`)."""
     first = Trial(setting, run, statements, tuple(rows), tuple(columns), ends, note)
-    others = (also,) if isinstance(also, Trial) else also
     return PaperClaim(name, place, text, (first, *others))
 
 
@@ -129,7 +115,7 @@ def between(row: str, upper: str, lower: str) -> tuple[Figure, Figure]:
 
 
 class Noted(NamedTuple):
-    """Measured figures of runs whose results are not kept."""
+    """Figures of runs whose results are not kept."""
 
     experiment: str
     command: str

@@ -1,13 +1,11 @@
-"""What an experiment would take in memory and hours, from a few rounds of each cell.
+"""What an experiment would take in memory and hours, from two rounds of each cell.
 
-Each cell is trained for two rounds on few random images in place of its data, with its own network,
-clients and flags. So it shows that every cell builds and trains, also where its data is not here,
-and what its second round, which prepares nothing any more, takes an image. Where a round takes
-minutes, one is enough.
+Each cell is trained on a few random images in place of its data, with its own network, clients and
+flags. This shows that every cell builds and trains, also without its data, and what an image takes
+in the second round, which prepares nothing any more. Where a round takes minutes, one is enough.
 """
 
 import csv
-import dataclasses
 import hashlib
 import json
 import os
@@ -29,7 +27,7 @@ from tff_ssl.runtime.process_memory import MemoryWatch
 
 _FILE = "measurements.jsonl"
 _HEADER = ("cell", "MB in the trial", "ms an image", "images times epochs", "hours")
-# Flags that change neither what a round computes nor the size of its data: where cells differ in
+# Flags that change neither what a round computes nor the size of its data: of cells that differ in
 # these alone, one is measured.
 _SAME_COST = {
     "alpha", "beta", "rounds", "labels", "labels_per_class", "label_draws", "probe", "baselines",
@@ -67,22 +65,17 @@ class Estimate(NamedTuple):
 
 
 def run(
-    experiment: Experiment,
-    cells: Sequence[Cell],
-    folder: pathlib.Path,
-    images: int | None = None,
+    experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, images: int | None = None
 ) -> None:
     """Measures the cells that are not measured yet, and prints and writes the estimates.
 
-    Rounds that another experiment has measured in the same folder are not measured again.
-
     Args:
       experiment, cells: The experiment and its cells.
-      folder: Folder of the estimates of all experiments.
+      folder: Folder of the estimates of all experiments, which share the rounds measured in it.
       images: Largest number of images of a client in a trial, see `stand_ins.images_per_client`.
 
     Raises:
-      TrainingError: If a cell does not train. The others are measured all the same.
+      TrainingError: If a cell does not train. The others are measured nevertheless.
     """
     run_folder.make(folder)
     run_folder.lock(folder)
@@ -136,8 +129,8 @@ def read(path: pathlib.Path) -> tuple[str, dict[str, dict[str, Any]]]:
     """Reads a file of measured rounds.
 
     Returns:
-      The machine that measured them, and what `_measure` returned beside `cell`, the experiment and
-      cell that was measured, by the key of the round (see `groups_of`).
+      The machine that measured them; and by the key of a round (see `groups_of`) the result of
+      `_measure`, with the experiment and cell that was measured as `cell`.
 
     Raises:
       ConfigurationError: The file cannot be read.
@@ -148,8 +141,8 @@ def read(path: pathlib.Path) -> tuple[str, dict[str, dict[str, Any]]]:
 
 def to_text(machine: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
     """The text of a file that `read` reads, sorted by cell, with a line for each round."""
-    ordered = sorted(rows.items(), key=lambda row: (row[1]["cell"], row[0]))
-    lines = [{"machine": machine}, *({"round": key, **row} for key, row in ordered)]
+    rounds = [{"round": key, **row} for key, row in rows.items()]
+    lines = [{"machine": machine}, *sorted(rounds, key=lambda r: (r["cell"], r["round"]))]
     return "".join(json.dumps(line) + "\n" for line in lines)
 
 
@@ -164,13 +157,10 @@ def groups_of(cells: Sequence[Cell], images: int | None = None) -> dict[str, lis
         ignored = set(_SAME_COST)
         if "num_clients" in own and own.get("partition") in _SAME_SIZES:
             ignored.add("partition")
-        computed = sorted(
-            (name, value)
-            for name, value in (own | _clients_of_trial(own)).items()
-            if name not in ignored
-        )
-        needs = [cell.needs] if cell.needs else []
-        text = json.dumps([cell.script, computed, *needs, *([images] if images else [])])
+        in_trial = own | _clients_of_trial(own)
+        computed = sorted(flag for flag in in_trial.items() if flag[0] not in ignored)
+        further = [value for value in (cell.needs, images) if value]
+        text = json.dumps([cell.script, computed, *further])
         groups.setdefault(hashlib.sha256(text.encode()).hexdigest()[:16], []).append(cell)
     return groups
 
@@ -178,23 +168,19 @@ def groups_of(cells: Sequence[Cell], images: int | None = None) -> dict[str, lis
 def _measure(
     cell: Cell, cells: Sequence[Cell], folder: pathlib.Path, images: int | None = None
 ) -> dict[str, Any]:
-    """Trains a cell for a few rounds, and the cell that it needs before.
+    """Trains a cell for a few rounds, after the cell that it needs.
 
     Returns:
       `peak_rss_mb`, `round_seconds` and `round_images` of the last round; or `failed`, the reason.
     """
-    root, needed = folder / "trial", ""
+    root = folder / "trial"
     shutil.rmtree(root, ignore_errors=True)  # Of a trial that was killed.
+    needed = [other for other in cells if other.name == cell.needs]
     try:
-        if cell.needs:
-            needed = str(root / "needed")
-            first = next(other for other in cells if other.name == cell.needs)
-            failure, _ = _train(first, root / "needed_data", needed, "", folder, images)
+        for one, name in (*((other, "needed") for other in needed), (cell, "run")):
+            failure, peak = _train(one, root, name, images)
             if failure:
                 return {"failed": failure}
-        failure, peak = _train(cell, root / "data", str(root / "run"), needed, folder, images)
-        if failure:
-            return {"failed": failure}
         with open(root / "run" / "metrics.csv", newline="") as file:
             *_, last = csv.DictReader(file)
     finally:
@@ -206,30 +192,21 @@ def _measure(
     }
 
 
-def _train(
-    cell: Cell,
-    data: pathlib.Path,
-    output: str,
-    needed: str,
-    folder: pathlib.Path,
-    images: int | None,
-) -> tuple[str | None, int]:
+def _train(cell: Cell, root: pathlib.Path, name: str, images: int | None) -> tuple[str | None, int]:
     """Trains a cell on its stand-in; the reason of a failure or None, and the peak of memory."""
     own = runner.effective_flags(cell.flags)
-    given = [flag.replace("{needed}", needed) for flag in cell.flags]
+    given = [flag.replace("{needed}", str(root / "needed")) for flag in cell.flags]
     changes = trial_flags(cell.script, own, images)
     if own.get("dataset") != "digits":
-        stand_in = stand_ins.of_cell(cell.script, own, images)
+        data, stand_in = root / f"{name}_data", stand_ins.of_cell(cell.script, own, images)
         stand_ins.write(data, stand_in)
-        changes += [
-            "--dataset=case_folder", f"--data_dir={data}", f"--image_size={stand_in.size}",
-        ]  # fmt: skip
+        size = f"--image_size={stand_in.size}"
+        changes += ["--dataset=case_folder", f"--data_dir={data}", size]
     watches: list[MemoryWatch] = []
     try:
+        arguments = [cell.script, *given, *changes, f"--output_dir={root / name}"]
         failure = runner.run_script(
-            [cell.script, *given, *changes, f"--output_dir={output}"],
-            folder / "log.txt",
-            lambda pid: watches.append(MemoryWatch(pid)),
+            arguments, root.parent / "log.txt", lambda pid: watches.append(MemoryWatch(pid))
         )
     finally:
         for watch in watches:
@@ -282,7 +259,7 @@ def images_of_run(script: str, own: Mapping[str, str]) -> float | None:
     algorithm = own.get("algorithm", "dcco")  # The default of `pretrain`.
     if algorithm == "denav":
         clients = int(own.get("hparam.models", _default(algorithm, "models")))
-    total = stand_ins.DATA[own["dataset"]][0] if own["dataset"] in stand_ins.DATA else 0
+    total, *_ = stand_ins.DATA.get(own["dataset"], (0, 0, 0))
     if "samples_per_client" in own:
         images = float(own["samples_per_client"])
     elif own.get("partition") == "per_case":
@@ -297,14 +274,13 @@ def images_of_run(script: str, own: Mapping[str, str]) -> float | None:
 
 
 def _local_epochs(own: Mapping[str, str]) -> int | None:
-    """Number of local epochs; None if the algorithm has no such hyperparameter."""
+    """Number of local epochs; None if the algorithm has none."""
     default = _default(own["algorithm"], "local_epochs") if "algorithm" in own else None
     return None if default is None else int(own.get("hparam.local_epochs", default))
 
 
 def _default(algorithm: str, name: str) -> Any:
-    fields = dataclasses.fields(registry.ALGORITHMS[algorithm].hyperparameters)
-    return next((field.default for field in fields if field.name == name), None)
+    return getattr(registry.ALGORITHMS[algorithm].hyperparameters, name, None)
 
 
 def estimates_of(
@@ -318,13 +294,9 @@ def estimates_of(
             found += [Estimate(cell.name, row["failed"]) for cell in group]
         elif row:
             each = 1000 * row["round_seconds"] / max(row["round_images"], 1)
-            found += [
-                Estimate(
-                    cell.name, "", row["peak_rss_mb"], each,
-                    images_of_run(cell.script, runner.effective_flags(cell.flags)),
-                )
-                for cell in group
-            ]  # fmt: skip
+            for cell in group:
+                images = images_of_run(cell.script, runner.effective_flags(cell.flags))
+                found.append(Estimate(cell.name, "", row["peak_rss_mb"], each, images))
     return found
 
 
@@ -332,10 +304,9 @@ def _row(estimate: Estimate) -> list[str]:
     cell, failed, megabytes, milliseconds, images = estimate
     if failed:
         return [cell, f"failed: {failed}", "-", "-", "-"]
-    known = ["-", "-"]
-    if images is not None and estimate.hours is not None:
-        known = [f"{images:,.0f}", format_hours(estimate.hours)]
-    return [cell, f"{megabytes:,}", f"{milliseconds:.1f}", *known]
+    known = "-" if images is None else f"{images:,.0f}"
+    hours = "-" if estimate.hours is None else format_hours(estimate.hours)
+    return [cell, f"{megabytes:,}", f"{milliseconds:.1f}", known, hours]
 
 
 def format_hours(hours: float) -> str:

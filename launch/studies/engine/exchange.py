@@ -15,9 +15,9 @@ from tff_ssl.reporting.records import Records, Run
 
 
 def import_runs(path: pathlib.Path, folder: pathlib.Path) -> None:
-    """Writes the runs of a file to a folder, as `launch.reproduce` leaves them, and the partitions.
+    """Writes the runs and partitions of a file to a folder, as `launch.reproduce` leaves them.
 
-    A run that the folder has already, done or not, is kept.
+    A run that the folder already has, done or not, is kept.
 
     Raises:
       ConfigurationError: The file cannot be read, or the folder holds something else.
@@ -59,10 +59,9 @@ def _write_run(run: Run, folder: pathlib.Path) -> None:
 
 
 def export_runs(folder: pathlib.Path, path: pathlib.Path) -> None:
-    """Adds the runs of a folder that have ended to a file, in place of the same cells and seeds.
+    """Adds the runs of a folder that have ended to a file, which may be missing.
 
-    The file may be missing. What it has besides stays, so that a seed can be added that was run
-    elsewhere.
+    They replace those of the same cells and seeds; others stay, e.g. a seed that was run elsewhere.
 
     Raises:
       ConfigurationError: As `read_target`; or the file cannot be written.
@@ -80,8 +79,7 @@ def read_target(path: pathlib.Path, identity: Mapping[str, Any]) -> Records:
     """The records of a file to which runs will be added; none if it is missing.
 
     Raises:
-      ConfigurationError: The file cannot be read, or holds another reproduction; or its folder is
-        missing.
+      ConfigurationError: The file cannot be read or holds another reproduction, or has no folder.
     """
     if not path.parent.is_dir():
         raise ConfigurationError(f"--export_to={path}: there is no folder {path.parent}")

@@ -28,11 +28,10 @@ _run_folders = threading.Lock()
 
 
 def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, args: Any) -> None:
-    """Runs the cells that are not done, and writes the report after each run.
+    """Runs those of the cells that are not done, and writes the report after each run.
 
     Args:
-      experiment: The experiment.
-      cells: Its cells to run.
+      experiment, cells: The experiment, and those of its cells that are run.
       folder: Folder for the runs and the report.
       args: The flags of `launch.reproduce`.
 
@@ -43,16 +42,16 @@ def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, arg
     _check_folder(folder, experiment, args)
     jobs = [(cell, seed) for seed in range(args.seeds) for cell in cells]
     pending = [job for job in jobs if not _is_done(folder, *job, args.retry_failed)]
-    for cell, seed in [] if args.report_only else jobs:
+    done, to_do = len(jobs) - len(pending), f"{len(pending)} runs to do, "
+    if args.report_only:
+        jobs, pending, to_do = [], [], ""
+    for cell, seed in jobs:
         _check_flags(folder / cell.name / f"seed{seed}", cell, args.retry_failed)
-    to_do = "" if args.report_only else f"{len(pending)} runs to do, "
     print(
-        f"{experiment.title}: {len(cells)} cells x {args.seeds} seeds, {to_do}"
-        f"{len(jobs) - len(pending)} done; results go to {folder}/",
+        f"{experiment.title}: {len(cells)} cells x {args.seeds} seeds, {to_do}{done} done; results "
+        f"go to {folder}/",
         flush=True,
     )
-    if args.report_only:
-        pending = []
     if pending:
         run_folder.make(folder)
         run_folder.lock(folder)
@@ -68,17 +67,13 @@ def run(experiment: Experiment, cells: Sequence[Cell], folder: pathlib.Path, arg
 
 
 def _run_all(
-    pending: Sequence[tuple[Cell, int]],
-    experiment: Experiment,
-    folder: pathlib.Path,
-    args: Any,
+    pending: Sequence[tuple[Cell, int]], experiment: Experiment, folder: pathlib.Path, args: Any
 ) -> None:
     """Runs the pending cells, `args.jobs` at once; writes the report after each."""
     core_shares: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
     cores = sorted(os.sched_getaffinity(0))
     for job in range(args.jobs):
         core_shares.put(cores[job :: args.jobs])
-
     submitted: dict[tuple[str, int], concurrent.futures.Future[str]] = {}
     failed = threading.Event()
 
@@ -94,9 +89,7 @@ def _run_all(
         except BaseException as error:
             failed.set()
             if args.jobs > 1 and not scripts.is_ending():
-                _print_line(
-                    f"    {error}; no other run is started, and those in progress are finished"
-                )
+                _print_line(f"    {error}; no other run is started; those in progress are finished")
             raise
 
     start = time.monotonic()
@@ -132,8 +125,7 @@ def _run_all(
 def command_to_continue(folder: pathlib.Path, args: Any) -> str:
     """The command that continues a reproduction, whose folder knows its experiment."""
     known = {"experiment", "scale", "dataset", "rounds", "data_dir", "output_dir"}
-    known |= identity_of_algorithm(args).keys()
-    own = resuming.as_arguments(args, args.given - known)
+    own = resuming.as_arguments(args, args.given - known - identity_of_algorithm(args).keys())
     return commands.module("launch.reproduce", f"--output_dir={folder}", *own)
 
 
@@ -155,11 +147,7 @@ def identity_of_algorithm(args: Any) -> dict[str, str]:
 
 
 def _check_folder(folder: pathlib.Path, experiment: Experiment, args: Any) -> None:
-    """Checks that the folder is new, or holds this reproduction.
-
-    Raises:
-      ConfigurationError: If it holds something else, or nothing where only a report is written.
-    """
+    """Raises `ConfigurationError` if a folder holds something else, or nothing to report on."""
     path = folder / records.IDENTITY
     if path.exists():
         before = records.read_json(path)
@@ -175,16 +163,11 @@ def _check_folder(folder: pathlib.Path, experiment: Experiment, args: Any) -> No
 
 
 def _check_flags(run: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
-    """Checks that a run in a folder had the cell's flags; presets may have changed since.
-
-    Raises:
-      ConfigurationError: If the run ended, or diverged, with other flags.
-    """
+    """Raises `ConfigurationError` if a run ended with other flags than its cell has now."""
     now = _compared_flags(effective_flags(cell.flags))
     for path in (run / records.SUMMARY, *([] if retry_failed else [run / records.FAILED])):
-        then = records.read_json(path).get("flags", now) if path.exists() else now
-        then = _compared_flags(then)
-        if then != now:
+        given = records.read_json(path).get("flags", now) if path.exists() else now
+        if (then := _compared_flags(given)) != now:
             raise ConfigurationError(
                 f"{run} was run with other flags than {cell.name} has now "
                 f"({_changes(then, now)}): delete it, or name another --output_dir"
@@ -192,7 +175,7 @@ def _check_flags(run: pathlib.Path, cell: Cell, retry_failed: bool) -> None:
 
 
 def _changes(then: dict[str, str], now: dict[str, str]) -> str:
-    """The flags that differ, such as `rounds: 100, now 200`; empty if none does."""
+    """The flags that differ, such as `rounds: 100, now 200`; "" if none does."""
     differ = sorted(name for name in then.keys() | now.keys() if then.get(name) != now.get(name))
     return "; ".join(f"{name}: {then.get(name)}, now {now.get(name)}" for name in differ)
 
@@ -216,23 +199,20 @@ def _notes_on_changed_flags(experiment: Experiment, found: Records) -> list[str]
 
 
 def _compared_flags(values: Mapping[str, str]) -> dict[str, str]:
-    """The flags without `_PRECISION_FLAGS`."""
     return {name: value for name, value in values.items() if name not in _PRECISION_FLAGS}
 
 
 def _is_evaluated(evaluation: Sequence[str], done: Mapping[str, Any]) -> bool:
     """Whether a summary has an evaluation with these flags, apart from `_PRECISION_FLAGS`."""
-    compared = _compared_flags(effective_flags(evaluation))
-    return any(
-        _compared_flags(effective_flags(other)) == compared for other in done.get("evaluations", [])
+    compared, *others = (
+        _compared_flags(effective_flags(given))
+        for given in (evaluation, *done.get("evaluations", []))
     )
+    return compared in others
 
 
 def effective_flags(given: Sequence[str]) -> dict[str, str]:
-    """Flag -> its last value, with the flags of presets.
-
-    A hyperparameter NAME counts as a flag `hparam.NAME`.
-    """
+    """Flag -> last value, also of presets; a hyperparameter NAME is a flag `hparam.NAME`."""
     values = {}
     for flag in presets.expand(given):
         name, _, value = flag.removeprefix("--").partition("=")
@@ -253,10 +233,7 @@ def _is_done(folder: pathlib.Path, cell: Cell, seed: int, retry_failed: bool) ->
 
 
 def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
-    """Trains and evaluates a cell, as far as that is not done.
-
-    Returns:
-      The outcome, `done` or `failed: ...`.
+    """Trains and evaluates a cell as far as that is not done; returns `done` or `failed: ...`.
 
     Raises:
       TrainingError: If a script ends with an error that is not a diverged training.
@@ -269,20 +246,14 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
             output.mkdir()
     before = {"seconds": 0, "evaluations": [], **records.read_summary(output)}
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
-    train = [
-        cell.script,
-        *_flags_of(cell, seed, folder),
-        *data,
-        f"--seed={seed}",
-        f"--output_dir={output}",
-    ]
     needed = folder / cell.needs / f"seed{seed}" / records.FAILED if cell.needs else None
     if needed and needed.exists():
         return _fail(cell, output, f"{cell.needs}, which it needs, has failed")
     start = time.monotonic()
     # The script itself compares its flags with those of a run that was stopped in its evaluation.
     if not (output / records.SUMMARY).exists():
-        failure = run_script([*train, "--resume"], output / "log.txt")
+        own = [*_flags_of(cell, seed, folder), *data, f"--seed={seed}", f"--output_dir={output}"]
+        failure = run_script([cell.script, *own, "--resume"], output / "log.txt")
         if failure:
             if "training diverged" not in failure:
                 raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
@@ -291,16 +262,14 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
         if _is_evaluated(evaluation, before):
             continue
         arguments = ["evaluate", f"--run={output}", *data, *evaluation]
-        failure = run_script(arguments, output / "log.txt")
-        if failure:
+        if failure := run_script(arguments, output / "log.txt"):
             raise TrainingError(f"{cell.name}, seed {seed}: {failure} (see {output}/log.txt)")
     # A finished run needs no checkpoints; those of a paper's table would take some gigabytes.
     for unneeded in ("checkpoints", "client_states"):
         shutil.rmtree(output / unneeded, ignore_errors=True)
-    seconds = before["seconds"] + round(time.monotonic() - start)
     summary = {
         **before,
-        "seconds": seconds,
+        "seconds": before["seconds"] + round(time.monotonic() - start),
         "evaluations": list(cell.evaluations),
         "flags": effective_flags(cell.flags),
         **records.summarize_training(output),
@@ -311,9 +280,8 @@ def _run_cell(cell: Cell, seed: int, folder: pathlib.Path, args: Any) -> str:
 
 def _fail(cell: Cell, output: pathlib.Path, reason: str) -> str:
     """Records that a run has failed, and returns the outcome."""
-    run_folder.write_json(
-        output / records.FAILED, {"reason": reason, "flags": effective_flags(cell.flags)}
-    )
+    content = {"reason": reason, "flags": effective_flags(cell.flags)}
+    run_folder.write_json(output / records.FAILED, content)
     return f"failed: {reason}"
 
 
@@ -324,15 +292,14 @@ def _flags_of(cell: Cell, seed: int, folder: pathlib.Path) -> list[str]:
 
 
 def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: Any) -> None:
-    """Draws a picture of each partition, with seed 0; of those that need a run, once it is done."""
+    """Draws each partition with seed 0; those that need a run once it is done."""
     data = [f"--data_dir={args.data_dir}"] if args.data_dir else []
     cells = {cell.name: cell for cell in experiment.cells}
     for name, cell_name in experiment.partitions.items():
         cell = cells[cell_name]
         output = folder / "partitions" / name
-        if (output / "partition.png").exists():
-            continue
-        if cell.needs and not (folder / cell.needs / "seed0" / "result.json").exists():
+        needs_a_run = cell.needs and not (folder / cell.needs / "seed0" / "result.json").exists()
+        if needs_a_run or (output / "partition.png").exists():
             continue
         run_folder.make(output)
         # `partition_report` does not know the training's flags, so that unknown ones are ignored.
@@ -340,8 +307,7 @@ def _draw_partitions(experiment: Experiment, folder: pathlib.Path, args: Any) ->
         names = sorted({flag.removeprefix("--").partition("=")[0] for flag in given})
         ignored = f"--undefok={','.join(names)}"
         arguments = [*_flags_of(cell, 0, folder), *data, ignored, f"--output_dir={output}"]
-        failure = run_script(["partition_report", *arguments], output / "log.txt")
-        if failure:
+        if failure := run_script(["partition_report", *arguments], output / "log.txt"):
             raise TrainingError(f"the partition {name}: {failure}")
 
 
@@ -350,23 +316,19 @@ def _write_report(
 ) -> tuple[pathlib.Path, pathlib.Path, Records]:
     """Writes `report.md` and `report.html`; their paths, and the records that they show."""
     pictures = {
-        f"Partition {name}": folder / "partitions" / name / "partition.png"
+        f"Partition {name}": path
         for name in experiment.partitions
+        if (path := folder / "partitions" / name / "partition.png").exists()
     }
     with _run_folders:
         found = records.read_folder(folder)
     notes = (*experiment.notes, *_notes_on_changed_flags(experiment, found))
-    paths = report.write(
-        folder,
-        found,
-        dataclasses.replace(experiment, notes=notes),
-        {name: path for name, path in pictures.items() if path.exists()},
-    )
-    return *paths, found
+    with_notes = dataclasses.replace(experiment, notes=notes)
+    return *report.write(folder, found, with_notes, pictures), found
 
 
 def _print_tables(experiment: Experiment, found: Records) -> None:
-    """Prints the measured and published tables, and a verdict on each claim."""
+    """Prints the tables, measured and published, and a verdict on each claim."""
     values = report.read_values(found, experiment)
     for table in experiment.tables:
         print(f"\n{table.title}")

@@ -30,9 +30,7 @@ def is_ending() -> bool:
 
 
 def run_script(
-    arguments: Sequence[str],
-    log: pathlib.Path,
-    on_start: Callable[[int], None] = lambda pid: None,
+    arguments: Sequence[str], log: pathlib.Path, on_start: Callable[[int], None] = lambda pid: None
 ) -> str | None:
     """Runs a script from the project's root.
 
@@ -47,13 +45,12 @@ def run_script(
     name, *rest = arguments
     command = [sys.executable, "-m", f"launch.{name}", *rest]
     with open(log, "a") as file:
-        file.write(f"$ {' '.join(command)}\n")
-        file.flush()
+        print("$", *command, file=file, flush=True)
         with _lock:
             if _ending.is_set():
                 return "interrupted"
-            # The script has a session of its own, so that only `interrupt` ends it, once.
-            # It ends with this process also after SIGKILL, so that a restart can continue at once.
+            # In a session of its own, only `interrupt` ends the script, once. It ends with this
+            # process also after SIGKILL, so that a restart can continue at once.
             process = child_process.start(
                 command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=file,
                 stderr=subprocess.STDOUT, start_new_session=True,

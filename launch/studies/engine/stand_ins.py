@@ -20,7 +20,7 @@ DATA = {
     "mini_imagenet": (48_000, 100, 84),
     "case_folder": (0, 7, 32),
 }
-# An image of the papers' networks costs much more than a client's start, and most with a ResNet-50
+# An image costs the papers' networks much more than a client's start, and most with a ResNet-50
 # (0.7 s for one of 32 pixels, where a ResNet-18 takes 0.06 s) or a side of 224 pixels.
 _IMAGES_PER_CLIENT, _LARGE_IMAGES_PER_CLIENT = 16, 8
 IMAGES_PER_CASE = 3  # Of the experiment's data.
@@ -46,7 +46,7 @@ def is_large(own: Mapping[str, str]) -> bool:
 def images_per_client(own: Mapping[str, str], most: int | None = None) -> int:
     """Images of a client of a trial: those of the cell's clients, and `most` at most.
 
-    By default, there are sixteen at most; of 224 pixels or with a ResNet-50, eight.
+    By default, these are sixteen; of 224 pixels or with a ResNet-50, eight.
     """
     most = most or (_LARGE_IMAGES_PER_CLIENT if is_large(own) else _IMAGES_PER_CLIENT)
     return min(most, int(own.get("samples_per_client", most)))
@@ -60,17 +60,13 @@ def rad_images(own: Mapping[str, str], most: int | None = None) -> int:
     if own.get("algorithm") != "hetero_ssfl":
         return 0
     defaults = HeteroSSFLHyperparameters()
-    batch, rad_batch = (
-        int(own.get(f"hparam.{name}", getattr(defaults, name)))
-        for name in ("batch_size", "rad_batch_size")
-    )
+    batch = int(own.get("hparam.batch_size", defaults.batch_size))
+    rad_batch = int(own.get("hparam.rad_batch_size", defaults.rad_batch_size))
     return max(2, round(rad_batch * min(images_per_client(own, most) / batch, 1)))
 
 
 def of_cell(script: str, own: Mapping[str, str], most: int | None = None) -> StandIn:
-    """The stand-in for a cell's data: as few images as its rounds need.
-
-    `own` are the cell's flags, with those of its presets; `most` as for `images_per_client`.
+    """The stand-in for the data of a cell with some flags: as few images as its rounds need.
 
     Raises:
       ConfigurationError: If nothing is known of its data set.
@@ -116,11 +112,10 @@ def write(root: pathlib.Path, stand_in: StandIn) -> None:
             # The images of a case have one label.
             case = i // _IMAGES_PER_CASE if stand_in.cases and split == "train" else i
             label = case % stand_in.classes
-            name = f"class_{label}/{i}.png"
-            path = root / split / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            os.link(files[label, i % _FILES_PER_CLASS], path)
-            lines.append(f"{split}/{name},{split}{case},{label},{split}")
+            name = f"{split}/class_{label}/{i}.png"
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            os.link(files[label, i % _FILES_PER_CLASS], root / name)
+            lines.append(f"{name},{split}{case},{label},{split}")
     shutil.rmtree(root / "files")
     if stand_in.cases:
         (root / "metadata.csv").write_text("\n".join(lines) + "\n")

@@ -79,6 +79,11 @@ def within(distance: float, rows: Some, columns: Some) -> Condition:
     return lambda v: max(v(*f) for f in figures) - min(v(*f) for f in figures) <= distance
 
 
+def times_below(factor: float, row: str, other: str, column: str) -> Condition:
+    """In a column, `row` is below another one even when multiplied by a factor."""
+    return lambda v: factor * v(row, column) < v(other, column)
+
+
 def less_below(row: str, other: str, column: str, distance: float) -> Condition:
     """In a column, `row` is less than a distance below another one."""
     return lambda v: v(other, column) - v(row, column) < distance

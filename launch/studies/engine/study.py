@@ -1,7 +1,7 @@
 """The words in which experiments are written: studies, cells and tables.
 
-Flags are texts, separated by blanks. The module of an experiment has its methods, clients and
-published figures as tables, and a function with `@study` that lays them out.
+Flags are texts, separated by blanks. An experiment's module has its methods, clients and published
+figures as tables, and a function with `@study` that lays them out.
 """
 
 import dataclasses
@@ -14,8 +14,8 @@ from tff_ssl.reporting.measured import Selector
 
 UNTRAINED, PIXELS = "(untrained encoder)", "(raw pixels)"
 _T = TypeVar("_T")
-Rows = Mapping[str, Sequence[str | None]]  # Row -> names of its cells.
-Figures = Mapping[str, Sequence[float | str | None]]  # Row -> published figures.
+Rows = Mapping[str, str | Sequence[str | None] | None]  # Row -> its cells' names, or its cell's.
+Figures = Mapping[str, Any]  # Row -> published figures, or its only one (see `Table`).
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class At:
     """The scale, data set and number of rounds at which an experiment is built."""
 
     scale: str  # `cpu` or `paper`.
-    data: str  # The user's data set, else the experiment's; "" for that of the presets.
+    data: str  # The user's data set or the experiment's; "" for that of the presets.
     rounds: int | None  # The user's number of rounds; None for the experiment's own.
     name: str = ""  # Of the experiment.
     title: str = ""  # Of its report.
@@ -39,7 +39,7 @@ class At:
         return f"--flagfile=launch/presets/{folder}/{self.scale}/{file}.flags"
 
     def length(self, rounds: int | None = None) -> str:
-        """The flag of the user's number of rounds, or else of `rounds`; "" without either."""
+        """The flag of the user's number of rounds, otherwise of `rounds`; "" without either."""
         chosen = self.rounds or rounds
         return f"--rounds={chosen}" if chosen else ""
 
@@ -49,18 +49,14 @@ class At:
         return f"{self.preset(preset)} {data} {self.length(rounds)}"
 
     def build(
-        self,
-        cells: Iterable[Any],
-        tables: Table | Mapping[str, Table],
-        statements: Iterable[Any],
-        partitions: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
-        notes: Iterable[str] = (),
+        self, cells: Iterable[Any], tables: Table | Mapping[str, Table], statements: Iterable[Any],
+        partitions: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), notes: Iterable[str] = (),
         **others: Any,
-    ) -> Experiment:
-        """The experiment, from cells and statements and lists of them.
+    ) -> Experiment:  # fmt: skip
+        """The experiment, from cells and statements, or lists of them.
 
-        Keys of tables are the start of the ids of their statements. Notes follow those of the
-        study. `others` are further fields of `Experiment`.
+        A table's key is the start of the ids of its statements. Notes follow those of the study.
+        `others` are further fields of `Experiment`.
         """
         by_key = {"": tables} if isinstance(tables, Table) else tables
         keys = {shown.title: f"{key}." if key else "" for key, shown in by_key.items()}
@@ -114,12 +110,9 @@ def study(title: str, cpu: str = "", paper: str = "") -> Callable[[Callable], St
 
 
 def cell(
-    name: str,
-    *flags: str,
-    evaluations: Iterable[str] = (),
-    script: str = "pretrain",
+    name: str, *flags: str, evaluations: Iterable[str] = (), script: str = "pretrain",
     needs: str | None = None,
-) -> Cell:
+) -> Cell:  # fmt: skip
     """A training with its evaluations, by texts of flags; empty evaluations are left out.
 
     Presets come first, so that the other flags override theirs.
@@ -130,12 +123,9 @@ def cell(
 
 
 def grid(
-    rows: Mapping[str, tuple[str, ...]],
-    columns: Mapping[str, tuple[str, ...]],
-    *flags: str,
-    script: str = "pretrain",
-    needs: str | None = None,
-) -> tuple[list[Cell], dict[str, tuple[str | None, ...]]]:
+    rows: Mapping[str, tuple[str, ...]], columns: Mapping[str, tuple[str, ...]], *flags: str,
+    script: str = "pretrain", needs: str | None = None,
+) -> tuple[list[Cell], dict[str, tuple[str | None, ...]]]:  # fmt: skip
     """A cell for each row and column, named `ROW_COLUMN`; or for each row, if there is no column.
 
     Args:
@@ -163,31 +153,28 @@ def grid(
 
 
 def table(
-    title: str,
-    selector: Selector,
-    columns: Iterable[str],
-    rows: Rows,
-    published: Figures | None = None,
-    *,
-    untrained: Mapping[str, str] | None = None,
-    pixels: str = "",
-    selectors: Mapping[str, Selector] | None = None,
-    percent: bool = True,
+    title: str, selector: Selector, columns: Iterable[str], rows: Rows,
+    published: Figures | None = None, *, untrained: Mapping[str, str] | None = None,
+    selectors: Mapping[str, Selector] | None = None, percent: bool = True,
     starts: Mapping[str, str] | None = None,
-) -> Table:
+) -> Table:  # fmt: skip
     """A table of an experiment, whose last rows are untrained encoders.
 
     Args:
       title, selector, columns, rows, published, selectors, percent, starts: See `Table`.
-      untrained: Row of an untrained encoder -> row whose runs started with it.
-      pixels: Row whose runs have a probe of raw pixels, which has a row, too.
+      untrained: Row of an untrained encoder -> row or cell whose runs started with it; and
+        `PIXELS` -> row whose runs have a probe of raw pixels.
     """
-    more, own = {}, dict(selectors or {})
-    for name, row in {**(untrained or {}), **({PIXELS: pixels} if pixels else {})}.items():
+    of_rows = {row: _listed(names) for row, names in rows.items()}
+    own = dict(selectors or {})
+    for name, row in (untrained or {}).items():
         baseline = "raw_pixels" if name == PIXELS else "random_encoder"
-        more[name] = rows[row]
         own[name] = own.get(row, selector)._replace(baseline=baseline)
-    return Table(
-        title, selector, tuple(columns), {**rows, **more}, published or {}, own, percent,
-        starts or {},
-    )  # fmt: skip
+        of_rows[name] = of_rows.get(row, (row,))
+    figures = {row: _listed(of_row) for row, of_row in (published or {}).items()}
+    return Table(title, selector, tuple(columns), of_rows, figures, own, percent, starts or {})
+
+
+def _listed(one_or_several: Any) -> Sequence[Any]:
+    is_one = one_or_several is None or isinstance(one_or_several, str | int | float)
+    return (one_or_several,) if is_one else one_or_several
