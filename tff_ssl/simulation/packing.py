@@ -1,4 +1,4 @@
-"""Packs nested state into one vector per dtype, as a checkpoint costs mostly per tensor."""
+"""Packs nested state into one vector per dtype: a checkpoint costs mostly per tensor."""
 
 from typing import Any
 
