@@ -1,8 +1,8 @@
 """Reference pages from docstrings, which are plain text with single backticks for code.
 
-Before Sphinx reads a docstring as reStructuredText, code becomes literal text, characters that have
-a meaning in reStructuredText are escaped, and indented lines outside of sections such as `Args`
-become literal blocks: they are equations or examples.
+Before Sphinx reads a docstring as reStructuredText, code becomes literal text, special characters
+are escaped, and indented lines outside of sections such as `Args` (equations or examples) become
+literal blocks.
 """
 
 import importlib
@@ -22,11 +22,7 @@ _OPTIONAL = (
 
 
 def to_restructuredtext(lines: list[str]) -> list[str]:
-    """Rewrites the lines of a docstring.
-
-    Args:
-      lines: Lines without the indentation that they share.
-    """
+    """Rewrites the lines of a docstring, which share no indentation."""
     result: list[str] = []
     base, in_block, in_section = 0, False, False
     for line in lines:
@@ -41,7 +37,7 @@ def to_restructuredtext(lines: list[str]) -> list[str]:
         if in_section:
             result.append(line if _SECTION.match(text) else _escape(line))
             continue
-        if indent > base:  # An equation: neither text nor a list's continuation.
+        if indent > base:  # An equation or an example, not a list's continuation.
             if not in_block:
                 result += ["", " " * base + "::", ""]
                 in_block = True
@@ -68,12 +64,12 @@ def _in_list(lines: list[str]) -> bool:
 def _escape(line: str) -> str:
     """Makes code literal text, and escapes the rest."""
     parts = re.split(r"(`[^`]+`)", line)
-    for i in range(len(parts)):
+    for i, part in enumerate(parts):
         if i % 2:
             follows = parts[i + 1][:1]
-            parts[i] = f"`{parts[i]}`" + ("\\ " if follows.isalnum() or follows == "@" else "")
+            parts[i] = f"`{part}`" + ("\\ " if follows.isalnum() or follows == "@" else "")
         else:
-            parts[i] = re.sub(r"([*|`]|(?<=\w)_(?!\w))", r"\\\1", parts[i])
+            parts[i] = re.sub(r"([*|`]|(?<=\w)_(?!\w))", r"\\\1", part)
     return "".join(parts)
 
 
@@ -82,7 +78,7 @@ def _process(app, what, name, obj, options, lines):
 
 
 def _without_fences(lines: list[str]) -> list[str]:
-    """Indents blocks between fences of backticks, which makes them literal; drops the fences."""
+    """Drops fences of backticks, and indents what is between them, which makes it literal."""
     fenced, result = False, []
     for line in lines:
         if line.strip().startswith("```"):
@@ -94,7 +90,7 @@ def _without_fences(lines: list[str]) -> list[str]:
 
 
 def _join_code(lines: list[str]) -> list[str]:
-    """Moves code that is broken over two lines to the first of them."""
+    """Moves code that spans two lines to the first of them."""
     joined: list[str] = []
     for line in lines:
         if joined and joined[-1].count("`") % 2 and line.strip():
@@ -116,7 +112,7 @@ def modules(package: str) -> list[str]:
 
 
 def public_names(package: str) -> list[tuple[str, str]]:
-    """The names of a package's public interface, each with the place where it is documented."""
+    """The names of a package's public interface, each with the place of its documentation."""
     module = importlib.import_module(package)
     objects = [(name, getattr(module, name)) for name in getattr(module, "__all__", ())]
     return [
@@ -127,7 +123,7 @@ def public_names(package: str) -> list[tuple[str, str]]:
 
 
 def _write_pages(app):
-    """Writes a page of the reference for each package that has modules."""
+    """Writes a reference page for each package that has modules."""
     target = pathlib.Path(app.srcdir) / "reference"
     pages: dict[str, list[str]] = {}
     for package in _PACKAGES:

@@ -2,8 +2,8 @@
 
     uv run python docs/pictures/draw_first_run.py RUN
 
-Left: a 2-D map of the encodings of the test images, each shown by its digit. Right: the accuracy of
-the linear probe, beside its baselines. The texts can be read on a phone, 390 pixels wide.
+Left: a 2-D map of the test images' encodings, each shown by its digit. Right: the accuracy of the
+linear probe and its baselines. The texts are legible on a phone, 390 pixels wide.
 """
 
 import json
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _draw_map(axes, encodings: np.ndarray, labels: np.ndarray) -> None:
-    """Draws each image of a digit, at a point that is near to those of similar encodings."""
+    """Draws the digit of each image, near those with similar encodings."""
     points = TSNE(random_state=0, init="pca").fit_transform(encodings)
     for point, label in zip(points, labels, strict=True):
         axes.text(*point, label, color=plt.cm.tab10(label), size=13, ha="center", va="center")

@@ -2,9 +2,8 @@
 Clients with memory
 ===================
 
-In FedU, five clients train BYOL. Each keeps its target network, and keeps its own predictor while
-the global one is too far away. This tutorial trains for four rounds and looks at what the clients
-keep.
+In FedU, five clients train BYOL. Each keeps its target network, and its own predictor while the
+global one is too far away. This tutorial trains for four rounds and looks at what the clients keep.
 """
 
 import csv
@@ -18,8 +17,8 @@ from docs.tutorials.terminal import run
 # %%
 # Train
 # -----
-# Each client has two of the ten digits. ``--personalized_clients=2`` evaluates the models of two
-# clients, too.
+# Each client has two of the ten digits. ``--personalized_clients=2`` also evaluates the models of
+# two clients.
 
 folder = pathlib.Path(tempfile.mkdtemp()) / "run"
 run(
