@@ -129,7 +129,8 @@ def _write_pages(app):
     for package in _PACKAGES:
         for name in modules(package):
             parts = name.split(".")
-            page = parts[0] if len(parts) < 3 and not _has_modules(name) else ".".join(parts[:2])
+            is_package = len(parts) > 2 or hasattr(importlib.import_module(name), "__path__")
+            page = ".".join(parts[:2]) if is_package else parts[0]
             pages.setdefault(page, []).append(name)
     for page, names in pages.items():
         lines = [page, "=" * len(page), ""]
@@ -143,10 +144,6 @@ def _write_pages(app):
             lines += [f".. automodule:: {name}", "   :members:", "   :ignore-module-all:"]
             lines += ["   :show-inheritance:", ""]
         (target / f"{page}.rst").write_text("\n".join(lines))
-
-
-def _has_modules(name: str) -> bool:
-    return hasattr(importlib.import_module(name), "__path__")
 
 
 def setup(app):

@@ -31,7 +31,7 @@ run(f"launch.pretrain --rounds=10 --eval_every=0 --label_draws=1 --output_dir={f
 # %%
 # Load
 # ----
-# ``load_encoder`` takes the folder of a run. It needs TensorFlow, but not TFF. The encoder takes any
+# ``load_encoder`` takes the folder of a run. It needs TensorFlow, not TFF. The encoder takes any
 # number of images of any size, as whole numbers from 0 to 255 or as floats from 0 to 1.
 
 encoder = tff_ssl.load_encoder(folder / "run")

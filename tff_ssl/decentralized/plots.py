@@ -67,18 +67,12 @@ def draw_network(
     _draw_links(axes, graph, positions)
     shown = sorted(graph)
     largest = max(clients.volumes)
+    x, y = np.array([positions[k] for k in shown]).T
     points = axes.scatter(
-        [positions[k][0] for k in shown],
-        [positions[k][1] for k in shown],
-        s=[_area(clients.volumes[k], largest) for k in shown],
-        c=[clients.ranks[k] for k in shown],
-        cmap="viridis",
-        vmin=1,
-        vmax=max(2, *clients.ranks),
-        edgecolors="white",
-        linewidths=0.8,
-        zorder=2,
-    )
+        x, y, s=[_area(clients.volumes[k], largest) for k in shown],
+        c=[clients.ranks[k] for k in shown], cmap="viridis", vmin=1, vmax=max(2, *clients.ranks),
+        edgecolors="white", linewidths=0.8, zorder=2,
+    )  # fmt: skip
     if len(shown) <= _MAX_NUMBERED_CLIENTS:
         _draw_numbers(axes, shown, positions)
     figure.colorbar(points, ax=axes, label="computing rank (1: slowest)", shrink=0.6)
@@ -159,8 +153,8 @@ def _area(volume: int, largest: int) -> float:
 def _draw_links(axes, graph: nx.Graph, positions: Positions) -> None:
     width = 0.8 if len(graph) <= _MAX_ARROWS_CLIENTS else 0.4
     for a, b in graph.edges:
-        (x1, y1), (x2, y2) = positions[a], positions[b]
-        axes.plot([x1, x2], [y1, y2], color="0.85", linewidth=width, zorder=1)
+        ends = zip(positions[a], positions[b], strict=True)
+        axes.plot(*ends, color="0.85", linewidth=width, zorder=1)
 
 
 def _draw_numbers(axes, clients: Sequence[int], positions: Positions) -> None:
@@ -213,25 +207,21 @@ def _draw_hops(axes, route: Sequence[int], positions: Positions, scale, arrows: 
     counts = collections.Counter(link for _, link in hops)
     first_steps = {link: step for step, link in reversed(hops)}
     for (a, b), step in first_steps.items():
+        colour = scale.to_rgba(step)
         if not arrows:
-            (x1, y1), (x2, y2) = positions[a], positions[b]
-            axes.plot([x1, x2], [y1, y2], color=scale.to_rgba(step), linewidth=0.9, zorder=1)
+            ends = zip(positions[a], positions[b], strict=True)
+            axes.plot(*ends, color=colour, linewidth=0.9, zorder=1)
             continue
-        axes.annotate(
-            "",
-            xy=positions[b],
-            xytext=positions[a],
-            arrowprops={
-                "arrowstyle": "-|>",
-                "color": scale.to_rgba(step),
-                "linewidth": min(0.8 + 0.6 * counts[a, b], 4),
-                # Arrows are bent, so that the two directions of a link do not overlap.
-                "connectionstyle": "arc3,rad=0.12",
-                "shrinkA": 5,
-                "shrinkB": 5,
-            },
-            zorder=3,
-        )
+        arrow = {
+            "arrowstyle": "-|>",
+            "color": colour,
+            "linewidth": min(0.8 + 0.6 * counts[a, b], 4),
+            # Arrows are bent, so that the two directions of a link do not overlap.
+            "connectionstyle": "arc3,rad=0.12",
+            "shrinkA": 5,
+            "shrinkB": 5,
+        }
+        axes.annotate("", xy=positions[b], xytext=positions[a], arrowprops=arrow, zorder=3)
 
 
 def _draw_steps(axes, route: Sequence[int], scale) -> None:

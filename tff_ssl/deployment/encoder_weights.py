@@ -39,6 +39,10 @@ _LARGEST_SIDE = 2048  # Pixels.
 _LARGEST_CHANNELS = 64
 _LARGEST_DEPTH = 256
 _LARGEST_DESCRIPTION = 2**16  # Bytes.
+_DAMAGE_ERRORS = (
+    OSError, ValueError, LookupError, EOFError, RuntimeError, TypeError, SyntaxError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 class StoredEncoder(NamedTuple):
@@ -102,10 +106,11 @@ def read(path: str | os.PathLike[str]) -> StoredEncoder:
             return _read(archive)
     except FileNotFoundError as error:
         raise ConfigurationError(f"{path} is missing") from error
-    except (OSError, ValueError, LookupError, NotImplementedError, EOFError) as error:
-        raise _damaged(path, error) from error
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, TypeError, SyntaxError) as error:
-        raise _damaged(path, error) from error
+    except _DAMAGE_ERRORS as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(
+            f"{path} is damaged, or not a file of weights that this package wrote: {reason}"
+        ) from error
 
 
 def unique_names(specs: Sequence[ParameterSpec]) -> tuple[str, ...]:
@@ -118,13 +123,6 @@ def number_repeated(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(
         f"{name} #{names[:i].count(name) + 1}" if names.count(name) > 1 else name
         for i, name in enumerate(names)
-    )
-
-
-def _damaged(path: pathlib.Path, error: Exception) -> ConfigurationError:
-    reason = str(error).partition("\n")[0]
-    return ConfigurationError(
-        f"{path} is damaged, or not a file of weights that this package wrote: {reason}"
     )
 
 

@@ -184,7 +184,14 @@ def write(
     `more_pictures` has captions and PNGs in the folder that are shown after the tables.
     """
     values, styles = read_values(records, experiment), methods.method_styles(experiment)
-    shown_pictures = {**_write_pictures(folder, records, experiment, values), **more_pictures}
+    shown_pictures = {
+        caption: replace_file(folder / f"picture_{number}.png", picture)
+        for number, (caption, picture) in enumerate(
+            draw_pictures(records, experiment, values).items(), 1
+        )
+        if picture
+    }
+    shown_pictures.update(more_pictures)
     document = Document(experiment.title, folder)
     for note in (*_progress_notes(records, experiment), *experiment.notes):
         document.add_paragraph(note)
@@ -218,18 +225,6 @@ def grids(records: Records, table: Table, values: TableValues) -> list[tuple[str
         ("published", published_grid(table)),
     ]
     return [(kind, grid) for kind, grid in found if len(grid) > 1]
-
-
-def _write_pictures(
-    folder: pathlib.Path, records: Records, experiment: Experiment, values: AllValues
-) -> dict[str, pathlib.Path]:
-    """Writes the pictures of `draw_pictures`; returns their paths by caption."""
-    drawn = draw_pictures(records, experiment, values)
-    return {
-        caption: replace_file(folder / f"picture_{number}.png", picture)
-        for number, (caption, picture) in enumerate(drawn.items(), 1)
-        if picture
-    }
 
 
 def draw_pictures(

@@ -49,10 +49,9 @@ def digest(path: str) -> str | None:
 
 def _take_share_of_cores(number: int, nodes: int) -> None:
     """Restricts this process and its worker to the cores of node `number`."""
-    if hasattr(os, "sched_setaffinity"):  # Only Linux has it.
-        cores = sorted(os.sched_getaffinity(0))[number::nodes]
-        if cores:
-            os.sched_setaffinity(0, cores)
+    cores = sorted(os.sched_getaffinity(0))[number::nodes]
+    if cores:
+        os.sched_setaffinity(0, cores)
 
 
 class Actor:

@@ -63,12 +63,8 @@ class Dropouts:
         """The clients that report in a round: a pure function of seed, round and client."""
         if not self.dropout:
             return Reports(cohort, cohort, cohort)
-        draws = np.array(
-            [
-                np.random.default_rng([_DROPOUT, self.seed, round_number, client]).random()
-                for client in cohort.tolist()
-            ]
-        )
+        seeds = ([_DROPOUT, self.seed, round_number, client] for client in cohort.tolist())
+        draws = np.array([np.random.default_rng(seed).random() for seed in seeds])
         first, last = cohort[draws >= self.dropout / 2], cohort[draws >= self.dropout]
         return Reports(cohort, first, last)
 

@@ -47,9 +47,8 @@ class ClientLog:
             if is_new:
                 writer.writerow(["round", "client", *metrics[0]])
             for client, values in zip(clients.tolist(), metrics, strict=True):
-                writer.writerow(
-                    [round_number + 1, client, *(np.asarray(v).item() for v in values.values())]
-                )
+                scalars = (np.asarray(value).item() for value in values.values())
+                writer.writerow([round_number + 1, client, *scalars])
 
 
 def read_table(path: str | os.PathLike[str]) -> list[list[str]]:

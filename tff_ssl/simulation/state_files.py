@@ -80,8 +80,7 @@ class ClientStates:
 
     def paths_to_write(self, clients: Iterable[int], version: int) -> list[str]:
         """The paths for new states of these clients; `commit` makes the written states valid."""
-        paths = [self._path(client, version) for client in clients]
-        unfinished = [f"{path}{_UNFINISHED}" for path in paths]
+        unfinished = [f"{self._path(client, version)}{_UNFINISHED}" for client in clients]
         for path in map(pathlib.Path, unfinished):
             path.parent.mkdir(exist_ok=True)
             # A killed run may have left a link to a state that must not change.
@@ -192,15 +191,10 @@ def healed(stores: Sequence[ClientStates], clients: Iterable[int], versions: Ver
     Raises:
       TrainingError: If a file is missing.
     """
-    changed = {
-        client: version
-        for client in map(int, clients)
-        if (version := healed_version(stores, client, int(versions[client]))) != versions[client]
-    }
-    if not changed:
-        return versions
-    versions = versions.copy()
-    versions[list(changed)] = list(changed.values())
+    for client in map(int, clients):
+        version = healed_version(stores, client, int(versions[client]))
+        if version != versions[client]:
+            versions = with_version(versions, [client], version)
     return versions
 
 

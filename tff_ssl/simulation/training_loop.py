@@ -300,11 +300,9 @@ class _Progress:
     def __init__(self, done: int, rounds: int):
         self._rounds = rounds
         self._first, self._start, self._last = done, time.monotonic(), -math.inf
-        self._bar = (
-            tqdm.tqdm(total=rounds, initial=done, unit="round", dynamic_ncols=True)
-            if sys.stderr.isatty()
-            else None
-        )
+        self._bar = None
+        if sys.stderr.isatty():
+            self._bar = tqdm.tqdm(total=rounds, initial=done, unit="round", dynamic_ncols=True)
 
     def show(self, done: int, metrics: dict[str, float]) -> None:
         shown = {name: f"{metrics[name]:.4g}" for name in ("loss", "epsilon") if name in metrics}
