@@ -27,8 +27,8 @@ def neighbour_weights(
 
     This is the local averaging of Dec-SSL (appendix B.5), which gives no weights, and of gossip
     learning (Tang et al. 2020, in DeNAV's Figure 1c). DeNAV averages encoder blocks before
-    fine-tuning with the client's row (section 4). `examples`, the clients' numbers of examples,
-    weight the models, as in Dec-SSL with a server.
+    fine-tuning with the client's row (section 4). If given, `examples` (the clients' numbers of
+    examples) weight the models, as in Dec-SSL with a server.
     """
     linked = _adjacency(graph, num_clients) + np.eye(num_clients)
     return _normalized(linked * _client_weights(examples, num_clients))

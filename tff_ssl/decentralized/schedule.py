@@ -106,18 +106,16 @@ class Schedule(Protocol):
         """The operations of a round."""
 
     def evaluated(self, done: int, client: int | None = None) -> SlotWeights:
-        """Weights [slots] of the mean model that is evaluated; a ValueError for a departed client.
+        """Weights [slots] of the mean model that is evaluated after `done` rounds.
 
-        Args:
-          done: Number of completed rounds.
-          client: Client whose model is evaluated; None for the model that represents the run.
+        It is a client's model, or for None the model that represents the run. Raises a ValueError if
+        the client has left.
         """
 
     def evaluated_slot(self, done: int, client: int | None = None) -> int | None:
-        """Slot whose batch norms the evaluated model has, where clients keep their own.
+        """Slot whose batch norms the model of `evaluated` has, where clients keep their own.
 
-        None if it is no single client's model, and has the mean of the norms. For the arguments,
-        see `evaluated`.
+        None if it is no single client's model, and has the mean of the norms.
         """
 
     def published_transmissions(self, epochs: int) -> float | None:

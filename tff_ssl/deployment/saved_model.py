@@ -73,14 +73,8 @@ def save_encoder(
         images: uint8 [batch, height, width, channels] -> {"h": float32 [batch, features]}
 
     for images of `image_shape`, with values from 0 to 255 and any batch size. The folder also holds
-    `weights.npz`, and replaces an old one when it is complete.
-
-    Args:
-      path: Folder of the SavedModel.
-      model: Model, with or without heads.
-      weights: Weights of the model.
-      image_shape: Height, width and channels of the data set's images.
-      view_size: Side in pixels to which images are resized for the model; None for their own.
+    `weights.npz`, and replaces an old one when it is complete. The model may have heads; for
+    `image_shape` and `view_size`, see `StoredEncoder`.
     """
     path = pathlib.Path(path)
     temporary = path.with_name(f"{path.name}.new")

@@ -66,16 +66,10 @@ def draw_curves_against(
     """Draws the kNN accuracy on training images against costs, a panel for each cost.
 
     A line is the mean over seeds, of the accuracy and of the cost, at each monitored round; the
-    band around it is the deviation of the accuracy.
-
-    Args:
-      curves: Lines by method. A line has a mapping for each seed, from `accuracy` and from the
-        names of the costs to the values at the monitored rounds, which are the same for all seeds.
-      costs: Names of the costs by the label of their axis.
-      styles: Styles of the methods.
-
-    Returns:
-      A PNG; None if fewer than two lines have points.
+    band around it is the deviation of the accuracy. `curves` has, by method, a mapping for each
+    seed, from `accuracy` and the names of the costs to the values at the monitored rounds, which
+    all seeds share. `costs` has the names by the label of their axis. None if fewer than two lines
+    have points.
     """
     shown = {name: seeds for name, seeds in curves.items() if seeds}
     if len(shown) < 2:

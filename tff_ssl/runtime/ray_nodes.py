@@ -23,7 +23,7 @@ from tff_ssl.runtime.slices import Partial, Slice
 
 _LOG = logging.getLogger(__name__)
 _PING_SECONDS = 1.0  # Time between two pings of a node.
-# A node without an answer for so long counts as frozen; with the loop's delays it is below 10 s.
+# Time without an answer after which a node counts as frozen; under 10 s with the loop's delays.
 _FROZEN_SECONDS = 6.0
 _START_SECONDS = 180.0
 _CLOSE_SECONDS = 10.0
@@ -35,33 +35,19 @@ _MAX_LOST_NODES = 10
 
 @dataclasses.dataclass
 class _Node:
-    """The driver's record of a node.
+    """The driver's record of a node. Times are in seconds; references are Ray's, to results."""
 
-    Attributes:
-      name: Number of the node in the run.
-      machine: Ray's id of its machine.
-      number: Number of the node on its machine, from 0.
-      actor: Ray's handle of its `Actor`.
-      starting: Ray's reference to the result of `Actor.start`; None if the node has started.
-      since: Time of the call of `Actor.start`, in seconds.
-      task: Ray's reference to the result of `Actor.work`; None if the node is free.
-      slice_index: Index of the slice of `task`.
-      ping: Ray's reference to the result of `Actor.ping`; None if no answer is awaited.
-      pinged: Time of the last ping or of its answer, in seconds.
-      facts: The node's description of itself; None before it has started.
-    """
-
-    name: str
-    machine: str
-    number: int
-    actor: Any = None
-    starting: Any = None
-    since: float = 0.0
-    task: Any = None
-    slice_index: int = -1
-    ping: Any = None
-    pinged: float = 0.0
-    facts: Facts | None = None
+    name: str  # Number of the node in the run.
+    machine: str  # Ray's id of its machine.
+    number: int  # Number of the node on its machine, from 0.
+    actor: Any = None  # Ray's handle of its `Actor`.
+    starting: Any = None  # Reference of `Actor.start`; None if the node has started.
+    since: float = 0.0  # Time of the call of `Actor.start`.
+    task: Any = None  # Reference of `Actor.work`; None if the node is free.
+    slice_index: int = -1  # Index of the slice of `task`.
+    ping: Any = None  # Reference of `Actor.ping`; None if no answer is awaited.
+    pinged: float = 0.0  # Time of the last ping or of its answer.
+    facts: Facts | None = None  # The node's description of itself; None before it has started.
 
     @property
     def is_alive(self) -> bool:
@@ -333,7 +319,7 @@ class _NoAnswerError(Exception):
 
 
 def _ray_errors() -> tuple[type[Exception], ...]:
-    """The errors by which a node is lost, as opposed to a failure of its work."""
+    """The errors of a lost node, as opposed to a failure of its work."""
     from ray import exceptions
 
     return (

@@ -104,7 +104,7 @@ class Centralized(Simulation):
           images: Images of the data set, uint8 [n, h, w, c].
           example_ids: Ids of the images, int64 [n].
           batches: Step -> indices of its examples, int64.
-          steps: Number of steps of the run, for the schedule.
+          steps: Number of steps of the schedule.
           hyperparameters: Hyperparameters of the optimizer and the losses.
           labels: Class labels, int32 [n]; None unless the objective is supervised.
           seed: Seed of the masks.

@@ -1,7 +1,7 @@
 """Checkpoints of a run as NumPy archives, which contain no executable code.
 
-`tff.program.FileProgramStateManager` writes SavedModels, which are unsafe to load from an untrusted
-source: that runs a TensorFlow graph, which may write files. Here a file is a zip archive of named
+`tff.program.FileProgramStateManager` writes SavedModels. Loading one runs a TensorFlow graph, which
+may write files: this is unsafe if its source is untrusted. Here a file is a zip archive of named
 arrays, which NumPy reads without pickle. A CRC of each array reveals truncated files and flipped
 bits, and the number of the round reveals a renamed file. A file appears complete or not at all.
 """

@@ -84,7 +84,7 @@ class Dropouts:
     def check_metrics(self, round_number: int, metrics: Mapping[str, float]) -> None:
         """Calls `check` with the counts of a round's metrics.
 
-        If the loss of any samples is not finite, training has diverged; the training loop says so.
+        A loss of samples that is not finite is left to the training loop: training has diverged.
         """
         if math.isfinite(metrics["loss"]) or not metrics["samples"]:
             self.check(round_number, int(metrics["clients"]), int(metrics["dropped_clients"]))
@@ -139,7 +139,7 @@ def expected_in_first_stage(invited: int, dropout: float) -> float:
 
 
 def expected_to_finish(invited: int, dropout: float) -> float:
-    """The expected number of clients that finish, `clients_per_round` or more by rounding."""
+    """The expected number of clients that finish; rounding (`clients_to_invite`) may raise it."""
     return invited * (1 - dropout)
 
 

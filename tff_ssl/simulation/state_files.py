@@ -104,7 +104,7 @@ class ClientStates:
                 shutil.copyfile(source, path)
 
     def load(self, client: int, version: int) -> Any:
-        """A client's state, or its last intact one (`healed`); a TrainingError without its file."""
+        """A client's state or last intact one (`healed`) as tensors; a TrainingError if missing."""
         path = self._checked_path(client, healed_version([self], client, version))
         return from_bytes(tf.io.read_file(str(path)), self._specs)
 

@@ -46,8 +46,8 @@ class Simulation(Protocol):
 
         Args:
           state: The state of the run.
-          client_id: Number of the client; None for the global model, or without one for the model
-            with which the run is evaluated.
+          client_id: Number of the client; None for the global model, or for the one that the run
+            is evaluated with if there is no global model.
         """
 
     def local_weights(self, state: Any, client: int) -> Weights | None:
