@@ -47,12 +47,6 @@ class _Markdown(SphinxDirective):
         return container.children
 
 
-def _hyperparameters(name: str) -> list[str]:
-    if name == "shared":
-        return hyperparameter_tables.shared_markdown()
-    return hyperparameter_tables.markdown(name)
-
-
 def _report_picture(experiment: str, number: str, alt: str) -> list[str]:
     name = experiments.write_picture(experiment, int(number), _GENERATED)
     if not name:
@@ -85,7 +79,7 @@ class Pseudocode(SphinxDirective):
 # Name -> function of its arguments and options, number of arguments, options.
 _TABLES = {"tables": directives.positive_int_list}
 _MARKDOWN = {
-    "hyperparameters": (_hyperparameters, 1, {}),
+    "hyperparameters": (hyperparameter_tables.markdown, 1, {}),
     "choices": (choices.markdown, 1, {}),
     "measured": (experiments.measured, 1, _TABLES),
     "published": (experiments.published, 1, _TABLES),

@@ -50,15 +50,13 @@ def to_restructuredtext(lines: list[str]) -> list[str]:
         if indent < base:
             base = indent
         if item:
-            if result and result[-1] and base == 0 and not _in_list(result):
+            previous = result[-1] if result else ""
+            continues = _ITEM.match(previous.lstrip()) or previous.startswith(" ")
+            if previous and base == 0 and not continues:
                 result.append("")
             base = indent + len(item[0])
         result.append(_escape(line))
     return result
-
-
-def _in_list(lines: list[str]) -> bool:
-    return bool(lines and (_ITEM.match(lines[-1].lstrip()) or lines[-1].startswith(" ")))
 
 
 def _escape(line: str) -> str:

@@ -85,8 +85,7 @@ def preset_values(name: str) -> dict[str, str]:
     return {k.removeprefix("hparam."): v for k, v in values.items() if k.startswith("hparam.")}
 
 
-def shared_markdown() -> list[str]:
-    """The tables of the shared hyperparameters, one per class."""
+def _shared_markdown() -> list[str]:
     lines = []
     for cls in shared_classes():
         own = [field for field in _fields(cls) if field.name in cls.__annotations__]
@@ -95,9 +94,11 @@ def shared_markdown() -> list[str]:
 
 
 def markdown(name: str) -> list[str]:
-    """The table of an algorithm of the registry."""
+    """The table of an algorithm of the registry, or the tables of the `shared` ones."""
     from tff_ssl.algorithms import registry
 
+    if name == "shared":
+        return _shared_markdown()
     algorithm = registry.ALGORITHMS[name]
     cls, preset = algorithm.hyperparameters, preset_values(name)
     own = own_fields(cls)

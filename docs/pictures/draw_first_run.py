@@ -57,15 +57,12 @@ def _draw_bars(axes, results: list[dict]) -> None:
     names = []
     for result in results:
         baselines = result["baselines"]
-        accuracies = (
-            result["accuracy"],
-            baselines["raw_pixels"]["accuracy"],
-            baselines["random_encoder"]["accuracy"],
-        )
-        for (name, colour), accuracy in zip(_BARS.items(), accuracies, strict=True):
+        shown = (result, baselines["raw_pixels"], baselines["random_encoder"])
+        for (name, colour), figures in zip(_BARS.items(), shown, strict=True):
             place = -len(names) - len(names) // 3
-            axes.barh(place, 100 * accuracy, color=colour, height=0.9)
-            text = f"{name} {100 * accuracy:.0f} %"
+            percent = 100 * figures["accuracy"]
+            axes.barh(place, percent, color=colour, height=0.9)
+            text = f"{name} {percent:.0f} %"
             axes.text(2, place, text, color="white" if name == "encoder" else "black", va="center")
             names.append(name)
         count = result["labels_per_class"]

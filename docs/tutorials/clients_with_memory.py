@@ -46,12 +46,9 @@ with open(folder / "client_metrics.csv", newline="") as file:
 figure, axes = plt.subplots(figsize=(5, 3))
 for client in sorted({row["client"] for row in rows}):
     own = [row for row in rows if row["client"] == client]
-    axes.plot(
-        [int(row["round"]) for row in own],
-        [float(row["squared_divergence"]) for row in own],
-        marker="o",
-        label=f"client {client}",
-    )
+    rounds = [int(row["round"]) for row in own]
+    divergences = [float(row["squared_divergence"]) for row in own]
+    axes.plot(rounds, divergences, marker="o", label=f"client {client}")
 axes.set_xlabel("round")
 axes.set_ylabel("squared divergence")
 axes.legend(fontsize=8)

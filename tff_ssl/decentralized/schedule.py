@@ -108,8 +108,8 @@ class Schedule(Protocol):
     def evaluated(self, done: int, client: int | None = None) -> SlotWeights:
         """Weights [slots] of the mean model that is evaluated after `done` rounds.
 
-        It is a client's model, or for None the model that represents the run. Raises a ValueError if
-        the client has left.
+        It is a client's model, or for None the model that represents the run. Raises a ValueError
+        if the client has left.
         """
 
     def evaluated_slot(self, done: int, client: int | None = None) -> int | None:

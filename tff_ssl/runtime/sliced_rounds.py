@@ -16,6 +16,7 @@ import collections
 import functools
 import itertools
 import pathlib
+import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -24,7 +25,7 @@ import numpy.typing as npt
 import tensorflow_federated as tff
 import tree
 
-from tff_ssl.runtime.slices import Partial, Slice, plain_type, scratch_folder, serialize, with_files
+from tff_ssl.runtime.slices import Partial, Slice, plain_type, serialize, with_files
 from tff_ssl.simulation import state_files
 from tff_ssl.simulation.cohort import Cohort
 
@@ -136,7 +137,8 @@ class Stage:
 
     def finish(self, state: bytes, partials: Sequence[Partial]) -> tuple[Any, Any]:
         """State and metrics after the stage, from the state before it and the slices' results."""
-        with scratch_folder() as folder:
+        with tempfile.TemporaryDirectory(prefix="tff_ssl_slice_") as name:
+            folder = pathlib.Path(name)
             (folder / "server").write_bytes(state)
             paths = [folder / f"sums{k}" for k in range(len(partials))]
             for path, partial in zip(paths, partials, strict=True):

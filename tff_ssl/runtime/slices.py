@@ -6,11 +6,10 @@ therefore be this process (`InThisProcess`) or another machine, and a slice can 
 """
 
 import collections
-import contextlib
 import functools
 import pathlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,9 +95,11 @@ def work_on_slice(
 ) -> Partial:
     """Computes a slice with the result of `with_files` and the server's state as bytes.
 
-    Clients with states have the type of `ClientFiles`. `scratch` is as in `scratch_folder`.
+    Clients with states have the type of `ClientFiles`. Scratch files are in `scratch`, or in the
+    system's folder for temporary files.
     """
-    with scratch_folder(scratch) as folder:
+    with tempfile.TemporaryDirectory(prefix="tff_ssl_slice_", dir=scratch) as name:
+        folder = pathlib.Path(name)
         (folder / "server").write_bytes(state)
         server = (str(folder / "server"), str(folder / "sums"))
         if part.states is None:
@@ -132,13 +133,6 @@ class InThisProcess:
             work_on_slice(self._load(program), state, part)
             for program, part in zip(programs, slices, strict=True)
         ]
-
-
-@contextlib.contextmanager
-def scratch_folder(where: str | None = None) -> Iterator[pathlib.Path]:
-    """A temporary folder in `where`, or in the system's folder for temporary files."""
-    with tempfile.TemporaryDirectory(prefix="tff_ssl_slice_", dir=where) as name:
-        yield pathlib.Path(name)
 
 
 def plain_type(value_type: tff.Type) -> tff.Type:
