@@ -1,4 +1,4 @@
-"""Configuration of the documentation's site, which Sphinx builds.
+"""Sphinx's configuration of the documentation site.
 
 uv run --group docs python -m sphinx -W docs build/site
 """
@@ -10,7 +10,7 @@ import warnings
 
 _ROOT = pathlib.Path(__file__).parent.parent
 sys.path[:0] = [str(_ROOT), str(_ROOT / "docs" / "extensions")]
-# The tutorials start scripts of `launch` from the root, wherever Sphinx was started.
+# The tutorials start scripts of `launch` from the root, wherever Sphinx is started.
 os.environ["PYTHONPATH"] = str(_ROOT)
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -59,7 +59,7 @@ _TUTORIALS = (
 
 
 class _ReadingOrder:
-    """Orders the tutorials as a newcomer reads them."""
+    """The order in which a newcomer reads the tutorials."""
 
     def __init__(self, folder):
         del folder  # All tutorials lie in one folder.

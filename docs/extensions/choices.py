@@ -1,4 +1,4 @@
-"""Tables of what a flag can choose, made from the project's registries."""
+"""Tables of flags' values, made from the project's registries."""
 
 import importlib
 
@@ -18,8 +18,6 @@ def markdown(flag: str) -> list[str]:
     """The table of a flag's values."""
     module, registry, describe = _CHOICES[flag]
     entries = getattr(importlib.import_module(module), registry)
-    names = {
-        name: f"[`{name}`]({name}.md)" if flag == "algorithm" else f"`{name}`" for name in entries
-    }
-    rows = [[names[name], describe(entry)] for name, entry in entries.items()]
+    link = "[`{0}`]({0}.md)" if flag == "algorithm" else "`{0}`"
+    rows = [[link.format(name), describe(entry)] for name, entry in entries.items()]
     return table([[f"`--{flag}`", "what it is"], *rows])

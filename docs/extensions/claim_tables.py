@@ -1,8 +1,7 @@
 """The tables of the page of claims: each claim of a paper beside what was measured.
 
-The claims are in `launch.studies`. Their figures and verdicts are computed from the results in
-`measured/`, where results are not kept in its `noted.jsonl`, by the code that writes an
-experiment's report.
+The claims are in `launch.studies`. The code that writes an experiment's report computes their
+figures and verdicts from the results in `measured/`; where these are not kept, from `noted.jsonl`.
 """
 
 import functools
@@ -33,7 +32,7 @@ SHORT = {
     "All-reduce, 3000 epochs": "all-reduce",
     "From scratch": "from scratch",
 }
-# Experiment -> value of --data_dir; else DATA.
+# Experiment -> value of --data_dir; DATA for all others.
 _DATA_OF = dict.fromkeys(("dcco_table2", "dcco_table2_few_labels"), "FOLDER_OF_HAM10000")
 
 
@@ -52,7 +51,7 @@ def noted() -> dict[str, Noted]:
 
 @functools.cache
 def read(run: str):
-    """The experiment of a file of `measured/` or of noted figures, and its figures."""
+    """The experiment of a file of `measured/` or of noted figures, with its figures."""
     return _read_noted(noted()[run]) if run in noted() else experiments.read(run)
 
 
@@ -82,17 +81,13 @@ def _claim_rows(run: str):
 
 
 def checks(trial: Trial) -> list[tuple[str, str, str]]:
-    """The statements of the experiment that make up a claim: table, statement, verdict."""
-    experiment, _ = read(trial.run)
+    """The experiment's statements that make up a claim: table, statement, verdict."""
     rows = _claim_rows(trial.run)
-    return [rows[number] for number in trial.decided_by(experiment)]
+    return [rows[number] for number in trial.decided_by(read(trial.run)[0])]
 
 
 def verdict(trial: Trial) -> str:
-    """The verdict on all statements together.
-
-    They hold together if each of them holds, and do not if one of them does not.
-    """
+    """The verdict on all statements: they hold if each holds, and do not if one does not."""
     found = {row[2] for row in checks(trial)}
     if found == {"not measured"}:
         return NOT_RUN
@@ -102,7 +97,7 @@ def verdict(trial: Trial) -> str:
 
 
 def _verdict_text(trial: Trial) -> str:
-    """The verdict, with the number of tables of each verdict where they differ."""
+    """The verdict, with the number of statements by verdict if they differ."""
     counts = Counter(row[2] for row in checks(trial))
     text = f"**{verdict(trial)}**"
     if len(counts) > 1:
@@ -113,7 +108,7 @@ def _verdict_text(trial: Trial) -> str:
 
 
 def _table_of(trial: Trial):
-    """The first table of the trial, whose figures are shown, with these figures."""
+    """The first table of the trial, which is shown, with its figures."""
     experiment, values = read(trial.run)
     title = checks(trial)[0][0]
     (shown,) = (one for one in experiment.tables if one.title == title)
@@ -121,7 +116,7 @@ def _table_of(trial: Trial):
 
 
 def figures(trial: Trial) -> str:
-    """The figures of a trial with their deviations, by column."""
+    """A trial's figures with their deviations, by column."""
     shown, values = _table_of(trial)
     by_column: dict[str, list[str]] = {}
     for row, column in trial.figures:
@@ -143,10 +138,7 @@ def _format(value, shown) -> str:
 
 
 def margin(trial: Trial) -> str:
-    """The gap between the two ends of a comparison, in points and in standard deviations.
-
-    A deviation is the larger one of the two ends.
-    """
+    """The gap between the compared ends, in points and in deviations (of the larger one)."""
     if trial.ends is None:
         return "ends not measured"
     shown, values = _table_of(trial)
@@ -166,7 +158,7 @@ def margin(trial: Trial) -> str:
 
 
 def minutes(trial: Trial) -> str:
-    """Minutes of training of a run: the smallest and the largest median of the figures' cells."""
+    """Minutes of training: the smallest and the largest median of the figures' cells."""
     if trial.run in noted():
         return "not kept"
     experiment, _ = read(trial.run)
@@ -189,7 +181,7 @@ def minutes(trial: Trial) -> str:
 def paper(key: str) -> list[str]:
     """The table of a paper's claims, and the commands of its runs.
 
-    A claim without a run has one row, which says why.
+    A claim without a run has one row, with the reason.
     """
     grid = [["claim", "our setting", "margin", "our figures, in percent", "verdict", "minutes"]]
     for claim in claims(key):
@@ -199,9 +191,8 @@ def paper(key: str) -> list[str]:
                 row = [trial.setting, "-", trial.figures, f"**{trial.verdict}**", "-"]
             else:
                 setting = f"{trial.setting} {trial.note}".strip()
-                row = [
-                    setting, margin(trial), figures(trial), _verdict_text(trial), minutes(trial),
-                ]  # fmt: skip
+                shown = (make(trial) for make in (margin, figures, _verdict_text, minutes))
+                row = [setting, *shown]
             grid.append([head, *row])
             head = f"**{claim.name}**, the same"
         if not claim.trials:
@@ -218,7 +209,7 @@ def paper(key: str) -> list[str]:
 
 
 def commands(run: str) -> list[str]:
-    """The commands of the runs in a file of `measured/`, one for each number of seeds."""
+    """The commands of the runs in a file of `measured/`, one per number of seeds."""
     if run in noted():
         return [noted()[run].command]
     records, (experiment, _) = experiments.records(run), experiments.read(run)
@@ -239,10 +230,7 @@ def commands(run: str) -> list[str]:
 
 
 def counts_table() -> list[str]:
-    """The number of claims of each paper and of each verdict, and the hours of all runs.
-
-    A claim with several trials counts with the verdict on its first.
-    """
+    """The number of claims by paper and verdict (that on the first trial), and the runs' hours."""
     words = ["holds", "does not hold", "not shown", NOT_RUN]
     grid = [["paper", "claims", *words]]
     totals: Counter = Counter()
@@ -255,7 +243,7 @@ def counts_table() -> list[str]:
 
 
 def _hours() -> str:
-    """What the runs in `measured/` took."""
+    """The hours of the runs in `measured/`."""
     runs = [run for name in experiments.names() for run in experiments.records(name).all_runs()]
     found = [run.summary for run in runs if run.summary]
     training = sum(summary["training_minutes"] for summary in found) / 60

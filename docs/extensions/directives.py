@@ -1,12 +1,12 @@
-"""The directives of the pages. Those that show figures or names make them when the site is built.
+"""The directives of the pages, whose figures and names are made when the site is built.
 
 - `{hyperparameters} fedu`: the hyperparameters of an algorithm; `shared` for the inherited ones;
-- `{choices} partition`: what a flag can choose;
+- `{choices} partition`: the values of a flag;
 - `{measured} dcco_table1-cpu`: an experiment's tables, measured beside published;
 - `{published} hetero_table4`: the paper's tables of an experiment;
 - `{report-picture} all_methods-cpu 1`: `picture_1.png` of an experiment's report, with the text
   `:alt:`;
-- `{default-run} fedu`, `{default-runs}`: the default run of an algorithm on the digits, and of all;
+- `{default-run} fedu`, `{default-runs}`: the default runs on the digits, of one algorithm or all;
 - `{gallery-index}`: the experiments of the gallery, with their verdicts;
 - `{claims} dcco`: the claims of a paper, with figures and verdicts;
 - `{claim-counts}`: the claims by verdict;
@@ -33,7 +33,7 @@ _GENERATED = ROOT / "docs" / "generated"
 
 
 class _Markdown(SphinxDirective):
-    """A directive whose content is the Markdown that `write` makes of its arguments and options."""
+    """A directive whose content is Markdown, which `write` makes of its arguments and options."""
 
     write: Callable[..., list[str]]
 
@@ -45,12 +45,6 @@ class _Markdown(SphinxDirective):
         container = nodes.Element()
         self.state.nested_parse(StringList(lines, source=self.name), 0, container)
         return container.children
-
-
-def _hyperparameters(name: str) -> list[str]:
-    if name == "shared":
-        return hyperparameter_tables.shared_markdown()
-    return hyperparameter_tables.markdown(name)
 
 
 def _report_picture(experiment: str, number: str, alt: str) -> list[str]:
@@ -82,10 +76,10 @@ class Pseudocode(SphinxDirective):
         return [nodes.literal_block(text, text, language="none", classes=["pseudocode"])]
 
 
-# Name -> function of its arguments and options, number of arguments, and options.
+# Name -> function of its arguments and options, number of arguments, options.
 _TABLES = {"tables": directives.positive_int_list}
 _MARKDOWN = {
-    "hyperparameters": (_hyperparameters, 1, {}),
+    "hyperparameters": (hyperparameter_tables.markdown, 1, {}),
     "choices": (choices.markdown, 1, {}),
     "measured": (experiments.measured, 1, _TABLES),
     "published": (experiments.published, 1, _TABLES),

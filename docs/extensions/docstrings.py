@@ -1,8 +1,8 @@
 """Reference pages from docstrings, which are plain text with single backticks for code.
 
-Before Sphinx reads a docstring as reStructuredText, code becomes literal text, characters that have
-a meaning in reStructuredText are escaped, and indented lines outside of sections such as `Args`
-become literal blocks: they are equations or examples.
+Before Sphinx reads a docstring as reStructuredText, code becomes literal text, special characters
+are escaped, and indented lines outside of sections such as `Args` (equations or examples) become
+literal blocks.
 """
 
 import importlib
@@ -22,11 +22,7 @@ _OPTIONAL = (
 
 
 def to_restructuredtext(lines: list[str]) -> list[str]:
-    """Rewrites the lines of a docstring.
-
-    Args:
-      lines: Lines without the indentation that they share.
-    """
+    """Rewrites the lines of a docstring, which share no indentation."""
     result: list[str] = []
     base, in_block, in_section = 0, False, False
     for line in lines:
@@ -41,7 +37,7 @@ def to_restructuredtext(lines: list[str]) -> list[str]:
         if in_section:
             result.append(line if _SECTION.match(text) else _escape(line))
             continue
-        if indent > base:  # An equation: neither text nor a list's continuation.
+        if indent > base:  # An equation or an example, not a list's continuation.
             if not in_block:
                 result += ["", " " * base + "::", ""]
                 in_block = True
@@ -54,26 +50,24 @@ def to_restructuredtext(lines: list[str]) -> list[str]:
         if indent < base:
             base = indent
         if item:
-            if result and result[-1] and base == 0 and not _in_list(result):
+            previous = result[-1] if result else ""
+            continues = _ITEM.match(previous.lstrip()) or previous.startswith(" ")
+            if previous and base == 0 and not continues:
                 result.append("")
             base = indent + len(item[0])
         result.append(_escape(line))
     return result
 
 
-def _in_list(lines: list[str]) -> bool:
-    return bool(lines and (_ITEM.match(lines[-1].lstrip()) or lines[-1].startswith(" ")))
-
-
 def _escape(line: str) -> str:
     """Makes code literal text, and escapes the rest."""
     parts = re.split(r"(`[^`]+`)", line)
-    for i in range(len(parts)):
+    for i, part in enumerate(parts):
         if i % 2:
             follows = parts[i + 1][:1]
-            parts[i] = f"`{parts[i]}`" + ("\\ " if follows.isalnum() or follows == "@" else "")
+            parts[i] = f"`{part}`" + ("\\ " if follows.isalnum() or follows == "@" else "")
         else:
-            parts[i] = re.sub(r"([*|`]|(?<=\w)_(?!\w))", r"\\\1", parts[i])
+            parts[i] = re.sub(r"([*|`]|(?<=\w)_(?!\w))", r"\\\1", part)
     return "".join(parts)
 
 
@@ -82,7 +76,7 @@ def _process(app, what, name, obj, options, lines):
 
 
 def _without_fences(lines: list[str]) -> list[str]:
-    """Indents blocks between fences of backticks, which makes them literal; drops the fences."""
+    """Drops fences of backticks, and indents what is between them, which makes it literal."""
     fenced, result = False, []
     for line in lines:
         if line.strip().startswith("```"):
@@ -94,7 +88,7 @@ def _without_fences(lines: list[str]) -> list[str]:
 
 
 def _join_code(lines: list[str]) -> list[str]:
-    """Moves code that is broken over two lines to the first of them."""
+    """Moves code that spans two lines to the first of them."""
     joined: list[str] = []
     for line in lines:
         if joined and joined[-1].count("`") % 2 and line.strip():
@@ -116,7 +110,7 @@ def modules(package: str) -> list[str]:
 
 
 def public_names(package: str) -> list[tuple[str, str]]:
-    """The names of a package's public interface, each with the place where it is documented."""
+    """The names of a package's public interface, each with the place of its documentation."""
     module = importlib.import_module(package)
     objects = [(name, getattr(module, name)) for name in getattr(module, "__all__", ())]
     return [
@@ -127,13 +121,14 @@ def public_names(package: str) -> list[tuple[str, str]]:
 
 
 def _write_pages(app):
-    """Writes a page of the reference for each package that has modules."""
+    """Writes a reference page for each package that has modules."""
     target = pathlib.Path(app.srcdir) / "reference"
     pages: dict[str, list[str]] = {}
     for package in _PACKAGES:
         for name in modules(package):
             parts = name.split(".")
-            page = parts[0] if len(parts) < 3 and not _has_modules(name) else ".".join(parts[:2])
+            is_package = len(parts) > 2 or hasattr(importlib.import_module(name), "__path__")
+            page = ".".join(parts[:2]) if is_package else parts[0]
             pages.setdefault(page, []).append(name)
     for page, names in pages.items():
         lines = [page, "=" * len(page), ""]
@@ -147,10 +142,6 @@ def _write_pages(app):
             lines += [f".. automodule:: {name}", "   :members:", "   :ignore-module-all:"]
             lines += ["   :show-inheritance:", ""]
         (target / f"{page}.rst").write_text("\n".join(lines))
-
-
-def _has_modules(name: str) -> bool:
-    return hasattr(importlib.import_module(name), "__path__")
 
 
 def setup(app):

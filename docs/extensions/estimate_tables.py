@@ -1,4 +1,4 @@
-"""What the runs of the experiments would take at the paper's scale, from `measured/`."""
+"""What the experiments' runs would take at the paper's scale, from `measured/`."""
 
 import functools
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ _HEADER = [
 
 @functools.cache
 def _measured() -> tuple[str, dict]:
-    """The machine, and the measured rounds by their key."""
+    """The machine, and the measured rounds by key."""
     from launch.studies.engine import estimates
 
     return estimates.read(ROOT / "measured" / "estimates-paper.jsonl")
 
 
 def paper_scale() -> list[str]:
-    """A row for each experiment, with the cells that were measured."""
+    """The table of all experiments."""
     from launch.studies import catalog
     from launch.studies.engine import estimates
 
@@ -34,7 +34,7 @@ def paper_scale() -> list[str]:
 
 
 def _figures(found: Sequence, number: int) -> list[str]:
-    """The figures of an experiment's cells, some of which may be missing or have failed."""
+    """The figures of an experiment's cells, some of which may be missing or failed."""
     from launch.studies.engine.estimates import format_hours
 
     done = [estimate for estimate in found if not estimate.failed]

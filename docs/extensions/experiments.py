@@ -1,7 +1,7 @@
 """What was measured, as Markdown: tables, verdicts on claims, and the gallery.
 
-All is read from the records in `measured/` and from the definitions of the experiments, which have
-the papers' figures, so that no figure of theirs is typed into the pages.
+All figures are those of the records in `measured/` and of the experiments' definitions, which have
+the papers' ones; none is typed into the pages.
 """
 
 import functools
@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 
 _MEASURED = ROOT / "measured"
 _DEFAULTS = "digits_defaults-cpu"
-# Files of `measured/` without runs: estimates, and figures whose runs are not kept.
+# Files of `measured/` that have no runs: estimates, and figures whose runs are not kept.
 _OTHERS = ("estimates-paper", "noted")
 _VERDICTS = ("holds", "does not hold", "not shown")
 
@@ -30,7 +30,7 @@ def records(name: str):
 
 @functools.cache
 def read(name: str):
-    """The experiment of a file of `measured/`, and the figures of its tables."""
+    """The experiment of a file of `measured/`, with the figures of its tables."""
     from launch.studies import catalog
     from tff_ssl.reporting import report
 
@@ -41,12 +41,12 @@ def read(name: str):
 
 
 def names() -> list[str]:
-    """Names of the files in `measured/` with an experiment's runs, without their extension."""
+    """Names, without extension, of the files in `measured/` with an experiment's runs."""
     return sorted(path.stem for path in _MEASURED.glob("*.jsonl") if path.stem not in _OTHERS)
 
 
 def comparison(shown, values) -> list[list[str]]:
-    """A table as rows: measured figures, with the published one in parentheses."""
+    """A table as rows: measured figures, with the published ones in parentheses."""
     from tff_ssl.reporting import report
 
     measured = report.measured_grid(shown, values)
@@ -68,25 +68,22 @@ def _beside(measured: str, published: str) -> str:
 
 
 def verdicts(name: str) -> list[tuple[str, str, str]]:
-    """The claims of an experiment: title of the table, statement, verdict."""
+    """An experiment's claims that were checked: title of the table, statement, verdict."""
     from tff_ssl.reporting import report
 
     return [row for row in report.claim_rows(*read(name)) if row[2] in _VERDICTS]
 
 
 def summary(name: str) -> str:
-    """A sentence with the number of claims of each verdict."""
+    """A sentence with the number of claims by verdict."""
     counts = Counter(verdict for _, _, verdict in verdicts(name))
     parts = (("holds", "hold"), ("does not hold", "do not hold"), ("not shown", "are not shown"))
-    return (
-        f"Of {sum(counts.values())} claims that were checked, "
-        + ", ".join(f"{counts[verdict]} {words}" for verdict, words in parts)
-        + "."
-    )
+    found = ", ".join(f"{counts[verdict]} {words}" for verdict, words in parts)
+    return f"Of {sum(counts.values())} claims that were checked, {found}."
 
 
 def default_rows(names: list[str]) -> list[list[str]]:
-    """The default runs of some algorithms: one row each, in percent."""
+    """The default runs of some algorithms, a row each, in percent."""
     experiment, values = read(_DEFAULTS)
     grid = [["`--algorithm`", "one label a class", "untrained", "five labels a class", "untrained"]]
     for name in names:
@@ -116,24 +113,19 @@ def looked_up(claim, shown, values) -> list[tuple[str, str]]:
     """The figures that a claim compares, as (row, column), in the order of the table."""
     from tff_ssl.reporting.experiment import check
 
-    class Recorded(dict):
-        keys_read: dict = {}  # noqa: RUF012
+    keys_read = set()
 
+    class Recorded(dict):
         def __getitem__(self, key):
-            self.keys_read[key] = None
+            keys_read.add(key)
             return super().__getitem__(key)
 
-    recorded = Recorded(values)
-    recorded.keys_read = {}
-    check(claim, shown, recorded)
-    return [key for key in values if key in recorded.keys_read]
+    check(claim, shown, Recorded(values))
+    return [key for key in values if key in keys_read]
 
 
 def draw_claim(claim, shown, values, styles, path: pathlib.Path) -> None:
-    """Draws the figures that a claim compares, with their deviations over seeds.
-
-    `styles` has the colours of the methods, which are those of the experiment's report.
-    """
+    """Draws the figures that a claim compares, with their deviations, in the report's colours."""
     figures = looked_up(claim, shown, values)
     rows = list(dict.fromkeys(row for row, _ in figures))
     columns = [column for column in shown.columns if any(c == column for _, c in figures)]
@@ -149,9 +141,8 @@ def draw_claim(claim, shown, values, styles, path: pathlib.Path) -> None:
             fmt="o", capsize=3, color=colours[row],
         )  # fmt: skip
     handles = [Line2D([], [], marker="o", linestyle="", color=colours[row]) for row in rows]
-    axes.legend(
-        handles, rows, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False
-    )
+    position = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+    axes.legend(handles, rows, fontsize=8, frameon=False, **position)
     axes.set_yticks(range(len(columns)), columns, fontsize=8)
     axes.set_ylim(len(columns) - 0.5, -0.5)
     axes.set_xlabel(shown.with_unit(shown.title), fontsize=8)
@@ -161,13 +152,9 @@ def draw_claim(claim, shown, values, styles, path: pathlib.Path) -> None:
 
 
 def gallery(name: str, pictures: pathlib.Path) -> str:
-    """The page of an experiment in the gallery.
+    """An experiment's page in the gallery; writes its pictures to the page's folder.
 
     It has a picture and a sentence for each claim, the tables, learning curves and partitions.
-
-    Args:
-      name: Name of the experiment's file in `measured/`.
-      pictures: Folder for the pictures, which is that of the page.
     """
     from datasets import describe
     from tff_ssl.reporting import methods
@@ -206,7 +193,7 @@ def _image(path: str, description: str) -> list[str]:
 
 
 def write_gallery(target: pathlib.Path) -> None:
-    """Writes the gallery's pages into a folder, which is emptied first."""
+    """Writes the gallery's pages to a folder, which is emptied first."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     for name in names():
@@ -215,28 +202,24 @@ def write_gallery(target: pathlib.Path) -> None:
 
 @functools.cache
 def _report_pictures(name: str):
-    """The pictures of an experiment's report by caption, of which some may be None."""
+    """The pictures of an experiment's report by caption; some may be None."""
     from tff_ssl.reporting import report
 
     return report.draw_pictures(records(name), *read(name))
 
 
 def write_picture(name: str, number: int, folder: pathlib.Path) -> str:
-    """Writes `picture_NUMBER.png` of the report of an experiment.
-
-    Returns:
-      The name of the file; empty if the report has no such picture.
-    """
+    """Writes `picture_NUMBER.png` of a report; returns the file's name, empty without a picture."""
     drawn = list(_report_pictures(name).values())[number - 1]
-    path = folder / f"{name}-picture_{number}.png"
     if drawn is None:
         return ""
+    path = folder / f"{name}-picture_{number}.png"
     path.write_bytes(drawn)
     return path.name
 
 
 def gallery_index() -> list[str]:
-    """A table of the experiments in the gallery, with the number of claims of each verdict."""
+    """A table of the experiments in the gallery, with the number of claims by verdict."""
     grid = [["experiment", *_VERDICTS]]
     for name in names():
         counts = Counter(verdict for _, _, verdict in verdicts(name))
@@ -246,7 +229,7 @@ def gallery_index() -> list[str]:
 
 
 def measured(name: str, tables: list[int] | None = None) -> list[str]:
-    """The tables of an experiment in `measured/`, or those of some numbers, counted from 1."""
+    """The tables of an experiment in `measured/`, or some by number, from 1."""
     experiment, values = read(name)
     lines = []
     for number in tables or range(1, len(experiment.tables) + 1):
@@ -256,7 +239,7 @@ def measured(name: str, tables: list[int] | None = None) -> list[str]:
 
 
 def published(name: str, tables: list[int] | None = None) -> list[str]:
-    """The paper's tables of an experiment at the paper's scale, or those of some numbers."""
+    """The paper's tables of an experiment, or some by number, from 1."""
     from launch.studies import catalog
     from tff_ssl.reporting import report
 

@@ -1,7 +1,7 @@
 """Tables of hyperparameters, made from the dataclasses and their docstrings.
 
-The table of an algorithm has those fields which are its own, or whose default it changes, or which
-its preset on the digits sets.
+An algorithm's table has the fields that are its own, whose default it changes, or that its preset
+on the digits sets.
 """
 
 import dataclasses
@@ -25,19 +25,13 @@ _SYMBOL = re.compile(
 
 
 def symbol(description: str) -> str:
-    """The symbol that a description names before its first comma or semicolon, as an equation."""
+    """The symbol that a description names before its first punctuation mark, as an equation."""
     match = _SYMBOL.search(re.split(r"[,;:]", description)[0])
     return f"${_SYMBOLS[match[1]]}$" if match else ""
 
 
 def rows(cls: type, fields, preset: dict[str, str]) -> list[list[str]]:
-    """A table of some fields of a dataclass of hyperparameters.
-
-    Args:
-      cls: The dataclass.
-      fields: The `dataclasses.Field`s to show.
-      preset: Values of the preset on the digits, by name.
-    """
+    """A table of some `dataclasses.Field`s of `cls`, with the values of a preset by name."""
     from launch.options.hyperparameters import descriptions
 
     texts = descriptions(cls)
@@ -47,16 +41,15 @@ def rows(cls: type, fields, preset: dict[str, str]) -> list[list[str]]:
         name = field.name.rstrip("_")
         default = str(field.default).lower() if isinstance(field.default, bool) else field.default
         value = preset.get(name, "")
-        grid.append(
-            [f"`{name}`", symbol(text), f"`{default}`", f"`{value}`" if value else "", text]
-        )
+        shown = f"`{value}`" if value else ""
+        grid.append([f"`{name}`", symbol(text), f"`{default}`", shown, text])
     if not any(row[3] for row in grid[1:]):
         grid = [row[:3] + row[4:] for row in grid]
     return grid
 
 
 def own_fields(cls: type) -> list[dataclasses.Field]:
-    """The fields that are no shared ones, or have another default than these."""
+    """The fields that are not shared, or have another default than the shared ones."""
     shared = {field.name: field.default for base in shared_classes() for field in _fields(base)}
     return [
         field
@@ -66,7 +59,7 @@ def own_fields(cls: type) -> list[dataclasses.Field]:
 
 
 def shared_classes() -> tuple[type, ...]:
-    """The dataclasses that the algorithms' ones inherit from."""
+    """The dataclasses from which those of the algorithms inherit."""
     from tff_ssl.objectives.hyperparameters import ObjectiveHyperparameters
     from tff_ssl.optimizers import ServerOptimizerHyperparameters
     from tff_ssl.templates.client_hyperparameters import ClientHyperparameters
@@ -89,14 +82,10 @@ def preset_values(name: str) -> dict[str, str]:
         values = effective_flags([f"--flagfile={presets.of_algorithm(name)}"])
     finally:
         os.chdir(before)
-    prefix = "hparam."
-    return {
-        key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)
-    }
+    return {k.removeprefix("hparam."): v for k, v in values.items() if k.startswith("hparam.")}
 
 
-def shared_markdown() -> list[str]:
-    """The tables of the shared hyperparameters, one for each class."""
+def _shared_markdown() -> list[str]:
     lines = []
     for cls in shared_classes():
         own = [field for field in _fields(cls) if field.name in cls.__annotations__]
@@ -105,9 +94,11 @@ def shared_markdown() -> list[str]:
 
 
 def markdown(name: str) -> list[str]:
-    """The table of an algorithm of the registry."""
+    """The table of an algorithm of the registry, or the tables of the `shared` ones."""
     from tff_ssl.algorithms import registry
 
+    if name == "shared":
+        return _shared_markdown()
     algorithm = registry.ALGORITHMS[name]
     cls, preset = algorithm.hyperparameters, preset_values(name)
     own = own_fields(cls)

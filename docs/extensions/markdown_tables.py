@@ -1,4 +1,4 @@
-"""Markdown tables, and where the project is."""
+"""Markdown tables, and the root of the project."""
 
 import pathlib
 
@@ -6,7 +6,7 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
 def table(grid: list[list[str]]) -> list[str]:
-    """Formats rows, of which the first is the header, as a Markdown table."""
+    """Formats rows, the header first, as a Markdown table."""
     header, *rows = [[cell.replace("|", "\\|") for cell in row] for row in grid]
     lines = [header, ["---"] * len(header), *rows]
     return ["", *(f"| {' | '.join(cells)} |" for cells in lines), ""]

@@ -1,4 +1,4 @@
-"""Renders equations as MathML, which browsers draw without JavaScript and without a network."""
+"""Renders equations as MathML, which browsers draw without JavaScript or a network."""
 
 from docutils.nodes import SkipNode
 from latex2mathml.converter import convert

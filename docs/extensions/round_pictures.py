@@ -1,4 +1,4 @@
-"""Pictures of rounds: who does what, and who sends what to whom.
+"""Pictures of rounds: who computes what, and who sends what to whom.
 
     ```{round} server | client k
     server -> client k: model
@@ -8,8 +8,8 @@
     ```
 
 The argument names the participants, the lanes of the picture. A line with an arrow is a message,
-and a line without one is a step of a participant. The picture is an SVG of the page itself, so that
-its text follows the theme's colours.
+and one without is a participant's step. The picture is an SVG in the page itself, so that its text
+follows the theme's colours.
 """
 
 import re
@@ -23,17 +23,14 @@ _STEP = re.compile(r"(?P<sender>[^:>]+?)\s*(?:->\s*(?P<receiver>[^:]+?))?\s*:\s*
 
 
 def draw(lanes: list[str], lines: list[str]) -> str:
-    """Draws a round.
+    """Draws a round as an `<svg>` element.
 
     Args:
       lanes: Names of the participants.
-      lines: Messages `A -> B: text` and steps `A: text`, in the order of time.
-
-    Returns:
-      The picture as an `<svg>` element.
+      lines: Messages `A -> B: text` and steps `A: text`, in order of time.
 
     Raises:
-      ValueError: If a line is neither, or names somebody who has no lane.
+      ValueError: If a line is neither, or names somebody without a lane.
     """
     centres = {lane: _LANE_WIDTH * (i + 0.5) for i, lane in enumerate(lanes)}
     width = _LANE_WIDTH * len(lanes)
@@ -48,16 +45,17 @@ def draw(lanes: list[str], lines: list[str]) -> str:
         else:
             drawn, y = _box(x, y, match["text"])
         shapes += drawn
-    head = [
+    lines_of_lanes = [
         f'<line class="lane" x1="{x}" y1="34" x2="{x}" y2="{y}"/>' for x in centres.values()
-    ] + [
+    ]
+    names = [
         f'<text class="name" x="{x}" y="24" text-anchor="middle">{escape(lane)}</text>'
         for lane, x in centres.items()
     ]
     label = escape("; ".join(line.strip() for line in lines), quote=True)
     return (
         f'<svg class="round" viewBox="0 0 {width} {y + 6}" role="img" aria-label="{label}" '
-        f'style="max-width: {width}px">{"".join(head + shapes)}</svg>'
+        f'style="max-width: {width}px">{"".join(lines_of_lanes + names + shapes)}</svg>'
     )
 
 

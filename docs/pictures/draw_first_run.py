@@ -2,8 +2,8 @@
 
     uv run python docs/pictures/draw_first_run.py RUN
 
-Left: a 2-D map of the encodings of the test images, each shown by its digit. Right: the accuracy of
-the linear probe, beside its baselines. The texts can be read on a phone, 390 pixels wide.
+Left: a 2-D map of the test images' encodings, each shown by its digit. Right: the accuracy of the
+linear probe and its baselines. The texts are legible on a phone, 390 pixels wide.
 """
 
 import json
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _draw_map(axes, encodings: np.ndarray, labels: np.ndarray) -> None:
-    """Draws each image of a digit, at a point that is near to those of similar encodings."""
+    """Draws the digit of each image, near those with similar encodings."""
     points = TSNE(random_state=0, init="pca").fit_transform(encodings)
     for point, label in zip(points, labels, strict=True):
         axes.text(*point, label, color=plt.cm.tab10(label), size=13, ha="center", va="center")
@@ -57,15 +57,12 @@ def _draw_bars(axes, results: list[dict]) -> None:
     names = []
     for result in results:
         baselines = result["baselines"]
-        accuracies = (
-            result["accuracy"],
-            baselines["raw_pixels"]["accuracy"],
-            baselines["random_encoder"]["accuracy"],
-        )
-        for (name, colour), accuracy in zip(_BARS.items(), accuracies, strict=True):
+        shown = (result, baselines["raw_pixels"], baselines["random_encoder"])
+        for (name, colour), figures in zip(_BARS.items(), shown, strict=True):
             place = -len(names) - len(names) // 3
-            axes.barh(place, 100 * accuracy, color=colour, height=0.9)
-            text = f"{name} {100 * accuracy:.0f} %"
+            percent = 100 * figures["accuracy"]
+            axes.barh(place, percent, color=colour, height=0.9)
+            text = f"{name} {percent:.0f} %"
             axes.text(2, place, text, color="white" if name == "encoder" else "black", va="center")
             names.append(name)
         count = result["labels_per_class"]

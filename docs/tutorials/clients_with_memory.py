@@ -2,9 +2,8 @@
 Clients with memory
 ===================
 
-In FedU, five clients train BYOL. Each keeps its target network, and keeps its own predictor while
-the global one is too far away. This tutorial trains for four rounds and looks at what the clients
-keep.
+In FedU, five clients train BYOL. Each keeps its target network, and its own predictor while the
+global one is too far away. This tutorial trains for four rounds and looks at what the clients keep.
 """
 
 import csv
@@ -18,8 +17,8 @@ from docs.tutorials.terminal import run
 # %%
 # Train
 # -----
-# Each client has two of the ten digits. ``--personalized_clients=2`` evaluates the models of two
-# clients, too.
+# Each client has two of the ten digits. ``--personalized_clients=2`` also evaluates the models of
+# two clients.
 
 folder = pathlib.Path(tempfile.mkdtemp()) / "run"
 run(
@@ -47,12 +46,9 @@ with open(folder / "client_metrics.csv", newline="") as file:
 figure, axes = plt.subplots(figsize=(5, 3))
 for client in sorted({row["client"] for row in rows}):
     own = [row for row in rows if row["client"] == client]
-    axes.plot(
-        [int(row["round"]) for row in own],
-        [float(row["squared_divergence"]) for row in own],
-        marker="o",
-        label=f"client {client}",
-    )
+    rounds = [int(row["round"]) for row in own]
+    divergences = [float(row["squared_divergence"]) for row in own]
+    axes.plot(rounds, divergences, marker="o", label=f"client {client}")
 axes.set_xlabel("round")
 axes.set_ylabel("squared divergence")
 axes.legend(fontsize=8)

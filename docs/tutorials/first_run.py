@@ -2,8 +2,8 @@
 A first run and its files
 =========================
 
-This tutorial trains an encoder with DCCO on handwritten digits, for ten rounds, and looks at what
-the run has written. A real run has 250 rounds: leave out ``--rounds=10``.
+This tutorial trains an encoder with DCCO on handwritten digits for ten rounds, and looks at what
+the run writes. A real run has 250 rounds: leave out ``--rounds=10``.
 """
 
 import csv
@@ -18,8 +18,8 @@ from docs.tutorials.terminal import run
 # %%
 # Train
 # -----
-# A script prints what it is going to do before it starts: how many clients there are, how large
-# the model is, and how many bytes a client receives and sends in a round. At the end it probes
+# Before it starts, a script prints what it is going to do: how many clients there are, how large
+# the model is, and how many bytes a client receives and sends in a round. At the end, it probes
 # the encoder.
 
 folder = pathlib.Path(tempfile.mkdtemp()) / "run"
@@ -28,7 +28,7 @@ run(f"launch.pretrain --rounds=10 --eval_every=5 --output_dir={folder}")
 # %%
 # The table at the end is the result. A linear classifier was trained on the encodings of one
 # (and of five) labelled images per class. The same was done with an untrained encoder and with
-# raw pixels. After ten rounds the encoder is better than an untrained one, and not yet better
+# raw pixels. After ten rounds, the encoder is better than an untrained one, but not yet better
 # than raw pixels.
 #
 # The files

@@ -16,7 +16,7 @@ from docs.tutorials.terminal import run
 # %%
 # A model travels
 # ---------------
-# A step is the training of one client. Client 3 leaves the network after step 6.
+# In a step, one client trains the model. Client 3 leaves the network after step 6.
 
 folder = pathlib.Path(tempfile.mkdtemp()) / "run"
 run(
@@ -48,5 +48,5 @@ show(min(path.name for path in folder.glob("route_*.png")))
 # %%
 # What was sent
 # -------------
-# The end of the output has the number of models and bytes. In gossip learning, every client would
-# have sent its model to all its neighbours, in every round.
+# The end of the output has the numbers of models and bytes. In gossip learning, every client would
+# have sent its model to all its neighbours in every round.

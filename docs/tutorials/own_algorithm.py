@@ -3,16 +3,16 @@ Your own algorithm
 ==================
 
 An algorithm is a function that builds TFF computations from parts. This tutorial builds one in 40
-lines: clients share the encoder, and each keeps a projector of its own. Then it trains for a few
-rounds in this process. :doc:`../your_own_algorithm` explains every part, and how to enter an
-algorithm into the registry, so that all scripts offer it.
+lines, in which clients share the encoder and each keeps a projector of its own, and trains for a
+few rounds in this process. :doc:`../your_own_algorithm` explains every part, and how to add an
+algorithm to the registry, so that all scripts offer it.
 """
 
 import collections
 import os
 import warnings
 
-# Quiets TensorFlow, and a warning of a package that TFF imports. Both precede the imports.
+# Quiets TensorFlow, and a warning of a package that TFF imports, before the imports.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
 
@@ -42,7 +42,7 @@ from tff_ssl.views import augmentation
 # The algorithm
 # -------------
 # A client's state is the weights of its projector. At the start of a round, the client puts its
-# own projector into the global model; at the end it keeps the projector that it has trained.
+# own projector into the global model; at the end, it keeps the trained projector.
 
 
 class ClientState(NamedTuple):

@@ -2,9 +2,9 @@
 Your own images
 ===============
 
-Put your images into a folder, with a table that says to whom each image belongs. Each case (a
-patient, a user, a device) is a client. This tutorial writes such a folder from the digits, looks
-at its clients, and trains on it. Without a table, a folder for each class is enough.
+Put your images into a folder, with a table of the case to which each image belongs. Each case (a
+patient, a user, a device) is a client. This tutorial makes such a folder from the digits, looks at
+its clients, and trains on it. Without a table, a folder for each class is enough.
 """
 
 import csv
@@ -22,7 +22,7 @@ from docs.tutorials.terminal import run
 # The folder
 # ----------
 # 600 images of 120 cases. Each case has five images of one digit. There is no column ``split``, so
-# the cases for the test are drawn at random.
+# the test cases are drawn at random.
 
 folder = pathlib.Path(tempfile.mkdtemp())
 (folder / "images").mkdir()
@@ -44,8 +44,8 @@ print("".join((folder / "metadata.csv").read_text().splitlines(keepends=True)[:4
 # %%
 # The clients
 # -----------
-# Look at a partition before you train on it. The notes say what has been chosen for you, and
-# which flag or column changes it.
+# Look at a partition before you train on it. The notes say what was chosen for you, and which flag
+# or column changes it.
 
 report = folder / "report"
 run(
@@ -61,9 +61,9 @@ figure.tight_layout()
 # %%
 # Training
 # --------
-# ``--dataset`` and ``--data_dir`` are all that a run needs. Here the number of rounds is small,
-# because this page is built often, and the views are those for digits: a photograph may be
-# mirrored, and a digit may not. Cases are scored: the five images of a case get one prediction.
+# A run needs only ``--dataset`` and ``--data_dir``. Here the number of rounds is small, because
+# this page is built often, and the views are those for digits: a photograph may be mirrored, but a
+# digit may not. Cases are scored: the five images of a case get one prediction.
 
 run(
     f"launch.pretrain --dataset=case_folder --data_dir={folder} --rounds=10 --encoder=tiny "
@@ -71,9 +71,9 @@ run(
 )
 
 # %%
-# With so few rounds the encoder has hardly learned anything, and the run prints a warning. For your
-# own images, what matters is the number of rounds, views that keep the content of an image, and
-# enough images in a round.
+# In so few rounds, the encoder has hardly learned anything, and the run prints a warning. For your
+# own images, what matters is enough rounds, views that preserve the content of an image, and enough
+# images in a round.
 #
 # A folder for each class
 # -----------------------

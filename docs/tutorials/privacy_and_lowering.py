@@ -16,8 +16,8 @@ from docs.tutorials.terminal import run
 # %%
 # Differential privacy
 # --------------------
-# Each client's contributions are clipped, and noise is added to their means. The noise follows
-# from the epsilon that all rounds together may cost.
+# Each client's contributions are clipped, and noise is added to their means. The amount of noise
+# follows from the epsilon that all rounds together may spend.
 
 folder = pathlib.Path(tempfile.mkdtemp())
 run(
@@ -43,7 +43,7 @@ for text in result["privacy"]["does_not_cover"]:
 # %%
 # Lowering
 # --------
-# ``launch.lower`` compiles a round, and says what a client receives and sends, and how many
+# ``launch.lower`` compiles a round. It prints what a client receives and sends, and how many
 # tensors are summed securely, so that the server sees no client's contribution.
 
 run(

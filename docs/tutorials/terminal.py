@@ -1,4 +1,4 @@
-"""What the tutorials share: a script of `launch` is started as in a terminal."""
+"""The terminal of the tutorials, which starts scripts of `launch`."""
 
 import pathlib
 import subprocess
@@ -8,10 +8,10 @@ _ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
 def run(command):
-    """Runs a script of `launch` from the root of the clone, and prints what it prints.
+    """Runs a script of `launch` from the clone's root, and prints its output.
 
     Raises:
-      RuntimeError: The script failed, or printed a warning.
+      RuntimeError: If the script failed or printed a warning.
     """
     print(f"$ uv run python -m {command}")
     done = subprocess.run(

@@ -2,9 +2,8 @@
 Using the encoder
 =================
 
-The encoder is what all the training is for. This tutorial trains one for a few rounds, loads it in
-plain TensorFlow, exports it for a phone, and uses it in a program that knows nothing of this
-project.
+The encoder is the purpose of all the training. This tutorial trains one for a few rounds, loads it
+in plain TensorFlow, exports it for a phone, and uses it in a program without this project.
 """
 
 import os
@@ -32,8 +31,8 @@ run(f"launch.pretrain --rounds=10 --eval_every=0 --label_draws=1 --output_dir={f
 # %%
 # Load
 # ----
-# ``load_encoder`` takes the folder of a run. It needs TensorFlow, and not TFF. The encoder takes
-# images as whole numbers from 0 to 255 or as floats from 0 to 1, of any number and any size.
+# ``load_encoder`` takes the folder of a run. It needs TensorFlow, not TFF. The encoder takes any
+# number of images of any size, as whole numbers from 0 to 255 or as floats from 0 to 1.
 
 encoder = tff_ssl.load_encoder(folder / "run")
 digits = sklearn.datasets.load_digits()
@@ -44,7 +43,7 @@ print("images", images.shape, "encodings", encodings.shape)
 # %%
 # Classify
 # --------
-# Ten labels per class are used for training, and the other digits for the test.
+# Ten labels per class are for training, and the other digits for the test.
 
 few = np.concatenate([np.flatnonzero(digits.target == c)[:10] for c in range(10)])
 others = np.setdiff1d(np.arange(len(images)), few)
@@ -58,16 +57,16 @@ for name, features in (("encoder", encodings), ("raw pixels", images.reshape(len
 # Export
 # ------
 # TensorFlow Lite runs on phones. The export prints the size, the time for an image on this
-# machine, and the largest difference that the conversion makes. The int8 file is a quarter as
-# large.
+# machine, and the largest difference that the conversion makes. The int8 file is a quarter of the
+# size.
 
 run(f"launch.export --run={folder / 'run'} --format=tflite --output_dir={folder / 'export'}")
 
 # %%
 # Elsewhere
 # ---------
-# This program needs TensorFlow and scikit-learn. It runs in a separate folder, where nothing of
-# this project can be imported, and classifies with the exported encoder.
+# This program needs TensorFlow and scikit-learn. It runs in a separate folder, where this project
+# cannot be imported, and classifies with the exported encoder.
 
 program = """
 import sys

@@ -1,4 +1,4 @@
-"""Events in a network of clients during a run: clients leave, and links are cut."""
+"""Events in a network during a run: clients leave, and links are cut."""
 
 import bisect
 from collections.abc import Callable, Sequence
@@ -9,12 +9,12 @@ import networkx as nx
 from tff_ssl.decentralized import topology
 from tff_ssl.errors import ConfigurationError
 
-# Round number, from 1 -> the network in this round; a pure function.
+# Round number, from 1 -> the network in that round; pure.
 Network = Callable[[int], nx.Graph]
 
 
 class Leave(NamedTuple):
-    """A client leaves before a round, together with its links, data and models."""
+    """A client leaves before a round, with its links, data and models."""
 
     round_number: int
     client: int
@@ -38,8 +38,8 @@ def with_events(graph: nx.Graph, events: Sequence[Leave | Cut], rounds: int) -> 
     """The network in each round of a run; the events of one round happen in the given order.
 
     Raises:
-      ConfigurationError: If an event names a round that is not in the run, a client that is not in
-        the network or a link that does not exist (any more), or if no client would be left.
+      ConfigurationError: If an event names a round, client or link that does not exist (any more),
+        or if no client would be left.
     """
     first_rounds, graphs = [0], [nx.freeze(graph)]  # graphs[i] holds from first_rounds[i] on.
     for event in sorted(events, key=lambda event: event.round_number):

@@ -1,9 +1,8 @@
 """Mixing matrices: how clients average their models with their neighbours'.
 
-A mixing matrix W is float64 [K, K]. Row i has the weights with which client i averages: its new
-model is sum_j W_ij theta_j. All entries are at least 0, each row sums to 1, and W_ij is 0 where i
-and j are not linked. A client that is not in the network any more keeps its model: its row is that
-of the identity, and its column is 0 in all other rows.
+A mixing matrix W is float64 [K, K]. The new model of client i is sum_j W_ij theta_j. All entries
+are at least 0, each row sums to 1, and W_ij is 0 where i and j are not linked. A client that has
+left the network keeps its model: its row is that of the identity, and its column is otherwise 0.
 
 The mean of the models is conserved if each column sums to 1 too. This holds for `neighbour_weights`
 on regular networks (cycle, complete), and for `metropolis_weights` on any network.
@@ -24,23 +23,22 @@ Model = Sequence[npt.NDArray]
 def neighbour_weights(
     graph: nx.Graph, num_clients: int, examples: Sequence[int] | None = None
 ) -> MixingMatrix:
-    """The mixing matrix with which each client averages its model with those of all neighbours.
+    """Weights with which each client averages its model with those of all neighbours.
 
     This is the local averaging of Dec-SSL (appendix B.5), which gives no weights, and of gossip
     learning (Tang et al. 2020, in DeNAV's Figure 1c). DeNAV averages encoder blocks before
-    fine-tuning with the row of the client (section 4). Models are weighted by the clients' numbers
-    of examples if they are given, as in Dec-SSL with a server.
+    fine-tuning with the client's row (section 4). If given, `examples` (the clients' numbers of
+    examples) weight the models, as in Dec-SSL with a server.
     """
     linked = _adjacency(graph, num_clients) + np.eye(num_clients)
     return _normalized(linked * _client_weights(examples, num_clients))
 
 
 def metropolis_weights(graph: nx.Graph, num_clients: int) -> MixingMatrix:
-    """The mixing matrix with W_ij = 1 / (1 + max(deg i, deg j)) for neighbours i and j.
+    """Metropolis-Hastings weights (Xiao, Boyd & Lall 2005).
 
-    The diagonal W_ii is 1 minus the rest of its row. These are the Metropolis-Hastings weights
-    (Xiao, Boyd & Lall 2005). They are symmetric, so that the mean of the models is conserved on any
-    network.
+    W_ij = 1 / (1 + max(deg i, deg j)) for neighbours i and j, and W_ii is 1 minus the rest of its
+    row. W is symmetric, so it conserves the mean of the models on any network.
     """
     linked = _adjacency(graph, num_clients)
     degrees = linked.sum(axis=1)
@@ -51,10 +49,10 @@ def metropolis_weights(graph: nx.Graph, num_clients: int) -> MixingMatrix:
 def first_received_weights(
     graph: nx.Graph, num_clients: int, rng: np.random.Generator
 ) -> MixingMatrix:
-    """The mixing matrix with which each client averages its model with the first one it receives.
+    """Weights with which each client averages its model with the first one that it receives.
 
-    This is DeNAV's gossip baseline (section 6.3). The neighbour whose model is received first is
-    drawn at random here.
+    This is DeNAV's gossip baseline (section 6.3). Here, the neighbour whose model arrives first is
+    drawn at random.
     """
     weights = np.eye(num_clients)
     for client in sorted(graph):
@@ -68,10 +66,7 @@ def first_received_weights(
 def all_reduce_weights(
     graph: nx.Graph, num_clients: int, examples: Sequence[int] | None = None
 ) -> MixingMatrix:
-    """The mixing matrix with which each client gets the mean over its connected component.
-
-    Models are weighted by the clients' numbers of examples if they are given.
-    """
+    """Weights with which each client gets the mean of its component, weighted by `examples`."""
     reachable = np.eye(num_clients)
     for part in topology.components(graph):
         reachable[np.ix_(part, part)] = 1
@@ -79,9 +74,9 @@ def all_reduce_weights(
 
 
 def combine(models: Sequence[Model], weights: npt.NDArray[np.float64]) -> list[npt.NDArray]:
-    """Weighted sums of K models, array by array: arrays [..., *shape] in the models' dtypes.
+    """Sums of K models with weights float64 [..., K]: arrays [..., *shape] in the models' dtypes.
 
-    Weights are float64 [..., K], and sums are calculated in float64.
+    Sums are calculated in float64.
     """
     sums = []
     for arrays in zip(*models, strict=True):
@@ -91,7 +86,7 @@ def combine(models: Sequence[Model], weights: npt.NDArray[np.float64]) -> list[n
 
 
 def _adjacency(graph: nx.Graph, num_clients: int) -> MixingMatrix:
-    """The adjacency matrix, float64 [K, K]: 1 where two clients are linked, else 0."""
+    """The adjacency matrix, float64 [K, K]: 1 where two clients are linked, otherwise 0."""
     linked = np.zeros((num_clients, num_clients))
     for a, b in graph.edges:
         linked[a, b] = linked[b, a] = 1

@@ -1,4 +1,4 @@
-"""Pictures of a network of clients, of a model's route through it, and of all models' visits."""
+"""Pictures of a network of clients, of models' routes through it, and of their visits."""
 
 import collections
 import itertools
@@ -17,7 +17,7 @@ Positions = Mapping[int, npt.NDArray[np.float64]]
 
 _MAX_NUMBERED_CLIENTS = 120  # The numbers of more clients would overlap.
 _MAX_LARGE_NUMBERS = 60  # The numbers of more clients are written small.
-_MAX_ARROWS_CLIENTS = 40  # With more clients, the arrows of a route would hide each other.
+_MAX_ARROWS_CLIENTS = 40  # With more clients, a route's arrows would hide each other.
 _MAX_ROUTES = 10  # Routes of further models are in client_metrics.csv only.
 _SLOW_LAYOUT_CLIENTS = 200  # From here on, the better layout takes more than a second.
 _LARGEST_AREA = 420.0  # Area of the largest client in points^2; others are in proportion.
@@ -25,7 +25,7 @@ _SMALLEST_AREA = 12.0  # Area of clients that would be too small to see.
 
 
 class Clients(NamedTuple):
-    """What the pictures show of the clients.
+    """The properties of clients that the pictures show.
 
     Attributes:
       volumes: Number of examples of each client.
@@ -39,8 +39,8 @@ class Clients(NamedTuple):
 def layout(graph: nx.Graph) -> Positions:
     """The position of each client in a picture, float64 [2]; the same in every call.
 
-    Compute it once for the whole network and pass it to the functions that draw the networks that
-    remain after events, so that all pictures of a run have the same layout.
+    Pass that of the whole network to the functions that draw what remains after events, so that all
+    pictures of a run agree.
     """
     if len(graph) < _SLOW_LAYOUT_CLIENTS and len(topology.components(graph)) == 1:
         return nx.kamada_kawai_layout(graph)
@@ -56,10 +56,9 @@ def draw_network(
 ) -> None:
     """Draws clients and links; area is a client's volume, and colour its computing rank.
 
-    The title gets the numbers of clients and links, and the path's ending chooses the format.
-    Volumes and ranks are those of all clients, also of those that have left.
+    The title gets the numbers of clients and links. `clients` includes those that have left.
     """
-    # The import takes a second, and training should not wait for it.
+    # Training should not wait for this import, which takes a second.
     from matplotlib.figure import Figure
 
     positions = layout(graph) if positions is None else positions
@@ -68,18 +67,12 @@ def draw_network(
     _draw_links(axes, graph, positions)
     shown = sorted(graph)
     largest = max(clients.volumes)
+    x, y = np.array([positions[k] for k in shown]).T
     points = axes.scatter(
-        [positions[k][0] for k in shown],
-        [positions[k][1] for k in shown],
-        s=[_area(clients.volumes[k], largest) for k in shown],
-        c=[clients.ranks[k] for k in shown],
-        cmap="viridis",
-        vmin=1,
-        vmax=max(2, *clients.ranks),
-        edgecolors="white",
-        linewidths=0.8,
-        zorder=2,
-    )
+        x, y, s=[_area(clients.volumes[k], largest) for k in shown],
+        c=[clients.ranks[k] for k in shown], cmap="viridis", vmin=1, vmax=max(2, *clients.ranks),
+        edgecolors="white", linewidths=0.8, zorder=2,
+    )  # fmt: skip
     if len(shown) <= _MAX_NUMBERED_CLIENTS:
         _draw_numbers(axes, shown, positions)
     figure.colorbar(points, ax=axes, label="computing rank (1: slowest)", shrink=0.6)
@@ -98,12 +91,11 @@ def draw_route(
     """Draws the route of a model on the map of the network, and over its steps.
 
     On the map, a link has the colour of the first step in which the model took it, from dark
-    (early) to light, and a client's area grows with its number of visits. The first client of the
-    route has a black rim. Up to 40 clients, arrows show the direction, and are thicker if the model
-    took the link again. The panel beside the map has a point for each step; its rows are the
-    visited clients in the order of their first visit, so that new clients form the upper edge, and
-    steps on the same client a line. `positions`, a result of `layout`, is needed if clients of the
-    route have left.
+    (early) to light, and a client's area grows with its visits. The route's first client has a
+    black rim. In small networks, arrows show the direction, and are thicker if the model took the
+    link again. The panel beside the map has a point for each step; its rows are the visited clients
+    in the order of their first visit, so that new clients form the upper edge, and steps on the
+    same client a line. `positions`, a result of `layout`, is needed if visited clients have left.
     """
     import matplotlib
     from matplotlib.cm import ScalarMappable
@@ -127,7 +119,7 @@ def draw_route(
 def draw_visits(
     path: str | os.PathLike[str], title: str, routes: Sequence[Sequence[int]], clients: Clients
 ) -> None:
-    """Draws the visits of all models at each client against its volume, and against its rank."""
+    """Draws all models' visits at each client against its volume, and against its rank."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -154,20 +146,18 @@ def draw_visits(
 
 
 def _area(volume: int, largest: int) -> float:
-    """Area of a client in points^2, in proportion to its volume where that can be seen."""
+    """Area of a client in points^2, proportional to its volume where that can be seen."""
     return max(_SMALLEST_AREA, _LARGEST_AREA * volume / largest)
 
 
 def _draw_links(axes, graph: nx.Graph, positions: Positions) -> None:
-    """Draws all links of the network in light grey."""
     width = 0.8 if len(graph) <= _MAX_ARROWS_CLIENTS else 0.4
     for a, b in graph.edges:
-        (x1, y1), (x2, y2) = positions[a], positions[b]
-        axes.plot([x1, x2], [y1, y2], color="0.85", linewidth=width, zorder=1)
+        ends = zip(positions[a], positions[b], strict=True)
+        axes.plot(*ends, color="0.85", linewidth=width, zorder=1)
 
 
 def _draw_numbers(axes, clients: Sequence[int], positions: Positions) -> None:
-    """Writes the number of each client on it."""
     from matplotlib.patheffects import withStroke
 
     size = 7 if len(clients) <= _MAX_LARGE_NUMBERS else 5
@@ -179,7 +169,7 @@ def _draw_numbers(axes, clients: Sequence[int], positions: Positions) -> None:
 
 
 def _draw_legend(axes, volumes: Sequence[int]) -> None:
-    """Draws the areas of the smallest, a medium and the largest volume beside the network."""
+    """Explains the areas: the smallest, the median and the largest volume."""
     largest = max(volumes)
     for volume in sorted({min(volumes), int(np.median(volumes)), largest}):
         axes.scatter([], [], s=_area(volume, largest), color="0.6", label=f"{volume:,}")
@@ -190,7 +180,7 @@ def _draw_legend(axes, volumes: Sequence[int]) -> None:
 
 
 def _finish(axes, graph: nx.Graph, title: str) -> None:
-    """Writes the title, and removes the axes of a map."""
+    """Writes the title of a map, and removes its axes."""
     links = graph.number_of_edges()
     axes.set_title(f"{title}\n{len(graph)} clients, {links} links", loc="left", fontsize=10)
     axes.set_aspect("equal")
@@ -217,25 +207,21 @@ def _draw_hops(axes, route: Sequence[int], positions: Positions, scale, arrows: 
     counts = collections.Counter(link for _, link in hops)
     first_steps = {link: step for step, link in reversed(hops)}
     for (a, b), step in first_steps.items():
+        colour = scale.to_rgba(step)
         if not arrows:
-            (x1, y1), (x2, y2) = positions[a], positions[b]
-            axes.plot([x1, x2], [y1, y2], color=scale.to_rgba(step), linewidth=0.9, zorder=1)
+            ends = zip(positions[a], positions[b], strict=True)
+            axes.plot(*ends, color=colour, linewidth=0.9, zorder=1)
             continue
-        axes.annotate(
-            "",
-            xy=positions[b],
-            xytext=positions[a],
-            arrowprops={
-                "arrowstyle": "-|>",
-                "color": scale.to_rgba(step),
-                "linewidth": min(0.8 + 0.6 * counts[a, b], 4),
-                # Arrows are bent, so that the two directions of a link do not overlap.
-                "connectionstyle": "arc3,rad=0.12",
-                "shrinkA": 5,
-                "shrinkB": 5,
-            },
-            zorder=3,
-        )
+        arrow = {
+            "arrowstyle": "-|>",
+            "color": colour,
+            "linewidth": min(0.8 + 0.6 * counts[a, b], 4),
+            # Arrows are bent, so that the two directions of a link do not overlap.
+            "connectionstyle": "arc3,rad=0.12",
+            "shrinkA": 5,
+            "shrinkB": 5,
+        }
+        axes.annotate("", xy=positions[b], xytext=positions[a], arrowprops=arrow, zorder=3)
 
 
 def _draw_steps(axes, route: Sequence[int], scale) -> None:
@@ -260,9 +246,9 @@ def draw_run(
     title: str,
     clients: Clients,
 ) -> list[str]:
-    """Draws a run's network at its end, the routes of the first models that travel, and visits.
+    """Draws a run's final network, the routes of the first travelling models, and all visits.
 
-    All pictures, whose names are returned, have the layout of the first round's network.
+    All pictures have the layout of the first round's network. Returns their names.
     """
     positions = layout(first)
     names = ["network.png"]

@@ -1,4 +1,4 @@
-"""Costs of a run without a server, as text and as fields of its results."""
+"""The costs of a run without a server, as fields of its results and as text."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from tff_ssl.decentralized.schedule import ClientNetwork, Schedule, total_costs
 def run_costs(
     network: ClientNetwork, schedule: Schedule, rounds: int, local_epochs: int | None
 ) -> dict[str, Any]:
-    """Models and messages that a run sends, its local epochs, simulated time and routes.
+    """A run's traffic, local epochs, simulated time and routes.
 
-    `local_epochs` is that of each local training; None where clients train for a number of steps.
+    `local_epochs` is that of each local training; None if clients train for a number of steps.
     """
     traffic, time = total_costs(schedule, rounds)
     epochs = published = None
@@ -36,12 +36,11 @@ def run_costs(
 
 
 def route_counts(routes: Sequence[Sequence[int]]) -> dict[str, int | None]:
-    """How the models travel, from the clients that train each of them; all None where none does.
+    """How the models travel, from the clients that train each of them; all None if none travels.
 
     Returns:
       `visited_clients`, the number of clients that train any model; `moves`, the number of steps
-      that follow another one of the same model; and `moves_to_same_client`, the number of these in
-      which the model stays where it is.
+      after the first of each model; and `moves_to_same_client`, how many of these stay in place.
     """
     if not routes:
         return dict.fromkeys(("visited_clients", "moves", "moves_to_same_client"))
@@ -54,7 +53,7 @@ def route_counts(routes: Sequence[Sequence[int]]) -> dict[str, int | None]:
 
 
 def describe(network: ClientNetwork, costs: dict[str, Any], rounds: int) -> str:
-    """Network and communication of a run in one line, for its announcement."""
+    """A run's network and communication in one line, for its announcement."""
     events = network.events
     chance = "" if network.connectivity is None else f" of connectivity {network.connectivity}"
     return (

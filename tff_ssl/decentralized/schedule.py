@@ -3,8 +3,7 @@
 Models lie in slots: one for each client, or one for each client and model where several models
 travel. In a round, clients train the models in some slots, and averages of models are put into
 slots. These operations depend only on the network, the clients' numbers of examples and the seed.
-A schedule is therefore a pure function of the round, and a resumed run follows the schedule with
-which it began.
+A schedule is therefore a pure function of the round, and a resumed run keeps its schedule.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ class ClientNetwork(NamedTuple):
     """The network of a run's clients.
 
     Attributes:
-      graphs: Number of a round, counted from 1 -> the network in that round; pure.
+      graphs: Round number, from 1 -> the network in that round; pure.
       volumes: Number of examples n of each client.
       seed: Seed of all random choices.
       topology: Name of the topology.
@@ -40,12 +39,12 @@ class ClientNetwork(NamedTuple):
 
 
 class Training(NamedTuple):
-    """Local training of several clients at the same time; each result stays in its model's slot.
+    """Simultaneous local training; each result stays in its model's slot.
 
     Attributes:
       slots: Slot of each model.
       clients: Client that trains each model; a client may occur more than once.
-      notes: Columns of the log of clients for each model, beside its metrics.
+      notes: For each model, columns of the clients' log beside its metrics.
     """
 
     slots: tuple[int, ...]
@@ -54,7 +53,7 @@ class Training(NamedTuple):
 
 
 class Averaging(NamedTuple):
-    """Weighted means of the models in all slots, put into several slots at the same time.
+    """Weighted means of the models in all slots, put into several slots simultaneously.
 
     Attributes:
       targets: Slots that change, each once.
@@ -69,7 +68,7 @@ class ScheduledRound(NamedTuple):
     """The schedule of one round.
 
     Attributes:
-      operations: Training and averaging, in order.
+      operations: Trainings and averagings, in order.
       traffic: Models and messages that are sent.
       time: Simulated time of the round, see `simulated_time.training_time`.
     """
@@ -107,29 +106,24 @@ class Schedule(Protocol):
         """The operations of a round."""
 
     def evaluated(self, done: int, client: int | None = None) -> SlotWeights:
-        """Weights of the mean model that is evaluated, [slots].
+        """Weights [slots] of the mean model that is evaluated after `done` rounds.
 
-        Args:
-          done: Number of rounds that are over.
-          client: Client whose model is evaluated; None for the model that represents the run.
-
-        Raises:
-          ValueError: If the client has left.
+        It is a client's model, or for None the model that represents the run. Raises a ValueError
+        if the client has left.
         """
 
     def evaluated_slot(self, done: int, client: int | None = None) -> int | None:
-        """Slot whose batch norms the evaluated model has, where clients keep their own.
+        """Slot whose batch norms the model of `evaluated` has, where clients keep their own.
 
-        None if it is the model of no single client, and has the mean of the norms. Arguments are
-        those of `evaluated`.
+        None if it is no single client's model, and has the mean of the norms.
         """
 
     def published_transmissions(self, epochs: int) -> float | None:
-        """The count of DeNAV's Table 3 for a total number of local epochs; None if it has none."""
+        """DeNAV's count (Table 3) for a total number of local epochs; None if it has none."""
 
 
 def total_costs(schedule: Schedule, rounds: int) -> tuple[Traffic, float]:
-    """Total traffic and simulated time of the first `rounds` rounds of a schedule."""
+    """The total traffic and simulated time of the first `rounds` rounds."""
     traffic, time = Traffic(), 0.0
     for number in range(rounds):
         scheduled = schedule.round(number)

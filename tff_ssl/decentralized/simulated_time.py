@@ -6,20 +6,17 @@ import numpy as np
 
 
 def draw_ranks(num_clients: int, highest: int, seed: int) -> tuple[int, ...]:
-    """Random computing ranks h of the clients, from 1 (slow) to `highest` (section 6.1)."""
+    """Random computing ranks h of the clients, from 1 (slow) to `highest`."""
     rng = np.random.default_rng([seed, zlib.crc32(b"computing_ranks")])
     return tuple(rng.integers(1, highest, num_clients, endpoint=True).tolist())
 
 
 def training_time(actual: float, rank: int, highest: int) -> float:
-    """Simulated time t_m = actual / (1 + (h_m - 1) / (H - 1)) of a client's training (section 6.1).
+    """Simulated time t_m = actual / (1 + (h_m - 1) / (H - 1)) of a client's training.
 
     The fastest clients need half the time of the slowest; with H = 1, all are equally fast.
     `actual` is a measured time in any unit, or an amount of work such as examples times epochs,
-    which makes a route reproducible.
-
-    Raises:
-      ValueError: If the rank is not from 1 to H.
+    which makes a route reproducible. Raises a ValueError if `rank` is not from 1 to H.
     """
     if not 1 <= rank <= highest:
         raise ValueError(f"rank must be from 1 to {highest}, not {rank}")

@@ -1,9 +1,9 @@
 """Topologies of networks of clients without a server.
 
 A network is a frozen `networkx.Graph`. Its nodes are client numbers, and its edges are links that
-carry models in both directions. A new network has K clients, numbered 0 to K - 1, and is connected.
-When clients leave and links are cut, the remaining clients keep their numbers, and the network may
-fall into several components.
+carry models in both directions. A new network is connected and has K clients, numbered 0 to K - 1.
+When clients leave and links are cut, the others keep their numbers, and the network may fall into
+several components.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import numpy as np
 
 from tff_ssl.errors import ConfigurationError
 
-# The values of `--unconnected`: how a random graph that is not connected is treated.
+# Values of `--unconnected`, the treatment of a random graph that is not connected.
 UNCONNECTED = ("repair", "refuse")
 
 
@@ -32,11 +32,11 @@ def erdos_renyi(
       num_clients: K, at least 1.
       connectivity: Probability of a link, 0 to 1 (DeNAV's omega).
       seed: Seed, not negative; the graph is a pure function of the arguments.
-      unconnected: Treatment of a draw that is not connected. `repair` joins its components by one
-        link each, between random clients; `refuse` raises.
+      unconnected: What to do with a graph that is not connected. `repair` joins its components by
+        one link each, between random clients; `refuse` raises.
 
     Raises:
-      ConfigurationError: If an argument is out of range, or the draw is refused.
+      ConfigurationError: If an argument is out of range, or the graph is refused.
     """
     _check_size(num_clients)
     if not 0 <= connectivity <= 1:
@@ -80,13 +80,13 @@ def tree(num_clients: int) -> nx.Graph:
 
 
 def star(num_clients: int) -> nx.Graph:
-    """Client 0 is linked to all other clients; there are no other links."""
+    """Client 0 is linked to all others; there are no other links."""
     _check_size(num_clients)
     return nx.freeze(nx.star_graph(num_clients - 1))
 
 
 def complete(num_clients: int) -> nx.Graph:
-    """Every client is linked to every other client."""
+    """Every client is linked to every other."""
     _check_size(num_clients)
     return nx.freeze(nx.complete_graph(num_clients))
 
@@ -98,8 +98,8 @@ def from_edge_list(path: str | os.PathLike[str], num_clients: int) -> nx.Graph:
     text after a # are skipped. A link may be given more than once, in either direction.
 
     Raises:
-      ConfigurationError: If the file cannot be read, a line is not a link (an unknown client, a
-        client linked to itself), or the network is not connected. The message names file and line.
+      ConfigurationError: If the file cannot be read, a line is no link (an unknown client, a client
+        linked to itself), or the network is not connected. The message names file and line.
     """
     _check_size(num_clients)
     graph = nx.empty_graph(num_clients)
@@ -119,8 +119,8 @@ class TopologySpec:
     """An entry of `TOPOLOGIES`.
 
     Attributes:
-      description: A short text for the help of `--topology`.
-      flags: Names of the flags that the topology reads beside `num_clients`.
+      description: Text for the help of `--topology`.
+      flags: Names of the flags that the topology reads besides `num_clients`.
     """
 
     description: str
@@ -149,9 +149,9 @@ def make(
     unconnected: str = "repair",
     edge_list: str | None = None,
 ) -> nx.Graph:
-    """Makes the network of a given name; settings that it does not use are ignored.
+    """Makes the network of a name; settings that it does not use are ignored.
 
-    The default connectivity is DeNAV's; arguments are those of `erdos_renyi` and `from_edge_list`.
+    Arguments are those of `erdos_renyi` and `from_edge_list`; the default connectivity is DeNAV's.
 
     Raises:
       ConfigurationError: If the name is unknown, or a setting is missing or impossible.
@@ -169,17 +169,17 @@ def make(
 
 
 def neighbours(graph: nx.Graph, client: int) -> tuple[int, ...]:
-    """The clients that `client` is linked to, in ascending order."""
+    """The clients that `client` is linked to, ascending."""
     return tuple(sorted(graph[client]))
 
 
 def components(graph: nx.Graph) -> list[tuple[int, ...]]:
-    """The connected components: each has ascending clients; the first clients ascend as well."""
+    """The connected components, sorted, each as ascending clients."""
     return sorted(tuple(sorted(part)) for part in nx.connected_components(graph))
 
 
 def without_client(graph: nx.Graph, client: int) -> nx.Graph:
-    """A copy of the network without a client and its links; a ValueError if it is not there."""
+    """A copy of the network without a client; a ValueError if the client is not there."""
     if client not in graph:
         raise ValueError(f"client {client} is not in the network")
     remaining = nx.Graph(graph)
@@ -188,7 +188,7 @@ def without_client(graph: nx.Graph, client: int) -> nx.Graph:
 
 
 def without_link(graph: nx.Graph, a: int, b: int) -> nx.Graph:
-    """A copy of the network without the link between two clients; a ValueError if there is none."""
+    """A copy of the network without a link between two clients; a ValueError if there is none."""
     if not graph.has_edge(a, b):
         raise ValueError(f"clients {a} and {b} are not linked")
     remaining = nx.Graph(graph)
@@ -202,7 +202,7 @@ def _check_size(num_clients: int) -> None:
 
 
 def _join(graph: nx.Graph, parts: list[tuple[int, ...]], rng: np.random.Generator) -> None:
-    """Adds a link between each component and those before it, so that the graph is connected."""
+    """Adds a link between each component and those before it, which connects the graph."""
     joined = list(parts[0])
     for part in parts[1:]:
         graph.add_edge(int(rng.choice(joined)), int(rng.choice(part)))
@@ -217,13 +217,12 @@ def _read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{os.fspath(path)}: cannot be read: {error}") from error
     for number, line in enumerate(lines, 1):
-        text = line.split("#")[0].strip()
-        if text:
+        if text := line.split("#")[0].strip():
             yield number, text
 
 
 def _parse_link(text: str, num_clients: int, where: str) -> tuple[int, int]:
-    """The two clients of a line; error messages start with `where`, the file and line."""
+    """The two clients of a line; errors start with `where`, the file and line."""
     words = text.replace(",", " ").split()
     if len(words) != 2 or not all(word.isascii() and word.isdigit() for word in words):
         raise ConfigurationError(f"{where}: give two client numbers, not {text!r}")

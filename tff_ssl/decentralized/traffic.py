@@ -1,7 +1,7 @@
 """Communication of decentralized training, counted in models, messages and bytes.
 
-A transmission is one model that crosses one link, from a client to another (DeNAV, Table 3: "the
-total number of client-to-client communications").
+A transmission is one model that crosses one link (DeNAV, Table 3: "the total number of
+client-to-client communications").
 """
 
 import dataclasses
@@ -11,11 +11,11 @@ import networkx as nx
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """Counts over all links. Two of them can be added.
+    """Counts over all links, which can be added.
 
     Attributes:
       models: Number of transmissions of a model.
-      model_bytes: Bytes of these transmissions, with the state logs that are sent with the models.
+      model_bytes: Bytes of these transmissions, including the state logs sent with the models.
       messages: Number of the navigator's questions and answers, which DeNAV does not count.
       message_bytes: Bytes of these messages.
     """
@@ -31,17 +31,17 @@ class Traffic:
 
 
 def gossip(graph: nx.Graph, model_bytes: int) -> Traffic:
-    """Traffic of a round of gossip learning: every client sends its model to all its neighbours."""
+    """A round of gossip learning: every client sends its model to all its neighbours."""
     models = 2 * graph.number_of_edges()
     return Traffic(models, models * model_bytes)
 
 
 def all_reduce(graph: nx.Graph, model_bytes: int) -> Traffic:
-    """Traffic of a round in which every model reaches all clients that it has a route to.
+    """A round in which every model reaches all clients that it has a route to.
 
-    A client gets each model once, from a neighbour that has it, so that a model's way to the c
-    clients of its component is a tree of c - 1 links: one transmission for each ordered pair of
-    clients, whatever the network.
+    A client gets each model once, from a neighbour that has it. A model therefore crosses the c - 1
+    links of a tree to reach the c clients of its component: one transmission for each ordered pair
+    of clients, whatever the network.
     """
     models = sum(len(c) * (len(c) - 1) for c in nx.connected_components(graph))
     return Traffic(models, models * model_bytes)
@@ -54,15 +54,15 @@ def published_gossip(
 
     In a round, each of M clients trains for K epochs and sends its model to all its neighbours, of
     which an Erdos-Renyi network of connectivity omega has omega * (M - 1) on average. `gossip`
-    counts the links that a given network has. `epochs` is summed over all clients; a ValueError if
-    it is not a whole number of rounds.
+    counts a given network's links instead. `epochs` is summed over all clients; a ValueError if it
+    is not a whole number of rounds.
     """
     rounds = whole_number(epochs, local_epochs * num_clients, "rounds")
     return rounds * num_clients * (num_clients - 1) * connectivity
 
 
 def whole_number(epochs: int, epochs_each: int, unit: str) -> int:
-    """Number of units of `epochs_each` epochs in `epochs`; a ValueError if it is not whole."""
+    """The number of units of `epochs_each` in `epochs`; a ValueError if it is not whole."""
     if epochs % epochs_each:
         raise ValueError(
             f"{epochs} epochs are not a whole number of {unit} of {epochs_each} epochs"

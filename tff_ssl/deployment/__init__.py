@@ -1,1 +1,1 @@
-"""Forms that leave this project: lowered rounds, and encoders as SavedModels."""
+"""Forms for use outside this project: lowered rounds, and encoders."""

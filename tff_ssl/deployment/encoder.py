@@ -1,4 +1,4 @@
-"""Pretrained encoders for programs that use them: images in, features out, in plain TensorFlow."""
+"""Pretrained encoders for other programs: images in, features out, in plain TensorFlow."""
 
 import atexit
 import gc
@@ -23,7 +23,7 @@ def _release_functions() -> None:
     """Deletes all encoders' functions before TensorFlow's modules, which would print errors."""
     for encoder in _encoders:
         del encoder._encode
-    gc.collect()  # A function is part of circles of references.
+    gc.collect()  # A function is part of reference cycles.
 
 
 class Encoder:
@@ -34,7 +34,7 @@ class Encoder:
     (100, 128)
 
     Attributes:
-      image_shape: Height, width and channels of the images that it was trained on.
+      image_shape: Height, width and channels of the training images.
       features: Number of features of an image.
     """
 
@@ -53,15 +53,12 @@ class Encoder:
         _encoders.add(self)
 
     def __call__(self, images: npt.ArrayLike | tf.Tensor) -> npt.NDArray[np.float32]:
-        """The features of images.
+        """The features h, float32 [n, features]; [features] for one image.
 
         Args:
           images: Images [n, height, width, channels], n >= 0, or one image [height, width,
             channels]. Whole numbers are from 0 to 255, floating-point numbers from 0 to 1. Images
             of another height or width than `image_shape` are resized (bilinear, antialiased).
-
-        Returns:
-          Features h, float32 [n, features]; [features] for one image.
 
         Raises:
           ValueError: If the images have another shape, type or range of values.
@@ -76,7 +73,6 @@ class Encoder:
         return features[0] if single else features
 
     def _features_of(self, images: np.ndarray) -> npt.NDArray[np.float32]:
-        """The features of a batch of images whose values have been checked."""
         x = tf.convert_to_tensor(images.astype(np.float32))
         if images.dtype.kind in "iu":
             x = x * (1 / 255)
@@ -94,11 +90,11 @@ class Encoder:
 
 
 def check_values(images: np.ndarray) -> None:
-    """Checks that the values of images are in the range of their type.
+    """Checks the values of images.
 
     Raises:
-      ValueError: If whole numbers are outside of 0 to 255 or floating-point numbers outside of 0 to
-        1, or the images are of another type.
+      ValueError: If they are neither whole numbers from 0 to 255 nor floating-point numbers from 0
+        to 1.
     """
     if images.dtype.kind not in "iuf":
         raise ValueError(f"images must be whole or floating-point numbers; got {images.dtype}")
@@ -118,9 +114,9 @@ def check_values(images: np.ndarray) -> None:
 
 
 def load_encoder(path: str | os.PathLike[str]) -> Encoder:
-    """Reads an encoder that a run wrote. Nothing in the file is run, and TFF is not imported.
+    """Reads an encoder from a run, its `encoder/`, or the `weights.npz` in that folder.
 
-    The path is that of a run, of its `encoder/`, or of the file `weights.npz` in it.
+    Nothing in the file is run, and TFF is not imported.
 
     Raises:
       ConfigurationError: If there is no encoder, or it is damaged or of another format.

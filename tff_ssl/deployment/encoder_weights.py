@@ -1,7 +1,7 @@
 """The encoder as a file of arrays, `weights.npz`, which is read without running anything in it.
 
-A SavedModel is a program: whoever loads it runs the graph in it, which may read and write files.
-This file holds numbers only. It has
+A SavedModel is a program: whoever loads it runs its graph, which may read and write files. This
+file holds numbers only. It has
 
 - `description`: a text (NumPy unicode scalar), a JSON object with
   - `format`: the text "tff_ssl encoder"; `version`: 1;
@@ -12,8 +12,8 @@ This file holds numbers only. It has
 - `weights/NAME` for each weight of the encoder, float32, in the model's shape. NAME is that of
   `DualEncoder.specs`; in two towers, NAME is followed by ` #1` or ` #2`.
 
-`read` builds the network from the description, and takes no array that the network does not have.
-It needs plain TensorFlow, and not TFF.
+`read` builds the network from the description, and reads only the arrays that the network has. It
+needs plain TensorFlow, and not TFF.
 """
 
 import json
@@ -34,21 +34,25 @@ from tff_ssl.models.two_towers import Model, TwoTowers
 
 FILE_NAME = "weights.npz"
 _FORMAT, _VERSION = "tff_ssl encoder", 1
-# Bounds of what a file may ask for before its arrays are read.
+# Bounds of what a description may ask for.
 _LARGEST_SIDE = 2048  # Pixels.
 _LARGEST_CHANNELS = 64
 _LARGEST_DEPTH = 256
 _LARGEST_DESCRIPTION = 2**16  # Bytes.
+_DAMAGE_ERRORS = (
+    OSError, ValueError, LookupError, EOFError, RuntimeError, TypeError, SyntaxError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 class StoredEncoder(NamedTuple):
-    """An encoder as it is in a file.
+    """The content of a file.
 
     Attributes:
       model: Model without heads.
       weights: Weights of the model, float32 arrays.
       image_shape: Height, width and channels of the uint8 images that it encodes.
-      view_size: Side in pixels to which the images are resized for the model; None for their own.
+      view_size: Side in pixels to which images are resized for the model; None for their own.
     """
 
     model: Model
@@ -58,10 +62,10 @@ class StoredEncoder(NamedTuple):
 
 
 def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
-    """Writes an encoder without heads; the file is not written atomically.
+    """Writes an encoder, not atomically.
 
     Raises:
-      ValueError: If the model takes other images than `image_shape` and `view_size` give.
+      ValueError: If the model does not take the images that `image_shape` and `view_size` give.
     """
     model, weights, image_shape, view_size = stored
     if model.image_shape != _model_shape(image_shape, view_size):
@@ -90,9 +94,10 @@ def write(path: str | os.PathLike[str], stored: StoredEncoder) -> None:
 def read(path: str | os.PathLike[str]) -> StoredEncoder:
     """Reads an encoder from a file, or from its folder. Nothing in the file is run.
 
+    Memory and time are bounded by those of this package's largest network.
+
     Raises:
-      ConfigurationError: If there is no such file, or it is damaged or not one that `write` makes.
-        Its memory and time are bounded by the sizes of the networks that this package has.
+      ConfigurationError: If there is no such file, or it is damaged or was not made by `write`.
     """
     path = pathlib.Path(path)
     path = path / FILE_NAME if path.is_dir() else path
@@ -101,29 +106,23 @@ def read(path: str | os.PathLike[str]) -> StoredEncoder:
             return _read(archive)
     except FileNotFoundError as error:
         raise ConfigurationError(f"{path} is missing") from error
-    except (OSError, ValueError, LookupError, NotImplementedError, EOFError) as error:
-        raise _damaged(path, error) from error
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, TypeError, SyntaxError) as error:
-        raise _damaged(path, error) from error
+    except _DAMAGE_ERRORS as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigurationError(
+            f"{path} is damaged, or not a file of weights that this package wrote: {reason}"
+        ) from error
 
 
 def unique_names(specs: Sequence[ParameterSpec]) -> tuple[str, ...]:
-    """The names of weights; those that occur more than once (in two towers) are numbered."""
+    """The names of weights; those of two towers are numbered."""
     return number_repeated([spec.name for spec in specs])
 
 
 def number_repeated(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, of which those that occur more than once are followed by ` #1`, ` #2`, ..."""
+    """The names; those that occur more than once are followed by ` #1`, ` #2`, ..."""
     return tuple(
         f"{name} #{names[:i].count(name) + 1}" if names.count(name) > 1 else name
         for i, name in enumerate(names)
-    )
-
-
-def _damaged(path: pathlib.Path, error: Exception) -> ConfigurationError:
-    reason = str(error).partition("\n")[0]
-    return ConfigurationError(
-        f"{path} is damaged, or not a file of weights that this package wrote: {reason}"
     )
 
 
@@ -150,7 +149,6 @@ def _read(archive: zipfile.ZipFile) -> StoredEncoder:
 
 
 def _sizes(description: Mapping[str, Any]) -> tuple[tuple[int, int, int], int | None]:
-    """`image_shape` and `view_size` of the description."""
     height, width, channels = (_whole(n, 1, _LARGEST_SIDE) for n in description["image_shape"])
     view_size = description["view_size"]
     if view_size is not None:
@@ -186,7 +184,7 @@ def _arrays(
 def _array(
     file: IO[bytes], name: str, shape: tuple[int, ...] | None, largest: int = 0
 ) -> npt.NDArray[Any]:
-    """Reads an array (a text if `shape` is None) whose header is checked before its values."""
+    """Reads an array (a text if `shape` is None), after a check of its header."""
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError(f"{name}: another version of NumPy's format than 1.0")
     # NumPy refuses headers above 10,000 bytes.

@@ -1,7 +1,7 @@
-"""The encoder in formats of other runtimes: TFLite, Keras and ONNX.
+"""The encoder in the formats of other runtimes: TFLite, Keras and ONNX.
 
-Every format takes images uint8 [batch, height, width, channels] with values from 0 to 255 and any
-batch size, as the SavedModel does, and gives features float32 [batch, features].
+Like the SavedModel, each takes images uint8 [batch, height, width, channels] with values from 0 to
+255 and any batch size, and returns features float32 [batch, features].
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _ONNX_OPSET = 15
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Discards what converters write to stderr, also from C++; their errors are exceptions."""
+    """Discards what converters write to stderr, even from C++; their errors are exceptions."""
     sys.stderr.flush()
     stderr = os.dup(2)
     try:
@@ -47,9 +47,8 @@ def to_tflite(
 ) -> Encode:
     """Writes the encoder as a TFLite model, for devices; returns it, run by TFLite.
 
-    Calibration images, uint8 [n, h, w, c], give the ranges of an int8 model: weights and
-    activations are int8 where TFLite has an int8 operation, else float32. Without them it is a
-    float32 model.
+    Calibration images, uint8 [n, h, w, c], make it an int8 model and give its ranges: weights and
+    activations are int8 where TFLite has an int8 operation, otherwise float32.
     """
     module = EncoderModule(*stored)
     function = module.encode.get_concrete_function()
@@ -75,12 +74,10 @@ def to_tflite(
 
 
 class _KerasEncoder(tf.keras.Model):
-    """The encoder as a Keras model."""
-
     def __init__(self, module: EncoderModule):
         super().__init__()
         self._module = module
-        # Keras counts variables that are its own attributes, and not those of a module.
+        # Keras counts only variables that are attributes of the model itself.
         self._variables = [*module.trainable_weights, *module.non_trainable_weights]
 
     def get_config(self):
@@ -93,11 +90,11 @@ class _KerasEncoder(tf.keras.Model):
 def to_keras(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
     """Writes the encoder as a Keras model, which `tf.keras.models.load_model` reads; returns it.
 
-    It is a folder in Keras's SavedModel format, and not a `.keras` file: such a file does not hold
-    the graph, so that loading it would need this package. An old folder is replaced.
+    It is a folder in Keras's SavedModel format, and replaces an old one. A `.keras` file would not
+    hold the graph, so that loading it would need this package.
     """
     model = _KerasEncoder(EncoderModule(*stored))
-    model(tf.zeros([1, *stored.image_shape], tf.uint8))  # It gives Keras the shape of the images.
+    model(tf.zeros([1, *stored.image_shape], tf.uint8))  # Tells Keras the shape of the images.
     shutil.rmtree(path, ignore_errors=True)
     with _quiet():
         model.save(str(path), save_format="tf")
@@ -115,11 +112,7 @@ def check_onnx() -> None:
 
 
 def to_onnx(stored: StoredEncoder, path: str | os.PathLike[str]) -> Encode:
-    """Writes the encoder as an ONNX model, checked by `onnx`; returns it, run by onnxruntime.
-
-    Raises:
-      MissingExtraError: If the extra `onnx` is not installed.
-    """
+    """Writes the encoder as an ONNX model; returns it, run by onnxruntime. See `check_onnx`."""
     check_onnx()
     import onnx
     import onnxruntime

@@ -6,8 +6,6 @@ TFF compiles a round of one broadcast, client work, one aggregation and server u
 - DistributeAggregateForm: the same as TFF computations, which newer stacks take;
 - the mergeable form: `up_to_merge` on slices of the clients, `merge` and `after_merge`, which
   spreads a round over several runtimes.
-
-For a round that does not convert to a form, the reason is given.
 """
 
 import functools
@@ -25,25 +23,20 @@ from tff_ssl.runtime import slices
 
 
 class Form(NamedTuple):
-    """A form of a round.
-
-    Attributes:
-      compile: Computation `next` of a round -> the form.
-      kind: The form's class.
-    """
+    """A form of a round: its compiler, from the computation `next`, and its class."""
 
     compile: Callable[[tff.framework.ConcreteComputation], Any]
     kind: type
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Names of the computations that make up the form."""
+        """Names of the form's computations."""
         return tuple(p for p in inspect.signature(self.kind).parameters if p != _TYPE)
 
 
 _TYPE = "type_signature"  # Argument of a form's class that is no computation: the type of `next`.
-# The graphs stay as they are written, so that a form gives the bits of the round: TensorFlow's
-# optimizations, which a runtime applies to what it runs, rearrange float arithmetic.
+# Graphs stay as they are written, so that a form computes the same bits as the round: TensorFlow's
+# optimizations, which each runtime applies itself, rearrange float arithmetic.
 _UNCHANGED = tf.compat.v1.ConfigProto()
 _UNCHANGED.graph_options.rewrite_options.disable_meta_optimizer = True
 
@@ -63,7 +56,7 @@ FORMS = {
     ),
 }
 
-# Parts of TFF's error messages -> messages of this package; TFF's print types of many pages.
+# Parts of TFF's error messages, which print pages of types -> messages of this package.
 _REASONS = {
     "broadcast dependent on aggregate": "two stages: what is broadcast in the second depends on "
     "the aggregate of the first",
@@ -77,12 +70,7 @@ _REASONS = {
 
 
 class Lowered(NamedTuple):
-    """The result of lowering a round.
-
-    Attributes:
-      forms: Forms of the round, by name.
-      reasons: Reasons why the round has no other forms, by name of the form.
-    """
+    """A round's forms, and the reasons why it has no others, by name of the form."""
 
     forms: dict[str, Any]
     reasons: dict[str, str]
@@ -94,7 +82,7 @@ def lower(next_round: tff.framework.ConcreteComputation) -> Lowered:
     for name, form in FORMS.items():
         try:
             forms[name] = form.compile(next_round)
-        except Exception as error:  # TFF raises many types where a round has no such form.
+        except Exception as error:  # TFF raises errors of many types.
             reasons[name] = _reason(error)
     return Lowered(forms, reasons)
 
@@ -111,8 +99,7 @@ def _reason(error: Exception) -> str:
 def save(folder: pathlib.Path, lowerable: RoundToLower, lowered: Lowered) -> list[pathlib.Path]:
     """Writes a round as `initialize.pb` and `next.pb`, and each of its forms as a folder.
 
-    Returns:
-      Paths of the files, which hold serialized `computation_pb2.Computation`s.
+    Returns the paths of the files, which are serialized `computation_pb2.Computation`s.
     """
     parts = {folder / "next.pb": lowerable.next}
     if lowerable.initialize is not None:

@@ -1,7 +1,7 @@
 """The encoder as a SavedModel, which maps images to encodings without this package.
 
-Beside the SavedModel lies `weights.npz` (`encoder_weights`), from which encoders are read: a
-SavedModel is a program of whoever wrote it, and is run only where the caller asks for that.
+Encoders are read from the `weights.npz` beside it (`encoder_weights`): a SavedModel is a program of
+whoever wrote it, and runs only at the caller's request.
 """
 
 import os
@@ -25,8 +25,7 @@ Encode = Callable[[tf.Tensor], tf.Tensor]
 def encoder_function(model: Model, view_size: int | None) -> tf.types.experimental.GenericFunction:
     """(the model's `Weights`, images uint8 [b, h, w, c]) -> h float32 [b, features], for inference.
 
-    The `tf.function` is traced once for all weights. `view_size` is the side of the images that the
-    model sees, in pixels; None for the images' own side.
+    The `tf.function` is traced once for all weights. For `view_size`, see `StoredEncoder`.
     """
 
     def encode(weights, images):
@@ -38,13 +37,12 @@ def encoder_function(model: Model, view_size: int | None) -> tf.types.experiment
 
 
 class EncoderModule(tf.Module):
-    """The encoder's weights as variables, so that tools can read them by name."""
+    """The encoder with its weights as variables, which tools can read by name."""
 
     def __init__(self, model: Model, weights: Weights, image_shape, view_size: int | None):
         super().__init__()
         encoder, kept = model.without_heads(weights)
-        # These are two attributes, because a SavedModel does not keep the names of a NamedTuple's
-        # fields, nor empty ones.
+        # Two attributes, as a SavedModel keeps neither a NamedTuple's field names nor empty fields.
         self.trainable_weights = _variables(kept.trainable, encoder.trainable_specs)
         self.non_trainable_weights = _variables(kept.non_trainable, encoder.non_trainable_specs)
 
@@ -75,14 +73,8 @@ def save_encoder(
         images: uint8 [batch, height, width, channels] -> {"h": float32 [batch, features]}
 
     for images of `image_shape`, with values from 0 to 255 and any batch size. The folder also holds
-    the weights and the description of the encoder, in `weights.npz`.
-
-    Args:
-      path: Folder of the SavedModel; an old one is replaced when the new one is complete.
-      model: Model with the encoder.
-      weights: Weights of the model.
-      image_shape: Height, width and channels of the data set's images.
-      view_size: Side of the images that the model sees, in pixels; None for the images' own side.
+    `weights.npz`, and replaces an old one when it is complete. The model may have heads; for
+    `image_shape` and `view_size`, see `StoredEncoder`.
     """
     path = pathlib.Path(path)
     temporary = path.with_name(f"{path.name}.new")
@@ -101,11 +93,7 @@ def save_encoder(
 
 
 class LoadedEncoder:
-    """An encoder that was read: images uint8 [b, h, w, c] -> h float32 [b, features].
-
-    Attributes:
-      image_shape: Height, width and channels of the images that it takes.
-    """
+    """A loaded encoder: images uint8 [b, *image_shape] -> h float32 [b, features]."""
 
     def __init__(self, module: Any, image_shape: tuple[int, int, int]):
         self._module = module
@@ -116,7 +104,7 @@ class LoadedEncoder:
 
     @property
     def weights(self) -> Weights:
-        """The current weights as arrays; non-trainable ones are moving averages of batch norm."""
+        """The weights as arrays; the non-trainable ones are moving averages of batch norm."""
         return Weights(
             tuple(w.numpy() for w in self._module.trainable_weights),
             tuple(w.numpy() for w in self._non_trainable),
@@ -126,8 +114,8 @@ class LoadedEncoder:
     def weight_names(self) -> Weights:
         """The names of the weights, unique among the trainable and among the non-trainable ones.
 
-        Names that occur more than once are numbered: those of two towers, and `Variable`, the name
-        of all weights in SavedModels that were written without names.
+        Repeated names are numbered: those of two towers, and `Variable`, the name of all weights in
+        SavedModels that were written without names.
         """
         return Weights(
             _unique_names(self._module.trainable_weights), _unique_names(self._non_trainable)
@@ -143,16 +131,16 @@ def _unique_names(variables: Sequence[tf.Variable]) -> tuple[str, ...]:
 
 
 def load_encoder(path: str | os.PathLike[str], run_graph: bool = False) -> LoadedEncoder:
-    """Reads an encoder that `save_encoder` wrote, from `weights.npz`; no program in it is run.
+    """Reads an encoder that `save_encoder` wrote, from `weights.npz`, without running a program.
 
     Args:
       path: Folder of the encoder.
       run_graph: Whether to load and run the SavedModel's graph if there is no `weights.npz`. The
-        graph can do what the writer of the folder wants, such as read and write files.
+        graph can do whatever its writer wants, such as read and write files.
 
     Raises:
-      ConfigurationError: If the folder holds no such encoder, a damaged one, or a SavedModel
-        without `weights.npz` and `run_graph` is False.
+      ConfigurationError: If the folder holds no such encoder or a damaged one, or if it lacks
+        `weights.npz` and `run_graph` is False.
     """
     path = pathlib.Path(path)
     if (path / encoder_weights.FILE_NAME).exists():

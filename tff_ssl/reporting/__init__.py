@@ -1,1 +1,1 @@
-"""Tables, pictures and reports of experiments, made from result files alone."""
+"""Tables, pictures and reports of experiments, made from result files only."""

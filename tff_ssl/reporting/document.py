@@ -1,4 +1,4 @@
-"""A document that is written both as Markdown and as self-contained HTML."""
+"""A document that is written as Markdown and as self-contained HTML."""
 
 import pathlib
 import urllib.parse
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tff_ssl.reporting.page import Grid, Page, Picture, replace_file
 
-# Verdicts as of `experiment.check`, in the order of a report -> classes of the page.
+# Verdicts of `experiment.check`, in a report's order -> classes of the page.
 _VERDICT_CLASSES = {
     "holds": "yes",
     "does not hold": "no",
@@ -19,18 +19,13 @@ class Document:
     """Collects the parts of a document, in the order of the calls, and writes them to two files."""
 
     def __init__(self, title: str, folder: pathlib.Path):
-        """Starts a document.
-
-        Args:
-          title: Title of the document.
-          folder: Folder of the two files and, at any depth, of the pictures.
-        """
+        """Starts a document in the folder, which also has the pictures at any depth."""
         self._folder = folder
         self._markdown = [f"# {title}", ""]
         self._page = Page(title)
 
     def add_heading(self, text: str) -> None:
-        """Adds a heading of the second level, which the page's contents list names."""
+        """Adds a heading of the second level, which is in the page's contents list."""
         self._markdown += [f"## {text}", ""]
         self._page.add_section(text)
 
@@ -40,20 +35,19 @@ class Document:
         self._page.add_paragraph(text)
 
     def add_grid(self, grid: Grid, html_class: str) -> None:
-        """Adds a table."""
         lines = ["| " + " | ".join(row) + " |" for row in grid]
         self._markdown += [lines[0], "|" + "---|" * len(grid[0]), *lines[1:], ""]
         self._page.add_grid(grid, html_class)
 
     def add_picture(self, caption: str, path: pathlib.Path) -> None:
-        """Adds a PNG of the folder, in HTML with its content."""
-        # An address in Markdown may not contain blanks.
+        """Adds a PNG of the folder; the HTML includes its content."""
+        # An address in Markdown may not contain spaces.
         address = urllib.parse.quote(path.relative_to(self._folder).as_posix())
         self._markdown += [f"![{caption}]({address})", ""]
         self._page.add_pictures([Picture(path.read_bytes(), caption)], "wide")
 
     def add_claims(self, claims: Sequence[tuple[str, str, str]]) -> None:
-        """Adds (title of the table, claim, verdict as of `experiment.check`), by verdict."""
+        """Adds claims by verdict: (title of the table, claim, verdict of `experiment.check`)."""
         for verdict, html_class in _VERDICT_CLASSES.items():
             items = [(text, f"({title})") for title, text, given in claims if given == verdict]
             if not items:

@@ -17,8 +17,8 @@ class Cell:
       script: Launch script of the training, `pretrain` or `centralized`.
       flags: Flags of the script, without seed, data folder and output folder.
       evaluations: Flags of `evaluate` for each evaluation after the training.
-      needs: Name of an earlier cell of the experiment that is run before this one at the same seed;
-        `{needed}` in the flags stands for the folder of that run. None if there is no such cell.
+      needs: Name of an earlier cell that is run before this one at the same seed, or None;
+        `{needed}` in the flags stands for the folder of that run.
     """
 
     name: str
@@ -36,14 +36,14 @@ class Table:
       title: Heading of the table.
       selector: Result of a cell that the table shows.
       columns: Headings of the columns.
-      rows: Names of the cells, or of choices of the experiment, by row name, in the order of the
+      rows: Names of cells, or of choices of the experiment, by row name, in the order of the
         columns; None where the paper has none. A row of one cell holds for all columns.
       published: The paper's figures by row name, in the same order, in percent if `percent`; None
         where it has none, or a word such as "failed".
       selectors: Selectors of rows that show another result than `selector`, by row name.
-      percent: Whether figures are shares of one, shown in percent; else they are counts.
-      starts: Row of the untrained encoder with which a row's training started, by row name, in a
-        table with several of them; the rows that are not named started with the first.
+      percent: Whether figures are shares of one, shown in percent; otherwise they are counts.
+      starts: In a table with several untrained encoders, the row of the one with which a row's
+        training started, by row name; rows that are not named started with the first.
     """
 
     title: str
@@ -56,11 +56,11 @@ class Table:
     starts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def with_unit(self, text: str) -> str:
-        """Returns the text followed by the unit of the figures, if they have one."""
+        """The text followed by the unit of the figures, if they have one."""
         return f"{text} (%)" if self.percent else text
 
 
-Lookup = Callable[[str, str], float]  # (row, column) -> mean of a figure, or a moved mean
+Lookup = Callable[[str, str], float]  # (row, column) -> mean of a figure, perhaps moved
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Claim:
       text: The statement.
       table: Title of the table in which it is checked.
       holds: Function from a lookup of the table's means (in [0, 1], or counts) to whether the
-        statement holds. The mean of a figure that was not measured is NaN; a claim that looks one
-        up counts as not measured. `check` calls it with moved means, too.
+        statement holds. `check` calls it with moved means, too. A figure that was not measured has
+        the mean NaN; a claim that looks one up counts as not measured.
       id: Id by which the claims of papers name the statement; statements may share one.
     """
 
@@ -93,13 +93,12 @@ class Experiment:
       tables: Tables to show.
       claims: Claims to check.
       notes: Paragraphs at the beginning of the report.
-      partitions: Partitions of which the report shows a picture: the name of each, and the name of
-        a cell with this partition.
+      partitions: Partitions that the report shows in pictures, name -> name of a cell with it.
       against: Pairs of titles of tables (cost, gain) that are drawn against each other.
       choices: Names of cells by the name of a choice between them: of one setting at several
         learning rates, the tables show the cell with the best kNN accuracy on training images.
       costs: Columns of `metrics.csv`, by the label of an axis, against whose sums over the rounds
-        the learning curves are drawn, too; `round` stands for the number of rounds.
+        learning curves are drawn, too; `round` stands for the number of rounds.
     """
 
     name: str
@@ -115,29 +114,22 @@ class Experiment:
 
 
 def check(claim: Claim, table: Table, values: TableValues) -> str:
-    """Checks a claim, which needs a margin beyond the deviation and an encoder that has learned.
+    """The verdict on a claim: `holds`, `does not hold`, `not shown`, or `not measured`.
 
-    A claim holds, or does not, where its function says so for the means, and still says so where
-    every figure that it looks up is moved by its deviation over seeds, up or down, in any
-    combination. Otherwise it is not shown. Nor is it where
+    A verdict needs a margin beyond the deviation and an encoder that has learned. A claim holds, or
+    does not, if its function says so for the means, and still does when every figure that it looks
+    up is moved by its deviation over seeds, up or down, in any combination. Otherwise it is not
+    shown. Nor is it shown if
 
-    - a figure was measured with one seed only, which has no deviation, unless it is one of what is
+    - a figure was measured with one seed only, which has no deviation, unless it counts what is
       sent (`measured.SENT`); or
-    - the table has an untrained encoder, and no figure that is compared is above that of the
-      untrained encoder it started with (`Table.starts`) by both deviations: in every column in
-      which the claim compares several rows, or in any column if there is none. A claim that looks
-      up an untrained encoder itself is exempt.
+    - the table has an untrained encoder, and no compared figure exceeds that of the untrained
+      encoder it started with (`Table.starts`) by both deviations: in every column in which the
+      claim compares several rows, or in any column if there is none. A claim that looks up an
+      untrained encoder itself is exempt.
 
-    The accuracy of a failed training is the lowest possible, 0, and enters mean and deviation. A
-    count of which a training failed is not measured.
-
-    Args:
-      claim: Claim to check.
-      table: The table of the claim.
-      values: Measured figures of the table, (row, column) -> figure.
-
-    Returns:
-      `holds`, `does not hold`, `not shown`, or `not measured`.
+    A failed training enters mean and deviation with the lowest possible accuracy, 0. A count is not
+    measured if a training failed.
     """
     looked_up: dict[_Figure, None] = {}  # In the order of the lookups.
 
@@ -165,11 +157,11 @@ def check(claim: Claim, table: Table, values: TableValues) -> str:
 
 
 _Figure = tuple[str, str]  # (row, column)
-_MOVED_TOGETHER = 12  # Up to so many figures are moved in all combinations of signs, 4096.
+_MOVED_TOGETHER = 12  # So many figures or fewer are moved in all combinations of signs, 4096.
 
 
 def _with_failures(value: Value, percent: bool) -> Value:
-    """The figure with each failed training as a seed: 0 for a share, and for a count NaN."""
+    """The figure with each failed training as a seed: 0 for a share, NaN for a count."""
     if not value.failed:
         return value
     seeds, failed = value.seeds, value.failed
@@ -185,9 +177,8 @@ def _with_failures(value: Value, percent: bool) -> Value:
 def _all_moves(looked_up: Mapping[_Figure, None]) -> Iterator[dict[_Figure, int]]:
     """Moves of the figures by their deviations, as signs by figure.
 
-    A moved claim may look up figures that it did not reach before; these are moved, too. Of more
-    than `_MOVED_TOGETHER` figures, every two are moved at a time: claims on so many figures compare
-    two of them at a time.
+    Figures that only a moved claim looks up are moved, too. More than `_MOVED_TOGETHER` figures are
+    moved in pairs, since claims on so many figures compare pairs.
     """
     done = 0
     while done < len(looked_up):
@@ -202,7 +193,7 @@ def _all_moves(looked_up: Mapping[_Figure, None]) -> Iterator[dict[_Figure, int]
 def _has_learned(
     table: Table, figure: Callable[[str, str], Value], looked_up: Iterable[_Figure]
 ) -> bool:
-    """Whether an encoder of the comparison is above its untrained one, if the table has one."""
+    """Whether a compared encoder is above its untrained one, if the table has one."""
     untrained = [
         row for row, selector in table.selectors.items() if selector.baseline == "random_encoder"
     ]

@@ -1,4 +1,4 @@
-"""Figures of the cells of an experiment over seeds, from the records of their runs."""
+"""Figures of an experiment's cells over seeds, from the records of their runs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ from tff_ssl.reporting.records import Run
 
 ROUND = "round"  # Name of the number of rounds among the costs of a curve.
 # Protocol of a `Selector` of a field of `records.summarize_training`; or of `knn_last`, the
-# monitor's last accuracy, or `knn_lost`, how far that is below its best one.
+# monitor's last accuracy, or `knn_lost`, the drop to it from the best one.
 TRAINING = "training"
-# Figures that results of earlier versions do not have. They count as not measured there.
+# Figures that results of earlier versions lack, where they count as not measured.
 _LATER_FIGURES = ("effective_rank", "effective_rank_untrained")
-# Counts of what is sent, which follow from types and flags, so that one seed tells them.
+# Counts of what is sent: they follow from types and flags, so one seed is enough.
 SENT = ("bytes_up_per_client_and_round", "bytes_down_per_client_and_round", "megabytes")
 
 
@@ -23,8 +23,7 @@ class Value(NamedTuple):
     """A figure over seeds.
 
     Attributes:
-      mean: Mean over seeds, in [0, 1] or a count; NaN where nothing was measured or every run
-        failed.
+      mean: Mean over seeds, in [0, 1] or a count; NaN if nothing was measured or all runs failed.
       std: Sample standard deviation over seeds; 0 for one seed.
       seeds: Number of runs that gave a figure.
       failed: Number of runs whose training diverged.
@@ -40,7 +39,7 @@ TableValues = Mapping[tuple[str, str], Value]  # (row, column) -> figure
 
 
 class Selector(NamedTuple):
-    """The choice of the figure of a run that a table shows.
+    """The choice of a run's figure for a table.
 
     Attributes:
       protocol: Protocol of the result: `linear`, `finetune`, `supervised`...; or `TRAINING`.
@@ -58,16 +57,10 @@ class Selector(NamedTuple):
 
 
 def training_accuracy(runs: Sequence[Run]) -> float:
-    """The kNN accuracy on training images of a cell's evaluated encoders, the mean over seeds.
+    """The mean kNN accuracy of a cell's evaluated encoders on training images, in [0, 1], or NaN.
 
-    An encoder is that of the last evaluation of the run, or of the best with `--encoder_round=best`
-    (see `launch.pretrain`). A training that diverged counts as 0.
-
-    Args:
-      runs: The cell's runs, one per seed.
-
-    Returns:
-      The accuracy, in [0, 1]; NaN if no run has one.
+    An encoder is that of the run's last evaluation, or of the best with `--encoder_round=best` (see
+    `launch.pretrain`). A training that diverged counts as 0.
     """
     accuracies = []
     for run in runs:
@@ -81,14 +74,10 @@ def training_accuracy(runs: Sequence[Run]) -> float:
 
 
 def select(runs: Sequence[Run], selector: Selector) -> Value:
-    """Selects the figure of one cell.
-
-    Args:
-      runs: The cell's runs, one per seed.
-      selector: Selector of the figure; the first matching result of a run counts.
+    """The figure of a cell, from the first matching result of each of its runs, one per seed.
 
     Raises:
-      ConfigurationError: A result has no such figure.
+      ConfigurationError: If a result has no such figure.
     """
     figures = []
     for run in runs:
@@ -109,7 +98,7 @@ def select(runs: Sequence[Run], selector: Selector) -> Value:
 
 
 def _with_ends(summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The summary of a training with `knn_last` and `knn_lost`, if it was monitored."""
+    """The summary of a training, with `knn_last` and `knn_lost` if it was monitored."""
     curve = [accuracy for _, accuracy in summary.get("knn", ())]
     ends = {"knn_last": curve[-1], "knn_lost": max(curve) - curve[-1]} if curve else {}
     return {**summary, **ends}
@@ -135,8 +124,5 @@ def _figure(run: Run, entry: Mapping[str, Any], selector: Selector) -> float:
 
 def first(runs: Sequence[Run], name: str) -> Any:
     """A field such as `seconds` of the first result that has it; None if none has."""
-    for run in runs:
-        for entry in run.entries:
-            if entry.get(name) is not None:
-                return entry[name]
-    return None
+    found = (entry.get(name) for run in runs for entry in run.entries)
+    return next((value for value in found if value is not None), None)

@@ -1,11 +1,11 @@
-"""The methods of an experiment: their names and colours, the same in all its pictures."""
+"""The methods of an experiment, with one name and colour in all its pictures."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tff_ssl.reporting.experiment import Experiment, Table
 
-# Matplotlib's default colours without its brown and its grey, which baselines have.
+# Matplotlib's default colours except brown and grey, which are for baselines.
 COLOURS = ("C0", "C1", "C2", "C3", "C4", "C6", "C8", "C9")
 _LINE_STYLES = ("-", "--", ":", "-.")
 _BASELINE_COLOURS = {"raw_pixels": "C5", "random_encoder": "C7"}
@@ -14,13 +14,13 @@ Styles = Mapping[str, Mapping[str, Any]]  # Name of a method -> Matplotlib's opt
 
 
 class Method(NamedTuple):
-    """What a cell is called in the tables.
+    """The names of a cell in the tables.
 
     Attributes:
       name: Name of the method: that of the cell's row.
       setting: Name of the cell's column; empty if the row has one cell for all columns.
-      panels: Settings whose panel of learning curves shows the cell: its column, or all columns
-        that its row holds for; one empty name if the table has one column only.
+      panels: Panels of learning curves that show the cell: its column, or all columns that its row
+        holds for; one empty name if the table has only one column.
     """
 
     name: str
@@ -29,23 +29,17 @@ class Method(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The method and, where it has several, the setting."""
+        """The method and, if it has several, the setting."""
         return f"{self.name}, {self.setting}" if self.setting else self.name
 
 
 def methods_of_cells(
     experiment: Experiment, chosen: Mapping[str, str] | None = None
 ) -> dict[str, Method]:
-    """The method of each cell, from the first table in which the cell stands.
+    """The method of each cell, from the first table that has the cell; otherwise the cell's name.
 
-    Args:
-      experiment: The experiment.
-      chosen: Cell by the name of a choice (`report.choose_cells`). Once a choice has been made, its
-        other cells are left out. None: no choice has been made.
-
-    Returns:
-      Cell -> its method, in the order of the cells. A cell that stands in no table has its own
-      name.
+    Cells keep their order. Those that lost a choice are left out; `chosen` has the cell of each
+    choice that has been made (`report.choose_cells`).
     """
     chosen = chosen or {}
     methods: dict[str, Method] = {}
@@ -74,28 +68,28 @@ def methods_of_cells(
 
 
 def _rows_of_methods(table: Table) -> Iterable[tuple[str, tuple[str | None, ...]]]:
-    """The rows of a table that are not baselines, and their cells."""
+    """The rows of a table that are no baselines, with their cells."""
     for row, cells in table.rows.items():
         if not _baseline_of(table, row):
             yield row, tuple(cells)
 
 
 def _baseline_of(table: Table, row: str) -> str | None:
-    """Name of the baseline that a row shows; None for the row of a method."""
+    """The baseline that a row shows; None for the row of a method."""
     return table.selectors.get(row, table.selector).baseline
 
 
 def _columns_are_methods(table: Table, row: str) -> bool:
-    """Whether rows show different figures of the same cells, so that columns are the methods."""
+    """Whether rows show different figures of the same cells, so columns are the methods."""
     cells = tuple(table.rows[row])
     same = [other for _, other in _rows_of_methods(table) if other == cells]
     return len(set(cells)) > 1 and len(same) > 1
 
 
 def method_styles(experiment: Experiment) -> Styles:
-    """A style for each row of the tables and each method: one colour in all pictures.
+    """A style for each row of the tables and each method.
 
-    Untrained encoders and raw pixels have colours of their own, in every experiment.
+    Untrained encoders and raw pixels have the same colours in every experiment.
     """
     baselines: dict[str, str] = {}
     names: dict[str, None] = {}

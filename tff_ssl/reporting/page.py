@@ -1,8 +1,8 @@
-"""A self-contained HTML page: the frame that run pages, comparisons and reports share.
+"""Self-contained HTML pages, for runs, comparisons and reports.
 
-A page is one file that needs no network. It has a list of its sections, follows the reader's
-light or dark colour scheme, and fits screens from 320 pixels on: pictures shrink, and wide tables
-and wide pictures scroll by themselves.
+A page is one file that needs no network. It has a list of its sections, follows the reader's light
+or dark colour scheme, and fits screens of 320 pixels or more: pictures shrink, and wide tables and
+wide pictures scroll by themselves.
 """
 
 import base64
@@ -21,7 +21,7 @@ class Picture(NamedTuple):
     """A chart.
 
     Attributes:
-      content: A PNG, or an SVG.
+      content: A PNG or an SVG.
       text: Description for readers who do not see it.
       caption: Text below the picture; empty for none.
     """
@@ -50,13 +50,13 @@ class Page:
     """Collects the sections of a page, in the order of the calls; `page.html` formats them."""
 
     def __init__(self, title: str):
-        """Starts a page; what is added before the first section stands below the title."""
+        """Starts a page; parts that precede the first section go below the title."""
         self._title = title
         # Heading and parts of each section; a part is a macro of `page.html` and its arguments.
         self._sections: list[tuple[str, list[tuple[str, dict[str, Any]]]]] = [("", [])]
 
     def add_section(self, heading: str) -> None:
-        """Starts a section, which the contents list names."""
+        """Starts a section, which is in the contents list."""
         self._sections.append((heading, []))
 
     def add_heading(self, text: str) -> None:
@@ -68,15 +68,15 @@ class Page:
         self._add("paragraph", text=text, html_class=html_class)
 
     def add_list(self, items: Iterable[tuple[str, str]], html_class: str = "") -> None:
-        """Adds a list of (text, softer text behind it)."""
+        """Adds a list of (text, softer text after it)."""
         self._add("list", items=list(items), html_class=html_class)
 
     def add_verdict(self, text: str, html_class: str) -> None:
-        """Adds a heading that is coloured: `yes`, `no`, `unshown` or `unknown`."""
+        """Adds a coloured heading: `yes`, `no`, `unshown` or `unknown`."""
         self._add("verdict", text=text, html_class=html_class)
 
     def add_grid(self, grid: Grid, html_class: str = "") -> None:
-        """Adds a table; with the class `words`, all its cells are aligned to the left."""
+        """Adds a table; the class `words` aligns all its cells to the left."""
         self._add("grid", rows=grid, html_class=html_class)
 
     def add_command(self, explanation: str, command: str) -> None:
@@ -84,30 +84,25 @@ class Page:
         self._add("command", explanation=explanation, line=command)
 
     def add_folded(self, summary: str, grid: Grid) -> None:
-        """Adds a table of words that is shown when the reader opens it."""
+        """Adds a folded table of words, which the reader can open."""
         self._add("folded", summary=summary, rows=grid)
 
     def add_pictures(self, pictures: Sequence[Picture], html_class: str = "") -> None:
-        """Adds charts, as many beside each other as fit.
+        """Adds charts, as many side by side as fit.
 
-        Args:
-          pictures: The charts.
-          html_class: `wide` for one chart a row, which phones scroll; `one` for charts that need
-            little width.
+        `html_class` may be `wide` for one chart a row, which phones scroll, or `one` for charts
+        that need little width.
         """
         self._add("figures", pictures=pictures, html_class=html_class)
 
     def add_photos(self, rows: Sequence[Sequence[Photo]], html_class: str = "") -> None:
-        """Adds rows of small images, as many rows beside each other as fit.
+        """Adds rows of up to three small images, as many side by side as fit.
 
-        Args:
-          rows: The images of each row.
-          html_class: `rows` for rows of six images; else rows have up to three.
+        With the class `rows`, a row has up to six.
         """
         self._add("photos", rows=rows, html_class=html_class)
 
     def render(self) -> str:
-        """The page."""
         (_, lead), *sections = self._sections
         names = _anchors([heading for heading, _ in sections])
         parts = [(name, *section) for name, section in zip(names, sections, strict=True)]
@@ -119,11 +114,7 @@ class Page:
 
 
 def data_address(content: bytes) -> str:
-    """The content of a picture as an address, so that a page needs no other file.
-
-    Args:
-      content: A PNG, a JPEG, or an SVG.
-    """
+    """A PNG, a JPEG or an SVG as an address, so that a page needs no other file."""
     kinds = {b"\x89PNG": "png", b"\xff\xd8": "jpeg"}
     kind = next((name for start, name in kinds.items() if content.startswith(start)), "svg+xml")
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
@@ -136,7 +127,7 @@ _TEMPLATES.filters["data_address"] = data_address
 
 
 def _anchors(headings: Sequence[str]) -> list[str]:
-    """Names of the headings in addresses, unique."""
+    """Unique names of the headings for addresses."""
     names: list[str] = []
     for heading in headings:
         name = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or "section"
@@ -145,7 +136,7 @@ def _anchors(headings: Sequence[str]) -> list[str]:
 
 
 def replace_file(path: pathlib.Path, content: bytes) -> pathlib.Path:
-    """Writes a file under a temporary name first, so that it is never half-written."""
+    """Writes a file under a temporary name first, so it is never half-written; returns its path."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     temporary.write_bytes(content)
     os.replace(temporary, path)

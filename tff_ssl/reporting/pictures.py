@@ -1,6 +1,6 @@
 """The pictures of an experiment's report, as PNGs.
 
-A method has one colour in all pictures of a report (`methods.method_styles`).
+Styles (`methods.method_styles`) give a method one colour in all pictures of a report.
 """
 
 import io
@@ -22,21 +22,16 @@ _MARKERS = {"-": "o", "--": "s", ":": "^", "-.": "v"}  # By the style of a metho
 _PUBLISHED: dict[str, Any] = {"marker": "D", "linestyle": "", "markerfacecolor": "none"}
 _MAX_COLUMNS = 3  # Panels in a row of panels.
 
-# For each row, the mean (NaN where there is none) and the deviation in each column.
+# Row -> mean (NaN if there is none) and deviation in each column.
 Figures = Mapping[str, Sequence[tuple[float, float]]]
 Points = Sequence[tuple[int, float]]  # (round, accuracy)
 
 
 def draw_curves(panels: Mapping[str, Sequence[tuple[str, Points]]], styles: Styles) -> bytes | None:
-    """Draws the kNN accuracy on training images over rounds.
+    """Draws the kNN accuracy on training images over rounds; None if there is no line.
 
-    Args:
-      panels: Lines with the names of their methods, by the title of their panel, which may be
-        empty. Lines with fewer than two points are left out, and so are panels without lines.
-      styles: Styles of the methods.
-
-    Returns:
-      A PNG; None if there is no line.
+    `panels` has lines with the names of their methods, by the title of their panel, which may be
+    empty. Lines with fewer than two points are left out, and so are panels without lines.
     """
     shown = {
         title: [(name, points) for name, points in lines if len(points) > 1]
@@ -58,9 +53,8 @@ def draw_curves(panels: Mapping[str, Sequence[tuple[str, Points]]], styles: Styl
         axes.set_axis_off()
     figure.supxlabel("round or step", fontsize=10)
     figure.supylabel("kNN accuracy (training images)", fontsize=10)
-    _add_legend(
-        figure, dict.fromkeys(name for lines in shown.values() for name, _ in lines), styles
-    )
+    names = dict.fromkeys(name for lines in shown.values() for name, _ in lines)
+    _add_legend(figure, names, styles)
     return _png(figure)
 
 
@@ -71,17 +65,11 @@ def draw_curves_against(
 ) -> bytes | None:
     """Draws the kNN accuracy on training images against costs, a panel for each cost.
 
-    A line is the mean over seeds at each monitored round, of the accuracy and of the cost; the band
-    around it is the deviation of the accuracy.
-
-    Args:
-      curves: Lines by method. A line has a mapping for each seed, from `accuracy` and from the
-        names of the costs to the values at the monitored rounds, which are the same for all seeds.
-      costs: Names of the costs by the label of their axis.
-      styles: Styles of the methods.
-
-    Returns:
-      A PNG; None if fewer than two lines have points.
+    A line is the mean over seeds, of the accuracy and of the cost, at each monitored round; the
+    band around it is the deviation of the accuracy. `curves` has, by method, a mapping for each
+    seed, from `accuracy` and the names of the costs to the values at the monitored rounds, which
+    all seeds share. `costs` has the names by the label of their axis. None if fewer than two lines
+    have points.
     """
     shown = {name: seeds for name, seeds in curves.items() if seeds}
     if len(shown) < 2:
@@ -99,8 +87,7 @@ def draw_curves_against(
                 axes.fill_between(
                     cost, mean - deviation, mean + deviation, color=style["color"], alpha=0.15
                 )
-        # Clients that train one after the other need much more time than clients that train at
-        # the same time.
+        # Clients that train one by one need much more time than clients that train together.
         _make_logarithmic(axes)
         axes.set_xlabel(label)
     all_axes[0].set_ylabel("kNN accuracy (training images)")
@@ -111,16 +98,8 @@ def draw_curves_against(
 def draw_table(table: Table, values: TableValues, styles: Styles) -> bytes | None:
     """Draws a table's measured figures with their deviation over seeds, and the published ones.
 
-    A table of one column is drawn as a dot per row. A table of several columns is drawn as a line
-    per row, with measured and published lines side by side on the same axis.
-
-    Args:
-      table: Table to draw.
-      values: Measured figures, (row, column) -> figure.
-      styles: Styles of the rows.
-
-    Returns:
-      A PNG; None if fewer than two rows have been measured.
+    A table of one column has a dot per row. A table of several columns has a line per row, with
+    measured and published lines side by side. None if fewer than two rows have been measured.
     """
     scale = 100.0 if table.percent else 1.0
     measured = {
@@ -144,25 +123,12 @@ def draw_table(table: Table, values: TableValues, styles: Styles) -> bytes | Non
 
 
 def draw_against(
-    x: Table,
-    x_values: TableValues,
-    y: Table,
-    y_values: TableValues,
-    styles: Styles,
+    x: Table, x_values: TableValues, y: Table, y_values: TableValues, styles: Styles
 ) -> bytes | None:
-    """Draws the cost and the gain of each row that two tables share.
+    """Draws the cost (x) and the gain (y) of each row that two tables share.
 
-    Tables of the same columns have a panel for each, others one of their first columns.
-
-    Args:
-      x: Table of the costs, on the horizontal axis.
-      x_values: Measured costs, (row, column) -> figure.
-      y: Table of the gains, on the vertical axis.
-      y_values: Measured gains, (row, column) -> figure.
-      styles: Styles of the rows.
-
-    Returns:
-      A PNG; None if fewer than two rows have been measured.
+    Tables with the same columns get a panel for each, others one for their first columns. None if
+    fewer than two rows have been measured.
     """
     same = x.columns == y.columns
     pairs = [(c, c) for c in x.columns] if same else [(x.columns[0], y.columns[0])]
@@ -196,7 +162,7 @@ def draw_against(
 
 
 def _make_logarithmic(axes: Axes) -> None:
-    """Makes the horizontal axis of a drawn panel logarithmic, with plain numbers such as 3,000."""
+    """Makes a drawn panel's horizontal axis logarithmic, with plain numbers such as 3,000."""
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     decades = math.log10(high / low)
@@ -207,17 +173,16 @@ def _make_logarithmic(axes: Axes) -> None:
 
 
 def _expand(figures: Sequence[float | str | None], columns: int) -> Sequence[float | str | None]:
-    """Repeats the figure of a row that has only one, which holds for all columns."""
+    """Repeats the only figure of a row, which holds for all columns."""
     return list(figures) * columns if len(figures) == 1 else figures
 
 
 def _any_known(points: Sequence[tuple[float, float]]) -> bool:
-    """Returns whether any mean is not NaN."""
     return not all(math.isnan(mean) for mean, _ in points)
 
 
 def _draw_dots(table: Table, measured: Figures, published: Figures, styles: Styles) -> bytes:
-    """Draws a table of one column as a dot per row, and published figures as empty diamonds."""
+    """Draws a table of one column: measured figures as dots, published ones as empty diamonds."""
     rows = list(dict.fromkeys([*measured, *published]))
     figure = Figure(figsize=(7, 0.9 + 0.3 * len(rows)), layout="constrained")
     axes = figure.subplots()
@@ -238,7 +203,7 @@ def _draw_dots(table: Table, measured: Figures, published: Figures, styles: Styl
 
 
 def _draw_lines(table: Table, measured: Figures, published: Figures, styles: Styles) -> bytes:
-    """Draws a table of several columns as a line per row, in a panel each for both figures."""
+    """Draws a table of several columns: a line per row, measured and published in two panels."""
     panels = {"measured": measured}
     if any(map(_any_known, published.values())):
         panels["published"] = published
@@ -265,13 +230,13 @@ def _draw_lines(table: Table, measured: Figures, published: Figures, styles: Sty
 
 
 def _add_legend(figure: Figure, names: Mapping[str, Any] | Sequence[str], styles: Styles) -> None:
-    """Explains the lines of these methods to the right of all panels."""
+    """Explains the methods' lines to the right of all panels."""
     lines = [Line2D([], [], label=name, linewidth=1.3, **styles[name]) for name in names]
     figure.legend(handles=lines, fontsize=8, loc="outside right center", frameon=False)
 
 
 def _png(figure: Figure) -> bytes:
-    """Adds a grid to the axes and renders the figure."""
+    """Adds grids and renders the figure."""
     for axes in figure.axes:
         axes.grid(alpha=0.3)
     buffer = io.BytesIO()

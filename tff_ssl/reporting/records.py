@@ -1,4 +1,4 @@
-"""The records of an experiment's runs, of a folder with a folder for each run or of one text file.
+"""The records of an experiment's runs, from a folder with a folder for each run or one text file.
 
 A line of the file is a JSON object:
 
@@ -8,7 +8,7 @@ A line of the file is a JSON object:
 - `cell` and `seed` is a run: the fields of its summary, and its `results` by the name of their file
   without extension; or `failed`, why its training diverged.
 
-Partitions and cells are sorted by name and runs by seed, so that two versions can be compared.
+Partitions and cells are sorted by name and runs by seed, so that versions can be compared.
 """
 
 import csv
@@ -21,25 +21,23 @@ from typing import Any
 
 from tff_ssl.errors import ConfigurationError
 
-# Columns of metrics.csv with costs of a round: what a network of clients without a server takes,
-# and what is sent.
+# Columns of metrics.csv with costs of a round; the first two only without a server.
 COSTS = ("simulated_time", "examples_trained", "bytes")
 IDENTITY = "experiment.json"  # File that identifies the reproduction in a folder of runs.
 SUMMARY = "done.json"  # File in the folder of a run that is done.
 FAILED = "failed.json"  # File in the folder of a run whose training diverged.
-_SETTINGS = ("flags", "evaluations")  # Fields of a summary that are the same at all seeds.
+_SETTINGS = ("flags", "evaluations")  # Fields of a summary that all seeds share.
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What is recorded of a run.
+    """The record of a run.
 
     Attributes:
       source: Folder of the run, or file and line, for messages.
       results: Content of `result.json` and of `result_*.json`, by their names without extension.
-      summary: The summary of a run that is done: `seconds` of all scripts, `evaluations` and
-        `flags`, and the fields of `summarize_training`. Empty if the run or an evaluation is not
-        done.
+      summary: `seconds` of all scripts, `evaluations`, `flags`, and the fields of
+        `summarize_training`. Empty until the run and its evaluations are done.
       failure: `reason`, why the training diverged, and `flags`. Empty if it did not.
       progress: The fields of `summarize_training` of a run that is not done.
     """
@@ -57,7 +55,7 @@ class Run:
 
     @property
     def training(self) -> Mapping[str, Any]:
-        """The fields of `summarize_training`, also until the run is done."""
+        """The fields of `summarize_training`, even before the run is done."""
         return self.progress or self.summary
 
     @property
@@ -68,12 +66,12 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """What is recorded of a reproduction.
+    """The records of a reproduction.
 
     Attributes:
       identity: `experiment`, `scale`, `dataset` and `rounds`; empty if nothing was reproduced.
       runs: The runs by cell and seed.
-      partitions: Contents of pictures of partitions, by the name of the partition.
+      partitions: Contents of the partitions' pictures, by name of the partition.
     """
 
     identity: Mapping[str, Any]
@@ -85,16 +83,11 @@ class Records:
         return [run for _, run in sorted(self.runs.get(cell, {}).items())]
 
     def all_runs(self) -> list[Run]:
-        """The runs of all cells."""
         return [run for cell in sorted(self.runs) for run in self.of_cell(cell)]
 
 
 def read_json(path: pathlib.Path) -> Any:
-    """Reads a JSON file of a run.
-
-    Raises:
-      ConfigurationError: The file cannot be read.
-    """
+    """Reads a JSON file of a run; a ConfigurationError if it cannot be read."""
     try:
         return json.loads(path.read_text())
     except (ValueError, OSError) as error:
@@ -107,7 +100,7 @@ def read_folder(folder: pathlib.Path) -> Records:
     """Reads the records of a folder of runs; the run of cell C with seed s is in `C/seed<s>/`.
 
     Raises:
-      ConfigurationError: A file cannot be read.
+      ConfigurationError: If a file cannot be read.
     """
     identity = folder / IDENTITY
     runs: dict[str, dict[int, Run]] = {}
@@ -124,27 +117,23 @@ def read_folder(folder: pathlib.Path) -> Records:
 
 
 def read_run(folder: pathlib.Path) -> Run:
-    """Reads the record of a run's folder.
-
-    Raises:
-      ConfigurationError: A file cannot be read.
-    """
+    """Reads the record of a run's folder; a ConfigurationError if a file cannot be read."""
     failed, summary = folder / FAILED, read_summary(folder)
     return Run(
         str(folder),
         read_results(folder),
         summary,
-        # A failure is known by its file, whatever it says.
+        # The file itself shows the failure, whatever it contains.
         {"reason": "", **read_json(failed)} if failed.exists() else {},
         {} if "knn" in summary else summarize_training(folder),
     )
 
 
 def read_results(folder: pathlib.Path) -> dict[str, Any]:
-    """Reads the result files of a run's folder; their contents by name without extension.
+    """Reads the result files of a run's folder: their contents by name without extension.
 
     Raises:
-      ConfigurationError: A file cannot be read.
+      ConfigurationError: If a file cannot be read, or an entry lacks protocol or labels.
     """
     results = {path.stem: read_json(path) for path in sorted(folder.glob("result*.json"))}
     for name, content in results.items():
@@ -158,7 +147,7 @@ def entries(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def read_summary(folder: pathlib.Path) -> dict[str, Any]:
-    """Reads the summary of a run's folder; empty if the run or an evaluation is not done."""
+    """Reads the summary of a run's folder, see `Run.summary`."""
     path = folder / SUMMARY
     return dict(read_json(path)) if path.exists() else {}
 
@@ -176,16 +165,16 @@ def _as_list(content: Any) -> list[Any]:
 
 
 def summarize_training(run: pathlib.Path) -> dict[str, Any]:
-    """Summarizes `metrics.csv` for the report; the file itself is too large to keep for many runs.
+    """Summarizes `metrics.csv`, which is too large to keep for many runs.
 
     Returns:
-      `training_minutes`, `training_seconds`; `megabytes`, what server and clients have sent in all
+      `training_minutes`, `training_seconds`; `megabytes`, what server and clients sent in all
       rounds, if the file has it; `knn`, the monitor's [round, accuracy] pairs; and for each column
-      of `COSTS` that the file has, a list of its sums over all rounds until each of these pairs.
-      Empty if there is no such file.
+      of `COSTS` that the file has, a list of its sums up to the round of each of these pairs. Empty
+      if there is no such file.
 
     Raises:
-      ConfigurationError: The file has not the format of a run's metrics.
+      ConfigurationError: If the file does not have the format of a run's metrics.
     """
     path = run / "metrics.csv"
     if not path.exists():
@@ -194,15 +183,15 @@ def summarize_training(run: pathlib.Path) -> dict[str, Any]:
         with open(path, newline="") as file:
             rows = list(csv.DictReader(file))
         seconds = [float(row["seconds"]) for row in rows if row.get("seconds")]
-        monitored = [row for row in rows if row.get("knn_accuracy")]
-        knn = [[int(row["round"]), float(row["knn_accuracy"])] for row in monitored]
+        knn = [
+            (int(row["round"]), float(row["knn_accuracy"]))
+            for row in rows
+            if row.get("knn_accuracy")
+        ]
         costs = {
-            name: [
-                sum(float(row[name] or 0) for row in rows[: int(last["round"])])
-                for last in monitored
-            ]
+            name: [sum(float(row[name] or 0) for row in rows[:last]) for last, _ in knn]
             for name in COSTS
-            if monitored and name in rows[0]
+            if knn and name in rows[0]
         }
     except (ValueError, KeyError, csv.Error) as error:
         raise ConfigurationError(f"{path} cannot be read ({error})") from error
@@ -211,17 +200,13 @@ def summarize_training(run: pathlib.Path) -> dict[str, Any]:
         "training_minutes": sum(seconds) / 60,
         "training_seconds": sum(seconds),
         **({"megabytes": sum(sent) / 1e6} if sent else {}),
-        "knn": knn,
+        "knn": [list(pair) for pair in knn],
         **costs,
     }
 
 
 def read_file(path: pathlib.Path) -> Records:
-    """Reads the records of a file.
-
-    Raises:
-      ConfigurationError: The file cannot be read, or a line is not of its format.
-    """
+    """Reads the records of a file; a ConfigurationError if it does not have the format."""
     partitions: dict[str, Any] = {}
     runs: dict[str, dict[int, Run]] = {}
     settings: dict[str, Mapping[str, Any]] = {}
@@ -246,10 +231,10 @@ def read_file(path: pathlib.Path) -> Records:
 
 
 def read_lines(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Reads the objects of a file of JSON lines, each with the name of its place for messages.
+    """Reads the objects of a file of JSON lines, each with its place for messages.
 
     Raises:
-      ConfigurationError: The file cannot be read, or a line is no JSON object.
+      ConfigurationError: If the file cannot be read, or a line is no JSON object.
     """
     where = str(path)
     try:
@@ -261,7 +246,7 @@ def read_lines(path: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _run(where: str, fields: dict[str, Any], settings: Mapping[str, Any]) -> Run:
-    """The run of a line, whose cell has these settings."""
+    """The run of a line whose cell has these settings."""
     results = fields.pop("results", {})
     for content in results.values():
         _check_result(content, where, "remove the line")
@@ -271,11 +256,9 @@ def _run(where: str, fields: dict[str, Any], settings: Mapping[str, Any]) -> Run
 
 
 def to_text(records: Records) -> str:
-    """The text of a file with the runs that are over."""
+    """The content of a file with the runs that are over."""
     lines: list[Mapping[str, Any]] = [records.identity]
-    lines += [
-        {"partition": name, **records.partitions[name]} for name in sorted(records.partitions)
-    ]
+    lines += [{"partition": name, **part} for name, part in sorted(records.partitions.items())]
     for cell in sorted(records.runs):
         before = None
         for seed, run in sorted(records.runs[cell].items()):
@@ -294,15 +277,10 @@ def to_text(records: Records) -> str:
 
 
 def merge(old: Records, new: Records, where: str) -> Records:
-    """Adds the runs that are over, and partitions, to other records, in place of the same ones.
-
-    Args:
-      old: The other records; may be empty.
-      new: The records to add.
-      where: Name of the file or folder of `old`, for messages.
+    """Adds the partitions and finished runs of `new` to `old`, in place of the same ones.
 
     Raises:
-      ConfigurationError: Both are not of one reproduction.
+      ConfigurationError: If they are of different reproductions; `old`, at `where`, may be empty.
     """
     if old.identity and old.identity != new.identity:
         raise ConfigurationError(f"{where} holds another reproduction ({name_flags(old.identity)})")

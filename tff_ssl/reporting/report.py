@@ -18,13 +18,14 @@ _NONE = "-"
 _SMALL_COUNT = 10  # Mean counts below it are shown with a decimal.
 
 AllValues = Mapping[str, TableValues]  # title of a table -> its figures
+# title of a panel -> name of the method and (round, accuracy) pairs of each line
+Panels = dict[str, list[tuple[str, list[tuple[int, float]]]]]
 
 
 def choose_cells(records: Records, experiment: Experiment) -> dict[str, str]:
-    """Returns the chosen cell of each choice that has one (see `Experiment.choices`).
+    """The chosen cell of each choice that has one (see `Experiment.choices`).
 
-    A choice has none as long as one of its cells has no run: its figures would be of that cell
-    which happens to be run first.
+    A choice has none until all of its cells have a run; before, the first cell to run would win.
     """
     chosen = {}
     for choice, cells in experiment.choices.items():
@@ -35,12 +36,11 @@ def choose_cells(records: Records, experiment: Experiment) -> dict[str, str]:
 
 
 def _training_accuracies(records: Records, cells: Sequence[str]) -> dict[str, float]:
-    """The kNN accuracy of each cell on training images."""
     return {cell: measured.training_accuracy(records.of_cell(cell)) for cell in cells}
 
 
 def choice_grid(records: Records, experiment: Experiment) -> Grid:
-    """Formats the choices that have been made: the cells' accuracies, and the chosen one."""
+    """Formats the choices that have been made: the cells' accuracies, and the chosen cell."""
     grid = [["choice", "kNN accuracy on training images (%)", "chosen"]]
     for choice, cell in choose_cells(records, experiment).items():
         accuracies = _training_accuracies(records, experiment.choices[choice])
@@ -52,14 +52,9 @@ def choice_grid(records: Records, experiment: Experiment) -> Grid:
 def read_table_values(
     records: Records, table: Table, chosen: Mapping[str, str] | None = None
 ) -> dict[tuple[str, str], Value]:
-    """The figures of a table, (row, column) -> figure.
+    """The figures of a table, where `chosen` is the result of `choose_cells`.
 
     A row of one cell has its figure in every column.
-
-    Args:
-      records: Records of the experiment's runs.
-      table: The table.
-      chosen: Result of `choose_cells`.
     """
     chosen = chosen or {}
     values = {}
@@ -73,13 +68,11 @@ def read_table_values(
 
 
 def measured_grid(table: Table, values: TableValues) -> Grid:
-    """Formats the measured figures of a table, with a note where seeds are missing or failed."""
+    """Formats a table's measured figures, with notes on missing and failed seeds."""
     seeds = max((value.seeds + value.failed for value in values.values()), default=0)
     grid = [[table.with_unit("measured"), *table.columns]]
     for row, cells in table.rows.items():
-        texts = [
-            _format_value(values[row, column], table.percent, seeds) for column in table.columns
-        ]
+        texts = [_format_value(values[row, c], table.percent, seeds) for c in table.columns]
         for i, cell in enumerate(cells):
             if cell is None:
                 texts[i] = _NONE
@@ -90,8 +83,7 @@ def measured_grid(table: Table, values: TableValues) -> Grid:
 def logistic_table(table: Table) -> Table:
     """The table with logistic regression's figures in place of another linear probe's.
 
-    Figures without such a probe, and those of runs that did not have `--also_logistic`, are not
-    measured in it.
+    Other figures, and those of runs without `--also_logistic`, are not measured in it.
     """
 
     def beside(selector: Selector) -> Selector:
@@ -107,7 +99,7 @@ def logistic_table(table: Table) -> Table:
 
 
 def logistic_grid(records: Records, table: Table) -> Grid:
-    """Formats the figures of `logistic_table`, as far as they were measured; else only a header."""
+    """Formats the figures of `logistic_table` that were measured; only a header if none was."""
     beside = logistic_table(table)
     grid = measured_grid(beside, read_table_values(records, beside))
     grid[0][0] = table.with_unit("by logistic regression")
@@ -115,7 +107,6 @@ def logistic_grid(records: Records, table: Table) -> Grid:
 
 
 def published_grid(table: Table) -> Grid:
-    """Formats the figures of the paper's table."""
     grid = [[table.with_unit("published"), *table.columns]]
     for row, figures in table.published.items():
         texts = [_format_published(figure, table.percent) for figure in figures]
@@ -124,7 +115,7 @@ def published_grid(table: Table) -> Grid:
 
 
 def _keep_first(texts: Sequence[str]) -> list[str]:
-    """Blanks all texts but the first, for a row whose one figure holds for all columns."""
+    """Blanks all texts but the first, for a row with one figure for all columns."""
     return [texts[0], *[""] * (len(texts) - 1)]
 
 
@@ -153,9 +144,8 @@ def _format_published(figure: float | str | None, percent: bool) -> str:
 
 def run_grid(records: Records, experiment: Experiment) -> Grid:
     """Formats the traffic and the training time of each cell's runs."""
-    grid = [
-        ["method", "seeds", "MB down and up a client and round", "minutes of training", "folder"]
-    ]
+    traffic_header = "MB down and up a client and round"
+    grid = [["method", "seeds", traffic_header, "minutes of training", "folder"]]
     labels = {cell: method.label for cell, method in methods.methods_of_cells(experiment).items()}
     for cell in experiment.cells:
         runs = [run for run in records.of_cell(cell.name) if run.entries]
@@ -169,17 +159,13 @@ def run_grid(records: Records, experiment: Experiment) -> Grid:
 
 
 def read_values(records: Records, experiment: Experiment) -> AllValues:
-    """The figures of all tables, by the tables' titles."""
+    """The figures of all tables, by title."""
     chosen = choose_cells(records, experiment)
     return {table.title: read_table_values(records, table, chosen) for table in experiment.tables}
 
 
 def claim_rows(experiment: Experiment, values: AllValues) -> list[tuple[str, str, str]]:
-    """Checks all claims.
-
-    Returns:
-      The title of the table, the claim, and the verdict (`experiment.check`) of each claim.
-    """
+    """For each claim, the title of its table, its text, and its verdict (`experiment.check`)."""
     tables = {table.title: table for table in experiment.tables}
     return [
         (claim.table, claim.text, check(claim, tables[claim.table], values[claim.table]))
@@ -193,19 +179,19 @@ def write(
     experiment: Experiment,
     more_pictures: Mapping[str, pathlib.Path],
 ) -> tuple[pathlib.Path, pathlib.Path]:
-    """Writes `report.md` and the self-contained `report.html`.
+    """Writes `report.md` and the self-contained `report.html` to a folder; returns their paths.
 
-    Args:
-      folder: Folder of the two files and of their pictures.
-      records: Records of the experiment's runs.
-      experiment: Definition of the experiment.
-      more_pictures: Captions and PNGs in `folder` that are shown after the tables.
-
-    Returns:
-      Paths of the two files.
+    `more_pictures` has captions and PNGs in the folder that are shown after the tables.
     """
     values, styles = read_values(records, experiment), methods.method_styles(experiment)
-    shown_pictures = {**_write_pictures(folder, records, experiment, values), **more_pictures}
+    shown_pictures = {
+        caption: replace_file(folder / f"picture_{number}.png", picture)
+        for number, (caption, picture) in enumerate(
+            draw_pictures(records, experiment, values).items(), 1
+        )
+        if picture
+    }
+    shown_pictures.update(more_pictures)
     document = Document(experiment.title, folder)
     for note in (*_progress_notes(records, experiment), *experiment.notes):
         document.add_paragraph(note)
@@ -232,11 +218,7 @@ def write(
 
 
 def grids(records: Records, table: Table, values: TableValues) -> list[tuple[str, Grid]]:
-    """The figures of a table: measured, by logistic regression, and published, if there are any.
-
-    Returns:
-      The kind of the figures, `measured` or `published`, and their grid.
-    """
+    """The table's non-empty grids, each as (`measured` or `published`, grid)."""
     found = [
         ("measured", measured_grid(table, values)),
         ("measured", logistic_grid(records, table)),
@@ -245,22 +227,10 @@ def grids(records: Records, table: Table, values: TableValues) -> list[tuple[str
     return [(kind, grid) for kind, grid in found if len(grid) > 1]
 
 
-def _write_pictures(
-    folder: pathlib.Path, records: Records, experiment: Experiment, values: AllValues
-) -> dict[str, pathlib.Path]:
-    """Writes the pictures that belong to no single table; returns their paths by caption."""
-    drawn = draw_pictures(records, experiment, values)
-    return {
-        caption: replace_file(folder / f"picture_{number}.png", picture)
-        for number, (caption, picture) in enumerate(drawn.items(), 1)
-        if picture
-    }
-
-
 def draw_pictures(
     records: Records, experiment: Experiment, values: AllValues
 ) -> dict[str, bytes | None]:
-    """Draws the pictures that belong to no single table: PNGs by caption, None without figures."""
+    """The pictures that belong to no single table: PNGs by caption, None without figures."""
     styles = methods.method_styles(experiment)
     tables = {table.title: table for table in experiment.tables}
     drawn = {
@@ -280,18 +250,9 @@ def draw_pictures(
     return drawn
 
 
-def _read_curves(
-    records: Records, experiment: Experiment, cells: Mapping[str, Method]
-) -> dict[str, list[tuple[str, list[tuple[int, float]]]]]:
-    """Each cell's kNN accuracy on training images at the monitored rounds, first seed.
-
-    Returns:
-      For each panel, in the order of the tables' columns, the method and the (round, accuracy)
-      pairs of each of its lines.
-    """
-    panels: dict[str, list[tuple[str, list[tuple[int, float]]]]] = {
-        column: [] for table in experiment.tables for column in table.columns
-    }
+def _read_curves(records: Records, experiment: Experiment, cells: Mapping[str, Method]) -> Panels:
+    """The kNN accuracy on training images of each cell's first seed, panels in tables' order."""
+    panels: Panels = {column: [] for table in experiment.tables for column in table.columns}
     for cell, method in cells.items():
         points = [
             (number, accuracy)
@@ -306,11 +267,7 @@ def _read_curves(
 def _read_costs(
     records: Records, experiment: Experiment, cells: Mapping[str, Method]
 ) -> dict[str, list[dict[str, list[float]]]]:
-    """Each cell's kNN accuracy and costs at the monitored rounds, for its longest runs.
-
-    Returns:
-      For each cell, by its method, the curves of its seeds.
-    """
+    """Each cell's kNN accuracies and costs at its longest runs' monitored rounds, by label."""
     curves = {}
     names = [name for name in experiment.costs.values() if name != measured.ROUND]
     for cell, method in cells.items() if experiment.costs else ():
@@ -323,14 +280,14 @@ def _read_costs(
                 **{name: summary[name] for name in names},
             }
             for summary, count in zip(summaries, points, strict=True)
-            # A run that continues has fewer points; an old summary has no costs.
+            # An unfinished run has fewer points; an old summary has no costs.
             if count == max(points) and set(names) <= summary.keys()
         ]
     return curves
 
 
 def _progress_notes(records: Records, experiment: Experiment) -> list[str]:
-    """Returns a note while runs are missing, else nothing."""
+    """A note while runs are missing."""
     done = [
         sum(bool(run.entries or run.failure) for run in records.of_cell(cell.name))
         for cell in experiment.cells

@@ -1,13 +1,13 @@
 """Child processes that end with their parent, however it ends.
 
-A parent that is killed by SIGKILL cannot end its children. Linux does it instead for a child that
-has asked for it (PR_SET_PDEATHSIG). `start` runs this module as a script, which asks for it and
-then becomes the command; the request survives that. It imports only the standard library:
+A parent that is killed by SIGKILL cannot end its children; Linux ends those that have requested it
+(PR_SET_PDEATHSIG). `start` runs this module as a script, which makes the request and then becomes
+the command; the request survives that. It imports only the standard library:
 
     python child_process.py PARENT_PID COMMAND [ARGUMENT ...]
 
-Linux sends the signal when the thread ends that started the child, so that a thread must outlive
-its children.
+Linux sends the signal when the thread that started the child ends, so a thread must outlive its
+children.
 """
 
 import ctypes
@@ -22,14 +22,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen:
-    """Starts a command that is killed (SIGKILL) when the thread or the process that called ends."""
-    own_pid = str(os.getpid())
-    wrapper = [sys.executable, "-I", "-S", os.path.abspath(__file__), own_pid]
+    """Starts a command that is killed (SIGKILL) when the calling thread or process ends."""
+    wrapper = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(os.getpid())]
     return subprocess.Popen([*wrapper, *command], **options)
 
 
 def end_with_parent(parent: int) -> None:
-    """Has the system kill this process when the thread ends that started it; at once if it has."""
+    """Has the system kill this process when the thread that started it ends, or already has."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

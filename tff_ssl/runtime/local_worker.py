@@ -22,13 +22,10 @@ from tff_ssl.errors import ClientTimeoutError, ConfigurationError, WorkerLostErr
 from tff_ssl.runtime import REQUIRE_PRIVATE_WORKER
 
 _LOG = logging.getLogger(__name__)
-_CHANNEL_OPTIONS = (
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-)
+_CHANNEL_OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 _LOG_TAIL_BYTES = 2000
 _SOCKET_NAME = "worker.sock"
-# Seconds after which a call is checked, and in which a worker answers that is not stopped.
+# Seconds after which a call is checked, and within which a worker that is not stopped answers.
 _PATIENCE_SECONDS, _ANSWER_SECONDS = 50.0, 10.0
 
 
@@ -39,11 +36,11 @@ class LocalWorker:
       context: A `tff.framework.SyncExecutionContext`.
       federated_context: A `tff.program.NativeFederatedContext`, for programs of `tff.program`.
       open_port: The TCP port on which anyone on the network can reach the worker if the system
-        forbids a private network; else None.
+        forbids a private network; otherwise None.
       relay_pid: Process id of the relay, the worker's parent.
       calls: Calls to the worker that have not returned -> the time of their start, in seconds.
-      folder: Path of the socket's folder, which only this user can open. It is deleted with all of
-        its content when the worker ends.
+      folder: Path of the socket's folder, which only this user can open. It is deleted with its
+        content when the worker ends.
     """
 
     def __init__(
@@ -58,11 +55,11 @@ class LocalWorker:
         Args:
           max_concurrent_calls: Number of clients of a round that may compute at the same time; four
             per core if None, all of them if -1.
-          allow_private: Whether to try a private network; False starts the worker as if the system
-            forbade namespaces.
+          allow_private: Whether to try a private network; False acts as if namespaces were
+            forbidden.
           call_seconds: Time limit of a computation in seconds; None for no limit. A computation
             that takes longer raises a `ClientTimeoutError`, and the worker is restarted, since the
-            computation may keep it busy for ever.
+            computation may keep it busy forever.
           require_private: Whether to refuse an open port where the system forbids namespaces; if
             None, the environment variable `REQUIRE_PRIVATE_WORKER` decides.
 
@@ -81,10 +78,10 @@ class LocalWorker:
         ]
         self._restarting = threading.Lock()
         self.folder = tempfile.mkdtemp(prefix="tff_ssl_worker_")
-        # A socket's address has at most 107 bytes, and gRPC takes `%` and `?` in it for its own.
-        # Through the open folder, the address is short and plain whatever the folder's name is.
+        # A socket's address has at most 107 bytes, and gRPC interprets `%` and `?` in it. Through
+        # the open folder, the address is short and plain whatever the folder's name is.
         self._open_folder = os.open(self.folder, os.O_RDONLY)
-        # The file is unlinked at once and kept open: it needs no clean-up when this process ends.
+        # The file is unlinked at once and kept open, so it needs no clean-up.
         with tempfile.NamedTemporaryFile(delete=False) as log:
             self._log = open(log.name, "rb+")  # noqa: SIM115
         os.unlink(log.name)
@@ -120,16 +117,15 @@ class LocalWorker:
         answer = self._start_relay("private") if self._allow_private else "forbidden on request"
         if answer == "ready":
             return
-        # Only a system that forbids a private network gives a reason for an open port.
-        if not answer.startswith("forbidden "):
-            raise OSError(f"TFF's worker did not start: {answer}; {self._log_tail()}")
         reason = answer.removeprefix("forbidden ")
-        if self._require_private:
-            raise ConfigurationError(
-                f"--require_private_worker: this system forbids a private network ({reason}); "
-                "allow user namespaces"
-            )
-        answer = self._start_relay("open")
+        # Only a system that forbids a private network justifies an open port.
+        if answer.startswith("forbidden "):
+            if self._require_private:
+                raise ConfigurationError(
+                    f"--require_private_worker: this system forbids a private network ({reason}); "
+                    "allow user namespaces"
+                )
+            answer = self._start_relay("open")
         if not answer.startswith("ready"):
             raise OSError(f"TFF's worker did not start: {answer}; {self._log_tail()}")
         self.open_port = int(answer.split()[1])
@@ -166,7 +162,7 @@ class LocalWorker:
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            # TensorFlow by itself uses the faster convolutions of oneDNN on new processors only.
+            # By default, TensorFlow uses oneDNN's faster convolutions on new processors only.
             env={"TF_ENABLE_ONEDNN_OPTS": "1"} | os.environ | {"TF_CPP_MIN_LOG_LEVEL": "1"},
             # Ctrl-C must reach only this process, which then ends the worker.
             start_new_session=True,
@@ -175,8 +171,7 @@ class LocalWorker:
         answer = self._relay.stdout.readline().strip()
         if not answer.startswith("ready"):
             self._relay.wait()
-            return answer or "failed without a word"
-        return answer
+        return answer or "failed without a word"
 
     def _log_tail(self) -> str:
         size = self._log.seek(0, os.SEEK_END)
@@ -190,12 +185,9 @@ class LocalWorker:
         return f"TFF's worker ended in the middle of a computation (out of memory?).{last}"
 
     def answers(self, seconds: float) -> bool:
-        """Whether the worker answers a request within this time; a frozen worker does not.
-
-        This waits for the end of a restart.
-        """
+        """Whether the worker, after any restart in progress, answers a request within this time."""
         stub = executor_pb2_grpc.ExecutorGroupStub(self._channel)
-        # There is no executor of this id: any answer, also an error, shows that the worker lives.
+        # No executor has this id; any answer, even an error, shows that the worker is alive.
         unknown = executor_pb2.DisposeExecutorRequest(executor=executor_pb2.ExecutorId(id="nobody"))
         try:
             with self._restarting:
@@ -206,7 +198,7 @@ class LocalWorker:
         return True
 
     def _watch(self) -> None:
-        """Warns once for each call that takes long while the worker has stopped to answer."""
+        """Warns once for each long call during which the worker has stopped answering."""
         warned = None
         while not self._closed.wait(_PATIENCE_SECONDS / 10):
             oldest = min(self.calls.copy().items(), key=lambda call: call[1], default=None)
@@ -226,7 +218,7 @@ class LocalWorker:
                 )
 
     def kill(self) -> None:
-        """Ends the worker even if it is frozen; only for a process that ends immediately after."""
+        """Ends the worker even if it is frozen; only for a process that ends right afterwards."""
         self._relay.kill()  # The system then ends the worker.
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -243,12 +235,12 @@ class LocalWorker:
 
 
 def private_is_required() -> bool:
-    """Whether workers must not listen on an open port, by the environment variable for that."""
+    """Whether the environment forbids workers to listen on an open port."""
     return os.environ.get(REQUIRE_PRIVATE_WORKER) == "1"
 
 
 class _FailureDetector(grpc.UnaryUnaryClientInterceptor):
-    """Raises an error if the worker has ended, after which TFF would wait for ever, or is slow."""
+    """Raises an error if the worker is too slow, or has ended and TFF would wait forever."""
 
     def __init__(self, worker: LocalWorker, call_seconds: float | None):
         self._worker = worker
@@ -273,10 +265,7 @@ class _FailureDetector(grpc.UnaryUnaryClientInterceptor):
 
 
 class _NoWorker(tff.framework.SyncContext):
-    """The default context, which rejects computations outside of `local_worker.start`.
-
-    TFF's own default would start a worker that listens on all interfaces and outlives the program.
-    """
+    """The default context; TFF's own would start an open worker that outlives the program."""
 
     def invoke(self, comp, arg):
         raise RuntimeError("run TFF computations inside `with local_worker.start():`")
@@ -289,8 +278,7 @@ def _compile(computation: tff.Computation) -> tff.Computation:
     """Compiles for TFF's runtime; plain sums replace secure ones, which this runtime lacks.
 
     TFF's own compiler (`desugar_and_transform_to_native`) also optimizes all graphs, which takes
-    seconds at the start of a run. The worker's sessions optimize what they run, and rounds are as
-    fast.
+    seconds at the start of a run and makes rounds no faster: the worker's sessions optimize too.
     """
     plain = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
     desugared, _ = tff.tensorflow.replace_intrinsics_with_bodies(plain.to_building_block())
@@ -299,7 +287,6 @@ def _compile(computation: tff.Computation) -> tff.Computation:
     )
 
 
-# How the contexts compile computations and convert arguments and results.
 _CONTEXT_OPTIONS = {
     "compiler_fn": _compile,
     "transform_args": tff.tensorflow.transform_args,
@@ -317,7 +304,7 @@ class _Stub(tff.framework.RemoteExecutorGrpcStub):
 
 
 class _Executor(tff.framework.RemoteExecutor):
-    """Sends a computation once, and not in every call; a round's is megabytes of graphs."""
+    """Sends a computation once instead of in every call; a round has megabytes of graphs."""
 
     _MOST_COMPUTATIONS = 8
 
@@ -329,7 +316,7 @@ class _Executor(tff.framework.RemoteExecutor):
         if not isinstance(value, tff.Computation):
             return await super().create_value(value, type_spec)
         if id(value) not in self._sent:
-            # The computation is kept as well, so that its id is not given to another one.
+            # Keeping the computation prevents the reuse of its id.
             self._sent[id(value)] = (value, await super().create_value(value, type_spec))
             if len(self._sent) > self._MOST_COMPUTATIONS:
                 self._sent.popitem(last=False)
@@ -348,7 +335,7 @@ class _RenewableFactory(tff.framework.ExecutorFactory):
         self._factory = tff.framework.ResourceManagingExecutorFactory(self._remote_executor)
 
     def _remote_executor(self, cardinalities):
-        # By default, the worker would keep values until there are 20 of them to dispose of.
+        # By default, the worker would keep up to 20 unused values.
         remote = _Executor(self._stub, dispose_batch_size=1)
         remote.set_cardinalities({tff.CLIENTS: 0, **cardinalities})
         return remote
@@ -369,13 +356,13 @@ def start(
 ) -> Iterator[LocalWorker]:
     """Runs the TFF computations of the `with` block on a private TFF worker; see `LocalWorker`.
 
-    The worker ends with the block, and with this process if that ends first, however it ends.
+    The worker ends with the block, or with this process if that ends first, however it ends.
 
     Raises:
       ConfigurationError: If the system forbids namespaces and `require_private` is True.
       OSError: If the worker cannot be started.
-      RuntimeError: If this is not called from the main thread; the system would end the worker
-        together with another thread.
+      RuntimeError: If this is not called from the main thread: the worker ends with the thread
+        that starts it.
     """
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("start the worker from the main thread")

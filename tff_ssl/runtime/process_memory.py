@@ -1,5 +1,6 @@
-"""Resident memory of a process and of all that it has started."""
+"""Resident memory of a process and its descendants."""
 
+import contextlib
 import threading
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ _POLL_SECONDS = 0.02
 
 
 class MemoryWatch:
-    """Samples the resident memory of a process and its children.
+    """Samples the resident memory of a process and its descendants.
 
     Attributes:
       peak: Largest sum so far, bytes.
@@ -26,19 +27,16 @@ class MemoryWatch:
             self.peak = max(self.peak, tree_resident(pid))
 
     def stop(self) -> None:
-        """Ends the sampling."""
         self._stop.set()
         self._thread.join()
 
 
 def process_tree(pid: int) -> Iterator[psutil.Process]:
     """Yields a process and all its descendants; nothing if it has ended."""
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         yield process
         yield from process.children(recursive=True)
-    except psutil.NoSuchProcess:
-        pass
 
 
 def tree_resident(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""The Ray actor of a node: it works on slices of rounds with a private TFF worker."""
+"""The Ray actor of a node, which computes slices of rounds with a private TFF worker."""
 
 import hashlib
 import os
@@ -18,13 +18,13 @@ _CHUNK_BYTES = 1 << 22
 
 
 class Facts(NamedTuple):
-    """A node's description of itself when it has started.
+    """A node's description of itself after its start.
 
     Attributes:
       host: Name of its machine.
       pid: Process id of the node.
-      worker_pid: Process id of the relay of its TFF worker; see `local_worker.LocalWorker`.
-      open_port: See `local_worker.LocalWorker`.
+      worker_pid: `relay_pid` of its `local_worker.LocalWorker`.
+      open_port: `open_port` of its `local_worker.LocalWorker`.
       digests: Path -> SHA-256 of the file, hexadecimal; None if it is missing.
     """
 
@@ -48,11 +48,10 @@ def digest(path: str) -> str | None:
 
 
 def _take_share_of_cores(number: int, nodes: int) -> None:
-    """Restricts this process, and so its worker's threads, to the cores of node `number`."""
-    if hasattr(os, "sched_setaffinity"):  # Only Linux has it.
-        cores = sorted(os.sched_getaffinity(0))[number::nodes]
-        if cores:
-            os.sched_setaffinity(0, cores)
+    """Restricts this process and its worker to the cores of node `number`."""
+    cores = sorted(os.sched_getaffinity(0))[number::nodes]
+    if cores:
+        os.sched_setaffinity(0, cores)
 
 
 class Actor:
@@ -67,7 +66,7 @@ class Actor:
     ):
         """Starts the TFF worker, see `local_worker.LocalWorker`.
 
-        `share` is (number of the node from 0, number of nodes that share this machine's cores).
+        `share` is (number of the node from 0, number of nodes on this machine).
         """
         _take_share_of_cores(*share)
         # Ray runs this in the main thread; the worker ends with the thread that starts it.
@@ -92,9 +91,9 @@ class Actor:
             self._end()
 
     def work(self, program: bytes, state: bytes, part: Slice) -> Partial | ClientFailedError:
-        """Works on a slice with a serialized program (`slices.with_files`) and the server's state.
+        """Computes a slice with a serialized program (`slices.with_files`) and the server's state.
 
-        The failure of a client is returned and not raised, since the round may continue without it.
+        A client's failure is returned instead of raised: the round may continue without the client.
         """
         key = hashlib.sha256(program).digest()
         if key not in self._programs:
@@ -105,7 +104,7 @@ class Actor:
         except WorkerLostError:
             self._end()  # Another node takes the slice.
         except OSError:
-            # The scratch files are in the worker's folder, which is deleted when the worker ends.
+            # The scratch files are in the folder of the worker, which is deleted with it.
             if not self._worker.answers(_WORKER_SECONDS):
                 self._end()
             raise
@@ -113,10 +112,9 @@ class Actor:
             return ClientFailedError(dropouts.first_line(error))
 
     def close(self) -> None:
-        """Ends the TFF worker and deletes its folder."""
         self._worker.close()
 
     def _end(self) -> NoReturn:
-        """Ends this node together with its TFF worker, which would stay behind if it is frozen."""
+        """Ends this node and its TFF worker, which would stay behind if it were frozen."""
         self._worker.kill()
         os._exit(1)

@@ -19,7 +19,7 @@ from tff_ssl.runtime import temporary_folder
 _CONNECT_SECONDS = 10.0
 # Ray's sockets have paths of up to 64 characters in its folder, and the system allows 107.
 _LONGEST_FOLDER = 107 - 64
-# Time after which Ray's agents give up the server of a script that was killed; 60 by default.
+# Seconds after which Ray's agents give up on the server of a killed script; 60 by default.
 _AGENT_SECONDS = 4
 
 
@@ -28,14 +28,13 @@ def connected(address: str) -> Iterator[int]:
     """Connects this process to Ray for a `with` block; yields the number of nodes per machine.
 
     Args:
-      address: `local:N` for a private Ray instance on this machine with N nodes, which ends with
+      address: `local:N` for a private Ray instance with N nodes on this machine, which ends with
         the block; or the address of a Ray cluster, for one node on each of its machines.
 
     Raises:
       ConfigurationError: If Ray is not installed, does not start or cannot be reached.
     """
-    check(address)
-    local_nodes = parse(address)
+    local_nodes = check(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Otherwise Ray would pack the working folder and install it again for each node.
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
@@ -45,7 +44,7 @@ def connected(address: str) -> Iterator[int]:
     if not local_nodes:
         _check_reachable(address)
     elif "ray" not in sys.modules:
-        # The token keeps everybody else out, also on this machine. Ray reads it only once.
+        # The token keeps everybody else out, even on this machine. Ray reads it only once.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     import ray
@@ -82,11 +81,7 @@ def connected(address: str) -> Iterator[int]:
 
 
 def _session_folder(address: str) -> pathlib.Path:
-    """The private folder of a local Ray's sockets, logs and temporary files, which ends with us.
-
-    Raises:
-      ConfigurationError: If its path is too long for sockets.
-    """
+    """The private folder for a local Ray's files; a ConfigurationError if its path is too long."""
     folder = temporary_folder.use() / "ray"
     if len(os.fsencode(folder)) > _LONGEST_FOLDER:
         raise ConfigurationError(
@@ -114,15 +109,16 @@ def _temporary_files_in(folder: pathlib.Path | None) -> Iterator[None]:
             os.environ["TMPDIR"] = before
 
 
-def check(address: str) -> None:
-    """Raises a ConfigurationError if an address is malformed, or Ray is not installed."""
-    parse(address)
+def check(address: str) -> int:
+    """The result of `parse`; a ConfigurationError also if Ray is not installed."""
+    local_nodes = parse(address)
     if importlib.util.find_spec("ray") is None:
         raise MissingExtraError(f"--ray={address}", "ray")
+    return local_nodes
 
 
 def _check_reachable(address: str) -> None:
-    """Raises a `ConfigurationError` if nothing listens there; Ray itself would wait for minutes."""
+    """Raises a ConfigurationError if nothing listens there; Ray itself would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
@@ -131,7 +127,7 @@ def _check_reachable(address: str) -> None:
 
 
 def parse(address: str) -> int:
-    """The number of nodes N of `local:N`, 0 for a cluster's address; else a ConfigurationError."""
+    """N of `local:N`, 0 for a cluster's address; a ConfigurationError for any other text."""
     host, _, number = address.rpartition(":")
     if not host or not number.isdecimal() or int(number) < 1:
         raise ConfigurationError(

@@ -1,8 +1,8 @@
 """Runs on several machines: the nodes are Ray actors, each with a private TFF worker.
 
-Ray starts the nodes, on this machine or on the machines of a cluster, carries states and sums
-between them, and reports when a node has ended. The slice of a lost node goes to the next free
-node, while another node is started in place of the lost one. TFF itself listens on no network.
+Ray starts the nodes on this machine or on those of a cluster, carries states and sums between them,
+and reports when a node has ended. The slice of a lost node goes to the next free node, and another
+node is started in place of the lost one. TFF itself listens on no network.
 
 Ray is an extra of the package (`uv run --extra ray ...`).
 """
@@ -23,52 +23,37 @@ from tff_ssl.runtime.slices import Partial, Slice
 
 _LOG = logging.getLogger(__name__)
 _PING_SECONDS = 1.0  # Time between two pings of a node.
-# Time without an answer after which a node counts as frozen; below 10 s with the loop's delays.
+# Time without an answer after which a node counts as frozen; under 10 s with the loop's delays.
 _FROZEN_SECONDS = 6.0
 _START_SECONDS = 180.0
 _CLOSE_SECONDS = 10.0
 _GONE_SECONDS = 90.0  # Time without any node after which the run is given up.
-_MACHINES_SECONDS = 15.0  # Time between two queries for the machines of the cluster.
+_MACHINES_SECONDS = 15.0  # Time between two queries for the cluster's machines.
 # Nodes that may be lost over one slice of a round; random kills have hit a slice five times.
 _MAX_LOST_NODES = 10
 
 
 @dataclasses.dataclass
 class _Node:
-    """The driver's record of a node.
+    """The driver's record of a node. Times are in seconds; references are Ray's, to results."""
 
-    Attributes:
-      name: Number of the node in the run, as text.
-      machine: Ray's id of its machine.
-      number: Number of the node on its machine, from 0.
-      actor: Ray's handle of its `Actor`.
-      starting: Ray's reference to the result of `Actor.start`; None if the node has started.
-      since: Time of the call of `Actor.start`, in seconds.
-      task: Ray's reference to the result of `Actor.work`; None if the node is free.
-      slice_index: Index of the slice of `task`.
-      ping: Ray's reference to the result of `Actor.ping`; None if no answer is awaited.
-      pinged: Time of the last ping or of its answer, in seconds.
-      facts: The node's description of itself; None before it has started.
-    """
-
-    name: str
-    machine: str
-    number: int
-    actor: Any = None
-    starting: Any = None
-    since: float = 0.0
-    task: Any = None
-    slice_index: int = -1
-    ping: Any = None
-    pinged: float = 0.0
-    facts: Facts | None = None
+    name: str  # Number of the node in the run.
+    machine: str  # Ray's id of its machine.
+    number: int  # Number of the node on its machine, from 0.
+    actor: Any = None  # Ray's handle of its `Actor`.
+    starting: Any = None  # Reference of `Actor.start`; None if the node has started.
+    since: float = 0.0  # Time of the call of `Actor.start`.
+    task: Any = None  # Reference of `Actor.work`; None if the node is free.
+    slice_index: int = -1  # Index of the slice of `task`.
+    ping: Any = None  # Reference of `Actor.ping`; None if no answer is awaited.
+    pinged: float = 0.0  # Time of the last ping or of its answer.
+    facts: Facts | None = None  # The node's description of itself; None before it has started.
 
     @property
     def is_alive(self) -> bool:
         return self.facts is not None
 
     def pending(self) -> list[Any]:
-        """Ray's references to the awaited results."""
         return [ref for ref in (self.starting, self.task, self.ping) if ref is not None]
 
 
@@ -86,11 +71,11 @@ class RayNodes:
         max_concurrent_calls: int | None = None,
         call_seconds: float | None = None,
     ):
-        """Starts the nodes on all machines of the Ray cluster that this process is connected to.
+        """Starts the nodes on all machines of the connected Ray cluster.
 
         Args:
           per_machine: Number of nodes on each machine that has processors for Ray.
-          files: Paths of the files that each machine must have, with the same content.
+          files: Paths of the files that each machine must have with the same content.
           max_concurrent_calls: Limit of each node; see `local_worker.LocalWorker`.
           call_seconds: Time limit of a slice in seconds; see `local_worker.LocalWorker`.
 
@@ -101,7 +86,7 @@ class RayNodes:
         import ray
 
         self._ray = ray
-        # Any: Ray's handles add `remote` to the methods of `Actor`, which its types do not show.
+        # Any: the types do not show the `remote` that Ray adds to the methods of `Actor`.
         self._actor_class: Any = ray.remote(Actor)
         self._per_machine = per_machine
         self._expected = {str(pathlib.Path(path).absolute()): digest(str(path)) for path in files}
@@ -117,7 +102,6 @@ class RayNodes:
             self._step(at_start=True)
 
     def __len__(self) -> int:
-        """The number of nodes that are alive."""
         return sum(node.is_alive for node in self._nodes)
 
     def facts(self) -> list[Facts]:
@@ -133,19 +117,19 @@ class RayNodes:
           ClientFailedError: If a client's computation fails.
           TrainingError: If there is no node left, or a slice ends each node that works on it.
         """
-        # Programs stay in Ray's store: a node that starts later needs them too.
+        # Programs stay in Ray's store for nodes that start later.
         for program in programs:
             if program not in self._programs:
                 self._programs[program] = self._ray.put(program)
         shared = self._ray.put(state)
-        # Slices are taken from the end, the heaviest first, so that the last ones are short.
+        # Slices are taken from the end, the heaviest first, so the last ones are short.
         waiting = sorted(range(len(slices)), key=lambda k: (work[k], -k))
         done: dict[int, Partial] = {}
         lost_nodes = [0] * len(slices)
         failure: ClientFailedError | None = None
         self._reset_ping_times()
         try:
-            # Also after a client's failure, nodes are busy until their current slices end.
+            # Even after a client's failure, nodes are busy until their current slices end.
             while waiting or any(node.task is not None for node in self._nodes):
                 for node in self._nodes:
                     if waiting and node.is_alive and node.task is None:
@@ -176,7 +160,6 @@ class RayNodes:
         return [done[k] for k in range(len(slices))]
 
     def close(self) -> None:
-        """Ends the nodes."""
         self._end([node.actor for node in self._nodes])
 
     def _end(self, actors: Sequence[Any]) -> None:
@@ -189,14 +172,11 @@ class RayNodes:
                 self._ray.kill(actor)
 
     def _step(self, at_start: bool = False) -> list[tuple[int, Partial | ClientFailedError | None]]:
-        """Waits for answers for a moment, and replaces nodes that are lost.
+        """Waits for answers for a moment, and replaces lost nodes.
 
-        Args:
-          at_start: Whether the run has not begun: missing files are then errors.
-
-        Returns:
-          (index of a slice, its result) for each slice whose work has ended; the result is None if
-          its node is lost.
+        `at_start` is whether the run has not begun: missing files are then errors. Returns (index
+        of a slice, its result) for each slice that has ended; the result is None if its node is
+        lost.
         """
         self._update_machines()
         arrived = self._wait_for_results()
@@ -215,7 +195,7 @@ class RayNodes:
         return ended
 
     def _wait_for_results(self) -> set[Any]:
-        """Waits half a ping interval for the first result; the references of all that are there."""
+        """Waits up to half a ping interval for a result; returns the references of all results."""
         pending = [ref for node in self._nodes for ref in node.pending()]
         if not pending:
             time.sleep(_PING_SECONDS / 2)
@@ -225,7 +205,7 @@ class RayNodes:
         return {*first, *ready}
 
     def _check_any_alive(self, at_start: bool) -> None:
-        """Raises a `TrainingError` if there has been no node for too long."""
+        """Raises a TrainingError if there has been no node for too long."""
         now = time.monotonic()
         if len(self):
             self._last_alive = now
@@ -242,7 +222,7 @@ class RayNodes:
             )
 
     def _check_alive(self, node: _Node, arrived: set[Any], at_start: bool) -> None:
-        """Accepts a node that has started, and pings one that runs; raises one of `_ray_errors`."""
+        """Accepts a node that has started, pings one that runs; raises one of `_ray_errors`."""
         now = time.monotonic()
         if node.starting is not None:
             if node.starting in arrived:
@@ -262,18 +242,16 @@ class RayNodes:
             raise _NoAnswerError(f"no answer for {_FROZEN_SECONDS:.0f} s")
 
     def _accept(self, node: _Node, facts: Facts, at_start: bool) -> None:
-        """Accepts a node that has the same files as this machine, and leaves out any other node."""
+        """Accepts a node that has the same files as this machine, and drops any other node."""
         name = f"node {node.name} ({facts.host})"
         for path, expected in self._expected.items():
             actual = facts.digests[path]
             if actual == expected:
                 continue
-            problem = (
-                f"has no {path}" if actual is None else f"has another {path} than this machine"
-            )
+            found = f"no {path}" if actual is None else f"another {path} than this machine"
             message = (
-                f"{name} {problem}: copy the file there, under the same path, and start again with "
-                "--resume"
+                f"{name} has {found}: copy the file there, under the same path, and start again "
+                "with --resume"
             )
             if at_start:
                 raise ConfigurationError(message)
@@ -317,7 +295,7 @@ class RayNodes:
         node.facts = node.task = node.ping = None
 
     def _replace(self, node: _Node, error: Exception) -> None:
-        """Starts another process in place of one that has ended or is frozen."""
+        """Replaces a process that has ended or is frozen."""
         self.restarts += 1
         reason = str(error) if isinstance(error, _NoAnswerError) else "it ended"
         _LOG.warning(
@@ -330,18 +308,18 @@ class RayNodes:
         self._start(node)
 
     def _reset_ping_times(self) -> None:
-        """Restarts the clocks of unanswered pings: answers are not collected between rounds."""
+        """Restarts the clocks of unanswered pings, as answers are not collected between rounds."""
         for node in self._nodes:
             if node.ping is not None:
                 node.pinged = time.monotonic()
 
 
 class _NoAnswerError(Exception):
-    """A node does not answer."""
+    """Raised if a node does not answer."""
 
 
 def _ray_errors() -> tuple[type[Exception], ...]:
-    """The errors that mean that a node is lost, as opposed to a failure of its work."""
+    """The errors of a lost node, as opposed to a failure of its work."""
     from ray import exceptions
 
     return (

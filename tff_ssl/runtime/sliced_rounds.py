@@ -1,22 +1,22 @@
 """Rounds cut into slices of the cohort, for computation on several nodes or in little memory.
 
-A round's mergeable form has three parts: `up_to_merge`, the clients' work and the sums over the
-clients of a slice; `merge`, which adds the sums of two slices; and `after_merge`, the server's
-update. The slices of a round depend on its cohort alone, and their sums are merged in the cohort's
-order. The weights therefore do not depend, to the last bit, on the number of nodes, on which node
-computes which slice, or on whether a slice has to be computed again. Where each client or group is
-a slice of its own, the weights are those of the round that is not cut, which adds up its clients
-one after the other.
+A round's mergeable form has three parts: `up_to_merge`, the clients' work and its sums over a
+slice; `merge`, which adds the sums of two slices; and `after_merge`, the server's update. The
+slices of a round depend on its cohort alone, and their sums are merged in the cohort's order. To
+the last bit, the weights therefore do not depend on the number of nodes, on which node computes
+which slice, or on whether a slice is recomputed. If each client or group is a slice of its own, the
+weights are those of the uncut round, which adds up its clients one by one.
 
 A round of two stages is two such rounds. Stateful clients get their states as bytes with their
-slice, and return the new ones. The work on a slice is in `slices`; each kind of algorithms composes
-its rounds from these parts in `kinds`.
+slice and return the new ones. The work on a slice is in `slices`; in `kinds`, each kind of
+algorithm composes its rounds from these parts.
 """
 
 import collections
 import functools
 import itertools
 import pathlib
+import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -25,14 +25,7 @@ import numpy.typing as npt
 import tensorflow_federated as tff
 import tree
 
-from tff_ssl.runtime.slices import (
-    Partial,
-    Slice,
-    plain_type,
-    scratch_folder,
-    serialize,
-    with_files,
-)
+from tff_ssl.runtime.slices import Partial, Slice, plain_type, serialize, with_files
 from tff_ssl.simulation import state_files
 from tff_ssl.simulation.cohort import Cohort
 
@@ -47,14 +40,14 @@ class Nodes(Protocol):
 
         Args:
           programs: Serialized program of each slice; the same objects in each round.
-          state: State of the server as bytes, see `to_bytes`.
+          state: The server's state as bytes, see `slices.to_bytes`.
           slices: Slices to compute.
           work: Amount of work of each slice, in any unit.
         """
 
 
 class Slicing(NamedTuple):
-    """The cutting of rounds, and the nodes that compute the slices.
+    """The cutting of rounds into slices.
 
     Attributes:
       nodes: Nodes that compute the slices.
@@ -69,9 +62,9 @@ class Slicing(NamedTuple):
     def cut(
         self, groups: Sequence[Cohort], to_read: Sequence[str] | None = None
     ) -> tuple[list[Slice], list[int]]:
-        """The slices of groups that are computed in one call each, and the amount of work of each.
+        """Slices of groups of clients (a group is one call), and the amount of work of each slice.
 
-        The paths are those of the clients' states; None where clients keep no state.
+        `to_read` has the paths of the clients' states; None where clients keep no state.
         """
         # A group may have no clients.
         work = [max(int(self.client_sizes[group].sum()), 1) for group in groups]
@@ -87,7 +80,7 @@ class Slicing(NamedTuple):
         groups: Sequence[Cohort],
         to_read: Sequence[str] | None = None,
     ) -> list[Partial]:
-        """The results of all slices of the groups, see `Nodes.work_on` and `cut`."""
+        """The results of the groups' slices, see `Nodes.work_on` and `cut`."""
         parts, work = self.cut(groups, to_read)
         return self.nodes.work_on([program] * len(parts), state, parts, work)
 
@@ -95,8 +88,8 @@ class Slicing(NamedTuple):
 def cut(work: Sequence[int], slices: int) -> list[slice]:
     """Cuts a cohort into at most `slices` contiguous slices of about equal work.
 
-    The work of a client or group, such as its number of examples, is positive. With `len(work)`
-    slices or more, each client or group is a slice.
+    `work` is that of each client or group, such as its number of examples, and positive. With
+    `len(work)` slices or more, each client or group is a slice.
     """
     count = len(work)
     if slices >= count:
@@ -109,7 +102,7 @@ def cut(work: Sequence[int], slices: int) -> list[slice]:
 
 
 class Stage:
-    """A computation (state@SERVER, clients@CLIENTS) -> (state@SERVER, metrics@SERVER), cut.
+    """A computation (state@SERVER, clients@CLIENTS) -> (state@SERVER, metrics@SERVER) in slices.
 
     Attributes:
       program: Serialized `up_to_merge`, for `Nodes.work_on`.
@@ -143,8 +136,9 @@ class Stage:
         return after
 
     def finish(self, state: bytes, partials: Sequence[Partial]) -> tuple[Any, Any]:
-        """State and metrics after the stage, from the state before it and all slices' results."""
-        with scratch_folder() as folder:
+        """State and metrics after the stage, from the state before it and the slices' results."""
+        with tempfile.TemporaryDirectory(prefix="tff_ssl_slice_") as name:
+            folder = pathlib.Path(name)
             (folder / "server").write_bytes(state)
             paths = [folder / f"sums{k}" for k in range(len(partials))]
             for path, partial in zip(paths, partials, strict=True):
@@ -157,14 +151,13 @@ class Stage:
 
 
 class ClientFiles:
-    """Clients whose states and metrics are in files of the node, which reads examples by index.
+    """Clients with states and metrics in files of the node, which reads examples by index.
 
     Attributes:
       type: Type of these clients at CLIENTS, for a computation that uses `read` and `write`.
     """
 
     def __init__(self, state_type: tff.Type, metrics_type: tff.Type, group_data: tff.Computation):
-        """Composes the reading and writing of values of these types."""
         self._metrics_specs = tff.types.type_to_tf_tensor_specs(metrics_type)
         self._read, self._write = state_files.reader_and_writer(state_type)
         _, self._write_metrics = state_files.reader_and_writer(metrics_type)

@@ -1,16 +1,15 @@
 """The work of a node on a slice of a round's cohort.
 
-A node gets a program, the server's state and the slice as bytes, and returns bytes. It may
-therefore be this process (`InThisProcess`) or another machine, and a slice can be computed again.
+A node gets a program, the server's state and the slice as bytes, and returns bytes. It can
+therefore be this process (`InThisProcess`) or another machine, and a slice can be recomputed.
 `sliced_rounds` makes the programs and slices.
 """
 
 import collections
-import contextlib
 import functools
 import pathlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from tensorflow_federated.proto.v0 import computation_pb2
 from tff_ssl.simulation import state_files
 from tff_ssl.simulation.cohort import Cohort
 
-# Suffixes of the files that a client writes beside its state: its new state, and its metrics.
+# Suffixes of a client's files beside its state: the new state and the metrics.
 _WRITTEN = (".new", ".metrics")
 
 
@@ -52,7 +51,7 @@ class Partial(NamedTuple):
 
 
 def serialize(computation: tff.framework.ConcreteComputation) -> bytes:
-    """A computation as bytes, for `deserialize`."""
+    """A computation as bytes."""
     return tff.framework.serialize_computation(computation).SerializeToString()
 
 
@@ -62,16 +61,16 @@ def deserialize(content: bytes) -> tff.framework.ConcreteComputation:
 
 
 def to_bytes(state: Any) -> bytes:
-    """The server's state as bytes, in the form that a node reads."""
+    """The server's state as bytes, as a node reads it."""
     return state_files.to_bytes(_plain(state))
 
 
 def with_files(work: tff.Computation) -> tff.Computation:
     """A node's program, which reads the server's state from a file and writes its sums to a file.
 
-    It makes (<path to read, path to write>@SERVER, clients@CLIENTS) -> number of bytes@SERVER from
-    (state@SERVER, clients@CLIENTS) -> sums@SERVER. TFF's worker reads files many times faster than
-    it receives tensors, and the sums of a node are passed on as bytes.
+    It turns (state@SERVER, clients@CLIENTS) -> sums@SERVER into
+    (<path to read, path to write>@SERVER, clients@CLIENTS) -> number of bytes@SERVER. TFF's worker
+    reads files many times faster than it receives tensors, and a node's sums travel as bytes.
     """
     state_type, clients_type = work.type_signature.parameter
     read, _ = state_files.reader_and_writer(plain_type(state_type.member))
@@ -94,12 +93,13 @@ def work_on_slice(
     part: Slice,
     scratch: str | None = None,
 ) -> Partial:
-    """Computes a slice with the result of `with_files` and the state of the server as bytes.
+    """Computes a slice with the result of `with_files` and the server's state as bytes.
 
     Clients with states have the type of `ClientFiles`. Scratch files are in `scratch`, or in the
     system's folder for temporary files.
     """
-    with scratch_folder(scratch) as folder:
+    with tempfile.TemporaryDirectory(prefix="tff_ssl_slice_", dir=scratch) as name:
+        folder = pathlib.Path(name)
         (folder / "server").write_bytes(state)
         server = (str(folder / "server"), str(folder / "sums"))
         if part.states is None:
@@ -117,10 +117,9 @@ def work_on_slice(
 
 
 class InThisProcess:
-    """A node that is this process, with TFF's installed context (see `sliced_rounds.Nodes`).
+    """This process as a node, with TFF's installed context (see `sliced_rounds.Nodes`).
 
-    Slices are computed one after another, so that the worker holds what the clients of one slice
-    contribute at a time.
+    It computes one slice at a time, so the worker holds only that slice's contributions.
     """
 
     def __init__(self) -> None:
@@ -136,15 +135,8 @@ class InThisProcess:
         ]
 
 
-@contextlib.contextmanager
-def scratch_folder(where: str | None = None) -> Iterator[pathlib.Path]:
-    """A temporary folder in `where`, or in the system's folder for temporary files."""
-    with tempfile.TemporaryDirectory(prefix="tff_ssl_slice_", dir=where) as name:
-        yield pathlib.Path(name)
-
-
 def plain_type(value_type: tff.Type) -> tff.Type:
-    """The type with ordered dicts and tuples only, since other containers have their own orders."""
+    """The type with ordered dicts and tuples only; other containers have their own orders."""
     if not isinstance(value_type, tff.types.StructType):
         return value_type
     fields = [(name, plain_type(field)) for name, field in tff.structure.iter_elements(value_type)]

@@ -1,8 +1,7 @@
 """A temporary folder for each process, which a later process removes if this one is killed.
 
-TensorFlow, TFF's worker and Ray put files into the folder for temporary files, and after SIGKILL
-they stay there. Here they lie in a folder whose name has the process's id and start time, so that
-the next process sees that its owner has ended.
+TensorFlow, TFF's worker and Ray leave temporary files behind after SIGKILL. Here, the folder's name
+has the process's id and start time, so the next process sees that its owner has ended.
 """
 
 import atexit
@@ -20,10 +19,10 @@ _own: dict[pathlib.Path, int] = {}  # Folder of this process -> descriptor with 
 
 
 def use() -> pathlib.Path:
-    """Makes a private folder for this process's temporary files, and removes those of dead ones.
+    """Makes a private folder for this process's temporary files; removes those of dead processes.
 
-    The folder (mode 700) is `tempfile.gettempdir()` of this process from now on, and is removed at
-    its end. Child processes are not affected. Further calls return the same folder.
+    The folder (mode 700) is this process's `tempfile.gettempdir()` until its end, when it is
+    removed. Child processes are not affected. Further calls return the same folder.
 
     Raises:
       OSError: If the folder cannot be made; the message names TMPDIR.
@@ -46,7 +45,7 @@ def use() -> pathlib.Path:
 
 
 def remove_dead(parent: pathlib.Path) -> None:
-    """Removes the folders in `parent` that processes of this user left when they were killed."""
+    """Removes the folders in `parent` that killed processes of this user have left."""
     for folder in parent.glob(f"{_PREFIX}*"):
         name = _NAME.fullmatch(folder.name)
         with contextlib.suppress(OSError):
@@ -54,14 +53,14 @@ def remove_dead(parent: pathlib.Path) -> None:
                 continue
             if _start_time(int(name[1])) == int(name[2]):
                 continue
-            # A process in another container has the lock, even if its id is unknown here.
+            # A process in another container holds the lock, even if its id is unknown here.
             descriptor = _lock(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(descriptor)
 
 
 def _lock(folder: pathlib.Path) -> int:
-    """Locks the folder until the descriptor is closed; an OSError if another process has it."""
+    """Locks the folder until the descriptor is closed; an OSError if it is locked already."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,7 +71,7 @@ def _lock(folder: pathlib.Path) -> int:
 
 
 def _start_time(pid: int) -> int | None:
-    """When a process started, in ticks since the system's start; None if there is no such one."""
+    """A process's start, in ticks since that of the system; None if there is no such process."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,16 +1,16 @@
 """Starts a TFF worker that only its owner can reach, and ends it with the owner's process.
 
-`tff_ssl.runtime.local_worker` runs this module as a script. The script imports only the standard
-library, so that it starts at once:
+`tff_ssl.runtime.local_worker` runs this module as a script, which starts fast since it imports only
+the standard library:
 
     python worker_relay.py SOCKET open|private WORKER_BINARY [WORKER_FLAG ...]
 
-TFF's worker listens on all network interfaces without authentication, and it runs any graph that it
+TFF's worker listens on all network interfaces without authentication, and runs any graph that it
 receives. With `private`, it gets a network of its own (Linux user and network namespaces, which
-need no root); with `open`, it stays reachable from outside. In both modes, this process forwards a
-UNIX socket to it that only this user can open. The worker ends with this process, and this process
-ends when its standard input, which the owner holds, closes. The folder of SOCKET is deleted at the
-end, with all files that the owner has put there.
+need no root); with `open`, it stays reachable from outside. In both modes, this process forwards to
+it a UNIX socket that only this user can open. The worker ends with this process, and this process
+ends when its standard input, which the owner holds, closes. The folder of SOCKET is then deleted
+with its content.
 
 The script prints one line: `ready` when the worker answers, with `open` followed by its TCP port;
 `forbidden` and the reason where the system allows no private network; or `failed` and the reason.
@@ -37,7 +37,7 @@ _BUFFER_BYTES = 1 << 20
 _START_SECONDS = 60
 _PRIVATE_PORT = 8000  # Any port is free in a private network.
 
-# Errors of a system that forbids namespaces, or does not have them.
+# Errors of a system that forbids namespaces or lacks them.
 _FORBIDDEN = {
     errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EINVAL, errno.ENOSPC, errno.EUSERS
 }  # fmt: skip
@@ -79,7 +79,7 @@ def _listen(path: str) -> socket.socket:
     """A listening UNIX socket that only this user can open."""
     previous = os.umask(0o077)
     folder, name = os.path.split(path)
-    # The address of a socket has at most 107 bytes; through the open folder it is short.
+    # A socket's address has at most 107 bytes; through the open folder it is short.
     opened = os.open(folder, os.O_RDONLY)
     try:
         server = socket.socket(socket.AF_UNIX)
@@ -92,7 +92,7 @@ def _listen(path: str) -> socket.socket:
 
 
 def _start_worker(binary: str, port: int, flags: list[str]) -> subprocess.Popen:
-    """Starts the worker and waits until it accepts connections; else an OSError."""
+    """Starts the worker and waits until it accepts connections; an OSError if it does not."""
     worker = subprocess.Popen(
         [binary, f"--port={port}", *flags],
         stdin=subprocess.DEVNULL,
@@ -111,7 +111,7 @@ def _start_worker(binary: str, port: int, flags: list[str]) -> subprocess.Popen:
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
-    """Copies bytes until one of the sockets closes, then shuts both of them down."""
+    """Copies bytes until one of the sockets closes, then shuts both down."""
     buffer = memoryview(bytearray(_BUFFER_BYTES))
     with contextlib.suppress(OSError):
         while count := source.recv_into(buffer):
@@ -131,14 +131,13 @@ def _forward(server: socket.socket, port: int) -> None:
 
 
 def _wait_for_end_of_owner() -> None:
-    """Returns when the owner closes its end of standard input, or dies."""
     with contextlib.suppress(OSError):
         while os.read(0, 1):
             pass
 
 
 def _run_in_thread(function, *args) -> None:
-    """Runs `function` in a thread, and sends the SIGTERM that the main thread awaits at its end."""
+    """Runs `function` in a thread; its end sends the SIGTERM that the main thread awaits."""
 
     def run():
         try:
@@ -150,14 +149,7 @@ def _run_in_thread(function, *args) -> None:
 
 
 def main(path: str, mode: str, binary: str, flags: list[str]) -> int:
-    """Runs until the owner or the worker ends; the exit code of this process.
-
-    Args:
-      path: Path of the UNIX socket.
-      mode: `private` or `open`; `open` leaves the worker in the machine's network.
-      binary: Path of TFF's worker binary.
-      flags: Flags of the worker.
-    """
+    """Runs until the owner or the worker ends; returns the exit code of this process."""
     owner = os.getppid()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
@@ -169,7 +161,7 @@ def main(path: str, mode: str, binary: str, flags: list[str]) -> int:
                     raise
                 print(f"forbidden {error.strerror}", flush=True)
                 return 1
-        # This comes after the namespaces, since a change of credentials clears the setting.
+        # This follows the namespaces, since a change of credentials clears the setting.
         _die_with_parent(signal.SIGTERM)
         if os.getppid() != owner:
             return 0

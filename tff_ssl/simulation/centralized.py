@@ -1,7 +1,6 @@
-"""Centralized baselines in plain TensorFlow, on the same model, views and objectives.
+"""Centralized baselines in plain TensorFlow, with the same models, views and objectives.
 
 Only the optimizers come from TFF (`tff.learning.optimizers`); they are pure TensorFlow functions.
-No federated computation runs here.
 """
 
 import dataclasses
@@ -38,7 +37,7 @@ class CentralizedHyperparameters(ObjectiveHyperparameters):
       momentum: Momentum of `lars` and `sgd`, beta_1 of the others.
       weight_decay: Weight decay of `adamw` and `lars`.
       warmup_steps: Number of steps of linear warm-up.
-      target_momentum: Momentum tau of the moving average that is the target network of `byol`.
+      target_momentum: Momentum tau of the target network of `byol`, a moving average.
     """
 
     optimizer: str = one_of("adam", optimizers.OPTIMIZER_NAMES)
@@ -50,13 +49,7 @@ class CentralizedHyperparameters(ObjectiveHyperparameters):
 
 
 class CentralizedState(NamedTuple):
-    """The state of a run.
-
-    Attributes:
-      weights: Weights of the model.
-      optimizer: State of the optimizer.
-      target: Weights of the target network; empty where there is none.
-    """
+    """The state of a run; `target` has the target network's weights, and is empty without one."""
 
     weights: Weights
     optimizer: Any
@@ -64,9 +57,9 @@ class CentralizedState(NamedTuple):
 
 
 def shuffled_batches(num_examples: int, batch_size: int, seed: int) -> Callable[[int], Indices]:
-    """Batches of shuffled epochs; an epoch does not use the examples that fill no whole batch.
+    """Batches of shuffled epochs; the incomplete batch at the end of an epoch is dropped.
 
-    They are a pure function of the seed: step -> indices of examples, int64 [batch_size].
+    The function, step -> indices of examples, int64 [batch_size], is pure in the seed.
 
     Raises:
       ConfigurationError: If a batch is larger than the data set.
@@ -87,10 +80,7 @@ def shuffled_batches(num_examples: int, batch_size: int, seed: int) -> Callable[
 
 
 class Centralized(Simulation):
-    """Training of an objective on whole batches.
-
-    With `cco` or `vicreg`, a step equals a round of DCCO.
-    """
+    """Training of an objective on whole batches; for `cco` and `vicreg`, a step is DCCO's round."""
 
     def __init__(
         self,
@@ -105,17 +95,16 @@ class Centralized(Simulation):
         labels: npt.NDArray[np.int32] | None = None,
         seed: int = 0,
     ):
-        """Joins the parts.
+        """Composes the training step.
 
         Args:
           objective: Name of the objective in `OBJECTIVES`.
           model: Model to train.
-          two_views: Function that makes two views, as in federated algorithms; a step counts as a
-            round.
+          two_views: Function that makes two views; a step counts as a round.
           images: Images of the data set, uint8 [n, h, w, c].
           example_ids: Ids of the images, int64 [n].
           batches: Step -> indices of its examples, int64.
-          steps: Number of steps of the run, for the schedule.
+          steps: Number of steps of the schedule.
           hyperparameters: Hyperparameters of the optimizer and the losses.
           labels: Class labels, int32 [n]; None unless the objective is supervised.
           seed: Seed of the masks.
@@ -159,7 +148,7 @@ class Centralized(Simulation):
             target = Weights(moved, state.target.non_trainable)
             return CentralizedState(new_weights, optimizer_state, target), metrics
 
-        # Batches of different sizes (cohorts whose clients differ in size) share one trace.
+        # Batches of different sizes (from clients of different sizes) share one trace.
         self._step = tf.function(step, reduce_retracing=True, autograph=False)
 
     def initialize(self, seed: int) -> CentralizedState:
@@ -167,7 +156,7 @@ class Centralized(Simulation):
         weights = self._model.init(seed)
         target = self._model.target_model.part_of(weights) if self._has_target else Weights((), ())
         state = CentralizedState(weights, self._optimizer.initialize(specs), target)
-        # Python numbers in the state would have another dtype than after a step.
+        # Otherwise Python numbers in the state would change their dtype in the first step.
         return tf.nest.map_structure(tf.convert_to_tensor, state)
 
     def run_round(
@@ -183,7 +172,7 @@ class Centralized(Simulation):
 
 
 def _by_statistics(objective, model, state, batch, hyperparameters):
-    """Metrics of a loss that depends on statistics, from the statistics of the whole batch."""
+    """Metrics of a loss of statistics, which are those of the whole batch."""
     loss = STATISTICS_LOSSES[objective]
     first, second = model.apply_pair(state.weights, batch.x1, batch.x2, training=True)
     encodings = (loss.prepared(each.z, hyperparameters) for each in (first, second))

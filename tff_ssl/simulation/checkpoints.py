@@ -1,10 +1,9 @@
 """Checkpoints of a run as NumPy archives, which contain no executable code.
 
-`tff.program.FileProgramStateManager` writes SavedModels. Loading a SavedModel runs the TensorFlow
-graph in it, which may write files, so it would be unsafe to load a checkpoint from an untrusted
-source. Here a file is a zip archive of named arrays, which NumPy reads without pickle. Each array
-has a CRC, so that truncated files and flipped bits are detected. The number of the round is in the
-file too, so that a renamed file is detected. A file appears complete or not at all.
+`tff.program.FileProgramStateManager` writes SavedModels. Loading one runs a TensorFlow graph, which
+may write files: this is unsafe if its source is untrusted. Here a file is a zip archive of named
+arrays, which NumPy reads without pickle. A CRC of each array reveals truncated files and flipped
+bits, and the number of the round reveals a renamed file. A file appears complete or not at all.
 """
 
 import contextlib
@@ -27,12 +26,12 @@ class Checkpoints:
     """The checkpoints in a folder; a state is a dict of arrays, such as the result of `pack`."""
 
     def __init__(self, folder: str | os.PathLike[str], keep: int = 2):
-        """Sets the folder, which `save` makes, and the number of newest versions to keep."""
+        """Sets the folder, which `save` makes, and how many of the newest versions to keep."""
         self._folder = pathlib.Path(folder)
         self._keep = keep
 
     def versions(self) -> list[int]:
-        """The rounds of the checkpoints in ascending order."""
+        """The rounds of the checkpoints, ascending."""
         pattern = re.compile(re.escape(PREFIX) + r"(\d+)" + re.escape(_SUFFIX))
         matches = (pattern.fullmatch(path.name) for path in self._folder.glob("*"))
         return sorted(int(match[1]) for match in matches if match)
@@ -41,8 +40,7 @@ class Checkpoints:
         """The state of a version.
 
         Raises:
-          Exception: If the file is missing or damaged, was renamed, or was not written by `save`;
-            the type varies.
+          Exception: Of any type, if the file is missing, damaged, renamed or not from `save`.
         """
         with np.load(self.path(version), allow_pickle=False) as archive:
             state = {name: archive[name] for name in archive.files}
@@ -53,13 +51,13 @@ class Checkpoints:
         return state
 
     def save(self, state: dict[str, np.ndarray], version: int) -> None:
-        """Writes a version, replaces an existing one of this number, and deletes old versions.
+        """Writes or replaces a version, and deletes old versions.
 
         Raises:
           OSError: If the file cannot be written; the other versions are then unchanged.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        # The archive is made in memory: NumPy leaves a file open that could not be written.
+        # The archive is made in memory, as NumPy leaves a file open that could not be written.
         content = io.BytesIO()
         np.savez(content, **state, **{_VERSION: np.int64(version)})
         descriptor, name = tempfile.mkstemp(_UNFINISHED, PREFIX, self._folder)
@@ -77,11 +75,10 @@ class Checkpoints:
             self.path(old).unlink()
 
     def path(self, version: int) -> pathlib.Path:
-        """The path of a version's file."""
         return self._folder / f"{PREFIX}{version}{_SUFFIX}"
 
     def set_aside(self, version: int) -> pathlib.Path:
-        """Renames the file of a damaged version, so that it is ignored; returns the new path."""
+        """Renames a damaged version's file, so that it is ignored; returns the new path."""
         path = self.path(version)
         return path.rename(path.with_name(f"{path.name}{_DAMAGED}"))
 

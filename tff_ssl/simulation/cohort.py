@@ -1,4 +1,4 @@
-"""Sampling of cohorts, and their division into groups of clients that share a call."""
+"""Sampling of cohorts, and their division into groups of clients for one call each."""
 
 from collections.abc import Callable
 
@@ -11,8 +11,8 @@ from tff_ssl.errors import ConfigurationError
 Cohort = npt.NDArray[np.int64]
 # These make the draws independent of other draws from the same seed.
 _POISSON, _UNIFORM = 0x706F6973, 0x756E6966
-# A population of more clients is sampled in time that depends on the cohort alone. Smaller ones go
-# through all clients, so that the cohorts of a seed are those of TFF's sampling function.
+# Larger populations are sampled in time that depends on the cohort alone. In smaller ones, the
+# cohorts of a seed are those of TFF's sampling function, which goes through all clients.
 LARGE_POPULATION = 100_000
 
 
@@ -20,7 +20,7 @@ def uniform_cohorts(num_clients: int, clients_per_round: int, seed: int) -> Call
     """Uniform sampling of cohorts of a fixed size, without replacement within a round.
 
     The function, round number -> indices of the clients, int64 [clients_per_round], is pure in the
-    seed and the round, so that a resumed run has the same cohorts as a run without interruption.
+    seed and the round: a resumed run has the cohorts of an uninterrupted one.
 
     Raises:
       ConfigurationError: If a cohort is empty or larger than the population.
@@ -44,8 +44,8 @@ def poisson_cohorts(
 ) -> Callable[[int], Cohort]:
     """Poisson sampling: each client independently takes part with the same probability.
 
-    Privacy accountants support this sampling best. Cohorts, of `clients_per_round` clients on
-    average, vary in size and may be empty; see `uniform_cohorts`.
+    Privacy accountants support this sampling best. Cohorts have `clients_per_round` clients on
+    average and may be empty; see `uniform_cohorts`.
 
     Raises:
       ConfigurationError: If the expected cohort is empty or larger than the population.
@@ -60,7 +60,7 @@ def poisson_cohorts(
     def cohort(round_number: int) -> Cohort:
         rng = np.random.default_rng([_POISSON, seed, round_number])
         if num_clients > LARGE_POPULATION:
-            # The number of clients is binomial; given the number, all sets of clients are equal.
+            # The number of clients is binomial; given it, all sets of clients are equally likely.
             return np.sort(_draw_clients(rng, num_clients, rng.binomial(num_clients, rate)))
         return np.flatnonzero(rng.random(num_clients) < rate)
 
@@ -68,15 +68,15 @@ def poisson_cohorts(
 
 
 def _draw_clients(rng: np.random.Generator, num_clients: int, size: int) -> Cohort:
-    """Draws clients without replacement in time that depends on `size`, which `choice` may not."""
+    """Draws clients without replacement; the time depends on `size` alone if that is small."""
     return rng.choice(num_clients, size, replace=False).astype(np.int64)
 
 
 def fold(cohort: Cohort, groups: int, multiple: int = 1) -> list[Cohort]:
-    """Splits a cohort into groups of clients, each for one call; 0 makes a group of each client.
+    """Splits a cohort into groups of clients, one call each; 0 makes each client a group.
 
-    Empty groups are added until their number is a positive multiple of `multiple`. It limits the
-    numbers of groups that occur, as TFF's worker prepares its graphs anew for each new number.
+    Empty groups are added until their number is a positive multiple of `multiple`, so that few
+    numbers occur: TFF's worker prepares its graphs anew for each number of groups.
 
     Raises:
       ConfigurationError: If there would be more groups than clients.

@@ -1,8 +1,8 @@
 """Simulated dropout, and rounds that continue without the clients that fail.
 
 A client may drop out at random (simulated), fail in its computation, take too long, or send values
-that are not finite. Such clients are counted and left out of the averages, and the round continues
-with the others. The run ends only if a round loses more than `max_dropped` of its clients.
+that are not finite. Such clients are counted, and the round averages without them. The run ends
+only if a round loses more than `max_dropped` of its clients.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ _DROPOUT = 0x64726F70  # Makes the draws independent of the sampling of cohorts.
 
 T = TypeVar("T")
 
-# The errors of a round in which a client's computation fails.
+# Errors of a round in which a client's computation fails.
 CLIENT_ERRORS = (grpc.RpcError, ClientFailedError, ClientTimeoutError)
 
 
@@ -32,8 +32,7 @@ class Reports(NamedTuple):
     Attributes:
       invited: Indices of the clients in the cohort, int64 [k].
       first: Indices of the clients that report in the first of two stages, int64 [at most k].
-      last: Indices of the clients in `first` that also report in the last stage, or in the only
-        one.
+      last: Indices of the clients in `first` that also report in the last (or only) stage.
     """
 
     invited: Cohort
@@ -41,7 +40,7 @@ class Reports(NamedTuple):
     last: Cohort
 
     def among(self, clients: Cohort) -> "Reports":
-        """The reports of these clients only; they are a part of the cohort."""
+        """The reports of some clients of the cohort."""
         return Reports(*(part[np.isin(part, clients)] for part in self))
 
 
@@ -50,9 +49,9 @@ class Dropouts:
     """Simulated dropout, and the share of clients that may fail.
 
     Attributes:
-      dropout: Probability that a client does not finish its round. Half of these clients drop out
-        before their first report, half of them between their first and their last report.
-      max_dropped: Largest share of a round's clients that may be dropped without ending the run.
+      dropout: Probability that a client does not finish its round: half of these clients drop out
+        before their first report, half between their first and their last report.
+      max_dropped: Largest share of a round's clients that may drop out without ending the run.
       seed: Seed of the simulated dropout.
     """
 
@@ -64,17 +63,13 @@ class Dropouts:
         """The clients that report in a round: a pure function of seed, round and client."""
         if not self.dropout:
             return Reports(cohort, cohort, cohort)
-        draws = np.array(
-            [
-                np.random.default_rng([_DROPOUT, self.seed, round_number, client]).random()
-                for client in cohort.tolist()
-            ]
-        )
+        seeds = ([_DROPOUT, self.seed, round_number, client] for client in cohort.tolist())
+        draws = np.array([np.random.default_rng(seed).random() for seed in seeds])
         first, last = cohort[draws >= self.dropout / 2], cohort[draws >= self.dropout]
         return Reports(cohort, first, last)
 
     def check(self, round_number: int, invited: int, dropped: int, reason: str = "") -> None:
-        """Checks the number of dropped clients of a round; the reason is for the message.
+        """Checks a round's number of dropped clients; `reason` is for the message.
 
         Raises:
           TrainingError: If more than `max_dropped` of the invited clients were dropped.
@@ -89,8 +84,7 @@ class Dropouts:
     def check_metrics(self, round_number: int, metrics: Mapping[str, float]) -> None:
         """Calls `check` with the counts of a round's metrics.
 
-        A round whose loss is not finite is left to the training loop: the training has diverged,
-        unless the loss is that of no samples.
+        A loss of samples that is not finite is left to the training loop: training has diverged.
         """
         if math.isfinite(metrics["loss"]) or not metrics["samples"]:
             self.check(round_number, int(metrics["clients"]), int(metrics["dropped_clients"]))
@@ -100,16 +94,15 @@ class Dropouts:
     ) -> tuple[T, Cohort]:
         """Runs a round; if it fails, finds the failing clients and runs it without them.
 
-        TFF reports that a computation failed, but not for which client. The failing clients are
-        found by bisection: each half of a failing group is run on its own, down to single clients.
-        `run` is a pure function: clients -> result of the round.
+        TFF reports that a computation failed, but not for which client. Bisection finds the failing
+        clients: each half of a failing group is run on its own, down to single clients. `run` is a
+        pure function: clients -> result of the round.
 
         Returns:
           The result, and the sorted indices of the clients that were left out, int64.
 
         Raises:
-          TrainingError: If too many clients fail, or the round fails although no client fails
-            alone.
+          TrainingError: If too many clients fail, or the round fails but no single client does.
         """
         try:
             return run(clients), clients[:0]
@@ -136,7 +129,7 @@ class Dropouts:
 
 
 def clients_to_invite(clients_per_round: int, dropout: float) -> int:
-    """The number of clients to invite so that `clients_per_round` or more finish on average."""
+    """The number of clients to invite so that at least `clients_per_round` finish on average."""
     return math.ceil(clients_per_round / (1 - dropout))
 
 
@@ -146,10 +139,7 @@ def expected_in_first_stage(invited: int, dropout: float) -> float:
 
 
 def expected_to_finish(invited: int, dropout: float) -> float:
-    """The expected number of clients that finish their round.
-
-    It may be more than `clients_per_round`: whole clients are invited (`clients_to_invite`).
-    """
+    """The expected number of clients that finish; rounding (`clients_to_invite`) may raise it."""
     return invited * (1 - dropout)
 
 

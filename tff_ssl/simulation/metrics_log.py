@@ -1,4 +1,4 @@
-"""Metrics of rounds: `client_metrics.csv`, and nested metrics as flat ones."""
+"""Metrics of rounds: the file `client_metrics.csv`, and the flattening of nested metrics."""
 
 import csv
 import os
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tff_ssl.errors import TrainingError
 from tff_ssl.simulation.cohort import Cohort
 
-# What to do about a damaged file of a run.
+# The remedy for a damaged file of a run.
 PUT_BACK = "put back a whole one, or start the run anew in another --output_dir"
 
 
@@ -20,15 +20,13 @@ class ClientLog:
     """The file `client_metrics.csv`: one row per round and client that took part in it."""
 
     def __init__(self, path: pathlib.Path):
-        """Sets the path of the file without reading or writing it."""
         self._path = path
 
     def trim(self, done: int) -> None:
-        """Deletes the rows of rounds after the first `done`, and a row that is incomplete."""
+        """Deletes the rows of rounds after the first `done`, and an incomplete row."""
         if not self._path.exists():
             return
         rows = read_table(self._path)
-        # A row of a killed run may be incomplete.
         kept = [
             row
             for row in rows[1:]
@@ -41,7 +39,7 @@ class ClientLog:
     ) -> None:
         """Adds the rows of a round, with scalars by name for each of these clients.
 
-        The round counts from 0, and the file counts from 1, as `metrics.csv` does.
+        The argument counts rounds from 0; the file counts them from 1, as `metrics.csv` does.
         """
         is_new = not self._path.exists()
         with open(self._path, "a", newline="") as file:
@@ -49,13 +47,12 @@ class ClientLog:
             if is_new:
                 writer.writerow(["round", "client", *metrics[0]])
             for client, values in zip(clients.tolist(), metrics, strict=True):
-                writer.writerow(
-                    [round_number + 1, client, *(np.asarray(v).item() for v in values.values())]
-                )
+                scalars = (np.asarray(value).item() for value in values.values())
+                writer.writerow([round_number + 1, client, *scalars])
 
 
 def read_table(path: str | os.PathLike[str]) -> list[list[str]]:
-    """The rows of a CSV file of a run, with its header; a TrainingError if it is not a text."""
+    """The rows of a run's CSV file, including the header; a TrainingError if it is not text."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             return list(csv.reader(file))
@@ -64,7 +61,7 @@ def read_table(path: str | os.PathLike[str]) -> list[list[str]]:
 
 
 def replace_table(path: str | os.PathLike[str], rows: Sequence[Sequence[str]]) -> None:
-    """Replaces a CSV file of a run when the new one is complete."""
+    """Replaces a run's CSV file when the new one is complete."""
     temporary = f"{os.fspath(path)}.new"
     with open(temporary, "w", newline="") as file:
         csv.writer(file).writerows(rows)
@@ -74,21 +71,20 @@ def replace_table(path: str | os.PathLike[str], rows: Sequence[Sequence[str]]) -
 def trained_rounds(path: pathlib.Path, num_clients: int) -> npt.NDArray[np.int64]:
     """Counts the rounds in which each client trained, int64 [num_clients].
 
-    A round counts once, also where a client trained several models in it. It does not count where
-    the client's result was dropped because it was not finite. The file is missing if no client ever
-    took part.
+    A round counts once even if the client trained several models in it, and not at all if its
+    result was dropped as not finite. The file is missing if no client ever took part.
     """
     counts = np.zeros(num_clients, np.int64)
     if path.exists():
         with open(path, newline="") as file:
             rows = [row for row in csv.DictReader(file) if int(row["dropped"]) == 0]
-        for client in (client for _, client in {(row["round"], row["client"]) for row in rows}):
+        for _, client in {(row["round"], row["client"]) for row in rows}:
             counts[int(client)] += 1
     return counts
 
 
 def last_values(path: pathlib.Path, column: str) -> dict[int, float]:
-    """The last value of a metric by client; empty if no client has it or there is no file."""
+    """The last value of a metric by client; empty if there is none, or no file."""
     if not path.exists():
         return {}
     with open(path, newline="") as file:
@@ -97,7 +93,7 @@ def last_values(path: pathlib.Path, column: str) -> dict[int, float]:
 
 
 def flatten_metrics(metrics: Any) -> dict[str, float]:
-    """The scalars of nested metrics by their own names; branches without scalars are left out."""
+    """The scalars of nested metrics by their own names; other values are left out."""
     leaves: dict[str, float] = {}
     for name, value in metrics.items():
         if isinstance(value, Mapping):

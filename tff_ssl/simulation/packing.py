@@ -1,7 +1,4 @@
-"""Packs nested state into one vector per dtype.
-
-The cost of a checkpoint is dominated by its number of tensors.
-"""
+"""Packs nested state into one vector per dtype: a checkpoint costs mostly per tensor."""
 
 from typing import Any
 
@@ -10,7 +7,7 @@ import tree
 
 
 def pack(state: Any) -> dict[str, np.ndarray]:
-    """Packs a nested state: dtype name -> vector of the values of this dtype, in flat order."""
+    """Packs a nested state: dtype name -> vector of this dtype's values, in flat order."""
     vectors: dict[str, list[np.ndarray]] = {}
     for leaf in tree.flatten(state):
         array = np.asarray(leaf)
@@ -19,7 +16,7 @@ def pack(state: Any) -> dict[str, np.ndarray]:
 
 
 def unpack(packed: dict[str, np.ndarray], like: Any) -> Any:
-    """Restores the result of `pack`, in the containers, shapes and dtypes of another state.
+    """Restores the result of `pack`, with the structure, shapes and dtypes of another state.
 
     Raises:
       ValueError: If the sizes or dtypes do not fit, or a value is not finite.
@@ -49,5 +46,5 @@ def unpack(packed: dict[str, np.ndarray], like: Any) -> Any:
 
 
 def is_finite(array: np.ndarray) -> bool:
-    """Whether no value of an array is NaN or infinite; whole numbers and texts never are."""
+    """Whether no value of an array is NaN or infinite."""
     return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())

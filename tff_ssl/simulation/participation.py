@@ -17,7 +17,7 @@ class Participation(NamedTuple):
       clients_per_round: Number of clients of a round that are expected to finish it.
       invited: Expected number of invited clients.
       varies: Whether the number of invited clients varies between rounds.
-      dropouts: Simulated dropout, and the number of clients that may fail.
+      dropouts: Simulated dropout, and how many clients may fail.
     """
 
     cohorts: Callable[[int], Cohort]
@@ -27,7 +27,7 @@ class Participation(NamedTuple):
     dropouts: Dropouts = Dropouts()
 
     def describe(self) -> str:
-        """Text with the size of a cohort, and the expected number of clients that finish."""
+        """The size of a cohort and the expected number of clients that finish, as text."""
         about = "about " if self.varies else ""
         if not self.dropouts.dropout:
             return f"{about}{self.clients_per_round} clients"
@@ -37,7 +37,7 @@ class Participation(NamedTuple):
         )
 
     def most_frequent(self, rounds: int, clients: Sequence[int]) -> int:
-        """The one of these clients that is invited most often in so many rounds, or the first."""
+        """The client that is invited most often in so many rounds; of several, the first."""
         counts = np.zeros(max(clients) + 1, np.int64)
         for number in range(rounds):
             invited = self.cohorts(number)

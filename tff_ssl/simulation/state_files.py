@@ -3,12 +3,12 @@
 The TFF worker reads and writes the files inside the round's computation, as it reads images: five
 states of 44 MB take 15 s through gRPC and 2 s from files. Only the cohort's states are in memory.
 
-A file never changes. The state of a client after round r is in `<client>/<r>`, so a table with the
-last round of each client (which a checkpoint contains) names all states of that moment. States that
-no kept table names are deleted.
+A file never changes. A client's state after round r is in `<client>/<r>`, so a table with the last
+round of each client, which a checkpoint contains, names all states of that moment. States that no
+kept table names are deleted.
 
-A state that errors of the disk have damaged is set aside (`<client>/<r>.damaged`), and the client
-continues from its last intact state, or from a new one (`healed`).
+A state damaged on the disk is set aside (`<client>/<r>.damaged`), and the client continues from its
+last intact state, or from a new one (`healed`).
 """
 
 import collections
@@ -45,13 +45,10 @@ class ClientStates:
     """
 
     def __init__(self, folder: str | os.PathLike[str], initial: Any):
-        """Makes the folder and writes the state of a client that has not taken part.
-
-        All states have its structure, shapes and dtypes.
-        """
+        """Makes the folder and writes the initial state; others have its structure and specs."""
         self._folder = pathlib.Path(folder).absolute()
         initial = tf.nest.map_structure(tf.convert_to_tensor, initial)
-        self._specs = _specs_of(initial)
+        self._specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), initial)
         self._initial = _serialize(initial)
         self._size = len(self._initial.numpy())
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +71,7 @@ class ClientStates:
     def paths_to_read(self, clients: Iterable[int], versions: Versions) -> list[str]:
         """The paths of these clients' states.
 
-        The table has the last round of each client of the population, int64 [K]; or `NEVER`.
+        `versions` has the last round, or `NEVER`, of each client of the population, int64 [K].
 
         Raises:
           TrainingError: If a file is missing or has another size, which `healed` prevents.
@@ -83,24 +80,23 @@ class ClientStates:
 
     def paths_to_write(self, clients: Iterable[int], version: int) -> list[str]:
         """The paths for new states of these clients; `commit` makes the written states valid."""
-        paths = [self._path(client, version) for client in clients]
-        unfinished = [f"{path}{_UNFINISHED}" for path in paths]
+        unfinished = [f"{self._path(client, version)}{_UNFINISHED}" for client in clients]
         for path in map(pathlib.Path, unfinished):
             path.parent.mkdir(exist_ok=True)
-            # A killed run may have left a file that is a link to a state that must not change.
+            # A killed run may have left a link to a state that must not change.
             path.unlink(missing_ok=True)
         return unfinished
 
     def commit(self, paths: Sequence[str]) -> None:
         """Syncs states of `paths_to_write` to the disk and renames each to its final path."""
         for path in paths:
-            # Checkpoints are synced too, and one that survives a power loss needs its states.
+            # A checkpoint, which is synced too, needs its states after a power loss.
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
             os.replace(path, path.removesuffix(_UNFINISHED))
 
     def share(self, source: str, paths: Sequence[str]) -> None:
-        """Makes a state, committed or not, available under results of `paths_to_write`."""
+        """Makes a state, committed or not, available under paths of `paths_to_write`."""
         for path in paths:
             try:
                 os.link(source, path)
@@ -108,18 +104,14 @@ class ClientStates:
                 shutil.copyfile(source, path)
 
     def load(self, client: int, version: int) -> Any:
-        """A client's state, as tensors; its last intact one if this one is damaged (`healed`).
-
-        Raises:
-          TrainingError: If the file is missing.
-        """
+        """A client's state or last intact one (`healed`) as tensors; a TrainingError if missing."""
         path = self._checked_path(client, healed_version([self], client, version))
         return from_bytes(tf.io.read_file(str(path)), self._specs)
 
     def is_intact(self, client: int, version: int) -> bool:
         """Whether a state has the right size and checksum; a missing one counts as intact.
 
-        The initial state is written anew if its file is damaged.
+        A damaged initial state is rewritten.
         """
         path = self._path(client, version)
         if not path.exists():
@@ -133,24 +125,24 @@ class ClientStates:
             return False
         try:
             _, is_intact = _values(tf.io.read_file(str(path)))
-        except tf.errors.OpError:  # The damage is in the length or the type of the content.
+        except tf.errors.OpError:  # The length or the type of the content is damaged.
             return False
         return bool(is_intact)
 
     def set_aside(self, client: int, version: int) -> None:
-        """Renames the file of a damaged state, unless that has been done."""
+        """Renames a damaged state's file, unless that has been done."""
         path = self._path(client, version)
         if path.exists():
             os.replace(path, f"{path}{_DAMAGED}")
 
     def intact_versions(self, client: int, before: int) -> list[int]:
-        """The versions before another one whose files are there and intact; `NEVER` always is."""
+        """The intact versions before another one; `NEVER` always is among them."""
         names = (path.name for path in self._path(client, 0).parent.glob("*"))
         versions = [int(name) for name in names if name.isdecimal() and int(name) < before]
         return [NEVER, *(v for v in versions if self.is_intact(client, v))]
 
     def keep_only(self, tables: Sequence[Versions], clients: Iterable[int] | None = None) -> None:
-        """Deletes those states of these clients, or of all, that no table of versions names."""
+        """Deletes the states of these clients, or of all, that no table of versions names."""
         folders = (
             [path for path in self._folder.iterdir() if path.is_dir()]
             if clients is None
@@ -184,62 +176,54 @@ class ClientStates:
 
 
 def with_version(versions: Versions, clients: Iterable[int], version: int) -> Versions:
-    """A copy of the table with this version for some clients."""
+    """A copy of the table with another version for some clients."""
     versions = versions.copy()
     versions[list(clients)] = version
     return versions
 
 
 def healed(stores: Sequence[ClientStates], clients: Iterable[int], versions: Versions) -> Versions:
-    """The table, changed for clients whose state is damaged to their last intact state.
+    """The table with the last intact state of each of these clients; itself if nothing changes.
 
-    Damaged files are set aside, and a warning says so once. A client may have a state in each of
-    several stores. The same table is returned if no state is damaged.
+    A client may have a state in each of several stores. Damaged files are set aside, with one
+    warning each.
 
     Raises:
       TrainingError: If a file is missing.
     """
-    changed = {
-        client: version
-        for client in map(int, clients)
-        if (version := healed_version(stores, client, int(versions[client]))) != versions[client]
-    }
-    if not changed:
-        return versions
-    versions = versions.copy()
-    versions[list(changed)] = list(changed.values())
+    for client in map(int, clients):
+        version = healed_version(stores, client, int(versions[client]))
+        if version != versions[client]:
+            versions = with_version(versions, [client], version)
     return versions
 
 
 def healed_version(stores: Sequence[ClientStates], client: int, version: int) -> int:
-    """The version, or the last one before it that is intact in all stores; see `healed`."""
+    """The version, or the last one before it that is intact in all stores, see `healed`."""
     damaged = [store for store in stores if not store.is_intact(client, version)]
     if not damaged:
         return version
     last = max(set.intersection(*(set(store.intact_versions(client, version)) for store in stores)))
     paths = [store._path(client, version) for store in damaged]
     if any(path.exists() for path in paths):  # Otherwise this was said before.
-        _LOG.warning(
-            "the state of client %d is damaged, and set aside as %s%s: the client continues from "
-            "%s",
-            client,
-            paths[0],
-            _DAMAGED,
-            "a new state" if last == NEVER else f"its state {last}",
+        origin = "a new state" if last == NEVER else f"its state {last}"
+        message = (
+            "the state of client %d is damaged, and set aside as %s%s: the client continues from %s"
         )
+        _LOG.warning(message, client, paths[0], _DAMAGED, origin)
     for store in damaged:
         store.set_aside(client, version)
     return last
 
 
 def damaged_states(run: pathlib.Path, folders: Sequence[str]) -> list[str]:
-    """The states in folders of a run that were damaged: their paths in it, without the suffix."""
+    """The paths, in the run and without suffix, of damaged states in some folders of a run."""
     found = [path for name in folders for path in (run / name).rglob(f"*{_DAMAGED}")]
     return sorted(str(path.relative_to(run)).removesuffix(_DAMAGED) for path in found)
 
 
 def reader_and_writer(state_type: tff.Type) -> tuple[tff.Computation, tff.Computation]:
-    """The computations `ClientStates.read` and `ClientStates.write` for states of this type."""
+    """`ClientStates.read` and `ClientStates.write` for states of this type."""
     specs = tff.types.type_to_tf_tensor_specs(state_type)
 
     @tff.tensorflow.computation(np.str_)
@@ -258,15 +242,15 @@ def reader_and_writer(state_type: tff.Type) -> tuple[tff.Computation, tff.Comput
 def round_with_stored_states(process_next: tff.Computation) -> tff.Computation:
     """The round of stateful clients in which each client keeps its state in a file of its own.
 
-    In the typed round, the caller passes the states of all clients to the round and gets the new
-    ones back. Here the states stay on the clients. A round then has two arguments and two results,
-    the form that production stacks require:
+    In the typed round, the caller passes in all clients' states and gets the new ones back. Here
+    the states stay on the clients, so a round has the two arguments and two results that production
+    stacks require:
 
       (server@SERVER, <read, write, examples>@CLIENTS) -> (server@SERVER, <metrics, bytes>@SERVER)
 
-    `read` and `write` are paths on the client: its state before the round (the initial state of a
-    new client has to be written there first) and after it. `bytes` is the number of bytes that all
-    clients wrote.
+    `read` and `write` are paths on the client, for its state before the round (a new client's
+    initial state has to be written there first) and after it. `bytes` is the number of bytes that
+    all clients wrote.
     """
     server_type, states_type, examples_type = process_next.type_signature.parameter
     read, write = reader_and_writer(states_type.member)
@@ -284,10 +268,6 @@ def round_with_stored_states(process_next: tff.Computation) -> tff.Computation:
     return next_round
 
 
-def _specs_of(state: Any) -> Any:
-    return tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), state)
-
-
 def to_bytes(state: Any) -> bytes:
     """The content of a state's file."""
     return _serialize(tf.nest.map_structure(tf.convert_to_tensor, state)).numpy()
@@ -299,14 +279,14 @@ def write_state(path: str, state: Any) -> None:
 
 
 def _serialize(state: Any) -> tf.Tensor:
-    """The bytes of all tensors in order, followed by a checksum, as a string tensor."""
+    """The bytes of all tensors, followed by a checksum, as a string tensor."""
     values = tf.concat([_bytes_of(t) for t in tf.nest.flatten(state)], 0)
     return tf.io.serialize_tensor(tf.concat([values, _checksum(values)], 0))
 
 
 def _bytes_of(tensor: tf.Tensor) -> tf.Tensor:
     """The bytes of a tensor, uint8 [n]; those of strings are preceded by their number, int64."""
-    if tensor.dtype == tf.string:  # Such as the names of events of differential privacy.
+    if tensor.dtype == tf.string:  # Such as names of events of differential privacy.
         content = tf.io.decode_raw(tf.io.serialize_tensor(tensor), tf.uint8)
         return tf.concat([_bytes_of(tf.size(content, tf.int64)), content], 0)
     if tensor.dtype == tf.bool:
@@ -317,7 +297,7 @@ def _bytes_of(tensor: tf.Tensor) -> tf.Tensor:
 def _tensor_of(
     values: tf.Tensor, start: tf.Tensor | int, spec: tf.TensorSpec
 ) -> tuple[tf.Tensor, tf.Tensor | int]:
-    """The tensor whose bytes start here, and where they end."""
+    """The tensor whose bytes start at `start`, and where they end."""
     if spec.dtype == tf.string:
         first = start + _LENGTH_BYTES
         end = tf.cast(first, tf.int64) + tf.bitcast(values[start:first], tf.int64)
@@ -327,19 +307,19 @@ def _tensor_of(
         return tf.io.parse_tensor(text, tf.string), end
     dtype = tf.uint8 if spec.dtype == tf.bool else spec.dtype
     end = start + spec.shape.num_elements() * dtype.size
-    # `bitcast` wants a last dimension for the bytes of a value only if there are several.
+    # `bitcast` takes a last dimension for the bytes of a value only if there are several.
     byte_dimension = [dtype.size] if dtype.size > 1 else []
     part = tf.bitcast(tf.reshape(values[start:end], [*spec.shape, *byte_dimension]), dtype)
     return tf.cast(part, spec.dtype), end
 
 
 def _checksum(values: tf.Tensor) -> tf.Tensor:
-    """The checksum, uint8 [8]; it detects errors of the disk, but not forgery."""
+    """The checksum, uint8 [8]; it detects disk errors, but not forgery."""
     return tf.fingerprint(values[tf.newaxis])[0]
 
 
 def _values(content: tf.Tensor | bytes) -> tuple[tf.Tensor, tf.Tensor]:
-    """The values in a file without the checksum, uint8 [n], and whether they agree with it."""
+    """A file's values without the checksum, uint8 [n], and whether they agree with it."""
     values_and_checksum = tf.io.parse_tensor(content, tf.uint8)
     values = values_and_checksum[:-_CHECKSUM_BYTES]
     checksum = values_and_checksum[-_CHECKSUM_BYTES:]
@@ -347,7 +327,7 @@ def _values(content: tf.Tensor | bytes) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def from_bytes(content: tf.Tensor | bytes, specs: Any) -> Any:
-    """The state, with these `tf.TensorSpec`s, in a file that this module has written.
+    """The state with these `tf.TensorSpec`s in the content of a file of this module.
 
     Raises:
       tf.errors.InvalidArgumentError: If the checksum is wrong; in a graph, when it is run.

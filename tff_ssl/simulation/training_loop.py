@@ -28,11 +28,12 @@ from tff_ssl.simulation.packing import is_finite, pack, unpack
 _LOG = logging.getLogger(__name__)
 # Signals that scripts turn into a KeyboardInterrupt.
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LINE_SECONDS = 10.0  # Seconds between two lines of progress if there is no terminal.
+_LINE_SECONDS = 10.0  # Seconds between two lines of progress without a terminal.
+_Packed = dict[str, np.ndarray]  # Result of `pack`.
 
 
 class Simulation(Protocol):
-    """The simulation of a run, which the training loop drives."""
+    """A run's simulation, which the training loop drives."""
 
     def initialize(self, seed: int) -> Any:
         """The state before round 0."""
@@ -45,8 +46,8 @@ class Simulation(Protocol):
 
         Args:
           state: The state of the run.
-          client_id: Number of the client; None for the global model, or for the model that stands
-            for the run where there is no global one.
+          client_id: Number of the client; None for the global model, or for the one that the run
+            is evaluated with if there is no global model.
         """
 
     def local_weights(self, state: Any, client: int) -> Weights | None:
@@ -54,17 +55,17 @@ class Simulation(Protocol):
         return None
 
     def on_start(self, states: Sequence[Any], done: int) -> None:
-        """Is called before the first round; files that a killed run has left can be deleted.
+        """Is called before the first round, and may delete files that a killed run has left.
 
         Args:
           states: States of the checkpoints on the disk, oldest first; the run continues from the
             last one.
-          done: Number of rounds that are over.
+          done: Number of completed rounds.
         """
         return None
 
     def on_checkpoint(self, state: Any) -> None:
-        """Is called after a checkpoint of this state has been written."""
+        """Is called after the writing of a checkpoint of this state."""
         return None
 
 
@@ -75,8 +76,8 @@ class TrainingLoop:
     Attributes:
       output_dir: Folder of `checkpoints/`, `metrics.csv` and `tensorboard/`.
       rounds: Number of rounds of the whole run.
-      checkpoint_every: Number of rounds between two checkpoints; further ones are written at the
-        end and on Ctrl-C.
+      checkpoint_every: Number of rounds between two checkpoints; there is also one at the end and
+        one on Ctrl-C.
       monitor_every: Number of rounds between two calls of `monitor`; 0 for none.
       monitor: State -> metrics by name, such as the accuracy of a kNN classifier on training data.
     """
@@ -88,12 +89,9 @@ class TrainingLoop:
     monitor: Callable[[Any], dict[str, float]] | None = None
 
     def run(self, simulation: Simulation, seed: int) -> Any:
-        """Trains from the last checkpoint, or from the start, to the last round.
+        """Trains from the last checkpoint, or from the start; returns the state after all rounds.
 
         Rows of metrics after the checkpoint are deleted, so that each round has one row.
-
-        Returns:
-          The state after the last round.
 
         Raises:
           TrainingError: If the loss or the weights are no longer finite, no checkpoint can be read,
@@ -122,8 +120,7 @@ class TrainingLoop:
                     with _writing(self.output_dir, saved):
                         for manager in releases:
                             asyncio.run(manager.release(metrics, done + 1))
-                    # The row is written before the checkpoint: a run cannot be resumed from a
-                    # checkpoint whose round has no row.
+                    # The row comes first: a run cannot resume from a checkpoint without its row.
                     state, done = next_state, done + 1
                     progress.show(done, metrics)
                     if packed is not None:
@@ -132,7 +129,6 @@ class TrainingLoop:
         except KeyboardInterrupt:
             with _interrupts_delayed():
                 packed = pack(state) if done > saved else {}
-                # A checkpoint with other values than finite ones could not be resumed from.
                 diverged = not all(map(is_finite, packed.values()))
                 last = saved if diverged else done
                 # Deletes the row of a round that was stopped before it was counted.
@@ -149,33 +145,26 @@ class TrainingLoop:
         return state
 
     def _round(self, simulation: Simulation, state: Any, done: int):
-        """Runs and checks a round: its state, what is saved of it (or None) and its metrics."""
+        """Runs and checks a round: its state, the content of a checkpoint or None, its metrics."""
         start = time.monotonic()
         state, metrics = simulation.run_round(state, done)
-        # A round without examples, in which no client was sampled, has no loss.
+        # A round without sampled clients has no loss.
         if not math.isfinite(metrics["loss"]) and metrics.get("samples", 1):
             raise _diverged(f"the loss of round {done + 1} is {metrics['loss']}")
         metrics["seconds"] = time.monotonic() - start
         done += 1
         monitored = self.monitor_every and (done % self.monitor_every == 0 or done == self.rounds)
+        saved = done % self.checkpoint_every == 0 or done == self.rounds
         # The loss is that of the weights before the update, so the new weights are checked too.
-        if (monitored or self._is_saved(done)) and not _finite(simulation.encoder_weights(state)):
+        if (monitored or saved) and not _finite(simulation.encoder_weights(state)):
             raise _diverged(f"the weights after round {done} are not finite")
-        packed = self._pack(state, done) if self._is_saved(done) else None
+        packed = pack(state) if saved else None
+        # `unpack` rejects values that are not finite.
+        if packed is not None and not all(map(is_finite, packed.values())):
+            raise _diverged(f"the state of the training after round {done} is not finite")
         if self.monitor and monitored:
             metrics |= self.monitor(state)
         return state, packed, metrics
-
-    def _pack(self, state: Any, done: int) -> dict[str, np.ndarray]:
-        """The content of a checkpoint; other values than finite ones could not be resumed from."""
-        packed = pack(state)
-        if not all(map(is_finite, packed.values())):
-            raise _diverged(f"the state of the training after round {done} is not finite")
-        return packed
-
-    def _is_saved(self, done: int) -> bool:
-        """Whether a checkpoint is written after so many rounds."""
-        return done % self.checkpoint_every == 0 or done == self.rounds
 
     @property
     def _metrics_path(self) -> str:
@@ -186,19 +175,14 @@ class TrainingLoop:
         return Checkpoints(self.output_dir / "checkpoints")
 
     def _save(
-        self,
-        simulation: Simulation,
-        state: Any,
-        packed: dict[str, np.ndarray],
-        done: int,
-        saved: int,
+        self, simulation: Simulation, state: Any, packed: _Packed, done: int, saved: int
     ) -> None:
         with _writing(self.output_dir / "checkpoints", saved):
             self._checkpoints.save(packed, done)
             simulation.on_checkpoint(state)
 
     def _clean_up(self) -> None:
-        """Removes files that a killed run has left half-written."""
+        """Removes files that a killed run left half-written."""
         self._checkpoints.clean_up()
         for file in self.output_dir.glob("metrics.csv_temp*"):
             file.unlink()
@@ -212,6 +196,7 @@ class TrainingLoop:
         for version in reversed(versions):
             try:
                 states.insert(0, unpack(checkpoints.load(version), initial))
+                done = max(done, version)
             # Whatever is wrong with this file, the one before may be sound.
             except Exception as error:
                 if states:  # The run does not need this one.
@@ -222,8 +207,6 @@ class TrainingLoop:
                     checkpoints.path(version),
                     str(error).splitlines()[0] if str(error) else type(error).__name__,
                 )
-                continue
-            done = max(done, version)
         if versions and not states:
             raise TrainingError(
                 f"none of the checkpoints in {self.output_dir / 'checkpoints'} can be read; put "
@@ -249,8 +232,8 @@ def _diverged(symptom: str) -> TrainingError:
 def _interrupts_delayed() -> Iterator[None]:
     """Delays the first interrupt until the block ends; a second one takes effect at once.
 
-    TFF's release managers need an asyncio event loop, which can raise another error instead of the
-    interrupt while it opens or closes, so that nothing would be saved. The block should be short.
+    While the event loop of TFF's release managers opens or closes, an interrupt can become another
+    error, after which nothing would be saved. The block should be short.
     """
     delayed: list[int] = []
 
@@ -276,7 +259,7 @@ def _interrupts_delayed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
-    """Turns an error of writing into a `TrainingError` of one line, which tells how to resume."""
+    """Turns a writing error into a `TrainingError` of one line, which tells how to resume."""
     try:
         yield
     except (OSError, tf.errors.OpError) as error:
@@ -288,10 +271,10 @@ def _writing(path: pathlib.Path, saved: int) -> Iterator[None]:
 
 
 def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
-    """Deletes the rows after a round, and an incomplete last row that a killed run has left.
+    """Deletes the rows after a round, and an incomplete last row that a killed run left.
 
     Raises:
-      TrainingError: If the file or rows of earlier rounds are missing, or it is not a text.
+      TrainingError: If the file or rows of earlier rounds are missing, or it is not text.
     """
     if not os.path.exists(path):
         if last_round:
@@ -312,16 +295,14 @@ def trim_metrics(path: str | os.PathLike[str], last_round: int) -> None:
 
 
 class _Progress:
-    """Progress of a run: a bar on a terminal, else a line every few seconds."""
+    """Progress of a run: a bar on a terminal, otherwise a line every few seconds."""
 
     def __init__(self, done: int, rounds: int):
         self._rounds = rounds
         self._first, self._start, self._last = done, time.monotonic(), -math.inf
-        self._bar = (
-            tqdm.tqdm(total=rounds, initial=done, unit="round", dynamic_ncols=True)
-            if sys.stderr.isatty()
-            else None
-        )
+        self._bar = None
+        if sys.stderr.isatty():
+            self._bar = tqdm.tqdm(total=rounds, initial=done, unit="round", dynamic_ncols=True)
 
     def show(self, done: int, metrics: dict[str, float]) -> None:
         shown = {name: f"{metrics[name]:.4g}" for name in ("loss", "epsilon") if name in metrics}
