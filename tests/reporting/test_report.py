@@ -441,6 +441,10 @@ def test_logistic_regression_has_a_table_of_its_own_where_it_was_measured(tmp_pa
         ["DCCO", "62.0 ± 2.0", "not run"],
         ["Untrained", "26.0 ± 1.0", ""],
     ]
+    chosen = dataclasses.replace(TABLE, rows={"chosen": ("choice", "dcco_4")}, selectors={})
+    assert report.logistic_grid(read_folder(tmp_path), chosen, {"choice": "dcco_1"})[1:] == [
+        ["chosen", "62.0 ± 2.0", "not run"],
+    ]
     # Figures of other probes are not repeated, and a table without any is left out.
     personalized = table.selector._replace(protocol="linear_personalized_tiny")
     beside = report.logistic_table(dataclasses.replace(table, selector=personalized))

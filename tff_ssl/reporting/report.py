@@ -98,10 +98,10 @@ def logistic_table(table: Table) -> Table:
     )
 
 
-def logistic_grid(records: Records, table: Table) -> Grid:
+def logistic_grid(records: Records, table: Table, chosen: Mapping[str, str] | None = None) -> Grid:
     """Formats the figures of `logistic_table` that were measured; only a header if none was."""
     beside = logistic_table(table)
-    grid = measured_grid(beside, read_table_values(records, beside))
+    grid = measured_grid(beside, read_table_values(records, beside, chosen))
     grid[0][0] = table.with_unit("by logistic regression")
     return [grid[0], *(row for row in grid[1:] if set(row[1:]) - {_NONE, "not run", "failed", ""})]
 
@@ -197,7 +197,7 @@ def write(
         document.add_paragraph(note)
     for number, table in enumerate(experiment.tables, 1):
         document.add_heading(table.title)
-        for html_class, grid in grids(records, table, values[table.title]):
+        for html_class, grid in grids(records, experiment, table, values[table.title]):
             document.add_grid(grid, html_class)
         picture = pictures.draw_table(table, values[table.title], styles)
         if picture:
@@ -217,11 +217,13 @@ def write(
     return document.write("report")
 
 
-def grids(records: Records, table: Table, values: TableValues) -> list[tuple[str, Grid]]:
+def grids(
+    records: Records, experiment: Experiment, table: Table, values: TableValues
+) -> list[tuple[str, Grid]]:
     """The table's non-empty grids, each as (`measured` or `published`, grid)."""
     found = [
         ("measured", measured_grid(table, values)),
-        ("measured", logistic_grid(records, table)),
+        ("measured", logistic_grid(records, table, choose_cells(records, experiment))),
         ("published", published_grid(table)),
     ]
     return [(kind, grid) for kind, grid in found if len(grid) > 1]

@@ -332,7 +332,7 @@ def _print_tables(experiment: Experiment, found: Records) -> None:
     values = report.read_values(found, experiment)
     for table in experiment.tables:
         print(f"\n{table.title}")
-        grids = report.grids(found, table, values[table.title])
+        grids = report.grids(found, experiment, table, values[table.title])
         print(tables.aligned([row for _, grid in grids for row in grid]))
     print()
     for title, text, verdict in report.claim_rows(experiment, values):
