@@ -225,6 +225,10 @@ class LocalTraining:
                     losses += added
                 else:
                     loss_terms.append(added)
+            if losses is evaluated.losses:
+                # Without this sum, the tape adds gradients in another order, and the last digits of
+                # Hetero-SSFL's weights are not those of earlier versions.
+                losses += 0.0
             loss, non_trainable = tf.reduce_mean(losses), tuple(evaluated.non_trainable)
             for added in loss_terms:
                 loss += added
