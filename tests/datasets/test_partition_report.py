@@ -41,6 +41,7 @@ def test_default_report(tmp_path):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_report_of_clusters_and_shifts(tmp_path):
     flags = ["--partition=feature_clusters", "--cluster_encoder=pixels", "--clusters=3"]

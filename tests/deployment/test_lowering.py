@@ -129,7 +129,7 @@ def cases(computations, clients, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", by_algorithm(registry.ALGORITHMS, default=("dcco", "fedema", "denav", "hetero_ssfl"))
+    "name", by_algorithm(registry.ALGORITHMS, default=("dcco", "denav", "hetero_ssfl"))
 )
 def test_lowered_forms_equal_the_round_to_the_last_bit(worker, small_algorithm, tmp_path, name):
     converted, states = set(), []

@@ -105,9 +105,9 @@ def start(end):
     ("end", "signal_number", "code"),
     [
         ("pass", None, 0),
-        ("raise ValueError('as planned')", None, 1),
-        ("time.sleep(3600)", signal.SIGINT, -signal.SIGINT),
-        ("time.sleep(3600)", signal.SIGTERM, -signal.SIGTERM),
+        pytest.param("raise ValueError('as planned')", None, 1, marks=pytest.mark.long),
+        pytest.param("time.sleep(3600)", signal.SIGINT, -signal.SIGINT, marks=pytest.mark.long),
+        pytest.param("time.sleep(3600)", signal.SIGTERM, -signal.SIGTERM, marks=pytest.mark.long),
         ("time.sleep(3600)", signal.SIGKILL, -signal.SIGKILL),
     ],
 )

@@ -56,7 +56,14 @@ _EDGE_POLICIES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*POLICIES, *_EDGE_POLICIES])
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Parts of `byol`, except for the reflected edges of `skin`.
+        pytest.param(name, marks=[pytest.mark.long] * (name in ("skin", "simclr", "byol_no_blur")))
+        for name in [*POLICIES, *_EDGE_POLICIES]
+    ],
+)
 def test_view_has_the_same_bits_in_graphs(name, capfd):
     policy = POLICIES.get(name) or _EDGE_POLICIES[name]
     images, ids = _images(9), np.arange(9, dtype=np.int64)
