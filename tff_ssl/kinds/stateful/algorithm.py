@@ -173,7 +173,6 @@ def build_stateful_clients(
     global_weights: Callable[[Any], Weights] | None,
     client_weights: Callable[[Any, Any], Weights],
     local_weights: Callable[[Any], Weights] | None = None,
-    sent_models: int = 1,
     communicates: bool = True,
     sums_weights: bool = False,
     numbers_rounds: bool = False,
@@ -194,8 +193,6 @@ def build_stateful_clients(
       global_weights: Attribute of `StatefulClients`.
       client_weights: Attribute of `StatefulClients`.
       local_weights: Attribute of `StatefulClients`.
-      sent_models: Number of the updates that a client really sends. If a client contributes to one
-        of several means, its weight in the others is zero.
       communicates: Whether clients send and receive anything after their first round.
       sums_weights: Whether `server_update` gets `weights`, the clients' total weight in each mean,
         float32.
@@ -241,8 +238,9 @@ def build_stateful_clients(
         client_weights,
         local_weights,
         downloads=(model_type, tff.types.to_type(np.int64)) if communicates else (),
+        # A client contributes to one of the means; its weight in the others is zero.
         uploads=(
-            *(update.update for update in updates[: sent_models if communicates else 0]),
+            *(update.update for update in updates[: 1 if communicates else 0]),
             *([output_type.rows] if collects_from else []),
         ),
     )
