@@ -80,7 +80,7 @@ def pytest_sessionfinish():
     would reach the callback and be printed as ignored.
     """
     if "tensorflow_federated" in sys.modules:
-        from tff_ssl.runtime import local_worker  # noqa: F401
+        from tff_ssl.runtime import compiling  # noqa: F401
     gc.callbacks[:] = [
         c for c in gc.callbacks if not getattr(c, "__module__", "").startswith("jax")
     ]

@@ -62,7 +62,7 @@ def __getattr__(name: str) -> Any:
 def _end_quietly() -> None:
     """Replaces TFF's default context, which prints an error when Python collects it at exit."""
     if "tensorflow_federated" in sys.modules:
-        importlib.import_module("tff_ssl.runtime.local_worker")
+        importlib.import_module("tff_ssl.runtime.compiling")
 
 
 atexit.register(_end_quietly)

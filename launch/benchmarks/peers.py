@@ -246,7 +246,7 @@ def reference(
 
     from tff_ssl.losses import segments
     from tff_ssl.objectives.registry import OBJECTIVES, Batch, ObjectiveHyperparameters
-    from tff_ssl.runtime import local_worker  # noqa: F401
+    from tff_ssl.runtime import compiling  # noqa: F401
 
     model, two_views = programs.model_and_views(settings, seed)
     weights = model.init(seed)

@@ -110,8 +110,8 @@ def plain_local_steps(
 def _plain_steps(samples, batch_size, settings, seed, objective, clients=1):
     """Yields the same function (client, step) -> None forever; step 0 starts from new weights."""
     quiet()
-    # `local_worker` removes TFF's default context, which complains at exit if it was never used.
-    from tff_ssl.runtime import local_worker  # noqa: F401
+    # `compiling` removes TFF's default context, which complains at exit if it was never used.
+    from tff_ssl.runtime import compiling  # noqa: F401
     from tff_ssl.simulation import centralized
 
     model, two_views = model_and_views(settings, seed)

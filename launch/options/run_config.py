@@ -193,6 +193,9 @@ class RuntimeConfig:
         to rounding. 0: clients are not folded.
       max_concurrent_calls: Number of clients or groups computed at the same time; -1 for all.
         Default: four per core, or one per core if clients keep a state between rounds.
+      runtime: worker: TFF's worker, a process of its own that uses the CPU only. in_process:
+        TensorFlow in the program's process, which uses a GPU if there is one. auto: in_process with
+        a GPU, otherwise worker.
       ray: Compute rounds on several nodes with Ray: local:N for N nodes on this machine, or the
         address of a Ray cluster such as 10.0.0.1:6379 for a node on each of its machines. Needs the
         extra `ray`.
@@ -208,6 +211,7 @@ class RuntimeConfig:
 
     fold: int = flag(1, 0, scripts=FEDERATED)
     max_concurrent_calls: int | None = flag(None, -1, scripts=FEDERATED)
+    runtime: Literal["auto", "worker", "in_process"] = flag("auto", scripts=FEDERATED)
     ray: str | None = flag(None, scripts=FEDERATED)
     slices: int | None = flag(None, 1, scripts=FEDERATED)
     require_private_worker: bool = False

@@ -21,12 +21,12 @@ from launch.options.participation import build_participation
 from launch.options.run_config import RunConfig, RuntimeConfig
 from launch.outputs import output_folder, partition_record, run_folder
 from launch.probes import probing
-from launch.runs import final_evaluation, training
+from launch.runs import final_evaluation, runtimes, training
 from tff_ssl.errors import ConfigurationError
 from tff_ssl.kinds.protocol import FederatedAlgorithm, Need, PlannedRun, RunSetting
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import OBJECTIVES, unused_hyperparameters
-from tff_ssl.runtime import local_worker, ray_cluster, ray_nodes
+from tff_ssl.runtime import ray_cluster, ray_nodes
 from tff_ssl.runtime.sliced_rounds import Slicing
 from tff_ssl.runtime.slices import InThisProcess
 from tff_ssl.simulation import cohort, dropouts
@@ -85,6 +85,7 @@ def pretrain(config: RunConfig) -> None:
     probing.check_labels(dataset, config.evaluation)
     if config.runtime.ray is not None:
         ray_cluster.check(config.runtime.ray)
+    runtime = runtimes.choose(config.runtime, config.participation.round_timeout)
     # The whole configuration has been checked; files are written from here on.
     folder = output_folder.choose(config.output.output_dir, f"pretrain-{config.data.dataset}")
     run_folder.open_run(folder, settings.to_json(config), config.given, config.output.resume)
@@ -93,9 +94,9 @@ def pretrain(config: RunConfig) -> None:
         len(clients.indices), run.client_models, run.evaluated_client,
         run.untrained_clients_have_models, clients.indices,
     )  # fmt: skip
-    _announce(built, run, folder)
+    _announce(built, run, folder, runtime)
     pictures = run.draw(folder, config.algorithm.algorithm)
-    with _simulate(built, run, folder) as simulation:
+    with _simulate(built, run, folder, runtime) as simulation:
         fields = _result_fields(clients, config) | run.result_fields() | built.aggregation.result
         training.train_and_probe(
             simulation, built.model, dataset, folder, config, fields, run.summary(), pictures,
@@ -245,8 +246,10 @@ def _result_fields(clients: Clients, config: RunConfig) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _simulate(built: Built, run: PlannedRun, folder: pathlib.Path) -> Iterator[Simulation]:
-    """Stores the clients' images, starts worker and nodes, and yields the simulation."""
+def _simulate(
+    built: Built, run: PlannedRun, folder: pathlib.Path, runtime: runtimes.Chosen
+) -> Iterator[Simulation]:
+    """Stores the clients' images, starts the runtime and nodes, and yields the simulation."""
     config, store = built.chosen.config, folder / "clients.sqlite"
     client_store.write_store(store, built.clients.images, built.clients.indices)
     supervised = OBJECTIVES[config.objective].supervised
@@ -255,7 +258,7 @@ def _simulate(built: Built, run: PlannedRun, folder: pathlib.Path) -> Iterator[S
     timeout = config.participation.round_timeout
     with (
         _nodes(config.runtime, calls, timeout, store) as nodes,
-        local_worker.start(calls, call_seconds=timeout),
+        runtimes.start(runtime, calls, timeout),
     ):
         slicing = None
         if nodes is not None:
@@ -288,7 +291,9 @@ def _announce_nodes(nodes: InThisProcess | ray_nodes.RayNodes, slices: int) -> N
         )
 
 
-def _announce(built: Built, run: PlannedRun, folder: pathlib.Path) -> None:
+def _announce(
+    built: Built, run: PlannedRun, folder: pathlib.Path, runtime: runtimes.Chosen
+) -> None:
     config, clients, model = built.chosen.config, built.clients, built.model
     objective, images = config.objective, clients.dataset.train.images
     sizes = np.array([len(indices) for indices in clients.indices])
@@ -308,6 +313,7 @@ def _announce(built: Built, run: PlannedRun, folder: pathlib.Path) -> None:
         f"model: {models}, "
         f"views {config.model.views} {model.image_shape[0]}x{model.image_shape[1]}\n"
         f"{rounds}\n{shown}\n"
+        f"rounds run in {runtime.description}\n"
         f"{model_options.norm_warning(objective, config.model)}"
         f"{model_options.precision_note(config.model.precision)}"
         f"results go to {folder}/",

@@ -20,6 +20,7 @@ from tensorflow_federated.proto.v0 import executor_pb2, executor_pb2_grpc
 
 from tff_ssl.errors import ClientTimeoutError, ConfigurationError, WorkerLostError
 from tff_ssl.runtime import REQUIRE_PRIVATE_WORKER
+from tff_ssl.runtime.compiling import contexts
 
 _LOG = logging.getLogger(__name__)
 _CHANNEL_OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
@@ -100,9 +101,10 @@ class LocalWorker:
         threading.Thread(target=self._watch, daemon=True).start()
         detector = _FailureDetector(self, call_seconds)
         self._factory = _RenewableFactory(grpc.intercept_channel(self._channel, detector))
-        self.context = tff.framework.SyncExecutionContext(self._factory, **_CONTEXT_OPTIONS)
-        self.federated_context = tff.program.NativeFederatedContext(
-            tff.framework.AsyncExecutionContext(self._factory, **_CONTEXT_OPTIONS)
+        self.context, self.federated_context = contexts(
+            self._factory,
+            transform_args=tff.tensorflow.transform_args,
+            transform_result=tff.tensorflow.transform_result,
         )
 
     @property
@@ -262,36 +264,6 @@ class _FailureDetector(grpc.UnaryUnaryClientInterceptor):
         if call.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION):
             raise WorkerLostError(self._worker.failure_message())
         return call
-
-
-class _NoWorker(tff.framework.SyncContext):
-    """The default context; TFF's own would start an open worker that outlives the program."""
-
-    def invoke(self, comp, arg):
-        raise RuntimeError("run TFF computations inside `with local_worker.start():`")
-
-
-tff.framework.get_context_stack().set_default_context(_NoWorker())
-
-
-def _compile(computation: tff.Computation) -> tff.Computation:
-    """Compiles for TFF's runtime; plain sums replace secure ones, which this runtime lacks.
-
-    TFF's own compiler (`desugar_and_transform_to_native`) also optimizes all graphs, which takes
-    seconds at the start of a run and makes rounds no faster: the worker's sessions optimize too.
-    """
-    plain = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
-    desugared, _ = tff.tensorflow.replace_intrinsics_with_bodies(plain.to_building_block())
-    return tff.backends.native.transform_to_native_form(
-        tff.framework.ConcreteComputation.from_building_block(desugared)
-    )
-
-
-_CONTEXT_OPTIONS = {
-    "compiler_fn": _compile,
-    "transform_args": tff.tensorflow.transform_args,
-    "transform_result": tff.tensorflow.transform_result,
-}
 
 
 class _Stub(tff.framework.RemoteExecutorGrpcStub):

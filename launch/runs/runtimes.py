@@ -1,0 +1,55 @@
+"""Where the rounds of a run are computed: `--runtime`."""
+
+import contextlib
+from typing import NamedTuple
+
+from launch.options.run_config import RuntimeConfig
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.runtime import devices, in_process, local_worker
+
+
+class Chosen(NamedTuple):
+    """A runtime.
+
+    Attributes:
+      name: "worker" or "in_process".
+      description: What it computes on, one line.
+    """
+
+    name: str
+    description: str
+
+
+def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
+    """The runtime of a run.
+
+    Raises:
+      ConfigurationError: If the runtime cannot do what other flags ask for.
+    """
+    if config.runtime == "in_process":
+        if round_timeout is not None:
+            raise ConfigurationError(
+                "--runtime=in_process cannot stop a computation of its own process: leave out "
+                "--round_timeout, or use --runtime=worker"
+            )
+        if config.ray is not None:
+            raise ConfigurationError(
+                "--ray computes rounds on its nodes: leave out --runtime=in_process"
+            )
+    if config.runtime == "worker" or config.ray is not None:
+        return Chosen("worker", "TFF's worker, on the CPU")
+    gpu = devices.find_gpu()
+    if gpu is not None and (round_timeout is None or config.runtime == "in_process"):
+        return Chosen("in_process", f"this process, on {gpu}; {devices.products(gpu)} products")
+    if config.runtime == "in_process":
+        return Chosen("in_process", "this process, on the CPU")
+    return Chosen("worker", "TFF's worker, on the CPU")
+
+
+def start(
+    chosen: Chosen, max_concurrent_calls: int | None, call_seconds: float | None
+) -> contextlib.AbstractContextManager:
+    """Runs the TFF computations of the `with` block on the runtime."""
+    if chosen.name == "in_process":
+        return in_process.start(max_concurrent_calls)
+    return local_worker.start(max_concurrent_calls, call_seconds=call_seconds)

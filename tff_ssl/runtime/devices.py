@@ -1,0 +1,79 @@
+"""The GPUs that TensorFlow uses in this process."""
+
+import os
+import pathlib
+from typing import NamedTuple
+
+import tensorflow as tf
+
+_CACHE_MIB = 4096
+
+
+class Gpu(NamedTuple):
+    """A GPU that TensorFlow can use.
+
+    Attributes:
+      name: Product name, such as "NVIDIA H200".
+      compute_capability: Version of its instructions, such as (9, 0).
+      memory_mib: Memory in MiB; 0 if unknown.
+    """
+
+    name: str
+    compute_capability: tuple[int, int]
+    memory_mib: int
+
+    def __str__(self) -> str:
+        memory = f", {self.memory_mib / 1024:.0f} GiB" if self.memory_mib else ""
+        return f"{self.name}{memory}"
+
+
+def find_gpu() -> Gpu | None:
+    """The first GPU of TensorFlow, prepared for use; None if it has none.
+
+    TensorFlow then takes memory as it needs it instead of all at once. The arithmetic optimization
+    of its graphs is switched off, because it makes sums of integers for which GPUs have no kernel.
+    """
+    _keep_compiled_kernels()
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return None
+    try:
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+    except RuntimeError:
+        pass  # The GPUs are in use already.
+    options = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options(options | {"arithmetic_optimization": False})
+    details = tf.config.experimental.get_device_details(gpus[0])
+    return Gpu(
+        details.get("device_name", "GPU"), details.get("compute_capability", (0, 0)), _memory_mib()
+    )
+
+
+def products(gpu: Gpu) -> str:
+    """How the GPU multiplies float32 matrices."""
+    fast = (
+        gpu.compute_capability >= (8, 0)
+        and tf.config.experimental.tensor_float_32_execution_enabled()
+    )
+    return "TF32" if fast else "float32"
+
+
+def _memory_mib() -> int:
+    """Memory of the first GPU, from NVIDIA's driver; TensorFlow does not tell it."""
+    import subprocess
+
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return int(done.stdout.split()[0])
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
+        return 0
+
+
+def _keep_compiled_kernels() -> None:
+    """Lets the driver keep what it compiles, since new GPUs compile for 30 s at first use."""
+    folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+    os.environ.setdefault("CUDA_CACHE_PATH", str(folder / "tff_ssl" / "cuda"))
+    os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(_CACHE_MIB << 20))
+    os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")

@@ -1,0 +1,130 @@
+"""Graphs of TensorFlow that a computation contains, as functions of eager tensors."""
+
+import contextlib
+import hashlib
+import itertools
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import computation_pb2
+from tensorflow_federated.python.common_libs import structure
+from tensorflow_federated.python.core.impl.types import type_serialization
+
+from tff_ssl.runtime.eager_values import leaves, spec
+
+
+class GraphFunction:
+    """A computation of TensorFlow as a function of eager tensors.
+
+    A graph with variables has an operation that sets them before every call. They belong to this
+    process, so that calls of one such graph wait for each other.
+    """
+
+    def __init__(self, proto: computation_pb2.Computation, suffix: str):
+        content = proto.tensorflow
+        graph_def = tf.compat.v1.GraphDef()
+        content.graph_def.Unpack(graph_def)
+        _rename(graph_def, suffix)
+        function_type = type_serialization.deserialize_type(proto.type)
+        assert isinstance(function_type, tff.FunctionType)
+        self._parameter, self._result = content.parameter, content.result
+        has_parameter = content.HasField("parameter")
+        inputs = list(_bound(content.parameter, function_type.parameter)) if has_parameter else []
+        names = [name for name, _ in inputs]
+        outputs = [name for name, _ in _bound(content.result, function_type.result)]
+
+        def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            given = dict(zip(names, tensors, strict=True))
+            return tf.graph_util.import_graph_def(graph_def, given, outputs, name="")
+
+        self._function = tf.compat.v1.wrap_function(run, [spec for _, spec in inputs])
+        self._initialize = None
+        self._one_at_a_time: contextlib.AbstractContextManager = contextlib.nullcontext()
+        if content.initialize_op:
+            operation = self._function.graph.get_operation_by_name(content.initialize_op)
+            self._initialize = self._function.prune([], operation)
+            self._one_at_a_time = threading.Lock()
+
+    def __call__(self, argument: Any) -> Any:
+        tensors = [] if argument is None else list(leaves(argument))
+        with self._one_at_a_time:
+            if self._initialize is not None:
+                self._initialize()
+            results = iter(self._function(*tensors))
+        return _structured(self._result, results)
+
+
+_graphs: weakref.WeakValueDictionary[bytes, GraphFunction] = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+_building = threading.Lock()
+
+
+def graph_function(proto: computation_pb2.Computation) -> GraphFunction:
+    """The function of a graph; that of an equal graph if another computation has one."""
+    key = hashlib.sha256(proto.tensorflow.SerializeToString(deterministic=True)).digest()
+    with _building:
+        graph = _graphs.get(key)
+        if graph is None:
+            _graphs[key] = graph = GraphFunction(proto, f"_{next(_numbers)}")
+    return graph
+
+
+def _rename(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
+    """Gives functions and resources of a graph names of their own.
+
+    This process may hold others of the same name and another content.
+    """
+    functions = graph_def.library.function
+    names = {function.signature.name: function.signature.name + suffix for function in functions}
+
+    def rename_values(attributes: Any) -> None:
+        for value in attributes.values():
+            for function in [value.func, *value.list.func]:
+                if function.name in names:
+                    function.name = names[function.name]
+                if function.name:
+                    rename_values(function.attr)
+
+    def rename_nodes(nodes: Any) -> None:
+        for node in nodes:
+            node.op = names.get(node.op, node.op)
+            if "shared_name" in node.attr:
+                node.attr["shared_name"].s = (node.attr["shared_name"].s or node.name.encode()) + (
+                    suffix.encode()
+                )
+            rename_values(node.attr)
+
+    rename_nodes(graph_def.node)
+    for function in functions:
+        function.signature.name = names[function.signature.name]
+        rename_nodes(function.node_def)
+        rename_values(function.attr)
+    for gradient in graph_def.library.gradient:
+        gradient.function_name = names.get(gradient.function_name, gradient.function_name)
+        gradient.gradient_func = names.get(gradient.gradient_func, gradient.gradient_func)
+
+
+def _bound(
+    binding: computation_pb2.TensorFlow.Binding, type_signature: tff.Type
+) -> Iterator[tuple[str, tf.TensorSpec]]:
+    """Names and specifications of the tensors of a parameter or result, in order."""
+    which = binding.WhichOneof("binding")
+    if which == "struct":
+        for part, (_, element) in zip(
+            binding.struct.element, structure.iter_elements(type_signature), strict=True
+        ):
+            yield from _bound(part, element)
+    elif which == "sequence":
+        yield binding.sequence.variant_tensor_name, tf.TensorSpec([], tf.variant)
+    else:
+        yield binding.tensor.tensor_name, spec(type_signature)
+
+
+def _structured(binding: computation_pb2.TensorFlow.Binding, tensors: Iterator[tf.Tensor]) -> Any:
+    if binding.WhichOneof("binding") == "struct":
+        return [_structured(part, tensors) for part in binding.struct.element]
+    return next(tensors)
