@@ -25,7 +25,8 @@ Partition = Sequence[npt.NDArray[np.int64]]  # indices of each client's examples
 
 _FORMAT = 1
 _META = ("format", "clients", "examples", "height", "width", "channels")
-_DECODE_BATCH = 256  # number of examples that one op decodes
+_ALL = 2**31 - 1
+_INDICES = tff.types.TensorType(np.int64, [None])
 
 
 def write_store(path: str | os.PathLike[str], split: Split, partition: Partition) -> None:
@@ -97,16 +98,16 @@ def _rows(split: Split, partition: Partition) -> Iterator[tuple[int, int, int, b
 
 
 def element_spec(
-    image_shape: Sequence[int], with_labels: bool = False
+    image_shape: Sequence[int], with_labels: bool = False, batch: Sequence[int | None] = ()
 ) -> "collections.OrderedDict[str, tf.TensorSpec]":
-    """The specs of an element of `StoredClientData`."""
+    """The specs of an element of `StoredClientData`; with `batch` [None], of a batch of them."""
     spec = collections.OrderedDict(
-        client=tf.TensorSpec([], tf.int64),
-        example_id=tf.TensorSpec([], tf.int64),
-        image=tf.TensorSpec(image_shape, tf.uint8),
+        client=tf.TensorSpec(batch, tf.int64),
+        example_id=tf.TensorSpec(batch, tf.int64),
+        image=tf.TensorSpec([*batch, *image_shape], tf.uint8),
     )
     if with_labels:
-        spec["label"] = tf.TensorSpec([], tf.int32)
+        spec["label"] = tf.TensorSpec(batch, tf.int32)
     return spec
 
 
@@ -170,6 +171,11 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         return element_spec(self._image_shape, self._with_labels)
 
     @property
+    def batch_type_structure(self) -> "collections.OrderedDict[str, tf.TensorSpec]":
+        """The specs of the batch of a group of clients; its number of examples is None."""
+        return element_spec(self._image_shape, self._with_labels, [None])
+
+    @property
     def serializable_dataset_fn(self) -> Callable[[tf.Tensor], tf.data.Dataset]:
         """A function from a client id, string [], to the client's dataset, for use in a graph."""
         return self._client_dataset
@@ -209,6 +215,10 @@ class StoredClientData(tff.simulation.datasets.ClientData):
           DatasetError: Outside of a graph, the errors of `group_indices`; in a graph, a group whose
             shape says that it is empty.
         """
+        return self.group_batch(client_indices).unbatch()
+
+    def group_batch(self, client_indices: tf.Tensor) -> tf.data.Dataset:
+        """The elements of `group_dataset` as one batch, which is read in half the time."""
         client_indices = self._checked_group(client_indices)
         columns = "client, example_id, image" + (", label" if self._with_labels else "")
         # The indices are numbers, so a client id cannot become part of the SQL statement.
@@ -217,14 +227,17 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         query = tf.strings.join([select, listed, ") ORDER BY client, example_id"])
         types = (tf.int64, tf.int64, tf.string) + ((tf.int32,) if self._with_labels else ())
         rows = tf.data.experimental.SqlDataset("sqlite", self.path, query, types)
-        # Decoding a batch at a time is faster than decoding single examples.
-        return rows.batch(_DECODE_BATCH).map(self._decode).unbatch()
+        return rows.batch(_ALL).map(self._decode)
 
     @functools.cached_property
     def group_dataset_computation(self) -> tff.Computation:
         """`group_dataset` as a `tff.tensorflow.computation`, (int64[?] -> element*)."""
-        indices_type = tff.types.TensorType(np.int64, [None])
-        return tff.tensorflow.computation(self.group_dataset, indices_type)
+        return tff.tensorflow.computation(self.group_dataset, _INDICES)
+
+    @functools.cached_property
+    def group_batch_computation(self) -> tff.Computation:
+        """`group_batch` as a `tff.tensorflow.computation`, (int64[?] -> batch*)."""
+        return tff.tensorflow.computation(self.group_batch, _INDICES)
 
     def client_sizes(self) -> npt.NDArray[np.int64]:
         """Number of examples of each client, int64 [clients]."""
@@ -232,7 +245,8 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         return np.array(rows, np.int64).reshape(-1)
 
     def _client_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
-        return self.group_dataset(tf.strings.to_number(client_id, tf.int64)[tf.newaxis])
+        index = tf.strings.to_number(client_id, tf.int64)
+        return self.group_dataset(index[tf.newaxis])
 
     def _checked_group(self, client_indices: tf.Tensor) -> tf.Tensor:
         """Client indices as an int64 [k] tensor, checked if their values are known."""

@@ -8,7 +8,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -149,12 +149,14 @@ def federated_round(
     seed: int,
     scratch: str,
     folds: bool = True,
+    runtime: Literal["worker", "in_process"] = "worker",
 ) -> Generator[dict[str, int], None, None]:
     """Rounds of a federated algorithm with all clients, as `launch.pretrain` runs them.
 
     Args:
       hyperparameters: Hyperparameters that differ from the algorithm's defaults.
       folds: Whether clients are folded into one group where the algorithm allows that.
+      runtime: What computes the rounds.
 
     Yields:
       The bytes that each client receives and sends in a round.
@@ -163,22 +165,23 @@ def federated_round(
     import tensorflow_federated as tff
 
     from tff_ssl.algorithms import registry
-    from tff_ssl.runtime import local_worker
+    from tff_ssl.runtime import in_process, local_worker
     from tff_ssl.templates import message_sizes
     from tff_ssl.templates.task import Task
 
     model, two_views = model_and_views(settings, seed)
     store = pathlib.Path(scratch) / f"{algorithm}_{clients}x{samples}_{os.getpid()}.sqlite"
     data = stored_clients(store, clients, samples, seed)
-    element_type = tff.types.tensorflow_to_type(data.element_type_structure)
+    element_type = tff.types.tensorflow_to_type(data.batch_type_structure)
     entry = registry.ALGORITHMS[algorithm]
     built: Any = entry.build(
         Task(model, two_views, element_type, _ROUNDS, objective),
         entry.hyperparameters(**hyperparameters),
     )
     run = built.plan_run(run_setting(clients, samples, int(entry.folds and folds), seed))
-    simulation = run.simulate(data.group_dataset_computation, store.with_suffix(".run"))
-    with local_worker.start(built.default_concurrent_calls()):
+    simulation = run.simulate(data.group_batch_computation, store.with_suffix(".run"))
+    start: Any = in_process.start if runtime == "in_process" else local_worker.start
+    with start(built.default_concurrent_calls()):
         state = simulation.initialize(seed)
         for round_number in itertools.count():
             state, _ = simulation.run_round(state, round_number)

@@ -74,8 +74,8 @@ def rounds_on_nodes(
     store = pathlib.Path(folder) / "clients.sqlite"
     store.parent.mkdir()
     stored = programs.stored_clients(store, clients, samples, seed)
-    data = stored.group_dataset_computation
-    element_type = tff.types.tensorflow_to_type(stored.element_type_structure)
+    data = stored.group_batch_computation
+    element_type = tff.types.tensorflow_to_type(stored.batch_type_structure)
     setting = programs.run_setting(clients, samples, groups, seed)
     task = Task(model, two_views, element_type, setting.rounds)
     run = two_stage.build_dcco(task).plan_run(setting)

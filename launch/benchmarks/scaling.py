@@ -88,11 +88,11 @@ def rounds_of_population(
     model, two_views = programs.model_and_views(
         programs.ModelSettings("tiny", (64, 64)), seed, _SMALL_IMAGE
     )
-    element_type = tff.types.tensorflow_to_type(data.element_type_structure)
+    element_type = tff.types.tensorflow_to_type(data.batch_type_structure)
     participation = Participation(cohorts, _COHORT, population)
     setting = RunSetting([1] * population, 1000, participation, groups=1)
     run = two_stage.build_dcco(Task(model, two_views, element_type, 1000)).plan_run(setting)
-    simulation = run.simulate(data.group_dataset_computation, path.with_suffix(".run"))
+    simulation = run.simulate(data.group_batch_computation, path.with_suffix(".run"))
     with local_worker.start():
         state = simulation.initialize(seed)
         for round_number in itertools.count():

@@ -265,7 +265,7 @@ def _simulate(
             slices = config.runtime.slices or _DEFAULT_SLICES
             slicing = Slicing(nodes, client_data.client_sizes(), slices)
             _announce_nodes(nodes, min(run.clients_at_once, slices))
-        yield run.simulate(client_data.group_dataset_computation, folder, slicing)
+        yield run.simulate(client_data.group_batch_computation, folder, slicing)
     store.unlink()  # A run that is resumed writes it again.
 
 

@@ -83,13 +83,14 @@ def test_one_client(stored):
         assert_same(elements, expected_rows(split, clients, [int(client_id)]))
 
 
-def test_group_of_several_decoded_batches(stored, monkeypatch):
+def test_batch_of_a_group(stored):
     store, split, clients = stored
-    monkeypatch.setattr(client_store, "_DECODE_BATCH", 4)
     group = np.array([3, 11, 0, 7, 8])
-    rows = expected_rows(split, clients, group)
-    assert len(rows) > 2 * 4
-    assert_same(store.group_dataset(group).as_numpy_iterator(), rows)
+    (batch,) = store.group_batch(group)
+    rows = tf.data.Dataset.from_tensor_slices(batch).as_numpy_iterator()
+    assert_same(rows, expected_rows(split, clients, group))
+    expected = tff.types.tensorflow_to_type(store.batch_type_structure)
+    assert store.group_batch_computation.type_signature.result.element == expected
 
 
 def test_element_types(stored):

@@ -222,7 +222,7 @@ def _build_train(
         task, encoder.hyperparameters, keeps_target=OBJECTIVES[task.objective].target
     )
     image_type = task.element_type["image"]
-    rad_type = tff.types.TensorType(image_type.dtype, (encoder.rad_size, *image_type.shape))
+    rad_type = tff.types.TensorType(image_type.dtype, (encoder.rad_size, *image_type.shape[-3:]))
     first_state = tff.tensorflow.computation(lambda: initial_client_state(0))
     state_type = first_state.type_signature.result
     examples_type = tff.types.SequenceType(task.element_type)

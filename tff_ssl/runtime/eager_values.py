@@ -18,12 +18,34 @@ class Placed(list):
     """The members of a federated value: one at the server, one for each client."""
 
 
-def leaves(value: Any) -> Iterator[tf.Tensor]:
+def leaves(value: Any) -> Iterator[Any]:
+    """The tensors of a value, in order; None has none."""
+    if value is None:
+        return
     if isinstance(value, list):
         for element in value:
             yield from leaves(element)
     else:
         yield value
+
+
+def rebuilt(value: Any, tensors: Iterator[Any]) -> Any:
+    """The structure of a value with other tensors."""
+    if isinstance(value, list):
+        return type(value)(rebuilt(element, tensors) for element in value)
+    return next(tensors)
+
+
+def specs_like(value: Any, type_signature: tff.Type) -> Any:
+    """The specifications of a value's tensors, by its type, in the structure of the value."""
+    if isinstance(type_signature, tff.FederatedType):
+        return Placed(specs_like(member, type_signature.member) for member in value)
+    if isinstance(type_signature, tff.StructType):
+        types = [element for _, element in structure.iter_elements(type_signature)]
+        return [specs_like(part, element) for part, element in zip(value, types, strict=True)]
+    if isinstance(type_signature, tff.SequenceType):
+        return tf.TensorSpec([], tf.variant)
+    return spec(type_signature)
 
 
 def spec(type_signature: tff.TensorType) -> tf.TensorSpec:
@@ -106,5 +128,5 @@ def to_python(value: Any, type_signature: tff.Type) -> Any:
             for (name, element), part in zip(named, value, strict=True)
         )
     if isinstance(type_signature, tff.SequenceType):
-        return list(dataset(value, type_signature.element))
+        return dataset(value, type_signature.element)
     return value

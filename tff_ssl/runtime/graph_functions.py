@@ -1,11 +1,11 @@
 """Graphs of TensorFlow that a computation contains, as functions of eager tensors."""
 
-import contextlib
+import functools
 import hashlib
 import itertools
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +14,7 @@ from tensorflow_federated.proto.v0 import computation_pb2
 from tensorflow_federated.python.common_libs import structure
 from tensorflow_federated.python.core.impl.types import type_serialization
 
-from tff_ssl.runtime.eager_values import leaves, spec
+from tff_ssl.runtime.eager_values import leaves, rebuilt, spec, specs_like
 
 
 class GraphFunction:
@@ -26,36 +26,76 @@ class GraphFunction:
 
     def __init__(self, proto: computation_pb2.Computation, suffix: str):
         content = proto.tensorflow
-        graph_def = tf.compat.v1.GraphDef()
-        content.graph_def.Unpack(graph_def)
-        _rename(graph_def, suffix)
+        self._graph_def = tf.compat.v1.GraphDef()
+        content.graph_def.Unpack(self._graph_def)
+        _rename(self._graph_def, suffix)
         function_type = type_serialization.deserialize_type(proto.type)
         assert isinstance(function_type, tff.FunctionType)
-        self._parameter, self._result = content.parameter, content.result
+        self._result, self._initialize_op = content.result, content.initialize_op
         has_parameter = content.HasField("parameter")
         inputs = list(_bound(content.parameter, function_type.parameter)) if has_parameter else []
-        names = [name for name, _ in inputs]
-        outputs = [name for name, _ in _bound(content.result, function_type.result)]
-
-        def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            given = dict(zip(names, tensors, strict=True))
-            return tf.graph_util.import_graph_def(graph_def, given, outputs, name="")
-
-        self._function = tf.compat.v1.wrap_function(run, [spec for _, spec in inputs])
-        self._initialize = None
-        self._one_at_a_time: contextlib.AbstractContextManager = contextlib.nullcontext()
-        if content.initialize_op:
-            operation = self._function.graph.get_operation_by_name(content.initialize_op)
-            self._initialize = self._function.prune([], operation)
-            self._one_at_a_time = threading.Lock()
+        self._inputs, self._specs = [name for name, _ in inputs], [spec for _, spec in inputs]
+        self._outputs = [name for name, _ in _bound(content.result, function_type.result)]
+        self._lock = threading.Lock()
 
     def __call__(self, argument: Any) -> Any:
-        tensors = [] if argument is None else list(leaves(argument))
-        with self._one_at_a_time:
-            if self._initialize is not None:
-                self._initialize()
-            results = iter(self._function(*tensors))
-        return _structured(self._result, results)
+        tensors = list(leaves(argument))
+        if not tf.executing_eagerly():
+            results = self._imported(*tensors)
+        elif self._initialize_op:
+            with self._lock:
+                initialize, function = self._functions
+                assert initialize is not None
+                initialize()
+                results = function(*tensors)
+        else:
+            results = self._functions[1](*tensors)
+        return _structured(self._result, iter(results))
+
+    def _imported(self, *tensors: tf.Tensor) -> list[tf.Tensor]:
+        given = dict(zip(self._inputs, tensors, strict=True))
+        return tf.graph_util.import_graph_def(self._graph_def, given, self._outputs, name="")
+
+    @functools.cached_property
+    def _functions(self) -> tuple[Callable[[], Any] | None, Callable[..., list[tf.Tensor]]]:
+        """The function that sets variables, if there are any, and the graph's own."""
+        function = tf.compat.v1.wrap_function(self._imported, self._specs)
+        if not self._initialize_op:
+            return None, function
+        operation = function.graph.get_operation_by_name(self._initialize_op)
+        return function.prune([], operation), function
+
+
+class OneGraph:
+    """A function of the executor's values, computed as one graph.
+
+    It consists of graph functions and operations of TensorFlow; it is traced at the first call.
+    """
+
+    def __init__(self, function: Callable[[Any], Any], parameter: tff.Type | None):
+        self._function, self._parameter = function, parameter
+        self._traced: Callable[..., list[tf.Tensor]] | None = None
+        self._tracing = threading.Lock()
+
+    def __call__(self, argument: Any) -> Any:
+        if self._traced is None:
+            with self._tracing:
+                self._traced = self._traced or self._trace(argument)
+        return rebuilt(self._result, iter(self._traced(*leaves(argument))))
+
+    def _trace(self, argument: Any) -> Callable[..., list[tf.Tensor]]:
+        def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            given = None if self._parameter is None else rebuilt(argument, iter(tensors))
+            self._result = self._function(given)
+            return list(leaves(self._result))
+
+        specs = (
+            [] if self._parameter is None else list(leaves(specs_like(argument, self._parameter)))
+        )
+        traced = tf.compat.v1.wrap_function(run, specs)
+        # The tensors of the trace would keep its graph; only the structure is needed.
+        self._result = rebuilt(self._result, itertools.repeat(None))
+        return traced
 
 
 _graphs: weakref.WeakValueDictionary[bytes, GraphFunction] = weakref.WeakValueDictionary()

@@ -44,7 +44,7 @@ from tff_ssl.errors import ClientFailedError
 from tff_ssl.runtime import eager_values
 from tff_ssl.runtime.compiling import contexts
 from tff_ssl.runtime.eager_values import Placed
-from tff_ssl.runtime.graph_functions import graph_function
+from tff_ssl.runtime.graph_functions import OneGraph, graph_function
 
 _MOST_COMPUTATIONS = 8  # that an executor keeps ready
 _MOST_THREADS = 64
@@ -123,9 +123,8 @@ class _Executor(executor_base.Executor):
     async def create_value(self, value: Any, type_spec: Any = None) -> _Value:
         if isinstance(value, tff.framework.ConcreteComputation):
             if id(value) not in self._ready:
-                proto = tff.framework.serialize_computation(value)
                 # The computation is kept as well, so that its id is not given to another one.
-                self._ready[id(value)] = (value, self._intrinsics.close_over(proto)({}))
+                self._ready[id(value)] = (value, self._intrinsics.prepare(value))
                 if len(self._ready) > _MOST_COMPUTATIONS:
                     self._ready.popitem(last=False)
             return _Value(self._ready[id(value)][1], value.type_signature)
@@ -142,7 +141,7 @@ class _Executor(executor_base.Executor):
         try:
             result = comp.reference(None if arg is None else arg.reference)
         except tf.errors.OpError as error:
-            raise ClientFailedError(error.message.strip().splitlines()[0]) from error
+            raise ClientFailedError(_reason(error)) from error
         return _Value(result, function_type.result)
 
     async def create_struct(self, elements: Any) -> _Value:
@@ -165,6 +164,21 @@ class _Intrinsics:
     def __init__(self, num_clients: int, threads: concurrent.futures.Executor):
         self.num_clients = num_clients
         self._threads = threads
+
+    def prepare(self, computation: tff.framework.ConcreteComputation) -> Any:
+        """The value of a computation.
+
+        A function of at most one client, or group of clients, becomes one graph, so that a round is
+        one call of TensorFlow. With several clients, the graph would hold the work of each one.
+        """
+        proto = tff.framework.serialize_computation(computation)
+        closure = self.close_over(proto)({})
+        function_type = computation.type_signature
+        if not isinstance(function_type, tff.FunctionType) or self.num_clients > 1:
+            return closure
+        if any(_needs_python(part) for part in _parts(proto)):
+            return closure
+        return OneGraph(closure, function_type.parameter)
 
     def close_over(self, proto: computation_pb2.Computation) -> _Closure:
         """A function of the values of the references, which gives the computation's value."""
@@ -286,6 +300,30 @@ class _Intrinsics:
 
     def _generic_zero(self, proto, argument):
         return _zero(type_serialization.deserialize_type(proto.type).result)
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    """The line of an error's message that says what happened; the others say where."""
+    return error.message.split("\n\t [[")[0].strip().splitlines()[-1]
+
+
+def _parts(message: Any) -> Iterator[computation_pb2.Computation]:
+    """A computation's proto and all protos of computations inside."""
+    if isinstance(message, computation_pb2.Computation):
+        yield message
+        if message.WhichOneof("computation") in ("tensorflow", "literal"):
+            return
+    for field, value in message.ListFields():
+        if field.message_type is not None and field.name != "type":
+            for part in value if field.label == field.LABEL_REPEATED else [value]:
+                yield from _parts(part)
+
+
+def _needs_python(proto: computation_pb2.Computation) -> bool:
+    """Whether a part of a computation cannot be a node of a graph."""
+    if proto.WhichOneof("computation") == "intrinsic":
+        return proto.intrinsic.uri.startswith("sequence_") or "select" in proto.intrinsic.uri
+    return bool(proto.tensorflow.initialize_op)
 
 
 def _member(value: Any, index: int) -> Any:

@@ -39,7 +39,7 @@ class Task(NamedTuple):
       model: Model to train.
       two_views: (images uint8 [b, h, w, c], example ids int64 [b], round int64 []) -> two views,
         each float32 [b, *model.image_shape]; pure.
-      element_type: TFF type of a client's example.
+      element_type: TFF type of a client's example, or of a batch of its examples.
       rounds: Number of rounds of the run, for schedules.
       objective: Name of one of `objectives.registry.OBJECTIVES`.
       seed: Seed of the clients' random choices other than their views.

@@ -22,13 +22,16 @@ def draw_uniforms(
     `tf.random.stateless_uniform` takes one seed for a whole tensor, and mapping it over the
     examples is several times slower.
     """
-    ids, round_number, view_numbers = map(to_uint64, (example_ids, round_number, view_numbers))
-    blocks = tf.range(len(DRAW_NAMES) // 4, dtype=tf.int64)  # A block is 128 bits: four uniforms.
-    counter = view_numbers[:, None] * 2**32 + tf.cast(blocks, tf.uint64)
-    words = threefry((tf.constant(seed, tf.uint64), ids[:, None]), (round_number, counter))
-    bits = tf.bitcast(tf.stack(words, axis=-1), tf.uint32)  # [rows, blocks, 2 words, 2 halves]
-    bits = tf.reshape(bits, [-1, len(DRAW_NAMES)])
-    uniforms = tf.cast(tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32)), tf.float64) * 2**-24
+    # Some 150 operations on a few numbers: on a GPU, starting them would take longer than the rest.
+    with tf.device("/device:CPU:0"):
+        ids, round_number, view_numbers = map(to_uint64, (example_ids, round_number, view_numbers))
+        blocks = tf.range(len(DRAW_NAMES) // 4, dtype=tf.int64)  # 128 bits each: four uniforms.
+        counter = view_numbers[:, None] * 2**32 + tf.cast(blocks, tf.uint64)
+        words = threefry((tf.constant(seed, tf.uint64), ids[:, None]), (round_number, counter))
+        bits = tf.bitcast(tf.stack(words, axis=-1), tf.uint32)  # [rows, blocks, 2 words, 2 halves]
+        bits = tf.reshape(bits, [-1, len(DRAW_NAMES)])
+        bits = tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32))
+        uniforms = tf.cast(bits, tf.float64) * 2**-24
     return dict(zip(DRAW_NAMES, tf.unstack(uniforms, axis=1), strict=True))
 
 

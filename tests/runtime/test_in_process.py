@@ -1,0 +1,319 @@
+"""The runtime in this process: equal to TFF's worker, and complete for computations of others."""
+
+import asyncio
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests.by_algorithm import by_algorithm
+from tests.runtime.test_sliced_rounds import (
+    build,
+    rows,
+    simulate,
+    stored,  # noqa: F401
+    train,
+)
+from tff_ssl.aggregation import aggregators, differential_privacy
+from tff_ssl.algorithms import registry
+from tff_ssl.errors import ClientFailedError
+from tff_ssl.runtime import in_process
+
+# Both runtimes round differently in the last digits: TFF's worker is built by another compiler.
+TOLERANCE = 1e-5
+
+
+@pytest.fixture
+def here():
+    with in_process.start() as running:
+        yield running
+
+
+def numbers(state):
+    leaves = tff.structure.flatten(tff.structure.from_container(state, recursive=True))
+    return [np.asarray(leaf) for leaf in leaves]
+
+
+def assert_close(one, other):
+    for a, b in zip(numbers(one), numbers(other), strict=True):
+        if a.dtype.kind == "f":
+            assert a.dtype == b.dtype
+            scale = np.abs(b).max(initial=1e-3)
+            np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE * scale)
+        else:
+            np.testing.assert_array_equal(a, b)
+
+
+def assert_close_metrics(folder, expected_folder):
+    for name in ("metrics.csv", "client_metrics.csv"):
+        if not (expected_folder / name).exists():
+            assert not (folder / name).exists()
+            continue
+        for row, expected in zip(rows(folder / name), rows(expected_folder / name), strict=True):
+            assert row.keys() == expected.keys()
+            for column, text in expected.items():
+                if text != row[column]:
+                    assert float(row[column]) == pytest.approx(float(text), rel=1e-4, abs=1e-5)
+
+
+@pytest.fixture
+def without_constant_folding():
+    before = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options(before | {"constant_folding": False})
+    yield
+    tf.config.optimizer.set_experimental_options(before | {"constant_folding": True})
+
+
+def compare(algorithm, stored, tmp_path, rounds=2, **options):  # noqa: F811
+    """Runs some rounds in both runtimes and asserts that they are equal."""
+    there, here = tmp_path / "worker", tmp_path / "here"
+    expected = train(simulate(algorithm, stored, there, **options), there, rounds)
+    with in_process.start():
+        state = train(simulate(algorithm, stored, here, **options), here, rounds)
+    assert type(state) is type(expected)
+    assert_close(state, expected)
+    assert_close_metrics(here, there)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", by_algorithm(registry.ALGORITHMS))
+def test_rounds_equal_those_of_the_worker(request, worker, small_algorithm, stored, tmp_path, name):  # noqa: F811
+    if name == "orchestra":
+        # Its k-means decides ties by the last digits: TensorFlow's folding of constants changes
+        # them, and in the second round both runtimes choose other clusters.
+        request.getfixturevalue("without_constant_folding")
+        compare(build(small_algorithm, name), stored, tmp_path, rounds=1)
+    else:
+        compare(build(small_algorithm, name), stored, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", by_algorithm(["dcco", "fedavg", "fedema"], ("dcco",)))
+def test_clients_that_drop_out(worker, small_algorithm, stored, tmp_path, name):  # noqa: F811
+    compare(build(small_algorithm, name), stored, tmp_path, dropout=0.5)
+
+
+@pytest.mark.xdist_group("dcco")
+@pytest.mark.slow
+@pytest.mark.parametrize("fold", [1, 2])
+def test_folded_clients_are_one_graph(worker, small_algorithm, stored, tmp_path, fold):  # noqa: F811
+    compare(build(small_algorithm, "dcco"), stored, tmp_path, fold=fold)
+
+
+def means(name):
+    if name == "private":
+        mean = differential_privacy.GaussianMean(noise_multiplier=0.0, clip=1.0)
+        return mean.factory(3), mean.factory(3)
+    chosen = aggregators.AGGREGATORS[name]
+    return tuple(make and make(0, 8) for make in (chosen.statistics, chosen.update))
+
+
+@pytest.mark.xdist_group("dcco")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["private", "secure"]
+    + [pytest.param(name, marks=pytest.mark.long) for name in ("robust", "quantized", "rotated")],
+)
+def test_aggregators(worker, small_algorithm, stored, tmp_path, name):  # noqa: F811
+    statistics, update = means(name)
+    entry = registry.ALGORITHMS["dcco"]
+    algorithm = entry.build(
+        small_algorithm("dcco").task, entry.hyperparameters(),
+        statistics_aggregator=statistics, update_aggregator=update,
+    )  # fmt: skip
+    compare(algorithm, stored, tmp_path)
+
+
+def test_a_process_of_tff_learning(worker):
+    def model_fn():
+        layer = tf.keras.layers.Dense(2, input_shape=(3,), kernel_initializer="zeros")
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential([layer]),
+            loss=tf.keras.losses.MeanSquaredError(),
+            input_spec=(tf.TensorSpec([None, 3]), tf.TensorSpec([None, 2])),
+            metrics=[tf.keras.metrics.MeanSquaredError()],
+        )
+
+    rng = np.random.default_rng(0)
+    clients = [
+        tf.data.Dataset.from_tensor_slices(
+            (rng.normal(size=(n, 3)).astype(np.float32), rng.normal(size=(n, 2)).astype(np.float32))
+        ).batch(2)
+        for n in (3, 5, 2)
+    ]
+    process = tff.learning.algorithms.build_weighted_fed_avg(
+        model_fn,
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+        server_optimizer_fn=tff.learning.optimizers.build_adam(0.01),
+    )
+
+    def run():
+        state = process.initialize()
+        for _ in range(3):
+            output = process.next(state, clients)
+            state = output.state
+        return state, output.metrics
+
+    expected = run()
+    with in_process.start():
+        found = run()
+    assert_close(found, expected)
+
+
+def computations():
+    """Federated computations that use what the algorithms here do not, and their arguments."""
+    at_clients = tff.FederatedType(np.int32, tff.CLIENTS)
+    sequence = tff.SequenceType(np.int32)
+    pairs = tff.SequenceType(collections.OrderedDict(a=np.int32, b=(np.float32, [2])))
+    keys = tff.FederatedType((np.int32, [2]), tff.CLIENTS)
+
+    @tff.tensorflow.computation(np.int32)
+    def double(x):
+        return 2 * x
+
+    @tff.tensorflow.computation(np.int32, np.int32)
+    def add(x, y):
+        return x + y
+
+    @tff.tensorflow.computation(pairs)
+    def only_b(elements):
+        return elements.skip(1).map(lambda e: e["b"])
+
+    @tff.tensorflow.computation((np.int32, [4]), np.int32)
+    def select(values, key):
+        return values[key]
+
+    @tff.tensorflow.computation(tff.SequenceType(np.int32))
+    def total(values):
+        return values.reduce(0, tf.add)
+
+    @tff.federated_computation(at_clients)
+    def smallest_and_largest(values):
+        return tff.federated_min(values), tff.federated_max(values)
+
+    @tff.federated_computation(at_clients)
+    def there_and_back(values):
+        summed = tff.federated_sum(values)
+        return tff.federated_map(add, (tff.federated_broadcast(summed), values)), summed
+
+    @tff.federated_computation(sequence)
+    def doubled(values):
+        return tff.sequence_map(double, values)
+
+    @tff.federated_computation(sequence)
+    def reduced(values):
+        return tff.sequence_sum(values), tff.sequence_reduce(values, np.int32(1), add)
+
+    @tff.federated_computation(keys)
+    def selected(keys):
+        values = tff.federated_value(np.arange(4, dtype=np.int32) * 10, tff.SERVER)
+        most = tff.federated_value(np.int32(4), tff.SERVER)
+        slices = tff.federated_select(keys, most, values, select)
+        return tff.federated_map(total, slices)
+
+    two_pairs = [
+        collections.OrderedDict(a=np.int32(k), b=np.full(2, k, np.float32)) for k in (1, 2, 3)
+    ]
+    return {
+        "minimum": (smallest_and_largest, [3, 1, 2]),
+        "all equal": (there_and_back, [3, 1, 2]),
+        "list of sequences": (only_b, two_pairs),
+        "sequence_map": (doubled, [1, 2, 3]),
+        "sequence_reduce": (reduced, [1, 2, 3]),
+        "select": (selected, [np.array(k, np.int32) for k in ([0, 3], [1, 1])]),
+    }
+
+
+# TFF's worker computes the first three, and lacks the others.
+EXPECTED = {"sequence_map": [2, 4, 6], "sequence_reduce": [6, 7], "select": [30, 20]}
+
+
+@pytest.mark.parametrize("name", ["minimum", "all equal", "list of sequences", *EXPECTED])
+def test_other_computations(worker, name):
+    computation, argument = computations()[name]
+    with in_process.start():
+        found = computation(argument)
+    expected = EXPECTED[name] if name in EXPECTED else computation(argument)
+    assert_equal(found, expected)
+
+
+def assert_equal(found, expected):
+    if isinstance(expected, list | tuple | tf.data.Dataset):
+        found, expected = list(found), list(expected)
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_equal(one, other)
+    else:
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+
+
+def test_variables_are_set_before_every_call(here):
+    @tff.tensorflow.computation(np.int32)
+    def count(times):
+        counter = tf.Variable(0)
+        with tf.control_dependencies([counter.assign_add(times)]):
+            return counter.read_value()
+
+    assert [int(count(k)) for k in (2, 3)] == [2, 3]
+
+
+def test_functions_of_the_same_name(here):
+    def computation(factor):
+        @tf.function
+        def inner(x):
+            return factor * x
+
+        @tff.tensorflow.computation(np.int32)
+        def outer(x):
+            return tf.map_fn(inner, x[tf.newaxis])[0]
+
+        return outer
+
+    assert [int(computation(k)(5)) for k in (2, 3)] == [10, 15]
+
+
+def test_a_program_of_tff(here):
+    @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
+    def total(values):
+        return tff.federated_sum(values)
+
+    async def program():
+        return await tff.program.materialize_value(total([1, 2, 3]))
+
+    with tff.framework.get_context_stack().install(here.federated_context):
+        assert int(asyncio.run(program())) == 6
+
+
+def test_a_computation_that_fails(here):
+    @tff.tensorflow.computation(np.int32)
+    def positive(x):
+        with tf.control_dependencies([tf.debugging.assert_positive(x, "no image is left")]):
+            return tf.identity(x)
+
+    @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
+    def of_all(values):
+        return tff.federated_map(positive, values)
+
+    assert [int(value) for value in of_all([1, 2])] == [1, 2]
+    with pytest.raises(ClientFailedError, match="no image is left"):
+        of_all([1, -1])
+
+
+def test_a_value_of_another_type(here):
+    @tff.tensorflow.computation((np.float32, [2]))
+    def total(x):
+        return tf.reduce_sum(x)
+
+    with pytest.raises(TypeError):
+        total(np.zeros(3, np.float32))
+
+
+def test_results_stay_on_the_device(here):
+    @tff.tensorflow.computation((np.float32, [2]))
+    def double(x):
+        return 2 * x
+
+    assert isinstance(double(np.ones(2, np.float32)), tf.Tensor)
