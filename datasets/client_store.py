@@ -98,9 +98,10 @@ def _rows(split: Split, partition: Partition) -> Iterator[tuple[int, int, int, b
 
 
 def element_spec(
-    image_shape: Sequence[int], with_labels: bool = False, batch: Sequence[int | None] = ()
+    image_shape: Sequence[int], with_labels: bool = False, batched: bool = False
 ) -> "collections.OrderedDict[str, tf.TensorSpec]":
-    """The specs of an element of `StoredClientData`; with `batch` [None], of a batch of them."""
+    """The specs of an element of `StoredClientData`, or of a batch of any number of elements."""
+    batch = [None] if batched else []
     spec = collections.OrderedDict(
         client=tf.TensorSpec(batch, tf.int64),
         example_id=tf.TensorSpec(batch, tf.int64),
@@ -173,7 +174,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
     @property
     def batch_type_structure(self) -> "collections.OrderedDict[str, tf.TensorSpec]":
         """The specs of the batch of a group of clients; its number of examples is None."""
-        return element_spec(self._image_shape, self._with_labels, [None])
+        return element_spec(self._image_shape, self._with_labels, batched=True)
 
     @property
     def serializable_dataset_fn(self) -> Callable[[tf.Tensor], tf.data.Dataset]:
@@ -218,7 +219,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         return self.group_batch(client_indices).unbatch()
 
     def group_batch(self, client_indices: tf.Tensor) -> tf.data.Dataset:
-        """The elements of `group_dataset` as one batch, which is read in half the time."""
+        """The elements of `group_dataset` as one batch, without a dataset element for each."""
         client_indices = self._checked_group(client_indices)
         columns = "client, example_id, image" + (", label" if self._with_labels else "")
         # The indices are numbers, so a client id cannot become part of the SQL statement.
@@ -245,8 +246,7 @@ class StoredClientData(tff.simulation.datasets.ClientData):
         return np.array(rows, np.int64).reshape(-1)
 
     def _client_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
-        index = tf.strings.to_number(client_id, tf.int64)
-        return self.group_dataset(index[tf.newaxis])
+        return self.group_dataset(tf.strings.to_number(client_id, tf.int64)[tf.newaxis])
 
     def _checked_group(self, client_indices: tf.Tensor) -> tf.Tensor:
         """Client indices as an int64 [k] tensor, checked if their values are known."""

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import functools
 import gc
-import json
 import pathlib
 import statistics
 import tempfile
@@ -33,13 +32,11 @@ class GpuReportConfig(ScriptConfig):
         shows only that the report works.
       minutes: Time after which no further measurement is started.
       repetitions: Timed steps of each program, after one that warms up.
-      skip: Parts to leave out: equality, times, profile, determinism.
     """
 
     tiny: bool = False
     minutes: float = flag(8.0, 0)
     repetitions: int = flag(20, 1)
-    skip: tuple[str, ...] = ()
 
 
 class _Round(NamedTuple):
@@ -89,6 +86,7 @@ _TINY_ROUNDS = (
 
 
 def main(config: GpuReportConfig) -> None:
+    programs.quiet()
     from launch.outputs import output_folder, run_folder
     from tff_ssl.runtime import devices
 
@@ -100,7 +98,6 @@ def main(config: GpuReportConfig) -> None:
     report = Report(folder, on, time.monotonic() + 60 * config.minutes)
     with tempfile.TemporaryDirectory(prefix="tff_ssl_gpu_report_") as scratch:
         measure(report, config, scratch)
-    report.write()
     print(f"written to {folder}/: report.md, report.json")
 
 
@@ -116,6 +113,8 @@ class Report:
 
     def part(self, name: str, work: Callable[[], None]) -> None:
         """Does a part of the work if there is time left, and writes the report."""
+        from launch.outputs import run_folder
+
         if time.monotonic() > self._end:
             self.content["left_out"].append(f"{name} (no time left)")
         else:
@@ -125,10 +124,7 @@ class Report:
                 reason = str(error).strip().splitlines()[0][:200]
                 self.content["left_out"].append(f"{name} ({type(error).__name__}: {reason})")
                 print(f"failed: {self.content['left_out'][-1]}", flush=True)
-        self.write()
-
-    def write(self) -> None:
-        (self._folder / "report.json").write_text(json.dumps(self.content, indent=1))
+        run_folder.write_json(self._folder / "report.json", self.content)
         (self._folder / "report.md").write_text(describe(self.content))
 
 
@@ -140,18 +136,15 @@ def measure(report: Report, config: GpuReportConfig, scratch: str) -> None:
 
     baselines: dict[Any, float] = {}
     equal = functools.partial(_equality, report, encoder, images, config.seed, scratch)
-    if "equality" not in config.skip:
-        report.part("equality as usual", functools.partial(equal, exact=False))
+    report.part("equality as usual", functools.partial(equal, exact=False))
     time_round = functools.partial(_time_round, report, baselines, repetitions, config, scratch)
-    for work in rounds if "times" not in config.skip else ():
+    for work in rounds:
         report.part(f"times: {work}", functools.partial(time_round, work))
     # TensorFlow keeps the kernels that it has chosen for a shape, so this comes after the times.
-    if "equality" not in config.skip:
-        report.part("equality without TF32", functools.partial(equal, exact=True))
-    if "determinism" not in config.skip:
-        report.part(
-            "determinism", lambda: _determinism(report, rounds[0], repetitions, config, scratch)
-        )
+    report.part("equality without TF32", functools.partial(equal, exact=True))
+    report.part(
+        "determinism", lambda: _determinism(report, rounds[0], repetitions, config, scratch)
+    )
 
 
 def _time_round(
@@ -159,14 +152,15 @@ def _time_round(
     scratch: str, work: _Round,
 ) -> None:  # fmt: skip
     """Measures a round and its baseline, and profiles the round."""
-    key = _baseline_key(work)
+    key, times = _baseline_key(work), report.content["times"]
     if key not in baselines:
         name = f"plain TensorFlow, {work.encoder}, {work.objective}, {key[2]} images"
-        seconds = _time(report, name, _baseline(work, config.seed), repetitions, None, None)
-        baselines[key] = seconds
-    program = _federated(work, config.seed, scratch)
-    profiled = None if "profile" in config.skip else str(work)
-    _time(report, str(work), program, repetitions, baselines[key], work.most, profiled)
+        with contextlib.closing(_baseline(work, config.seed)) as program:
+            times.append(_time(name, program, repetitions))
+        baselines[key] = times[-1]["seconds"]
+    with contextlib.closing(_federated(work, config.seed, scratch)) as program:
+        times.append(_time(str(work), program, repetitions, baselines[key], work.most))
+        report.content["profiles"][str(work)] = profiles.profile(lambda: _step(program))
 
 
 def _baseline_key(work: _Round) -> tuple[Any, ...]:
@@ -207,50 +201,42 @@ def _federated(work: _Round, seed: int, scratch: str) -> Generator[Any, None, No
 
 
 def _time(
-    report: Report, name: str, program: Any, repetitions: int, baseline: float | None,
-    most: float | None, profiled: str | None = None,
-) -> float:  # fmt: skip
-    """Adds a row of times to the report, and returns the median seconds of a step."""
+    name: str, program: Generator[Any, None, None], repetitions: int,
+    baseline: float | None = None, most: float | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """A row of the table of times."""
     import tensorflow as tf
 
-    with contextlib.closing(program):
-
-        def step() -> float:
-            start = time.perf_counter()
-            next(program)
-            _wait()
-            return time.perf_counter() - start
-
-        if tf.config.list_physical_devices("GPU"):
-            tf.config.experimental.reset_memory_stats("GPU:0")
-        first = step()
-        seconds = [step() for _ in range(repetitions)]
-        median = statistics.median(seconds)
-        row = {
-            "name": name,
-            "first_seconds": first,
-            "seconds": median,
-            "least_seconds": min(seconds),
-            "repetitions": repetitions,
-            "ratio": baseline and median / baseline,
-            "asked": most,
-            "peak_mib": _peak_mib(),
-        }
-        report.content["times"].append(row)
-        ratio = f", {row['ratio']:.2f} times the baseline" if baseline else ""
-        print(f"{name}: {1e3 * median:.1f} ms{ratio}; first {first:.1f} s", flush=True)
-        if profiled:
-            report.content["profiles"][profiled] = profiles.profile(lambda: (step(), None)[1])
-    gc.collect()
-    return median
+    gc.collect()  # Of the program before.
+    if tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.reset_memory_stats("GPU:0")
+    first = _step(program)
+    seconds = [_step(program) for _ in range(repetitions)]
+    median = statistics.median(seconds)
+    ratio = median / baseline if baseline else None
+    against = f", {ratio:.2f} times the baseline" if ratio else ""
+    print(f"{name}: {1e3 * median:.1f} ms{against}; first {first:.1f} s", flush=True)
+    return {
+        "name": name,
+        "first_seconds": first,
+        "seconds": median,
+        "least_seconds": min(seconds),
+        "repetitions": repetitions,
+        "ratio": ratio,
+        "asked": most,
+        "peak_mib": _peak_mib(),
+    }
 
 
-def _wait() -> None:
-    """Waits until the GPU has done what was asked of it."""
+def _step(program: Generator[Any, None, None]) -> float:
+    """Seconds of a step of a program, to the end of what it asked of the GPU."""
     import tensorflow as tf
 
+    start = time.perf_counter()
+    next(program)
     if tf.config.list_physical_devices("GPU"):
         tf.test.experimental.sync_devices()
+    return time.perf_counter() - start
 
 
 def _peak_mib() -> int | None:
@@ -262,7 +248,7 @@ def _peak_mib() -> int | None:
 
 
 def _equality(
-    report: "Report", encoder: str, images: int, seed: int, scratch: str, exact: bool
+    report: Report, encoder: str, images: int, seed: int, scratch: str, exact: bool
 ) -> None:
     """Adds the largest difference between a round of DCCO and a centralized step to the report.
 
@@ -274,62 +260,59 @@ def _equality(
     import tensorflow_federated as tff
 
     from tff_ssl.algorithms.dcco import two_stage
-    from tff_ssl.losses import cco
-    from tff_ssl.models.dual_encoder import Weights
     from tff_ssl.runtime import in_process
+    from tff_ssl.simulation.centralized import Centralized, CentralizedHyperparameters
     from tff_ssl.templates.task import Task
 
     images = images * 3 // 4 if exact else images  # Another shape, for which kernels are chosen.
+    model, two_views = programs.model_and_views(programs.ModelSettings(encoder, (64, 64)), seed)
+    data = programs.stored_clients(
+        pathlib.Path(scratch) / f"equality_{images}.sqlite", images, 1, seed
+    )
+    element_type = tff.types.tensorflow_to_type(data.batch_type_structure)
+    values = two_stage.DCCOHyperparameters(
+        server_optimizer="sgd", server_learning_rate=1.0, micro_batch_size=images
+    )
+    built = two_stage.build_dcco(Task(model, two_views, element_type, 10), values)
+    everything = np.arange(images)
+    centralized = Centralized(
+        "cco", model, two_views, programs.images(images, seed), everything,
+        lambda step: everything, 10,
+        CentralizedHyperparameters(
+            optimizer="sgd", learning_rate=1.0, momentum=0.0, lambda_=values.lambda_
+        ),
+    )  # fmt: skip
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(not exact)
     try:
-        settings = programs.ModelSettings(encoder, (64, 64))
-        model, two_views = programs.model_and_views(settings, seed)
-        path = pathlib.Path(scratch) / f"equality_{exact}.sqlite"
-        data = programs.stored_clients(path, images, 1, seed)
-        task = Task(model, two_views, tff.types.tensorflow_to_type(data.batch_type_structure), 10)
-        values = two_stage.DCCOHyperparameters(
-            server_optimizer="sgd", server_learning_rate=1.0, micro_batch_size=images
-        )
-        built = two_stage.build_dcco(task, values)
-        group = data.group_batch(np.arange(images))
+        initial = centralized.initialize(seed)
+        expected, _ = centralized.run_round(initial, 0)
         with in_process.start():
-            state = built.process.initialize()
-            output = built.process.next(state, [group])
-        start = [tf.constant(w) for w in state.global_model_weights.trainable]
-        after = output.state.global_model_weights.trainable
-        x1, x2 = two_views(
-            tf.constant(programs.images(images, seed)), tf.range(images, dtype=tf.int64),
-            tf.constant(0, tf.int64),
-        )  # fmt: skip
-        with tf.GradientTape() as tape:
-            tape.watch(start)
-            f, g = (o.z for o in model.apply_pair(Weights(tuple(start), ()), x1, x2, training=True))
-            loss = cco.cco(f, g, values.lambda_).loss
-        gradient = tape.gradient(loss, start)
+            weights = tff.learning.models.ModelWeights(initial.weights.trainable, ())
+            state = built.process.set_model_weights(built.process.initialize(), weights)
+            output = built.process.next(state, [data.group_batch(everything)])
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(before)
-    scale = float(tf.linalg.global_norm(gradient))
-    worst = max(
-        float(tf.reduce_max(tf.abs(b - a - g))) / scale
-        for b, a, g in zip(start, after, gradient, strict=True)
-    )
+    start, step = initial.weights.trainable, expected.weights.trainable
+    scale = float(tf.linalg.global_norm([a - b for a, b in zip(start, step, strict=True)]))
+    after = output.state.global_model_weights.trainable
+    worst = max(float(np.abs(a - b).max()) / scale for a, b in zip(after, step, strict=True))
     products = "float32" if exact else "as above"
     report.content["equality"].append({"products": products, "images": images, "difference": worst})
     print(f"DCCO's round and a centralized step differ by {worst:.1e} of the gradient's norm")
 
 
-def _determinism(report: Report, work: _Round, repetitions: int, config, scratch: str) -> None:
+def _determinism(
+    report: Report, work: _Round, repetitions: int, config: GpuReportConfig, scratch: str
+) -> None:
     """What deterministic kernels cost; they stay switched on, so this comes last."""
     import tensorflow as tf
 
-    tf.config.experimental.enable_op_determinism()
-    name = f"{work}, deterministic"
-    program = _federated(work, config.seed, scratch)
     usual = next(row["seconds"] for row in report.content["times"] if row["name"] == str(work))
-    _time(report, name, program, repetitions, None, None)
-    row = report.content["times"].pop()
-    report.content["determinism"].append(row | {"ratio": row["seconds"] / usual})
+    tf.config.experimental.enable_op_determinism()
+    with contextlib.closing(_federated(work, config.seed, scratch)) as program:
+        row = _time(f"{work}, deterministic", program, repetitions, usual)
+    report.content["determinism"].append(row)
 
 
 def describe(content: dict[str, Any]) -> str:

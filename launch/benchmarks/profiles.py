@@ -1,7 +1,7 @@
 """Where the time of a step goes, by TensorFlow's profiler."""
 
 import collections
-import glob
+import pathlib
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 _MOST = 8  # kernels and operations that are listed
 
 
-def profile(step: Callable[[], None], steps: int = 2) -> dict[str, Any]:
+def profile(step: Callable[[], object], steps: int = 2) -> dict[str, Any]:
     """Profiles some steps.
 
     Returns:
@@ -31,9 +31,8 @@ def _read(folder: str, steps: int) -> dict[str, Any]:
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     found: dict[str, Any] = {}
-    for path in glob.glob(f"{folder}/**/*.xplane.pb", recursive=True):
-        with open(path, "rb") as file:
-            space = xplane_pb2.XSpace.FromString(file.read())
+    for path in pathlib.Path(folder).rglob("*.xplane.pb"):
+        space = xplane_pb2.XSpace.FromString(path.read_bytes())
         for plane in space.planes:
             if "metadata" in plane.name:
                 continue

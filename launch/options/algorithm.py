@@ -100,7 +100,7 @@ def build(
     objective = config.objective
     model = model_options.build_model(dataset, config.model, objective, predictor=entry.predictor)
     spec = client_store.element_spec(
-        dataset.train.images.shape[1:], OBJECTIVES[objective].supervised, [None]
+        dataset.train.images.shape[1:], OBJECTIVES[objective].supervised, batched=True
     )
     task = Task(
         model,

@@ -192,7 +192,8 @@ class RuntimeConfig:
         it. A group is computed like one client, which is much faster and gives the same result up
         to rounding. 0: clients are not folded.
       max_concurrent_calls: Number of clients or groups computed at the same time; -1 for all.
-        Default: four per core, or one per core if clients keep a state between rounds.
+        Default: four per core (two with --runtime=in_process), or one per core if clients keep a
+        state between rounds.
       runtime: worker: TFF's worker, a process of its own that uses the CPU only. in_process:
         TensorFlow in the program's process, which uses a GPU if there is one. auto: in_process with
         a GPU, otherwise worker.

@@ -26,30 +26,30 @@ def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
     Raises:
       ConfigurationError: If the runtime cannot do what other flags ask for.
     """
-    if config.runtime == "in_process":
-        if round_timeout is not None:
-            raise ConfigurationError(
-                "--runtime=in_process cannot stop a computation of its own process: leave out "
-                "--round_timeout, or use --runtime=worker"
-            )
-        if config.ray is not None:
-            raise ConfigurationError(
-                "--ray computes rounds on its nodes: leave out --runtime=in_process"
-            )
+    if config.runtime == "in_process" and round_timeout is not None:
+        raise ConfigurationError(
+            "--runtime=in_process cannot stop a computation of its own process: leave out "
+            "--round_timeout, or use --runtime=worker"
+        )
+    if config.runtime == "in_process" and config.ray is not None:
+        raise ConfigurationError(
+            "--ray computes rounds on its nodes: leave out --runtime=in_process"
+        )
+    worker = Chosen("worker", "TFF's worker, on the CPU")
     if config.runtime == "worker" or config.ray is not None:
-        return Chosen("worker", "TFF's worker, on the CPU")
+        return worker
     gpu = devices.find_gpu()
-    if gpu is not None and (round_timeout is None or config.runtime == "in_process"):
+    if config.runtime == "auto" and gpu is not None and round_timeout is not None:
+        return worker._replace(description=f"{worker.description}: --round_timeout needs it")
+    if gpu is not None:
         return Chosen("in_process", f"this process, on {gpu}; {devices.products(gpu)} products")
-    if config.runtime == "in_process":
-        return Chosen("in_process", "this process, on the CPU")
-    return Chosen("worker", "TFF's worker, on the CPU")
+    return worker if config.runtime == "auto" else Chosen("in_process", "this process, on the CPU")
 
 
 def start(
-    chosen: Chosen, max_concurrent_calls: int | None, call_seconds: float | None
+    name: str, max_concurrent_calls: int | None, call_seconds: float | None = None
 ) -> contextlib.AbstractContextManager:
-    """Runs the TFF computations of the `with` block on the runtime."""
-    if chosen.name == "in_process":
+    """Runs the TFF computations of the `with` block on a runtime, "worker" or "in_process"."""
+    if name == "in_process":
         return in_process.start(max_concurrent_calls)
     return local_worker.start(max_concurrent_calls, call_seconds=call_seconds)

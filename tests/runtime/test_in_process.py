@@ -2,11 +2,13 @@
 
 import asyncio
 import collections
+import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import computation_pb2
 
 from tests.by_algorithm import by_algorithm
 from tests.runtime.test_sliced_rounds import (
@@ -19,7 +21,7 @@ from tests.runtime.test_sliced_rounds import (
 from tff_ssl.aggregation import aggregators, differential_privacy
 from tff_ssl.algorithms import registry
 from tff_ssl.errors import ClientFailedError
-from tff_ssl.runtime import in_process
+from tff_ssl.runtime import eager_values, graph_functions, in_process
 
 # Both runtimes round differently in the last digits: TFF's worker is built by another compiler.
 TOLERANCE = 1e-5
@@ -98,8 +100,17 @@ def test_clients_that_drop_out(worker, small_algorithm, stored, tmp_path, name):
 @pytest.mark.xdist_group("dcco")
 @pytest.mark.slow
 @pytest.mark.parametrize("fold", [1, 2])
-def test_folded_clients_are_one_graph(worker, small_algorithm, stored, tmp_path, fold):  # noqa: F811
+def test_folded_clients(worker, small_algorithm, stored, tmp_path, monkeypatch, fold):  # noqa: F811
+    """A round of one group is one graph, which is traced once."""
+    traces, trace = [], graph_functions.OneGraph._traced.func
+    traced = functools.cached_property(lambda self: (traces.append(self), trace(self))[1])
+    traced.__set_name__(graph_functions.OneGraph, "_traced")
+    monkeypatch.setattr(graph_functions.OneGraph, "_traced", traced)
     compare(build(small_algorithm, "dcco"), stored, tmp_path, fold=fold)
+    # A round takes the numbers of its clients.
+    numbers = tf.TensorSpec([None], tf.int64)
+    of_rounds = [one for one in traces if numbers in eager_values.leaves(one._specs)]
+    assert len(of_rounds) == (1 if fold == 1 else 0)
 
 
 def means(name):
@@ -261,18 +272,30 @@ def test_variables_are_set_before_every_call(here):
 
 
 def test_functions_of_the_same_name(here):
-    def computation(factor):
-        @tf.function
-        def inner(x):
-            return factor * x
+    """A process may get graphs of other processes, which name their functions as its own."""
 
-        @tff.tensorflow.computation(np.int32)
-        def outer(x):
-            return tf.map_fn(inner, x[tf.newaxis])[0]
+    @tf.function
+    def inner(x):
+        return tf.constant(2) * x
 
-        return outer
+    @tff.tensorflow.computation(np.int32)
+    def double(x):
+        return tf.map_fn(inner, x[tf.newaxis])[0]
 
-    assert [int(computation(k)(5)) for k in (2, 3)] == [10, 15]
+    proto = tff.framework.serialize_computation(double)
+    graph = tf.compat.v1.GraphDef()
+    proto.tensorflow.graph_def.Unpack(graph)
+    factors = [
+        node.attr["value"].tensor
+        for function in graph.library.function
+        for node in function.node_def
+        if node.op == "Const" and list(node.attr["value"].tensor.int_val) == [2]
+    ]
+    assert len(factors) == 1
+    factors[0].int_val[0] = 3
+    proto.tensorflow.graph_def.Pack(graph)
+    triple = tff.framework.deserialize_computation(proto)
+    assert [int(double(5)), int(triple(5)), int(double(5))] == [10, 15, 10]
 
 
 def test_a_program_of_tff(here):
@@ -302,13 +325,23 @@ def test_a_computation_that_fails(here):
         of_all([1, -1])
 
 
-def test_a_value_of_another_type(here):
-    @tff.tensorflow.computation((np.float32, [2]))
-    def total(x):
-        return tf.reduce_sum(x)
+@pytest.mark.parametrize(
+    ("value", "type_signature"),
+    [
+        (np.zeros(3, np.float32), tff.TensorType(np.float32, [2])),
+        (np.zeros(2), tff.TensorType(np.float32, [2])),
+        ([1, 2, 3], tff.StructType([np.int32, np.int32])),
+    ],
+)
+def test_a_value_of_another_type(value, type_signature):
+    with pytest.raises(TypeError, match="is no"):
+        eager_values.from_python(value, type_signature)
 
-    with pytest.raises(TypeError):
-        total(np.zeros(3, np.float32))
+
+def test_an_intrinsic_that_it_lacks():
+    unknown = computation_pb2.Computation(intrinsic=computation_pb2.Intrinsic(uri="federated_sort"))
+    with pytest.raises(NotImplementedError, match="federated_sort"):
+        in_process._Intrinsics(1, None).close_over(unknown)
 
 
 def test_results_stay_on_the_device(here):

@@ -1,7 +1,9 @@
 """The GPUs that TensorFlow uses in this process."""
 
+import contextlib
 import os
 import pathlib
+import subprocess
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -27,23 +29,33 @@ class Gpu(NamedTuple):
         return f"{self.name}{memory}"
 
 
-def find_gpu() -> Gpu | None:
-    """The first GPU of TensorFlow, prepared for use; None if it has none.
+def prepare_gpus() -> None:
+    """Prepares TensorFlow's GPUs, if there are any; to be called before they are used.
 
-    TensorFlow then takes memory as it needs it instead of all at once. The arithmetic optimization
-    of its graphs is switched off, because it makes sums of integers for which GPUs have no kernel.
+    TensorFlow then takes memory as it needs it instead of all at once, and the driver keeps what it
+    compiles, since new GPUs compile for 30 s at first use. The arithmetic optimization of graphs is
+    switched off, because it makes sums of integers for which GPUs have no kernel.
     """
-    _keep_compiled_kernels()
+    folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+    os.environ.setdefault("CUDA_CACHE_PATH", str(folder / "tff_ssl" / "cuda"))
+    os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(_CACHE_MIB << 20))
+    os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return
+    with contextlib.suppress(RuntimeError):  # The GPUs are in use already.
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+    options = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options(options | {"arithmetic_optimization": False})
+
+
+def find_gpu() -> Gpu | None:
+    """The first GPU of TensorFlow, prepared for use; None if it has none."""
+    prepare_gpus()
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         return None
-    try:
-        for gpu in gpus:
-            tf.config.experimental.set_memory_growth(gpu, True)
-    except RuntimeError:
-        pass  # The GPUs are in use already.
-    options = tf.config.optimizer.get_experimental_options()
-    tf.config.optimizer.set_experimental_options(options | {"arithmetic_optimization": False})
     details = tf.config.experimental.get_device_details(gpus[0])
     return Gpu(
         details.get("device_name", "GPU"), details.get("compute_capability", (0, 0)), _memory_mib()
@@ -61,19 +73,9 @@ def products(gpu: Gpu) -> str:
 
 def _memory_mib() -> int:
     """Memory of the first GPU, from NVIDIA's driver; TensorFlow does not tell it."""
-    import subprocess
-
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
         return int(done.stdout.split()[0])
     except (OSError, ValueError, IndexError, subprocess.SubprocessError):
         return 0
-
-
-def _keep_compiled_kernels() -> None:
-    """Lets the driver keep what it compiles, since new GPUs compile for 30 s at first use."""
-    folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
-    os.environ.setdefault("CUDA_CACHE_PATH", str(folder / "tff_ssl" / "cuda"))
-    os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(_CACHE_MIB << 20))
-    os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")

@@ -36,27 +36,21 @@ def rebuilt(value: Any, tensors: Iterator[Any]) -> Any:
     return next(tensors)
 
 
-def specs_like(value: Any, type_signature: tff.Type) -> Any:
-    """The specifications of a value's tensors, by its type, in the structure of the value."""
-    if isinstance(type_signature, tff.FederatedType):
-        return Placed(specs_like(member, type_signature.member) for member in value)
-    if isinstance(type_signature, tff.StructType):
-        types = [element for _, element in structure.iter_elements(type_signature)]
-        return [specs_like(part, element) for part, element in zip(value, types, strict=True)]
-    if isinstance(type_signature, tff.SequenceType):
-        return tf.TensorSpec([], tf.variant)
-    return spec(type_signature)
-
-
 def spec(type_signature: tff.TensorType) -> tf.TensorSpec:
     dtype = type_signature.dtype.type
     return tf.TensorSpec(type_signature.shape, tf.string if dtype is np.str_ else dtype)
 
 
-def _specs(type_signature: tff.Type) -> Any:
-    """The specifications of a value's tensors, in the structure of the executor's values."""
+def specs(type_signature: tff.Type, num_clients: int = 0) -> Any:
+    """The specifications of a value's tensors, in the structure of the value."""
+    if isinstance(type_signature, tff.FederatedType):
+        members = num_clients if type_signature.placement is tff.CLIENTS else 1
+        return Placed([specs(type_signature.member)] * members)
     if isinstance(type_signature, tff.StructType):
-        return [_specs(element) for _, element in structure.iter_elements(type_signature)]
+        elements = structure.iter_elements(type_signature)
+        return [specs(element, num_clients) for _, element in elements]
+    if isinstance(type_signature, tff.SequenceType):
+        return tf.TensorSpec([], tf.variant)
     return spec(type_signature)
 
 
@@ -72,8 +66,9 @@ def _packed(type_signature: tff.Type, leaves: Iterator[Any]) -> Any:
 
 
 def dataset(sequence: tf.Tensor, element_type: tff.Type) -> tf.data.Dataset:
-    specs = _packed(element_type, leaves(_specs(element_type)))
-    return tf.data.experimental.from_variant(sequence, specs)
+    """The dataset of a sequence."""
+    packed = _packed(element_type, leaves(specs(element_type)))
+    return tf.data.experimental.from_variant(sequence, packed)
 
 
 def sequence(elements: Sequence[Any], element_type: tff.Type) -> tf.Tensor:
@@ -81,8 +76,10 @@ def sequence(elements: Sequence[Any], element_type: tff.Type) -> tf.Tensor:
     if elements:
         columns = [tf.stack(column) for column in zip(*map(leaves, elements), strict=True)]
     else:
-        specs = list(leaves(_specs(element_type)))
-        columns = [tf.zeros([0, *(size or 0 for size in s.shape)], s.dtype) for s in specs]
+        columns = [
+            tf.zeros([0, *(size or 0 for size in s.shape)], s.dtype)
+            for s in leaves(specs(element_type))
+        ]
     packed = _packed(element_type, iter(columns))
     return tf.data.experimental.to_variant(tf.data.Dataset.from_tensor_slices(packed))
 

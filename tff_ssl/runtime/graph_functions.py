@@ -14,7 +14,7 @@ from tensorflow_federated.proto.v0 import computation_pb2
 from tensorflow_federated.python.common_libs import structure
 from tensorflow_federated.python.core.impl.types import type_serialization
 
-from tff_ssl.runtime.eager_values import leaves, rebuilt, spec, specs_like
+from tff_ssl.runtime.eager_values import leaves, rebuilt, spec
 
 
 class GraphFunction:
@@ -72,30 +72,30 @@ class OneGraph:
     It consists of graph functions and operations of TensorFlow; it is traced at the first call.
     """
 
-    def __init__(self, function: Callable[[Any], Any], parameter: tff.Type | None):
-        self._function, self._parameter = function, parameter
-        self._traced: Callable[..., list[tf.Tensor]] | None = None
+    def __init__(self, function: Callable[[Any], Any], specs: Any):
+        """`specs` are those of the parameter's tensors, in its structure; None without one."""
+        self._function, self._specs = function, specs
         self._tracing = threading.Lock()
 
     def __call__(self, argument: Any) -> Any:
-        if self._traced is None:
-            with self._tracing:
-                self._traced = self._traced or self._trace(argument)
-        return rebuilt(self._result, iter(self._traced(*leaves(argument))))
+        with self._tracing:
+            traced, result = self._traced
+        return rebuilt(result, iter(traced(*leaves(argument))))
 
-    def _trace(self, argument: Any) -> Callable[..., list[tf.Tensor]]:
+    @functools.cached_property
+    def _traced(self) -> tuple[Callable[..., list[tf.Tensor]], Any]:
+        """The function of the tensors, and the structure of its result."""
+        structure_of_result = None
+
         def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
-            given = None if self._parameter is None else rebuilt(argument, iter(tensors))
-            self._result = self._function(given)
-            return list(leaves(self._result))
+            nonlocal structure_of_result
+            result = self._function(self._specs and rebuilt(self._specs, iter(tensors)))
+            # The tensors would keep the graph of the trace.
+            structure_of_result = rebuilt(result, itertools.repeat(0))
+            return list(leaves(result))
 
-        specs = (
-            [] if self._parameter is None else list(leaves(specs_like(argument, self._parameter)))
-        )
-        traced = tf.compat.v1.wrap_function(run, specs)
-        # The tensors of the trace would keep its graph; only the structure is needed.
-        self._result = rebuilt(self._result, itertools.repeat(None))
-        return traced
+        traced = tf.compat.v1.wrap_function(run, list(leaves(self._specs)))
+        return traced, structure_of_result
 
 
 _graphs: weakref.WeakValueDictionary[bytes, GraphFunction] = weakref.WeakValueDictionary()
@@ -105,7 +105,7 @@ _building = threading.Lock()
 
 def graph_function(proto: computation_pb2.Computation) -> GraphFunction:
     """The function of a graph; that of an equal graph if another computation has one."""
-    key = hashlib.sha256(proto.tensorflow.SerializeToString(deterministic=True)).digest()
+    key = hashlib.sha256(proto.SerializeToString(deterministic=True)).digest()
     with _building:
         graph = _graphs.get(key)
         if graph is None:

@@ -41,7 +41,7 @@ from tensorflow_federated.python.core.impl.executors import executor_base, execu
 from tensorflow_federated.python.core.impl.types import type_serialization
 
 from tff_ssl.errors import ClientFailedError
-from tff_ssl.runtime import eager_values
+from tff_ssl.runtime import devices, eager_values
 from tff_ssl.runtime.compiling import contexts
 from tff_ssl.runtime.eager_values import Placed
 from tff_ssl.runtime.graph_functions import OneGraph, graph_function
@@ -67,6 +67,7 @@ class InProcess:
           max_concurrent_calls: Number of clients of a round that may compute at the same time; two
             per core if None, 64 if -1.
         """
+        devices.prepare_gpus()
         cores = os.cpu_count() or 1
         calls = _MOST_THREADS if max_concurrent_calls == -1 else max_concurrent_calls or 2 * cores
         self._threads = concurrent.futures.ThreadPoolExecutor(calls, "clients")
@@ -178,7 +179,9 @@ class _Intrinsics:
             return closure
         if any(_needs_python(part) for part in _parts(proto)):
             return closure
-        return OneGraph(closure, function_type.parameter)
+        parameter = function_type.parameter
+        specs = None if parameter is None else eager_values.specs(parameter, self.num_clients)
+        return OneGraph(closure, specs)
 
     def close_over(self, proto: computation_pb2.Computation) -> _Closure:
         """A function of the values of the references, which gives the computation's value."""
@@ -199,7 +202,10 @@ class _Intrinsics:
             parts = [self.close_over(element.value) for element in content.element]
             return lambda values: [part(values) for part in parts]
         if which == "intrinsic":
-            intrinsic = functools.partial(getattr(self, f"_{content.uri}"), proto)
+            rule = getattr(self, f"_{content.uri}", None)
+            if rule is None:
+                raise NotImplementedError(f"TFF's intrinsic {content.uri!r}")
+            intrinsic = functools.partial(rule, proto)
             return lambda _: intrinsic
         if which == "call":
             function = self.close_over(content.function)
@@ -297,9 +303,6 @@ class _Intrinsics:
     def _sequence_sum(self, proto, argument):
         element = type_serialization.deserialize_type(proto.type).parameter.element
         return functools.reduce(_add, eager_values.elements(argument, element), _zero(element))
-
-    def _generic_zero(self, proto, argument):
-        return _zero(type_serialization.deserialize_type(proto.type).result)
 
 
 def _reason(error: tf.errors.OpError) -> str:

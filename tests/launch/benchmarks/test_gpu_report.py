@@ -1,0 +1,55 @@
+"""`gpu_report`: that it runs on a CPU, and goes on where a part fails or no time is left."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from launch.benchmarks import gpu_report
+from tests import programs
+
+
+def read(folder):
+    return json.loads((folder / "report.json").read_text())
+
+
+def test_a_part_that_fails_is_named_and_the_next_is_done(tmp_path):
+    report = gpu_report.Report(tmp_path, "the CPU", time.monotonic() + 60)
+
+    def fail():
+        raise ValueError("no such kernel\nat line 3")
+
+    report.part("first", fail)
+    assert read(tmp_path)["left_out"] == ["first (ValueError: no such kernel)"]
+    report.part("second", lambda: report.content["profiles"].update(dcco={}))
+    assert read(tmp_path)["profiles"] == {"dcco": {}}
+    assert "first (ValueError: no such kernel)" in (tmp_path / "report.md").read_text()
+
+
+def test_no_part_begins_after_the_end(tmp_path):
+    report = gpu_report.Report(tmp_path, "the CPU", time.monotonic() - 1)
+    report.part("late", lambda: pytest.fail("it was done"))
+    assert read(tmp_path)["left_out"] == ["late (no time left)"]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_the_tiny_report(tmp_path, project_root):
+    command = [sys.executable, "-m", "launch.benchmarks.gpu_report", "--tiny"]
+    done = programs.run(
+        [*command, f"--output_dir={tmp_path / 'report'}"],
+        cwd=project_root, stdin=subprocess.DEVNULL, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    content = read(tmp_path / "report")
+    assert content["left_out"] == []
+    assert [row["difference"] < 1e-5 for row in content["equality"]] == [True, True]
+    rounds = [row for row in content["times"] if row["asked"]]
+    assert [row["name"].split(",")[0] for row in rounds] == ["dcco", "fedavg", "fedu", "fedbn"]
+    assert all(row["ratio"] > 0 for row in rounds + content["determinism"])
+    assert set(content["profiles"]) == {row["name"] for row in rounds}
+    assert all(found["host"]["events"] > 100 for found in content["profiles"].values())
+    text = (tmp_path / "report" / "report.md").read_text()
+    assert all(row["name"] in text for row in content["times"] + content["determinism"])

@@ -1,0 +1,43 @@
+"""`--runtime`: which runtime a run gets, and what is refused."""
+
+import pytest
+
+from launch.options.run_config import RuntimeConfig
+from launch.runs import runtimes
+from tff_ssl.errors import ConfigurationError
+from tff_ssl.runtime import devices, in_process
+
+H200 = devices.Gpu("NVIDIA H200", (9, 0), 143360)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "gpu", "round_timeout", "ray", "name", "words"),
+    [
+        ("auto", None, None, None, "worker", "on the CPU"),
+        ("auto", H200, None, None, "in_process", "on NVIDIA H200, 140 GiB; TF32 products"),
+        ("auto", H200, 60.0, None, "worker", "--round_timeout"),
+        ("auto", H200, None, "local:2", "worker", "on the CPU"),
+        ("worker", H200, None, None, "worker", "on the CPU"),
+        ("in_process", None, None, None, "in_process", "this process, on the CPU"),
+        ("in_process", H200, None, None, "in_process", "NVIDIA H200"),
+    ],
+)
+def test_choice(monkeypatch, runtime, gpu, round_timeout, ray, name, words):
+    monkeypatch.setattr(devices, "find_gpu", lambda: gpu)
+    chosen = runtimes.choose(RuntimeConfig(runtime=runtime, ray=ray), round_timeout)
+    assert chosen.name == name
+    assert words in chosen.description
+
+
+@pytest.mark.parametrize(
+    ("round_timeout", "ray", "words"),
+    [(60.0, None, "--round_timeout, or use --runtime=worker"), (None, "local:2", "leave out")],
+)
+def test_what_this_process_cannot_do(round_timeout, ray, words):
+    with pytest.raises(ConfigurationError, match=words):
+        runtimes.choose(RuntimeConfig(runtime="in_process", ray=ray), round_timeout)
+
+
+def test_start():
+    with runtimes.start("in_process", 1) as running:
+        assert isinstance(running, in_process.InProcess)
