@@ -25,6 +25,9 @@ from tff_ssl.runtime import eager_values, graph_functions, in_process
 
 # Both runtimes round differently in the last digits: TFF's worker is built by another compiler.
 TOLERANCE = 1e-5
+# TensorFlow folds constants here and the worker does not, which reorders their arithmetic. With it,
+# FedCA and FedDecorr differ by up to 2e-5, and Orchestra's k-means decides ties differently.
+SENSITIVE = {"fedca", "feddecorr", "orchestra"}
 
 
 @pytest.fixture
@@ -82,13 +85,10 @@ def compare(algorithm, stored, tmp_path, rounds=2, **options):  # noqa: F811
 @pytest.mark.slow
 @pytest.mark.parametrize("name", by_algorithm(registry.ALGORITHMS))
 def test_rounds_equal_those_of_the_worker(request, worker, small_algorithm, stored, tmp_path, name):  # noqa: F811
-    if name == "orchestra":
-        # Its k-means decides ties by the last digits: TensorFlow's folding of constants changes
-        # them, and in the second round both runtimes choose other clusters.
+    if name in SENSITIVE:
         request.getfixturevalue("without_constant_folding")
-        compare(build(small_algorithm, name), stored, tmp_path, rounds=1)
-    else:
-        compare(build(small_algorithm, name), stored, tmp_path)
+    # Orchestra's k-means decides ties by the last digits: later rounds have other clusters.
+    compare(build(small_algorithm, name), stored, tmp_path, rounds=1 if name == "orchestra" else 2)
 
 
 @pytest.mark.slow
