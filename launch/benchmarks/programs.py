@@ -164,8 +164,8 @@ def federated_round(
     quiet()
     import tensorflow_federated as tff
 
-    from launch.runs import runtimes
     from tff_ssl.algorithms import registry
+    from tff_ssl.runtime import in_process, local_worker
     from tff_ssl.templates import message_sizes
     from tff_ssl.templates.task import Task
 
@@ -180,7 +180,8 @@ def federated_round(
     )
     run = built.plan_run(run_setting(clients, samples, int(entry.folds and folds), seed))
     simulation = run.simulate(data.group_batch_computation, store.with_suffix(".run"))
-    with runtimes.start(runtime, built.default_concurrent_calls()):
+    start: Any = in_process.start if runtime == "in_process" else local_worker.start
+    with start(built.default_concurrent_calls()):
         state = simulation.initialize(seed)
         for round_number in itertools.count():
             state, _ = simulation.run_round(state, round_number)

@@ -258,7 +258,7 @@ def _simulate(
     timeout = config.participation.round_timeout
     with (
         _nodes(config.runtime, calls, timeout, store) as nodes,
-        runtimes.start(runtime.name, calls, timeout),
+        runtimes.start(runtime, calls, timeout),
     ):
         slicing = None
         if nodes is not None:

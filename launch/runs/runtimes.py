@@ -47,9 +47,9 @@ def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
 
 
 def start(
-    name: str, max_concurrent_calls: int | None, call_seconds: float | None = None
+    chosen: Chosen, max_concurrent_calls: int | None, call_seconds: float | None
 ) -> contextlib.AbstractContextManager:
-    """Runs the TFF computations of the `with` block on a runtime, "worker" or "in_process"."""
-    if name == "in_process":
+    """Runs the TFF computations of the `with` block on the runtime."""
+    if chosen.name == "in_process":
         return in_process.start(max_concurrent_calls)
     return local_worker.start(max_concurrent_calls, call_seconds=call_seconds)

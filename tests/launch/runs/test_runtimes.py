@@ -39,5 +39,5 @@ def test_what_this_process_cannot_do(round_timeout, ray, words):
 
 
 def test_start():
-    with runtimes.start("in_process", 1) as running:
+    with runtimes.start(runtimes.Chosen("in_process", ""), 1, None) as running:
         assert isinstance(running, in_process.InProcess)
