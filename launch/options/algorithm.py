@@ -88,6 +88,7 @@ def build(
     population: Population | None = None,
     participation: float = 1.0,
     client_sizes: Sequence[int] = (),
+    batched: bool = True,
 ) -> tuple[Model, FederatedAlgorithm]:
     """Builds the model, and the algorithm's computations for it.
 
@@ -95,12 +96,13 @@ def build(
       means: Arguments for the algorithm's `build`, see `aggregation.Aggregation.arguments`.
       population: Clients and their models if architectures differ; otherwise None.
       participation: Expected fraction of the clients that take part in a round.
+      batched: Whether a client's dataset consists of batches, as in a simulation, or of examples.
     """
     config, entry, values = chosen
     objective = config.objective
     model = model_options.build_model(dataset, config.model, objective, predictor=entry.predictor)
     spec = client_store.element_spec(
-        dataset.train.images.shape[1:], OBJECTIVES[objective].supervised, batched=True
+        dataset.train.images.shape[1:], OBJECTIVES[objective].supervised, batched=batched
     )
     task = Task(
         model,

@@ -132,8 +132,10 @@ def load(config: RunConfig) -> ImageDataset:
     return dataset
 
 
-def build(chosen: Chosen, dataset: ImageDataset) -> Built:
+def build(chosen: Chosen, dataset: ImageDataset, batched: bool = True) -> Built:
     """Builds the clients, the rounds, the model and the algorithm of a run.
+
+    A simulation reads the images of a client as batches; `batched=False` expects examples.
 
     Raises:
       DatasetError: If the partition or the shift is impossible.
@@ -164,7 +166,13 @@ def build(chosen: Chosen, dataset: ImageDataset) -> Built:
         config = settings.replace(config, encoder=of_run.encoder)
     chosen = chosen._replace(config=config)
     model, algorithm = algorithm_options.build(
-        chosen, dataset, aggregation.arguments, clients.population, _participation(setting), sizes
+        chosen,
+        dataset,
+        aggregation.arguments,
+        clients.population,
+        _participation(setting),
+        sizes,
+        batched,
     )
     return Built(chosen, clients, setting, aggregation, model, algorithm)
 

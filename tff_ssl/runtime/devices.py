@@ -36,8 +36,9 @@ def prepare_gpus() -> None:
     compiles, since new GPUs compile for 30 s at first use. The arithmetic optimization of graphs is
     switched off, because it makes sums of integers for which GPUs have no kernel.
     """
-    folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
-    os.environ.setdefault("CUDA_CACHE_PATH", str(folder / "tff_ssl" / "cuda"))
+    with contextlib.suppress(RuntimeError):  # Raised for a user without a home.
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+        os.environ.setdefault("CUDA_CACHE_PATH", str(cache / "tff_ssl" / "cuda"))
     os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(_CACHE_MIB << 20))
     os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
     gpus = tf.config.list_physical_devices("GPU")
