@@ -197,6 +197,8 @@ class RuntimeConfig:
       runtime: worker: TFF's worker, a process of its own that uses the CPU only. in_process:
         TensorFlow in the program's process, which uses a GPU if there is one. auto: in_process with
         a GPU, otherwise worker.
+      deterministic: On a GPU, only use algorithms that give the same result in every run, so that
+        runs repeat and resume bit for bit, as they do on a CPU without this flag. Slower.
       ray: Compute rounds on several nodes with Ray: local:N for N nodes on this machine, or the
         address of a Ray cluster such as 10.0.0.1:6379 for a node on each of its machines. Needs the
         extra `ray`.
@@ -213,6 +215,7 @@ class RuntimeConfig:
     fold: int = flag(1, 0, scripts=FEDERATED)
     max_concurrent_calls: int | None = flag(None, -1, scripts=FEDERATED)
     runtime: Literal["auto", "worker", "in_process"] = flag("auto", scripts=FEDERATED)
+    deterministic: bool = flag(False, scripts=_TRAINING)
     ray: str | None = flag(None, scripts=FEDERATED)
     slices: int | None = flag(None, 1, scripts=FEDERATED)
     require_private_worker: bool = False

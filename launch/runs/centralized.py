@@ -17,6 +17,7 @@ from tff_ssl.errors import ConfigurationError
 from tff_ssl.evaluation import labels
 from tff_ssl.models.two_towers import Model
 from tff_ssl.objectives.registry import GENERAL_OBJECTIVES, OBJECTIVES, unused_hyperparameters
+from tff_ssl.runtime import devices
 from tff_ssl.simulation import centralized, cohort
 
 # Flags of clients that change the training images; many presets have them for both scripts.
@@ -34,6 +35,8 @@ def train(config: RunConfig) -> None:
     config = adapting.fit_evaluation(dataset, config).announced()
     train_images = _training_images(dataset, config)
     config, train_images, batches, images = _choose_batches(dataset, train_images, config)
+    if config.runtime.deterministic:
+        devices.use_deterministic_algorithms()
     model = model_options.build_model(dataset, config.model, config.objective)
     simulation = _build_simulation(train_images, batches, model, values, config)
     probing.check_labels(dataset, config.evaluation)

